@@ -469,5 +469,6 @@ def test_exactly_the_owned_hyperparameters_are_read(
     config = Recording(case | {n: value for n, value in short.items() if n in case})
     result = train_trial(config, lambda _: None)
     assert config.read & set(PARAM) == owned(case)
-    assert {"seed", "dataset", *OBJECTIVE_PARTS} <= config.read
+    assert {"seed", "dataset", "framework", "loss"} <= config.read
+    assert name in PAIR_CASES or {"val_fraction", *OBJECTIVE_PARTS} <= config.read
     assert math.isfinite(result["mi_estimate" if name in PAIR_CASES else "knn_top1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -11,7 +12,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,18 +164,15 @@ def test_an_orientation_is_ignored(tmp_path: Path) -> None:
 
 
 def test_class_folders_may_be_links_and_hidden_files_are_left_out(root: Path) -> None:
+    """And a test folder stands in for val."""
     (root / "train" / "cats").rename(root.parent / "elsewhere")
     (root / "train" / "cats").symlink_to(root.parent / "elsewhere")
     (root / "train" / ".hidden").mkdir()
     (root / "train" / "ants" / "._0.jpg").write_bytes(b"no image")
     (root / "train" / "ants" / "notes.txt").write_text("no image either")
+    (root / "val").rename(root / "test")
     splits = load(root)
     assert (len(splits.train) + len(splits.val), len(splits.test)) == (30, 6)
-
-
-def test_a_test_folder_stands_in_for_val(root: Path) -> None:
-    (root / "val").rename(root / "test")
-    assert len(load(root).test) == 6
 
 
 # What is kept.
@@ -197,68 +197,43 @@ def test_a_changed_folder_is_another_cache(root: Path) -> None:
 
 
 def test_a_folder_that_changed_after_the_plan_is_refused(root: Path) -> None:
-    config = {
-        "dataset": "imagefolder",
-        "val_fraction": 0.2,
-        "image_size": SIZE,
-        "num_train": 31,
-        "num_classes": 3,
-    }
-    with pytest.raises(
-        RequestError, match="expected 31 training images in 3 classes, as planned, given 30 in 3"
-    ):
-        load_splits(config, place_of(root))
+    config = {"dataset": "imagefolder", "val_fraction": 0.2, "image_size": SIZE}
+    says = "expected 31 training images in 3 classes, as planned, given 30 in 3"
+    with pytest.raises(RequestError, match=says):
+        load_splits(config | {"num_train": 31, "num_classes": 3}, place_of(root))
 
 
-def _no_manifest(folder: Path) -> None:
-    (folder / "manifest.json").unlink()
+def _half(path: Path) -> None:
+    path.write_text(path.read_text()[: path.stat().st_size // 2])
 
 
-def _half_a_manifest(folder: Path) -> None:
-    text = (folder / "manifest.json").read_text()
-    (folder / "manifest.json").write_text(text[: len(text) // 2])
-
-
-def _another_version(folder: Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": manifest["format"] + 1}))
-
-
-def _short_array(folder: Path) -> None:
-    os.truncate(folder / "train.npy", 1000)
-
-
-def _long_array(folder: Path) -> None:
-    with open(folder / "test.npy", "ab") as file:
-        file.write(b"0")
-
-
-def _no_array(folder: Path) -> None:
-    (folder / "test.npy").unlink()
-
-
-def _array_of_another_shape(folder: Path) -> None:
-    np.save(folder / "train.npy", np.zeros((30, 8, 8, 3), np.uint8))
-
-
-def _other_labels(folder: Path) -> None:
-    np.save(folder / "train_labels.npy", np.zeros(30, np.int64))
+def _another_version(path: Path) -> None:
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"format": manifest["format"] + 1}))
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [_no_manifest, _half_a_manifest, _another_version, _short_array, _long_array, _no_array,
-     _array_of_another_shape, _other_labels],
-)  # fmt: skip
-def test_a_damaged_cache_is_made_again(damage, root: Path, decoded: Counter[str]) -> None:  # type: ignore[no-untyped-def]
+    ("name", "damage"),
+    [
+        ("manifest.json", Path.unlink),
+        ("manifest.json", _half),
+        ("manifest.json", _another_version),
+        ("train.npy", lambda path: os.truncate(path, 1000)),
+        ("test.npy", lambda path: path.write_bytes(path.read_bytes() + b"0")),
+        ("test.npy", Path.unlink),
+        ("train.npy", lambda path: np.save(path, np.zeros((30, 8, 8, 3), np.uint8))),
+        ("train_labels.npy", lambda path: np.save(path, np.zeros(30, np.int64))),
+    ],
+)
+def test_a_damaged_cache_is_made_again(
+    name: str, damage: Callable[[Path], object], root: Path, decoded: Counter[str]
+) -> None:
     expected = [image.copy() for image in load(root).train.images]
     [folder] = folders(root)
-    damage(folder)
-    found = load(root).train.images
-    assert all(map(np.array_equal, found, expected))
-    assert set(decoded.values()) == {2}
-    load(root)
-    assert set(decoded.values()) == {2}
+    damage(folder / name)
+    for _ in range(2):
+        assert all(map(np.array_equal, load(root).train.images, expected))
+        assert set(decoded.values()) == {2}
     assert folders(root) == [folder]
 
 
@@ -269,13 +244,11 @@ def test_broken_images_are_named(root: Path, decoded: Counter[str]) -> None:
     good = {name: (root / name).read_bytes() for name in ("train/ants/0.jpg", "train/cats/7.png")}
     (root / "train" / "ants" / "0.jpg").write_bytes(good["train/ants/0.jpg"][:-400])
     (root / "train" / "cats" / "7.png").write_bytes(b"no image")
-    with pytest.raises(RequestError) as error:
+    with pytest.raises(RequestError, match="that can be read, given 2 that cannot") as error:
         load(root)
-    first, *lines = str(error.value).splitlines()
-    assert "expected images that can be read, given 2 that cannot" in first
-    assert [line.partition(": ")[0].strip() for line in lines] == [
-        str(root / name) for name in good
-    ]
+    lines = str(error.value).splitlines()[1:]
+    named = [line.partition(": ")[0].strip() for line in lines]
+    assert named == [str(root / name) for name in good]
     assert "truncated" in lines[0]
     assert not folders(root)
     assert not folders(root, ".partial")
@@ -286,13 +259,15 @@ def test_broken_images_are_named(root: Path, decoded: Counter[str]) -> None:
 
 
 def test_at_most_ten_broken_images_are_named(root: Path) -> None:
-    for path in (root / "train").rglob("*.png"):
+    (root / "train" / "ants" / "00.png").symlink_to("nowhere.png")
+    for path in (root / "train").rglob("?.png"):
         path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(RequestError) as error:
+    with pytest.raises(RequestError, match="given 30 that cannot") as error:
         load(root)
-    assert "given 29 that cannot" in str(error.value)
-    assert len(str(error.value).splitlines()) == 1 + 10 + 1
-    assert str(error.value).endswith("and 19 more")
+    lines = str(error.value).splitlines()
+    assert len(lines) == 1 + 10 + 1
+    assert "00.png: " in lines[1]
+    assert lines[-1].endswith("and 20 more")
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -321,16 +296,17 @@ def test_a_truncated_image_is_an_error_even_where_another_library_allows_it(
 
 # A disk that is full, a folder that cannot be written.
 
+os_pwrite = os.pwrite
 
-def _refusing(number: int, after: int = 0):  # type: ignore[no-untyped-def]
+
+def _refusing(number: int, after: int = 0) -> Callable[..., int]:
     """A system call that works so many times and then fails."""
-    left = [after]
+    calls = itertools.count()
 
-    def call(*arguments: object) -> int:
-        left[0] -= 1
-        if left[0] < 0:
+    def call(*arguments: Any) -> int:
+        if next(calls) >= after:
             raise OSError(number, os.strerror(number))
-        return os_pwrite(*arguments)  # type: ignore[arg-type]
+        return os_pwrite(*arguments)
 
     return call
 
@@ -343,13 +319,10 @@ def test_a_full_disk_says_so_and_leaves_nothing_behind(
     call: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "BLOCK_IMAGES", 4)
-    monkeypatch.setattr(
-        os, call.removeprefix("late "), _refusing(errno.ENOSPC, after=9 if "late" in call else 0)
-    )
-    with pytest.raises(
-        RequestError,
-        match=r"expected [\d.]+ KiB free .*, given [\d.,]+ [KMG]?i?B.*--set dataset\.cache=",
-    ):
+    refusing = _refusing(errno.ENOSPC, after=9 if "late" in call else 0)
+    monkeypatch.setattr(os, call.removeprefix("late "), refusing)
+    says = r"expected [\d.]+ KiB free .*, given [\d.,]+ [KMG]?i?B.*--set dataset\.cache="
+    with pytest.raises(RequestError, match=says):
         load(root)
     assert not folders(root, ".partial")
     assert not folders(root)
@@ -372,20 +345,17 @@ def test_the_free_space_is_asked_before_anything_is_decoded(
     assert not folders(root, ".partial")
 
 
-def test_an_unwritable_cache_folder_names_the_flag(root: Path) -> None:
-    (root.parent / "cache").write_text("a file")
-    with pytest.raises(
-        RequestError, match=r"expected a folder to keep imagefolder in.*--set dataset\.cache=FOLDER"
-    ):
-        load(root)
-
-
-@pytest.mark.parametrize("call", ["mkdir", "replace"])
-def test_a_refused_call_names_the_flag(
-    call: str, root: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("call", [None, "mkdir", "replace"])
+def test_a_refused_call_or_folder_names_the_flag(
+    call: str | None, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, call, _refusing(errno.EROFS))
-    with pytest.raises(RequestError, match=r"Read-only file system.*--set dataset\.cache=FOLDER"):
+    says = "Read-only file system"
+    if call is None:
+        (root.parent / "cache").write_text("a file")
+        says = "expected a folder to keep imagefolder in"
+    else:
+        monkeypatch.setattr(os, call, _refusing(errno.EROFS))
+    with pytest.raises(RequestError, match=rf"{says}.*--set dataset\.cache=FOLDER"):
         load(root)
 
 
@@ -444,7 +414,7 @@ def test_two_processes_that_start_at_once_decode_nothing_twice(root: Path, tmp_p
 def test_a_partial_cache_is_never_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(root)
     [folder] = folders(root)
-    _no_manifest(folder)
+    (folder / "manifest.json").unlink()
     monkeypatch.setattr(os, "replace", _refusing(errno.EIO))
     for _ in range(2):
         with pytest.raises(RequestError, match="Input/output error"):
@@ -469,34 +439,33 @@ def test_on_a_terminal_a_bar_shows_images_per_second(
 # Folders that are laid out otherwise.
 
 
-def test_what_is_wrong_with_a_folder_is_said(root: Path) -> None:
-    def says(*words: str) -> None:
-        with pytest.raises(RequestError) as error:
-            scan(root)
-        assert len(str(error.value).splitlines()) == 1
-        for word in words:
-            assert word in str(error.value)
-
-    (root / "val" / "dogs").mkdir()
-    says(str(root / "val" / "dogs"), "expected at least one image (.jpg,", "given none")
-    Image.new("RGB", (9, 9)).save(root / "val" / "dogs" / "0.png")
-    says(str(root / "val"), "expected classes that train/ has, given dogs")
-    shutil.rmtree(root / "val")
-    says(str(root), "expected val/ or test/ beside train/, given train")
-    (root / "val").mkdir()
-    says(str(root / "val"), "expected a folder of images for each class, given none")
-    shutil.rmtree(root / "val")
-    (root / "train").rename(root / "val")
-    says(str(root), "expected train/CLASS/*.jpg", "given a folder without train/: val")
-    shutil.rmtree(root)
-    says(str(root), "given no such folder")
+FOLDERS: list[tuple[str, list[str], str, list[str]]] = [  # emptied, images added, at, words
+    ("", ["val/dogs/"], "val/dogs", ["expected at least one image (.jpg,", "given none"]),
+    ("", ["val/dogs/0.png"], "val", ["expected classes that train/ has, given dogs"]),
+    ("val", [], "", ["expected val/ or test/ beside train/, given train"]),
+    ("val", ["val/"], "val", ["expected a folder of images for each class, given none"]),
+    ("train", [], "", ["expected train/CLASS/*.jpg", "given a folder without train/: val"]),
+    ("", [], "", ["given no such folder"]),
+    ("train/cats", ["train/cats/0.png"], "train/cats", ["at least 2 images, ", ", given 1"]),
+]
 
 
-def test_a_class_needs_an_image_to_train_on_and_one_to_validate_on(root: Path) -> None:
-    for i in range(1, 10):
-        (root / "train" / "cats" / f"{i}.png").unlink()
-    with pytest.raises(RequestError, match=r"train/cats: expected at least 2 images, .*, given 1"):
+@pytest.mark.parametrize(("emptied", "added", "at", "words"), FOLDERS)
+def test_what_is_wrong_with_a_folder_is_said(
+    emptied: str, added: list[str], at: str, words: list[str], root: Path
+) -> None:
+    if emptied or not added:
+        shutil.rmtree(root / emptied)
+    for name in added:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("/"):
+            (root / name).mkdir()
+        else:
+            Image.new("RGB", (9, 9)).save(root / name)
+    with pytest.raises(RequestError) as error:
         scan(root)
+    [line] = str(error.value).splitlines()
+    assert all(word in line for word in (str(root / at), *words)), line
 
 
 def test_a_link_to_nothing_is_listed_with_the_other_broken_images(root: Path) -> None:

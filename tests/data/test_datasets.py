@@ -3,7 +3,9 @@ torchvision's layout.
 """
 
 import hashlib
+import itertools
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,32 +114,23 @@ def test_digits_are_scikit_learns_each_in_exactly_one_split() -> None:
     assert max(pixels(split).max() for split in digits()) == 255
 
 
-def test_digits_splits_share_no_image() -> None:
-    train, val, test = ({image for _, image in rows(split)} for split in digits())
-    assert train.isdisjoint(val)
-    assert train.isdisjoint(test)
-    assert val.isdisjoint(test)
-
-
-def test_digits_splits_keep_the_classes_in_proportion() -> None:
+def test_digits_splits_share_no_image_and_keep_the_classes_in_proportion() -> None:
+    images = [{image for _, image in rows(split)} for split in digits()]
+    assert all(a.isdisjoint(b) for a, b in itertools.combinations(images, 2))
     share = np.bincount(load_digits().target) / 1797
     for split in digits():
-        counts = np.bincount(split.labels, minlength=10)
         # at most one image off for each of the two cuts
+        counts = np.bincount(split.labels, minlength=10)
         assert np.abs(counts - share * len(split)).max() < 2
 
 
-def test_digits_splits_are_always_the_same() -> None:
+def test_digits_splits_are_always_the_same_and_the_test_one_for_every_validation_share() -> None:
     np.random.seed(1)
     first = digits()
     datasets._load.cache_clear()
     np.random.seed(2)
     assert all(same(a, b) for a, b in zip(first, digits(), strict=True))
-
-
-def test_the_test_split_does_not_depend_on_the_validation_share() -> None:
-    assert same(digits(0.1)[2], digits(0.5)[2])
-    assert not same(digits(0.1)[1], digits(0.5)[1])
+    assert [same(a, b) for a, b in zip(first, digits(0.5), strict=True)][1:] == [False, True]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -151,22 +144,20 @@ def test_channel_stats_are_numpys(channels: int) -> None:
     np.testing.assert_allclose(std, shades.std(axis=(0, 1, 2)), rtol=1e-6)
 
 
-def test_channel_stats_are_those_of_the_splits_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, 3), dtype=np.uint8)
-    some = whole(images, np.zeros(50, np.int64)).take(np.arange(10, 40))
-    monkeypatch.setattr(datasets, "_STATISTICS_BLOCK", 7)
-    assert np.array_equal(some.channel_stats[0], whole(images[10:40], some.labels).channel_stats[0])
-
-
-def test_channel_stats_of_many_images_are_those_of_evenly_spaced_ones(
+def test_channel_stats_are_those_of_the_rows_or_of_evenly_spaced_ones_of_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, 3), dtype=np.uint8)
-    monkeypatch.setattr(datasets, "STATISTICS_IMAGES", 10)
-    every_fifth = whole(images[::5], np.zeros(10, np.int64))
-    assert np.array_equal(
-        whole(images, np.zeros(50, np.int64)).channel_stats[1], every_fifth.channel_stats[1]
+    labels = np.zeros(50, np.int64)
+    monkeypatch.setattr(datasets, "_STATISTICS_BLOCK", 7)
+    some, expected = (
+        whole(images, labels).take(np.arange(10, 40)),
+        whole(images[10:40], labels[:30]),
     )
+    assert np.array_equal(some.channel_stats, expected.channel_stats)
+    monkeypatch.setattr(datasets, "STATISTICS_IMAGES", 10)
+    many, every_fifth = whole(images, labels), whole(images[::5], labels[:10])
+    assert np.array_equal(many.channel_stats, every_fifth.channel_stats)
 
 
 def test_a_part_of_a_split_copies_no_pixels() -> None:
@@ -187,11 +178,10 @@ def fake(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     """
     monkeypatch.setitem(DATASET, name, replace(DATASET[name], **SIZES))
     rng, row = np.random.default_rng(len(name)), DATASET[name]
+    shape = (row.image_size, row.image_size, row.channels)
     splits = {
         part: whole(
-            rng.integers(
-                0, 256, (size, row.image_size, row.image_size, row.channels), dtype=np.uint8
-            ),
+            rng.integers(0, 256, (size, *shape), dtype=np.uint8),
             rng.permutation(np.arange(size) % row.num_classes).astype(np.int64),
         )
         for part, size in (("train", row.num_train), ("test", row.num_test))
@@ -210,15 +200,10 @@ def fake(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
         checksums = []
         for (file, _), share in zip(files, shares, strict=True):
             piece = splits[part].take(share)
-            data = (
-                pixels(piece).transpose(0, 3, 1, 2).reshape(len(piece), -1)
-            )  # planes of red, green, blue
-            checksums.append(
-                [
-                    file,
-                    _write_pickle(folder / file, {"data": data, label_key: piece.labels.tolist()}),
-                ]
-            )
+            # planes of red, green, blue
+            data = pixels(piece).transpose(0, 3, 1, 2).reshape(len(piece), -1)
+            content = {"data": data, label_key: piece.labels.tolist()}
+            checksums.append([file, _write_pickle(folder / file, content)])
         monkeypatch.setattr(dataset, f"{part}_list", checksums)
     names = {dataset.meta["key"]: [str(i) for i in range(row.num_classes)]}
     checksum = _write_pickle(folder / dataset.meta["filename"], names)
@@ -242,7 +227,9 @@ def test_torchvisions_files_come_back_pixel_by_pixel(
 ) -> None:
     written = fake(name, tmp_path, monkeypatch)
     require_data(name, tmp_path)
-    train, val, test = parts(load(name, val_fraction=0.5, root=tmp_path))
+    loaded = load(name, val_fraction=0.5, root=tmp_path)
+    assert load(name, val_fraction=0.5, root=tmp_path).train is loaded.train, "loaded once"
+    train, val, test = parts(loaded)
     row = DATASET[name]
     assert same(test, written["test"])
     assert (len(train), len(val)) == (100, 100)
@@ -251,13 +238,6 @@ def test_torchvisions_files_come_back_pixel_by_pixel(
         assert pixels(split).shape[1:] == (row.image_size, row.image_size, row.channels)
         assert (split.images.dtype, split.labels.dtype) == (np.uint8, np.int64)
         assert np.ptp(np.bincount(split.labels, minlength=row.num_classes)) == 0, "stratified"
-
-
-def test_split_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake("fashion_mnist", tmp_path, monkeypatch)
-    first = load("fashion_mnist", val_fraction=0.5, root=tmp_path)
-    assert load("fashion_mnist", val_fraction=0.5, root=tmp_path).train is first.train
-    assert first.train.images is first.val.images
 
 
 def test_download_is_done_once_and_only_when_asked(
@@ -282,35 +262,26 @@ def test_download_is_done_once_and_only_when_asked(
 # What is missing.
 
 
-def says_what_to_do(error: RequestError, name: str, root: Path) -> bool:
-    lines = str(error).splitlines()
-    return (
-        len(lines) == 1
-        and lines[0].startswith(f"{name}: ")
-        and all(
-            part in lines[0]
-            for part in (str(root / FOLDERS[name]), "dataset.download=true", "dataset.root=")
-        )
-    )
+def assert_says_what_to_do(name: str, root: Path, load: Callable[[], object]) -> None:
+    with pytest.raises(RequestError) as error:
+        load()
+    [line] = str(error.value).splitlines()
+    assert line.startswith(f"{name}: ")
+    for part in (str(root / FOLDERS[name]), "dataset.download=true", "dataset.root="):
+        assert part in line
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_missing_data_names_folder_and_flag(name: str, tmp_path: Path) -> None:
-    with pytest.raises(RequestError) as asked:
-        require_data(name, tmp_path)
-    assert says_what_to_do(asked.value, name, tmp_path)
-    with pytest.raises(RequestError) as loaded:
-        load(name, root=tmp_path)
-    assert says_what_to_do(loaded.value, name, tmp_path)
-
-
-def test_missing_data_names_the_absolute_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_missing_data_names_folder_and_flag(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The absolute folder, be there none or an empty one."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RequestError) as error:
-        require_data("cifar10", Path("data"))
-    assert says_what_to_do(error.value, "cifar10", tmp_path / "data")
+    for root in (tmp_path, Path()):
+        assert_says_what_to_do(name, tmp_path, lambda root=root: require_data(name, root))
+    for _ in range(2):
+        assert_says_what_to_do(name, tmp_path, lambda: load(name, root=tmp_path))
+        (tmp_path / FOLDERS[name]).mkdir(parents=True, exist_ok=True)
 
 
 def test_digits_needs_no_files(tmp_path: Path) -> None:
@@ -333,14 +304,6 @@ def test_a_data_set_of_another_size_is_refused(
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_an_empty_folder_is_missing_data(name: str, tmp_path: Path) -> None:
-    (tmp_path / FOLDERS[name]).mkdir(parents=True)
-    with pytest.raises(RequestError) as error:
-        load(name, root=tmp_path)
-    assert says_what_to_do(error.value, name, tmp_path)
-
-
-@pytest.mark.parametrize("name", FOLDERS)
 @pytest.mark.parametrize("keep", [0, 2, 10, 500])
 def test_a_truncated_file_is_missing_data(
     name: str, keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -351,9 +314,7 @@ def test_a_truncated_file_is_missing_data(
     fake(name, tmp_path, monkeypatch)
     largest = max((tmp_path / FOLDERS[name]).iterdir(), key=lambda path: path.stat().st_size)
     largest.write_bytes(largest.read_bytes()[:keep])
-    with pytest.raises(RequestError) as error:
-        load(name, val_fraction=0.5, root=tmp_path)
-    assert says_what_to_do(error.value, name, tmp_path)
+    assert_says_what_to_do(name, tmp_path, lambda: load(name, val_fraction=0.5, root=tmp_path))
 
 
 # STL-10.
@@ -454,11 +415,8 @@ def test_synthetic_classes_can_be_learnt_and_are_not_trivial() -> None:
         pixels(split).reshape(len(split), -1).astype(np.float32)
         for split in (splits.train, splits.val)
     )
-    found = (
-        KNeighborsClassifier(20, metric="cosine")
-        .fit(x, splits.train.labels)
-        .score(queries, splits.val.labels)
-    )
+    classifier = KNeighborsClassifier(20, metric="cosine").fit(x, splits.train.labels)
+    found = classifier.score(queries, splits.val.labels)
     assert 0.25 < found < 0.6  # a guess: 0.1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -11,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch.nn import functional as F
+from torchvision.transforms import v2
 
 from clsweep.catalog import DATASET
 from clsweep.data import found as found_module
@@ -175,21 +177,6 @@ def test_arrays_that_cannot_be_meant_are_refused(
     assert says in line
 
 
-def test_files_that_hold_no_arrays_are_refused(tmp_path: Path) -> None:
-    root = tmp_path / "set.npz"
-    assert "given: No such file or directory" in refusal("arrays", root)
-    root.write_bytes(b"no archive")
-    assert "expected an .npz file or a folder of .npy files, given: " in refusal("arrays", root)
-    root.unlink()
-    os.mkfifo(root)
-    assert "expected a regular file, given a FIFO" in refusal("arrays", root)
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    assert "expected .npy files in the folder, given none" in refusal("arrays", folder)
-    os.mkfifo(folder / "images.npy")
-    assert "expected a regular file, given a FIFO" in refusal("arrays", folder)
-
-
 def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
 
@@ -274,18 +261,10 @@ def test_pictures_are_kept_whole_wherever_they_lie(
         assert label == (-1 if name == "imagefiles" else expected[pixels.tobytes()])
         assert pixels.tobytes() in expected
     assert len({pixels.tobytes() for pixels, _ in found}) == 20
-
-
-@pytest.mark.parametrize(("name", "write"), KINDS)
-def test_pictures_become_gray_where_one_channel_is_asked_for(
-    name: str, write: Callable[[Path], None], tmp_path: Path
-) -> None:
-    write(tmp_path / "set")
-    splits = load(name, tmp_path / "set", channels=1)
-    row = int(splits.train.rows[0])
+    [image, *_] = load(name, root, channels=1).train.images
     gray = {np.asarray(Image.fromarray(picture).convert("L")).tobytes() for picture in PICTURES}
-    assert splits.train.images[row].shape[2] == 1
-    assert splits.train.images[row].tobytes() in gray
+    assert image.shape[2] == 1
+    assert image.tobytes() in gray
 
 
 def test_names_of_classes_are_those_of_the_data_set(tmp_path: Path) -> None:
@@ -294,9 +273,9 @@ def test_names_of_classes_are_those_of_the_data_set(tmp_path: Path) -> None:
     assert sized_dataset("huggingface", place).num_classes == 3
 
 
-def _tar(root: Path, files: dict[str, bytes], name: str = "train-0.tar", mode: str = "w") -> None:
+def _tar(root: Path, files: dict[str, bytes], name: str = "train-0.tar") -> None:
     root.mkdir(exist_ok=True)
-    with tarfile.open(root / name, mode) as archive:
+    with tarfile.open(root / name, "w") as archive:
         for member_name, content in files.items():
             member = tarfile.TarInfo(member_name)
             member.size = len(content)
@@ -321,36 +300,11 @@ def test_tar_files_that_cannot_be_meant_are_refused(
     assert str(tmp_path / "set") in line
 
 
-def test_what_is_no_plain_tar_file_is_refused(tmp_path: Path) -> None:
-    root = tmp_path / "set"
-    assert "given no such folder" in refusal("webdataset", root)
-    _tar(root, {"a.png": png(PICTURES[0])}, mode="w:gz")
-    assert "train-0.tar: expected a plain tar file, given: " in refusal("webdataset", root)
-    (root / "train-0.tar").unlink()
-    assert "expected train-*.tar, given none" in refusal("webdataset", root)
-    os.mkfifo(root / "train-0.tar")
-    assert "expected a regular file, given a FIFO" in refusal("webdataset", root)
-
-
 def test_broken_pictures_in_a_tar_file_are_named(tmp_path: Path) -> None:
     shards(tmp_path / "set")
     _tar(tmp_path / "set", {"x.png": b"no image", "x.cls": b"0"}, name="train-2.tar")
     with pytest.raises(RequestError, match=r"train-2\.tar: x\.png: "):
         load("webdataset", tmp_path / "set")
-
-
-def test_folders_that_are_none_of_datasets_are_refused(tmp_path: Path) -> None:
-    root = tmp_path / "set"
-    assert "given no such folder" in refusal("huggingface", root)
-    root.mkdir()
-    line = refusal("huggingface", root)
-    assert "expected dataset_dict.json, state.json or train-*.parquet" in line
-    (root / "state.json").write_text("{")
-    assert "state.json: expected the state of a data set, given: " in refusal("huggingface", root)
-    (root / "state.json").write_text(json.dumps({"_data_files": [{"filename": "a.arrow"}]}))
-    assert "expected a folder of datasets, given: " in refusal("huggingface", root)
-    (root / "a.arrow").write_bytes(b"no table")
-    assert "expected a folder of datasets, given: " in refusal("huggingface", root)
 
 
 def test_a_table_without_images_is_refused(tmp_path: Path) -> None:
@@ -360,11 +314,43 @@ def test_a_table_without_images_is_refused(tmp_path: Path) -> None:
     assert "expected one column of images, given text" in line
 
 
-def test_flat_folders_without_images_are_refused(tmp_path: Path) -> None:
-    root = tmp_path / "set"
-    assert "expected a folder of images, given no such folder" in refusal("imagefiles", root)
-    root.mkdir()
-    assert "expected at least one image" in refusal("imagefiles", root)
+def write(path: Path, content: bytes | str | None) -> None:
+    """A file; without content, a FIFO."""
+    if isinstance(content, str):
+        content = content.encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content) if content is not None else os.mkfifo(path)
+
+
+NO_TABLE = json.dumps({"_data_files": [{"filename": "a.arrow"}]})
+# Of a data set, the file of it that is written, its content, and the words.
+NOTHING_TO_READ: list[tuple[str, str, str | bytes | None, str]] = [
+    ("arrays", "", b"no archive", "expected an .npz file or a folder of .npy files, given: "),
+    ("arrays", "", None, "expected a regular file, given a FIFO"),
+    ("arrays", "notes.txt", "", "expected .npy files in the folder, given none"),
+    ("arrays", "images.npy", None, "expected a regular file, given a FIFO"),
+    ("webdataset", "train-0.tar", gzip.compress(bytes(1024)), "expected a plain tar file, given: "),
+    ("webdataset", "val.txt", "", "expected train-*.tar, given val.txt"),
+    ("webdataset", "train-0.tar", None, "expected a regular file, given a FIFO"),
+    ("huggingface", "a.txt", "", "expected dataset_dict.json, state.json or train-*.parquet"),
+    ("huggingface", "state.json", "{", "state.json: expected the state of a data set, given: "),
+    ("huggingface", "state.json", NO_TABLE, "expected a folder of datasets, given: "),
+    ("imagefiles", "a.txt", "", "expected at least one image"),
+]
+
+
+@pytest.mark.parametrize(("name", "file", "content", "says"), NOTHING_TO_READ)
+def test_files_that_hold_nothing_of_the_kind_are_refused(
+    name: str, file: str, content: str | bytes | None, says: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "set.npz"
+    missing = "No such file or directory" if name == "arrays" else "no such folder"
+    assert missing in refusal(name, root)
+    write(root / file, content)
+    assert says in refusal(name, root)
+    if content == NO_TABLE:
+        (root / "a.arrow").write_bytes(b"no table")
+        assert says in refusal(name, root)
 
 
 # Room on the disk.
@@ -375,10 +361,8 @@ def test_flat_folders_without_images_are_refused(tmp_path: Path) -> None:
 def test_the_room_of_pictures_is_known_before_they_are_decoded(
     store_size: int, sampled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flat(tmp_path / "set")
     monkeypatch.setattr(found_module, "_SAMPLED", sampled)
-    place = DataPlace(root=str(tmp_path / "set"), cache=str(tmp_path / "cache"))
-    row = replace(sized_dataset("imagefiles", place), store_size=store_size)
+    row, place = flat_row(tmp_path, store_size)
     told = cache_room(row, place)
     size, is_exact = found_module.cache_bytes(row, place)
     assert is_exact == (sampled == 200)
@@ -389,35 +373,38 @@ def test_the_room_of_pictures_is_known_before_they_are_decoded(
     assert abs(size - (made.stat().st_size - 128)) <= (0 if is_exact else 0.15 * size)
 
 
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let so many bytes be free."""
+    usage = shutil.disk_usage(".")
+    return lambda num: monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=num))
+
+
+def flat_row(folder: Path, store_size: int = 40) -> tuple[Any, DataPlace]:
+    flat(folder / "set")
+    place = DataPlace(root=str(folder / "set"), cache=str(folder / "cache"))
+    return replace(sized_dataset("imagefiles", place), store_size=store_size), place
+
+
 def test_a_full_disk_is_refused_before_anything_is_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, free: Callable[[int], None]
 ) -> None:
-    flat(tmp_path / "set")
-    place = DataPlace(root=str(tmp_path / "set"), cache=str(tmp_path / "cache"))
-    row = replace(sized_dataset("imagefiles", place), store_size=40)
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=30_000))
+    row, place = flat_row(tmp_path)
+    free(30_000)
     with pytest.raises(RequestError, match=r"expected 50\.2 KiB free to keep .*, given 29\.3 KiB"):
         cache_room(row, place)
-    with monkeypatch.context() as roomy:
-        roomy.setattr(shutil, "disk_usage", lambda _: usage)
-        prepare(row, place)
+    free(10**12)
+    prepare(row, place)
+    free(30_000)
     assert "are free" in cache_room(row, place), "it is there already"
 
 
-def test_what_a_killed_process_left_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flat(tmp_path / "set")
-    place = DataPlace(root=str(tmp_path / "set"), cache=str(tmp_path / "cache"))
-    row = replace(sized_dataset("imagefiles", place), store_size=40)
-    monkeypatch.setattr(os, "replace", stop := Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
+def test_what_a_killed_process_left_makes_room(tmp_path: Path, free: Callable[[int], None]) -> None:
+    row, place = flat_row(tmp_path)
+    killed = patch.object(os, "replace", side_effect=KeyboardInterrupt)
+    with killed, pytest.raises(KeyboardInterrupt):
         prepare(row, place)
-    stop.assert_called_once()
-    monkeypatch.undo()
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
+    free(100)
     assert "are free" in cache_room(row, place)
 
 
@@ -446,9 +433,8 @@ def test_links_in_a_circle_are_named(by_class: Path) -> None:
     a, b = by_class / "train" / "x", by_class / "train" / "y"
     a.symlink_to(b)
     b.symlink_to(a)
-    assert "expected a file or a folder, given a link in a circle" in refusal(
-        "imagefolder", by_class
-    )
+    said = refusal("imagefolder", by_class)
+    assert "expected a file or a folder, given a link in a circle" in said
     a.unlink()
     b.unlink()
     loop = by_class / "train" / "c0" / "loop.png"
@@ -458,30 +444,27 @@ def test_links_in_a_circle_are_named(by_class: Path) -> None:
     whole = by_class.parent / "whole"
     whole.symlink_to(whole)
     assert "given a link in a circle" in refusal("imagefolder", whole)
-    (by_class / "val").rename(by_class / "test")
-    (by_class / "train").rename(by_class / "other")
-    (by_class / "train").symlink_to(by_class / "train")
-    assert "given a link in a circle" in refusal("imagefolder", by_class)
 
 
-@pytest.mark.parametrize("name", ["imagefolder", "imagefiles"])
-@pytest.mark.parametrize("target", ["val", "nowhere"])
-def test_test_images_behind_a_lost_link_are_not_passed_over(
-    name: str, target: str, by_class: Path
+@pytest.mark.parametrize(
+    ("name", "lost", "target", "given"),
+    [
+        ("imagefolder", "val", "val", "a link in a circle"),
+        ("imagefolder", "val", "nowhere", "a link to nothing"),
+        ("imagefiles", "val", "val", "a link in a circle"),
+        ("imagefiles", "val", "nowhere", "a link to nothing"),
+        ("imagefolder", "train", "train", "a link in a circle"),
+        ("imagefolder", "train/c1", "nowhere", "a link to nothing"),
+    ],
+)
+def test_images_behind_a_lost_link_are_not_passed_over(
+    name: str, lost: str, target: str, given: str, by_class: Path
 ) -> None:
-    """A fifth of the training images in their place would be another study."""
-    (by_class / "val").rename(by_class / "other")
-    (by_class / "val").symlink_to(by_class / target)
-    given = "a link in a circle" if target == "val" else "a link to nothing"
-    line = f"{by_class / 'val'}: expected a file or a folder, given {given}"
+    """A fifth of the training images in place of the test images would be another study."""
+    (by_class / lost).rename(by_class / "other")
+    (by_class / lost).symlink_to(by_class / target)
+    line = f"{by_class / lost}: expected a file or a folder, given {given}"
     assert line in refusal(name, by_class)
-
-
-def test_a_class_behind_a_lost_link_is_not_passed_over(by_class: Path) -> None:
-    (by_class / "train" / "c2").symlink_to(by_class / "nowhere")
-    assert "c2: expected a file or a folder, given a link to nothing" in refusal(
-        "imagefolder", by_class
-    )
 
 
 def test_pictures_of_one_colour_are_named_before_anything_is_trained(by_class: Path) -> None:
@@ -524,8 +507,6 @@ def test_a_folder_that_changed_after_the_plan_is_refused(by_class: Path) -> None
 def test_scoring_resizes_the_whole_picture_and_takes_its_middle(by_class: Path) -> None:
     splits = load("imagefolder", by_class)
     held = on_device(splits.train, splits.train, torch.device("cpu"))
-    from torchvision.transforms import v2
-
     held = replace(held, view_size=14)
     found = held.plain(torch.arange(3)) * held.std_1C11 + held.mean_1C11
     for row, x in zip(splits.train.rows, found, strict=False):

@@ -17,7 +17,6 @@ from clsweep.catalog.ownership import owned_params
 from clsweep.model.initial import load_initial
 from clsweep.model.measure import measure
 from clsweep.objective.build import build_encoder
-from clsweep.train import collectives
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -86,17 +85,6 @@ def test_norms_with_an_activation_are_split_and_compute_the_same(
             expected = theirs.train(is_training)(images(32))
             assert torch.equal(network.train(is_training)(images(32)), expected)
     assert list(theirs.state_dict()) == list(network.state_dict())
-
-
-def test_the_activation_behind_a_norm_stays_where_workers_share_its_statistics() -> None:
-    pytest.importorskip("timm")
-    network = build_encoder(config("timm/regnetx_002"))
-    expected = network.eval()(images(32))
-    hooks = collectives._hooks_of(network)
-    assert sum(map(bool, hooks.values())) > 5
-    shared = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    assert not torch.equal(shared(images(32)), expected), "torch leaves it behind"
-    assert torch.equal(collectives._with_hooks(shared, hooks)(images(32)), expected)
 
 
 @pytest.mark.parametrize("name", ["torchvision/convnext_tiny", "timm/vit_tiny_patch16_224"])

@@ -45,13 +45,14 @@ def test_the_latest_rows_are_kept(size: int, batch: int) -> None:
     """First in, first out, also where a batch goes round the end; a batch may be as large as the
     memory.
     """
-    memory, latest = queue(size), list[int]()
-    memory.put(rows(size, -size), generator())
+    memory, latest, g = queue(size), list[int](), generator()
+    memory.put(rows(size, -size), g)
     latest += range(-size, 0)
     for step in range(2 * size + 3):
-        memory.put(rows(batch, step * batch), generator())
+        memory.put(rows(batch, step * batch), g)
         latest = [*latest, *range(step * batch, (step + 1) * batch)][-size:]
         assert numbers(memory) == latest
+    assert torch.equal(g.get_state(), generator().get_state()), "nothing is drawn"
 
 
 @pytest.mark.parametrize(("size", "batch", "needed"), [(6, 3, 2), (7, 3, 3), (2, 3, 1), (1, 1, 1)])
@@ -76,13 +77,6 @@ def test_of_a_batch_larger_than_the_memory_random_distinct_rows_stay() -> None:
     assert len(kept) == 10, "every two of five"
 
 
-def test_a_batch_that_fits_draws_nothing() -> None:
-    g = generator()
-    before = g.get_state()
-    queue(5).put(rows(5), g)
-    assert torch.equal(g.get_state(), before)
-
-
 def test_nearest_is_the_largest_dot_product() -> None:
     memory = queue(20)
     queries = torch.randn(8, DIM, generator=generator())
@@ -92,18 +86,12 @@ def test_nearest_is_the_largest_dot_product() -> None:
     assert torch.equal(memory.nearest(queries), torch.stack(expected))
 
 
-def test_rows_and_queries_of_another_type_are_taken() -> None:
+def test_rows_and_queries_of_another_type_are_taken_and_no_gradient() -> None:
     memory = queue(4)
-    memory.put(rows(2).bfloat16(), generator())
-    assert memory.rows_KD.dtype == torch.float32
-    assert memory.nearest(torch.ones(1, DIM).bfloat16()).dtype == torch.float32
-
-
-def test_no_gradient_enters_the_memory() -> None:
-    memory = queue(4)
-    memory.put(rows(2).requires_grad_(), generator())
-    assert not memory.rows_KD.requires_grad
-    assert not memory.nearest(rows(2).requires_grad_()).requires_grad
+    memory.put(rows(2).bfloat16().requires_grad_(), generator())
+    nearest = memory.nearest(rows(2).bfloat16().requires_grad_())
+    for x in (memory.rows_KD, nearest):
+        assert (x.dtype, x.requires_grad) == (torch.float32, False)
     assert list(memory.parameters()) == []
 
 

@@ -23,6 +23,7 @@ from clsweep.objective.views import all_pairs, core_pairs, multicrop_pairs
 from clsweep.train.loop import train_epoch
 from clsweep.train.state import TrialState, new_state
 from tests.contracts.combinations import small_config, some_digits
+from tests.objective.loops import EXACT, assert_same, value_and_grad
 from tests.objective.test_frameworks import (
     TWO,
     D,
@@ -37,7 +38,6 @@ from tests.objective.test_frameworks import (
     momentum,
     random_views,
 )
-from tests.objective.test_losses import EXACT, assert_same, value_and_grad
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -404,9 +404,3 @@ def test_frozen_prototypes_do_not_move_at_all_and_then_learn(
     assert (free - frozen).abs().max() > 1e-4
     moved = trained(framework, 1, freeze_epochs=0, optimizer=optimizer)
     assert (moved.objective.prototypes.weight - start).abs().max() > 1e-4
-
-
-def test_the_epoch_of_a_trial_is_told_to_its_objective() -> None:
-    state = trained("dino", 3)
-    assert state.objective.epoch == 2  # the last one, counted from 0
-    assert math.isclose(state.objective.teacher_tau_at(state.objective.epoch), 0.07)

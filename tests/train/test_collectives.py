@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clsweep.objective.losses import dcl, dclw, infonce
 from clsweep.train.collectives import (
     GlobalBatchNorm,
     gather,
@@ -28,12 +26,6 @@ from clsweep.train.collectives import (
 from clsweep.train.loop import gather_all
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-LOSSES = {
-    "infonce": partial(infonce, tau=0.1),
-    "dcl": partial(dcl, tau=0.1),
-    "dclw": partial(dclw, tau=0.1, sigma=0.5),
-}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 NUM_ROWS = (1, 3, 4, 5, 8, 9, 10)
 BATCH = 8  # the global batch
@@ -49,40 +41,6 @@ def mine(x: Tensor) -> Tensor:
     """This worker's equal share of a global batch."""
     per_worker = len(x) // world_size()
     return x[rank() * per_worker : (rank() + 1) * per_worker]
-
-
-class Embed(nn.Module):
-    """Two views in, two normalised embeddings out: what a framework does, without its encoder."""
-
-    def __init__(self, dtype: torch.dtype):
-        super().__init__()
-        self.head = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)).to(dtype)
-        with torch.no_grad():
-            for i, p in enumerate(self.parameters()):
-                p.copy_(random(*p.shape, seed=i))
-
-    def forward(self, x_2ND: Tensor) -> tuple[Tensor, Tensor]:
-        z = [F.normalize(self.head(x_ND), dim=1) for x_ND in x_2ND]
-        return z[0], z[1]
-
-
-def loss_and_grads(loss: str, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
-    """One step as the training loop takes it, on this worker's share, gradients averaged as by
-    DDP.
-    """
-    module = Embed(dtype)
-    x_2ND = random(2, BATCH, 6, seed=10, dtype=dtype)
-    x_2ND[1] = x_2ND[0] + 0.5 * x_2ND[1]  # alike, as views are
-    value = LOSSES[loss](
-        *(gather(z_ND) for z_ND in module(torch.stack([mine(x_ND) for x_ND in x_2ND])))
-    )
-    value.backward()
-    grads = [p.grad for p in module.parameters()]
-    if dist.is_initialized():
-        for grad in grads:
-            dist.all_reduce(grad)
-            grad /= world_size()
-    return value.detach(), grads
 
 
 def normalised_network(dtype: torch.dtype) -> nn.Module:
@@ -136,7 +94,7 @@ def messages_of(run: Callable[[], Any]) -> tuple[int, Any]:
 def messages() -> dict[str, int]:
     """Of a batch norm and of the embeddings of a step, each way."""
     norm = sync_batch_norm(nn.BatchNorm2d(3), torch.device("cpu"))
-    forward, y = messages_of(lambda: norm(random(2, 3, 4, 4, seed=0, dtype=torch.float32)))
+    forward, y = messages_of(lambda: norm(random(2, 3, 4, 4, seed=0).float()))
     backward, _ = messages_of(y.square().sum().backward)
     kinds = {
         kind: {view: random(2, size, seed=view) for view in range(2)}
@@ -156,11 +114,6 @@ def in_a_worker() -> dict[str, Any]:
         "gathered": gathered.detach(),
         "gathered_grad": x.grad,
         "transposed": gather(torch.arange(6.0).reshape(2, 3).T + 10 * rank()),
-        "losses": {
-            (loss, name): loss_and_grads(loss, dtype)
-            for loss in LOSSES
-            for name, dtype in DTYPES.items()
-        },
         "batch_norm": {name: batch_norm_run(dtype) for name, dtype in DTYPES.items()},
         "messages": messages(),
         "shares": {num_rows: share(num_rows) for num_rows in NUM_ROWS},
@@ -193,24 +146,6 @@ def test_gather_passes_on_the_gradient_of_the_sum_over_workers(
 ) -> None:
     whole = torch.arange(6.0 * len(workers)).reshape(-1, 2) * len(workers)
     assert torch.equal(torch.cat([worker["gathered_grad"] for worker in workers]), whole)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-13)])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_loss_and_averaged_gradient_are_those_of_one_process(
-    workers: list[dict[str, Any]], loss: str, dtype: str, tolerance: float
-) -> None:
-    value, grads = loss_and_grads(loss, torch.float64)  # here, without a process group
-    assert max(grad.abs().max() for grad in grads) > 0.1
-    for worker in workers:
-        worker_value, worker_grads = worker["losses"][loss, dtype]
-        torch.testing.assert_close(
-            worker_value.double(), value, rtol=10 * tolerance, atol=tolerance
-        )
-        for actual, expected in zip(worker_grads, grads, strict=True):
-            torch.testing.assert_close(
-                actual.double(), expected, rtol=10 * tolerance, atol=tolerance
-            )
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-11)])
@@ -262,22 +197,6 @@ def test_no_process_group_means_one_worker() -> None:
     network = normalised_network(torch.float32)
     assert sync_batch_norm(network, torch.device("cpu")) is network
     assert type(network[1]) is nn.BatchNorm2d
-
-
-def test_the_comparison_is_able_to_fail() -> None:
-    """Averaging the gradients of the shares' own losses, as without `gather`, is another
-    gradient.
-    """
-    _, whole = loss_and_grads("infonce", torch.float64)
-    x_2ND = random(2, BATCH, 6, seed=10)
-    x_2ND[1] = x_2ND[0] + 0.5 * x_2ND[1]
-    module = Embed(torch.float64)
-    for half in (slice(0, BATCH // 2), slice(BATCH // 2, BATCH)):
-        (LOSSES["infonce"](*module(x_2ND[:, half])) / 2).backward()
-    gap = max(
-        (p.grad - grad).abs().max() for p, grad in zip(module.parameters(), whole, strict=True)
-    )
-    assert gap > 0.01
 
 
 @pytest.mark.parametrize("tracked", [True, False])

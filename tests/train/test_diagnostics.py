@@ -4,17 +4,15 @@ Shapes: N samples, D dimensions.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torchvision
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torchvision.models.resnet import Bottleneck, ResNet
 
 from clsweep.catalog import DIAGNOSTIC
 from clsweep.model.encoders import conv4, resnet18, resnet50
@@ -139,88 +137,46 @@ class TestAgainstReferences:
         assert intra.item() == pytest.approx(expected, rel=1e-12)
         assert inter.item() == pytest.approx(pdist(list(centroids.values())).mean(), rel=1e-12)
 
-    def test_all_in_one(self, dtype: torch.dtype) -> None:
+    def test_each_is_given_its_own(self, dtype: torch.dtype) -> None:
         (z1, z2), (x, _) = two_views(dtype=dtype), two_views(dim=9, seed=1, dtype=dtype)
         labels = torch.arange(60) % 4
-        intra, inter = class_distances(x, labels, 4)
-        expected = {
-            "alignment": alignment(z1, z2).item(),
-            "uniformity": uniformity(z1).item(),
-            "feature_diversity": feature_diversity(z1, z2).item(),
-            "effective_rank": effective_rank(z1).item(),
-            "std_per_dim": std_per_dim(z1).item(),
-            "intra_class_distance": intra.item(),
-            "inter_class_distance": inter.item(),
-        }
         actual = representation_diagnostics(z1.requires_grad_(), z2, x, labels, 4)
-        assert actual == expected
-        assert actual.keys() == KEYS
+        expected = {m.__name__: m(z1).item() for m in (uniformity, effective_rank, std_per_dim)}
+        expected |= {m.__name__: m(z1, z2).item() for m in (alignment, feature_diversity)}
+        distances = class_distances(x, labels, 4)
+        names = ("intra_class_distance", "inter_class_distance")
+        assert actual == expected | dict(zip(names, map(float, distances), strict=True))
         assert all(type(value) is float for value in actual.values())
 
 
 class TestKnownValues:
-    def test_alignment(self) -> None:
-        z = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
-        assert alignment(z, 7 * z).item() == pytest.approx(0, abs=1e-15)
-        assert alignment(z, -z).item() == pytest.approx(4)
-        assert alignment(z, torch.tensor([[-4.0, 3.0], [0.0, 1.0]])).item() == pytest.approx(
-            (2 + 0) / 2
-        )
-
-    def test_uniformity(self) -> None:
-        """Corners of a square: four pairs at squared distance 2, two at 4."""
-        z = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [0.0, -4.0]])
-        assert uniformity(z).item() == pytest.approx(
-            math.log((4 * math.exp(-4) + 2 * math.exp(-8)) / 6), rel=1e-12
-        )
-        assert uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item() == pytest.approx(-8)
-
     def test_uniformity_of_a_sphere_of_many_dimensions(self) -> None:
         z = torch.randn(500, 1000, generator=torch.Generator().manual_seed(0))
         assert uniformity(z).item() == pytest.approx(-4, abs=0.02)
 
     def test_feature_diversity(self) -> None:
-        """Columns are compared across the views, as they are: a shared mean is similarity."""
-        eye = torch.eye(3)
-        assert feature_diversity(eye, eye).item() == 1
-        assert feature_diversity(torch.ones(5, 3), torch.ones(5, 3)).item() == pytest.approx(
-            0, abs=1e-12
-        )
-        assert feature_diversity(torch.ones(5, 3), -torch.ones(5, 3)).item() == pytest.approx(
-            0, abs=1e-12
-        )
+        """Columns are compared across the views, as they are: a shared mean is similarity; columns
+        of zeros are similar to none.
+        """
+        eye, ones, zero = torch.eye(3), torch.ones(5, 3), torch.ones(5, 3)
+        zero[:, 2] = 0
         # cos(g_0, h_1) = 1 and cos(g_1, h_0) = 0.
         g, h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 2.0], [0.0, 0.0]])
-        assert feature_diversity(g, h).item() == pytest.approx(0.5)
-
-    def test_zero_columns_are_similar_to_none(self) -> None:
-        z = torch.ones(5, 3)
-        z[:, 2] = 0
-        assert feature_diversity(z, z).item() == pytest.approx(1 - 2 / 6)
+        pairs = ((eye, eye, 1), (ones, ones, 0), (ones, -ones, 0), (g, h, 0.5), (zero, zero, 2 / 3))
+        for first, second, expected in pairs:
+            assert feature_diversity(first, second).item() == pytest.approx(expected, abs=1e-12)
 
     @pytest.mark.parametrize("rank", [1, 2, 5])
     def test_effective_rank_of_equal_singular_values(self, rank: int) -> None:
         """+-e_k for k < rank, around any mean."""
         eye = torch.eye(8)[:rank]
-        assert effective_rank(3 * torch.cat([eye, -eye]) + 2).item() == pytest.approx(
-            rank, rel=1e-6
-        )
-
-    def test_effective_rank_of_unequal_singular_values(self) -> None:
-        """Singular values 3 : 1, so p = 3/4, 1/4."""
-        z = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-        assert effective_rank(z).item() == pytest.approx((4 / 3) ** 0.75 * 4**0.25, rel=1e-12)
+        found = effective_rank(3 * torch.cat([eye, -eye]) + 2).item()
+        assert found == pytest.approx(rank, rel=1e-6)
 
     def test_std_of_an_isotropic_gaussian_is_1(self) -> None:
         z = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0))
         assert std_per_dim(5 * z).item() == pytest.approx(1, abs=2e-3)
         assert std_per_dim(z[:, :3]).item() == pytest.approx(1, abs=1e-2)
-
-    def test_class_distances(self) -> None:
-        x = torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0], [-5.0, 0.0]])
-        intra, inter = class_distances(x, torch.tensor([0, 0, 2, 2]), 3)
-        assert intra.item() == pytest.approx((2 * math.sqrt(0.5) + 0) / 4)
-        assert inter.item() == pytest.approx(math.hypot(1.5, 0.5))
 
 
 class TestInvariances:
@@ -247,28 +203,14 @@ class TestInvariances:
             assert after[key] == pytest.approx(before[key], rel=1e-9), key
         assert after["feature_diversity"] != pytest.approx(before["feature_diversity"], rel=1e-5)
 
-    def test_effective_rank_does_not_see_the_mean(self) -> None:
-        z, _ = two_views(dtype=torch.float64)
-        assert effective_rank(z + 100).item() == pytest.approx(effective_rank(z).item(), rel=1e-9)
-
 
 class TestDegenerate:
     @pytest.mark.parametrize("value", [0.0, 0.1, -1e20])
     def test_collapsed_to_a_point(self, value: float) -> None:
         z = torch.full((50, 6), value)
-        diversity = 1 if value == 0 else 0
-        assert representation_diagnostics(z, z, z, torch.arange(50) % 3, 3) == pytest.approx(
-            {
-                "alignment": 0,
-                "uniformity": 0,
-                "feature_diversity": diversity,
-                "effective_rank": 0,
-                "std_per_dim": 0,
-                "intra_class_distance": 0,
-                "inter_class_distance": 0,
-            },
-            abs=1e-7,
-        )
+        expected = dict.fromkeys(KEYS, 0.0) | {"feature_diversity": float(value == 0)}
+        found = representation_diagnostics(z, z, z, torch.arange(50) % 3, 3)
+        assert found == pytest.approx(expected, abs=1e-7)
 
     def test_rounding_around_a_point_is_no_rank(self) -> None:
         """What an encoder that ignores its images gives out in float32."""
@@ -364,26 +306,19 @@ class TestStepStatistics:
             values.numpy().std() / centre, rel=1e-2
         )
 
-    def test_equal_values_have_no_spread(self) -> None:
+    @pytest.mark.parametrize("value", [0.0, 0.1])
+    def test_equal_values_have_no_spread(self, value: float) -> None:
         statistics = StepStatistics()
         for _ in range(7):
-            statistics.add(Q_B, torch.full((10,), 0.1))
-            statistics.add(GRAD_NORM, torch.tensor(0.1))
-        summary = statistics.summary()
-        assert summary["q_b_cv"] == pytest.approx(0, abs=1e-15)
-        assert summary["grad_norm_cv"] == pytest.approx(0, abs=1e-15)
-
-    def test_zeros(self) -> None:
-        statistics = StepStatistics()
-        statistics.add(Q_B, torch.zeros(5))
-        statistics.add(GRAD_NORM, torch.tensor(0.0))
-        assert statistics.summary() == {
-            "q_b_mean": 0,
-            "q_b_cv": 0,
-            "grad_norm_mean": 0,
-            "grad_norm_cv": 0,
-        }
-        assert statistics.histogram()[0] == {"bin_low": 0.0, "bin_high": 0.05, "share": 1.0}
+            statistics.add(Q_B, torch.full((10,), value))
+            statistics.add(GRAD_NORM, torch.tensor(value))
+        means, spreads = (
+            {"q_b_mean": value, "grad_norm_mean": value},
+            {"q_b_cv": 0, "grad_norm_cv": 0},
+        )
+        assert statistics.summary() == pytest.approx(means | spreads, abs=1e-7)
+        [bar] = [row for row in statistics.histogram() if row["share"]]
+        assert (bar["share"], bar["bin_low"] <= value) == (1.0, True)
 
     def test_what_was_not_added_is_missing(self) -> None:
         statistics = StepStatistics()
@@ -421,54 +356,35 @@ class TestDevice:
             with pytest.raises(DataDependentOutputException):
                 statistics.summary()
 
-    @pytest.mark.parametrize("measure", [uniformity, effective_rank, std_per_dim])
-    def test_one_view(self, measure: Callable[[Tensor], Tensor]) -> None:
-        with FakeTensorMode():
-            assert measure(torch.rand(64, 4, device="cuda")).device.type == "cuda"
-
-    @pytest.mark.parametrize("measure", [alignment, feature_diversity])
-    def test_two_views(self, measure: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def test_nothing_is_measured_elsewhere(self) -> None:
         with FakeTensorMode():
             z = torch.rand(64, 4, device="cuda")
-            assert measure(z, z).device.type == "cuda"
-
-    def test_class_distances(self) -> None:
-        with FakeTensorMode():
             labels = torch.zeros(64, dtype=torch.int64, device="cuda")
-            assert [
-                x.device.type for x in class_distances(torch.rand(64, 4, device="cuda"), labels, 3)
-            ] == ["cuda"] * 2
+            found = [measure(z) for measure in (uniformity, effective_rank, std_per_dim)]
+            found += [measure(z, z) for measure in (alignment, feature_diversity)]
+            found += class_distances(z, labels, 3)
+            assert {x.device.type for x in found} == {"cuda"}
 
 
 class TestGradients:
-    def names(self, encoder: nn.Module) -> list[str]:
+    @pytest.mark.parametrize(
+        ("encoder", "expected"),
+        [
+            (resnet18(stem="small"), ["layer4.0.conv2.weight", "layer4.1.conv2.weight"]),
+            (resnet50(stem="standard"), ["layer4.1.conv3.weight", "layer4.2.conv3.weight"]),
+            # one block a stage: each of the last two has a downsampling convolution, defined last
+            (ResNet(Bottleneck, [1, 1, 1, 1]), ["layer3.0.conv3.weight", "layer4.0.conv3.weight"]),
+            (conv4(width=4), ["layers.6.weight", "layers.9.weight"]),
+            (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), ["0.weight"]),
+            (nn.Linear(3, 4), []),
+        ],
+        ids=["basic", "bottleneck", "shortcut", "plain", "one", "none"],
+    )
+    def test_the_last_convolutions_are_watched(
+        self, encoder: nn.Module, expected: list[str]
+    ) -> None:
         names = {id(parameter): name for name, parameter in encoder.named_parameters()}
-        return [names[id(parameter)] for parameter in watched_parameters(encoder)]
-
-    def test_basic_blocks(self) -> None:
-        assert self.names(resnet18(stem="small")) == [
-            "layer4.0.conv2.weight",
-            "layer4.1.conv2.weight",
-        ]
-
-    def test_bottlenecks(self) -> None:
-        assert self.names(resnet50(stem="standard")) == [
-            "layer4.1.conv3.weight",
-            "layer4.2.conv3.weight",
-        ]
-
-    def test_the_shortcut_is_left_out(self) -> None:
-        """One block a stage: each of the last two has a downsampling convolution, defined last."""
-        encoder = torchvision.models.ResNet(torchvision.models.resnet.Bottleneck, [1, 1, 1, 1])
-        assert encoder.layer4[0].downsample is not None
-        assert self.names(encoder) == ["layer3.0.conv3.weight", "layer4.0.conv3.weight"]
-
-    def test_without_residual_blocks(self) -> None:
-        assert self.names(conv4(width=4)) == ["layers.6.weight", "layers.9.weight"]
-
-    def test_fewer_than_two_convolutions(self) -> None:
-        assert self.names(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())) == ["0.weight"]
-        assert watched_parameters(nn.Linear(3, 4)) == []
+        assert [names[id(parameter)] for parameter in watched_parameters(encoder)] == expected
 
     def test_norm_is_the_mean_over_parameters(self) -> None:
         parameters = [nn.Parameter(torch.zeros(2, 2)) for _ in range(3)]
@@ -478,37 +394,23 @@ class TestGradients:
         assert grad_norm(parameters[1:2]).item() == 0
         assert grad_norm([]).item() == 0
 
-    def test_norm_after_a_backward_pass(self) -> None:
-        encoder = conv4(width=4)
-        encoder(torch.randn(8, 3, 16, 16)).square().sum().backward()
-        watched = watched_parameters(encoder)
-        expected = np.mean([np.sqrt(np.square(p.grad.double().numpy()).sum()) for p in watched])
-        norm = grad_norm(watched)
-        assert norm.shape == ()
-        assert norm.item() == pytest.approx(expected, rel=1e-6)
-
 
 class TestTsne:
     def clusters(self, num: int) -> tuple[Tensor, Tensor]:
         generator, labels = torch.Generator().manual_seed(0), torch.arange(num) % 3
         return 10 * torch.eye(3, 12)[labels] + torch.randn(num, 12, generator=generator), labels
 
-    def test_rows(self) -> None:
+    def test_rows_of_clusters_stay_apart(self) -> None:
         features, labels = self.clusters(60)
         rows = tsne_points(features, labels, num_points=45, seed=0)
         assert [row["index"] for row in rows] == list(range(45))
         assert [row["label"] for row in rows] == labels[:45].tolist()
         assert {type(row[key]) for row in rows for key in ("x", "y")} == {float}
         assert {type(row[key]) for row in rows for key in ("index", "label")} == {int}
-
-    def test_clusters_stay_apart(self) -> None:
-        features, labels = self.clusters(45)
-        points = np.array(
-            [[row["x"], row["y"]] for row in tsne_points(features, labels, num_points=45, seed=0)]
-        )
-        centres = np.array([points[labels.numpy() == y].mean(axis=0) for y in range(3)])
+        points, y_N = np.array([[row["x"], row["y"]] for row in rows]), labels[:45].numpy()
+        centres = np.array([points[y_N == y].mean(axis=0) for y in range(3)])
         nearest = np.linalg.norm(points[:, None] - centres, axis=2).argmin(axis=1)
-        assert (nearest == labels.numpy()).all()
+        assert (nearest == y_N).all()
 
     def test_repeats_and_does_not_see_later_rows_or_lengths(self) -> None:
         features, labels = self.clusters(60)
@@ -520,19 +422,13 @@ class TestTsne:
     @pytest.mark.parametrize(("num", "num_points"), [(4, 100), (100, 4), (100, 0), (0, 100)])
     def test_fewer_than_five_points(self, num: int, num_points: int) -> None:
         assert tsne_points(*self.clusters(num), num_points=num_points, seed=0) == []
-
-    def test_five_points(self) -> None:
         assert len(tsne_points(*self.clusters(5), num_points=5, seed=0)) == 5
 
-    @pytest.mark.parametrize("value", [0.0, 0.3])
-    def test_collapsed(self, value: float) -> None:
-        rows = tsne_points(
-            torch.full((8, 4), value), torch.zeros(8, dtype=torch.int64), num_points=8, seed=0
-        )
-        assert [(row["x"], row["y"]) for row in rows] == [(0, 0)] * 8
-
-    @pytest.mark.parametrize("dim", [1, 2])
-    def test_few_dimensions(self, dim: int) -> None:
-        features = torch.randn(20, dim, generator=torch.Generator().manual_seed(0))
-        rows: list[dict[str, Any]] = tsne_points(features, torch.zeros(20), num_points=20, seed=0)
-        assert all(math.isfinite(row["x"]) and math.isfinite(row["y"]) for row in rows)
+    def test_collapsed_or_of_few_dimensions(self) -> None:
+        for value in (0.0, 0.3):
+            rows = tsne_points(torch.full((8, 4), value), torch.zeros(8), num_points=8, seed=0)
+            assert [(row["x"], row["y"]) for row in rows] == [(0, 0)] * 8
+        for dim in (1, 2):
+            features = torch.randn(20, dim, generator=torch.Generator().manual_seed(0))
+            rows = tsne_points(features, torch.zeros(20), num_points=20, seed=0)
+            assert all(math.isfinite(row["x"]) and math.isfinite(row["y"]) for row in rows)

@@ -79,19 +79,14 @@ def test_rows_are_the_splits(
 
 
 def test_what_is_normalised_has_mean_0_and_std_1_in_every_channel() -> None:
+    split = some_split(200, channels=1)
+    x_NCHW = on_device(split, split, CPU).plain(torch.arange(200))
+    assert torch.equal(x_NCHW, x_NCHW[:, :1].expand(-1, 3, -1, -1)), "one becomes three equal ones"
     split = some_split(200)
-    images = on_device(split, split, CPU)
-    x_NCHW = images.plain(torch.arange(200))
+    x_NCHW = on_device(split, split, CPU).plain(torch.arange(200))
     assert x_NCHW.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(x_NCHW.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(x_NCHW.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0)
-
-
-def test_one_channel_becomes_three_equal_ones() -> None:
-    split = some_split(channels=1)
-    x_NCHW = on_device(split, split, CPU).plain(torch.arange(50))
-    assert torch.equal(x_NCHW[:, 0], x_NCHW[:, 1])
-    assert torch.equal(x_NCHW[:, 0], x_NCHW[:, 2])
 
 
 def same(a: list[tuple[list[Tensor], Tensor]], b: list[tuple[list[Tensor], Tensor]]) -> None:
@@ -101,31 +96,21 @@ def same(a: list[tuple[list[Tensor], Tensor]], b: list[tuple[list[Tensor], Tenso
         torch.testing.assert_close(views, other_views, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("chunk_size", [2, 6, 12])
 @pytest.mark.parametrize("together", [1, 24, 10_000])
-def test_views_do_not_depend_on_how_many_are_made_at_once(
-    together: int, monkeypatch: pytest.MonkeyPatch
+def test_views_do_not_depend_on_chunks_or_on_how_many_are_made_at_once(
+    together: int, chunk_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = all_views(some_digits(100), CONFIG)
     monkeypatch.setattr(module, "MADE_AT_ONCE", {"cpu": together})
-    same(all_views(some_digits(100), CONFIG), expected)
-
-
-@pytest.mark.parametrize("chunk_size", [2, 6])
-def test_views_do_not_depend_on_chunks(chunk_size: int) -> None:
-    expected = all_views(some_digits(100), CONFIG)
     same(all_views(some_digits(100), CONFIG | {"chunk_size": chunk_size}), expected)
 
 
 def test_the_views_of_a_batch_are_those_of_its_own_images() -> None:
     """Every image once an epoch, and its label with it: told by views that change nothing."""
     images = some_digits(100)
-    untouched = {
-        "crop_scale": 1.0,
-        "small_crop_scale": 1.0,
-        "flip_prob": 0.0,
-        "jitter_prob": 0.0,
-        "blur_prob": 0.0,
-    }
+    untouched = {"crop_scale": 1.0, "small_crop_scale": 1.0}
+    untouched |= dict.fromkeys(("flip_prob", "jitter_prob", "blur_prob"), 0.0)
     config = CONFIG | untouched | {"small_view_size": 8}
     plain, seen = images.plain(torch.arange(100)), []
     for views, labels in all_views(images, config):
@@ -147,15 +132,10 @@ def test_views_made_together_are_those_made_apart() -> None:
 
 def test_two_generators_of_one_seed_give_the_same_and_of_two_seeds_other_views() -> None:
     first, again, other = (all_views(some_digits(60), CONFIG, seed) for seed in (1, 1, 2))
-    assert all(
-        torch.equal(a, b)
-        for (x, _), (y, _) in zip(first, again, strict=True)
-        for a, b in zip(x, y, strict=True)
-    )
+    for (views, _), (same_views, _) in zip(first, again, strict=True):
+        assert all(map(torch.equal, views, same_views))
     assert not torch.equal(first[0][0][0], other[0][0][0])
-    assert torch.equal(first[0][1], other[0][1]), (
-        "the order is the seed's and the epoch's, not the generator's"
-    )
+    assert torch.equal(first[0][1], other[0][1]), "the order is the seed's and the epoch's"
 
 
 def test_the_next_images_are_read_while_these_are_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """The schedule and the optimiser against formulas written out by hand."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,152 +8,73 @@ import torch
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
-from clsweep.catalog import PARAM
-from clsweep.train.optim import build_optimizer, build_schedule, cosine, lr_at, peak_lr
+from clsweep.train.optim import build_optimizer, build_schedule, lr_at, peak_lr
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    values = {
-        "lr": 0.2,
-        "batch_size": 64,
-        "lr_rule": "none",
-        "weight_decay": 0.1,
-        "optimizer": "sgd",
-    }
-    return (
-        values
-        | {
-            "sgd_momentum": 0.9,
-            "lars_trust": 0.02,
-            "lars_clip": False,
-            "adam_beta1": 0.8,
-            "adam_beta2": 0.95,
-        }
-        | {"decay_exclude": "norm_bias"}
-        | changes
-    )
+    return {
+        "lr": 0.2, "batch_size": 64, "lr_rule": "none", "weight_decay": 0.1, "optimizer": "sgd",
+        "sgd_momentum": 0.9, "lars_trust": 0.02, "lars_clip": False, "adam_beta1": 0.8,
+        "adam_beta2": 0.95, "decay_exclude": "norm_bias", **changes,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("rule", "batch_size", "expected"),
-    [
-        ("none", 64, 0.2),
-        ("none", 1024, 0.2),
-        ("sqrt", 64, 0.1),
-        ("sqrt", 1024, 0.4),
-        ("linear", 64, 0.05),
-        ("linear", 256, 0.2),
-        ("linear", 1024, 0.8),
-    ],
-)
-def test_peak_lr(rule: str, batch_size: int, expected: float) -> None:
-    assert peak_lr(config(lr_rule=rule, batch_size=batch_size)) == pytest.approx(
-        expected, rel=1e-12
-    )
-
-
-def test_lr_without_warmup_is_half_a_cosine() -> None:
-    actual = [
-        lr_at(step, peak=3.0, num_steps=8, num_warmup_steps=0, schedule=cosine) for step in range(8)
-    ]
-    assert actual[0] == 3.0
-    assert actual[4] == pytest.approx(1.5, rel=1e-12)
-    assert actual[7] == pytest.approx(1.5 * (1 + math.cos(math.pi * 7 / 8)), rel=1e-12)
-    assert actual == sorted(actual, reverse=True)
-
-
-def test_lr_warms_up_to_the_peak_and_then_falls() -> None:
-    """4 warm-up steps of 12, peak 2: quarters of the peak, then a cosine over the other 8."""
-    actual = [
-        lr_at(step, peak=2.0, num_steps=12, num_warmup_steps=4, schedule=cosine)
-        for step in range(12)
-    ]
-    assert actual[:4] == pytest.approx([0.5, 1.0, 1.5, 2.0], rel=1e-12)  # warm-up ends at the peak
-    assert actual[4] == pytest.approx(2.0, rel=1e-12)
-    assert actual[6] == pytest.approx(1 + math.sqrt(0.5), rel=1e-12)
-    assert actual[8] == pytest.approx(1.0, rel=1e-12)  # the middle of the cosine
-    assert actual[11] == pytest.approx(
-        1 - math.cos(math.pi / 8), rel=1e-12
-    )  # the last step still moves
-
-
-def test_lr_is_torchs_cosine_schedule() -> None:
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.7)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
-    for step in range(10):
-        actual = lr_at(step, peak=0.7, num_steps=10, num_warmup_steps=0, schedule=cosine)
-        assert actual == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
-        optimizer.step()
-        schedule.step()
-
-
-def test_the_default_is_to_the_last_bit_what_it_was_without_a_choice() -> None:
-    def former(step: int, peak: float, num_steps: int, num_warmup_steps: int) -> float:
-        if step < num_warmup_steps:
-            return peak * (step + 1) / num_warmup_steps
-        progress = (step - num_warmup_steps) / (num_steps - num_warmup_steps)
-        return peak * 0.5 * (1 + math.cos(math.pi * progress))
-
-    schedule = build_schedule({"lr_schedule": PARAM["lr_schedule"].default})
-    for peak, num_steps, warmup in ((0.3, 97, 0), (0.0123, 1000, 31), (7.7, 13, 12)):
-        actual = [
-            lr_at(step, peak=peak, num_steps=num_steps, num_warmup_steps=warmup, schedule=schedule)
-            for step in range(num_steps)
-        ]
-        assert actual == [former(step, peak, num_steps, warmup) for step in range(num_steps)]
+    ("rule", "expected"),
+    [("none", {64: 0.2, 1024: 0.2}), ("sqrt", {64: 0.1, 1024: 0.4}),
+     ("linear", {64: 0.05, 256: 0.2, 1024: 0.8})],
+)  # fmt: skip
+def test_peak_lr(rule: str, expected: dict[int, float]) -> None:
+    found = {size: peak_lr(config(lr_rule=rule, batch_size=size)) for size in expected}
+    assert found == pytest.approx(expected, rel=1e-12)
 
 
 PER_EPOCH, EPOCHS, WARMUP = 7, 20, 2
 
 
+@pytest.mark.parametrize("warmup", [0, WARMUP])
 @pytest.mark.parametrize(
-    ("chosen", "torchs"),
+    ("name", "torchs"),
     [
-        ({"lr_schedule": "constant"}, lambda o, _: lr_scheduler.ConstantLR(o, 1.0, 1)),
-        ({"lr_schedule": "linear"}, lambda o, n: lr_scheduler.LinearLR(o, 1.0, 0.0, n)),
-        ({"lr_schedule": "cosine"}, lambda o, n: lr_scheduler.CosineAnnealingLR(o, n)),
+        ("constant", lambda o, _: lr_scheduler.ConstantLR(o, 1.0, 1)),
+        ("linear", lambda o, n: lr_scheduler.LinearLR(o, 1.0, 0.0, n)),
+        ("cosine", lambda o, n: lr_scheduler.CosineAnnealingLR(o, n)),
     ],
-    ids=["constant", "linear", "cosine"],
 )
 def test_schedules_are_torchs_after_a_warm_up(
-    chosen: dict[str, Any], torchs: Callable[[Any, int], Any]
+    name: str, torchs: Callable[[Any, int], Any], warmup: int
 ) -> None:
-    num_steps, num_warmup = EPOCHS * PER_EPOCH, WARMUP * PER_EPOCH
+    num_warmup = warmup * PER_EPOCH
+    found = rates({"lr_schedule": name}, num_warmup)
+    assert found[:num_warmup] == pytest.approx(
+        [0.7 * (step + 1) / num_warmup for step in range(num_warmup)], rel=1e-12
+    )
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.7)
-    reference = torchs(optimizer, num_steps - num_warmup)
-    for step in range(num_steps):
-        actual = lr_at(
-            step,
-            peak=0.7,
-            num_steps=num_steps,
-            num_warmup_steps=num_warmup,
-            schedule=build_schedule(chosen),
-        )
-        if step < num_warmup:
-            assert actual == pytest.approx(0.7 * (step + 1) / num_warmup, rel=1e-12)
-            continue
-        assert actual == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
+    reference = torchs(optimizer, EPOCHS * PER_EPOCH - num_warmup)
+    for rate in found[num_warmup:]:
+        assert rate == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
         optimizer.step()
         reference.step()
+
+
+def rates(chosen: dict[str, Any], num_warmup: int) -> list[float]:
+    """Of all steps of a trial."""
+    num_steps = EPOCHS * PER_EPOCH
+    given = {"num_steps": num_steps, "num_warmup_steps": num_warmup}
+    schedule = build_schedule(chosen)
+    return [lr_at(step, peak=0.7, schedule=schedule, **given) for step in range(num_steps)]
 
 
 @pytest.mark.parametrize(("shares", "epochs"), [("0.6, 0.8", [12, 16]), ("0.35, 0.55", [7, 11])])
 def test_steps_are_torchs_at_whole_epochs(shares: str, epochs: list[int]) -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.7)
     reference = lr_scheduler.MultiStepLR(optimizer, epochs, gamma=0.2)
-    schedule = build_schedule({"lr_schedule": "step", "lr_milestones": shares, "lr_gamma": 0.2})
-    for step in range(EPOCHS * PER_EPOCH):
-        actual = lr_at(
-            step,
-            peak=0.7,
-            num_steps=EPOCHS * PER_EPOCH,
-            num_warmup_steps=PER_EPOCH,
-            schedule=schedule,
-        )
+    chosen = {"lr_schedule": "step", "lr_milestones": shares, "lr_gamma": 0.2}
+    for step, rate in enumerate(rates(chosen, PER_EPOCH)):
         if step >= PER_EPOCH:
-            assert actual == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12), step
+            assert rate == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12), step
         optimizer.step()
         if step % PER_EPOCH == PER_EPOCH - 1:
             reference.step()
@@ -169,34 +89,20 @@ def network() -> nn.Sequential:
     return module.double()
 
 
-def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay() -> None:
+@pytest.mark.parametrize(
+    ("excluded", "of_vectors", "sizes"), [("norm_bias", 0.0, [2, 5]), ("none", 0.1, [7, 0])]
+)
+def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay(
+    excluded: str, of_vectors: float, sizes: list[int]
+) -> None:
     module = network()
-    decay = {
-        id(p): group["weight_decay"]
-        for group in build_optimizer(module, config()).param_groups
-        for p in group["params"]
-    }
+    groups = build_optimizer(module, config(decay_exclude=excluded)).param_groups
+    decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
     names = {name: decay.get(id(p)) for name, p in module.named_parameters()}
-    assert names == {
-        "0.weight": 0.1,
-        "0.bias": 0.0,
-        "1.weight": 0.0,
-        "1.bias": 0.0,
-        "3.weight": 0.1,
-        "3.bias": 0.0,
-        "4.weight": None,  # frozen
-        "4.bias": 0.0,
-    }
-    num_listed = sum(
-        len(group["params"]) for group in build_optimizer(module, config()).param_groups
-    )
-    assert num_listed == len(decay) == 7
-
-
-def test_all_parameters_decay_where_none_is_excluded() -> None:
-    module = network()
-    groups = build_optimizer(module, config(decay_exclude="none")).param_groups
-    assert [(len(g["params"]), g["weight_decay"]) for g in groups] == [(7, 0.1), (0, 0.0)]
+    vectors = ("0.bias", "1.weight", "1.bias", "3.bias", "4.bias")
+    frozen = {"4.weight": None}
+    assert names == {"0.weight": 0.1, "3.weight": 0.1} | dict.fromkeys(vectors, of_vectors) | frozen
+    assert [len(group["params"]) for group in groups] == sizes
 
 
 def three_steps(
@@ -223,51 +129,48 @@ def three_steps(
         torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
+Means = dict[str, Any]
+
+
+def momentum(kept: Means, name: str, p: Tensor, g: Tensor) -> Tensor:
+    """v = momentum v + g (v = g at first); p = p - lr v."""
+    kept[name] = 0.9 * kept[name] + g if name in kept else g
+    return p - 0.05 * kept[name]
+
+
 def test_three_steps_of_sgd() -> None:
-    """g = gradient + decay p; v = momentum v + g (v = g at first); p = p - lr v."""
-    velocity: dict[str, Tensor] = {}
-
-    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
-        g = grad + (0.1 if p.ndim > 1 else 0.0) * p
-        velocity[name] = 0.9 * velocity[name] + g if step else g
-        return p - 0.05 * velocity[name]
-
-    three_steps("sgd", update)
+    """g = gradient + decay p."""
+    kept: Means = {}
+    three_steps(
+        "sgd", lambda name, p, grad, _: momentum(kept, name, p, grad + 0.1 * (p.ndim > 1) * p)
+    )
 
 
-@pytest.mark.parametrize("decay", [0.1, 0.0])
-def test_three_steps_of_lars(decay: float) -> None:
+@pytest.mark.parametrize(
+    ("trust", "decay", "clip"),
+    [
+        (0.02, 0.1, False),
+        (0.02, 0.0, False),
+        (0.02, 0.1, True),
+        (0.004, 0.0, True),
+        (5.0, 0.1, True),
+    ],
+)
+def test_three_steps_of_lars(trust: float, decay: float, clip: bool) -> None:
     """g = trust |p| / (|gradient| + decay |p|) x (gradient + decay p) of weights, decayed or not;
-    then as in SGD.
+    then as in SGD. Clipped, as solo-learn: the scale over the rate is at most 1.
     """
-    velocity: dict[str, Tensor] = {}
-
-    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
-        g = grad
-        if p.ndim > 1:
-            g = 0.02 * p.norm() / (grad.norm() + decay * p.norm()) * (grad + decay * p)
-        velocity[name] = 0.9 * velocity[name] + g if step else g
-        return p - 0.05 * velocity[name]
-
-    three_steps("lars", update, weight_decay=decay)
-
-
-@pytest.mark.parametrize(("trust", "decay"), [(0.02, 0.1), (0.004, 0.0), (5.0, 0.1)])
-def test_three_steps_of_lars_that_never_steps_further_than_sgd(trust: float, decay: float) -> None:
-    """As solo-learn: the scale is min(trust |p| / (|gradient| + decay |p|) / lr, 1)."""
-    velocity: dict[str, Tensor] = {}
+    kept: Means = {}
     clipped = []
 
-    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
-        g = grad
+    def update(name: str, p: Tensor, grad: Tensor, _: int) -> Tensor:
         if p.ndim > 1:
-            scale = float(trust * p.norm() / (grad.norm() + decay * p.norm()) / 0.05)
-            clipped.append(scale > 1)
-            g = min(scale, 1.0) * (grad + decay * p)
-        velocity[name] = 0.9 * velocity[name] + g if step else g
-        return p - 0.05 * velocity[name]
+            scale = float(trust * p.norm() / (grad.norm() + decay * p.norm()))
+            clipped.append(clip and scale / 0.05 > 1)
+            grad = (min(scale / 0.05, 1.0) if clip else scale) * (grad + decay * p)
+        return momentum(kept, name, p, grad)
 
-    three_steps("lars", update, weight_decay=decay, lars_trust=trust, lars_clip=True)
+    three_steps("lars", update, weight_decay=decay, lars_trust=trust, lars_clip=clip)
     assert any(clipped) == (trust == 5.0)
 
 
@@ -281,34 +184,24 @@ def test_clipped_lars_moves_a_weight_of_zeros_as_sgd_and_none_without_gradient()
         torch.testing.assert_close(module.weight.detach(), torch.full((2, 3), weight + moved))
 
 
-def test_three_steps_of_adamw() -> None:
-    """p = p - lr (decay p + m / (sqrt v + 1e-8)), m and v the means of gradient and its square
-    without their bias.
+@pytest.mark.parametrize(
+    ("name", "decay_exclude"), [("adam", "norm_bias"), ("adam", "none"), ("adamw", "norm_bias")]
+)
+def test_three_steps_of_adam(name: str, decay_exclude: str) -> None:
+    """p = p - lr m / (sqrt v + 1e-8), m and v the means of gradient and its square without their
+    bias; Adam's gradient has decay p in it, AdamW's step.
     """
-    means: dict[str, tuple[Tensor, Tensor]] = {}
+    means: Means = {}
 
-    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
-        m, v = means.get(name, (torch.zeros_like(p), torch.zeros_like(p)))
-        m, v = means[name] = 0.8 * m + 0.2 * grad, 0.95 * v + 0.05 * grad**2
+    def update(key: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
+        penalty = (0.1 if p.ndim > 1 or decay_exclude == "none" else 0.0) * p
+        g = grad + penalty if name == "adam" else grad
+        m, v = means.get(key, (torch.zeros_like(p), torch.zeros_like(p)))
+        m, v = means[key] = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2
         m, v = m / (1 - 0.8 ** (step + 1)), v / (1 - 0.95 ** (step + 1))
-        return p - 0.05 * ((0.1 if p.ndim > 1 else 0.0) * p + m / (v.sqrt() + 1e-8))
+        return p - 0.05 * (m / (v.sqrt() + 1e-8) + (penalty if name == "adamw" else 0.0))
 
-    three_steps("adamw", update)
-
-
-@pytest.mark.parametrize("decay_exclude", ["norm_bias", "none"])
-def test_three_steps_of_adam(decay_exclude: str) -> None:
-    """p = p - lr m / (sqrt v + 1e-8), of gradient + decay p: both means hold the penalty."""
-    means: dict[str, tuple[Tensor, Tensor]] = {}
-
-    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
-        g = grad + (0.1 if p.ndim > 1 or decay_exclude == "none" else 0.0) * p
-        m, v = means.get(name, (torch.zeros_like(p), torch.zeros_like(p)))
-        m, v = means[name] = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2
-        m, v = m / (1 - 0.8 ** (step + 1)), v / (1 - 0.95 ** (step + 1))
-        return p - 0.05 * m / (v.sqrt() + 1e-8)
-
-    three_steps("adam", update, decay_exclude=decay_exclude)
+    three_steps(name, update, decay_exclude=decay_exclude)
 
 
 @pytest.mark.parametrize(

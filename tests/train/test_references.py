@@ -13,23 +13,12 @@ from clsweep.train.scores import score_reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SPLIT = {
-    "dataset": "digits",
-    "val_fraction": 0.2,
-    "image_size": 8,
-    "num_train": 1437,
-    "num_classes": 10,
-}
+SPLIT: dict[str, object] = {"dataset": "digits", "val_fraction": 0.2, "image_size": 8}
+SPLIT |= {"num_train": 1437, "num_classes": 10}
 YARDSTICK = {
-    **SPLIT,
-    "feature_layer": "encoder",
-    "knn_weights": "similarity",
-    "knn_k": 1,
-    "knn_temperature": 0.1,
-    "linear_probe": "none",
-    "finetune": "none",
-    "transfer_dataset": "none",
-}
+    **SPLIT, "feature_layer": "encoder", "knn_weights": "similarity", "knn_k": 1,
+    "knn_temperature": 0.1, "linear_probe": "none", "finetune": "none", "transfer_dataset": "none",
+}  # fmt: skip
 SGD = {
     "linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 3, "probe_schedule": "cosine",
     "probe_optimizer": "sgd", "probe_momentum": 0.9, "probe_weight_decay": 0.0,
@@ -42,17 +31,13 @@ def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction: float | 
     split_of = SPLIT | {"val_fraction": val_fraction}
     splits = load_splits(split_of, DataPlace())
     train, val = splits.train, splits.test if val_fraction is None else splits.val
-    pixels = [
-        split.images[split.rows].reshape(len(split), -1).astype(float) / 255
-        for split in (train, val)
-    ]
+    pixels = [x.images[x.rows].reshape(len(x), -1).astype(float) / 255 for x in (train, val)]
     mean, std = pixels[0].mean(), pixels[0].std()
     bank, queries = ((x - mean) / std for x in pixels)
     oracle = KNeighborsClassifier(1, metric="cosine").fit(bank, train.labels)
     expected = 100 * np.mean(oracle.predict(queries) == val.labels)
-    assert score_reference({"reference": "raw_pixels", **YARDSTICK, **split_of}, place=DataPlace())[
-        "knn_top1"
-    ] == pytest.approx(expected)
+    asked = {"reference": "raw_pixels", **YARDSTICK, **split_of}
+    assert score_reference(asked, place=DataPlace())["knn_top1"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},

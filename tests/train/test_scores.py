@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,19 +14,24 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
+from torchvision.transforms.v2.functional import resize
 
 from clsweep.catalog import DATASET
 from clsweep.data.augment import Recipe, apply, draw
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.model.encoders import conv4, layer_of, resnet18
-from clsweep.train import finetune
+from clsweep.train import finetune, loop
+from clsweep.train.attempt import unpack
 from clsweep.train.evaluate import uniform_knn_scores
 from clsweep.train.finetune import Network, fine_tuned, labelled_rows
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_trial
+from clsweep.train.probe import ridge_probe
 from clsweep.train.scores import Heads, augmented_features, score_encoder, transfer_of
-from tests.contracts.combinations import COMBINATIONS, small_config, some_digits
+from clsweep.train.state import derived_seed
+from tests.contracts.attempts import MemoryStore, attempt
+from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -82,16 +86,17 @@ def test_scores_are_of_the_layer_that_is_asked_for() -> None:
     whole = nn.Sequential(network, projector)
     expected = [on_pixels(whole, images) for images in (train, val)]
     torch.testing.assert_close(features, expected[1], rtol=1e-4, atol=1e-5)
-    assert {name: scores[name] for name in ("knn_top1", "knn_top5")} == pytest.approx(
-        uniform_knn_scores(
-            expected[0], train.labels_N, expected[1], val.labels_N, num_classes=10, knn_k=5
-        ),
-        abs=0.4,
+    of_knn = uniform_knn_scores(
+        expected[0], train.labels_N, expected[1], val.labels_N, num_classes=10, knn_k=5
     )
+    assert {name: scores[name] for name in of_knn} == pytest.approx(of_knn, abs=0.4)
 
 
 @pytest.mark.parametrize("every", ["last", "scored"])
-def test_linear_scores_come_at_every_scored_epoch_where_asked(every: str) -> None:
+def test_linear_scores_come_at_every_scored_epoch_where_asked(
+    every: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "load_splits", few_images)
     rows: list[dict[str, Any]] = []
     train_trial({**CONFIG, "linear_every": every}, rows.append)
     assert ["linear_top1" in row for row in rows] == [every == "scored", True]
@@ -101,21 +106,9 @@ def test_linear_scores_come_at_every_scored_epoch_where_asked(every: str) -> Non
 
 
 def test_a_supervised_trial_is_scored_by_its_own_classifier() -> None:
-    kept: dict[str, Any] = {}
-
-    class Store:
-        def load(self) -> None:
-            return None
-
-        def save(self, payload: bytes) -> None:
-            kept["payload"] = payload
-
-    from clsweep.train.attempt import Checkpoints, unpack
-
-    checkpoints = Checkpoints(Store(), keep_end=True)
-    config = {**SUPERVISED, "epochs": 3, "lr": 0.2}
-    result = train_trial(config, lambda _: None, checkpoints=checkpoints)
-    state = unpack(kept["payload"])["state"]["objective"]
+    store = MemoryStore()
+    result = attempt({**SUPERVISED, "epochs": 3, "lr": 0.2}, store, keep_end=True).result
+    state = unpack(store.saved[-1])["state"]["objective"]
     network, classifier = encoder(), nn.Linear(16, 10)
     network.load_state_dict(result["encoder"])
     classifier.load_state_dict({name: state[f"classifier.{name}"] for name in ("weight", "bias")})
@@ -131,6 +124,14 @@ def test_a_supervised_trial_is_scored_by_its_own_classifier() -> None:
 # Augmented views.
 
 
+def drawn_views(images: Images, rows: Tensor, generator: torch.Generator) -> Tensor:
+    """Crops and flips of some images."""
+    recipe = Recipe(crop_scale=0.08, jitter_prob=0, gray_prob=0, blur_prob=0, output_size=8)
+    pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).contiguous()
+    views = apply(pixels[rows], draw(recipe, len(rows), 8, generator))
+    return ((views - images.mean_1C11) / images.std_1C11).expand(-1, 3, -1, -1)
+
+
 def test_augmented_features_are_of_crops_and_flips_drawn_anew() -> None:
     images, network = some_digits(60), encoder()
     first, again, other = (
@@ -139,34 +140,11 @@ def test_augmented_features_are_of_crops_and_flips_drawn_anew() -> None:
     assert torch.equal(first, again)
     assert not torch.allclose(first, other)
     plain = on_pixels(network, images)
-    from clsweep.train.state import derived_seed
-
     generator = torch.Generator().manual_seed(derived_seed(3, "probe views of epoch 0"))
-    recipe = Recipe(crop_scale=0.08, jitter_prob=0, gray_prob=0, blur_prob=0, output_size=8)
-    pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).contiguous()
-    views = apply(pixels, draw(recipe, 60, 8, generator))
-    x = ((views - images.mean_1C11) / images.std_1C11).expand(-1, 3, -1, -1)
+    x = drawn_views(images, torch.arange(60), generator)
     with torch.no_grad():
         torch.testing.assert_close(first, network.eval()(x), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(first, plain)
-
-
-def every_score() -> tuple[Tensor, dict[str, float]]:
-    """Augmented features and all scores of one encoder, on each worker."""
-    probe = {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 2, "probe_views": "augmented",
-             "probe_schedule": "cosine", "probe_optimizer": "sgd", "probe_momentum": 0.9,
-             "probe_weight_decay": 0.0, "probe_batch_size": 64}  # fmt: skip
-    config = {**CONFIG, **FINE, **probe, "finetune_epochs": 1}
-    train, val, network = some_digits(201), some_digits(301), encoder()
-    scores, _ = score_encoder(network, train, val, config, last=True)
-    return augmented_features(network, train, config, 1), scores
-
-
-def test_workers_share_the_work_and_agree(run_workers: Callable[..., list[Any]]) -> None:
-    features, scores = every_score()
-    for shared, found in run_workers(__file__, "every_score", 2):
-        torch.testing.assert_close(shared, features, rtol=1e-5, atol=1e-6)
-        assert found == pytest.approx(scores, abs=100 / 301 + 1e-6)
 
 
 # Fine-tuning.
@@ -197,21 +175,16 @@ def test_steps_of_fine_tuning_by_a_loop() -> None:
         given, rows, num_classes=10, finetune_lr=0.1, finetune_epochs=2, finetune_batch_size=32,
         finetune_weight_decay=0.01, seed=4,
     )  # fmt: skip
-    from clsweep.train.state import derived_seed
-
     generator = torch.Generator().manual_seed(derived_seed(4, "fine-tuning"))
-    recipe = Recipe(crop_scale=0.08, jitter_prob=0, gray_prob=0, blur_prob=0, output_size=8)
     model = nn.Sequential(copy.deepcopy(network), nn.Linear(16, 10)).train()
     for p in model[1].parameters():
         nn.init.zeros_(p)
-    pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).contiguous()
     velocity = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     step = 0
     for _ in range(2):
         order = torch.randperm(65, generator=generator)
         for chosen in (order[:32], order[32:64]):
-            views = apply(pixels[chosen], draw(recipe, 32, 8, generator))
-            x = ((views - images.mean_1C11) / images.std_1C11).expand(-1, 3, -1, -1)
+            x = drawn_views(images, chosen, generator)
             model.zero_grad()
             F.cross_entropy(model(x), images.labels_N[chosen]).backward()
             lr = 0.05 * (1 + math.cos(math.pi * step / 4))
@@ -249,10 +222,6 @@ def test_transfer_is_the_probe_on_the_other_data_set(
     """Images of 32 pixels and three channels, resized to the trial's 8 and normalised as its own,
     by torchvision and a call of the probe.
     """
-    from torchvision.transforms.v2.functional import resize
-
-    from clsweep.train.probe import ridge_probe
-
     monkeypatch.setitem(DATASET, "synthetic", replace(DATASET["synthetic"], num_train=300))
     config = {**CONFIG, "transfer_dataset": "synthetic"}
     splits = load_splits(config, DataPlace())
@@ -307,8 +276,6 @@ def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(
 
 @pytest.mark.parametrize("size", [5, 16, 20])
 def test_images_are_scored_at_the_size_of_the_views(size: int) -> None:
-    from torchvision.transforms.v2.functional import resize
-
     images = some_digits(20)
     large = replace(images, view_size=size)
     pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).float() / 255
@@ -320,13 +287,12 @@ def test_images_are_scored_at_the_size_of_the_views(size: int) -> None:
     )
 
 
-def trial(**changes: Any) -> Mapping[str, Any]:
-    return train_trial({**CONFIG, **changes}, lambda _: None)
-
-
-def test_a_trial_of_larger_views_differs_and_one_of_the_images_size_does_not() -> None:
-    plain = trial()
-    assert trial(view_size=8)["train_loss"] == plain["train_loss"]
-    larger = trial(view_size=16)
-    assert larger["train_loss"] != plain["train_loss"]
-    assert larger["knn_top1"] > 30
+def test_a_trial_of_larger_views_differs_and_one_of_the_images_size_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "load_splits", few_images)
+    plain, same, larger = (
+        train_trial({**CONFIG, **changes}, lambda _: None)["train_loss"]
+        for changes in ({}, {"view_size": 8}, {"view_size": 16})
+    )
+    assert same == plain != larger
