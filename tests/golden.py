@@ -216,8 +216,8 @@ def _planted_sweeps() -> dict[str, pd.DataFrame]:
 def _trials(out: Path) -> None:
     """The scores of two epochs of every framework."""
     from clsweep.catalog import COMPONENT
-    from clsweep.catalog.plain import plain_config
     from clsweep.train.loop import train_trial
+    from studies.records.plain import plain_config
 
     told = {}
     for framework in COMPONENT["framework"]:

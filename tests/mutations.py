@@ -128,7 +128,7 @@ FAULTS = (
     Fault("sinkhorn: samples before prototypes", "objective/targets.py",
           "log_q_NK = log_q_NK - log_q_NK.logsumexp(0)\n",
           "log_q_NK = log_q_NK - log_q_NK.logsumexp(1, keepdim=True)\n",
-          "tests/objective/test_assignment.py"),
+          "tests/objective/test_targets.py"),
     Fault("swav: queue in use before it is full", "objective/targets.py",
           "is not None and queue.is_full:", "is not None:", TARGETS),
     Fault("queue: full a step too early", "model/queue.py",

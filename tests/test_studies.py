@@ -17,7 +17,7 @@ STUDIES = {
     path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in FOLDER.rglob("*.yaml")
 }
 PAPER_STUDIES = sorted(name for name, path in STUDIES.items() if "cpu" in preset_names(path))
-OFTEN = ("dcl/table_01", "dcl/table_18", "dimcl/table_01", "ecpp/table_05", "eqco/figure_02")
+OFTEN = ("dimcl/table_01", "ecpp/table_05", "eqco/figure_02")
 
 
 def tables(name: str, preset: str | None = None) -> dict[str, set[object]]:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from clsweep.analysis import CONFIDENCE
+from clsweep.analysis.noise import half_width
 
 COLUMNS = {
     "objective": "name",
@@ -65,8 +64,7 @@ def learning_curves(
     table["mean"], table["num_seeds"] = scores.mean(), scores.count()
     num = table["num_seeds"].to_numpy(dtype=float)
     variance = scores.var().groupby(level=["objective", "config"]).transform("mean")
-    with np.errstate(invalid="ignore", divide="ignore"):
-        half = stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) * np.sqrt(variance / num)
+    half = half_width(variance / num, num - 1)
     table["low"] = (table["mean"] - half).clip(lower=limits[0])
     table["high"] = (table["mean"] + half).clip(upper=limits[1])
     order = {name: i for i, name in enumerate(dict.fromkeys(trials["objective"]))}

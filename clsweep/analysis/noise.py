@@ -51,7 +51,7 @@ MOST_SEEDS = 500
 ROUNDING = 1e-20  # of the largest square: what is left of equal scores
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Noise:
     """The noise of a table (n, S): of each row, of sums of their means, and as it may be drawn.
 
@@ -151,9 +151,7 @@ class Noise:
         return self._of(*self._parts(squares))
 
     def _parts(self, squares: Array) -> tuple[Array, Array, Array]:
-        """(n,) variances by the noise of all, by that of its own, and the square of that over its
-        degrees of freedom.
-        """
+        """(n,) variances by the noise of all, by its own, the square of that over its freedom."""
         even = self.pooled * squares * (1.0 - self.doubt)
         own = squares * self.doubt * self.own
         return even, own, own**2 / self.own_freedom
@@ -184,9 +182,12 @@ def noise_of(values: Array, silent: NDArray[np.bool_] | None = None) -> Noise:
     """
     means = np.nansum(values, axis=1) / np.isfinite(values).sum(axis=1)
     none = np.zeros(len(values), dtype=bool)
-    return Noise(
-        left=values - means[:, None], means=means, silent=none if silent is None else silent
-    )
+    return Noise(values - means[:, None], means, none if silent is None else silent)
+
+
+def half_width(variance: Any, freedom: Any) -> Any:
+    """Of a t-interval, of variances and their degrees of freedom."""
+    return special.stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0) * np.sqrt(variance)
 
 
 def blindness(values: Array) -> tuple[Note, ...]:
@@ -296,7 +297,7 @@ def _pairs(codes: Codes) -> int:
     return int((counts * (counts - 1) // 2).sum())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TwoWay:
     """x_is = m_i + b_s + e_is by least squares, of a table that may have gaps (Henderson 1953,
     method 3): how seeds shift all rows alike.
@@ -340,8 +341,7 @@ class TwoWay:
 
         One degree more than the seeds have, as shifts are seen where their variance looks large.
         """
-        t = special.stdtrit(self.num_seeds, (1.0 + CONFIDENCE) / 2.0)
-        return float(t * np.sqrt(self.variance / self.num_seeds))
+        return float(half_width(self.variance / self.num_seeds, self.num_seeds))
 
     def without(self, table: Array) -> Array:
         """The table less the effects, its residuals enlarged to the noise that is left:
@@ -370,15 +370,9 @@ def two_way(table: Array) -> TwoWay | None:
     if freedom < 1 or others_freedom < 1:
         return None
     squares = float(sums @ inverse @ sums)
-    return TwoWay(
-        squares=squares,
-        freedom=freedom,
-        others=max(0.0, float(np.square(left).sum()) - squares),
-        others_freedom=others_freedom,
-        spread=float(np.trace(design)),
-        effects=inverse @ sums,
-        num_seeds=table.shape[1],
-    )
+    others = max(0.0, float(np.square(left).sum()) - squares)
+    parts = squares, freedom, others, others_freedom, float(np.trace(design))
+    return TwoWay(*parts, inverse @ sums, table.shape[1])
 
 
 def seed_shift(table: Array) -> TwoWay | None:

@@ -54,12 +54,11 @@ def pareto(
         known = pd.concat(tables, ignore_index=True).reindex(columns=list(COLUMNS))
         signs = {sweep.objective: sweep.sign for sweep in group}
         scores = known["score"] * known["objective"].map(signs).astype(float)
-        front = on_front(known["seconds"].to_numpy(float), scores.to_numpy(float))
+        known["on_front"] = on_front(known["seconds"].to_numpy(float), scores.to_numpy(float))
         places = [(sweep, row) for sweep, t in zip(group, tables, strict=True) for row in t.index]
-        known["on_front"] = front
         known["at"] = [
-            sweep.label(row) if here else ""
-            for (sweep, row), here in zip(places, front, strict=True)
+            sweep.label(row) if is_on else ""
+            for (sweep, row), is_on in zip(places, known["on_front"], strict=True)
         ]
         frames.append(known.sort_values("seconds", kind="stable"))
     return pd.concat(frames, ignore_index=True)
@@ -86,10 +85,9 @@ def _seconds(trials: pd.DataFrame) -> Mapping[tuple[str, Any], float]:
     finished = trials[trials["status"] == "finished"]
     workers = finished["workers"].fillna(1) if "workers" in finished else 1
     spent = pd.to_numeric(finished["wall_time_s"]) * workers
-    means: dict[Any, float] = (
-        spent.groupby([finished["objective"], finished["config"]]).mean().dropna().to_dict()
-    )
-    return {(str(name), config): mean for (name, config), mean in means.items()}
+    groups = spent.groupby([finished["objective"].astype(str), finished["config"]])
+    means: dict[Any, float] = groups.mean().dropna().to_dict()
+    return means
 
 
 def _rows(

@@ -5,7 +5,6 @@ with labels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,18 +44,6 @@ ALL = "all"
 _RHO = {"rho": "rho", "rho_low": "low", "rho_high": "high"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Pool:
-    """Configurations of one or several objectives: n with the metric on S seeds."""
-
-    objective: str
-    sign: float
-    values_nS: Array  # larger is better
-    scores: pd.DataFrame  # n rows: `objective`, `config`, and a mean of each score
-    withheld: Note | None
-    notes: tuple[Note, ...]
-
-
 def picks(
     trials: pd.DataFrame,
     sweeps: Sequence[Sweep],
@@ -77,82 +64,62 @@ def picks(
     scores: names of columns, which `trials` may lack -> "max" or "min", which is better.
     yardsticks: objectives with different ones are not pooled; those without one share one.
     """
-    found = [name for name in scores if name in trials and trials[name].notna().any()]
-    pools = [_pool(trials, sweep, metric, found) for sweep in sweeps]
-    alike: dict[str, list[_Pool]] = {}
-    for pool in pools:
-        alike.setdefault(yardsticks.get(pool.objective, ""), []).append(pool)
-    for yardstick, group in alike.items():
-        if len(group) > 1:
-            pools.append(_together(group, f"{ALL}, {yardstick}" if yardstick else ALL))
+    scores = {n: mode for n, mode in scores.items() if n in trials and trials[n].notna().any()}
+    measured = [sweep.measured for sweep in sweeps]
+    alike: dict[str, list[Sweep]] = {}
+    for sweep in measured:
+        alike.setdefault(yardsticks.get(sweep.objective, ""), []).append(sweep)
+    groups = [(sweep.objective, [sweep]) for sweep in measured]
+    groups += [
+        (f"{ALL}, {yardstick}" if yardstick else ALL, group)
+        for yardstick, group in alike.items()
+        if len(group) > 1
+    ]
     rows = [
-        _row(pool, name, 1.0 if scores[name] == "max" else -1.0)
-        for pool in pools
-        for name in found
-        if pool.scores[name].notna().any()
+        {"objective": name} | row
+        for name, group in groups
+        for row in _rows(trials, group, metric, scores)
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _pool(trials: pd.DataFrame, sweep: Sweep, metric: str, names: Sequence[str]) -> _Pool:
-    sweep = sweep.measured
-    alive = sweep.alive
-    means = config_means(trials, sweep, metric, names).reindex(sweep.configs[alive])
-    scores = means.reindex(columns=list(names)).reset_index(drop=True)
-    return _Pool(
-        objective=sweep.objective,
-        sign=sweep.sign,
-        values_nS=sweep.scores[alive],
-        scores=scores.assign(objective=sweep.objective, config=sweep.configs[alive]),
-        withheld=sweep.not_measured,
-        notes=tuple(n.of(sweep.objective) for n in sweep.missing),
-    )
-
-
-def _together(pools: Sequence[_Pool], name: str) -> _Pool:
-    width = max(pool.values_nS.shape[1] for pool in pools)
-    padded = np.full((sum(len(pool.values_nS) for pool in pools), width), np.nan)
-    start = 0
-    for pool in pools:
-        num, num_seeds = pool.values_nS.shape
-        padded[start : start + num, :num_seeds] = pool.values_nS
-        start += num
-    return _Pool(
-        objective=name,
-        sign=pools[0].sign,
-        values_nS=padded,
-        scores=pd.concat([pool.scores for pool in pools], ignore_index=True),
-        withheld=next((pool.withheld for pool in pools if pool.withheld), None),
-        notes=tuple(n for pool in pools for n in pool.notes),
-    )
-
-
-def _row(pool: _Pool, name: str, sign: float) -> dict[str, Any]:
-    score = sign * pool.scores[name].to_numpy(dtype=float)
-    known = np.isfinite(score)
-    score, values = score[known], packed(pool.values_nS[known])
-    row: dict[str, Any] = {
-        "objective": pool.objective,
-        "score": name,
-        "num_configs": int(known.sum()),
-    }
-    if len(score) < 2:
-        return row | noted(*pool.notes, why=note(Reason.ONE_SCORED))
-    means, pick = row_means(values), int(score.argmax())
-    place = pool.scores[known].iloc[pick]
-    loss = float(best_level(values)) - means[pick]
-    regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
-    low, high, why = _interval(values, pick)
-    link = rank_correlation(np.column_stack([score, means]), pool.withheld)
-    said = [*link["note"], *pool.notes]
-    return (
-        row
-        | {"config": place["config"], "of": place["objective"], "regret": regret}
-        | {"best": pool.sign * (means[pick] + regret), "picked": pool.sign * means[pick]}
-        | {"low": min(low, regret), "high": max(high, regret)}
-        | {name: link.get(of, np.nan) for name, of in _RHO.items()}
-        | noted(*said, why=why)
-    )
+def _rows(
+    trials: pd.DataFrame, sweeps: Sequence[Sweep], metric: str, scores: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """A row for each score, of the configurations of one or several objectives together."""
+    width = max(sweep.scores.shape[1] for sweep in sweeps)
+    tables, frames = [], []
+    for sweep in sweeps:
+        table, configs = sweep.scores[sweep.alive], sweep.configs[sweep.alive]
+        spare = [(0, 0), (0, width - table.shape[1])]
+        tables.append(np.pad(table, spare, constant_values=np.nan))
+        frame = config_means(trials, sweep, metric, list(scores)).reindex(configs)
+        frames.append(frame.assign(objective=sweep.objective, config=configs))
+    of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
+    notes = [each.of(sweep.objective) for sweep in sweeps for each in sweep.missing]
+    withheld = next((sweep.not_measured for sweep in sweeps if sweep.not_measured), None)
+    sign, rows = sweeps[0].sign, []
+    for name, mode in scores.items():
+        score = places[name].to_numpy(dtype=float) * (1.0 if mode == "max" else -1.0)
+        known = np.isfinite(score)
+        score, num = score[known], int(known.sum())
+        row: dict[str, Any] = {"score": name, "num_configs": num}
+        if num < 2:
+            rows += [row | noted(*notes, why=note(Reason.ONE_SCORED))] if num else []
+            continue
+        values = packed(of_all[known])
+        means, pick = row_means(values), int(score.argmax())
+        place = places[known].iloc[pick]
+        loss = float(best_level(values)) - means[pick]
+        regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
+        low, high, why = _interval(values, pick)
+        link = rank_correlation(np.column_stack([score, means]), withheld)
+        row |= {"config": place["config"], "of": place["objective"], "regret": regret}
+        row |= {"best": sign * (means[pick] + regret), "picked": sign * means[pick]}
+        row |= {"low": min(low, regret), "high": max(high, regret)}
+        row |= {column: link.get(of, np.nan) for column, of in _RHO.items()}
+        rows.append(row | noted(*link["note"], *notes, why=why))
+    return rows
 
 
 def _interval(values: Array, pick: int) -> tuple[float, float, Note | None]:

@@ -11,6 +11,11 @@ from enum import StrEnum, auto
 from typing import Any, Self
 
 
+def told(text: str) -> Any:
+    """A cause whose value is its name, with what a reader is told of it."""
+    return auto(), text
+
+
 class Reason(StrEnum):
     """One cause each, with what a reader is told of it; in braces the figures of a `Note` of it."""
 
@@ -22,201 +27,175 @@ class Reason(StrEnum):
         return made
 
     # The samples say nothing of the space as a whole.
-    ADAPTIVE_SAMPLER = auto(), "{samplers} samples favour good configurations"
-    MIXED_SAMPLERS = auto(), "{samplers} mixed, not one even design"
-    TRIALS_STOPPED = (
-        auto(),
-        "{stopped} of {trials} trials were stopped early, which hides the bad ones",
+    ADAPTIVE_SAMPLER = told("{samplers} samples favour good configurations")
+    MIXED_SAMPLERS = told("{samplers} mixed, not one even design")
+    TRIALS_STOPPED = told(
+        "{stopped} of {trials} trials were stopped early, which hides the bad ones"
     )
-    TRIALS_SKIPPED = (
-        auto(),
-        "racing skipped {skipped} of {trials} planned trials, those of bad configurations",
+    TRIALS_SKIPPED = told(
+        "racing skipped {skipped} of {trials} planned trials, those of bad configurations"
     )
 
     # There is nothing to measure.
-    NO_SCORE = auto(), "no finished trial"
-    ONE_CONFIG = auto(), "one configuration: no spread, and nothing to tune"
-    ONE_SCORED = auto(), "one configuration has a score"
-    NOT_SWEPT = auto(), "does not sweep {param}"
-    NOTHING_SWEPT = auto(), "no hyperparameter takes two values"
-    OFF_AXIS = (
-        auto(),
+    NO_SCORE = told("no finished trial")
+    ONE_CONFIG = told("one configuration: no spread, and nothing to tune")
+    ONE_SCORED = told("one configuration has a score")
+    NOT_SWEPT = told("does not sweep {param}")
+    NOTHING_SWEPT = told("no hyperparameter takes two values")
+    OFF_AXIS = told(
         "{params}: missing at some configurations, or without a place on the axis: left out, "
-        "and averaged over",
+        "and averaged over"
     )
-    FEW_SETTINGS = auto(), "fewer than {least} settings: no {stat}"
-    FEW_PAIRED = auto(), "{configs} configurations have both, at least {least} are needed"
-    NO_PAIR = auto(), "no pair of {a} and {b} has both scores"
-    NO_COUNTERPART = auto(), "{a} has one setting ({at}), at which {b} has no score"
-    NOBODY_COMPETES = auto(), "no objective to compare"
-    YARDSTICKS = auto(), "scored by different yardsticks: {a} against {b}"
-    PRINTED_SPREAD = auto(), "a spread over settings, which clsweep robustness measures"
-    OTHER_SCALE = auto(), "not the paper's: {params}"
-    NO_NEIGHBOURHOOD = auto(), "no configuration has a neighbour in every direction"
-    NEIGHBOURS_FAILED = (
-        auto(),
-        "each configuration has a neighbour that failed, or too few neighbours",
+    FEW_SETTINGS = told("fewer than {least} settings: no {stat}")
+    FEW_PAIRED = told("{configs} configurations have both, at least {least} are needed")
+    NO_PAIR = told("no pair of {a} and {b} has both scores")
+    NO_COUNTERPART = told("{a} has one setting ({at}), at which {b} has no score")
+    NOBODY_COMPETES = told("no objective to compare")
+    YARDSTICKS = told("scored by different yardsticks: {a} against {b}")
+    PRINTED_SPREAD = told("a spread over settings, which clsweep robustness measures")
+    OTHER_SCALE = told("not the paper's: {params}")
+    NO_NEIGHBOURHOOD = told("no configuration has a neighbour in every direction")
+    NEIGHBOURS_FAILED = told(
+        "each configuration has a neighbour that failed, or too few neighbours"
     )
 
     # It was measured, and nothing can be told: `UNRESOLVED`.
-    EQUAL_SCORES = auto(), "every trial has the same score"
-    EQUAL_MEANS = auto(), "every configuration has the same mean"
-    EQUAL_RANKS = auto(), "the same in all configurations: no correlation"
-    FEW_FOR_SURROGATE = (
-        auto(),
-        "{configs} configurations are too few for a surrogate, which needs {least}",
+    EQUAL_SCORES = told("every trial has the same score")
+    EQUAL_MEANS = told("every configuration has the same mean")
+    EQUAL_RANKS = told("the same in all configurations: no correlation")
+    FEW_FOR_SURROGATE = told(
+        "{configs} configurations are too few for a surrogate, which needs {least}"
     )
-    FEW_FOR_IMPORTANCE = (
-        auto(),
-        "{configs} configurations are too few to rank hyperparameters, which needs {least}",
+    FEW_FOR_IMPORTANCE = told(
+        "{configs} configurations are too few to rank hyperparameters, which needs {least}"
     )
-    SURROGATE_WEAK = auto(), "the surrogate explains R2 = {r2} of a possible {ceiling}"
-    SURROGATE_WEAK_ONE_SEED = (
-        auto(),
-        "the surrogate explains R2 = {r2}: with one seed the possible one is unknown",
+    SURROGATE_WEAK = told("the surrogate explains R2 = {r2} of a possible {ceiling}")
+    SURROGATE_WEAK_ONE_SEED = told(
+        "the surrogate explains R2 = {r2}: with one seed the possible one is unknown"
     )
-    NO_EFFECT_PASSES = auto(), "no effect passes its test against the seed noise"
-    NO_DIFFERENCE = auto(), "no difference seen"
-    FAILURES_DECIDE = auto(), "counted or left out, the failed trials give different winners"
-    NO_NOISE = auto(), "no interval: the seeds show no noise, or one side has no repeat"
-    NO_NOISE_OF_SETTINGS = auto(), "no interval: one setting, or none differs"
-    ONE_SEED = auto(), "one seed: no interval"
-    ONE_SEED_NO_SPREAD = auto(), "one seed: no {stat}, which needs the seed noise"
-    NOBODY_ELSE = auto(), "nobody else has a score here"
-    SEVERAL_SETTINGS = auto(), "{configs} configurations have the printed settings"
-    PROTOCOL_UNKNOWN = auto(), "the study does not plan it at the paper's scale"
+    NO_EFFECT_PASSES = told("no effect passes its test against the seed noise")
+    NO_DIFFERENCE = told("no difference seen")
+    FAILURES_DECIDE = told("counted or left out, the failed trials give different winners")
+    NO_NOISE = told("no interval: the seeds show no noise, or one side has no repeat")
+    NO_NOISE_OF_SETTINGS = told("no interval: one setting, or none differs")
+    ONE_SEED = told("one seed: no interval")
+    ONE_SEED_NO_SPREAD = told("one seed: no {stat}, which needs the seed noise")
+    NOBODY_ELSE = told("nobody else has a score here")
+    SEVERAL_SETTINGS = told("{configs} configurations have the printed settings")
+    PROTOCOL_UNKNOWN = told("the study does not plan it at the paper's scale")
 
     # What it would take.
-    NEEDS_CONFIGS = auto(), "needs more configurations, about {needs_configs}, or more seeds"
-    NEEDS_SEEDS = (
-        auto(),
-        "needs about {needs_seeds} seeds for the seed noise to be a quarter of the spread",
+    NEEDS_CONFIGS = told("needs more configurations, about {needs_configs}, or more seeds")
+    NEEDS_SEEDS = told(
+        "needs about {needs_seeds} seeds for the seed noise to be a quarter of the spread"
     )
-    NEEDS_SEEDS_FOR_POWER = (
-        auto(),
-        "the largest that was seen needs about {needs_seeds} seeds for 80 % power",
+    NEEDS_SEEDS_FOR_POWER = told(
+        "the largest that was seen needs about {needs_seeds} seeds for 80 % power"
     )
-    NO_EFFECT_SEEN = auto(), "none was seen beyond what the noise makes"
-    NO_SPREAD_SEEN = auto(), "no spread was seen beyond what the seed noise makes"
+    NO_EFFECT_SEEN = told("none was seen beyond what the noise makes")
+    NO_SPREAD_SEEN = told("no spread was seen beyond what the seed noise makes")
 
     # What is missing.
-    UNFINISHED = auto(), "{configs} of {planned} planned configurations so far"
-    TRIALS_FAILED = auto(), "{failed} of {trials} trials failed and are left out"
-    TRIALS_FAILED_AS_WORST = (
-        auto(),
-        "{failed} of {trials} trials failed and count as the worst score seen ({level})",
+    UNFINISHED = told("{configs} of {planned} planned configurations so far")
+    TRIALS_FAILED = told("{failed} of {trials} trials failed and are left out")
+    TRIALS_FAILED_AS_WORST = told(
+        "{failed} of {trials} trials failed and count as the worst score seen ({level})"
     )
-    WORST_UNKNOWN = (
-        auto(),
+    WORST_UNKNOWN = told(
         "configurations that failed on most seeds: {lost}: how bad they are is not known, so "
-        "intervals are open at the end that they could move",
+        "intervals are open at the end that they could move"
     )
-    TRIALS_FAILED_AS_CHANCE = (
-        auto(),
-        "{failed} of {trials} trials failed and count as chance ({level})",
+    TRIALS_FAILED_AS_CHANCE = told(
+        "{failed} of {trials} trials failed and count as chance ({level})"
     )
-    LEFT_OUT = auto(), "{lost} of {configs} configurations have no score and are left out"
-    LOST_TRIES = (
-        auto(),
-        "{lost} of {configs} configurations have no score and are tries that bring nothing",
+    LEFT_OUT = told("{lost} of {configs} configurations have no score and are left out")
+    LOST_TRIES = told(
+        "{lost} of {configs} configurations have no score and are tries that bring nothing"
     )
-    ONE_CONFIG_FINISHED = auto(), "one configuration finished: no SD"
-    ONE_VALUE_SCORED = auto(), "{params}: one value with a score, so not measured"
-    FAILING_VALUES = auto(), "most trials at {values} failed: in no band"
-    NO_WHOLE_CONFIG = auto(), "no configuration has finished on all {seeds} seeds"
-    RACED = auto(), "racing: the means of configurations rest on {fewest} to {most} seeds"
-    FEWER_SEEDS = auto(), "rests on {seeds} of {most} seeds"
-    HIGHER_ON_FEWER = auto(), "{at} scores higher, on {seeds} of {most} seeds alone"
-    SEEDS_FAILED = auto(), "{failed} of its {seeds} seeds failed"
-    NEIGHBOUR_FAILED = auto(), "a neighbour failed on every seed"
-    DEFAULT_WITHOUT_SCORE = auto(), "the default has no score"
-    DEFAULT_UNKNOWN = auto(), "no default of {params} is given"
-    DEFAULT_NOT_TRIED = auto(), "the default ({at}) is not among the configurations"
-    DEFAULT_NEAREST = auto(), "the nearest configuration stands for the default ({at})"
+    ONE_CONFIG_FINISHED = told("one configuration finished: no SD")
+    ONE_VALUE_SCORED = told("{params}: one value with a score, so not measured")
+    FAILING_VALUES = told("most trials at {values} failed: in no band")
+    NO_WHOLE_CONFIG = told("no configuration has finished on all {seeds} seeds")
+    RACED = told("racing: the means of configurations rest on {fewest} to {most} seeds")
+    FEWER_SEEDS = told("rests on {seeds} of {most} seeds")
+    HIGHER_ON_FEWER = told("{at} scores higher, on {seeds} of {most} seeds alone")
+    SEEDS_FAILED = told("{failed} of its {seeds} seeds failed")
+    NEIGHBOUR_FAILED = told("a neighbour failed on every seed")
+    DEFAULT_WITHOUT_SCORE = told("the default has no score")
+    DEFAULT_UNKNOWN = told("no default of {params} is given")
+    DEFAULT_NOT_TRIED = told("the default ({at}) is not among the configurations")
+    DEFAULT_NEAREST = told("the nearest configuration stands for the default ({at})")
 
     # How sure the numbers are.
-    UNEVEN_CELLS = auto(), "the seed noise differs between configurations: tests by each one's own"
-    SEEDS_AS_BLOCKS = auto(), "a seed shifts all scores alike: tests by what is left of the noise"
-    UNEVEN_UNSEEN = (
-        auto(),
+    UNEVEN_CELLS = told("the seed noise differs between configurations: tests by each one's own")
+    SEEDS_AS_BLOCKS = told("a seed shifts all scores alike: tests by what is left of the noise")
+    UNEVEN_UNSEEN = told(
         "{settings} settings of {seeds} seeds: up to {factor} times the noise at the worst of "
-        "them may go unseen, and intervals are then too narrow",
+        "them may go unseen, and intervals are then too narrow"
     )
-    COPIES = (
-        auto(),
+    COPIES = told(
         "{copies} of {configs} configurations repeat the scores of others at every seed: "
-        "copies carry one draw of the noise",
+        "copies carry one draw of the noise"
     )
-    ONE_PER_VALUE = auto(), "one configuration per value: no interval"
-    NOT_CORRECTED = auto(), "SD not corrected for seed noise"
-    OPTIMISTIC = auto(), "picked and scored on the same noise, so optimistic"
-    PESSIMISTIC = (
-        auto(),
-        "{columns}: the best is picked and scored on the same noise, so pessimistic",
+    ONE_PER_VALUE = told("one configuration per value: no interval")
+    NOT_CORRECTED = told("SD not corrected for seed noise")
+    OPTIMISTIC = told("picked and scored on the same noise, so optimistic")
+    PESSIMISTIC = told("{columns}: the best is picked and scored on the same noise, so pessimistic")
+    PICKED = told("picked on its own noise, so optimistic")
+    CEILING_UNKNOWN = told("one seed: the surrogate's ceiling is not known")
+    SHARES_WITH_NOISE = told(
+        "one seed: effects and seed noise cannot be told apart, so the shares hold both"
     )
-    PICKED = auto(), "picked on its own noise, so optimistic"
-    CEILING_UNKNOWN = auto(), "one seed: the surrogate's ceiling is not known"
-    SHARES_WITH_NOISE = (
-        auto(),
-        "one seed: effects and seed noise cannot be told apart, so the shares hold both",
-    )
-    OF_WHAT_WAS_TRIED = (
-        auto(),
+    OF_WHAT_WAS_TRIED = told(
         "over what the search tried: it tried good regions more often, so this is no share of "
-        "the variance over the space",
+        "the variance over the space"
     )
-    FEW_SAMPLED = auto(), "{settings} sampled settings: intervals may be too narrow"
-    FEW_FLIPS = auto(), "{pairs} pairs are few for sign flips: p by the noise of all regions"
-    P_FLOOR = auto(), "{draws} {unit} can give no p below {p_min}"
-    P_PER_SETTING = auto(), "p is for no difference at any setting"
-    SEED_SHIFT = (
-        auto(),
-        "a seed seems to shift all settings (chance {chance}), so the seeds are the draws",
+    FEW_SAMPLED = told("{settings} sampled settings: intervals may be too narrow")
+    FEW_FLIPS = told("{pairs} pairs are few for sign flips: p by the noise of all regions")
+    P_FLOOR = told("{draws} {unit} can give no p below {p_min}")
+    P_PER_SETTING = told("p is for no difference at any setting")
+    SEED_SHIFT = told(
+        "a seed seems to shift all settings (chance {chance}), so the seeds are the draws"
     )
-    SEED_SHIFT_OF_LEVELS = (
-        auto(),
-        "a seed shifts all scores (F test, p = {p}): the intervals of levels rest on {seeds} seeds",
+    SEED_SHIFT_OF_LEVELS = told(
+        "a seed shifts all scores (F test, p = {p}): the intervals of levels rest on {seeds} seeds"
     )
-    SPREAD_WITHIN_NOISE = auto(), "a spread that does not exceed the seed noise counts as 0"
-    SAME_AS_BEST = auto(), "same as the best"
-    AT_EDGE = auto(), "at the edge of the swept {params}: the optimum may lie outside"
+    SPREAD_WITHIN_NOISE = told("a spread that does not exceed the seed noise counts as 0")
+    SAME_AS_BEST = told("same as the best")
+    AT_EDGE = told("at the edge of the swept {params}: the optimum may lie outside")
 
     # What the numbers are made of.
-    BINNED = auto(), "{param} cut by rank into {bins} bins of equal count"
-    BAND_OF_BINS = auto(), "band over {bins} bins of {param}, of equal count"
-    BAND_AT_END = auto(), "band reaches the end of the swept values"
-    NOISE_OF_CONFIGS = auto(), "noise is the configurations that share a {unit}"
-    UNBALANCED = (
-        auto(),
-        "unbalanced: values of {param} rest on different settings of the others, so no band",
+    BINNED = told("{param} cut by rank into {bins} bins of equal count")
+    BAND_OF_BINS = told("band over {bins} bins of {param}, of equal count")
+    BAND_AT_END = told("band reaches the end of the swept values")
+    NOISE_OF_CONFIGS = told("noise is the configurations that share a {unit}")
+    UNBALANCED = told(
+        "unbalanced: values of {param} rest on different settings of the others, so no band"
     )
-    SHARED_SETTINGS = (
-        auto(),
+    SHARED_SETTINGS = told(
         "averaged over the settings of the others that every value of {param} has a score at "
-        "({settings} of them)",
+        "({settings} of them)"
     )
-    AVERAGED = auto(), "averaged over its {params}"
-    UNPAIRED_FEW_MATCH = (
-        auto(),
-        "unpaired, few of their settings match: {a} against {b} configurations",
+    AVERAGED = told("averaged over its {params}")
+    UNPAIRED_FEW_MATCH = told(
+        "unpaired, few of their settings match: {a} against {b} configurations"
     )
-    UNPAIRED_NONE_SHARED = (
-        auto(),
-        "unpaired, they sweep no hyperparameter in common: {a} against {b} configurations",
+    UNPAIRED_NONE_SHARED = told(
+        "unpaired, they sweep no hyperparameter in common: {a} against {b} configurations"
     )
-    COMMON_SETTINGS = auto(), "over the {common} settings of both, of {a} and {b}"
-    PAIRS_LEFT_OUT = auto(), "{lost} of {pairs} pairs lack a score on one side and are left out"
-    SEEDS_LEFT_OUT = auto(), "seeds without a partner are left out: {seeds}"
-    SEEDS_IN_ORDER = auto(), "seeds in one of both are paired in their order: {a} with {b}"
-    SEEDS_BY_ORDER = auto(), "hardly any seed in common: settings are paired, seeds are not"
+    COMMON_SETTINGS = told("over the {common} settings of both, of {a} and {b}")
+    PAIRS_LEFT_OUT = told("{lost} of {pairs} pairs lack a score on one side and are left out")
+    SEEDS_LEFT_OUT = told("seeds without a partner are left out: {seeds}")
+    SEEDS_IN_ORDER = told("seeds in one of both are paired in their order: {a} with {b}")
+    SEEDS_BY_ORDER = told("hardly any seed in common: settings are paired, seeds are not")
 
     # What was recorded.
-    SEVERAL_DEVICES = auto(), "several devices"
-    SEVERAL_VERSIONS = auto(), "several versions of {package}"
-    VERSIONS_UNKNOWN = auto(), "versions not recorded"
-    WORKERS_UNKNOWN = auto(), "workers not recorded: one counted"
-    TIMES_UNKNOWN = auto(), "wall_time_s not recorded"
-    SOME_TIMES_UNKNOWN = auto(), "{unknown} of {trials} trials do not say how long they took"
+    SEVERAL_DEVICES = told("several devices")
+    SEVERAL_VERSIONS = told("several versions of {package}")
+    VERSIONS_UNKNOWN = told("versions not recorded")
+    WORKERS_UNKNOWN = told("workers not recorded: one counted")
+    TIMES_UNKNOWN = told("wall_time_s not recorded")
+    SOME_TIMES_UNKNOWN = told("{unknown} of {trials} trials do not say how long they took")
 
 
 # The others say, as the reason of a row, that nothing was measured.

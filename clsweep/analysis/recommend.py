@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.spatial import cKDTree
 
-from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis import reasons, resample
 from clsweep.analysis.best import Place, place_of
+from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
 
@@ -48,7 +48,7 @@ MANY = 10_000
 EDGE = 0.05  # of an axis: how near its end a sampled configuration is at the edge
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Neighbourhoods:
     """worst: (n,) level of the worst around each configuration, larger is better; NaN where it
     cannot be told. counts: (n,) neighbours; eligible: (n,) bool, whether enough of them are known
@@ -148,16 +148,14 @@ def levels_of(sweep: Sweep) -> dict[str, Array]:
     num, half = sweep.counts, np.full(len(sweep.configs), np.nan)
     if sweep.has_repeats:
         variance, freedom = sweep.noise.of_each(1.0 / num[sweep.alive])
-        half[sweep.alive] = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(variance)
+        half[sweep.alive] = half_width(variance, freedom)
     score = sweep.sign * sweep.means
     low, high = sweep.limited((score - half, score + half))
     return {"score": score, "low": low, "high": high, "num_seeds": num}
 
 
 def _cautions(sweep: Sweep, row: int) -> list[Note]:
-    """What to know before taking a configuration: edges of the swept range, failed seeds, a single
-    seed.
-    """
+    """What to know before taking it: edges of the swept range, failed seeds, a single seed."""
     notes, edges = [], []
     margin = 1e-9 if sweep.samplers == ("grid",) else EDGE
     for name in sweep.params:
@@ -211,17 +209,12 @@ def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods
     others = np.where(lost, -np.inf if np.isnan(failed_level) else failed_level, np.inf)
     levels = np.where(sweep.alive, _shrunk(sweep, np.where(lost[near], itself, near)), others)
     lowest = np.minimum(levels, levels[near].min(axis=1, initial=np.inf))
-    return Neighbourhoods(
-        worst=np.where(ruled_out, np.nan, lowest),
-        counts=counts,
-        eligible=~ruled_out & (counts >= max(1, len(numeric))),
-    )
+    eligible = ~ruled_out & (counts >= max(1, len(numeric)))
+    return Neighbourhoods(np.where(ruled_out, np.nan, lowest), counts, eligible)
 
 
 def _shrunk(sweep: Sweep, near: Rows) -> Array:
-    """(n,) means shrunk towards those of their neighbourhoods; `near` holds the row itself for
-    none.
-    """
+    """(n,) means shrunk towards those of `near`, which holds the row itself for none."""
     values = sweep.scores[sweep.alive]
     itself = np.arange(len(near))[:, None]
     means = np.where(sweep.alive, sweep.means, 0.0)
@@ -238,9 +231,7 @@ def _shrunk(sweep: Sweep, near: Rows) -> Array:
 
 
 def _grid_steps(sweep: Sweep, numeric: list[str]) -> Rows:
-    """(n, 2 d) rows one step away in one numeric hyperparameter; the row itself where there is
-    none.
-    """
+    """(n, 2 d) rows one step away in one numeric hyperparameter; the row itself for none."""
     num = len(sweep.configs)
     near = np.repeat(np.arange(num)[:, None], 2 * len(numeric), axis=1)
     codes = _category_codes(sweep)
@@ -267,9 +258,7 @@ def _grid_steps(sweep: Sweep, numeric: list[str]) -> Rows:
 
 
 def _nearest(sweep: Sweep, numeric: list[str]) -> Rows:
-    """(n, 2 d) nearest rows on the unit cube of the axes, within `RADIUS`; the row itself where
-    there is none.
-    """
+    """(n, 2 d) nearest rows on the unit cube, within `RADIUS`; the row itself for none."""
     num, dims = len(sweep.configs), len(numeric)
     itself = np.arange(num)[:, None]
     if not dims or num == 1:
@@ -289,8 +278,8 @@ def _nearest(sweep: Sweep, numeric: list[str]) -> Rows:
 
 def _category_codes(sweep: Sweep) -> list[Rows]:
     """(n,) code of every categorical hyperparameter; a missing value is one as well."""
-    names = [name for name in sweep.params if sweep.scales[name] == "category"]
     return [
         pd.factorize(sweep.settings[name], use_na_sentinel=False)[0].astype(np.int64)
-        for name in names
+        for name in sweep.params
+        if sweep.scales[name] == "category"
     ]

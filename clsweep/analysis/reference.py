@@ -27,8 +27,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis.noise import noise_of
-from clsweep.analysis.reasons import COLUMNS as NOTE_COLUMNS
+from clsweep.analysis import reasons
+from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.display.numbers import setting
 
@@ -74,7 +74,7 @@ COLUMNS = {
     "here": "its values in the run",
     "there": "its values in the paper, or in the study of the paper",
     "printed_note": "misprints and readings of the printed number",
-    **NOTE_COLUMNS,
+    **reasons.COLUMNS,
 }
 
 
@@ -138,7 +138,8 @@ class Level:
 
     @property
     def half_width(self) -> float:
-        return self._reach(self.noise / self.num, self.freedom)
+        """Of the interval of the mean."""
+        return half_width(self.noise / self.num, self.freedom)
 
     def difference_half_width(self, *, spread: float, rounding: float) -> float:
         """Of the interval of `mean` less a printed number, with its spread (NaN: that of a seed)
@@ -147,14 +148,7 @@ class Level:
         mine = self.noise * (1 / self.num + math.isnan(spread))
         whole = mine + rounding**2 / 12 + (0.0 if math.isnan(spread) else spread**2)
         # Satterthwaite: what is not from the seeds is taken as known
-        freedom = self.freedom * (whole / mine) ** 2 if mine > 0 else math.inf
-        return self._reach(whole, freedom)
-
-    def _reach(self, variance: float, freedom: float) -> float:
-        if math.isnan(self.noise):
-            return math.nan
-        t = special.stdtrit(freedom, 0.975) if math.isfinite(freedom) else special.ndtri(0.975)
-        return float(t * math.sqrt(variance))
+        return half_width(whole, self.freedom * (whole / mine) ** 2 if mine > 0 else math.inf)
 
 
 def level_of(scores: Array, row: int) -> Level:
@@ -304,9 +298,7 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
 
 
 def _in_place(trials: pd.DataFrame, row: Mapping[str, Any], printed: Printed) -> pd.DataFrame:
-    """The trials on the row's data set with its encoder; where the table has none of the run's,
-    every trial, as one of another scale.
-    """
+    """The trials on the row's data set with its encoder; all where the table has none of them."""
     rows, stand_ins = printed.rows, printed.stand_ins
     for name in PLACES:
         there = {stand_ins.get(value, value) for value in rows[name]}

@@ -27,7 +27,7 @@ PER_BIN = 2
 MAX_VALUES = 12  # different numbers that a sampled design keeps apart
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Regions:
     """The regions of one hyperparameter, numbers in ascending order, categories in order of first
     appearance.
@@ -124,19 +124,18 @@ def cut(
         bins = max(1, min(max_bins, min(map(len, used)) // per_bin))
         starts = _starts(np.concatenate(used), bins, per_bin * len(sweeps))
     codes = _place(whole, starts, is_binned=is_binned)
-    low, high = _edges(np.concatenate(numbers), codes, len(starts))
-    labels = _labels(low, high)
+    num, placed, every = len(starts), codes < len(starts), np.concatenate(numbers)
+    low, high = np.full(num, np.inf), np.full(num, -np.inf)
+    np.minimum.at(low, codes[placed], every[placed])
+    np.maximum.at(high, codes[placed], every[placed])
+    high = np.where(rounded(low) == rounded(high), low, high)
+    # with as many digits as keep the edges apart
+    texts = settings([*low.tolist(), *high.tolist()])
+    edges = zip(texts[:num], texts[num:], strict=True)
+    labels = [a if a == b else f"{a}..{b}" for a, b in edges]
     if np.isnan(whole).any():
         low, high, labels = np.append(low, np.nan), np.append(high, np.nan), [*labels, "nan"]
-    return Regions(
-        param=param,
-        labels=tuple(labels),
-        low=low,
-        high=high,
-        is_binned=is_binned,
-        starts=starts,
-        names=(),
-    )
+    return Regions(param, tuple(labels), low, high, is_binned, starts, ())
 
 
 def numbers_in(column: pd.Series[Any]) -> Array:
@@ -164,9 +163,7 @@ def _starts(values: Array, bins: int, fewest: int) -> Array:
 
 
 def _place(values: Array, starts: Array, *, is_binned: bool) -> Codes:
-    """Region of each rounded number, one past the last for NaN, -1 for none; bins reach to infinity
-    on both sides.
-    """
+    """Region of each rounded number, one past the last for NaN, -1 for none; bins have no end."""
     codes = np.searchsorted(starts, values, side="right").astype(np.int64) - 1
     if is_binned:
         codes = np.maximum(codes, 0)
@@ -176,44 +173,16 @@ def _place(values: Array, starts: Array, *, is_binned: bool) -> Codes:
     return codes
 
 
-def _edges(numbers: Array, codes: Codes, num: int) -> tuple[Array, Array]:
-    """Smallest and largest number of each region, the smallest for both where they differ by
-    rounding only.
-    """
-    known = codes < num
-    low, high = np.full(num, np.inf), np.full(num, -np.inf)
-    np.minimum.at(low, codes[known], numbers[known])
-    np.maximum.at(high, codes[known], numbers[known])
-    return low, np.where(rounded(low) == rounded(high), low, high)
-
-
-def _labels(low: Array, high: Array) -> list[str]:
-    """Short texts of the regions, with as many digits as keep their edges apart."""
-    texts = settings([*low.tolist(), *high.tolist()])
-    edges = zip(texts[: len(low)], texts[len(low) :], strict=True)
-    return [a if a == b else f"{a}..{b}" for a, b in edges]
-
-
 def _categories(param: str, columns: Sequence[pd.Series[Any]]) -> Regions:
     """One region for each different text, a missing value last."""
+    values = pd.concat([pd.Series(column.unique()) for column in columns], ignore_index=True)
     found: dict[str, Any] = {}
-    missing = False
-    for value in (value for column in columns for value in column.unique()):
-        missing |= bool(pd.isna(value))
-        if not pd.isna(value):
-            found.setdefault(_name(value), value)
-    names = (*found, *(["nan"] if missing else []))
-    labels = (*settings(list(found.values())), *(["nan"] if missing else []))
-    none = np.full(len(names), np.nan)
-    return Regions(
-        param=param,
-        labels=labels,
-        low=none,
-        high=none,
-        is_binned=False,
-        starts=np.empty(0),
-        names=names,
-    )
+    for value in values[values.notna()]:
+        found.setdefault(_name(value), value)
+    missing = ["nan"] if values.isna().any() else []
+    names = (*found, *missing)
+    labels, none = (*settings(list(found.values())), *missing), np.full(len(names), np.nan)
+    return Regions(param, labels, none, none, False, np.empty(0), names)
 
 
 def _name(value: Any) -> str:

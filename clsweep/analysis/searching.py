@@ -76,19 +76,16 @@ def history(sweeps: Sequence[Sweep], trials: pd.DataFrame, metric: str) -> pd.Da
         counts = measured.num_measured
         whole = np.where(counts == max(counts.max(initial=1), 1), measured.means, np.nan)
         keys = [(sweep.objective, config) for config in sweep.configs]
-        frames.append(
-            pd.DataFrame(
-                {
-                    "objective": sweep.objective,
-                    "tried": np.arange(1, len(keys) + 1),
-                    "config": sweep.configs,
-                    "score": [seen[key] for key in keys],
-                    "num_seeds": counts,
-                    "best": sweep.sign * np.fmax.accumulate(whole),
-                    "state": [STATUSES[worst[key]] for key in keys],
-                }
-            )
-        )
+        columns = {
+            "objective": sweep.objective,
+            "tried": np.arange(1, len(keys) + 1),
+            "config": sweep.configs,
+            "score": [seen[key] for key in keys],
+            "num_seeds": counts,
+            "best": sweep.sign * np.fmax.accumulate(whole),
+            "state": [STATUSES[worst[key]] for key in keys],
+        }
+        frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)[list(HISTORY_COLUMNS)]
 
 
@@ -124,19 +121,17 @@ def saved(trials: pd.DataFrame, epochs: pd.Series[float]) -> pd.DataFrame:
         if not num_stopped:
             continue
         spent, planned = float(group["epochs_trained"].sum()), float(group["planned"].sum())
-        known = bool(group["hours"].notna().all())
-        rows.append(
-            {
-                "objective": name,
-                "stopped": num_stopped,
-                "trials": len(group),
-                "epochs": spent,
-                "planned_epochs": planned,
-                "saved": 1 - spent / planned,
-                "hours": group["hours"].sum() if known else np.nan,
-                "saved_hours": group["saved_hours"].sum() if known else np.nan,
-            }
-        )
+        row = {
+            "objective": name,
+            "stopped": num_stopped,
+            "trials": len(group),
+            "epochs": spent,
+            "planned_epochs": planned,
+            "saved": 1 - spent / planned,
+        }
+        if group["hours"].notna().all():
+            row |= group[["hours", "saved_hours"]].sum().to_dict()
+        rows.append(row)
     return pd.DataFrame(rows, columns=list(SAVED_COLUMNS))
 
 
@@ -152,14 +147,9 @@ def top(sweeps: Sequence[Sweep], num: int) -> pd.DataFrame:
         order = np.argsort(-means, kind="stable")[: min(num, int(np.isfinite(means).sum()))]
         for rank, i in enumerate(order.tolist(), 1):
             scores = sweep.sign * measured.scores[i]
-            rows.append(
-                {
-                    "objective": sweep.objective,
-                    "rank": rank,
-                    **level_of(measured, i),
-                    "seeds": tuple(scores[np.isfinite(scores)].tolist()),
-                }
-            )
+            seeds = tuple(scores[np.isfinite(scores)].tolist())
+            row = {"objective": sweep.objective, "rank": rank, "seeds": seeds}
+            rows.append(row | level_of(measured, i))
     return pd.DataFrame(rows, columns=list(TOP_COLUMNS))
 
 
@@ -178,27 +168,16 @@ def _importances(sweep: Sweep) -> list[dict[str, Any]]:
         return [{**common, "param": "", **noted(why=why)}]
     rng = np.random.default_rng(resample.SEED)
     drawn = np.asarray(rng.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1), dtype=np.float64)
-    found = []
+    rows: list[dict[str, Any]] = []
     for name in sweep.params:
         groups = _groups(sweep, name)
-        size = float(_shares(ranks[None], groups)[0])
-        null = _shares(drawn, groups)
-        chance = (1 + int((null >= size - 1e-12).sum())) / (1 + PERMUTATIONS)
-        found.append((name, size, float(np.quantile(null, CONFIDENCE)), chance))
-    corrected = holm(np.array([chance for *_, chance in found]))
-    caution = note(Reason.OF_WHAT_WAS_TRIED)
-    return [
-        {
-            **common,
-            "param": name,
-            "importance": size,
-            "null": null,
-            "p_holm": p,
-            "resolved": bool(p <= 1.0 - CONFIDENCE),
-            **noted(caution),
-        }
-        for (name, size, null, _), p in zip(found, corrected, strict=True)
-    ]
+        size, null = float(_shares(ranks[None], groups)[0]), _shares(drawn, groups)
+        row = {"param": name, "importance": size, "null": float(np.quantile(null, CONFIDENCE))}
+        row["p"] = (1 + int((null >= size - 1e-12).sum())) / (1 + PERMUTATIONS)
+        rows.append(common | row | noted(note(Reason.OF_WHAT_WAS_TRIED)))
+    for row, p in zip(rows, holm(np.array([row["p"] for row in rows])), strict=True):
+        row |= {"p_holm": p, "resolved": bool(p <= 1.0 - CONFIDENCE)}
+    return rows
 
 
 def _groups(sweep: Sweep, name: str) -> Array:
@@ -206,8 +185,8 @@ def _groups(sweep: Sweep, name: str) -> Array:
     values = sweep.settings[name][sweep.alive]
     if sweep.scales[name] == "category" or values.nunique() <= NUM_BINS:
         return values.astype(str).factorize()[0].astype(float)
-    bins = pd.qcut(values.astype(float).rank(method="average"), NUM_BINS, labels=False,
-                   duplicates="drop")  # fmt: skip
+    ranks = values.astype(float).rank(method="average")
+    bins = pd.qcut(ranks, NUM_BINS, labels=False, duplicates="drop")
     return np.asarray(bins.fillna(-1), dtype=float)
 
 

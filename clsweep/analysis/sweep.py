@@ -463,9 +463,7 @@ def _encloses(ends: tuple[float, float] | None, column: pd.Series[Any], scale: s
 
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:
-    """Whether a hyperparameter takes two or more values; each configuration must have one value of
-    it.
-    """
+    """Whether it takes two or more values; each configuration must have one value of it."""
     codes, values = pd.factorize(column, use_na_sentinel=False)
     wrong = codes != codes[first][rows]
     if wrong.any():

@@ -7,15 +7,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any
 
 NUM_THREADS = 2  # the interpreter's own work lets no more run at once
 
-A = TypeVar("A")
-B = TypeVar("B")
 
-
-def in_threads(work: Callable[[A], B], items: Iterable[A]) -> list[B]:
+def in_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     """`work` of each item, in their order."""
     # The matrices are small: a thread of the linear algebra mostly waits.
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

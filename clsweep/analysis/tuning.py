@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.noise import seed_shift
+from clsweep.analysis.noise import half_width, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import setting
@@ -94,13 +94,11 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
 
 def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
-    """(K,) the curve, larger is better, and the ends of its interval; a shift that a seed gives to
-    all configurations widens it.
-    """
+    """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     num = len(sweep.configs)
     point = _curve(resample.packed(sweep.scores), _weights(num, ks))
     if sweep.has_repeats and not sweep.is_grid:
-        half = stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) * np.sqrt(_jackknife(sweep, ks))
+        half = half_width(_jackknife(sweep, ks), num - 1)
     else:
         half = _half_width(_draws(sweep, ks))
     if shift := seed_shift(sweep.scores):
@@ -200,9 +198,7 @@ def _weights(num: int, ks: NDArray[np.int64]) -> Array:
 
 
 def _top_weights(logs: Array, k: int) -> tuple[int, Array]:
-    """First rank, counted from 0, with a weight worth counting (1e-20 of all), and the weights from
-    there on.
-    """
+    """First rank, from 0, whose weight counts (1e-20 of all), and the weights from there on."""
     num = len(logs) - 1
     ranks = logs[k - 1 : num] - logs[: num - k + 1]
     ranks += logs[num - k] - logs[num] + logs[k] - logs[k - 1]
@@ -289,7 +285,7 @@ def _jackknife(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     var = (n - 1) / n sum_j (E_-j - mean)^2. Leaving out rank j moves the ranks above it down by
     one. (Efron and Stein 1981.) k above n / 2: NaN, as one configuration decides.
     """
-    num, logs = len(sweep.configs), special.gammaln(np.arange(len(sweep.configs) + 1.0) + 1.0)
+    num, logs = len(sweep.configs), special.gammaln(np.arange(len(sweep.configs)) + 1.0)
     tops = [_top_weights(logs, k) for k in ks.tolist() if 2 * k <= num]
 
     def ranked(looks: Array) -> Callable[[Array], Array]:
@@ -371,9 +367,7 @@ def find_default(
 
 
 def _steps(sweep: Sweep, name: str, default: Any) -> Array:
-    """(n,) distance of every configuration from the default along one axis, 1 = as far as one may
-    be; 0 = the same.
-    """
+    """(n,) distance from the default along one axis: 0 = the same, 1 = as far as one may be."""
     column = sweep.settings[name]
     same = column.isna().to_numpy() if pd.isna(default) else np.zeros(len(column), dtype=bool)
     if sweep.scales[name] == "category" or isinstance(default, str) or pd.isna(default):

@@ -80,18 +80,15 @@ def _of_param(
 
 def another_value(param: Param) -> Value | None:
     """A valid value that is not the default; None if there is none at hand."""
-    base = param.default
-    step = abs(base) or 1 if isinstance(base, int | float) else 1
-    ends = [end for end in (param.high, param.low) if math.isfinite(end)]
-    numbers = [base + step, base - step / 2, *ends] if isinstance(base, int | float) else []
-    tried: dict[str, list[Any]] = {
-        "choice": list(param.choices),
-        "bool": [not base],
-        "int": [round(number) for number in numbers],
-        "float": numbers,
-        "numbers": [],
-    }
-    for value in tried[param.kind]:
+    base, tried = param.default, list[Any](param.choices)
+    if param.kind == "bool":
+        tried = [not base]
+    elif param.kind in ("int", "float") and isinstance(base, int | float):
+        step = abs(base) or 1
+        ends = [end for end in (param.high, param.low) if math.isfinite(end)]
+        tried = [base + step, base - step / 2, *ends]
+        tried = [round(value) for value in tried] if param.kind == "int" else tried
+    for value in tried:
         with contextlib.suppress(ValueError):
             if param.coerce(value) != base:
                 return param.coerce(value)
@@ -142,14 +139,13 @@ def witness(row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str] 
     Raises:
         StudyError: there is none: one line per mistake.
     """
-    kind = _kind(row)
-    data = (
-        row if isinstance(row, Dataset) else DATASET["gaussian_mi" if kind == "pairs" else "digits"]
-    )
-    base = dict(_PAIRS if kind == "pairs" else _IMAGES)
+    has_kind = isinstance(row, Dataset | Metric) or getattr(row, "part", "") == "framework"
+    is_pairs = has_kind and getattr(row, "kind", "") == "pairs"
+    data = row if isinstance(row, Dataset) else DATASET["gaussian_mi" if is_pairs else "digits"]
+    base = dict(_PAIRS if is_pairs else _IMAGES)
     if isinstance(row, Component) and row.part in SELECTED_PARTS:
         base[row.part] = row.name
-    if kind == "images":
+    if not is_pairs:
         base.setdefault("linear_probe", "none")
     if base.get("encoder") == "conv4":
         base["width"] = 4
@@ -164,7 +160,7 @@ def witness(row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str] 
     }
     if isinstance(row, Metric):
         tree["metric"] = {"name": row.name, "mode": row.mode}
-    elif kind == "pairs":
+    elif is_pairs:
         tree["metric"] = {"name": "mi_estimate", "mode": "max"}
     document = Document("check", tree, plugins=tuple(plugins))
     for setting in settings:
@@ -172,27 +168,17 @@ def witness(row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str] 
     return resolve_study(document)
 
 
-def _kind(row: CatalogRow) -> str:
-    if isinstance(row, Dataset | Metric):
-        return row.kind
-    is_framework = isinstance(row, Component) and row.part == "framework"
-    return row.kind if is_framework else "images"  # type: ignore[union-attr]
-
-
 def _parts(row: CatalogRow, data: Dataset) -> dict[str, str]:
     """The first objective with this row that the data set admits."""
     fixed: dict[str, str] = {row.part: row.name} if isinstance(row, Component) else {}
     if fixed.get("weighting"):
         fixed["loss"] = "dclw"
-    parts: tuple[str, ...] = OBJECTIVE_PARTS
     names = [
-        [fixed[part]]
-        if part in fixed
-        else list(dict.fromkeys((_PREFERRED[part], *COMPONENT[part])))
-        for part in parts
+        [fixed[part]] if part in fixed else dict.fromkeys((_PREFERRED[part], *COMPONENT[part]))
+        for part in OBJECTIVE_PARTS
     ]
-    every = (dict(zip(parts, chosen, strict=True)) for chosen in itertools.product(*names))
-    found = next((parts for parts in every if refusal(parts, data) is None), None)
-    if found is None:
-        raise StudyError("no objective takes it: name it in `losses` or `on`")
-    return found
+    for chosen in itertools.product(*names):
+        parts: dict[str, str] = dict(zip(OBJECTIVE_PARTS, chosen, strict=True))
+        if refusal(parts, data) is None:
+            return parts
+    raise StudyError("no objective takes it: name it in `losses` or `on`")

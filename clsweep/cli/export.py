@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import COMPONENT, Component
+from clsweep.catalog import COMPONENT
 from clsweep.display.numbers import count, fixed
+from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import open_folder
@@ -29,101 +30,83 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     Raises:
         RequestError: no such trial, its encoder was not kept, or the file cannot be written.
     """
-    path = _out(out)
+    path = Path(out)
+    if path.suffix not in SUFFIXES:
+        expected = f"a name that ends in {' or '.join(SUFFIXES)}"
+        raise RequestError(f"--out {out}: expected {expected}, given {path.name!r}")
+    if not path.parent.is_dir():
+        raise RequestError(
+            f"--out {out}: expected a file in an existing folder, found no folder {path.parent}"
+        )
     folder, trial_id = _trial(trial)
     encoder, about = load_encoder(folder, trial_id, trust=trust)
-    state = dict(encoder.state_dict())
-    is_torchvision = _row(about).layout == "torchvision"
-    if is_torchvision:
+    row, state = COMPONENT["encoder"][about["encoder"]], dict(encoder.state_dict())
+    if row.layout == "torchvision":
         import torch
 
         state["fc.weight"] = torch.zeros(NUM_CLASSES, encoder.num_features)
         state["fc.bias"] = torch.zeros(NUM_CLASSES)
     _write(path, state, about)
+    owned = ", ".join(f"{param} {about[param]}" for param in row.owns)
+    title = f"{about['encoder']} ({owned})" if owned else about["encoder"]
     num_params = sum(p.numel() for p in encoder.parameters())
-    print(
-        f"{path}: {_title(about)} of {trial_id}, {count(num_params)} parameters, "
+    say(
+        f"{path}: {title} of {trial_id}, {count(num_params)} parameters, "
         f"{count(encoder.num_features)} features"
     )
-    mean, std = (
-        ", ".join(fixed(value, 4) for value in about["normalisation"][name])
-        for name in ("mean", "std")
-    )
-    size = (
-        f" of {about['image_size']} x {about['image_size']} pixels" if "image_size" in about else ""
-    )
-    channels = len(about["normalisation"]["mean"])
+    normalisation = about["normalisation"]
+    mean, std = (", ".join(fixed(x, 4) for x in normalisation[name]) for name in ("mean", "std"))
+    edge = about.get("image_size")
+    size = f" of {edge} x {edge} pixels" if edge is not None else ""
+    channels = len(normalisation["mean"])
     kinds = {1: "gray images, repeated in three channels,", 3: "RGB images"}
     kind = kinds.get(channels, f"images of {channels} channels")
-    print(f"It takes {kind}{size} in [0, 1], minus the mean ({mean}), divided by the std ({std}).")
-    if is_torchvision:
-        print(
+    say(f"It takes {kind}{size} in [0, 1], minus the mean ({mean}), divided by the std ({std}).")
+    if row.layout == "torchvision":
+        say(
             "fc is all zeros: a classifier was not trained, and the features are what comes before "
             "it."
         )
-    print("\n".join(["To load it:", *(f"    {line}" for line in snippet(path, about))]))
+    say("\n".join(["To load it:", *(f"    {line}" for line in snippet(path, about))]))
 
 
 def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
     """Lines of Python that load an exported file."""
-    row = _row(about)
-    is_safe = path.suffix == ".safetensors"
-    state = (
-        f"load_file({str(path)!r})" if is_safe else f"torch.load({str(path)!r}, weights_only=True)"
-    )
-    lines = ["from safetensors.torch import load_file" if is_safe else "import torch"]
-    adapted = []
+    row, place = COMPONENT["encoder"][about["encoder"]], repr(str(path))
+    module, _, name = row.impl.partition(":")
+    head, state = "from safetensors.torch import load_file", f"load_file({place})"
+    if path.suffix != ".safetensors":
+        head, state = "import torch", f"torch.load({place}, weights_only=True)"
+    load, adapted = f"network.load_state_dict({state})", []
     if "channels" not in row.takes and about.get("channels", 3) not in (1, 3):
         adapted = [
             "from clsweep.model.foreign import take_channels",
             f"network = take_channels(network, {about['channels']})",
         ]
-    module, _, name = row.impl.partition(":")
     if row.layout != "torchvision":
         owned = ", ".join(f"{param}={about[param]!r}" for param in (*row.owns, *row.takes))
-        lines += [f"from {module} import {name}", f"network = {name}({owned})"]
-        return [*lines, *adapted, f"network.load_state_dict({state})", "network.eval()"]
-    lines += [
+        made = [f"from {module} import {name}", f"network = {name}({owned})"]
+        return [head, *made, *adapted, load, "network.eval()"]
+    made = [
         "from torch import nn",
         f"from torchvision.models import {name}",
         f"network = {name}()",
     ]
     if about["stem"] == "small":
-        lines += [
+        made += [
             "network.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)",
             "network.maxpool = nn.Identity()",
         ]
-    return [
-        *lines,
-        *adapted,
-        f"network.load_state_dict({state})",
-        "network.fc = nn.Identity()",
-        "network.eval()",
-    ]
-
-
-def _out(out: str) -> Path:
-    path = Path(out)
-    if path.suffix not in SUFFIXES:
-        raise RequestError(
-            f"--out {out}: expected a name that ends in {' or '.join(SUFFIXES)}, given "
-            f"{path.name!r}"
-        )
-    if not path.parent.is_dir():
-        raise RequestError(
-            f"--out {out}: expected a file in an existing folder, found no folder {path.parent}"
-        )
-    return path
+    return [head, *made, *adapted, load, "network.fc = nn.Identity()", "network.eval()"]
 
 
 def _trial(trial: str) -> tuple[ResultsFolder, str]:
     """The results folder and the trial's id of DIR/TRIAL_ID."""
     if ResultsFolder(trial).exists():
-        example = (
-            f"{trial.rstrip('/')}/{next(iter(planned_trials(ResultsFolder(trial))), 'TRIAL_ID')}"
-        )
+        example = next(iter(planned_trials(ResultsFolder(trial))), "TRIAL_ID")
         raise RequestError(
-            f"{trial}: expected a trial of it, as in {example}. See: clsweep trials {trial}"
+            f"{trial}: expected a trial of it, as in {trial.rstrip('/')}/{example}. See: clsweep "
+            f"trials {trial}"
         )
     address, mark, options = trial.partition("?") if "://" in trial else (trial, "", "")
     place, _, trial_id = address.rstrip("/").rpartition("/")
@@ -132,17 +115,6 @@ def _trial(trial: str) -> tuple[ResultsFolder, str]:
             f"{trial}: expected DIR/TRIAL_ID, a results folder and a trial's id, given no folder"
         )
     return open_folder(f"{place}{mark}{options}"), trial_id
-
-
-def _row(about: Mapping[str, Any]) -> Component:
-    """The catalog's row of an encoder."""
-    return COMPONENT["encoder"][about["encoder"]]
-
-
-def _title(about: Mapping[str, Any]) -> str:
-    """`resnet18 (stem small)`."""
-    owned = ", ".join(f"{param} {about[param]}" for param in _row(about).owns)
-    return f"{about['encoder']} ({owned})" if owned else str(about["encoder"])
 
 
 def _write(path: Path, state: Mapping[str, Tensor], about: About) -> None:
@@ -154,9 +126,8 @@ def _write(path: Path, state: Mapping[str, Tensor], about: About) -> None:
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
         if path.suffix == ".safetensors":
-            temporary.write_bytes(
-                pack({name: tensor.numpy() for name, tensor in state.items()}, about)
-            )
+            arrays = {name: tensor.numpy() for name, tensor in state.items()}
+            temporary.write_bytes(pack(arrays, about))
         else:
             torch.save(dict(state), temporary)
         os.replace(temporary, path)

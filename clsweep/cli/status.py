@@ -54,7 +54,7 @@ def status_rows(results: Results) -> list[Row]:
         _select(table, list(names)).to_pylist()
         for table in (results.plan_table, results.trials_table)
     )
-    tally = Tally.of(plan, trials, metric=results.metric, mode=results.mode, axes=axes)
+    tally = Tally(plan, trials, metric=results.metric, mode=results.mode, axes=axes)
     running = results.folder.heartbeat().get("running", ()) if results.folder.is_running() else ()
     if running:
         objective_of = {row["trial_id"]: row["objective"] for row in plan}

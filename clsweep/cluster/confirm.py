@@ -11,7 +11,6 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.runner import Request, RunSummary, run_trials
@@ -59,17 +58,13 @@ def confirm_study(
         )
     study = confirming_study(folder, top=top, seeds=seeds, settings=settings, trust=trust)
     planned, confirmation = plan_confirmation(study, folder), folder.confirmation
-    with confirmation.lock():
-        _require_same(confirmation, study, planned)
-        return run_trials(study, planned, confirmation, asked, test=True, like=_ended(folder))
-
-
-def _ended(folder: ResultsFolder) -> list[Row]:
-    """What the search's trials tell of how long others of their objectives take."""
+    # what the search's trials tell of how long others of their objectives take
     names = ["objective", "status", "wall_time_s", "epochs", "num_views"]
     known = set(folder.plan().column_names) | {"status", "wall_time_s"}
-    rows: list[Row] = folder.trials([name for name in names if name in known]).to_pylist()
-    return rows
+    like = folder.trials([name for name in names if name in known]).to_pylist()
+    with confirmation.lock():
+        _require_same(confirmation, study, planned)
+        return run_trials(study, planned, confirmation, asked, test=True, like=like)
 
 
 def confirming_study(
@@ -92,12 +87,10 @@ def confirming_study(
     if isinstance(section, dict):
         document.tree["confirm"] = section = {**section, **asked}
         if "seeds" not in section:
-            both = (
-                f"give --seeds 10,11,12, or confirm: {{top: 3, seeds: [10, 11, 12]}} in "
-                f"{document.source}"
-            )
             raise RequestError(
-                f"{folder.path}: expected fresh seeds to confirm on, given none: {both}"
+                f"{folder.path}: expected fresh seeds to confirm on, given none: give --seeds "
+                "10,11,12, or confirm: {top: 3, seeds: [10, 11, 12]} in "
+                f"{document.source}"
             )
     for key, value in asked.items():
         shown = ",".join(map(str, value)) if isinstance(value, Sequence) else value
@@ -105,8 +98,12 @@ def confirming_study(
     document.tree.pop("scheduler", None)
     document.tree["encoders"] = {"keep": "none"}
     study = resolve_study(document)
-    changed = difference(_search(folder.study()), _search(document.tree))
-    if changed:
+    # what defines the scores of one configuration and seed
+    ours, theirs = (
+        {key: value for key, value in defining(tree).items() if key != "scheduler"}
+        for tree in (document.tree, folder.study())
+    )
+    if changed := difference(theirs, ours):
         reason = (
             "expected a change of where it runs (resources, dataset.root), as the search's "
             "scores have the former"
@@ -125,29 +122,27 @@ def plan_confirmation(study: Study, folder: ResultsFolder) -> list[PlannedTrial]
     """
     assert study.sections.confirm is not None
     metric, plan = study.sections.metric, folder.plan()
+    rows, num_seeds = plan.to_pylist(), len(study.sections.seeds)
     recorded = folder.trials(["trial_id", "status", metric.name]).to_pylist()
-    rows: list[Row] = folder.plan().to_pylist()
     rankings = rank_configs(rows, recorded, metric=metric.name, mode=metric.mode)
     if not any(ranking.configs for ranking in rankings):
-        seeds = (
-            "its seed"
-            if len(study.sections.seeds) == 1
-            else f"all its {len(study.sections.seeds)} seeds"
+        seeds = "its seed" if num_seeds == 1 else f"all its {num_seeds} seeds"
+        raise RequestError(
+            f"{folder.path}: no configuration has finished on {seeds} yet; see clsweep status "
+            f"{folder.path}"
         )
-        advice = f"see clsweep status {folder.path}"
-        raise RequestError(f"{folder.path}: no configuration has finished on {seeds} yet; {advice}")
-    planned = _by_config(rows)
-    chosen = _by_config(folder.trials(plan.column_names).to_pylist())
+    planned, chosen = (
+        {(row["objective"], row["config"]): row for row in each}
+        for each in (rows, folder.trials(plan.column_names).to_pylist())
+    )
     best = itertools.zip_longest(
         *(ranking.configs[: study.sections.confirm.top] for ranking in rankings)
     )
     return [
         trial
         for ranked in itertools.chain.from_iterable(best)
-        if ranked is not None
-        for trial in _trials(
-            study, ranked, planned[_key(ranked)], chosen[_key(ranked)], at=folder.path
-        )
+        if ranked is not None and (key := (ranked.objective, ranked.config))
+        for trial in _trials(study, ranked, planned[key], chosen[key], at=folder.path)
     ]
 
 
@@ -169,8 +164,7 @@ def _trials(
         sampler=planned["sampler"],
         params={name: planned.get(name, objective.fixed.get(name)) for name in objective.owned},
     )
-    changed = changed_values(planned, plan_row(study, trial))
-    if changed:
+    if changed := changed_values(planned, plan_row(study, trial)):
         reason = "this would not be the configuration that the search has scored"
         raise RequestError(
             f"{at}: configuration {ranked.config} of '{objective.name}': {changed}: {reason}"
@@ -196,16 +190,3 @@ def _require_same(
         ):
             reason = "holds trials of another search; move it away"
             raise RequestError(f"{confirmation.path}: {reason}: {trial.trial_id}: {changed}")
-
-
-def _search(tree: Row) -> dict[str, Any]:
-    """What defines a study's scores on one configuration and seed."""
-    return {key: value for key, value in defining(tree).items() if key != "scheduler"}
-
-
-def _by_config(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
-    return {(row["objective"], row["config"]): row for row in rows}
-
-
-def _key(ranked: Ranked) -> tuple[str, int]:
-    return ranked.objective, ranked.config

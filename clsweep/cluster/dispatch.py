@@ -5,7 +5,7 @@ them, passed on to the recorder.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ray import tune
@@ -28,15 +28,21 @@ def tuner(
     study: Study, scratch: str, dispatch: Dispatch, recorder: Recorder, concurrent: int
 ) -> tune.Tuner:
     """What runs a study's trials, so many at once."""
+    resources = study.sections.resources
+    # The Tune actor of a worker group only waits: holding CPUs would starve the workers.
+    held = {"CPU": 0, "node:__internal_head__": 0.001}
+    if resources.workers == 1:
+        held = {"CPU": resources.cpus_per_worker, "GPU": float(resources.gpus_per_worker)}
+        held = {name: amount for name, amount in held.items() if amount}
     return tune.Tuner(
-        tune.with_resources(run_trial, _trial_resources(study)),
+        tune.with_resources(run_trial, held),
         tune_config=tune.TuneConfig(
             search_alg=dispatch,
             num_samples=-1,  # the search says when the plan is finished
             max_concurrent_trials=concurrent,
             # A worker group leaves nothing in its driver worth keeping, and hangs if its actor
             # is reused.
-            reuse_actors=study.sections.resources.workers == 1,
+            reuse_actors=resources.workers == 1,
             trial_dirname_creator=lambda trial: f"trial_{trial.trial_id}",
         ),
         run_config=tune.RunConfig(
@@ -47,20 +53,6 @@ def tuner(
             failure_config=tune.FailureConfig(max_failures=0),
         ),
     )
-
-
-def _trial_resources(study: Study) -> dict[str, float]:
-    """What the Tune actor holds. With a worker group it only waits: holding CPUs would starve the
-    workers.
-    """
-    resources = study.sections.resources
-    if resources.workers > 1:
-        return {"CPU": 0, "node:__internal_head__": 0.001}
-    held: Mapping[str, float] = {
-        "CPU": resources.cpus_per_worker,
-        "GPU": float(resources.gpus_per_worker),
-    }
-    return {name: amount for name, amount in held.items() if amount}
 
 
 class Dispatch(Searcher):
@@ -105,7 +97,10 @@ class Dispatch(Searcher):
             return str(Searcher.FINISHED)
         if len(self._running) >= self.losses.limit or self.losses.waits:
             return None
-        row = self._next()
+        row = self._lost.pop(0) if self._lost else None
+        if row is None and not self._is_exhausted:
+            row = self._plan.next_row()
+            self._is_exhausted = row is None and not self._plan.awaits
         if row is None:  # one of those that run may still be lost
             return None if self._running else str(Searcher.FINISHED)
         self._running[trial_id] = row
@@ -120,10 +115,10 @@ class Dispatch(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: Row | None = None, error: bool = False
     ) -> None:
-        row, outcome = self._running[trial_id], self._outcomes.get(trial_id, {})
+        outcome = self._outcomes.get(trial_id, {})
         if outcome or not error:  # else it is lost, and Tune says next by what
             # Tune comes again if this raises, and shall get the same error
-            self._plan.tell(row, outcome)
+            self._plan.tell(self._running[trial_id], outcome)
             self.losses.ended()
         del self._running[trial_id]
         self._outcomes.pop(trial_id, None)
@@ -144,13 +139,6 @@ class Dispatch(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""
-
-    def _next(self) -> Row | None:
-        if self._lost:
-            return self._lost.pop(0)
-        row = None if self._is_exhausted else self._plan.next_row()
-        self._is_exhausted = row is None and not self._plan.awaits
-        return row
 
 
 class TuneBridge(Callback):

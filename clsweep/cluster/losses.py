@@ -127,14 +127,14 @@ def describe(error: BaseException) -> Row:
     """Class, message and traceback of the error at the root of Ray's wrappers."""
     root = _root_cause(error)
     name, place = _cut(type(root).__name__, 200), getattr(root, "plugin_place", "")
-    prefix = f"{place}: {name}: " if place else ""
     # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal messages.
     message = (_of_ray(root) and _LOST.get(name)) or text_of(root).strip() or name
-    trace = "".join(traceback.format_exception(root))
+    message = f"{place}: {name}: {message}" if place else message
+    trace = _cut("".join(traceback.format_exception(root)), MOST_TEXT, end=MOST_TEXT // 2)
     return {
         "error_class": name,
-        "error_message": _cut(prefix + message, MOST_TEXT),
-        "error_traceback": _cut(trace, MOST_TEXT, end=MOST_TEXT // 2),
+        "error_message": _cut(message, MOST_TEXT),
+        "error_traceback": trace,
     }
 
 
@@ -153,9 +153,10 @@ def _cut(text: str, most: int, *, end: int = 0) -> str:
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= most:
         return data.decode()
-    head, tail = data[: most - end], data[len(data) - end :]
-    more = f" ... {len(data) - most:,} bytes cut ... "
-    return head.decode("utf-8", "ignore") + more + tail.decode("utf-8", "ignore")
+    head, tail = (
+        part.decode("utf-8", "ignore") for part in (data[: most - end], data[len(data) - end :])
+    )
+    return f"{head} ... {len(data) - most:,} bytes cut ... {tail}"
 
 
 def _of_ray(error: BaseException) -> bool:
@@ -194,10 +195,9 @@ def _may_be_torch_s(error: BaseException) -> bool:
     """Whether torch's messages between workers raise such errors; what a trial itself raises has
     classes of its own.
     """
+    name = type(error).__name__
     return (
-        type(error) is RuntimeError
-        or isinstance(error, ConnectionError)
-        or type(error).__name__.startswith("Dist")
+        type(error) is RuntimeError or isinstance(error, ConnectionError) or name.startswith("Dist")
     )
 
 

@@ -19,7 +19,6 @@ from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.losses import Losses, describe
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.search import SKIPPED
-from clsweep.cluster.watchdog import Leftovers
 from clsweep.errors import RequestError
 from clsweep.results.folder import (
     PARTS_BEFORE_COMPACTION,
@@ -148,15 +147,13 @@ class Heartbeat:
         self,
         folder: ResultsFolder,
         progress: Progress,
-        leftovers: Leftovers,
         loggers: Loggers,
         losses: Losses,
         *,
         is_alone: bool,
     ):
         self._folder, self._progress = folder, progress
-        self._leftovers, self._loggers, self._is_alone = leftovers, loggers, is_alone
-        self._losses = losses
+        self._loggers, self._losses, self._is_alone = loggers, losses, is_alone
         self._draining: frozenset[str] = frozenset()
         self._next_write = time.monotonic() + EPOCHS_INTERVAL_S
         self._num_epochs: dict[str, int] = {}
@@ -190,7 +187,6 @@ class Heartbeat:
                 # of Ray: the cluster is going away, and the trials will tell
                 with contextlib.suppress(Exception):
                     self._look_for_preemption()
-            self._leftovers.note()
             if time.monotonic() >= self._next_write:
                 self._keep_epochs()
             if time.monotonic() - journal_kept > JOURNAL_INTERVAL_S:

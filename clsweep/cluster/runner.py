@@ -250,7 +250,7 @@ class _Run:
             watchdog.begin()
             self.losses.is_ray_lost = watchdog.look
             try:
-                return self._on_ray(stack, leftovers, is_alone=ray_folder is not None)
+                return self._on_ray(stack, is_alone=ray_folder is not None)
             except BaseException as error:
                 patience_s = 0.0 if isinstance(error, KeyboardInterrupt) else ECHO_S
                 if lost := watchdog.stop(patience_s):  # whatever was raised is its echo
@@ -259,7 +259,7 @@ class _Run:
             finally:
                 watchdog.stop()
 
-    def _on_ray(self, stack: contextlib.ExitStack, leftovers: Leftovers, *, is_alone: bool) -> bool:
+    def _on_ray(self, stack: contextlib.ExitStack, *, is_alone: bool) -> bool:
         """Run the trials on the Ray that there is."""
         from clsweep.cluster.dispatch import errors_kept
 
@@ -280,7 +280,7 @@ class _Run:
         wanted = [] if self._test else wanted_loggers(study, self._asked.log)
         place = loggers_place(folder.local_path, study.sections.name)
         loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
-        heartbeat = Heartbeat(folder, progress, leftovers, loggers, self.losses, is_alone=is_alone)
+        heartbeat = Heartbeat(folder, progress, loggers, self.losses, is_alone=is_alone)
         stack.enter_context(heartbeat)
         stack.enter_context(errors_kept())
         recorder = Recorder(study, folder, progress, kept, loggers)
@@ -310,7 +310,7 @@ class _Run:
     def _progress(self, concurrent: int, *, is_alone: bool) -> Progress:
         sections = self._study.sections
         planned, recorded = self._folder.plan().to_pylist(), self.recorded()
-        tally = Tally.of(
+        tally = Tally(
             planned,
             recorded,
             metric=sections.metric.name,
@@ -360,12 +360,9 @@ class _Run:
         if sections.scheduler.name != "racing":
             return None
         return Race(
+            sections,
             self._planned,
             left,
-            seeds=sections.seeds,
-            confidence=sections.scheduler.confidence,
-            mode=sections.metric.mode,
-            metric=sections.metric.name,
             skip=lambda trial, reason: recorder.skipped(plan_row(study, trial), reason),
         )
 

@@ -34,7 +34,7 @@ from clsweep.study.design import (
 )
 from clsweep.study.racing import standing
 from clsweep.study.samplers import build_sampler
-from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS
+from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, StudySections
 from clsweep.study.space import Objective
 
 SKIPPED = "skipped"  # status of a planned trial that the race left out
@@ -45,29 +45,23 @@ class Race:
     """An iterator over the trials to run, which ends where none can run now.
 
     Args:
+        sections: of the study; its seeds are in the order in which they run.
         planned: all trials of the study.
         left: those without a row, in any order.
-        seeds: of the study, in the order in which they run.
-        confidence: see `study.racing.standing`.
-        mode: "max" or "min" is best.
-        metric: of the rows.
         skip: told of every trial that does not run, and why.
     """
 
     def __init__(
         self,
+        sections: StudySections,
         planned: Sequence[PlannedTrial],
         left: Iterable[PlannedTrial],
-        *,
-        seeds: Sequence[int],
-        confidence: float,
-        mode: str,
-        metric: str,
         skip: Skip,
     ):
+        seeds, metric = sections.seeds, sections.metric
         self._turn = {seed: turn for turn, seed in enumerate(seeds)}
-        self._confidence, self._skip, self._metric = confidence, skip, metric
-        self._sign = 1.0 if mode == "max" else -1.0
+        self._confidence, self._skip = sections.scheduler.confidence, skip
+        self._metric, self._sign = metric.name, 1.0 if metric.mode == "max" else -1.0
         self._open: dict[str, list[set[str]]] = {}  # by objective and turn: trials without an end
         self._scores: dict[str, dict[int, list[float]]] = {}  # by objective and configuration
         # configurations that have lost: from which turn on, and why
@@ -79,9 +73,8 @@ class Race:
             turns[self._turn[trial.seed]].add(trial.trial_id)
             table = self._scores.setdefault(trial.objective, {})
             table.setdefault(trial.config, [math.nan] * len(seeds))
-        in_turn = enumerate(in_order(left, seeds))
         self._queues: dict[str, deque[tuple[int, PlannedTrial]]] = {}
-        for place, trial in in_turn:
+        for place, trial in enumerate(in_order(left, seeds)):
             self._queues.setdefault(trial.objective, deque()).append((place, trial))
 
     @property
@@ -103,12 +96,15 @@ class Race:
 
     def __next__(self) -> PlannedTrial:
         for queue in sorted(filter(None, self._queues.values()), key=lambda each: each[0][0]):
-            while queue and self._is_ready(queue[0][1]):
-                trial = queue.popleft()[1]
-                if (reason := self._why_not(trial)) is None:
+            while queue:
+                trial = queue[0][1]
+                turn = self._turn[trial.seed]
+                if turn >= FIRST_SEEDS and any(self._open[trial.objective][:turn]):
+                    break  # what its place in the race depends on has not ended
+                queue.popleft()
+                if (reason := self._why_not(trial, turn)) is None:
                     self._running.add(trial.trial_id)
                     return trial
-                turn = self._turn[trial.seed]
                 self._lose((trial.objective, trial.config), turn, reason)
                 self._end(trial.objective, turn, trial.trial_id)
                 self._skip(trial, reason)
@@ -121,18 +117,12 @@ class Race:
     def _lose(self, key: tuple[str, int], turn: int, reason: str) -> None:
         self._out[key] = min((turn, reason), self._out.get(key, (turn, reason)))
 
-    def _is_ready(self, trial: PlannedTrial) -> bool:
-        """Whether all that its place in the race depends on has ended."""
-        turn = self._turn[trial.seed]
-        return turn < FIRST_SEEDS or not any(self._open[trial.objective][:turn])
-
-    def _why_not(self, trial: PlannedTrial) -> str | None:
-        key, turn = (trial.objective, trial.config), self._turn[trial.seed]
+    def _why_not(self, trial: PlannedTrial, turn: int) -> str | None:
+        key, decision = (trial.objective, trial.config), (trial.objective, turn)
         if turn < FIRST_SEEDS:
             return None
         if key in self._out:
             return self._out[key][1]
-        decision = trial.objective, turn
         if decision not in self._decided:
             self._decided[decision] = self._decide(*decision)
         return self._decided[decision].get(trial.config)
@@ -144,17 +134,16 @@ class Race:
         lost_at = {config: self._out.get((objective, config), (turn,))[0] for config in table}
         configs = [config for config, lost in lost_at.items() if lost >= turn]
         scores = np.array([table[config][:turn] for config in configs])
+        nothing = f"no score on its first {turn} seeds"
         if not np.isfinite(scores).any():
-            return dict.fromkeys(configs, f"no score on its first {turn} seeds")
+            return dict.fromkeys(configs, nothing)
         now = standing(scores, confidence=self._confidence)
         leader = configs[now.leader]
         return {
-            configs[row]: (
-                f"no score on its first {turn} seeds"
-                if now.margins[row] < 0
-                else f"{self._metric} {number(now.gaps[row])} behind configuration {leader} after "
-                f"{turn} seeds; noise explains {number(now.margins[row])}"
-            )
+            configs[row]: nothing
+            if now.margins[row] < 0
+            else f"{self._metric} {number(now.gaps[row])} behind configuration {leader} after "
+            f"{turn} seeds; noise explains {number(now.margins[row])}"
             for row in np.flatnonzero(now.beaten).tolist()
         }
 
@@ -194,14 +183,13 @@ class PlanSearch:
         self._workers = study.sections.resources.workers
         recorded = list(recorded)
         samplers = {o.name: sampler_of(study, o) for o in study.objectives}
-        samplers |= {row["objective"]: row["sampler"] for row in recorded} | {
-            t.objective: t.sampler for t in left
-        }
-        self._designs: dict[str, DrawnDesign | LiveDesign] = {
-            objective.name: (
-                LiveDesign if samplers[objective.name] in LIVE_METHODS else DrawnDesign
-            )(study, objective, storage)
-            for objective in study.objectives
+        samplers |= {row["objective"]: row["sampler"] for row in recorded}
+        samplers |= {trial.objective: trial.sampler for trial in left}
+        self._designs = {
+            o.name: (LiveDesign if samplers[o.name] in LIVE_METHODS else DrawnDesign)(
+                study, o, storage
+            )
+            for o in study.objectives
         }
         again = {trial.trial_id for trial in left}
         for row in recorded:
@@ -235,23 +223,36 @@ class PlanSearch:
 class DrawnDesign:
     """One objective whose trials were drawn beforehand: each is an entry of the journal."""
 
+    key = "trial_id"  # of the journal's entries
+
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
-        self._study = study
-        self._journal = _journal(study, objective, storage, key="trial_id")
+        self._study, self._objective, self._space = study, objective, distributions(objective)
+        self._journal = Journal(
+            storage,
+            objective.name,
+            study.sections.metric.mode,
+            self._space,
+            key=self.key,
+            with_seconds=study.sections.search.cost == "seconds",
+        )
 
     def know(self, row: Row) -> None:
         """Nothing: the plan has all values."""
 
     def start(self, trial: PlannedTrial) -> Row:
+        """The row of a trial that begins."""
         row = plan_row(self._study, trial)
-        self._journal.start(_attributes(row), row)
+        self._journal.start(self._attributes(row), row)
         return row
 
     def tell(self, row: Row, outcome: Outcome) -> None:
-        self._journal.finish(_attributes(row), row, outcome)
+        self._journal.finish(self._attributes(row), row, outcome)
+
+    def _attributes(self, row: Row) -> Row:
+        return {name: row[name] for name in ("trial_id", "config", "seed")}
 
 
-class LiveDesign:
+class LiveDesign(DrawnDesign):
     """One objective whose next configuration depends on those before: each configuration is an
     entry of the journal.
 
@@ -261,9 +262,10 @@ class LiveDesign:
     runs have in common.
     """
 
+    key = "config"
+
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
-        self._study, self._objective, self._space = study, objective, distributions(objective)
-        self._journal = _journal(study, objective, storage, key="config")
+        super().__init__(study, objective, storage)
         self._params: dict[int, Row] = {}
         self._outcomes: dict[int, dict[int, Outcome]] = {}  # by configuration and seed
 
@@ -282,14 +284,12 @@ class LiveDesign:
         return plan_row(self._study, trial, self._params[config])
 
     def tell(self, row: Row, outcome: Outcome) -> None:
-        config = row["config"]
-        outcomes = self._outcomes.setdefault(config, {})
+        outcomes = self._outcomes.setdefault(config := row["config"], {})
         outcomes[row["seed"]] = outcome
         seeds = self._study.sections.seeds
         if len(outcomes) == len(seeds):
-            self._journal.finish(
-                {"config": config}, self._params[config], _over_seeds([outcomes[s] for s in seeds])
-            )
+            ended = _over_seeds([outcomes[seed] for seed in seeds])
+            self._journal.finish({"config": config}, self._params[config], ended)
 
     def _choose(self, config: int) -> Row:
         """Ask a new sampler, in a study of its own: the journal gets the configuration in one
@@ -314,22 +314,6 @@ class LiveDesign:
             if params not in tried:
                 break
         return params
-
-
-def _journal(study: Study, objective: Objective, storage: JournalStorage, *, key: str) -> Journal:
-    sections = study.sections
-    return Journal(
-        storage,
-        objective.name,
-        sections.metric.mode,
-        distributions(objective),
-        key=key,
-        with_seconds=sections.search.cost == "seconds",
-    )
-
-
-def _attributes(row: Row) -> Row:
-    return {name: row[name] for name in ("trial_id", "config", "seed")}
 
 
 def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
+from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
 
@@ -69,7 +70,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
 @contextlib.contextmanager
 def _started(*, dashboard: bool) -> Iterator[str]:
     """A Ray of our own, which nobody else can talk to. The folder of its session."""
-    print("Starting Ray ...", flush=True)
+    say("Starting Ray ...")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -106,7 +107,7 @@ def _started(*, dashboard: bool) -> Iterator[str]:
 @contextlib.contextmanager
 def _joined(address: str) -> Iterator[None]:
     """A Ray that others have started."""
-    print(f"Joining Ray at {address} ...", flush=True)
+    say(f"Joining Ray at {address} ...")
     if os.path.exists(os.path.expanduser(TOKEN_FILE)):
         # a client of a named cluster must say so, before Ray is loaded
         os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -1,10 +1,10 @@
 """The processes of a run's Ray: whether it still works, where Ray itself would let the run wait for
 ever, and what a killed run leaves on its machine.
 
-A run notes its processes and temporary folders in its results folder; the next run on that folder
-removes them, some of which take a minute to see that they are alone. A note may have been edited,
-and process ids are given again. So the system has to say, too, that what is removed was that
-run's.
+A run notes its Ray and temporary folders in its results folder; the next run on that folder removes
+them, and ends the processes of that Ray, some of which take a minute to see that they are alone. A
+note may have been edited, and process ids are given again. So the system has to say, too, that what
+is removed was that run's.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from clsweep.cluster.session import PREFIX
 from clsweep.errors import BusyError, RequestError
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.processes import Start, alive, descendants, here, living
+from clsweep.results.processes import here, living
 
 INTERVAL_S = 1.0
 ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not answer for a minute
@@ -118,10 +117,7 @@ class Leftovers:
     """
 
     def __init__(self, folder: ResultsFolder):
-        self._folder = folder
-        self._ray: str | None = None
-        self._noted: Mapping[str, Any] = {}
-        self._processes: set[tuple[int, Start]] = set()
+        self._folder, self._ray = folder, ""
 
     def __enter__(self) -> Leftovers:
         return self
@@ -136,7 +132,7 @@ class Leftovers:
             remove_leftovers(self._folder)
 
     def begin(self, ray_folder: str | None) -> None:
-        """Ray has begun.
+        """Ray has begun. A note that cannot be written costs the next run a minute.
 
         Args:
             ray_folder: of its session, if that is this run's own.
@@ -144,37 +140,29 @@ class Leftovers:
         if ray_folder is not None:
             self._ray = os.path.realpath(ray_folder)
             Path(self._ray, MARK).write_text(self._folder.place(""))
-        self.note()
-
-    def note(self) -> None:
-        """Note what has come since. A note that cannot be written costs the next run a minute."""
-        if self._ray is not None:
-            table = living()
-            started = {(pid, table[pid].start) for pid in descendants(os.getpid(), table)}
-            # Those whose parents are gone are still there.
-            self._processes = alive(self._processes, table) | started
-        noted = {
-            "machine": here(),
-            "ray": self._ray,
-            "scratch": self._folder.scratch,
-            "processes": sorted(self._processes),
-        }
-        if noted != self._noted:
-            with contextlib.suppress(RequestError):
-                self._folder.note_leftovers(noted)
-                self._noted = noted
+        noted = {"machine": here(), "ray": self._ray, "scratch": self._folder.scratch}
+        with contextlib.suppress(RequestError):
+            self._folder.note_leftovers(noted)
 
     def end_processes(self) -> None:
         """Kill all processes of a session that is broken: they may not know it."""
-        if self._ray is not None:
+        if self._ray:
             end_all_of(self._ray)
 
 
 def end_all_of(ray_folder: str) -> None:
-    """Kill all other processes that have files of this folder of Ray open."""
-    others = living()
-    del others[os.getpid()]
-    _kill(((pid, process.start) for pid, process in others.items()), ray_folder)
+    """Kill all other processes of a session of Ray, and wait for them to go."""
+    import psutil
+
+    killed = set()
+    for process in psutil.process_iter():
+        if process.pid != os.getpid() and _is_of(process.pid, ray_folder):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+                killed.add(process.pid)
+    deadline = time.monotonic() + PATIENCE_S
+    while killed & living().keys() and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def remove_leftovers(folder: ResultsFolder) -> None:
@@ -184,7 +172,7 @@ def remove_leftovers(folder: ResultsFolder) -> None:
         return
     if isinstance(noted, dict) and noted.get("machine") == here():
         if ray_folder := _own_ray_folder(noted.get("ray"), folder):
-            _kill(_pairs(noted.get("processes")), ray_folder)
+            end_all_of(ray_folder)
             shutil.rmtree(_whole(ray_folder), ignore_errors=True)
         if scratch := _own_scratch(noted.get("scratch")):
             shutil.rmtree(scratch, ignore_errors=True)
@@ -205,7 +193,13 @@ def _own_ray_folder(noted: object, folder: ResultsFolder) -> str | None:
         )
     except (OSError, ValueError):
         return None
-    return str(path) if ours and not _is_at_work(driver, str(path)) else None
+    if driver == os.getpid():  # which has Ray's logs open until it ends
+        import ray
+
+        is_at_work = bool(ray.is_initialized())
+    else:
+        is_at_work = _is_of(driver, str(path))
+    return str(path) if ours and not is_at_work else None
 
 
 def _whole(ray_folder: str) -> str:
@@ -215,49 +209,19 @@ def _whole(ray_folder: str) -> str:
     return str(made) if is_ours else ray_folder
 
 
-def _is_at_work(driver: int, ray_folder: str) -> bool:
-    if driver == os.getpid():  # which has Ray's logs open until it ends
-        import ray
-
-        return bool(ray.is_initialized())
-    return _is_of(driver, ray_folder)
-
-
 def _own_scratch(noted: object) -> str | None:
     """A temporary folder whose name says that a process has made it that is no more."""
     named = isinstance(noted, str) and re.fullmatch(r".*/clsweep-([0-9]{1,9})-([0-9.]+)-\w+", noted)
     if not named:
         return None
     path, owner = Path(named[0]), living().get(int(named[1]))
-    has_ended = owner is None or str(owner.start) != named[2]
+    has_ended = str(owner) != named[2]
     try:
         ours = path == path.resolve() and path.stat().st_uid == os.getuid()
     except (OSError, ValueError):
         return None
     is_here = path.parent == Path(tempfile.gettempdir()).resolve()
     return str(path) if ours and is_here and has_ended else None
-
-
-def _pairs(noted: object) -> Iterator[tuple[int, Start]]:
-    """The processes of a note, by id and start; what is none is passed over."""
-    for entry in noted if isinstance(noted, list) else []:
-        if isinstance(entry, list) and [type(part) for part in entry] in ([int, int], [int, float]):
-            yield entry[0], entry[1]
-
-
-def _kill(noted: Iterator[tuple[int, Start]], ray_folder: str) -> None:
-    """Kill those of the processes that are there, and wait for them to go."""
-    import psutil
-
-    killed = {pair for pair in alive(noted, living()) if _is_of(pair[0], ray_folder)}
-    for pid, start in killed:
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)  # which is this very one from here on
-            if alive([(pid, start)], living()):
-                process.kill()
-    deadline = time.monotonic() + PATIENCE_S
-    while alive(killed, living()) and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 def _is_of(pid: int, ray_folder: str) -> bool:

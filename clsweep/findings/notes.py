@@ -5,7 +5,7 @@ place where the notes of the analysis become text.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -53,23 +53,22 @@ def version_notes(trials: pd.DataFrame) -> list[str]:
 
 def said(reason: str, figures: Mapping[str, Any]) -> str:
     """The text of a reason: `3 of 60 trials failed`."""
-    return Reason[reason.upper()].text.format_map({k: _text(value) for k, value in figures.items()})
 
+    def text(figure: Any) -> str:
+        if isinstance(figure, tuple):
+            return ", ".join(map(mentioned, figure))
+        if isinstance(figure, Integral):
+            return count(int(figure))
+        return number(float(figure)) if isinstance(figure, Real) else str(figure)
 
-def _text(figure: Any) -> str:
-    if isinstance(figure, tuple):
-        return ", ".join(map(mentioned, figure))
-    if isinstance(figure, Integral):
-        return count(int(figure))
-    return number(float(figure)) if isinstance(figure, Real) else str(figure)
+    return Reason[reason.upper()].text.format_map({k: text(value) for k, value in figures.items()})
 
 
 def text_of(*notes: Note) -> str:
     """Notes in one line; the objective that one is about stands before it."""
     return NOTES_APART.join(
-        f"{note.about}: {text}" if note.about else text
+        f"{note.about}: " * bool(note.about) + said(note.reason, dict(note.figures))
         for note in notes
-        for text in (said(note.reason, dict(note.figures)),)
     )
 
 
@@ -90,10 +89,7 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 def worded(frame: pd.DataFrame) -> pd.DataFrame:
     """A table of the analysis with its notes as text."""
-    if "note" not in frame:
-        return frame
-    notes: Iterable[tuple[Note, ...]] = frame["note"]
-    return frame.assign(note=[text_of(*each) for each in notes])
+    return frame.assign(note=[text_of(*n) for n in frame["note"]]) if "note" in frame else frame
 
 
 def levels_of(frame: pd.DataFrame) -> list[str]:
@@ -113,25 +109,21 @@ def notes(frame: pd.DataFrame) -> list[str]:
         texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
         if texts and texts[0] and (reason := row.get("reason", "")):
             texts[0] = f"{status(reason)}: {texts[0]}"
+        who = str(row.get("objective") or row.get("region", ""))
+        if "a" in row:
+            who = f"{row['a']} - {row['b']}"
+        elif row.get("kind") and row["reason"]:
+            who = f"{who} ({row['kind']})"  # the best may well be known where the robust one is not
         cell = "/".join(row[name] for name in levels)
-        who = f"{cell}/{_about(row)}" if cell else _about(row)
         for text in filter(None, texts):
-            about.setdefault(text, []).append(who)
-    return [_note(text, list(dict.fromkeys(who)), len(frame)) for text, who in about.items()]
-
-
-def _about(row: Mapping[Any, Any]) -> str:
-    if "a" in row:
-        return f"{row['a']} - {row['b']}"
-    name = str(row.get("objective") or row.get("region", ""))
-    # The best may well be known where the robust one is not.
-    return f"{name} ({row['kind']})" if row.get("kind") and row["reason"] else name
-
-
-def _note(text: str, who: Sequence[str], num_rows: int) -> str:
-    if len(who) > MANY_NAMES:
-        return f"{', '.join(who[:MANY_NAMES])} and {len(who) - MANY_NAMES} more: {text}"
-    return text if len(who) == num_rows > 1 else f"{', '.join(who)}: {text}"
+            about.setdefault(text, []).append(f"{cell}/{who}" if cell else who)
+    found = []
+    for text, those in about.items():
+        names = list(dict.fromkeys(those))
+        more = f" and {len(names) - MANY_NAMES} more" if len(names) > MANY_NAMES else ""
+        is_all = not more and len(names) == len(frame) > 1
+        found.append(text if is_all else f"{', '.join(names[:MANY_NAMES])}{more}: {text}")
+    return found
 
 
 def reference_notes(references: pd.DataFrame, *, metric: str) -> list[str]:
@@ -140,9 +132,8 @@ def reference_notes(references: pd.DataFrame, *, metric: str) -> list[str]:
     if frame.empty:
         return []
     others = set(yardstick_params()) - set(metric_params(metric))  # of the other metrics
-    by = [
-        n for n in reference_params() if n not in others and n in frame and frame[n].notna().any()
-    ]
+    by = [n for n in reference_params() if n in frame and frame[n].notna().any()]
+    by = [n for n in by if n not in others]
     by = ["dataset", *by] if frame["dataset"].nunique() > 1 else by
     frame = frame.drop_duplicates(["reference", "seed", *by])
     parts = []
@@ -152,9 +143,9 @@ def reference_notes(references: pd.DataFrame, *, metric: str) -> list[str]:
             values = seeds[differing].iloc[0].dropna()
             named = ", ".join(f"{n} {setting(value)}" for n, value in values.items())
             encoder = f" {seeds['encoder'].iloc[0]}" if kind == "untrained" else ""
-            spread = (
-                f" (sd {fixed(seeds[metric].std())}, {len(seeds)} seeds)" if len(seeds) > 1 else ""
-            )
             label = f"{str(kind).replace('_', ' ')}{encoder}{f' ({named})' if named else ''}"
-            parts.append(f"{label} {fixed(seeds[metric].mean())}{spread}")
+            part = f"{label} {fixed(seeds[metric].mean())}"
+            if len(seeds) > 1:
+                part += f" (sd {fixed(seeds[metric].std())}, {len(seeds)} seeds)"
+            parts.append(part)
     return [f"without training, {metric}: {'; '.join(parts)}"]

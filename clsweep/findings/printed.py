@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import pandas as pd
 
 from clsweep.analysis.reference import Printed
@@ -43,8 +40,27 @@ def printed_table(
     table: PrintedTable, trials: pd.DataFrame, cells: pd.DataFrame, within: float | None = None
 ) -> Printed:
     """One table with the trials of a run and the cells at the paper's scale."""
-    rows = _typed(table)
-    metrics = rows["metric"].unique()
+    rows = pd.DataFrame(list(table.rows))
+    decimals = rows["value"].str.partition(".")[2].str.len()
+    numbers = {name: pd.to_numeric(rows[name]).astype(float) for name in ("value", "spread")}
+    for name in table.settings:  # numbers, empty cells NaN; texts where one is no number
+        given = rows[name].where(rows[name] != "")
+        values = pd.to_numeric(given, errors="coerce")
+        if values.notna().equals(given.notna()):
+            numbers[name] = values.astype(float)
+    rows = rows.assign(**numbers, rounding=10.0**-decimals)
+    units = {row.name: row.unit for row in METRIC.values()}
+    units |= {row.name: row.unit for row in DIAGNOSTICS}
+    fixed, allowed = {}, {}
+    for name in rows["metric"].unique():
+        values = rows.loc[rows["metric"] == name, "value"]
+        # The columns of a plan that the numbers of a metric depend on.
+        others = set(yardstick_params())
+        if name in METRIC:
+            others -= set(metric_params(name))
+        fixed[name] = tuple(c for c in map(str, cells.columns) if c not in NOT_FIXED | others)
+        width = float(values.max() - values.min())
+        allowed[name] = tolerance_of(units.get(name, "%"), width) if within is None else within
     return Printed(
         paper=table.first("paper"),
         item=table.first("item"),
@@ -52,46 +68,11 @@ def printed_table(
         settings=table.settings,
         trials=trials,
         cells=cells,
-        fixed={name: _fixed(name, map(str, cells.columns)) for name in metrics},
-        within={
-            name: _within(name, rows.loc[rows["metric"] == name, "value"], within)
-            for name in metrics
-        },
+        fixed=fixed,
+        within=allowed,
         reference_only=table.reference_only,
         stand_ins=table.stand_ins,
     )
-
-
-def _typed(table: PrintedTable) -> pd.DataFrame:
-    """The rows with numbers where they are numbers, and the size of each value's last decimal."""
-    rows = pd.DataFrame(list(table.rows))
-    decimals = rows["value"].str.partition(".")[2].str.len()
-    numbers = {name: pd.to_numeric(rows[name]).astype(float) for name in ("value", "spread")}
-    swept = {name: _typed_settings(rows[name]) for name in table.settings}
-    return rows.assign(**swept, **numbers, rounding=10.0**-decimals)
-
-
-def _typed_settings(column: pd.Series[str]) -> pd.Series[Any]:
-    """A column of settings as numbers, empty cells NaN; as texts where one is no number."""
-    values = pd.to_numeric(column.where(column != ""), errors="coerce")
-    return column if (values.isna() & (column != "")).any() else values.astype(float)
-
-
-def _fixed(metric: str, columns: Iterable[str]) -> tuple[str, ...]:
-    """The columns of a plan that the numbers of a metric depend on."""
-    others = set(yardstick_params())
-    if metric in METRIC:
-        others -= set(metric_params(metric))
-    return tuple(name for name in columns if name not in NOT_FIXED | others)
-
-
-def _within(metric: str, printed: pd.Series[float], within: float | None) -> float:
-    """What still agrees, unless it is said."""
-    if within is not None:
-        return within
-    units = {row.name: row.unit for row in METRIC.values()}
-    units |= {row.name: row.unit for row in DIAGNOSTICS}
-    return tolerance_of(units.get(metric, "%"), float(printed.max() - printed.min()))
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:

@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis.sweep import Sweep, read_sweeps
 from clsweep.catalog import DIAGNOSTIC, METRIC, METRICS, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import default_of
 from clsweep.display.numbers import mentioned
 from clsweep.errors import RequestError
 from clsweep.findings.material import Material
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from clsweep.analysis.sweep import Sweep
 
 SYMBOLS = {name: param.symbol or name for name, param in PARAM.items()}
 
@@ -25,28 +24,16 @@ SYMBOLS = {name: param.symbol or name for name, param in PARAM.items()}
 def mode_of(metric: str, asked: str | None, known: str | None, source: str) -> str:
     """Which values of a metric are best: as the study or the catalog knows, else as asked."""
     known = known or (METRIC[metric].mode if metric in METRIC else None)
-    if asked is not None and known is not None and asked != known:
-        raise RequestError(
-            f"{source}: mode of metric {metric!r}: expected {known!r}, which is best, got {asked!r}"
-        )
-    if asked is None and known is None:
-        raise RequestError(
-            f"{source}: mode of metric {metric!r}: expected 'max' or 'min' is best, nothing says "
-            "which"
-        )
-    return str(asked or known)
+    wrong = "expected 'max' or 'min' is best, nothing says which"
+    if asked is not None and known not in (asked, None):
+        wrong = f"expected {known!r}, which is best, got {asked!r}"
+    elif asked or known:
+        return str(asked or known)
+    raise RequestError(f"{source}: mode of metric {metric!r}: {wrong}")
 
 
 def unit_of(metric: str) -> str:
     return METRIC[metric].unit if metric in METRIC else ""
-
-
-def within_of(unit: str, sweeps: Sequence[Sweep]) -> float:
-    """What counts as near the best: `tolerance_of` the range of the levels."""
-    import numpy as np
-
-    levels = np.concatenate([x.means[x.alive] for x in (each.measured for each in sweeps)])
-    return tolerance_of(unit, float(np.ptp(levels)) if len(levels) else 0.0)
 
 
 def tolerance_of(unit: str, width: float) -> float:
@@ -57,9 +44,8 @@ def tolerance_of(unit: str, width: float) -> float:
     if unit == "%" or not part > 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(part))
-    return float(
-        f"{max(step for step in (1, 2, 5) if step * power <= part * (1 + 1e-9)) * power:.1g}"
-    )
+    step = max(step for step in (1, 2, 5) if step * power <= part * (1 + 1e-9))
+    return float(f"{step * power:.1g}")
 
 
 def sweeps_of(
@@ -77,8 +63,6 @@ def sweeps_of(
     failed: what failed trials count as, one of `analysis.sweep.FAILED_AS`, as `left-out` too.
     space: what else `read_sweeps` takes; the limits of the metric are the catalog's by default.
     """
-    from clsweep.analysis.sweep import read_sweeps
-
     space |= {"failed_as": str(failed).replace("-", " ")}
     if metric in METRIC and not space.get("limits"):
         space["limits"] = METRIC[metric].limits
@@ -97,17 +81,21 @@ def material_of(
     sweeps: tuple[Sweep, ...],
     **others: Any,
 ) -> Material:
-    """The trials with what follows from them: diagnostics, defaults, what is near the best."""
+    """The trials with what follows from them: diagnostics, which are scores beside the metric that
+    need no labels too, in catalog order; defaults; what is near the best.
+    """
+    known = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes and m.name != metric))
+    levels = np.concatenate([x.means[x.alive] for x in (each.measured for each in sweeps)])
     return Material(
         trials=trials,
         metric=metric,
         unit=unit,
         params=tuple(params),
-        diagnostics=diagnostics_of(trials, metric),
+        diagnostics=tuple(name for name in known if name in trials),
         symbols=SYMBOLS,
         sweeps=sweeps,
         defaults=defaults_of(trials, params),
-        within=within_of(unit, sweeps),
+        within=tolerance_of(unit, float(np.ptp(levels)) if len(levels) else 0.0),
         **others,
     )
 
@@ -116,32 +104,28 @@ def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]
     """What a table calls 100 %, and a note unless it is 100.
 
     A percentage of which all scores are fractions has 1; one with scores that no percentage has,
-    none. Nor has another metric.
+    none. Nor has another metric. Fractions are between 0 and 1, and not these ends alone.
     """
-    import numpy as np
-
     if unit_of(metric) != "%":
         return None, ""
-    scores = np.concatenate([s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps])
+    found = {s.objective: s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps}
+    scores = np.concatenate(list(found.values()))
     low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
     expected = f"{metric} is expected in percent, given {mentioned(low)} to {mentioned(high)}"
     if len(scores) and (low < 0 or high > 100):
         return None, f"{expected}: read as numbers without a unit or limits"
-    if fractions := [s for s in sweeps if _are_fractions(s)]:
-        if high <= 1:
-            told = "read as fractions of 1; for percent multiply the column by 100"
-            return 1.0, f"{expected}: {told}"
-        names = ", ".join(sweep.objective for sweep in fractions)
-        return 100.0, f"{expected}: that of {names} is read as percent too, not as fractions of 1"
-    return 100.0, ""
-
-
-def _are_fractions(sweep: Sweep) -> bool:
-    """Whether all scores are between 0 and 1, and not the ends alone."""
-    import numpy as np
-
-    scores = sweep.sign * sweep.scores[np.isfinite(sweep.scores)]
-    return bool(len(scores) and scores.max() <= 1 and not np.isin(scores, (0, 1)).all())
+    fractions = [
+        name
+        for name, own in found.items()
+        if len(own) and own.max() <= 1 and not np.isin(own, (0, 1)).all()
+    ]
+    if not fractions:
+        return 100.0, ""
+    if high <= 1:
+        told = "read as fractions of 1; for percent multiply the column by 100"
+        return 1.0, f"{expected}: {told}"
+    names = ", ".join(fractions)
+    return 100.0, f"{expected}: that of {names} is read as percent too, not as fractions of 1"
 
 
 def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
@@ -150,14 +134,6 @@ def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
     if not guesses or num_classes.nunique(dropna=False) != 1 or not num_classes.min() >= guesses:
         return None
     return 100 * guesses / float(num_classes.iloc[0])
-
-
-def diagnostics_of(trials: pd.DataFrame, metric: str) -> tuple[str, ...]:
-    """The columns that are diagnostics, or scores beside the metric that need no labels, in catalog
-    order.
-    """
-    names = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes and m.name != metric))
-    return tuple(name for name in names if name in trials)
 
 
 def label_free_scores(metric: str) -> dict[str, str]:

@@ -179,18 +179,36 @@ def import_sweep(sweep: ForeignSweep, asked: Asked, source: str) -> Imported:
         notes.append(f"left out: {running} of {len(sweep.trials)} trials, which have not ended")
     metric = _metric(trials, sweep, asked.metric, source)
     mode = _mode(metric, sweep, asked.mode, source)
-    seed = _seed(trials, asked.seed, source)
-    objective = _objective(trials, asked.objective, source)
+    seed, objective = _seed_and_objective(trials, asked, source)
     names = _params(trials, sweep, {metric, seed, objective}, asked.params, source, notes)
-    rows = [_row(t, names, metric, seed, objective, number) for number, t in enumerate(trials)]
-    _number_configs(rows, names)
-    rows = _without_reruns(rows, notes)
-    _require_seeds(rows, seed, source)
+    # a setting that is called like a label or the metric gets a `_`
     columns = {name: f"{name}_" if name in (*RESERVED, metric) else name for name in names}
+    numbers: dict[str, dict[str, int]] = {}  # of the configurations of each objective
+    rows = []
+    for number, trial in enumerate(trials):
+        given, score = {**trial.labels, **trial.settings}, trial.results.get(metric, math.nan)
+        settings = [trial.settings.get(name) for name in names]
+        name = str(given.get(objective, trial.group) if objective else trial.group)
+        known = numbers.setdefault(name, {})  # the same settings are one configuration
+        is_lost = trial.status == "finished" and not math.isfinite(score)
+        rows.append(
+            {
+                "objective": name,
+                "seed": given.get(seed) if seed else number,
+                "status": "failed" if is_lost else trial.status,
+                "config": known.setdefault(repr(settings), len(known)),
+                "sampler": ASSUMED,
+                metric: score if math.isfinite(score) else None,
+                **dict(zip(columns.values(), settings, strict=True)),
+            }
+        )
+    rows = _without_reruns(rows, notes)
+    if missing := sum(row["seed"] is None for row in rows):
+        raise RequestError(f"{source}: seed: {missing} of {len(rows)} trials have no {seed}")
     notes += _read_notes(rows, metric, mode, seed, objective)
-    notes += _set_samplers(rows, names, sweep.continuous, asked.sampler)
-    _rename(rows, columns, metric)
-    varying = [columns[n] for n in names if len({repr(r[columns[n]]) for r in rows}) > 1]
+    drawn = {columns[name] for name in sweep.continuous & {*columns}}
+    notes += _set_samplers(rows, [*columns.values()], drawn, asked.sampler)
+    varying = [name for name in columns.values() if len({repr(row[name]) for row in rows}) > 1]
     scales = {columns[n]: s for n, s in sweep.scales.items() if columns.get(n) in varying}
     told = {"metric": metric, "mode": mode, "params": varying, "scales": scales}
     notes.append(f"hyperparameters: {', '.join(varying) or 'none varies'}")
@@ -227,35 +245,31 @@ def _mode(metric: str, sweep: ForeignSweep, asked: str | None, source: str) -> s
     return asked or known
 
 
-def _seed(trials: Sequence[ForeignTrial], asked: str | None, source: str) -> str | None:
-    if asked is not None:
-        return _named(asked, _columns(trials), "seed", source)
-    found = [
-        name for name in _columns(trials) if name.replace("/", ".").split(".")[-1].lower() in SEEDS
-    ]
-    if len(found) > 1:
-        raise RequestError(f"{source}: seed: name one with --seed: {', '.join(found)}")
-    return found[0] if found else None
-
-
-def _objective(trials: Sequence[ForeignTrial], asked: str | None, source: str) -> str | None:
-    columns = _columns(trials)
-    if asked is not None:
-        return _named(asked, columns, "objective", source)
-    return "objective" if "objective" in columns else None
-
-
-def _columns(trials: Iterable[ForeignTrial]) -> dict[str, None]:
-    return dict.fromkeys(name for trial in trials for name in [*trial.settings, *trial.labels])
+def _seed_and_objective(
+    trials: Sequence[ForeignTrial], asked: Asked, source: str
+) -> tuple[str | None, str | None]:
+    """The settings or labels that are these, if there are any."""
+    columns = dict.fromkeys(name for t in trials for name in (*t.settings, *t.labels))
+    seed, objective = asked.seed, asked.objective
+    if seed is None:
+        ends = {name: name.replace("/", ".").rpartition(".")[2].lower() for name in columns}
+        found = [name for name, end in ends.items() if end in SEEDS]
+        if len(found) > 1:
+            raise RequestError(f"{source}: seed: name one with --seed: {', '.join(found)}")
+        seed = found[0] if found else None
+    if objective is None and "objective" in columns:
+        objective = "objective"
+    for name, option in ((seed, "seed"), (objective, "objective")):
+        if name is not None:
+            _named(name, columns, option, source)
+    return seed, objective
 
 
 def _named(name: str, known: Iterable[str], option: str, source: str) -> str:
     known = list(known)
     if name not in known:
-        raise RequestError(
-            f"{source}: --{option}: no column {name!r}.{nearest(name, known)} Columns: "
-            f"{', '.join(known)}"
-        )
+        hint = f"{nearest(name, known)} Columns: {', '.join(known)}"
+        raise RequestError(f"{source}: --{option}: no column {name!r}.{hint}")
     return name
 
 
@@ -277,62 +291,23 @@ def _params(
     names = [name for name in settings if name not in taken]
     if not sweep.mixed:
         return names
-    kept = [name for name in names if _recurs(trials, name)]
-    if others := [name for name in names if name not in kept]:
+    # each value stands in two trials on average, as a measured number does not
+    num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
+    others = [name for name in names if 2 * num_values[name] > len(trials)]
+    if others:
         notes.append(f"not read as hyperparameters: {', '.join(others)}; --param names them")
-    return kept
-
-
-def _recurs(trials: Sequence[ForeignTrial], name: str) -> bool:
-    """Whether each value stands in two trials on average, as a measured number does not."""
-    return 2 * len({repr(trial.settings.get(name)) for trial in trials}) <= len(trials)
-
-
-def _row(
-    trial: ForeignTrial,
-    names: Sequence[str],
-    metric: str,
-    seed: str | None,
-    objective: str | None,
-    number: int,
-) -> dict[str, Any]:
-    score = trial.results.get(metric, math.nan)
-    status = trial.status if trial.status != "finished" or math.isfinite(score) else "failed"
-    columns = {**trial.labels, **trial.settings}
-    return {
-        "objective": str(columns.get(objective, trial.group) if objective else trial.group),
-        "seed": columns.get(seed) if seed else number,
-        "status": status,
-        "score": score if math.isfinite(score) else None,
-        "settings": {name: trial.settings.get(name) for name in names},
-    }
-
-
-def _number_configs(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
-    """The trials of an objective with the same settings are one configuration."""
-    known: dict[str, dict[str, int]] = {}
-    for row in rows:
-        key = repr([row["settings"][name] for name in names])
-        of_objective = known.setdefault(row["objective"], {})
-        row["config"] = of_objective.setdefault(key, len(of_objective))
+    return [name for name in names if name not in others]
 
 
 def _without_reruns(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
     """Without the failed trials that were run again, with the same settings and seed."""
-    finished = {_key(row) for row in rows if row["status"] == "finished"}
-    kept = [row for row in rows if row["status"] != "failed" or _key(row) not in finished]
+    keys = [(row["objective"], row["config"], repr(row["seed"])) for row in rows]
+    each = list(zip(keys, rows, strict=True))
+    finished = {key for key, row in each if row["status"] == "finished"}
+    kept = [row for key, row in each if row["status"] != "failed" or key not in finished]
     if again := len(rows) - len(kept):
         notes.append(f"left out: {again} failed trials that were run again")
     return kept
-
-
-def _key(row: Mapping[str, Any]) -> tuple[str, int, str]:
-    return row["objective"], row["config"], repr(row["seed"])
-
-
-def _require_seeds(rows: Sequence[Mapping[str, Any]], seed: str | None, source: str) -> None:
-    if missing := sum(row["seed"] is None for row in rows):
-        raise RequestError(f"{source}: seed: {missing} of {len(rows)} trials have no {seed}")
 
 
 def _read_notes(
@@ -382,17 +357,10 @@ def _is_grid(rows: Sequence[Mapping[str, Any]], names: Sequence[str], continuous
     """Whether every combination of the values was tried, as a sample does not do by chance: along
     one axis it always does, so there each value must stand in two trials at least.
     """
-    values = {name: Counter(repr(row["settings"][name]) for row in rows) for name in names}
+    values = {name: Counter(repr(row[name]) for row in rows) for name in names}
     axes = {name: found for name, found in values.items() if len(found) > 1}
     if set(axes) & continuous:
         return False
     if len({row["config"] for row in rows}) < math.prod(map(len, axes.values())):
         return False
     return len(axes) > 1 or all(count > 1 for found in axes.values() for count in found.values())
-
-
-def _rename(rows: Sequence[dict[str, Any]], columns: Mapping[str, str], metric: str) -> None:
-    """Settings as columns; one that is called like a label or the metric gets a `_`."""
-    for row in rows:
-        row[metric], settings = row.pop("score"), row.pop("settings")
-        row |= {column: settings[name] for name, column in columns.items()}

@@ -12,6 +12,7 @@ How far a study is stands here too, as counts per objective.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,10 +59,6 @@ class _Config:
     def is_whole(self) -> bool:
         return len(self.scores) == self.num_planned
 
-    @property
-    def is_open(self) -> bool:
-        return not self.is_stopped and len(self.scores) + len(self.lost) < self.num_planned
-
 
 class Standings:
     """How the configurations of a study stand, while its trials end in whatever order.
@@ -73,15 +70,12 @@ class Standings:
 
     def __init__(self, planned: Iterable[Row], *, metric: str, mode: str):
         self._metric, self._mode = metric, mode
-        self._configs: dict[str, dict[int, _Config]] = {}
+        self._configs: dict[tuple[str, int], _Config] = {}
         self._of_trial: dict[str, tuple[str, int]] = {}
         self._best: dict[str, Place] = {}
         for row in planned:
-            config = self._configs.setdefault(row["objective"], {}).setdefault(
-                row["config"], _Config()
-            )
-            config.num_planned += 1
-            self._of_trial[row["trial_id"]] = row["objective"], row["config"]
+            self._of_trial[row["trial_id"]] = key = row["objective"], row["config"]
+            self._configs.setdefault(key, _Config()).num_planned += 1
 
     def add(self, row: Row) -> None:
         """Note a trial that has ended: trial_id, status and the metric. One that is not planned
@@ -89,16 +83,15 @@ class Standings:
         """
         if (key := self.config_of(row["trial_id"])) is None:
             return
-        objective, number = key
-        config, score = self._configs[objective][number], row.get(self._metric)
+        config, score = self._configs[key], row.get(self._metric)
         config.is_stopped |= row["status"] in ("stopped", "skipped")
         if row["status"] == "finished" and score is not None and math.isfinite(score):
             config.scores[row["trial_id"]] = score
         else:
             config.lost.add(row["trial_id"])
         if config.is_whole:
-            place = place_of(number, config.scores.values(), self._mode)
-            self._best[objective] = min(place, self._best.get(objective, place))
+            place = place_of(key[1], config.scores.values(), self._mode)
+            self._best[key[0]] = min(place, self._best.get(key[0], place))
 
     def config_of(self, trial_id: str) -> tuple[str, int] | None:
         """Objective and configuration of a planned trial."""
@@ -107,19 +100,18 @@ class Standings:
     def scored(self, trial_id: str) -> tuple[str, int] | None:
         """The same of a trial that has finished with a score; None of any other."""
         key = self.config_of(trial_id)
-        if key is None or trial_id not in self._configs[key[0]][key[1]].scores:
-            return None
-        return key
+        return key if key is not None and trial_id in self._configs[key].scores else None
 
     def is_open(self, objective: str, config: int) -> bool:
         """Whether a configuration may still become the best: a seed has not ended, none was
         stopped.
         """
-        return self._configs[objective][config].is_open
+        found = self._configs[objective, config]
+        return not found.is_stopped and len(found.scores) + len(found.lost) < found.num_planned
 
     def place(self, objective: str, config: int) -> Place | None:
         """See `place_of`; None without a score, or where the scheduler stopped a trial."""
-        found = self._configs[objective][config]
+        found = self._configs[objective, config]
         if found.is_stopped or not found.scores:
             return None
         return place_of(config, found.scores.values(), self._mode)
@@ -137,17 +129,21 @@ class Standings:
 
     def rankings(self) -> list[Ranking]:
         """All configurations that take part, in the order of the plan's objectives."""
-        return [self._ranking(objective) for objective in self._configs]
-
-    def _ranking(self, objective: str) -> Ranking:
-        configs = self._configs[objective]
-        places = sorted(
-            place_of(number, config.scores.values(), self._mode)
-            for number, config in configs.items()
-            if config.is_whole
-        )
-        ranked = [self._ranked(objective, place, rank) for rank, place in enumerate(places, 1)]
-        return Ranking(objective=objective, configs=ranked, num_left_out=len(configs) - len(ranked))
+        places: dict[str, list[Place]] = {}
+        counts = Counter(objective for objective, _ in self._configs)
+        for (objective, number), config in self._configs.items():
+            whole = [config.scores.values()] if config.is_whole else []
+            places.setdefault(objective, []).extend(
+                place_of(number, scores, self._mode) for scores in whole
+            )
+        return [
+            Ranking(
+                objective=name,
+                configs=[self._ranked(name, place, i) for i, place in enumerate(sorted(found), 1)],
+                num_left_out=counts[name] - len(found),
+            )
+            for name, found in places.items()
+        ]
 
     def _ranked(self, objective: str, place: Place, rank: int) -> Ranked:
         missing, signed, config = place
@@ -186,50 +182,45 @@ class ObjectiveState:
     running: int = 0
 
 
-@dataclass
 class Tally:
     """The state of a study as counts, from the rows that exist and the trials that run, and each
     objective's best configuration so far.
 
-    Attributes:
-        metric: by which the configurations stand in `standings`.
+    Args:
+        planned, rows: of the plan, and of the trials that have ended.
+        metric, mode: by which the configurations stand in `standings`.
         axes: what each objective sweeps: the hyperparameters that tell its configurations apart.
     """
 
-    metric: str
-    axes: Mapping[str, Sequence[str]]
-    standings: Standings
-    objectives: dict[str, ObjectiveState] = field(default_factory=dict)
-    _at: dict[tuple[str, int], str] = field(default_factory=dict)  # of the best: its swept values
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         planned: Sequence[Row],
         rows: Sequence[Row],
         *,
         metric: str,
         mode: str,
         axes: Mapping[str, Sequence[str]],
-    ) -> Tally:
-        """Counts over plan rows and trial rows, both as mappings."""
-        standings = Standings(planned, metric=metric, mode=mode)
-        tally = cls(metric=metric, axes=axes, standings=standings)
+    ):
+        self.metric, self._axes = metric, axes
+        self.standings = Standings(planned, metric=metric, mode=mode)
+        self.objectives: dict[str, ObjectiveState] = {}
+        self._at: dict[tuple[str, int], str] = {}  # of the best: its swept values
         for row in planned:
-            name = row["objective"]
-            tally.objectives.setdefault(name, ObjectiveState(name)).planned += 1
+            self._state(row).planned += 1
         for row in rows:
-            tally.add(row)
-        return tally
+            self.add(row)
+
+    def _state(self, row: Row) -> ObjectiveState:
+        return self.objectives.setdefault(row["objective"], ObjectiveState(row["objective"]))
 
     def add(self, row: Row) -> None:
         """Count one trial that has ended."""
-        state = self.objectives.setdefault(row["objective"], ObjectiveState(row["objective"]))
+        state = self._state(row)
         setattr(state, row["status"], getattr(state, row["status"]) + 1)
         self.standings.add(row)
         best = self.standings.best(row["objective"])
         if best is not None and best.config == row["config"]:
-            axes = self.axes.get(best.objective, ())
+            axes = self._axes.get(best.objective, ())
             self._at[best.objective, best.config] = describe_params(row, axes)
 
     @property
@@ -248,13 +239,11 @@ class Tally:
         rows = []
         for s in self.objectives.values():
             best = self.standings.best(s.name)
+            counts = {key: getattr(s, key) for key in ("planned", "finished", "running", *fewer)}
             rows.append(
                 {
                     "objective": s.name,
-                    "planned": s.planned,
-                    "finished": s.finished,
-                    "running": s.running,
-                    **{name: getattr(s, name) for name in fewer},
+                    **counts,
                     "failed": s.failed,
                     f"best {self.metric} {unit}".rstrip(): best.score if best else None,
                     "seeds": best.num_seeds if best else None,

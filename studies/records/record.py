@@ -8,7 +8,7 @@ warm up and the score itself are not counted; the log has the time of the whole 
 The target is reached if the mean over the seeds is above it by a one-sided t test at 5 percent. It
 is missed if the mean is below it by the same test, and otherwise not resolved.
 
-    python studies/records/record.py fashion_mnist [--root data] [--seeds 0 1 2 3 4] [--target 88]
+    python -m studies.records.record fashion_mnist [--root data] [--seeds 0 1 2 3 4] [--target 88]
         [--set epochs=10 lr=1.0] [--device cuda] [--log records.jsonl]
 """
 
@@ -26,10 +26,10 @@ from typing import Any
 import torch
 from scipy import stats
 
-from clsweep.catalog.plain import plain_config
 from clsweep.data.availability import DataPlace
 from clsweep.train.loop import train_trial
 from clsweep.version import VERSION
+from studies.records.plain import plain_config
 
 Row = dict[str, Any]
 # goals, not results: what was reached stands in the log alone

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from torchvision.transforms import v2
 
-from clsweep.catalog.plain import plain_config
 from clsweep.data.datasets import Split
 from clsweep.objective.build import build_objective
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_epoch
 from clsweep.train.state import Precision, new_state
+from studies.records.plain import plain_config
 
 Row = dict[str, Any]
 MEAN_3, STD_3 = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

@@ -249,7 +249,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     folder.create(study.document.dump(), rows)
     best: dict[str, Any] = {"metric": "knn_top1", "mode": "max"}
     kept = KeptFiles(folder, rows, [], encoders="best", checkpoints="best", **best)
-    tally = Tally.of(rows, [], axes={"simclr": ("tau", "lr")}, **best)
+    tally = Tally(rows, [], axes={"simclr": ("tau", "lr")}, **best)
     console = Console(file=io.StringIO())
     progress = Progress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
     recorder = Recorder(study, folder, progress, kept, Loggers([], study, folder.path, print))

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from clsweep.catalog.plain import plain_config
 from clsweep.errors import RequestError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
+from studies.records.plain import plain_config
 
 STUDY = """
 name: plain

@@ -131,6 +131,7 @@ def continued(tmp_path_factory: pytest.TempPathFactory) -> Continued:
     first = shutil.copytree(out, folder / "first")
     (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(b"of a trial that has no row")
     (out / "encoders" / ".0123.tmp").write_bytes(b"half an encoder")
+    (out / "references.parquet").unlink()
     code, output = clsweep("run", path, "--out", out, "--set", "encoders.keep=none")
     return Continued(path=path, out=out, code=code, output=output, listeners=set(), first=first)
 

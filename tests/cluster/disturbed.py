@@ -40,13 +40,6 @@ MEASURED = [
 ]  # fmt: skip
 
 
-def moments(name: str, count: int, *, last: int = 40) -> list[int]:
-    """When to strike: numbers of files that a study has written, ascending, always the same for a
-    name.
-    """
-    return sorted(random.Random(name).sample(range(1, last), count))
-
-
 class Disturbed:
     """`clsweep run` of one study into one folder, as often as it takes.
 
@@ -65,7 +58,7 @@ class Disturbed:
         self.driver: subprocess.Popen[str]
 
     def start(self, *options: object) -> None:
-        self._num_before, mark = self._num_written(), uuid.uuid4().hex
+        mark = uuid.uuid4().hex
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(MARK, mark)
             self.driver = start("run", self.path, "--out", self.out, *self._options, *options)
@@ -89,11 +82,11 @@ class Disturbed:
         assert code == 0, output
         return output
 
-    def reach(self, num_written: int) -> None:
-        """Return as soon as the study has written so many checkpoints and rows in all, and the
-        command that runs one of them: before, it may not yet be ready for a signal.
+    def advance(self, num_files: int) -> None:
+        """Return as soon as the study has written so many more checkpoints and rows. A command that
+        has written none may not yet be ready for a signal.
         """
-        enough = max(num_written, self._num_before + 1)
+        enough = self._num_written() + num_files
         self.wait_until(lambda: self._num_written() >= enough, f"{enough} files")
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
@@ -131,6 +124,20 @@ class Disturbed:
             return bool(found) and _kill(draw.choice(found))
 
         self.wait_until(killed, title)
+
+    def kill_of_ray(self, title: str) -> None:
+        """SIGKILL to the process of Ray of that name. The raylet's own arguments name the others:
+        what a process is stands first.
+        """
+
+        def of_ray(title: str) -> list[psutil.Process]:
+            found = []
+            for process in self.processes(title):
+                with contextlib.suppress(psutil.Error):
+                    found += [process] if title in process.cmdline()[0] else []
+            return found
+
+        self.kill(title, random.Random(0), of=of_ray)
 
     def kill_under_way(self) -> None:
         """SIGKILL to the only trial's process, while it has a checkpoint and no row."""

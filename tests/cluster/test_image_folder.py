@@ -14,7 +14,11 @@ from tests.cluster.conftest import clsweep as command
 
 
 @pytest.mark.slow
-def test_a_study_on_an_image_folder(write_study: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_study_on_an_image_folder(
+    write_study: Callable[..., Path],
+    tmp_path: Path,
+    cli_command: Callable[..., tuple[int, str, str]],
+) -> None:
     rng = np.random.default_rng(0)
     for part, count in (("train", 10), ("test", 2)):
         for name in ("ants", "bees", "cats"):
@@ -50,15 +54,16 @@ def test_a_study_on_an_image_folder(write_study: Callable[..., Path], tmp_path: 
             tuple(row) for row in table[["image_size", "num_train", "num_classes"]].to_numpy()
         } == {(16, 30, 3)}
     assert results.material.chance == 100 / 3
-    code, output = command("run", path, "--out", out, "--set", "dataset.image_size=8")
+    run = ("run", str(path), "--out", str(out))
+    code, _, message = cli_command(*run, "--set", "dataset.image_size=8")
     assert code == 2
-    assert "dataset.image_size: 16 -> 8" in output
+    assert "dataset.image_size: 16 -> 8" in message
     replaced = tmp_path / "images" / "train" / "cats" / "9.png"
     replaced.write_bytes((tmp_path / "images" / "train" / "ants" / "9.png").read_bytes() + b"other")
-    code, output = command("run", path, "--out", out)
+    code, _, message = cli_command(*run)
     assert code == 2
-    assert "images in imagefolder.images_digest: " in output
+    assert "images in imagefolder.images_digest: " in message
     replaced.unlink()
-    code, output = command("run", path, "--out", out)
+    code, _, message = cli_command(*run)
     assert code == 2
-    assert "images in imagefolder.num_train: 30 -> 29" in output
+    assert "images in imagefolder.num_train: 30 -> 29" in message

@@ -82,18 +82,16 @@ def saved_at(study: Disturbed) -> tuple[int, int]:
     return (int(state["epoch"] or 0), int(so_far["step"])) if so_far else (0, 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_is_told_to_end_leaves_a_checkpoint_where_epochs_are_short(
-    study: Disturbed, number: signal.Signals
+def test_a_terminal_that_closes_leaves_a_checkpoint_where_epochs_are_short(
+    study: Disturbed,
 ) -> None:
     study.path.write_text(yaml.safe_dump(SHORT_EPOCHS, sort_keys=False))
     study.start()
     study.wait_until(lambda: said(study), "a word of the trial")
     epoch = said(study)["epoch"]  # the one under way counts
-    if number == signal.SIGHUP:  # a terminal that closes tells all that it has started
-        for process in study.processes():
-            process.send_signal(number)
-    study.signal(number)
+    for process in study.processes():  # all that it has started are told
+        process.send_signal(signal.SIGHUP)
+    study.signal(signal.SIGHUP)
     [path] = study.files("checkpoints", ".ckpt")
     state: Any = unpack(path.read_bytes())["state"]
     assert state["epoch"] + (state["under_way"] is not None) >= epoch

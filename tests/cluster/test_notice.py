@@ -110,7 +110,7 @@ def test_a_machine_that_is_about_to_go_is_a_demand_once(
     class Folder:
         scratch = str(tmp_path)
 
-    made = Heartbeat(*cast(Any, (Folder(), None, None, None, None)), is_alone=False)
+    made = Heartbeat(*cast(Any, (Folder(), None, None, None)), is_alone=False)
     demands: list[str] = []
     monkeypatch.setattr(recorder, "ask_to_save", lambda _, demand: demands.append(demand))
     for nodes in ({}, {"n1": 0}, {"n1": 0}, {"n1": 0, "n2": 5}, {}, {"n3": 0}):

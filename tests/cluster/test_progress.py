@@ -33,7 +33,7 @@ def clock(monkeypatch):
 def shown():
     """A progress of two objectives, and what it has printed."""
     out, rows = io.StringIO(), plan(dcl=10, untrained=0)
-    tally = Tally.of(rows, [], metric="knn_top1", mode="max", axes={})
+    tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
     console = Console(file=out, width=200)
     return Progress(tally, Estimate(rows), concurrent=1, console=console), rows, out
 
@@ -85,7 +85,7 @@ def test_a_long_trial_that_ends_has_its_line_and_a_short_one_none(shown):
 def test_a_silent_trial_is_named_and_ended_and_its_pace_is_forgotten(clock, shown):
     """Start-up and scores have a patience of their own; slow steps have a longer one."""
     _, rows, _ = shown
-    tally = Tally.of(rows, [], metric="knn_top1", mode="max", axes={})
+    tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
     progress = Progress(
         tally, Estimate(rows), concurrent=4, stall_s=100.0, console=Console(file=io.StringIO())
     )
@@ -191,7 +191,7 @@ def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
 
 def test_before_trials_run_others_of_their_objectives_say_how_long(shown):
     _, rows, out = shown
-    tally = Tally.of(rows, [], metric="knn_top1", mode="max", axes={})
+    tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
     console = Console(file=out, width=200)
     recorded = [ended({"trial_id": "dcl-0", "objective": "dcl"}, 240.0)]
     # half of the epochs: 11 units of work take the 66 s that a whole trial of 21 takes in 126 s

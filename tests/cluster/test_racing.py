@@ -79,15 +79,7 @@ class Runner:
 
     def _race(self):
         left = [trial for trial in self.planned if trial.trial_id not in self.rows]
-        return Race(
-            self.planned,
-            left,
-            seeds=self.study.sections.seeds,
-            confidence=self.study.sections.scheduler.confidence,
-            mode=self.study.sections.metric.mode,
-            metric=METRIC,
-            skip=self._skip,
-        )
+        return Race(self.study.sections, self.planned, left, self._skip)
 
     def _skip(self, trial, reason):
         row = self._row(trial, SKIPPED, None)

@@ -1,107 +1,24 @@
-"""A run whose Ray breaks, whose trials hang or whose machine lacks memory: it goes on or ends soon,
-with a word for the user, and what is left runs with the same command.
+"""Trials that hang or fail by what a user wrote, and a machine that lacks memory: the others go on,
+or the run ends soon, with a word for the user, and what is left runs with the same command.
+`test_faults.py` has a Ray that breaks.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
 import clsweep
 from tests.cluster.conftest import clsweep as command
 from tests.cluster.conftest import study_tree
-from tests.cluster.disturbed import Disturbed, assert_same_numbers, assert_tidy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-BASE: dict[str, Any] = {**study_tree()["base"], "epochs": 12}  # type: ignore[dict-item]
-STUDY = study_tree(base=BASE, checkpoints={"every_s": 0})
-
-
-def written(folder: Path, tree: dict[str, Any]) -> Path:
-    path = folder / "study.yaml"
-    path.write_text(yaml.safe_dump(tree, sort_keys=False))
-    return path
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    code, output = command("run", written(folder, STUDY), "--out", folder / "out")
-    assert code == 0, output
-    return folder / "out"
-
-
-@pytest.fixture
-def study(tmp_path: Path) -> Iterator[Disturbed]:
-    made = Disturbed(written(tmp_path, STUDY), tmp_path / "out", "--max-concurrent", 2)
-    yield made
-    made.stop()
-
-
-def kill_one(study: Disturbed, title: str, *, but: int = 0) -> int:
-    """SIGKILL to the process of Ray of that name, as soon as there is another one than `but`."""
-    found: list[psutil.Process] = []
-
-    def is_there() -> bool:
-        # the raylet's own arguments name the others
-        found[:] = [
-            process
-            for process in study.processes(title)
-            if process.pid != but and title in process.cmdline()[0]
-        ]
-        return bool(found)
-
-    study.wait_until(is_there, title)
-    found[0].kill()
-    return found[0].pid
-
-
-@pytest.mark.parametrize("title", ["DashboardAgent", "raylet/raylet", "gcs_server"])
-def test_a_lost_process_of_ray_costs_a_start_of_ray(
-    study: Disturbed, undisturbed: Path, title: str
-) -> None:
-    study.start()
-    study.reach(20)
-    kill_one(study, title)
-    code, output = study.wait()
-    gone = "gcs_server" if title == "gcs_server" else "raylet"
-    assert f"{gone}, a process of Ray (" in output
-    if code:  # it may wait for what is gone in a call that does not come back
-        assert title == "gcs_server"
-        assert "the same command continues it" in output.splitlines()[-1]
-        study.run_to_the_end()
-    else:
-        assert "has ended. Starting Ray once more." in output
-    assert_same_numbers(study.out, undisturbed)
-    assert_tidy(study)
-
-
-def test_the_second_time_the_run_ends_with_a_line(study: Disturbed, undisturbed: Path) -> None:
-    study.start()
-    study.reach(5)
-    first = kill_one(study, "raylet/raylet")
-    study.reach(30)
-    kill_one(study, "raylet/raylet", but=first)
-    code, output = study.wait()
-    assert code not in (0, 130)
-    assert output.splitlines()[-1].endswith(
-        "has ended. What has finished is kept; the same command continues it."
-    )
-    before = clsweep.open_results(study.out).trials
-    assert 0 < len(before) < 8
-    assert "Nothing is left" not in study.run_to_the_end()
-    assert_same_numbers(study.out, undisturbed)
-    assert_tidy(study)
-
-
-HANGING = """
+LOSSES = """
 import time
 
 from clsweep.catalog import Component
@@ -123,41 +40,65 @@ def spinning(z1_ND, z2_ND, tau, **memory):
         pass
 
 
+def raising(z1_ND, z2_ND, tau, **memory):
+    raise OSError("my own")
+
+
+def infinite(z1_ND, z2_ND, tau, **memory):
+    return z1_ND.sum() / 0
+
+
 ROWS = [
     Component(part="loss", name=f.__name__, impl=f.__name__, owns=("tau",), on=("simclr",), **TEXT)
-    for f in (sleeping, spinning)
+    for f in (sleeping, spinning, raising, infinite)
 ]
 """
+FAILED = {
+    "sleeping": ("StalledError", "silent for ", "at epoch "),
+    "spinning": ("StalledError", "silent for ", "at epoch 1/6, step 0/10"),
+    "raising": ("OSError", "mine.py:{}: OSError: my own", ""),
+    "infinite": ("DivergedError", "mine.py:{}: DivergedError: the loss is ", ""),
+}
 
 
-def test_a_trial_that_hangs_gives_its_place_to_others(tmp_path: Path) -> None:
-    (tmp_path / "hanging.py").write_text(HANGING)
-    losses = ("sleeping", "spinning", "dcl")
-    tree = study_tree(
-        plugins=["hanging.py"],
-        seeds=[0],
-        base={**BASE, "epochs": 6},
-        objectives={loss: {"framework": "simclr", "loss": loss} for loss in losses},
+def written(folder: Path, **changes: Any) -> Path:
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(study_tree(seeds=[0], **changes), sort_keys=False))
+    return path
+
+
+def test_a_loss_that_hangs_or_fails_fails_its_trials_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(LOSSES)
+    base: dict[str, Any] = {**study_tree()["base"], "epochs": 6}  # type: ignore[dict-item]
+    path = written(
+        tmp_path,
+        plugins=["mine.py"],
+        base=base,
+        objectives={loss: {"framework": "simclr", "loss": loss} for loss in (*FAILED, "dcl")},
         resources={"stall_s": 10},
     )
-    path, out = written(tmp_path, tree), tmp_path / "out"
-    code, output = command("run", path, "--out", out, "--max-concurrent", 2)
-    assert code == 1, output
-    trials = clsweep.open_results(out).trials.set_index("objective")
-    assert set(trials.loc["dcl", "status"]) == {"finished"}
-    for loss, place in (("sleeping", "at epoch "), ("spinning", "at epoch 1/6, step 0/10")):
-        assert set(trials.loc[loss, "error_class"]) == {"StalledError"}
-        for message in trials.loc[loss, "error_message"]:
-            assert message.startswith("silent for ")
-            assert place in message
+    code, output = command("run", path, "--out", tmp_path / "out", "--max-concurrent", 2)
+    assert (code, "Traceback" in output) == (1, False), output
     assert "lost its process" not in output, "none of them is tried again"
+    trials = clsweep.open_results(tmp_path / "out").trials.set_index("objective")
+    assert set(trials.loc["dcl", "status"]) == {"finished"}
+    lines = LOSSES.splitlines()
+    places = {
+        "raising": 1 + lines.index('    raise OSError("my own")'),
+        "infinite": 1 + lines.index("def infinite(z1_ND, z2_ND, tau, **memory):"),
+    }
+    for loss, (error_class, begin, place) in FAILED.items():
+        assert set(trials.loc[loss, "error_class"]) == {error_class}
+        for message in trials.loc[loss, "error_message"]:
+            assert message.startswith(begin.format(places.get(loss)))
+            assert place in message
+    assert f"mine.py:{places['raising']}: OSError: my own" in output
 
 
 def test_trials_that_memory_is_missing_for_stay_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tree = study_tree(seeds=[0], resources={"max_restarts": 0})
-    path, out = written(tmp_path, tree), tmp_path / "out"
+    path, out = written(tmp_path, resources={"max_restarts": 0}), tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setenv("RAY_memory_usage_threshold", "0.01")  # Ray stops whatever it can
         patch.setenv("RAY_memory_monitor_refresh_ms", "100")

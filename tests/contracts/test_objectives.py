@@ -7,9 +7,9 @@ framework; the full tier over all triples and all variants; the soak over every 
 from __future__ import annotations
 
 import copy
-import io
 import itertools
 import math
+from collections import UserDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -36,9 +36,7 @@ from tests.contracts.combinations import (
     VARIANTS,
     Config,
     combinations,
-    covering,
     few_images,
-    held_together,
     in_tiers,
     small_config,
     some_digits,
@@ -53,10 +51,6 @@ PAIR_CASES = {
 }
 
 EVERY_TRIPLE = (*REPRESENTATIVES, *PAIRS, *TRIPLES, *VARIANTS)
-some_objectives = pytest.mark.parametrize("name", REPRESENTATIVES)
-trained_objectives = pytest.mark.parametrize(
-    "name", in_tiers(CASES, fast=REPRESENTATIVES, full=EVERY_TRIPLE)
-)
 
 
 def start(config: Config) -> TrialState:
@@ -114,9 +108,8 @@ def test_every_part_of_the_catalog_occurs() -> None:
     for part in OBJECTIVE_PARTS:
         names = {config[part] for config in (*CASES.values(), *PAIR_CASES.values())}
         assert names == set(COMPONENT[part])
-    assert {config["framework"] for config in map(CASES.__getitem__, REPRESENTATIVES)} == {
-        config["framework"] for config in CASES.values()
-    }
+    frameworks = {CASES[name]["framework"] for name in REPRESENTATIVES}
+    assert frameworks == {config["framework"] for config in CASES.values()}
 
 
 @pytest.mark.parametrize(("strength", "chosen"), [(2, PAIRS), (3, TRIPLES)])
@@ -129,13 +122,6 @@ def test_a_few_cases_cover_all_pairs_and_all_triples_of_parts(
         valid = {tuple(case[kind] for kind in kinds) for case in COMBINATIONS.values()}
         assert {tuple(case[kind] for kind in kinds) for case in few} == valid
     assert len(set(chosen)) == len(chosen) < 0.6 * len(COMBINATIONS)
-
-
-def test_a_cover_leaves_out_what_adds_nothing() -> None:
-    cases = {"a": ("x", "u"), "b": ("y", "u"), "c": ("x", "v"), "d": ("y", "v"), "e": ("x", "u")}
-    assert covering(cases, 2) == ("a", "b", "c", "d")
-    assert covering(cases, 1) == ("a", "d")
-    assert held_together(("x", "u"), 2) == {((0, "x"), (1, "u"))}
 
 
 # Embeddings and loss.
@@ -379,37 +365,20 @@ def twenty_steps(config: Config, *, sign: float = 1.0) -> tuple[float, float]:
     return before, loss().item()
 
 
-@trained_objectives
+@pytest.mark.parametrize("name", in_tiers(CASES, fast=REPRESENTATIVES, full=EVERY_TRIPLE))
 def test_twenty_steps_lower_the_loss(name: str) -> None:
     before, after = twenty_steps(CASES[name])
     assert after < before - LEAST_CHANGE
 
 
-@some_objectives
+@pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_twenty_steps_uphill_raise_it(name: str) -> None:
     """The negative control of the test above: with the sign of every gradient flipped it fails."""
     before, after = twenty_steps(CASES[name], sign=-1.0)
     assert after > before + LEAST_CHANGE
 
 
-# Checkpoints.
-
-
-def through_a_file(state: TrialState) -> Mapping[str, Any]:
-    file = io.BytesIO()
-    torch.save(state.state_dict(), file)
-    file.seek(0)
-    loaded: Mapping[str, Any] = torch.load(file, weights_only=True)
-    return loaded
-
-
-def resumed(config: Config, saved: Mapping[str, Any]) -> tuple[TrialState, dict[str, Any]]:
-    """A trial of another process that goes on from a checkpoint: nothing of its own start may
-    remain.
-    """
-    state = new_state(config | {"seed": 1}, CPU)
-    state.load_state_dict(saved)
-    return state, train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
+# Regularizers.
 
 
 def differences(first: TrialState, second: TrialState) -> set[str]:
@@ -462,90 +431,22 @@ def test_a_regularizer_of_no_weight_is_the_baseline_bit_for_bit(
     assert differences(plain, mixed) <= own
 
 
-@trained_objectives
-def test_a_checkpoint_continues_bit_for_bit(name: str) -> None:
-    config = CASES[name]
-    state = one_epoch(config)
-    saved = through_a_file(state)
-    row = train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
-    other, other_row = resumed(config, saved)
-    assert other_row == row
-    assert differences(state, other) == set()
-    assert state.epoch == other.epoch == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "lost", "differing"),
-    [
-        ("moco-dcl-none-two", "objective/queue._extra_state", "/objective/queue.rows_KD"),
-        ("nnclr-infonce-none-two", "objective/support._extra_state", "/objective/support.rows_KD"),
-        (
-            "simo-eqco-none-two-num_negatives=7",
-            "draw_generator",
-            "/objective/encoder.layers.0.weight",
-        ),
-        ("simclr-dcl-none-two", "view_generator", "/objective/encoder.layers.0.weight"),
-        ("simclr-dcl-none-two", "epoch", "/objective/encoder.layers.0.weight"),
-        ("byol-cosine-none-two", "epoch", "/objective/target.0.layers.0.weight"),
-        (
-            "swav-soft_cross_entropy-none-two",
-            "objective/queues.1._extra_state",
-            "/objective/queues.1.rows_KD",
-        ),
-        (
-            "swav-soft_cross_entropy-none-two",
-            "objective/queues.0.rows_KD",
-            "/objective/prototypes.weight",
-        ),
-        (
-            "dino-soft_cross_entropy-none-two",
-            "objective/centre_K",
-            "/objective/prototypes.weight",
-        ),
-        ("lejepa-mse-sigreg-two", "view_generator", "/objective/encoder.layers.0.weight"),
-    ],
-)
-def test_a_checkpoint_needs_each_of_its_parts(name: str, lost: str, differing: str) -> None:
-    """The control of the test above: with one part from the beginning of the trial, the
-    continuation is another.
-    """
-    config = CASES[name]
-    state = one_epoch(config)
-    saved, initial = through_a_file(state), through_a_file(new_state(config, CPU))
-    train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
-    first, _, rest = lost.partition("/")
-    incomplete = {
-        **saved,
-        first: {**saved[first], rest: initial[first][rest]} if rest else initial[first],
-    }
-    other, _ = resumed(config, incomplete)
-    assert differing in differences(state, other)
-
-
 # Hyperparameters.
 
 
-class Recording(Mapping[str, Any]):
+class Recording(UserDict[str, Any]):
     """A configuration that remembers which keys were read; whether one is there is not a
     reading.
     """
 
     def __init__(self, config: Config):
-        self.config, self.read = config, set[str]()
+        super().__init__(config)
+        self.read = set[str]()
 
     def __getitem__(self, name: str) -> Any:
-        value = self.config[name]
+        value = self.data[name]
         self.read.add(name)
         return value
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.config
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.config)
-
-    def __len__(self) -> int:
-        return len(self.config)
 
 
 def owned(config: Config) -> set[str]:
@@ -553,22 +454,20 @@ def owned(config: Config) -> set[str]:
     return set(owned_params(config, dataset=config["dataset"], **selected))
 
 
-@trained_objectives
+READERS = CASES | PAIR_CASES
+
+
+@pytest.mark.parametrize(
+    "name", in_tiers(READERS, fast=(*REPRESENTATIVES, *PAIR_CASES), full=EVERY_TRIPLE)
+)
 def test_exactly_the_owned_hyperparameters_are_read(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "load_splits", few_images)
-    short = {"epochs": 1, **({"probe_epochs": 1} if "probe_epochs" in CASES[name] else {})}
-    config = Recording(CASES[name] | short)
-    train_trial(config, lambda _: None)
-    assert config.read & set(PARAM) == owned(CASES[name])
-    assert {"seed", "val_fraction", "dataset", *OBJECTIVE_PARTS} <= config.read
-
-
-@pytest.mark.parametrize("name", PAIR_CASES)
-def test_exactly_the_owned_hyperparameters_are_read_on_pairs(name: str) -> None:
-    config = Recording(PAIR_CASES[name] | {"epochs": 1, "estimate_batches": 5, "critic_hidden": 8})
-    rows: list[dict[str, Any]] = []
-    result = train_trial(config, rows.append)
-    assert config.read & set(PARAM) == owned(PAIR_CASES[name])
-    assert math.isfinite(result["mi_estimate"])
+    case = READERS[name]
+    short = {"epochs": 1, "probe_epochs": 1, "estimate_batches": 5, "critic_hidden": 8}
+    config = Recording(case | {n: value for n, value in short.items() if n in case})
+    result = train_trial(config, lambda _: None)
+    assert config.read & set(PARAM) == owned(case)
+    assert {"seed", "dataset", *OBJECTIVE_PARTS} <= config.read
+    assert math.isfinite(result["mi_estimate" if name in PAIR_CASES else "knn_top1"])

@@ -1,5 +1,5 @@
-"""A trial that is killed and started again ends as if nothing had happened, bit for bit, whatever
-its objective.
+"""A trial that is killed and started again ends as if nothing had happened, bit for bit: whatever
+its objective, after any epoch, and cut at any step of one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,21 @@ import torch
 import torch.distributed as dist
 
 from clsweep.catalog import OBJECTIVE_PARTS
-from clsweep.train import loop
+from clsweep.train import attempt as attempts
+from clsweep.train import images, loop, mutual_information, pulse
+from clsweep.train.attempt import unpack
 from clsweep.train.collectives import of_first, rank
-from tests.contracts.attempts import Attempt, MemoryStore, Row, assert_same, attempt, chain
+from clsweep.train.images import batches
+from clsweep.train.notice import Notice
+from tests.contracts.attempts import (
+    Attempt,
+    Killed,
+    MemoryStore,
+    Row,
+    assert_same,
+    attempt,
+    chain,
+)
 from tests.contracts.combinations import (
     BATCH,
     CASES,
@@ -23,9 +35,11 @@ from tests.contracts.combinations import (
     REPRESENTATIVES,
     VARIANTS,
     Config,
+    combinations,
     few_images,
     in_tiers,
     small_config,
+    some_digits,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,6 +47,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
 MESSAGES = [b"\x00\xff", b"", None, True, False]
 EPOCHS = 3
+
+
+def changed(name: str, **changes: Any) -> Config:
+    parts = {part: CASES[name][part] for part in OBJECTIVE_PARTS}
+    return small_config(parts, **{"epochs": EPOCHS} | changes)
+
+
 # What else keeps something from step to step, or counts epochs.
 CHANGES: dict[str, Config] = {
     "lars": {"optimizer": "lars"},
@@ -42,29 +63,21 @@ CHANGES: dict[str, Config] = {
     "warm-up": {"warmup_epochs": 2},
     "every-second": {"eval_every": 2, "tsne_points": 12},
 }
-WITH_MEMORY = ("moco-dcl-dimcl-core", "byol-cosine-dimcl-all_pairs-num_views=3")
-
-
-def _changed(name: str, changes: Config) -> Config:
-    parts = {part: CASES[name][part] for part in OBJECTIVE_PARTS}
-    return small_config(parts, epochs=EPOCHS, **changes)
-
-
+FIRST, SECOND = "moco-dcl-dimcl-core", "byol-cosine-dimcl-all_pairs-num_views=3"
+TOGETHER = (FIRST, SECOND, "nnclr-infonce-barlow-two")
 CHANGED, CHANGED_TOO = (
-    {f"{name}-{what}": _changed(name, changes) for what, changes in CHANGES.items()}
-    for name in WITH_MEMORY
+    {f"{name}-{what}": changed(name, **changes) for what, changes in CHANGES.items()}
+    for name in (FIRST, SECOND)
 )
+CRITIC = small_config(
+    combinations("gaussian_mi")["mi_critic-eqco-none-two"],
+    dataset="gaussian_mi", epochs=EPOCHS, critic_hidden=8, critic_dim=4, estimate_batches=5,
+)  # fmt: skip
 FREEZING = {
-    f"{framework}-frozen-{optimizer}": small_config(
-        {part: CASES[f"{framework}-soft_cross_entropy-none-two"][part] for part in OBJECTIVE_PARTS},
-        epochs=EPOCHS,
-        freeze_epochs=2,
-        optimizer=optimizer,
-        **more,
-    )
-    for framework, optimizer, more in (
-        ("swav", "sgd", {"swav_queue_start": 1}),
-        ("dino", "adamw", {}),
+    f"{framework}-frozen": changed(f"{framework}-soft_cross_entropy-none-two", **more)
+    for framework, more in (
+        ("swav", {"freeze_epochs": 2, "optimizer": "sgd", "swav_queue_start": 1}),
+        ("dino", {"freeze_epochs": 2, "optimizer": "adamw"}),
     )
 }
 RUNS = {
@@ -72,12 +85,15 @@ RUNS = {
     **CHANGED,
     **CHANGED_TOO,
     **FREEZING,
+    "critic": CRITIC,
 }
+FAST = (*REPRESENTATIVES, *CHANGED, *FREEZING, "critic")
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "load_splits", few_images)
+    monkeypatch.setattr(mutual_information, "STEPS_PER_EPOCH", 5)
 
 
 def assert_each_goes_on(attempts: list[Attempt]) -> None:
@@ -90,12 +106,7 @@ def assert_each_goes_on(attempts: list[Attempt]) -> None:
         assert len(after.rows) > len(known)
 
 
-@pytest.mark.parametrize(
-    "name",
-    in_tiers(
-        RUNS, fast=(*REPRESENTATIVES, *CHANGED, *FREEZING), full=(*PAIRS, *VARIANTS, *CHANGED_TOO)
-    ),
-)
+@pytest.mark.parametrize("name", in_tiers(RUNS, fast=FAST, full=(*PAIRS, *VARIANTS, *CHANGED_TOO)))
 def test_killed_after_every_epoch_a_trial_ends_undisturbed(name: str) -> None:
     expected = attempt(RUNS[name])
     attempts = chain(RUNS[name], kills=[1, 2, 3])
@@ -120,14 +131,143 @@ def test_the_comparison_could_fail() -> None:
             assert_same(actual, expected)
 
 
-# Two workers.
+# Within an epoch.
 
-TOGETHER = (
-    "moco-dcl-dimcl-core",
-    "byol-cosine-dimcl-all_pairs-num_views=3",
-    "nnclr-infonce-barlow-two",
-)
-FIRST = TOGETHER[0]
+FEW = 4  # images a batch: an epoch has several steps
+PLAIN = "simclr-dcl-none-two"
+
+
+def several_steps(name: str, **changes: Any) -> Config:
+    return changed(name, **{"epochs": 2, "batch_size": FEW, "chunk_size": FEW} | changes)
+
+
+CUT = {
+    **{name: several_steps(name) for name in (*TOGETHER, PLAIN)},
+    "multi-crop": several_steps(
+        next(n for n in CASES if n.startswith("swav") and n.endswith("multicrop"))
+    ),
+    "chunked": several_steps(FIRST, chunk_size=FEW // 2),
+    "bf16": several_steps(FIRST, precision="bf16"),
+    "critic": CRITIC | {"epochs": 2},
+}
+
+
+@pytest.fixture
+def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "TELL_S", 0.0)
+
+
+def asked(
+    config: Config, store: MemoryStore, at: tuple[int, int], notice: Notice | None = None
+) -> Attempt:
+    """An attempt that is asked for a checkpoint at a step of an epoch."""
+    notice = notice or Notice()
+
+    def tell(state: Row) -> None:
+        if (state["epoch"], state["step"]) == at:
+            notice.give()
+
+    return attempt(config, store, every_s=1e9, tell=tell, notice=notice)
+
+
+def cut(config: Config, store: MemoryStore, at: tuple[int, int]) -> Attempt:
+    """It is killed with it."""
+
+    def kill() -> None:
+        raise Killed
+
+    return asked(config, store, at, Notice(kill))
+
+
+def num_steps(config: Config) -> int:
+    seen: list[int] = []
+    attempt(config | {"epochs": 1}, tell=lambda state: seen.append(state["steps"]))
+    return seen[-1]
+
+
+@pytest.mark.usefixtures("told_often")
+@pytest.mark.parametrize("name", CUT)
+def test_cut_at_steps_a_trial_ends_undisturbed(name: str) -> None:
+    config, store = CUT[name], MemoryStore()
+    last = num_steps(config)
+    assert last > 3
+    places = [(1, 1), (1, last - 1), (2, 2), (2, last)]
+    for number, at in enumerate(places, start=1):
+        assert len(cut(config, store, at).rows) == at[0] - 1
+        assert len(store.saved) == number
+    final = attempt(config, store, every_s=1e9)
+    assert final.result["num_resumes"] == len(places)
+    assert_same(final, attempt(config))
+
+
+@pytest.mark.parametrize("first", [0, 1, 3, 5, 6, 10])
+def test_batches_from_any_on_are_those_of_the_whole_epoch(
+    monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Across blocks of draws, within groups of views, and none at the end."""
+    monkeypatch.setattr(images, "DRAWN_AT_ONCE", 3 * FEW)
+    monkeypatch.setitem(images.MADE_AT_ONCE, "cpu", 2 * FEW)
+    config, split = CUT[PLAIN], some_digits(10 * FEW)
+    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
+    whole, rest = (
+        [chunk for b in batches(split, config, 1, g, start) for chunk in b.chunks[0]()]
+        for g, start in zip(generators, (0, first), strict=True)
+    )
+    assert len(rest) == 2 * (10 - first)
+    assert all(map(torch.equal, rest, whole[2 * first :]))
+    assert torch.equal(generators[0].get_state(), generators[1].get_state())
+
+
+@pytest.mark.usefixtures("told_often")
+def test_by_the_clock_checkpoints_come_within_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, seen = [0.0], set()
+    monkeypatch.setattr(attempts, "monotonic", lambda: now[0])
+
+    def tick(state: Row) -> None:
+        step = state["epoch"], state["step"]
+        if "loss" in state and step not in seen:  # it speaks before the first one, too
+            seen.add(step)
+            now[0] += 30
+
+    def saved(every_s: float) -> list[Row]:
+        store = MemoryStore()
+        attempt(CUT[PLAIN], store, every_s=every_s, tell=tick)
+        return [unpack(payload)["state"] for payload in store.saved]
+
+    last = num_steps(CUT[PLAIN])
+    steps = [
+        state["epoch"] * last + (state["under_way"]["step"] if state["under_way"] else 0)
+        for state in saved(60)
+    ]
+    assert steps == [*range(2, 2 * last + 1, 2)]
+    assert [state["under_way"] for state in saved(0)] == [None]
+
+
+@pytest.mark.usefixtures("told_often")
+def test_within_an_epoch_a_trial_is_not_stopped_by_an_earlier_one() -> None:
+    """It was told to go on, and did: what its epochs would be told by now counts no more."""
+    store = MemoryStore()
+    cut(CUT[PLAIN], store, (2, 1))
+    assert_same(attempt(CUT[PLAIN], store, stop_at=1), attempt(CUT[PLAIN]))
+
+
+@pytest.mark.usefixtures("told_often")
+def test_asked_while_it_scores_a_trial_saves_the_whole_epoch() -> None:
+    store, notice, heard = MemoryStore(), Notice(), []
+    last = num_steps(CUT[PLAIN])
+
+    def tell(state: Row) -> None:
+        heard.append((state["epoch"], state["step"]))
+        if heard[-2:] == [(1, last)] * 2:  # the second time after the scores
+            notice.give()
+
+    attempt(CUT[PLAIN], store, every_s=1e9, tell=tell, notice=notice)
+    [payload] = store.saved
+    state = unpack(payload)["state"]
+    assert (state["epoch"], state["under_way"]) == (1, None)
+
+
+# Two workers.
 
 
 class ForbiddenStore(MemoryStore):
@@ -141,13 +281,20 @@ class ForbiddenStore(MemoryStore):
 def work(of_one: bytes) -> Row:
     """What one worker gets. It alone knows what it is given: what counts is the first one's."""
     loop.load_splits = few_images
+    pulse.TELL_S = 0.0
     vars(dist.distributed_c10d)["_unpickler"] = None  # what a group hands out is never executed
     is_first = rank() == 0
-    found: Row = {"undisturbed": {}, "chain": {}}
+    found: Row = {"undisturbed": {}, "chain": {}, "whole": {}, "cut": {}}
     for name in TOGETHER:
         store = MemoryStore() if is_first else ForbiddenStore()
         found["undisturbed"][name] = attempt(RUNS[name])
         found["chain"][name] = [attempt(RUNS[name], store, kill_at=epoch) for epoch in (1, 2, None)]
+    for name in (FIRST, TOGETHER[2]):
+        # Nobody may be missing where the workers meet: the checkpoint is kept, and they go on.
+        store = MemoryStore() if is_first else ForbiddenStore()
+        found["whole"][name] = attempt(CUT[name])
+        asked(CUT[name], store, (1, 2))
+        found["cut"][name] = attempt(CUT[name], store, every_s=1e9)
     return found | {
         "stopped": attempt(RUNS[FIRST], stop_at=2 if is_first else 1),
         "from one": attempt(RUNS[FIRST], MemoryStore(of_one) if is_first else None),
@@ -157,55 +304,43 @@ def work(of_one: bytes) -> Row:
 
 
 @pytest.fixture(scope="module")
-def of_one() -> bytes:
-    """A checkpoint that a single worker left after its first epoch."""
+def two_workers(run_workers: Callable[..., list[Any]]) -> list[Row]:
+    """They go on from what a single worker left after its first epoch, too."""
     store = MemoryStore()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "load_splits", few_images)
         attempt(RUNS[FIRST], store, kill_at=1)
-    assert store.payload is not None
-    return store.payload
-
-
-@pytest.fixture(scope="module")
-def two_workers(of_one: bytes, run_workers: Callable[..., list[Any]]) -> list[Row]:
-    found: list[Row] = run_workers(__file__, "work", 2, of_one)
-    return found
+    return run_workers(__file__, "work", 2, store.payload)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOGETHER)
-def test_two_workers_killed_and_resumed_end_undisturbed(two_workers: list[Row], name: str) -> None:
-    assert_each_goes_on(two_workers[0]["chain"][name])  # whose log all go on with
+def test_two_workers_killed_and_resumed_end_undisturbed(two_workers: list[Row]) -> None:
+    for name in TOGETHER:
+        assert_each_goes_on(two_workers[0]["chain"][name])  # whose log all go on with
     for worker in two_workers:
-        last = worker["chain"][name][-1]
-        assert last.result["num_resumes"] == 2
-        assert_same(last, worker["undisturbed"][name])
-        assert_same(last, two_workers[0]["undisturbed"][name])
+        for name, (*_, last) in worker["chain"].items():
+            assert last.result["num_resumes"] == 2
+            assert_same(last, worker["undisturbed"][name])
+            assert_same(last, two_workers[0]["undisturbed"][name])
+        for name, last in worker["cut"].items():
+            assert last.result["num_resumes"] == 1
+            assert_same(last, worker["whole"][name])
 
 
 @pytest.mark.slow
-def test_the_first_workers_answer_stops_all(two_workers: list[Row]) -> None:
-    for worker in two_workers:
-        assert [row["epoch"] for row in worker["stopped"].rows] == [1, 2]
-        assert worker["stopped"].result["status"] == "stopped"
-
-
-@pytest.mark.slow
-def test_the_first_workers_checkpoint_is_everyones(two_workers: list[Row]) -> None:
+def test_the_first_workers_answer_checkpoint_and_messages_are_everyones(
+    two_workers: list[Row],
+) -> None:
     """Also where it was left by a single worker: any number of workers train as one, up to
     rounding.
     """
-    alone = attempt(RUNS[FIRST])
+    alone = [row["train_loss"] for row in attempt(RUNS[FIRST]).rows]
     for worker in two_workers:
+        assert [row["epoch"] for row in worker["stopped"].rows] == [1, 2]
+        assert worker["stopped"].result["status"] == "stopped"
         assert worker["from one"].result["num_resumes"] == 1
         losses = [row["train_loss"] for row in worker["from one"].rows]
-        assert losses == pytest.approx([row["train_loss"] for row in alone.rows], rel=1e-3)
+        assert losses == pytest.approx(alone, rel=1e-3)
         assert worker["damaged"].result["num_resumes"] == 0
         assert_same(worker["damaged"], worker["undisturbed"][FIRST])
-
-
-@pytest.mark.slow
-def test_messages_of_the_first_worker(two_workers: list[Row]) -> None:
-    for worker in two_workers:
         assert worker["messages"] == MESSAGES

@@ -1,5 +1,5 @@
-"""Any number of workers train as one: loss, gradient, parameters and memories, through real process
-groups.
+"""Any number of workers train and score as one: loss, gradient, parameters, memories and scores,
+through real process groups.
 
 In float64, so that what is left between them is rounding and nothing else: 1e-8 of the largest
 number of a tensor.
@@ -15,10 +15,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from clsweep.model.encoders import conv4
 from clsweep.train.collectives import world_size
 from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.images import Batch, batches
 from clsweep.train.loop import accumulate_gradient
+from clsweep.train.scores import augmented_features, score_encoder
 from clsweep.train.state import new_state
 from tests.contracts.combinations import BATCH, CASES, Config, some_digits
 
@@ -217,3 +219,34 @@ def test_workers_share_the_batch_of_one(together: Together, size: int) -> None:
                     torch.cat([its_chunks[chunk][view] for its_chunks, _ in mine]), x
                 )
         assert all(torch.equal(its_labels_N, labels_N) for _, its_labels_N in mine)
+
+
+# Scores.
+
+PROBE: Config = {
+    "linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 2, "probe_views": "augmented",
+    "probe_schedule": "cosine", "probe_optimizer": "sgd", "probe_momentum": 0.9,
+    "probe_weight_decay": 0.0, "probe_batch_size": 64, "finetune": "sgd",
+    "finetune_labels": "0.1, 1", "finetune_lr": 0.05, "finetune_epochs": 1,
+    "finetune_batch_size": 32, "finetune_weight_decay": 0.0, "lidar_views": 3,
+}  # fmt: skip
+
+
+def every_score() -> tuple[Tensor, dict[str, float]]:
+    """Augmented features and all scores of one encoder, on each worker."""
+    config = CASES["simclr-dcl-none-two"] | PROBE
+    torch.manual_seed(0)
+    network = conv4(width=4).eval()
+    scores, _ = score_encoder(network, some_digits(201), some_digits(301), config, last=True)
+    return augmented_features(network, some_digits(201), config, 1), scores
+
+
+def test_workers_share_the_work_of_scoring_and_agree(run_workers: Callable[..., list[Any]]) -> None:
+    """Up to one image that is guessed otherwise."""
+    features, scores = every_score()
+    without_labels = ("rankme", "lidar", "alpha_req")
+    for shared, found in run_workers(__file__, "every_score", 2):
+        torch.testing.assert_close(shared, features, rtol=1e-5, atol=1e-6)
+        assert found == pytest.approx(scores, abs=100 / 301 + 1e-6)
+        for name in without_labels:
+            assert found[name] == pytest.approx(scores[name], rel=1e-4)

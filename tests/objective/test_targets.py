@@ -1,4 +1,5 @@
-"""LeJEPA, SwAV and DINO against their papers' algorithms, written out as loops over samples.
+"""LeJEPA, SwAV and DINO against their papers' algorithms, written out as loops over samples:
+Sinkhorn's codes, the loss of predicting them, and the frameworks.
 
 Shapes: N samples, D features, K prototypes.
 """
@@ -17,12 +18,11 @@ from torch import Tensor
 from clsweep.objective import losses
 from clsweep.objective.distribution import sigreg
 from clsweep.objective.frameworks import SimCLR
-from clsweep.objective.targets import DINO, LeJEPA, SwAV, soft_cross_entropy
+from clsweep.objective.targets import DINO, LeJEPA, SwAV, sinkhorn, soft_cross_entropy
 from clsweep.objective.views import all_pairs, core_pairs, multicrop_pairs
 from clsweep.train.loop import train_epoch
 from clsweep.train.state import TrialState, new_state
 from tests.contracts.combinations import small_config, some_digits
-from tests.objective.test_assignment import cross_entropy_reference, sinkhorn_reference
 from tests.objective.test_frameworks import (
     TWO,
     D,
@@ -37,6 +37,7 @@ from tests.objective.test_frameworks import (
     momentum,
     random_views,
 )
+from tests.objective.test_losses import EXACT, assert_same, value_and_grad
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -60,6 +61,104 @@ def dino(**more: Any) -> Any:
 
 def cosines(z_ND: Tensor, rows_KD: Tensor) -> Tensor:
     return torch.stack([torch.stack([cos(z_D, row) for row in rows_KD]) for z_D in z_ND])
+
+
+# Codes, and the loss of predicting them.
+
+SIZES = [(1, 2), (3, 5), (6, 4)]
+
+
+def scores(num_samples: int, num_prototypes: int, *, seed: int = 0) -> Tensor:
+    """Cosines."""
+    x = torch.rand(num_samples, num_prototypes, generator=generator(seed), dtype=torch.float64)
+    return (2 * x - 1).requires_grad_()
+
+
+def codes(num_samples: int, num_prototypes: int) -> Tensor:
+    return torch.softmax(5 * scores(num_samples, num_prototypes, seed=1).detach(), dim=1)
+
+
+def cross_entropy_reference(scores_NK: Tensor, targets_NK: Tensor, tau: float) -> Tensor:
+    """SwAV Eq. 2, of single numbers."""
+    total = torch.zeros((), dtype=torch.float64)
+    for s_K, q_K in zip(scores_NK, targets_NK, strict=True):
+        partition = sum(torch.exp(s / tau) for s in s_K)
+        for s, q in zip(s_K, q_K, strict=True):
+            total = total - q * torch.log(torch.exp(s / tau) / partition)
+    return total / len(scores_NK)
+
+
+def sinkhorn_reference(scores_NK: Tensor, epsilon: float, iterations: int) -> Tensor:
+    """The authors' loop: prototypes as rows, in exponentials, with marginals 1/K and 1/N."""
+    q = [[math.exp(float(s) / epsilon) for s in column] for column in scores_NK.T]
+    num_prototypes, num_samples = len(q), len(q[0])
+    for _ in range(iterations):
+        for row in q:
+            total = sum(row)
+            row[:] = [x / total / num_prototypes for x in row]
+        for n in range(num_samples):
+            total = sum(row[n] for row in q)
+            for row in q:
+                row[n] /= total * num_samples
+    return torch.tensor(q, dtype=torch.float64).T * num_samples
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_codes_and_their_loss_are_those_of_the_paper(size: tuple[int, int]) -> None:
+    for epsilon, iterations in ((0.05, 3), (0.2, 1), (1.0, 10)):
+        found = sinkhorn(scores(*size), epsilon, iterations)
+        expected = sinkhorn_reference(scores(*size).detach(), epsilon, iterations)
+        torch.testing.assert_close(found, expected, **EXACT)
+        assert not found.requires_grad
+    for tau in (0.05, 0.1, 1.0):
+        given = {"targets_NK": codes(*size), "tau": tau}
+        expected_loss = partial(cross_entropy_reference, **given)
+        assert_same(partial(soft_cross_entropy, **given), expected_loss, scores(*size))
+
+
+def test_lightlys_swav_loss_agrees() -> None:
+    from lightly.loss import SwaVLoss
+
+    def ours(*views: Tensor) -> Tensor:
+        """The two global views are the codes of all others."""
+        terms = [
+            soft_cross_entropy(views[v], sinkhorn(views[i], 0.05, 3), 0.1) for i, v in PREDICTIONS
+        ]
+        return torch.stack(terms).mean()
+
+    views = [scores(6, 4, seed=view) for view in range(4)]
+    assert_same(ours, lambda *v: SwaVLoss()(list(v[:2]), list(v[2:]))[0], *views)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_half_types_are_computed_in_float32_and_a_small_epsilon_overflows_nothing(
+    dtype: torch.dtype,
+) -> None:
+    """exp(1 / 0.001) is no float."""
+    given = scores(6, 4).detach().to(dtype).requires_grad_()
+    value, grad = value_and_grad(lambda s: soft_cross_entropy(s, codes(6, 4).to(dtype), 0.1), given)
+    assert (value.dtype, grad.dtype) == (torch.float32, dtype)
+    found = sinkhorn(given, 0.001, 3)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.sum(1), torch.ones(6))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "tau", "message"),
+    [
+        (((4, 3), (4, 2)), 0.1, r"one shape \(N, K\), given \(4, 3\) and \(4, 2\)"),
+        (((4,), (4,)), 0.1, r"one shape \(N, K\)"),
+        (((0, 3), (0, 3)), 0.1, "at least 1 sample and 2 prototypes"),
+        (((4, 1), (4, 1)), 0.1, "at least 1 sample and 2 prototypes"),
+        *((((2, 2), (2, 2)), tau, "^tau: expected a value > 0") for tau in (0.0, -1.0, math.nan)),
+    ],
+)
+def test_what_does_not_fit_is_refused(shapes: Any, tau: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        soft_cross_entropy(*(torch.ones(shape) for shape in shapes), tau=tau)
+    if "tau" in message:
+        with pytest.raises(ValueError, match=r"^epsilon: expected a value > 0"):
+            sinkhorn(scores(2, 2), tau, 3)
 
 
 # LeJEPA.
@@ -159,12 +258,14 @@ def test_swav_predicts_the_codes_of_the_global_views(pair_of: dict[str, Any]) ->
     objective, predictions = swav(**pair_of), PREDICTIONS if pair_of else [(0, 1), (1, 0)]
     z, rows_KD = random_views(4 if pair_of else 2), objective.prototypes.weight
     torch.testing.assert_close(rows_KD.norm(dim=1), torch.ones(K, dtype=torch.float64))
-    scores = {view: cosines(z_ND, rows_KD) for view, z_ND in z.items()}
+    # the prototypes have no gradient through their own length, which is 1 before a step
+    scores = {
+        view: torch.stack([(rows_KD * z_D / z_D.norm()).sum(1) for z_D in z_ND])
+        for view, z_ND in z.items()
+    }
     codes = {view: sinkhorn_reference(scores[view].detach(), 0.05, 3) for view in (0, 1)}
     terms = [cross_entropy_reference(scores[v], codes[i], TAU) for i, v in predictions]
-    # the prototypes have no gradient through their own length, which is 1 before a step
-    inputs = [*z.values()]
-    assert_same_gradient(loss_of(objective, online=z), mean(terms), *inputs)
+    assert_same_gradient(loss_of(objective, online=z), mean(terms), *z.values(), rows_KD)
 
 
 def test_prototypes_of_swav_are_normalised_after_every_step() -> None:
@@ -175,23 +276,6 @@ def test_prototypes_of_swav_are_normalised_after_every_step() -> None:
     direction = F.normalize(objective.prototypes.weight.detach(), dim=1)
     objective.after_step(prepared, 0.5, generator())
     torch.testing.assert_close(objective.prototypes.weight.detach(), direction)
-
-
-def test_the_gradient_of_swavs_prototypes_is_of_their_products() -> None:
-    """The authors' layer is linear: d loss / d c_k = sum of d loss / d s_nk x z_n."""
-    objective, z = swav(), random_views()
-    loss = loss_of(objective, online=z)
-    (grad_KD,) = torch.autograd.grad(loss, objective.prototypes.weight)
-    expected = torch.zeros(K, D, dtype=torch.float64)
-    units = {view: F.normalize(x.detach(), dim=1) for view, x in z.items()}
-    rows_KD = objective.prototypes.weight.detach()
-    for target, view in ((0, 1), (1, 0)):
-        codes = sinkhorn_reference(units[target] @ rows_KD.T, 0.05, 3)
-        p_NK = torch.softmax(units[view] @ rows_KD.T / TAU, dim=1)
-        for n in range(N):
-            for k in range(K):
-                expected[k] += (p_NK[n, k] - codes[n, k]) / TAU / N / 2 * units[view][n]
-    torch.testing.assert_close(grad_KD, expected)
 
 
 def test_swavs_queue_shares_the_assignment_once_it_is_full() -> None:
@@ -279,16 +363,6 @@ def test_the_teacher_is_a_copy_of_the_student_that_follows_all_of_it() -> None:
     expected = [0.9 * b + 0.1 * a for a, b in zip(own, copies, strict=True)]
     objective.after_step(prepared, 0.5, generator())
     torch.testing.assert_close(copies, expected)
-
-
-def test_dino_encodes_what_it_needs_and_no_more() -> None:
-    for pairs, targets, online, target in (
-        (TWO, (0, 1), {0, 1}, {0, 1}),
-        (multicrop_pairs(4), (0, 1), {0, 1, 2, 3}, {0, 1}),
-        (core_pairs(3), (0,), {1, 2}, {0}),
-    ):
-        e = dino(pairs=pairs, targets=targets)(images(max(max(p) for p in pairs) + 1))
-        assert (set(e["online"]), set(e["target"])) == (online, target)
 
 
 def test_dinos_head_has_gelu_and_weights_of_length_one() -> None:

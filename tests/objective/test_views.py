@@ -71,102 +71,71 @@ def is_crop_only(recipe: Recipe) -> bool:
     return recipe == recipe.crop_only()
 
 
-def test_two_views_share_the_full_augmentation() -> None:
-    assert made("two") == (LARGE, LARGE)
-
-
 def test_one_channel_images_have_no_grayscale_to_choose() -> None:
     """It is not owned there, hence not in the configuration; its draws are made all the same."""
-    config = {"views": "two", "recipe": "simclr", **COLOUR}
-    del config["gray_prob"], config["jitter_saturation"], config["jitter_hue"]
+    names = ("gray_prob", "jitter_saturation", "jitter_hue")
+    config = {"views": "two", "recipe": "simclr"}
+    config |= {name: value for name, value in COLOUR.items() if name not in names}
     plain = Recipe()
-    expected = replace(
-        LARGE,
-        gray_prob=plain.gray_prob,
-        jitter_saturation=plain.jitter_saturation,
-        jitter_hue=plain.jitter_hue,
-    )
+    expected = replace(LARGE, **{name: getattr(plain, name) for name in names})
     assert recipes(config) == (expected,) * 2
 
 
 def test_every_second_view_has_what_the_recipe_owns() -> None:
     second = replace(LARGE, blur_prob=0.9, solarize_prob=0.8)
     assert made("two", **ASYMMETRIC) == (LARGE, second)
-    small = {"output_size": 6, "crop_scale": 0.05, "crop_max": 0.14}
-    alternating = (
-        LARGE,
-        second,
-        replace(LARGE, **small),
-        replace(second, **small),
-        replace(LARGE, **small),
-    )
+    small = replace(SMALL, blur_prob=0.9, solarize_prob=0.8)
+    alternating = (LARGE, second, SMALL, small, SMALL)
     assert made("all_pairs", num_views=5, **ASYMMETRIC) == alternating
     *full, last = made("all_pairs", num_views=4, crop_only_share=0.25, **ASYMMETRIC)
     assert tuple(full) == alternating[:3]
-    assert last == alternating[3].crop_only()
+    assert last == small.crop_only()
     assert last.solarize_prob == 0.0
 
 
+# Of each view, as the papers write them: smallest crop, ColorJitter's ranges and probability,
+# probabilities of blur and solarization, pixels.
+FULL, HALF = (0.8, 0.8, 0.8, 0.2), (0.4, 0.4, 0.4, 0.1)
+BYOL = ((0.08, (0.4, 0.4, 0.2, 0.1), 0.8, 1.0, 0.0), (0.08, (0.4, 0.4, 0.2, 0.1), 0.8, 0.1, 0.2))
+PAPERS: dict[str, list[tuple[Any, ...]]] = {
+    "simclr": [(0.08, FULL, 0.8, 0.5, 0.0, None)] * 2,
+    "simclr_cifar": [(0.08, HALF, 0.8, 0.0, 0.0, None)] * 2,
+    "moco_v1": [(0.2, (0.4, 0.4, 0.4, 0.4), 1.0, 0.0, 0.0, None)] * 2,
+    "moco_v2": [(0.2, HALF, 0.8, 0.5, 0.0, None)] * 2,
+    "byol": [(*view, None) for view in BYOL],
+    "byol_224": [(*view, 224) for view in BYOL],
+    "ecpp_cifar": [(0.2, HALF, 0.8, 0.0, 0.0, None)] * 2,
+    "ecpp_imagenet": [(0.2, FULL, 0.8, 0.5, 0.1, None)] * 2,
+}
+
+
+def test_every_named_recipe_is_that_of_its_paper() -> None:
+    """That draws and views of any recipe are torchvision's is of test_augment.py."""
+    assert list(PAPERS) == list(COMPONENT["recipe"])
+    for name, expected in PAPERS.items():
+        found = []
+        for r in recipes(named(name)):
+            ranges = (r.jitter_brightness, r.jitter_contrast, r.jitter_saturation, r.jitter_hue)
+            ranges = tuple(round(r.jitter_strength * x, 12) for x in ranges)
+            assert (r.crop_max, r.flip_prob, r.gray_prob) == (1.0, 0.5, 0.2)
+            rates = (r.jitter_prob, r.blur_prob, r.solarize_prob)
+            found.append((r.crop_scale, ranges, *rates, r.output_size))
+        assert found == expected, name
+
+
 @pytest.mark.parametrize(
-    ("recipe", "views"),
+    ("kind", "num_views", "num_global"),
     [
-        ("simclr", (Recipe(),) * 2),
-        ("simclr_cifar", (Recipe(jitter_strength=0.5, blur_prob=0.0),) * 2),
-        ("moco_v1", (Recipe(crop_scale=0.2, jitter_brightness=0.4, jitter_contrast=0.4,
-                            jitter_saturation=0.4, jitter_hue=0.4, jitter_prob=1.0,
-                            blur_prob=0.0),) * 2),
-        ("moco_v2", (Recipe(crop_scale=0.2, jitter_strength=0.5),) * 2),
-        ("byol", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur,
-                              solarize_prob=solarize)
-                       for blur, solarize in ((1.0, 0.0), (0.1, 0.2)))),
-        ("byol_224", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur,
-                                  solarize_prob=solarize, output_size=224)
-                           for blur, solarize in ((1.0, 0.0), (0.1, 0.2)))),
-        ("ecpp_cifar", (Recipe(crop_scale=0.2, jitter_strength=0.5, blur_prob=0.0),) * 2),
-        ("ecpp_imagenet", (Recipe(crop_scale=0.2, solarize_prob=0.1),) * 2),
+        *((kind, num_views, 2) for kind in KINDS for num_views in range(2, 9)),
+        *(("multicrop", *counts) for counts in ((3, 3), (4, 3), (10, 2), (16, 4))),
     ],
-)  # fmt: skip
-def test_a_named_recipe_is_that_of_its_paper(recipe: str, views: tuple[Recipe, ...]) -> None:
-    assert recipes(named(recipe)) == views
-
-
-def test_every_named_recipe_is_tested_above() -> None:
-    [mark] = [
-        m for m in test_a_named_recipe_is_that_of_its_paper.pytestmark if m.name == "parametrize"
-    ]
-    assert [case[0] for case in mark.args[1]] == list(COMPONENT["recipe"])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("num_views", range(2, 9))
-def test_views_after_the_second_are_small_and_have_crops_of_their_own(
-    kind: str, num_views: int
-) -> None:
-    assert made(kind, num_views=num_views) == (LARGE, LARGE, *[SMALL] * (num_views - 2))
-
-
-@pytest.mark.parametrize(("num_views", "num_global"), [(3, 3), (4, 3), (8, 2), (10, 2), (16, 4)])
-def test_views_after_the_global_ones_are_small(num_views: int, num_global: int) -> None:
-    found = made("multicrop", num_views=num_views, num_global_views=num_global)
-    assert found == (LARGE,) * num_global + (SMALL,) * (num_views - num_global)
-
-
-@pytest.mark.parametrize(
-    ("num_views", "scales", "small_scales"),
-    [(8, (0.14, 1.0), (0.05, 0.14)), (10, (0.4, 1.0), (0.05, 0.4)), (8, (0.3, 0.9), (0.05, 0.3))],
-    ids=["SwAV", "DINO", "another crop_max"],
 )
-def test_multicrop_of_the_papers(
-    num_views: int, scales: tuple[float, float], small_scales: tuple[float, float]
+def test_views_after_the_global_ones_are_small_and_have_crops_of_their_own(
+    kind: str, num_views: int, num_global: int
 ) -> None:
-    """SwAV: 2 x 224 + 6 x 96; DINO: 2 x 224 + 8 x 96."""
-    crops = {"crop_scale": scales[0], "crop_max": scales[1]}
-    small = {"small_crop_scale": small_scales[0], "small_crop_max": small_scales[1]}
-    found = made("multicrop", num_views=num_views, small_view_size=96, **crops, **small)
-    assert [(r.crop_scale, r.crop_max, r.output_size) for r in found] == [
-        *[(*scales, None)] * 2,
-        *[(*small_scales, 96)] * (num_views - 2),
-    ]
+    found = made(kind, num_views=num_views, num_global_views=num_global, crop_max=0.9)
+    large = (replace(LARGE, crop_max=0.9),) * num_global
+    assert found == large + (SMALL,) * (num_views - num_global)
 
 
 @pytest.mark.parametrize("num_views", [2, 3, 4, 10])
@@ -186,13 +155,12 @@ def test_every_view_predicts_every_target_but_itself(num_views: int, num_global:
 
 
 def test_targets_of_the_other_kinds_of_views() -> None:
-    for kind, pairs, expected in [
-        ("all", all_pairs(3), {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)}),
+    every = {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)}
+    for kind, pairs, expected in (
+        ("all", all_pairs(3), every),
         ("first", core_pairs(3), {(0, 1), (0, 2)}),
-    ]:
-        found = Comparison(
-            criterion=lambda: torch.zeros(()), pairs=pairs, targets=targets(kind, 3, 2)
-        )
+    ):
+        found = Comparison(criterion=torch.zeros, pairs=pairs, targets=targets(kind, 3, 2))
         assert set(found.directions) == expected
 
 
@@ -210,38 +178,22 @@ def test_the_last_views_are_only_cropped_and_never_the_first_two(
     num_views: int, share: float, num_crop_only: int
 ) -> None:
     views = made(num_views=num_views, crop_only_share=share)
-    assert [is_crop_only(view) for view in views] == [False] * (num_views - num_crop_only) + [
-        True
-    ] * num_crop_only
-    assert views[:2] == (LARGE, LARGE)
-    for view in views[2:]:
-        assert view == (SMALL.crop_only() if is_crop_only(view) else SMALL), (
-            "crops and sizes stay; colour is kept for the rest"
-        )
+    assert all(map(is_crop_only, views[num_views - num_crop_only :]))
+    coloured = (LARGE, LARGE, *[SMALL] * (num_views - num_crop_only - 2))
+    assert views == coloured + (SMALL.crop_only(),) * num_crop_only, "crops and sizes stay"
 
 
 def test_drawn_views_have_the_sizes_and_operations_of_their_recipes() -> None:
     draws = draw_views(made(crop_only_share=0.5), 200, 8, torch.Generator().manual_seed(0))
-    assert [(view.image_size, view.output_size) for view in draws] == [
-        (8, 8),
-        (8, 8),
-        (8, 6),
-        (8, 6),
-    ]
-    assert [bool(view.flip.any()) for view in draws] == [True, True, False, False]
-    assert [bool(view.blur.any()) for view in draws] == [True, True, False, False]
-    assert [bool(view.jitter.any()) for view in draws] == [True, True, False, False]
+    assert [view.sizes for view in draws] == [(8, 8), (8, 8), (8, 6), (8, 6)]
+    for name in ("flip", "blur", "jitter"):
+        assert [bool(getattr(view, name).any()) for view in draws] == [True, True, False, False]
     area = [float((view.h * view.w).double().mean()) / 64 for view in draws]
     assert min(area[:2]) > 0.4
     assert max(area[2:]) < 0.2
-
-
-def test_views_are_drawn_independently() -> None:
-    first, second, *_ = draw_views(made(), 50, 8, torch.Generator().manual_seed(0))
+    first, second, *_ = draws
     assert not torch.equal(first.i, second.i)
     assert not torch.equal(first.flip, second.flip)
-    again = draw_views(made(), 50, 8, torch.Generator().manual_seed(0))
-    assert torch.equal(again[1].i, second.i)
 
 
 def test_crop_only_views_change_no_other_view() -> None:
@@ -261,6 +213,9 @@ def test_crop_only_views_change_no_other_view() -> None:
 @pytest.mark.parametrize("num_views", [2, 3, 4, 8])
 def test_pairs_and_compute_are_those_of_ecpp_table_1(num_views: int) -> None:
     """Per image, that is over N; the small views are of 96 pixels among 224."""
+    two = {"views": "two", "recipe": "simclr", **COLOUR}
+    expected = {"pairs_per_image": 1, "compute_per_image": 2, "pairs_per_compute": 0.5}
+    assert pairs_and_compute(two, all_pairs(2), 8) == expected
     small, k = 96**2 / 224**2, num_views
     table = {
         "core": (core_pairs, k - 1),
@@ -276,9 +231,3 @@ def test_pairs_and_compute_are_those_of_ecpp_table_1(num_views: int) -> None:
         assert found["pairs_per_compute"] == pytest.approx(num_pairs / (2 + (k - 2) * small))
         full = pairs_and_compute(config | {"small_view_size": 224}, pairs_of(k), 500)
         assert full["compute_per_image"] == k
-
-
-def test_two_views_are_one_pair_for_two_computations() -> None:
-    config = {"views": "two", "recipe": "simclr", **COLOUR}
-    expected = {"pairs_per_image": 1, "compute_per_image": 2, "pairs_per_compute": 0.5}
-    assert pairs_and_compute(config, all_pairs(2), 8) == expected

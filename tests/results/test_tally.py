@@ -20,7 +20,7 @@ def tally(scores: dict[str, float | None], metric: str = "knn_top1") -> dict[str
         for row in PLAN
         if row["trial_id"] in scores
     ]
-    (shown,) = Tally.of(PLAN, rows, metric=metric, mode="max", axes={"dcl": ["tau"]}).rows()
+    (shown,) = Tally(PLAN, rows, metric=metric, mode="max", axes={"dcl": ["tau"]}).rows()
     return shown
 
 

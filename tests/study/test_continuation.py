@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from clsweep.results.folder import ResultsFolder
-from clsweep.study.continuation import defining, difference, extension
+from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -30,6 +30,11 @@ SIX = "trials_per_objective: 6"
 DRAWN, LIVE = ("qmc", "random"), ("tpe", "gp")
 METHODS = ("grid", *DRAWN, *LIVE)
 SEEDS, BUDGET = "seeds=[9, 5, 3]", "search.trials_per_objective=13"
+ELSEWHERE = [
+    "resources={workers: 2, max_restarts: 0}", "encoders={keep: all}", "checkpoints={keep: none}",
+    "loggers=[tensorboard]", "confirm={seeds: [77]}", "dataset.root=elsewhere",
+    "dataset.cache=there",
+]  # fmt: skip
 OBJECTIVE = (
     "objectives.byol={framework: byol, loss: cosine, space: {lr: {low: 0.1, high: 1, grid: [0.1]}}}"
 )
@@ -69,136 +74,71 @@ def reasons(tmp_path, study):
     return compare
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_same_study_extends_itself(reasons, method):
-    assert reasons(method) == []
+# Methods, settings of the later study, settings of both.
+EXTENDS: list[tuple[tuple[str, ...], list[str], list[str]]] = [
+    (METHODS, [], []),
+    (METHODS, [OBJECTIVE], []),  # its hyperparameters are no columns of the recorded plan
+    ((*DRAWN, *LIVE), [BUDGET], []),
+    (("grid", *DRAWN), [SEEDS], []),
+    (DRAWN, [SEEDS, BUDGET, OBJECTIVE], []),
+    (LIVE, ["seeds=[5, 3]"], []),
+    (LIVE, [SEEDS], ["space.tau={choices: [0.1, 0.2]}", "objectives.DCL-w 2=null"]),
+    (("grid",), ["search.trials_per_objective=6"], ["search.trials_per_objective=7"]),
+    (("grid",), ["search.trials_per_objective=6"], []),
+    (METHODS, ELSEWHERE, []),
+    (METHODS, ["base.precision=fp32", "resources.gpus_per_worker=1"], []),
+    (METHODS, ["objectives.infonce.base.precision=fp32"], []),
+    (METHODS, ["base.precision=auto"], ["base.precision=fp32"]),
+]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_further_objective_is_an_extension(reasons, method):
-    """Its hyperparameters are no columns of the recorded plan."""
-    assert reasons(method, OBJECTIVE) == []
-
-
-@pytest.mark.parametrize("method", [*DRAWN, *LIVE])
-def test_a_larger_budget_is_an_extension(reasons, method):
-    assert reasons(method, BUDGET) == []
-
-
-@pytest.mark.parametrize("method", ["grid", *DRAWN])
-def test_further_seeds_are_an_extension_in_whatever_order(reasons, method):
-    assert reasons(method, SEEDS) == []
-
-
-@pytest.mark.parametrize("method", DRAWN)
-def test_all_of_it_at_once_is_an_extension(reasons, method):
-    assert reasons(method, SEEDS, BUDGET, OBJECTIVE) == []
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_where_it_runs_and_what_it_keeps_may_change(reasons, method):
-    settings = [
-        "resources={workers: 2, max_restarts: 0}",
-        "encoders={keep: all}",
-        "checkpoints={keep: none}",
-        "loggers=[tensorboard]",
-    ]
-    assert (
-        reasons(
-            method,
-            *settings,
-            "confirm={seeds: [77]}",
-            "dataset.root=elsewhere",
-            "dataset.cache=there",
-        )
-        == []
-    )
-
-
-@pytest.mark.parametrize("method", LIVE)
-def test_a_live_search_has_the_seeds_that_it_began_with(reasons, method):
-    [reason] = reasons(method, SEEDS)
-    assert (
-        reason
-        == f"seeds: [3, 5] -> [9, 5, 3]: {method} has chosen the configurations of 'infonce' by "
-        "the former"
-    )
-
-
-@pytest.mark.parametrize("method", LIVE)
-def test_only_asha_minds_the_order_of_the_seeds(reasons, method):
-    assert reasons(method, "seeds=[5, 3]") == []
-    [reason] = reasons(method, "seeds=[5, 3]", former=["scheduler={name: asha}"])
-    assert reason.startswith("seeds: [3, 5] -> [5, 3]: ")
-
-
-@pytest.mark.parametrize("method", LIVE)
-def test_a_live_study_whose_spaces_are_all_enumerated_may_have_more_seeds(reasons, method):
-    small = ["space.tau={choices: [0.1, 0.2]}", "objectives.DCL-w 2=null"]
-    assert reasons(method, SEEDS, former=small) == []
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_seed_that_is_gone_is_named(reasons, method):
-    [reason] = reasons(method, "seeds=[5, 9]")
-    assert reason == "seeds: [3, 5] -> [5, 9]: trials of 3 are recorded"
-
-
-@pytest.mark.parametrize("method", [*DRAWN, *LIVE])
-def test_a_smaller_budget_is_refused(reasons, method):
-    [reason] = reasons(method, "search.trials_per_objective=5")
-    assert reason == "search.trials_per_objective: 6 -> 5: more are planned already"
-
-
-def test_the_budget_of_a_grid_may_become_any_that_it_fits_in(reasons):
-    assert (
-        reasons("grid", "search.trials_per_objective=6", former=["search.trials_per_objective=7"])
-        == []
-    )
-    assert reasons("grid", "search.trials_per_objective=6") == []
-
-
-@pytest.mark.parametrize("method", [*DRAWN, *LIVE])
-def test_a_space_that_comes_to_be_enumerated_is_refused(reasons, method):
-    more = "{choices: [2, 3, 4, 5, 6, 7, 8]}"  # drawn with a budget of 6, all of them with 13
-    found = reasons(method, BUDGET, former=[f"objectives.views.space.num_views={more}"])
-    why = "so many configurations are all that there are, and are enumerated"
-    assert found == [f"trial views-0000-s3: sampler: {method!r} -> 'grid': {why}"]
-
-
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    ("setting", "line"),
-    [
-        ("base.epochs=7", "base.epochs: 6 -> 7"),
-        ("metric.name=knn_top5", "metric: '(absent)' -> {'name': 'knn_top5'}"),
-        ("dataset.val_fraction=0.2", "dataset.val_fraction: '(absent)' -> 0.2"),
-        ("name=other", "name: 'extended' -> 'other'"),
-        ("search.seed=1", "search.seed: '(absent)' -> 1"),
-        ("space.tau.high=0.7", "space.tau.high: 0.8 -> 0.7"),
-        (
-            "space.tau.grid=[0.1, 0.2, 0.4, 0.5]",
-            "space.tau.grid: [0.1, 0.2, 0.4] -> [0.1, 0.2, 0.4, 0.5]",
-        ),
-        ("objectives.infonce.loss=dcl", "objectives.infonce.loss: 'infonce' -> 'dcl'"),
-    ],
+    ("method", "settings", "former"),
+    [(method, *case) for methods, *case in EXTENDS for method in methods],
 )
-def test_what_the_recorded_trials_were_planned_with_is_named(reasons, method, setting, line):
-    assert reasons(method, setting) == [f"{line}: the recorded trials were planned with the former"]
+def test_a_plan_that_holds_the_recorded_one_is_an_extension(reasons, method, settings, former):
+    assert reasons(method, *settings, former=former) == []
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_an_objective_that_is_gone_is_named(reasons, method):
-    [reason] = reasons(method, "objectives.untrained=null")
-    assert reason.startswith("objectives.untrained: {")
-    assert reason.endswith("-> '(absent)': the recorded trials were planned with the former")
+FORMER = ": the recorded trials were planned with the former"
+SEVEN = "objectives.views.space.num_views={choices: [2, 3, 4, 5, 6, 7, 8]}"
+# As above, and how the one reason begins, of METHOD.
+REFUSED: list[tuple[tuple[str, ...], str, list[str], str]] = [
+    (LIVE, SEEDS, [], "seeds: [3, 5] -> [9, 5, 3]: METHOD has chosen the configurations of "
+                      "'infonce' by the former"),
+    (LIVE, "seeds=[5, 3]", ["scheduler={name: asha}"], "seeds: [3, 5] -> [5, 3]: "),
+    (METHODS, "seeds=[5, 9]", [], "seeds: [3, 5] -> [5, 9]: trials of 3 are recorded"),
+    ((*DRAWN, *LIVE), "search.trials_per_objective=5", [],
+     "search.trials_per_objective: 6 -> 5: more are planned already"),
+    # drawn with a budget of 6, all of them with 13
+    ((*DRAWN, *LIVE), BUDGET, [SEVEN],
+     "trial views-0000-s3: sampler: 'METHOD' -> 'grid': so many configurations are all that there "
+     "are, and are enumerated"),
+    (METHODS, "base.epochs=7", [], f"base.epochs: 6 -> 7{FORMER}"),
+    (METHODS, "objectives.untrained=null", [], "objectives.untrained: {"),
+    (("tpe",), "metric.name=knn_top5", [], f"metric: '(absent)' -> {{'name': 'knn_top5'}}{FORMER}"),
+    (("tpe",), "dataset.val_fraction=0.2", [], f"dataset.val_fraction: '(absent)' -> 0.2{FORMER}"),
+    (("tpe",), "name=other", [], f"name: 'extended' -> 'other'{FORMER}"),
+    (("tpe",), "search.seed=1", [], f"search.seed: '(absent)' -> 1{FORMER}"),
+    (("tpe",), "space.tau.high=0.7", [], f"space.tau.high: 0.8 -> 0.7{FORMER}"),
+    (("tpe",), "space.tau.grid=[0.1, 0.2, 0.5]", [],
+     f"space.tau.grid: [0.1, 0.2, 0.4] -> [0.1, 0.2, 0.5]{FORMER}"),
+    (("tpe",), "objectives.infonce.loss=dcl", [],
+     f"objectives.infonce.loss: 'infonce' -> 'dcl'{FORMER}"),
+    (("tpe",), "search.method=gp", [], f"search.method: 'tpe' -> 'gp'{FORMER}"),
+    (("tpe",), "scheduler={name: asha}", [],
+     f"scheduler: '(absent)' -> {{'name': 'asha'}}{FORMER}"),
+    (METHODS, "objectives.views.base.precision=bf16", [], "trial views-0000-s3: precision: "),
+]  # fmt: skip
 
 
-def test_another_method_and_another_scheduler_are_refused(reasons):
-    [reason] = reasons("tpe", "search.method=gp")
-    assert reason.startswith("search.method: 'tpe' -> 'gp': ")
-    [reason] = reasons("tpe", "scheduler={name: asha}")
-    assert reason.startswith("scheduler: '(absent)' -> {'name': 'asha'}: ")
+@pytest.mark.parametrize(
+    ("method", "setting", "former", "begins"),
+    [(method, *case) for methods, *case in REFUSED for method in methods],
+)
+def test_another_plan_is_refused_in_a_line(reasons, method, setting, former, begins):
+    [reason] = reasons(method, setting, former=former)
+    assert reason.startswith(begins.replace("METHOD", method))
 
 
 def test_every_mistake_is_a_line_of_its_own(reasons):
@@ -225,15 +165,6 @@ def test_another_precision_is_refused(reasons, method):
         lines = reasons(method, setting)
         assert lines[0] == f"trial infonce-0000-s3: precision: 'fp32' -> 'bf16'; {KEEPS}"
         assert len(lines) == 3, "the untrained objective has none"
-    [line] = reasons(method, "objectives.views.base.precision=bf16")
-    assert line.startswith("trial views-0000-s3: precision: ")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_same_precision_may_be_said_in_another_way(reasons, method):
-    assert reasons(method, "base.precision=fp32", "resources.gpus_per_worker=1") == []
-    assert reasons(method, "objectives.infonce.base.precision=fp32") == []
-    assert reasons(method, "base.precision=auto", former=["base.precision=fp32"]) == []
 
 
 # A plan that another version of the samplers has drawn.
@@ -280,26 +211,3 @@ def test_a_hyperparameter_that_the_recorded_plan_did_not_have_is_named(study):
     less = [{name: value for name, value in row.items() if name != "lr_rule"} for row in rows]
     [reason] = extended(now.document.tree, less, now)
     assert reason.startswith("trial infonce-0000-s3: lr_rule: None -> ")
-
-
-# The parts.
-
-
-def test_what_does_not_define_a_study_is_left_out():
-    tree = {
-        "name": "a",
-        "dataset": {"name": "digits", "root": "x", "cache": "y", "download": True},
-        "seeds": [0],
-    }
-    extra = {"resources": {}, "encoders": {}, "checkpoints": {}, "confirm": {}}
-    assert defining({**tree, **extra}) == {"name": "a", "dataset": {"name": "digits"}, "seeds": [0]}
-
-
-def test_a_difference_has_a_line_per_key():
-    old = {"a": {"b": 1, "c": [1, 2]}, "d": 4}
-    assert difference(old, {"a": {"b": 1, "c": [2, 1]}, "e": 5}) == [
-        "a.c: [1, 2] -> [2, 1]",
-        "d: 4 -> '(absent)'",
-        "e: '(absent)' -> 5",
-    ]
-    assert difference(old, old) == []

@@ -28,6 +28,9 @@ presets:
 """
 
 
+UNTRAINED = "objectives.untrained={framework: simclr, loss: dcl, base: {epochs: 0}}"
+
+
 @pytest.fixture
 def load(tmp_path):
     """Load `STUDY` with settings, its objectives by name."""
@@ -107,43 +110,57 @@ def test_numbers_are_brought_to_the_type_of_the_parameter(load):
 # What overrides what.
 
 
-def test_the_base_of_an_objective_overrides_the_shared_base(load):
-    found = objectives(load("objectives.dclw.base.lr=0.1"))
-    assert (found["infonce"].fixed["lr"], found["dclw"].fixed["lr"]) == (0.5, 0.1)
-
-
-def test_the_base_of_an_objective_overrides_the_shared_space(load):
-    found = objectives(load("objectives.dclw.base.tau=0.3"))
-    assert found["dclw"].fixed["tau"] == 0.3
-    assert set(found["dclw"].space) == {"sigma"}
-    assert "tau" in found["infonce"].space
-
-
-def test_the_space_of_an_objective_overrides_the_shared_space(load):
-    found = objectives(load("objectives.dclw.space.tau={choices: [0.7]}"))
-    assert found["dclw"].space["tau"].points == (0.7,)
-    assert found["infonce"].space["tau"].points == (0.1, 0.2)
-
-
-def test_a_space_replaces_the_shared_base_and_says_so(load):
-    study = load("objectives.dclw.space.lr={choices: [0.1, 1]}")
+@pytest.mark.parametrize(
+    ("settings", "fixed", "space", "notes"),
+    [
+        # The base of an objective overrides the shared base, and the shared space;
+        (["objectives.dclw.base.lr=0.1"], {"infonce.lr": 0.5, "dclw.lr": 0.1}, {}, []),
+        (
+            ["objectives.dclw.base.tau=0.3"],
+            {"dclw.tau": 0.3, "infonce.tau": None},
+            {"infonce.tau": (0.1, 0.2), "dclw.tau": None},
+            [],
+        ),
+        # its space the shared space,
+        (
+            ["objectives.dclw.space.tau={choices: [0.7]}"],
+            {},
+            {"dclw.tau": (0.7,), "infonce.tau": (0.1, 0.2)},
+            [],
+        ),
+        # and the shared base: that is said, but not where an objective fixes it again.
+        (
+            ["objectives.dclw.space.lr={choices: [0.1, 1]}"],
+            {"dclw.lr": None, "infonce.lr": 0.5},
+            {"dclw.lr": (0.1, 1.0)},
+            ["note: base.lr is replaced by the space of dclw"],
+        ),
+        (
+            ["base.tau=0.9", "objectives.dclw.base.tau=0.3"],
+            {"dclw.tau": 0.3},
+            {},
+            ["note: base.tau is replaced by the space of infonce"],
+        ),
+        # An untrained objective keeps its zero epochs beside a sweep of epochs.
+        (
+            [UNTRAINED, "space.epochs={choices: [5, 10]}"],
+            {"untrained.epochs": 0},
+            {"untrained.tau": None, "untrained.epochs": None, "infonce.epochs": (5, 10)},
+            [],
+        ),
+    ],
+)
+def test_what_is_nearer_to_an_objective_counts(load, settings, fixed, space, notes):
+    study = load(*settings)
     found = objectives(study)
-    assert "lr" not in found["dclw"].fixed
-    assert found["infonce"].fixed["lr"] == 0.5
-    assert "note: base.lr is replaced by the space of dclw" in plan_notes(study)
-
-
-def test_a_replaced_base_that_an_objective_fixes_again_is_not_said_of_it(load):
-    study = load("base.tau=0.9", "objectives.dclw.base.tau=0.3")
-    assert "note: base.tau is replaced by the space of infonce" in plan_notes(study)
-
-
-def test_an_untrained_objective_keeps_its_zero_epochs_beside_a_sweep_of_epochs(load):
-    added = "objectives.untrained={framework: simclr, loss: dcl, base: {epochs: 0}}"
-    found = objectives(load(added, "space.epochs={choices: [5, 10]}"))
-    assert found["untrained"].fixed["epochs"] == 0
-    assert not found["untrained"].space
-    assert found["infonce"].space["epochs"].points == (5, 10)
+    for place, value in fixed.items():
+        objective, name = place.split(".")
+        assert found[objective].fixed.get(name) == value
+    for place, points in space.items():
+        objective, name = place.split(".")
+        swept = found[objective].space.get(name)
+        assert (swept and swept.points) == points
+    assert all(note in plan_notes(study) for note in notes)
 
 
 def test_a_preset_and_a_setting_override_in_this_order(load):
@@ -158,15 +175,6 @@ def test_a_preset_and_a_setting_override_in_this_order(load):
 
 
 # Colours.
-
-
-def test_colour_images_own_the_colour_parameters(load):
-    assert objectives(load("base.gray_prob=0.1"))["infonce"].fixed["gray_prob"] == 0.1
-
-
-def test_one_channel_images_own_no_colour_parameters(load):
-    for objective in load("dataset.name=fashion_mnist").objectives:
-        assert "gray_prob" not in objective.owned
 
 
 def test_a_colour_parameter_of_one_channel_images_is_refused_wherever_it_stands(load):
@@ -235,12 +243,6 @@ def test_the_merged_study_loads_again_to_the_same_plan(load, settings, preset):
     assert again.sections == study.sections
     assert plan_trials(again) == plan_trials(study)
     assert plan_frame(again).equals(plan_frame(study))
-
-
-def test_study_plan_is_the_frame(load):
-    study = load()
-    assert study.plan().equals(plan_frame(study))
-    assert study.dataset.name == "cifar10"
 
 
 # What the parts decide.
@@ -457,16 +459,6 @@ def test_small_crops_follow_crop_scale_unless_they_are_given(load):
     rest = ", views: all_pairs, space: {crop_scale: {choices: [0.2, 0.5]}}"
     frame = plan_frame(load(text=PARTS_STUDY % ("simclr", "dcl", rest)))
     assert (frame["small_crop_scale"] == frame["crop_scale"]).all()
-
-
-def test_a_weighting_brings_its_own_hyperparameter(load):
-    found = objectives(
-        load(
-            "objectives.dclw.base.weighting=exponential",
-            "objectives.dclw.space.delta={grid: [1, 3]}",
-        )
-    )
-    assert set(found["dclw"].space) == {"tau", "sigma", "delta"}
 
 
 def test_numbers_that_stand_for_what_there_is_are_planned_as_numbers(load):

@@ -166,18 +166,3 @@ def test_none_of_them_takes_labels() -> None:
     assert {metric.name for metric in free} == set(NAMES)
     assert all(callable(implementation(metric)) for metric in free)
     assert not any(metric.needs_labels for metric in free)
-
-
-def scores_of_a_worker() -> dict[str, float]:
-    torch.manual_seed(0)
-    encoder = conv4(width=4).double().eval()
-    encoder.register_forward_pre_hook(lambda _, x: (x[0].double(),))
-    scores, _ = score_encoder(encoder, some_digits(80), some_digits(61), CONFIG, last=False)
-    return {name: scores[name] for name in ("rankme", "lidar", "alpha_req")}
-
-
-@pytest.mark.slow
-def test_two_workers_score_as_one(run_workers: Any) -> None:
-    one = scores_of_a_worker()
-    for found in run_workers(__file__, "scores_of_a_worker", 2):
-        assert found == pytest.approx(one, rel=1e-6)

@@ -532,7 +532,7 @@ def test_a_diverged_trial_names_hyperparameters_of_its_own():
 
 FIRST_TRIAL = """
 import sys
-from clsweep.catalog.plain import plain_config
+from studies.records.plain import plain_config
 from clsweep.train.loop import train_trial
 given = {"encoder": "conv4", "width": 4, "epochs": 1, "precision": "fp32"}
 train_trial(plain_config("digits", **given), lambda row: True)

@@ -1,8 +1,14 @@
-"""How sure a difference is: intervals, p-values and the smallest effect that would be found.
+"""How sure a difference is: its noise, intervals, p-values, and the smallest effect that would be
+found.
 
 Shape legend: C = rows (settings), S = draws of each row (seeds), B = resamples. Tables hold NaN
-where there is no score, and no row without one. The model is that of `noise`. A grid's settings are
-rows, the seeds their draws. A sample of settings is one row, whose draws are the setting means.
+where there is no score, and no row without one. A grid's settings are rows, the seeds their draws.
+A sample of settings is one row, whose draws are the setting means.
+
+The model is that of `analysis.noise`, x_cs = theta_c + e_cs with one variance s^2. Two others are
+weighed against it, each by its posterior chance: a part of the table has more noise of its own, or
+a part of e_cs is common to all rows of a seed. Draws then come from the other model with that
+chance (`mean_effect`), so that an interval grows as steadily as the doubt.
 """
 
 from __future__ import annotations
@@ -13,13 +19,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special, stats
 
-from clsweep.analysis import CONFIDENCE, resample
-from clsweep.analysis.comparison.noise import Term, sample_term, term
+from clsweep.analysis import CONFIDENCE, TAIL, resample
 from clsweep.analysis.comparison.pairing import Pairing
-from clsweep.analysis.noise import copies
+from clsweep.analysis.noise import UNEVEN, Codes, Noise, chance_of, copies, noise_of, two_way
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array
 
+# Where the noise looks just even, each doubt may widen a 95 % interval by this much. Before the
+# scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
+WIDER, MOST = 1.02, 0.075
+COMMON = (0.3, 0.5, 0.7)  # which part of the variance is common to the rows of a seed, if one is
 POWER = 0.8
 MAX_EXACT = 16  # units whose sign flips are enumerated, 2^16
 NUM_FLIPS = 9_999
@@ -36,7 +45,140 @@ NORMAL_BELOW = 400
 MAX_SEEDS = 10_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class Doubt:
+    """Another model of the noise: the chance that it holds, the variance of the mean under it, and
+    that variance's degrees of freedom.
+    """
+
+    chance: float
+    variance: float
+    freedom: float
+
+
+NO_DOUBT = Doubt(0.0, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A table whose weighted mean is a part of an effect.
+
+    Attributes:
+        table, weights: (C, S); the weights add up to 1, and are 0 where there is no score.
+        noise: the even noise, of all rows.
+        variance, freedom: of the mean, without a doubt.
+        doubts: that this part of the table has noise of its own, that seeds shift all rows.
+        rounding: a standard error that may be rounding alone.
+    """
+
+    table: Array
+    weights: Array
+    noise: Noise
+    variance: float
+    freedom: float
+    doubts: tuple[Doubt, Doubt]
+    rounding: float
+
+    @property
+    def estimate(self) -> float:
+        return float(np.nansum(self.table * self.weights))
+
+    @property
+    def error(self) -> tuple[float, float]:
+        """Variance of the mean, and its degrees of freedom: those of the models, mixed by their
+        chances.
+        """
+        variance, loss = self.variance, 1.0 / max(self.freedom, 1.0)
+        for doubt in self.doubts:
+            variance += doubt.chance * (doubt.variance - variance)
+            loss += doubt.chance * (1.0 / doubt.freedom - loss)
+        return variance, 1.0 / loss
+
+
+def sample_term(values: Array, scores: Array, crossed: Array | None = None) -> Term:
+    """The mean of a sample of settings, whose values (C,) are its draws; `scores` are theirs.
+
+    crossed: (C, S) what the values are means of, by seed, where seeds may shift all settings.
+    """
+    rounding = float(resample.rounding(scores.reshape(-1)))
+    firsts, parts = _once(scores)
+    table, weights = values[firsts][None], parts[None]
+    noise = noise_of(table)
+    variance, shift = noise.variance * float(np.square(weights).sum()), NO_DOUBT
+    if crossed is not None and len(firsts) > 1:
+        by_seed = crossed[firsts]
+        here = np.isfinite(by_seed)
+        shares = np.where(here, (parts / here.sum(axis=1))[:, None], 0.0)
+        shift = _shift(by_seed, shares, variance)
+    doubts = NO_DOUBT, shift
+    return Term(table, weights, noise, variance, noise.freedom, doubts, rounding)
+
+
+def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
+    """The mean of a part of the whole table of a grid; `scores` are those that its rows are made
+    of, by which copies are known.
+
+    The whole: its variance is  v = sum_c v_c,  v_c = s_c^2 sum_s w_cs^2  of each row's own s_c^2,
+    which of a complete table is the pooled one. Its degrees of freedom are Satterthwaite's with an
+    unbiased s_c^4,  v^2 / sum_c v_c^2 / (S_c + 1),  at most sum_c (S_c - 1). A part: the pooled
+    variance, and the doubt that its rows have more noise than the others.
+    """
+    rounding = float(resample.rounding(scores.reshape(-1)))
+    firsts, parts = _once(scores)
+    table, everywhere = part[firsts], whole[_once(all_scores)[0]]
+    present, noise = np.isfinite(table), noise_of(everywhere)
+    weights = np.where(present, (parts / present.sum(axis=1))[:, None], 0.0)
+    shift = _shift(everywhere, weights) if len(table) > 1 else NO_DOUBT
+    own = noise_of(table)
+    weight = np.square(weights).sum(axis=1)
+    variance, uneven = noise.variance * float(weight.sum()), NO_DOUBT
+    left = float(noise.freedom)
+    if len(part) < len(whole):
+        squares, freedom = float(own.squares.sum()), float(own.freedoms.sum())
+        others = max(noise.total - squares, 0.0)
+        chance = _chance(squares, freedom, others, noise.freedom - freedom, UNEVEN)
+        apart = max(squares / max(freedom, 1.0), noise.variance)  # not below the pooled
+        uneven = Doubt(chance, apart * float(weight.sum()), max(freedom, 1.0))
+    elif noise.squares.any():
+        known = own.freedoms > 0
+        rows = weight * np.where(known, own.squares / np.maximum(own.freedoms, 1.0), noise.variance)
+        variance = float(rows.sum())
+        loss = np.square(rows) / np.where(known, own.freedoms + 2.0, noise.freedom)
+        left = min(left, variance**2 / float(loss.sum()))
+    return Term(table, weights, noise, variance, left, (uneven, shift), rounding)
+
+
+def _once(scores: Array) -> tuple[Codes, Array]:
+    """First row of each set of copies, and which part of all rows they are."""
+    _, firsts, counts = np.unique(copies(scores), return_index=True, return_counts=True)
+    return firsts, counts / len(scores)
+
+
+def _shift(table: Array, weights: Array, without: float | None = None) -> Doubt:
+    """That a part of the noise is common to all rows of a seed, of variance s_b^2 (`two_way`); the
+    mean then varies by  s_b^2 sum_s (sum_c w_cs)^2 + s_e^2 sum_cs w_cs^2.
+
+    without: what takes the place of the second term, of a sample of settings.
+    """
+    table = table[:, np.isfinite(table).sum(axis=0) > 1]
+    table = table[np.isfinite(table).sum(axis=1) > 1]
+    if min(table.shape) < 2 or not (found := two_way(table)):
+        return NO_DOUBT
+    ratios = 1.0 + found.spread / found.freedom * np.array(COMMON) / (1.0 - np.array(COMMON))
+    parts = found.squares, found.freedom, found.others, found.others_freedom
+    alone = found.noise * np.square(weights).sum()
+    common = found.variance * np.square(weights.sum(axis=0)).sum()
+    variance = common + (alone if without is None else without)
+    return Doubt(_chance(*parts, ratios), float(variance), found.freedom)
+
+
+def _chance(squares: float, freedom: float, others: float, rest: float, ratios: Array) -> float:
+    """`chance_of` a single part, with what a doubt may cost here."""
+    q, d, r, e = (np.array([each]) for each in (squares, freedom, others, rest))
+    return float(chance_of(q, d, r, e, ratios, WIDER, min(MOST * freedom**2, 0.5))[0])
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What the data say of one effect.
 
@@ -160,10 +302,8 @@ def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
         return (max(floor, float(2.0 * stats.norm.sf(total / spread))) if spread else 1.0), floor
     count, step = 0, max(1, CHUNK // num)
     for start in range(0, NUM_FLIPS, step):
-        flipped = rng.integers(0, 2, (min(step, NUM_FLIPS - start), num), dtype=np.int8).astype(
-            float
-        )
-        sums = units.sum() - 2.0 * (flipped @ units)
+        shape = min(step, NUM_FLIPS - start), num
+        sums = units.sum() - 2.0 * (rng.integers(0, 2, shape, dtype=np.int8).astype(float) @ units)
         count += int((np.abs(sums) >= reach).sum())
     return (count + 1) * floor, floor
 
@@ -177,18 +317,18 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     A resample is  sum over tables of g sum_cs w_cs r*_cs,  r* drawn from the residuals, g^2 = df /
     chi2(df): g carries the uncertainty of the noise level, as t does against z. Fewer than 50
     residuals do not show their tails: normal noise of their variance stands for them, so that such
-    an interval is that of t. Where another model of the noise may hold (`noise.Doubt`), so many of
+    an interval is that of t. Where another model of the noise may hold (`Doubt`), so many of
     the resamples are of t with its variance and degrees of freedom. BCa (Efron 1987) with
     acceleration  kappa_3 / (6 kappa_2^1.5)  of the mean. p is the resamples' two-sided tail beyond
     zero. Without any repeat: the estimate alone.
     """
     estimate = sum(term.estimate for term in terms)
     if any(term.noise.freedom == 0 for term in terms):
-        return Evidence(estimate=estimate)
+        return Evidence(estimate)
     variances, freedoms = np.array([term.error for term in terms]).T
     se = float(np.sqrt(variances.sum()))
     if se <= max(term.rounding for term in terms):  # nothing is known of the size of the noise
-        return Evidence(estimate=estimate)
+        return Evidence(estimate)
     third = sum(
         float(np.mean((term.noise.residuals / se) ** 3) * (term.weights**3).sum())
         for term in terms
@@ -197,20 +337,12 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     size = max(t.weights.size for t in terms)
     num = int(np.clip(CELLS // size, resample.NUM_RESAMPLES, MAX_RESAMPLES))
     draws = estimate + np.sum([_mean_draws(term, num, rng) for term in terms], axis=0)
-    z = stats.norm.ppf([(1.0 - CONFIDENCE) / 2.0, (1.0 + CONFIDENCE) / 2.0])
+    z = stats.norm.ppf([TAIL, (1.0 + CONFIDENCE) / 2.0])
     bias = stats.norm.ppf((draws < estimate).mean())
     levels = stats.norm.cdf(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
     low, high = np.quantile(draws, levels)
-    p, p_min = tail_p(draws, draws, 0.0)
-    return Evidence(
-        estimate=estimate,
-        low=float(low),
-        high=float(high),
-        p=p,
-        p_min=p_min,
-        se=se,
-        freedom=float(1.0 / np.sum(np.square(variances / se**2) / freedoms)),
-    )
+    freedom = float(1.0 / np.sum(np.square(variances / se**2) / freedoms))
+    return Evidence(estimate, float(low), float(high), *tail_p(draws, draws), se, freedom)
 
 
 def units_of(term: Term) -> Array:
@@ -248,15 +380,15 @@ def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
     return np.asarray(drawn)
 
 
-def tail_p(low_draws: Array, high_draws: Array, null: float) -> tuple[float, float]:
-    """Two-sided p-value of resamples: 2 (1 + the smaller count beyond `null`) / (B + 1), and the
+def tail_p(low_draws: Array, high_draws: Array) -> tuple[float, float]:
+    """Two-sided p-value of resamples: 2 (1 + the smaller count beyond 0) / (B + 1), and the
     smallest it could be.
 
     A draw that could be anything is given as a low and a high one, so that it counts against both
     directions.
     """
     num = len(low_draws)
-    beyond = min(int((low_draws <= null).sum()), int((high_draws >= null).sum()))
+    beyond = min(int((low_draws <= 0).sum()), int((high_draws >= 0).sum()))
     return min(1.0, 2.0 * (1 + beyond) / (num + 1)), 2.0 / (num + 1)
 
 
@@ -284,14 +416,14 @@ def spread_effect(
     with np.errstate(invalid="ignore"):
         estimate = float(statistic(a, False) - statistic(b, False))
         if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
-            return Evidence(estimate=estimate)
+            return Evidence(estimate)
         draws = np.concatenate(
             [
                 statistic(left, not fixed) - statistic(right, not fixed)
                 for left, right in _redrawn(a, b, num, paired=paired, fixed=fixed, rng=rng)
             ]
         )
-    tail = (1.0 - CONFIDENCE) / 2.0
+    tail = TAIL
     if not fixed:
         n = min(len(a), len(b))
         tail = float(stats.norm.cdf(np.sqrt(n / (n - 1)) * stats.t.ppf(tail, n - 1)))
@@ -302,16 +434,13 @@ def spread_effect(
         reach = float(stats.t.ppf(1.0 - tail, num - 1)) * se
         low, high = estimate - reach, estimate + reach
         p = float(2.0 * stats.t.sf(abs(estimate) / se, num - 1)) if se else np.nan
-        return Evidence(
-            estimate=estimate, low=low, high=high, p=p, p_min=0.0, se=se, freedom=np.inf
-        )
+        return Evidence(estimate, low, high, p, 0.0, se, np.inf)
     is_open = np.isnan(draws)
     low_draws, high_draws = np.where(is_open, -np.inf, draws), np.where(is_open, np.inf, draws)
     # The nearest draw outwards, not a point between two, which infinite ones do not have.
     low = float(np.quantile(low_draws, tail, method="lower"))
     high = float(np.quantile(high_draws, 1.0 - tail, method="higher"))
-    p, p_min = tail_p(low_draws, high_draws, 0.0)
-    return Evidence(estimate=estimate, low=low, high=high, p=p, p_min=p_min, se=se, freedom=np.inf)
+    return Evidence(estimate, low, high, *tail_p(low_draws, high_draws), se, np.inf)
 
 
 def _redrawn(
@@ -324,15 +453,11 @@ def _redrawn(
     for start in range(0, num, step):
         size = min(step, num - start)
         if fixed:
-            left, right = (
-                np.where(
-                    np.isfinite(side),
-                    resample.noise_tables(side, rng)(size) + resample.centres(side)[:, None],
-                    np.nan,
-                )
-                for side in (a, b)
-            )
-            yield left, right
+            drawn = [resample.noise_tables(side, rng)(size) for side in (a, b)]
+            for side, tables in zip((a, b), drawn, strict=True):
+                tables += resample.centres(side)[:, None]
+                tables[:, ~np.isfinite(side)] = np.nan
+            yield drawn[0], drawn[1]
             continue
         rows = rng.integers(0, len(a), (size, len(a)))
         yield a[rows], b[rows if paired else rng.integers(0, len(b), (size, len(b)))]

@@ -21,7 +21,7 @@ ALL = slice(None)
 PER_BIN = 10
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Side:
     """One objective's part of a comparison: scores (C, S), larger is better, and the settings of
     the C rows.
@@ -32,10 +32,10 @@ class Side:
 
     def at(self, rows: Codes, columns: Codes | slice = ALL) -> Side:
         """The part of it that these rows are, with these columns of scores."""
-        return Side(scores=self.scores[rows][:, columns], settings=self.settings.iloc[rows])
+        return Side(self.scores[rows][:, columns], self.settings.iloc[rows])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Pairing:
     """Two objectives made comparable.
 
@@ -114,55 +114,42 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     is_apart = not (is_lone or shared) or 2 * len(common) < min(num_a, num_b)
     if is_apart:
         why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
-        return Pairing(
-            a=_alone(a),
-            b=_alone(b),
-            paired=False,
-            crossed=False,
-            fixed=fixed,
-            notes=(note(why, a=int(a.alive.sum()), b=int(b.alive.sum())), *_lost(a), *_lost(b)),
-        )
-    notes = []
+        unpaired = note(why, a=int(a.alive.sum()), b=int(b.alive.sum()))
+        notes = (unpaired, *_lost(a), *_lost(b))
+        tables = [sweep.scores[sweep.alive] for sweep in (a, b)]
+        sides = [
+            Side(table, sweep.settings[sweep.alive]).at(_order(table), _order(table.T))
+            for table, sweep in zip(tables, (a, b), strict=True)
+        ]
+        return Pairing(sides[0], sides[1], False, False, fixed, notes)
+    averaged = []
     for sweep in (a, b):
         if further := tuple(name for name in sweep.params if name not in shared):
             about = note(Reason.AVERAGED, params=further).of(sweep.objective)
-            notes += [about, *_lost(sweep)]
+            averaged += [about, *_lost(sweep)]
     if num_a != len(common) or num_b != len(common):
-        notes.append(note(Reason.COMMON_SETTINGS, common=len(common), a=num_a, b=num_b))
+        averaged.append(note(Reason.COMMON_SETTINGS, common=len(common), a=num_a, b=num_b))
     scores_a, scores_b = _averages(a.scores, codes_a, common), _averages(b.scores, codes_b, common)
     scores_a, scores_b, crossed, seed_notes = _common_seeds(a, b, scores_a, scores_b)
     kept = np.isfinite(scores_a).any(axis=1) & np.isfinite(scores_b).any(axis=1)
     if crossed:
         both = np.isfinite(scores_a) & np.isfinite(scores_b)
         if missing := int((~both).sum()):
-            notes.append(note(Reason.PAIRS_LEFT_OUT, lost=missing, pairs=both.size))
+            averaged.append(note(Reason.PAIRS_LEFT_OUT, lost=missing, pairs=both.size))
         scores_a, scores_b = (np.where(both, scores, np.nan) for scores in (scores_a, scores_b))
         kept = both.any(axis=1)
     # Rows and seeds in an order that the scores alone make, so that no random draw hangs on the
     # order of trials or the labels of seeds.
     first = np.unique(codes_a, return_index=True)[1][np.searchsorted(np.unique(codes_a), common)]
     settings = settings.iloc[first[kept]].reset_index(drop=True)
-    tables = scores_a[kept], scores_b[kept]
+    tables = [scores_a[kept], scores_b[kept]]
     rows, by_seed = _order(*tables), [table.T for table in tables]
     sides = [
-        Side(scores=table, settings=settings).at(rows, _order(*(by_seed if crossed else [table.T])))
+        Side(table, settings).at(rows, _order(*(by_seed if crossed else [table.T])))
         for table in tables
     ]
-    return Pairing(
-        a=sides[0],
-        b=sides[1],
-        paired=True,
-        crossed=crossed,
-        fixed=fixed or len(common) == 1,
-        notes=(*notes, *seed_notes),
-    )
-
-
-def _alone(sweep: Sweep) -> Side:
-    """All of an objective, in an order as that of paired rows."""
-    scores = sweep.scores[sweep.alive]
-    side = Side(scores=scores, settings=sweep.settings.loc[sweep.alive])
-    return side.at(_order(scores), _order(scores.T))
+    notes = (*averaged, *seed_notes)
+    return Pairing(sides[0], sides[1], True, crossed, fixed or len(common) == 1, notes)
 
 
 def _order(*tables: Array) -> Codes:

@@ -88,8 +88,8 @@ def compare(
         sign flips to reach 1 - confidence, p is the tail of the bootstrap, which is that of t.
 
     The model has one noise variance, independent between settings. Where it may not hold, the
-    interval and p are widened by the chance that it does not (`noise.Doubt`). Exact copies of a row
-    count once. Failed trials that decide a verdict undo it (`gated`).
+    interval and p are widened by the chance that it does not (`evidence.Doubt`). Exact copies of a
+    row count once. Failed trials that decide a verdict undo it (`gated`).
 
     Even noise widens intervals by 5 to 8 %. With few settings or two seeds the scores cannot show a
     common shift: no rule that widens even intervals by 10 % gets below 14 % of false verdicts for 6
@@ -121,7 +121,9 @@ def compare(
     check_by(by, sweeps)
 
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-        found = in_threads(lambda pair: _rows(*pair, stat, by, within), combinations(sweeps, 2))
+        found = in_threads(
+            lambda ab: _rows(ab[0], ab[1], stat, by, within), combinations(sweeps, 2)
+        )
         return _table([row for rows in found for row in rows])
 
     return gated(sweeps, table, ("a", "b", "region"))
@@ -163,11 +165,8 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     blank: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
     missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]
-    missing += [
-        note(Reason.NOT_SWEPT, param=by).of(sweep.objective)
-        for sweep in (a, b)
-        if by is not None and by not in sweep.params
-    ]
+    lacking = note(Reason.NOT_SWEPT, param=by)
+    missing += [lacking.of(x.objective) for x in (a, b) if by is not None and by not in x.params]
     if not missing and (alone := unmatched(a, b)):
         missing = [alone]
     if missing:

@@ -58,21 +58,13 @@ def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
 
 
 def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
-    notes = [
-        note(Reason.NOT_SWEPT, param=by).of(sweep.objective)
-        for sweep in sweeps
-        if by not in sweep.params
-    ]
+    lacking = note(Reason.NOT_SWEPT, param=by)
+    notes = [lacking.of(sweep.objective) for sweep in sweeps if by not in sweep.params]
     notes += [s.nothing.of(s.objective) for s in sweeps if by in s.params and s.nothing]
     competing = [s for s in sweeps if by in s.params and not s.nothing]
     if not competing:
-        blank: dict[str, Any] = {
-            **dict.fromkeys(COLUMNS, np.nan),
-            **dict.fromkeys(TEXT, ""),
-            "by": by,
-            "resolved": False,
-        }
-        blank |= noted(*notes, why=note(Reason.NOBODY_COMPETES))
+        blank = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, ""), "by": by}
+        blank |= {"resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
         return pd.DataFrame([blank], columns=list(COLUMNS))
     regions = cut(by, competing, per_bin=PER_BIN)
     # (objectives, regions): mean of the configurations there that have a score; NaN for none
@@ -114,7 +106,7 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
             if row["region"] not in parts:
                 names = {"a": competing[best].objective, "b": competing[other].objective}
                 said.append(note(Reason.NO_PAIR, **names))
-                tests.append(Evidence(estimate=np.nan))
+                tests.append(Evidence(np.nan))
                 continue
             rng = np.random.default_rng(resample.SEED)
             test, _, more = mean_difference(parts[row["region"]], whole, len(parts), rng)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
-from clsweep.analysis import CONFIDENCE, reasons
+from clsweep.analysis import reasons
+from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Codes, cut
 from clsweep.analysis.robustness.response import shared_settings
@@ -95,7 +95,7 @@ def _half_widths(
     sweep: Sweep, used: NDArray[np.bool_], groups: Codes, counts: Codes, centres: Array
 ) -> tuple[Array, list[Note]]:
     """Half width of the interval of each group's mean, NaN where there is none, and notes."""
-    none, level = np.full(len(counts), np.nan), 0.5 + CONFIDENCE / 2.0
+    none = np.full(len(counts), np.nan)
     if sweep.not_measured:
         return none, [sweep.not_measured]
     if not used.any():
@@ -105,13 +105,12 @@ def _half_widths(
         off = np.square(sweep.sign * sweep.means[used] - centres[groups[used]])
         squares = np.bincount(groups[used], weights=off, minlength=len(counts))
         freedoms = np.maximum(counts - 1, 1)
-        spread = np.sqrt(squares / freedoms / num)
-        return np.where(counts > 1, stats.t.ppf(level, freedoms) * spread, np.nan), []
+        return np.where(counts > 1, half_width(squares / freedoms / num, freedoms), np.nan), []
     if not sweep.has_repeats:
         return none, [note(Reason.ONE_SEED)]
     for k in np.flatnonzero(counts):
         rows = used & (groups == k)
         squares = np.where(rows, 1.0 / np.maximum(sweep.counts, 1), 0.0) / counts[k] ** 2
         variance, freedom = sweep.noise.of_sum(squares[sweep.alive])
-        none[k] = stats.t.ppf(level, freedom) * np.sqrt(variance)
+        none[k] = half_width(variance, freedom)
     return none, []

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, resample
-from clsweep.analysis.noise import noise_of
+from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import cut, numbers_in
 from clsweep.analysis.sweep import Array, Sweep
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Response:
     """A table of scores whose rows are configurations, or the values or bins of one hyperparameter.
 
@@ -34,12 +34,12 @@ class Response:
         middle: (rows,) median of a row's values.
         scores: (rows, repeats), larger is better, NaN = none.
         sampled: whether the configurations are a sample of the space.
+        failing: (rows,) bool, more than half of the trials failed.
+        unknown: (rows,) bool, rows with a configuration that is `Sweep.unknown`.
         binned: whether a row is a bin.
         of_seeds: whether a column is a seed.
         balanced: whether all rows rest on the same settings of the other hyperparameters, or a fair
             sample of them.
-        failing: (rows,) bool, more than half of the trials failed.
-        unknown: (rows,) bool, rows with a configuration that is `Sweep.unknown`.
         notes: what the table is made of.
     """
 
@@ -50,28 +50,19 @@ class Response:
     middle: Array
     scores: Array
     sampled: bool
+    failing: NDArray[np.bool_]
+    unknown: NDArray[np.bool_]
     binned: bool = False
     of_seeds: bool = True
     balanced: bool = True
-    failing: NDArray[np.bool_]
-    unknown: NDArray[np.bool_]
     notes: tuple[Note, ...] = ()
 
     @classmethod
     def of_configs(cls, sweep: Sweep) -> Response:
         """The table with one row a configuration and one column a seed."""
         none = np.empty(0)
-        return cls(
-            param="",
-            label=sweep.label,
-            low=none,
-            high=none,
-            middle=none,
-            scores=sweep.scores,
-            sampled=not sweep.is_grid,
-            failing=sweep.failing,
-            unknown=sweep.unknown,
-        )
+        told = sweep.scores, not sweep.is_grid, sweep.failing, sweep.unknown
+        return cls("", sweep.label, none, none, none, *told)
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
@@ -116,25 +107,28 @@ def respond(sweep: Sweep, param: str) -> Response:
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))
         middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)
+    num_failed, num_measured, unknown = (
+        np.bincount(levels, each, num)
+        for each in (sweep.failed.sum(axis=1), sweep.num_measured, sweep.unknown)
+    )
     return Response(
-        param=param,
-        label=regions.named.__getitem__,
-        low=regions.low,
-        high=regions.high,
-        middle=middle,
-        scores=table,
-        sampled=not sweep.is_grid,
+        param,
+        regions.named.__getitem__,
+        regions.low,
+        regions.high,
+        middle,
+        table,
+        not sweep.is_grid,
+        failing=num_failed > num_measured,
+        unknown=unknown > 0,
         binned=regions.is_binned,
         of_seeds=sweep.samplers == ("grid",) and bool(np.isfinite(table).all()),
         balanced=balanced,
-        failing=np.bincount(levels, sweep.failed.sum(axis=1), num)
-        > np.bincount(levels, sweep.num_measured, num),
-        unknown=np.bincount(levels, sweep.unknown, num) > 0,
         notes=tuple(notes),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Band:
     """A run of values, by its ends in units of the hyperparameter.
 
@@ -182,9 +176,10 @@ def band(table: Response, *, within: float) -> Band:
     slack = float(resample.rounding(means[usable]))
     best = int(means.argmax())
     first, last = _run(means >= float(resample.best_level(scores)) - within - slack, best)
-    ends = [name for name, at in (("low", first == 0), ("high", last == len(rows) - 1)) if at]
-    end = "both" if len(ends) == 2 else "".join(ends)
-    found = Band(low=float(table.low[rows[first]]), high=float(table.high[rows[last]]), end=end)
+    end = {(True, True): "both", (True, False): "low", (False, True): "high"}.get(
+        (first == 0, last == len(rows) - 1), ""
+    )
+    found = Band(float(table.low[rows[first]]), float(table.high[rows[last]]), end=end)
     counts = np.isfinite(scores).sum(axis=1)
     freedom = int((counts - 1).sum())
     if not freedom:
@@ -213,7 +208,7 @@ def _run(good: NDArray[np.bool_], start: int) -> tuple[int, int]:
     return first, last
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Slope:
     value: float = np.nan
     low: float = np.nan
@@ -258,9 +253,9 @@ def slope(sweep: Sweep, table: Response) -> Slope:
         variance, freedom = noise.of_sum(np.square(weights) / counts)
         freedom = freedom if noise.freedom else 0
     if freedom < 1:
-        return Slope(value=value)
-    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * variance**0.5
-    return Slope(value=value, low=value - half, high=value + half)
+        return Slope(value)
+    half = float(half_width(1.0, freedom)) * variance**0.5
+    return Slope(value, value - half, value + half)
 
 
 def shared_settings(

@@ -220,9 +220,8 @@ def _measure(
 
 
 def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
-    """The intervals of a table's statistics; appends to `notes`.
-
-    A seed's shift of all rows is taken out, and widens the intervals of levels by its own.
+    """The intervals of a table's statistics; a seed's shift of all rows is taken out, widens the
+    intervals of levels by its own, and is said in `notes`.
     """
     scores = table.scores[table.alive]
     shift = seed_shift(scores) if table.of_seeds else None
@@ -292,13 +291,9 @@ def _band(
     if not table.balanced:
         return row
     found = band(table, within=within)
-    row |= {
-        "band_low": found.low,
-        "band_high": found.high,
-        "band_end": found.end,
-        "level_noise": found.noise,
-    }
-    row |= {"band_sure_low": found.sure_low, "band_sure_high": found.sure_high}
+    for name in ("low", "high", "end", "sure_low", "sure_high"):
+        row[f"band_{name}"] = getattr(found, name)
+    row["level_noise"] = found.noise
     if np.isfinite(found.noise):
         row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
     if table.binned:

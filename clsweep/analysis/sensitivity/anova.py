@@ -164,17 +164,13 @@ def anova(
     noise = noise_of(values, groups, silent, float(means.var()))
     effects = effects_of(means, noise)
     named = {
-        term: {
-            "term": " x ".join(names[axis] for axis in term) or HIGHER,
-            "order": len(term) or 3,
-            "resolved": False,
-        }
+        term: {"term": " x ".join(names[axis] for axis in term) or HIGHER, "order": len(term) or 3}
         for term in effects
     }
     rows: list[dict[str, Any]] = []
     if not noise.freedom:
         for term, part in effects.items():
-            row = named[term] | {"first": part.variance / means.var()}
+            row = named[term] | {"first": part.variance / means.var(), "resolved": False}
             if len(term) == 1:
                 row["total"] = 1.0 - float(means.mean(axis=term[0]).var() / means.var())
             rows.append(row)
@@ -372,9 +368,7 @@ def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]
 
 
 def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
-    """The noncentrality at which `observed` is that quantile of a noncentral chi-square; 0 where
-    there is none.
-    """
+    """The noncentrality at which `observed` is that quantile of its chi-square; 0 for none."""
     large = np.square(
         np.maximum(np.sqrt(np.maximum(observed - freedom + 1, 0.0)) - stats.norm.ppf(quantile), 0.0)
     )
@@ -384,9 +378,7 @@ def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
 
 
 def _needed(effects: Iterable[Part], noise: Noise, num_seeds: float) -> Note:
-    """What it would take to resolve the largest effect that was seen: seeds per cell for 80 % power
-    after Holm.
-    """
+    """Seeds per cell for 80 % power after Holm of the effect seen that needs the fewest."""
     effects = [part for part in effects if part.freedom]
     level = 1.0 - (1.0 - CONFIDENCE) / max(len(effects), 1)
     candidates, needed = range(int(num_seeds) + 1, MAX_SEEDS + 1), []

@@ -41,20 +41,17 @@ INERT_DRAWS = 32
 
 
 @dataclass(frozen=True)
-class Indices:
-    """Draws of the indices: first and total (d, draws), and the pair with the largest interaction
-    with its draws.
+class Index:
+    """Draws (P,) of the indices of a parameter, or of the pair with the largest interaction.
 
-    first_error (d,), second_error: the share that the draws are off their mean by, 95 % quantile. A
-    share is a square, never drawn as 0: the effect may be none where it is not seen beyond that.
+    error: the share that the draws of `first` are off their mean by, 95 % quantile. A share is a
+    square, never drawn as 0: the effect may be none where it is not seen beyond that.
     """
 
+    params: tuple[int, ...]
     first: Array
-    total: Array
-    pair: tuple[int, int] | None
-    second: Array
-    first_error: Array
-    second_error: float
+    error: float
+    total: Array | None = None
 
 
 class Integrals:
@@ -81,13 +78,9 @@ class Integrals:
             surrogate.factor_of(param, at, centres[:, space.owner == param])
             for param, (at, _) in enumerate(nodes)
         ]
-        self.means = [
-            weight @ value for weight, value in zip(self.weights, self.values, strict=True)
-        ]
-        self.squares = [
-            value.T @ (weight[:, None] * value)
-            for weight, value in zip(self.weights, self.values, strict=True)
-        ]
+        weighted = list(zip(self.weights, self.values, strict=True))
+        self.means = [weight @ value for weight, value in weighted]
+        self.squares = [value.T @ (weight[:, None] * value) for weight, value in weighted]
 
     def without(self, *params: int) -> Array:
         """(b,) product of the means of all the other parameters."""
@@ -99,15 +92,13 @@ class Integrals:
 
     def total_variance(self, drawn: Array) -> Array:
         """Var(f) of draws (b, P)."""
-        return _quadratic(self.variance**2 * np.prod(self.squares, axis=0), drawn) - np.square(
-            self.without() @ drawn
-        )
+        form = self.variance**2 * np.prod(self.squares, axis=0)
+        return _quadratic(form, drawn) - np.square(self.without() @ drawn)
 
     def total_effect(self, param: int, drawn: Array) -> Array:
         """ST_p Var(f)."""
-        form = self.variance**2 * (
-            self.squares[param] - np.outer(self.means[param], self.means[param])
-        )
+        mean = self.means[param]
+        form = self.variance**2 * (self.squares[param] - np.outer(mean, mean))
         for other, square in enumerate(self.squares):
             if other != param:
                 form *= square
@@ -126,39 +117,36 @@ class Integrals:
         return np.asarray(np.square(effects) @ self.weights[q] @ self.weights[p])
 
 
-def draws(surrogate: Surrogate, space: Space, rng: np.random.Generator) -> Indices:
+def draws(surrogate: Surrogate, space: Space, rng: np.random.Generator) -> list[Index]:
     """Indices of NUM_DRAWS functions of the posterior, in groups of other hyperparameters and
-    ends.
+    ends: of each parameter, then of a pair.
     """
-    params, extra = range(len(space.names)), _extra(space, rng)
-    pairs = list(combinations(params, 2))
-    pair: tuple[int, int] | None = None
+    num, extra = len(space.names), _extra(space, rng)
+    pairs = list(combinations(range(num), 2))
+    terms: list[tuple[int, ...]] = []
     parts = []
     num_refits = NUM_REFITS if len(surrogate.inputs) <= LARGE else NUM_REFITS_LARGE
     for refit in refits(surrogate, num_refits, rng):
         centres, drawn = refit.paths(extra, NUM_DRAWS // num_refits, rng)
         integrals = Integrals(refit, space, centres, rng)
         average = drawn.mean(axis=1, keepdims=True)  # about the posterior mean
-        if pairs and pair is None:
+        if not terms:
             sizes = [integrals.pair_effect(p, q, average)[0] for p, q in pairs]
-            pair = pairs[int(np.argmax(sizes))]
-        effects = [integrals.total_effect(param, drawn) for param in params]
-        for weights in (drawn, drawn - average):
-            effects += [integrals.main_effect(param, weights) for param in params]
-            effects += [integrals.pair_effect(*pair, weights)] if pair else []
+            largest = [pairs[int(np.argmax(sizes))]] if pairs else []
+            terms = [*((param,) for param in range(num)), *largest]
+        effects = [
+            integrals.pair_effect(*term, weights)
+            if len(term) == 2
+            else integrals.main_effect(term[0], weights)
+            for weights in (drawn, drawn - average)
+            for term in terms
+        ]
+        effects += [integrals.total_effect(param, drawn) for param in range(num)]
         parts.append(np.stack(effects) / integrals.total_variance(drawn))
-    total, of_draws, off = np.split(
-        np.concatenate(parts, axis=1), np.cumsum([len(params), len(params) + bool(pair)])
-    )
-    errors = np.quantile(off, 0.95, axis=1)
-    return Indices(
-        of_draws[: len(params)],
-        total,
-        pair,
-        of_draws[-1] if pair else np.empty(0),
-        errors[: len(params)],
-        float(errors[-1]) if pair else np.nan,
-    )
+    first, off, total = np.split(np.concatenate(parts, axis=1), [len(terms), 2 * len(terms)])
+    errors = np.quantile(off, 0.95, axis=1).tolist()
+    totals = [*total, *[None] * (len(terms) - num)]
+    return [Index(*each) for each in zip(terms, first, errors, totals, strict=True)]
 
 
 def inert_totals(

@@ -184,25 +184,21 @@ def _from_surrogate(
     possible = 1.0 if np.isnan(ceiling) else ceiling
     if r2 < max(SHARE_OF_CEILING * possible, noise_level(num)):
         return r2, [], _below_gate(r2, ceiling, num, float(means.var(ddof=1)), sweep)
-    drawn = sobol.draws(fitted, space, rng)
+    indices = sobol.draws(fitted, space, rng)
     inert = sobol.inert_totals(space, inputs, means, noise, fitted.theta, rng)
     nulls = {kind: float(np.quantile(values, 0.95)) for kind, values in inert.items()}
     rows = []
-    for param, name in enumerate(space.names):
-        null = nulls[space.is_category[param]]
-        row: dict[str, Any] = {"term": name, "order": 1, "null": null}
-        row |= _interval("first", drawn.first[param], max(null, drawn.first_error[param]), null)
-        row |= _interval("total", drawn.total[param], null, null)
-        rows.append(row | {"resolved": row["total_low"] > null})
-    if drawn.pair is not None:
-        null = max(nulls[space.is_category[param]] for param in drawn.pair)
-        row = {
-            "term": " x ".join(space.names[param] for param in drawn.pair),
-            "order": 2,
-            "null": null,
-        }
-        row |= _interval("first", drawn.second, max(null, drawn.second_error), null)
-        rows.append(row | {"resolved": row["first_low"] > 0})
+    for index in indices:
+        null = max(nulls[space.is_category[param]] for param in index.params)
+        term = " x ".join(space.names[param] for param in index.params)
+        row: dict[str, Any] = {"term": term, "order": len(index.params), "null": null}
+        row |= _interval("first", index.first, max(null, index.error), null)
+        if index.total is None:
+            row["resolved"] = row["first_low"] > 0
+        else:
+            row |= _interval("total", index.total, null, null)
+            row["resolved"] = row["total_low"] > null
+        rows.append(row)
     return r2, rows, [note(Reason.CEILING_UNKNOWN)] if np.isnan(ceiling) else []
 
 

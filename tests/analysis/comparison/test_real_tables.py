@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.comparison.noise import term
+from clsweep.analysis.comparison.evidence import term
 from clsweep.analysis.comparison.pairing import pair
 from clsweep.analysis.comparison.winners import winners
 from clsweep.analysis.noise import chance_of, noise_of

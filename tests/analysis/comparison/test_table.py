@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.comparison import evidence
-from clsweep.analysis.comparison.noise import sample_term, term
+from clsweep.analysis.comparison.evidence import sample_term, term
 from clsweep.analysis.comparison.pairing import pair
 from clsweep.analysis.comparison.table import COLUMNS, compare
 from clsweep.analysis.holm import holm
