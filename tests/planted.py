@@ -1,4 +1,4 @@
-"""Trials tables of known truth, with the columns that the statistics ask for."""
+"""Trials tables and results folders of known truth, with the columns that statistics ask for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from clsweep.results.folder import ResultsFolder
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.printed import checked_files, paper_cells
 
 Level = Callable[[Mapping[str, Any]], float]
 
@@ -62,3 +66,27 @@ def planted(
                 }
             )
     return pd.DataFrame(rows)
+
+
+def recorded(
+    path: Any,
+    study: Any,
+    outcome: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
+    *,
+    printed: Any = None,
+    epochs: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """The results folder of a study that nobody ran: `outcome` is what a trial of the plan gave,
+    None where it has not ended. `printed` is the study file that has a paper's numbers beside it.
+    """
+    plan = [plan_row(study, trial) for trial in plan_trials(study)]
+    folder = ResultsFolder(str(path))
+    with folder.lock():
+        folder.create(study.document.dump(), plan)
+        if printed:
+            folder.add_printed(checked_files(printed), paper_cells(printed))
+        for row in plan:
+            if (found := outcome(row)) is not None:
+                folder.add_trial({**row, "status": "finished", **found}, epochs=list(epochs))
+        folder.compact()
+    return str(folder.path)

@@ -3,19 +3,20 @@
 """
 
 import pytest
+from scipy import stats
 
-from tests.coverage import LEAST, measured
+from tests.coverage import LEAST, ROWS, measured
 from tests.coverage_cells import FLAT, GAPS, NOISES, SPACES
 
 PLAIN = (NOISES[0], GAPS[0])
 EVERY_SPACE = [name for name in SPACES if "cliff" not in name]
 
 
-def check(group, cell, repeats):
+def check(group, cell, repeats, least=LEAST):
     _, found = measured(((group, cell), repeats))
     print(cell, found)
     known = {name: percent for name, percent in found.items() if percent == percent}
-    assert all(percent >= LEAST for percent in known.values()), found
+    assert all(percent >= least for percent in known.values()), found
     if group == "robustness":
         assert max(found["mean"], found["iqm"]) <= 99
         if FLAT in cell:
@@ -31,22 +32,24 @@ def test_a_grid(space, num_seeds):
     check("robustness", (space, num_seeds, *PLAIN), 100)
 
 
+# In 200 sweeps an interval that covers 90 % shows less in one of twenty cases.
+SEEN = stats.binom.ppf(0.05, 200, LEAST / 100) / 2
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("gap", GAPS[:2])
-@pytest.mark.parametrize("num_seeds", [2, 3, 5])
-@pytest.mark.parametrize("space", EVERY_SPACE)
+@pytest.mark.parametrize(
+    ("space", "num_seeds", "gap"),
+    [
+        *[(space, num, GAPS[0]) for space in EVERY_SPACE for num in (2, 3)],
+        *[("grid of 11 x 5", num, GAPS[1]) for num in (3, 5)],
+    ],
+)
 def test_every_space(space, num_seeds, gap):
-    check("robustness", (space, num_seeds, NOISES[0], gap), 200)
+    check("robustness", (space, num_seeds, NOISES[0], gap), 200, SEEN)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("space", EVERY_SPACE)
 def test_comparisons_tuning_and_sensitivity(space):
-    known = check("others", (space, 3, *PLAIN), 200)
-    assert set(known) >= {
-        "compare mean",
-        "compare std",
-        "compare within",
-        "best_of_k",
-        "sensitivity",
-    }
+    known = check("others", (space, 3, *PLAIN), 200, SEEN)
+    assert len(known) == len(ROWS["others"])

@@ -37,21 +37,16 @@ def test_health():
     pd.testing.assert_frame_equal(trials, before)
     assert list(table.columns) == list(COLUMNS)
     assert list(table["objective"]) == ["b", "a"]
-    assert table[["trials", "finished", "stopped", "failed", "hours"]].to_numpy().tolist() == [
-        [3, 1, 1, 1, 3.0],
-        [1, 1, 0, 0, 2.0],
-    ]
+    counts = table[["trials", "finished", "stopped", "failed", "hours"]].to_numpy().tolist()
+    assert counts == [[3, 1, 1, 1, 3.0], [1, 1, 0, 0, 2.0]]
     assert table["device"].to_list() == ["cpu, gpu", "cpu"]
-    assert table["versions"].to_list() == [
-        "clsweep 0.1.0, torch 2.14.0 / 2.15.0",
-        "clsweep 0.1.0, torch 2.15.0",
-    ]
-    notes = (
-        note(Reason.SOME_TIMES_UNKNOWN, unknown=1, trials=3),
-        note(Reason.SEVERAL_DEVICES),
-        note(Reason.SEVERAL_VERSIONS, package="torch"),
-    )
-    assert table["note"].to_list() == [notes, ()]
+    versions = ["clsweep 0.1.0, torch 2.14.0 / 2.15.0", "clsweep 0.1.0, torch 2.15.0"]
+    assert table["versions"].to_list() == versions
+    assert table["note"].to_list() == [
+        (note(Reason.SOME_TIMES_UNKNOWN, unknown=1, trials=3), note(Reason.SEVERAL_DEVICES),
+         note(Reason.SEVERAL_VERSIONS, package="torch")),
+        (),
+    ]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("error")
@@ -111,15 +106,16 @@ def test_failures_that_go_together_count_once():
     assert [row["low"], row["high"]] == pytest.approx(interval, abs=0.01)
 
 
-def planted(rng, rate, corner, *, together, num=60, sampler="random"):
+def drawn(rng, chances, together):
+    """(n, 3) failures by the chance of each configuration, of its seeds alone or together."""
+    shape = (len(chances), 1 if together else 3)
+    return np.broadcast_to(rng.random(shape) < chances[:, None], (len(chances), 3))
+
+
+def planted(rng, rate, corner, *, together, num=60):
     tau, width = rng.random(num), rng.random(num)
-    chances = np.where((tau < 0.25), corner, rate)[:, None]
-    failed = (
-        np.repeat(rng.random((num, 1)) < chances, 3, axis=1)
-        if together
-        else rng.random((num, 3)) < chances
-    )
-    return sweep_of(failed, sampler=sampler, tau=tau, width=width)
+    failed = drawn(rng, np.where(tau < 0.25, corner, rate), together)
+    return sweep_of(failed, sampler="random", tau=tau, width=width)
 
 
 @pytest.mark.slow
@@ -149,12 +145,7 @@ def test_coverage_of_the_rate(together):
     hits = []
     for _ in range(200):
         tau = np.repeat(np.arange(3.0), 30)
-        chances = np.array([0.3, 0.1, 0.5])[tau.astype(int)][:, None]
-        failed = (
-            np.repeat(rng.random((90, 1)) < chances, 3, axis=1)
-            if together
-            else rng.random((90, 3)) < chances
-        )
+        failed = drawn(rng, np.array([0.3, 0.1, 0.5])[tau.astype(int)], together)
         table = failure_regions([sweep_of(failed, tau=tau)])
         hits.append((table["low"] <= [0.3, 0.1, 0.5]) & (table["high"] >= [0.3, 0.1, 0.5]))
     assert np.mean(hits) >= 0.93

@@ -10,27 +10,18 @@ from clsweep.analysis.learning import learning_curves
 ANYWHERE = (-np.inf, np.inf)
 
 
+TRIALS = pd.DataFrame({"trial_id": ["a0", "a1", "b0"], "objective": ["a", "a", "b"],
+                       "config": [4, 4, 0], "num_images": [400, 400, 800],
+                       "epochs_trained": 4})  # fmt: skip
+EPOCHS = pd.DataFrame({"trial_id": np.repeat(["a0", "a1", "b0"], 4), "epoch": [1, 2, 3, 4] * 3,
+                       "time_s": np.repeat([2.0, 3.0, 2.0], 4)})  # fmt: skip
+SCORES = [np.nan, 50.0, np.nan, 60.0, np.nan, 52.0, np.nan, 66.0, np.nan, 40.0, np.nan, 45.0]
+
+
 def curves(**options):
-    trials = pd.DataFrame(
-        {
-            "trial_id": ["a0", "a1", "b0"],
-            "objective": ["a", "a", "b"],
-            "config": [4, 4, 0],
-            "num_images": [400, 400, 800],
-            "epochs_trained": [4, 4, 4],
-        }
-    )
-    scores = {"a0": [np.nan, 50.0, np.nan, 60.0], "a1": [np.nan, 52.0, np.nan, 66.0]}
-    scores["b0"] = [np.nan, 40.0, np.nan, 45.0]
-    epochs = pd.DataFrame(
-        [
-            {"trial_id": trial, "epoch": epoch, "time_s": 2.0 + (trial == "a1"), "acc": score}
-            for trial, values in scores.items()
-            for epoch, score in enumerate(values, 1)
-        ]
-    )
     asked = {"metric": "acc", "pairs": {"a0": 1, "a1": 1, "b0": 6}, "limits": ANYWHERE} | options
-    return learning_curves(epochs.sample(frac=1, random_state=0), trials, **asked)
+    epochs = EPOCHS.assign(acc=SCORES).sample(frac=1, random_state=0)
+    return learning_curves(epochs, TRIALS, **asked)
 
 
 def test_every_axis_is_counted():

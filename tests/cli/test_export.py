@@ -55,29 +55,18 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name: {"framework": "simclr", "loss": "dcl", "base": {**base, "epochs": 1}}
         for name, base in ENCODERS.items()
     }
-    tree = {
-        "name": "s",
-        "dataset": {"name": "cifar10"},
-        "seeds": [0, 1, 2, 3],
-        "objectives": objectives,
-    }
+    tree = {"name": "s", "dataset": {"name": "cifar10"}, "seeds": [0, 1, 2, 3]}
     tmp_path = tmp_path_factory.mktemp("kept")
     path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump({**tree, "search": {"method": "grid"}}))
+    path.write_text(yaml.safe_dump(tree | {"objectives": objectives, "search": {"method": "grid"}}))
     study = load_study(path)
     rows = [plan_row(study, trial) for trial in plan_trials(study)]
     folder = ResultsFolder(str(tmp_path / "out"))
     folder.create(study.document.dump(), rows)
     for row in rows:
         if row["seed"] == 2:
-            folder.add_trial(
-                {
-                    **row,
-                    "status": "failed",
-                    "error_class": "DivergedError",
-                    "error_message": "nan\nnan",
-                }
-            )
+            error = {"error_class": "DivergedError", "error_message": "nan\nnan"}
+            folder.add_trial({**row, "status": "failed", **error})
         elif row["seed"] < 2:
             folder.add_trial({**row, "status": "finished", "knn_top1": 80.0 - row["seed"]})
         if row["seed"] == 0 and row["objective"] != "standard50":
@@ -218,41 +207,24 @@ def test_an_existing_file_is_replaced(clsweep: Command, out: Path) -> None:
 @pytest.mark.parametrize(
     ("trial", "file", "messages"),
     [
-        (
-            "{out}/conv4-0000-s0",
-            "c.onnx",
-            ["--out ", "expected a name that ends in .safetensors or .pt, given 'c.on"],
-        ),
+        ("{out}/conv4-0000-s0", "c.onnx",
+         ["--out ", "expected a name that ends in .safetensors or .pt, given 'c.on"]),
         ("{out}/conv4-0000-s0", "none/c.pt", ["--out ", "found no folder"]),
-        (
-            "{out}/conv4-000-s0",
-            "c.pt",
-            ["no such trial. Did you mean 'conv4-0000-s0'?", "clsweep trials"],
-        ),
-        (
-            "{out}/conv4-0000-s1",
-            "c.pt",
-            [
-                "was not kept. Take {out}/conv4-0000-s0. Kept: conv4-0000-s0. ",
-                "encoders: {{keep: all}}",
-            ],
-        ),
-        (
-            "{out}/standard50-0000-s0",
-            "c.pt",
-            ["was not kept. Kept: conv4-0000-s0, small18-0000-s0, standard18-0000-s0. "],
-        ),
-        (
-            "{out}/conv4-0000-s2",
-            "c.pt",
-            ["this trial failed and has no encoder: DivergedError: nan"],
-        ),
+        ("{out}/conv4-000-s0", "c.pt",
+         ["no such trial. Did you mean 'conv4-0000-s0'?", "clsweep trials"]),
+        ("{out}/conv4-0000-s1", "c.pt",
+         ["was not kept. Take {out}/conv4-0000-s0. Kept: conv4-0000-s0. ",
+          "encoders: {{keep: all}}"]),
+        ("{out}/standard50-0000-s0", "c.pt",
+         ["was not kept. Kept: conv4-0000-s0, small18-0000-s0, standard18-0000-s0. "]),
+        ("{out}/conv4-0000-s2", "c.pt",
+         ["this trial failed and has no encoder: DivergedError: nan"]),
         ("{out}/conv4-0000-s3", "c.pt", ["has not finished yet", "clsweep status"]),
         ("{out}", "c.pt", ["expected a trial of it, as in {out}/conv4-0000-s0"]),
         ("{out}/nowhere/conv4-0000-s0", "c.pt", ["{out}/nowhere: expected a results folder"]),
         ("conv4-0000-s0", "c.pt", ["conv4-0000-s0: expected DIR/TRIAL_ID"]),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_exported_is_refused_in_one_line(
     clsweep: Command, out: Path, trial: str, file: str, messages: list[str]
 ) -> None:
@@ -268,17 +240,12 @@ def test_the_top_trial_that_was_not_kept_names_one_of_the_best_configuration(
     clsweep: Command, tmp_path: Path
 ) -> None:
     """The tour: the first row of `trials --sort -knn_top1 --top 1`, or the one that it names."""
-    tree = {
-        "name": "s",
-        "dataset": {"name": "digits"},
-        "seeds": [0, 1],
-        "base": {"encoder": "conv4", "width": 4, "epochs": 1},
-        "space": {"tau": {"choices": [0.1, 0.2]}},
-        "objectives": {"dcl": {"framework": "simclr", "loss": "dcl"}},
-        "search": {"method": "grid"},
-    }
     path, out = tmp_path / "study.yaml", tmp_path / "out"
-    path.write_text(yaml.safe_dump(tree))
+    path.write_text(
+        "name: s\ndataset: {name: digits}\nseeds: [0, 1]\nsearch: {method: grid}\n"
+        "base: {encoder: conv4, width: 4, epochs: 1}\nspace: {tau: {choices: [0.1, 0.2]}}\n"
+        "objectives: {dcl: {framework: simclr, loss: dcl}}\n"
+    )
     study = load_study(path)
     rows = [plan_row(study, trial) for trial in plan_trials(study)]
     scores = {0: (99.0, 51.0), 1: (80.0, 82.0)}  # the best trial is not of the best configuration

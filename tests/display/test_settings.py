@@ -14,9 +14,8 @@ from clsweep.display.cells import cells_of
 from clsweep.questions import robustness as sentences
 from clsweep.questions.charts import param_axis
 from clsweep.questions.model import Wording
-from clsweep.results.folder import ResultsFolder
-from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
+from tests.planted import recorded
 
 STUDY = """\
 name: odd
@@ -40,15 +39,15 @@ def study(tmp_path_factory):
     """A study file and the folder of its results, each trial with a score."""
     folder = tmp_path_factory.mktemp("odd")
     (folder / "odd.yaml").write_text(STUDY)
-    study = load_study(folder / "odd.yaml")
-    rows = [plan_row(study, trial) for trial in plan_trials(study)]
-    results = ResultsFolder(str(folder / "out"))
-    results.create(study.document.dump(), rows)
-    for i, row in enumerate(rows):
+    number = itertools.count()
+
+    def outcome(row):
         best = 10 * all(row[name] == float(texts[-1]) for name, texts in TEXTS.items())
-        score = {"knn_top1": 60 + i + row["seed"] / 8 + best, "train_loss": 1.5, "wall_time_s": 2.0}
-        results.add_trial(row | score | {"status": "finished"})
-    return str(folder / "odd.yaml"), str(folder / "out")
+        score = 60 + next(number) + row["seed"] / 8 + best
+        return {"knn_top1": score, "train_loss": 1.5, "wall_time_s": 2.0}
+
+    path = folder / "odd.yaml"
+    return str(path), recorded(folder / "out", load_study(path), outcome)
 
 
 def found_in(out, head):

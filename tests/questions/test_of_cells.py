@@ -12,11 +12,8 @@ from clsweep.analysis.reference import Verdict
 from clsweep.errors import RequestError
 from clsweep.questions.model import trial_anchor
 from clsweep.report.sections import build_report
-from clsweep.results.folder import ResultsFolder
-from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.printed import checked_files, paper_cells
 from clsweep.study.resolve import load_study
-from tests.planted import planted
+from tests.planted import planted, recorded
 
 TREE = {
     "name": "crossed",
@@ -58,29 +55,18 @@ def score(row):
     return mean + 0.3 * np.random.default_rng(key).standard_normal()
 
 
-def make_study(folder, *, ended=None, outcome=None, printed="", **changes):
+def make_study(folder, *, ended=lambda _: True, outcome=lambda _: {}, printed="", **changes):
     path = folder / "study.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump({**TREE, **changes}, sort_keys=False))
     if printed:
         (folder / "table.csv").write_text(printed)
-    study = load_study(path)
-    plan = [plan_row(study, trial) for trial in plan_trials(study)]
-    results = ResultsFolder(str(folder / "out"))
-    with results.lock():
-        results.create(study.document.dump(), plan)
-        if printed:
-            results.add_printed(checked_files(path), paper_cells(path))
-        for row in filter(ended, plan):
-            found = {
-                "status": "finished",
-                "knn_top1": score(row),
-                "wall_time_s": 2.0,
-                **(outcome or dict)(row),
-            }
-            results.add_trial({**row, **found}, epochs=[{"epoch": 1, "train_loss": 2.0}])
-        results.compact()
-    return results.path
+
+    def found(row):
+        return {"knn_top1": score(row), "wall_time_s": 2.0, **outcome(row)} if ended(row) else None
+
+    options = {"printed": path if printed else None, "epochs": [{"epoch": 1, "train_loss": 2.0}]}
+    return recorded(folder / "out", load_study(path), found, **options)
 
 
 @pytest.fixture(scope="module")

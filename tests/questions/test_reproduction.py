@@ -13,11 +13,8 @@ from clsweep.analysis.reference import Verdict
 from clsweep.api import open_results
 from clsweep.questions.reproduction import closing, layouts, remarks
 from clsweep.report.sections import build_report
-from clsweep.results.folder import ResultsFolder
-from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.printed import checked_files, paper_cells
 from clsweep.study.resolve import load_study
-from tests.planted import planted
+from tests.planted import planted, recorded
 
 TAUS = [0.1, 0.2, 0.5, 1.0]
 STUDY = """\
@@ -54,19 +51,15 @@ def make_folder(tmp_path, *, preset=None, seeds=3, rows=ROWS):
     source = tmp_path / "mine.yaml"
     source.write_text(STUDY)
     (tmp_path / "table.csv").write_text(HEADER + "\n".join(rows) + "\n")
-    study = load_study(source, preset=preset)
-    rng, folder = np.random.default_rng(0), ResultsFolder(str(tmp_path / "out"))
-    plan = [plan_row(study, trial) for trial in plan_trials(study)]
-    with folder.lock():
-        folder.create(study.document.dump(), plan)
-        folder.add_printed(checked_files(source), paper_cells(source))
-        for row in plan:
-            if row["seed"] < seeds:
-                score = 90.0 + 0.1 * rng.standard_normal()
-                folder.add_trial({**row, "status": "finished", "knn_top1": score})
-        folder.compact()
+    rng = np.random.default_rng(0)
+
+    def outcome(row):
+        is_over = row["seed"] < seeds
+        return {"knn_top1": 90.0 + 0.1 * rng.standard_normal()} if is_over else None
+
+    path = recorded(tmp_path / "out", load_study(source, preset=preset), outcome, printed=source)
     source.unlink()  # what is told is told by the folder alone
-    return folder.path
+    return path
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 command line.
 """
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -18,10 +19,8 @@ from clsweep.errors import RequestError
 from clsweep.report.formats.folder import write_bundle
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.sections import build_report
-from clsweep.results.folder import ResultsFolder
-from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from tests.planted import planted
+from tests.planted import planted, recorded
 
 TAUS = [0.05, 0.1, 0.2, 0.5, 1.0]
 STUDY = Path(__file__).parents[1] / "taus.yaml"
@@ -60,23 +59,15 @@ def command(cli_command):
 
 def make_study(path, *, name="taus", level=None, ended=10**9, settings=(), columns=None):
     """A results folder of the grid of temperatures, of which the first `ended` trials are over."""
-    study = load_study(STUDY, settings=[f"name={name}", *settings])
-    plan = [plan_row(study, trial) for trial in plan_trials(study)]
-    rng, folder = np.random.default_rng(0), ResultsFolder(str(path))
-    with folder.lock():
-        folder.create(study.document.dump(), plan)
-        for row in plan[:ended]:
-            score = (level or curve(5))(row) if row.get("tau") else 80.0
-            folder.add_trial(
-                {
-                    **row,
-                    "status": "finished",
-                    "knn_top1": score + 0.2 * rng.standard_normal(),
-                    **(columns or {}),
-                }
-            )
-        folder.compact()
-    return str(path)
+    rng, number = np.random.default_rng(0), itertools.count()
+
+    def outcome(row):
+        if next(number) >= ended:
+            return None
+        score = (level or curve(5))(row) if row.get("tau") else 80.0
+        return {"knn_top1": score + 0.2 * rng.standard_normal(), **(columns or {})}
+
+    return recorded(path, load_study(STUDY, settings=[f"name={name}", *settings]), outcome)
 
 
 # Python

@@ -11,11 +11,11 @@ from clsweep.analysis.comparison.winners import winners
 from clsweep.analysis.noise import chance_of, noise_of
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
-from tests.analysis.comparison.test_table import compare, one, sweep
+from tests.analysis.comparison.test_table import CURVE, compare, one, sweep
 from tests.analysis.draws import drawing
+from tests.analysis.truths import trials_of
 
 ENDS = ["estimate", "low", "high"]
-CURVE = np.array([-2.0, 1.5, 1, 0.5, 0, -1])
 
 
 def tables(rng, *, num=6, num_seeds=3, noise=1.0, shared=0.0):
@@ -30,22 +30,15 @@ def tables(rng, *, num=6, num_seeds=3, noise=1.0, shared=0.0):
     return out
 
 
-def trials(tables, **columns):
+def trials(tables):
     """The trials of objectives from {name: scores (n, S)}, NaN = failed."""
-    return pd.DataFrame(
-        {
-            "objective": name,
-            "config": config,
-            "seed": seed,
-            "tau": config,
-            "status": "finished" if np.isfinite(score) else "failed",
-            "sampler": "grid",
-            "score": score,
-        }
-        | columns
-        for name, table in tables.items()
-        for (config, seed), score in np.ndenumerate(np.asarray(table))
-    )
+    return pd.concat(
+        [
+            trials_of(scores, objective=name, tau=range(len(scores)))
+            for name, scores in tables.items()
+        ],
+        ignore_index=True,
+    ).rename(columns={"acc": "score"})
 
 
 @pytest.mark.slow

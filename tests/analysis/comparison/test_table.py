@@ -264,33 +264,13 @@ def test_without_names_it_is_every_pair_with_holm_and_deterministic():
     assert list(alone[columns]) == list(out.iloc[2][columns])
 
 
-def planted(rng, case, num_seeds, stat):
-    """Two objectives of equal mean and spread: the same curve, a mirrored one, none; on 6 or 6 x 5
-    points.
-    """
-    num, curve = (
-        (30, np.linspace(-2, 2, 30)) if case == "2d" else (6, np.array([-2.0, 1.5, 1, 0.5, 0, -1]))
-    )
-    truth = {"flat": (0 * curve, 0 * curve), "mirrored": (curve, -curve + 2 * curve.mean())}.get(
-        case, (curve, curve)
-    )
-    # Common to both, so it cancels in a difference.
-    shift = rng.normal(0, 1, num_seeds) if stat == "mean" else 0.0
-    return [
-        sweep(n, t[:, None] + shift + rng.normal(0, 0.4, (num, num_seeds)), tau=range(num))
-        for n, t in zip("ab", truth, strict=True)
-    ]
-
-
-def misses(stat, case, num_seeds, repeats, seed):
-    """Intervals that miss the truth, and verdicts, which are all false."""
-    rng = np.random.default_rng(seed)
-    null, missed, false = (1.0 if stat == "std" else 0.0), 0, 0
-    for repeat in range(repeats):
-        row = one(*planted(rng, case, num_seeds, stat), stat=stat, seed=repeat, num=400)
-        missed += not row["low"] <= null <= row["high"]
-        false += row["resolved"]
-    return missed, false
+CURVE = np.array([-2.0, 1.5, 1, 0.5, 0, -1])
+LEVELS = {  # two objectives of equal mean and spread, on 6 or 6 x 5 points
+    "same": (CURVE, CURVE),
+    "mirrored": (CURVE, -CURVE + 2 * CURVE.mean()),
+    "flat": (0 * CURVE, 0 * CURVE),
+    "2d": (np.linspace(-2, 2, 30),) * 2,
+}
 
 
 @pytest.mark.slow
@@ -306,7 +286,19 @@ def misses(stat, case, num_seeds, repeats, seed):
 )
 @pytest.mark.parametrize("stat", ["mean", "std", "within"])
 def test_coverage_and_false_verdicts(stat, case, num_seeds):
-    missed, false = misses(stat, case, num_seeds, 500, 12)
+    """Of 500 pairs without a difference: intervals that miss it, and verdicts, which are false."""
+    rng, null, missed, false = np.random.default_rng(12), 1.0 if stat == "std" else 0.0, 0, 0
+    for repeat in range(500):
+        # A shift that is common to both cancels in a difference.
+        shift = rng.normal(0, 1, num_seeds) if stat == "mean" else 0.0
+        pair = [
+            sweep(name, level[:, None] + shift + rng.normal(0, 0.4, (len(level), num_seeds)),
+                  tau=range(len(level)))
+            for name, level in zip("ab", LEVELS[case], strict=True)
+        ]  # fmt: skip
+        row = one(*pair, stat=stat, seed=repeat, num=400)
+        missed += not row["low"] <= null <= row["high"]
+        false += row["resolved"]
     print(stat, case, num_seeds, "missed", missed / 500, "false", false / 500)
     assert missed <= 40
     assert false <= 37  # 25 expected of a test at its level, and 2.5 standard errors

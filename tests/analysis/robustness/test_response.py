@@ -54,6 +54,19 @@ def test_a_band_of_bins_has_their_outer_edges():
     assert row["band_bins"] == 6
 
 
+def test_a_band_of_bins_has_no_ratio_where_it_reaches_the_end():
+    rng = np.random.default_rng(0)
+    tau = 0.001 + rng.random(120)
+    noise = rng.normal(0, 0.3, (120, 3))
+    flat = row_of(sweep_of(80 + noise, tau, sampler="random"))
+    assert (flat["band_end"], flat["band_bins"], flat["noise_of"]) == ("both", 6, "configurations")
+    assert np.isnan(flat["band_ratio"])  # the smallest number drawn is an accident
+    assert flat["band_low"] < flat["band_sure_low"] < flat["band_sure_high"] < flat["band_high"]
+    peak = row_of(sweep_of((90 - 30 * (tau - 0.5) ** 2)[:, None] + noise, tau, sampler="random"))
+    assert peak["band_end"] == ""
+    assert peak["band_ratio"] == peak["band_high"] / peak["band_low"]
+
+
 def test_bins_hold_equal_values_together_and_few_values_are_no_bins():
     rng = np.random.default_rng(0)
     # One value holds three quarters.

@@ -437,24 +437,6 @@ def test_a_sample_of_one_hyperparameter_has_a_band_over_bins():
     assert flat["slope_low"] < 0 < flat["slope_high"]
 
 
-def test_a_band_of_bins_has_no_ratio_where_it_reaches_the_end():
-    rng = np.random.default_rng(0)
-    tau = 0.001 + rng.random(120)
-    flat = one(table(80 + rng.normal(0, 0.3, (120, 3)), sampler="random", tau=tau))
-    assert (flat["band_end"], flat["band_bins"], flat["noise_of"]) == ("both", 6, "configurations")
-    assert math.isnan(flat["band_ratio"])  # the smallest number drawn is an accident
-    assert flat["band_low"] < flat["band_sure_low"] < flat["band_sure_high"] < flat["band_high"]
-    peak = one(
-        table(
-            (90 - 30 * (tau - 0.5) ** 2)[:, None] + rng.normal(0, 0.3, (120, 3)),
-            sampler="random",
-            tau=tau,
-        )
-    )
-    assert peak["band_end"] == ""
-    assert peak["band_ratio"] == peak["band_high"] / peak["band_low"]
-
-
 def test_a_best_configuration_with_fewer_seeds_is_noted():
     fewer = note(Reason.FEWER_SEEDS, seeds=1, most=3).of("best")
     lucky, rest = [95, None, None], ([90.0, 90, 90], [80, 80, 80])

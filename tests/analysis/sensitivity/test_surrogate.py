@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import optimize
 from threadpoolctl import threadpool_limits
 
 from clsweep.analysis.sensitivity import sobol, surrogate
@@ -54,37 +53,6 @@ def test_declared_ends_are_those_of_the_cube():
     space, inputs = surrogate.read_space(planted(lambda u: u[:, 0], u, rng=RNG))
     assert (inputs.min(), inputs.max()) == (0, 1)
     np.testing.assert_allclose(space.margins, 1 / 29)
-
-
-def test_gradient_of_the_likelihood():
-    _, space, inputs = space_of()
-    targets, noise = RNG.normal(size=40), np.full(40, 0.1)
-    gaps = surrogate._gaps(inputs, space.owner)
-    theta = np.array([*np.log([0.4, 1.3, 0.8]), -0.5, 0.3, 1.0, *np.log([1.2, 0.05])])
-    value, gradient = surrogate._negative_likelihood(theta, gaps, targets, noise)
-    for loss, slopes in ((surrogate._negative_likelihood, gradient), (surrogate._loss, None)):
-        at = loss(theta, gaps, targets, noise)[1] if slopes is None else slopes
-        numeric = optimize.approx_fprime(
-            theta, lambda x, loss=loss: loss(x, gaps, targets, noise)[0], 1e-6
-        )
-        np.testing.assert_allclose(at, numeric, rtol=1e-3, atol=1e-4)
-    weights = 1 / (1 + np.exp(-theta[3:6]))
-    covariance = np.empty((40, 40))
-    for i in range(40):
-        for j in range(40):
-            across = [inputs[i, space.owner == p] - inputs[j, space.owner == p] for p in range(3)]
-            a = [np.sqrt(5 * gap @ gap) / np.exp(x) for gap, x in zip(across, theta, strict=False)]
-            parts = [
-                1 - w + w * (1 + x + x * x / 3) * np.exp(-x)
-                for w, x in zip(weights, a, strict=True)
-            ]
-            covariance[i, j] = 1.2 * np.prod(parts)
-    covariance += np.eye(40) * 0.15
-    slow = (
-        0.5 * targets @ np.linalg.solve(covariance, targets)
-        + 0.5 * np.linalg.slogdet(covariance)[1]
-    )
-    assert value == pytest.approx(slow)
 
 
 def test_paths_have_the_mean_and_variance_of_the_posterior():
