@@ -322,22 +322,10 @@ def test_what_was_installed_can_be_taken_out_again():
         (Diagnostic(name="x", impl="a:b", takes=("z1_ND",), summary="cv", **TEXT), "no value 'z1"),
         (Component(part="regularizer", name="x", impl="a:b", **TEXT), "owns: expected also lam"),
         (Metric(name="x", mode="max", doc="-"), "expected impl or part"),
-        (
-            Dataset(
-                name="x",
-                impl="a:b",
-                num_train=1,
-                num_test=1,
-                image_size=8,
-                channels=3,
-                num_classes=2,
-                owns=("tau",),
-                doc="-",
-            ),
-            "owns: expected of kind pairs alone",
-        ),
+        (Dataset(name="x", impl="a:b", num_train=1, num_test=1, image_size=8, channels=3,
+                 num_classes=2, owns=("tau",), doc="-"), "owns: expected of kind pairs alone"),
     ],
-)
+)  # fmt: skip
 def test_a_row_that_cannot_be_is_refused_and_nothing_stays(row, message):
     before = dict(PARAM)
     with pytest.raises(ValueError, match=message):

@@ -275,11 +275,23 @@ def package(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("text", ["def (:\n", "raise RuntimeError('loud')\n"])
-def test_a_package_around_a_plug_in_that_raises_is_one_line(package, tmp_path, text):
-    package(__init__=text, mine=MINE)
-    with pytest.raises(PluginError, match=r"^own_rows_xyz/__init__\.py:1: (Syntax|Runtime)Error"):
-        read_plugins(["own_rows_xyz.mine"], tmp_path)
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"__init__": "def (:\n", "mine": MINE}, "own_rows_xyz/__init__.py:1: SyntaxError"),
+        ({"__init__": "raise RuntimeError('loud')\n", "mine": MINE},
+         "own_rows_xyz/__init__.py:1: RuntimeError"),
+        ({"mine": MINE.replace("import torch\n", "import no_such_module_xyz\n")},
+         "own_rows_xyz/mine.py:2: ModuleNotFoundError: "),
+        ({"mine": MINE.replace('name="my_dcl"', 'name="dcl"')},
+         "own_rows_xyz/mine.py:19: loss 'dcl'"),
+    ],
+)  # fmt: skip
+def test_a_package_that_cannot_be_used_is_one_line(package, tmp_path, files, message):
+    package(**files)
+    with pytest.raises(PluginError) as caught:
+        activate(read_plugins(["own_rows_xyz.mine"], tmp_path))
+    assert str(caught.value).startswith(message)
 
 
 def test_an_error_of_a_package_has_its_file_and_line(package, tmp_path):
@@ -294,17 +306,3 @@ def test_an_error_of_a_package_has_its_file_and_line(package, tmp_path):
     with pytest.raises(ZeroDivisionError) as caught:
         sys.modules["own_rows_xyz.mine"].my_dcl(None, None, 1, 1)
     assert place_of(caught.value) == "own_rows_xyz/helper.py:2"
-
-
-def test_a_package_that_cannot_be_imported_is_one_line(package, tmp_path):
-    package(mine=MINE.replace("import torch\n", "import no_such_module_xyz\n"))
-    with pytest.raises(PluginError) as caught:
-        read_plugins(["own_rows_xyz.mine"], tmp_path)
-    assert str(caught.value).startswith("own_rows_xyz/mine.py:2: ModuleNotFoundError: ")
-
-
-def test_a_taken_name_in_a_package_is_told_with_its_file(package, tmp_path):
-    package(mine=MINE.replace('name="my_dcl"', 'name="dcl"'))
-    plugins = read_plugins(["own_rows_xyz.mine"], tmp_path)
-    with pytest.raises(PluginError, match=r"^own_rows_xyz/mine\.py:19: loss 'dcl'"):
-        activate(plugins)

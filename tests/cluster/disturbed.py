@@ -100,13 +100,9 @@ class Disturbed:
 
         wait_until(holds, what, TIMEOUT_S)
 
-    def wait_for_processes(self, title: str = "", *, earlier: bool = False) -> None:
+    def wait_for_processes(self, title: str = "") -> None:
         """Return once those of this title have ended, or all."""
-        wait_until(
-            lambda: not self.processes(title, earlier=earlier),
-            "the processes to end",
-            timeout_s=400,
-        )
+        wait_until(lambda: not self.processes(title), "the processes to end", timeout_s=400)
 
     def kill(
         self,

@@ -60,9 +60,8 @@ class FakeCluster:
     """A running cluster: head, nodes, and what a test asks of them."""
 
     def __init__(self, folder: Path):
-        self._folder = (
-            folder  # Ray's temporary folders are in it: short, for the sake of their sockets' paths
-        )
+        # Ray's temporary folders are in it: short, for the sake of their sockets' paths.
+        self._folder = folder
         self._mark = uuid.uuid4().hex
         self._sessions: set[int] = set()
         self._started: list[subprocess.Popen[bytes]] = []
@@ -75,28 +74,19 @@ class FakeCluster:
 
     def start_head(self, *options: str, **environment: str) -> None:
         """A head of no CPUs; returns when it answers."""
-        ports = {
-            "port": self.address,
-            "dashboard-port": self.dashboard,
-            "ray-client-server-port": f":{_free_port()}",
-        }
-        flags = [f"--{flag}={address.rpartition(':')[2]}" for flag, address in ports.items()]
-        self._ray_start(
-            "--head",
-            "--num-cpus=0",
-            "--include-dashboard=true",
-            *flags,
-            *_SMALL,
-            *options,
-            **environment,
-        )
+        ports = [
+            f"--port={self.address.rpartition(':')[2]}",
+            f"--dashboard-port={self.dashboard.rpartition(':')[2]}",
+            f"--ray-client-server-port={_free_port()}",
+        ]
+        flags = ["--head", "--num-cpus=0", "--include-dashboard=true"]
+        self._ray_start(*flags, *ports, *_SMALL, *options, **environment)
         wait_until(self._answers, "the head", timeout_s=300)
 
-    def add_node(self, num_cpus: int, num_gpus: int = 0) -> None:
+    def add_node(self, num_cpus: int) -> None:
         """One more node, of a raylet of its own; it is up a little later."""
-        self._ray_start(
-            f"--address={self.address}", f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", *_SMALL
-        )
+        numbers = [f"--num-cpus={num_cpus}", "--num-gpus=0"]
+        self._ray_start(f"--address={self.address}", *numbers, *_SMALL)
 
     def all_nodes(self) -> list[dict[str, Any]]:
         """Every node that ever was, as Ray says: NodeID, Alive, Resources (while alive), ...; the
@@ -149,15 +139,12 @@ class FakeCluster:
         return [" ".join(process.cmdline()) for process in self.processes()]
 
     def _ray_start(self, *options: str, **environment: str) -> None:
-        temp = (
-            self._folder / f"r{len(self._started)}"
-        )  # a disk of its own for each node, as machines have
+        # A disk of its own for each node, as machines have.
+        temp = self._folder / f"r{len(self._started)}"
+        own = {MARK: self._mark, "RAY_TMPDIR": str(temp)}
         process = subprocess.Popen(
             [*RAY, "start", "--block", "--disable-usage-stats", f"--temp-dir={temp}", *options],
-            env=os.environ
-            | self.environment
-            | {MARK: self._mark, "RAY_TMPDIR": str(temp)}
-            | environment,
+            env=os.environ | self.environment | own | environment,
             stdout=(self._folder / f"start-{len(self._started)}.log").open("wb"),
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -216,18 +203,12 @@ def static_cluster(nodes_cpus: Sequence[int]) -> Iterator[FakeCluster]:
 
 
 @contextlib.contextmanager
-def autoscaling_cluster(
-    *, node: dict[str, float], max_workers: int, idle_timeout_minutes: float = 0.1
-) -> Iterator[FakeCluster]:
+def autoscaling_cluster(*, node: dict[str, float], max_workers: int) -> Iterator[FakeCluster]:
     """A head whose autoscaler may bring up so many nodes of these resources, as of `ray up`."""
     with _cluster() as cluster:
         cluster.environment["HOME"] = str(cluster._folder)  # where clsweep looks for the file
         config = cluster._folder / "ray_bootstrap_config.yaml"
-        config.write_text(
-            yaml.safe_dump(
-                _autoscaler_config(cluster.address, node, max_workers, idle_timeout_minutes)
-            )
-        )
+        config.write_text(yaml.safe_dump(_autoscaler_config(cluster.address, node, max_workers)))
         fake = {"RAY_FAKE_CLUSTER": "1", "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_NODE_ID}
         cluster.start_head(
             f"--autoscaling-config={config}", AUTOSCALER_UPDATE_INTERVAL_S="1", **fake
@@ -256,9 +237,7 @@ _SMALL = [
 ]
 
 
-def _autoscaler_config(
-    address: str, node: dict[str, float], max_workers: int, idle_timeout_minutes: float
-) -> dict[str, Any]:
+def _autoscaler_config(address: str, node: dict[str, float], max_workers: int) -> dict[str, Any]:
     """As `ray up` would leave it on the head. The fake provider starts a raylet where others start
     a machine.
     """
@@ -272,37 +251,28 @@ def _autoscaler_config(
         "disable_launch_config_check": True,
     }
     resources = {**node, "object_store_memory": OBJECT_STORE_BYTES}
+    head = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
+    worker = {
+        "resources": resources, "node_config": {}, "min_workers": 0, "max_workers": max_workers,
+    }  # fmt: skip
     lists = [
-        "cluster_synced_files",
-        "rsync_exclude",
-        "rsync_filter",
-        "initialization_commands",
-        "setup_commands",
-    ]
-    commands = [
-        f"{kind}_{what}_commands" for kind in ("head", "worker") for what in ("setup", "start_ray")
-    ]
+        "cluster_synced_files", "rsync_exclude", "rsync_filter", "initialization_commands",
+        *(f"{kind}_{what}_commands" for kind in ("head", "worker") for what in ("setup",
+                                                                               "start_ray")),
+    ]  # fmt: skip
     return {
         "cluster_name": "fake",
         "provider": provider,
         "max_workers": max_workers,
-        "idle_timeout_minutes": idle_timeout_minutes,
+        "idle_timeout_minutes": 0.1,
         "upscaling_speed": 1.0,
         "head_node_type": "ray.head.default",
-        "available_node_types": {
-            "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
-            "worker": {
-                "resources": resources,
-                "node_config": {},
-                "min_workers": 0,
-                "max_workers": max_workers,
-            },
-        },
+        "available_node_types": {"ray.head.default": head, "worker": worker},
         "auth": {},
         "docker": {},
         "file_mounts": {},
         "file_mounts_sync_continuously": False,
-        **{name: [] for name in [*lists, *commands]},
+        **{name: [] for name in lists},
     }
 
 

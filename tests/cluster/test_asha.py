@@ -119,41 +119,6 @@ def test_the_judge_decides_as_the_plain_rule(tmp_path, mode, seed):
             assert entry.last_step == stopped.get((name, config), 20)
 
 
-def test_one_in_three_goes_on(tmp_path):
-    journals(tmp_path / "journal", ["a"], 7)
-    judge = Judge(str(tmp_path / "journal"), rules())
-    answers = [
-        judge.may_go_on("a", config, 5, 1, score)
-        for config, score in enumerate([10, 20, 15, 18, 5, 19, 19.5])
-    ]
-    assert answers == [
-        True,
-        True,
-        False,
-        False,
-        False,
-        True,
-        True,
-    ]  # the sixth meets five others: two may go on
-
-
-def test_objectives_do_not_compete(tmp_path):
-    journals(tmp_path / "journal", ["a", "b"], 3)
-    judge = Judge(str(tmp_path / "journal"), rules(["a", "b"]))
-    assert [
-        judge.may_go_on(name, 0, 5, 1, score) for name, score in (("a", 90.0), ("b", 10.0))
-    ] == [True, True]
-    assert [
-        judge.may_go_on(name, 1, 5, 1, score) for name, score in (("a", 80.0), ("b", 20.0))
-    ] == [False, True]
-
-
-def test_an_objective_that_is_not_judged_just_runs(tmp_path):
-    journals(tmp_path / "journal", ["a"], 2)
-    judge = Judge(str(tmp_path / "journal"), rules())
-    assert all(judge.may_go_on("enumerated", config, 5, 1, -config) for config in range(5))
-
-
 def test_a_judge_that_dies_before_it_has_noted_its_verdict_is_asked_again(tmp_path, monkeypatch):
     journals(tmp_path / "journal", ["a"], 2)
     judge = Judge(str(tmp_path / "journal"), rules())

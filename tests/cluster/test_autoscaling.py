@@ -48,16 +48,8 @@ def submit(cluster: FakeCluster, *arguments: object, **environment: str) -> tupl
     Without a working directory of its own: the fake nodes share one disk, and the first that leaves
     would empty it.
     """
-    command = [
-        *RAY,
-        "job",
-        "submit",
-        "--address",
-        cluster.dashboard,
-        "--",
-        *COMMAND,
-        *map(str, arguments),
-    ]
+    submitting = [*RAY, "job", "submit", "--address", cluster.dashboard, "--"]
+    command = [*submitting, *COMMAND, *map(str, arguments)]
     environment = os.environ | cluster.environment | environment
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=600, check=False

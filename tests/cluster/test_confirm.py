@@ -204,12 +204,6 @@ def test_a_wrong_request_is_refused(
     assert message in str(error.value)
 
 
-def test_where_it_runs_may_be_changed(searched: Searched) -> None:
-    _, folder = searched()
-    again = confirming_study(folder, seeds=[5], settings=["resources.cpus_per_worker=2"])
-    assert again.sections.resources.cpus_per_worker == 2
-
-
 def test_a_plan_of_another_version_is_refused(searched: Searched, tmp_path: Path) -> None:
     """A hyperparameter that the search did not know would take today's default."""
     _, folder = searched()

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from clsweep.cluster import progress as module
 from clsweep.cluster.desk import heard, say
-from clsweep.cluster.progress import Estimate, Progress, Running, share_of, work_of
+from clsweep.cluster.progress import Estimate, Progress, Running
 from clsweep.results.ranking import Tally
 
 STATE = {"epoch": 3, "epochs": 10, "step": 5, "steps": 10, "loss": 2.5, "images_per_s": 640.0}
@@ -138,12 +138,6 @@ def test_every_line_names_that_memory_is_waited_for(clock, shown):
     assert progress.headline() == "0 of 4 trials, 0 running"
 
 
-def test_a_failure_is_shown_at_once(shown):
-    progress, rows, out = shown
-    progress.ended(ended(rows[0], None, status="failed"))
-    assert out.getvalue() == "dcl-0 failed: Error: why\n"
-
-
 def test_a_failure_of_any_length_is_one_line_and_no_order(shown):
     progress, rows, out = shown
     message = "\x1b[31m" + "x" * 10**6 + "\nsecond"
@@ -171,12 +165,6 @@ def test_no_more_places_than_trials_make_the_last_one_shorter():
     estimate.ended(ended(rows[0], 1000.0))
     running = [Running(rows[1], 0.25, gained=0.25, seconds=250.0)]
     assert estimate.seconds_left(running, 8) == pytest.approx(750.0)
-
-
-def test_views_and_epochs_are_work():
-    assert work_of({"epochs": 0}) == 1
-    assert work_of({"epochs": 10, "num_views": 8}) - work_of({"epochs": 10}) == 60
-    assert share_of(STATE) == pytest.approx(0.25)
 
 
 def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
@@ -212,13 +200,3 @@ def test_a_search_that_has_yet_to_choose_the_epochs_has_a_time_too():
     rows = plan(dcl=None)
     estimate = Estimate(rows, [ended(rows[0], 30.0)])
     assert estimate.seconds_left([], 1) == pytest.approx(30.0)
-
-
-def test_the_work_that_is_left_is_that_of_the_trials_without_a_row():
-    """Whatever the order in which they end, twice or unplanned ones included."""
-    rows = plan(untrained=0, dcl=10)
-    estimate = Estimate(rows)
-    for row in [rows[2], rows[0], rows[2], {**rows[1], "trial_id": "unplanned"}]:
-        estimate.ended(ended(row, 3.0 * work_of(row)))
-    left = sum(work_of(row) for row in rows if row["trial_id"] in estimate._left)
-    assert estimate.seconds_left([], 2) == pytest.approx(3.0 * left / 2)

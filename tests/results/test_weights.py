@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from clsweep.errors import RequestError
-from clsweep.results.folder import ResultsFolder
 from clsweep.results.weights import pack, unpack
 
 WEIGHTS = {
@@ -21,16 +18,6 @@ ABOUT = {
     "width": 8,
     "normalisation": {"mean": [0.5], "std": [0.2]},
 }
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> ResultsFolder:
-    return ResultsFolder(str(tmp_path / "out"))
-
-
-def store(folder: ResultsFolder, *trial_ids: str) -> None:
-    for trial_id in trial_ids:
-        folder.add_encoder(trial_id, b"weights")
 
 
 def test_what_is_packed_is_unpacked() -> None:
@@ -57,19 +44,3 @@ def test_a_file_of_somebody_else_is_refused() -> None:
 
     with pytest.raises(RequestError, match="expected an encoder of clsweep"):
         unpack(save(WEIGHTS), "x.safetensors")
-
-
-def test_an_encoder_is_stored_whole_or_not_at_all(
-    folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store(folder, "a-0")
-    assert folder.encoders() == ["a-0"]
-    assert folder.encoder("a-0") == b"weights"
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RequestError, match=r"a-1\.safetensors: cannot be written: .*No space left"):
-        store(folder, "a-1")
-    assert [path.name for path in Path(folder.path, "encoders").iterdir()] == ["a-0.safetensors"]

@@ -150,18 +150,6 @@ def test_a_key_that_a_data_set_does_not_take_is_refused(load, dataset, says):
     assert says in line
 
 
-def test_a_key_of_images_means_nothing_to_pairs(load):
-    with pytest.raises(
-        StudyError, match=r"dataset\.cache: gaussian_mi is drawn afresh at every step: no such key"
-    ):
-        load(
-            "name: gaussian_mi, cache: elsewhere",
-            "objectives={critic: {framework: mi_critic, loss: infonce}}",
-            "metric.name=mi_estimate",
-            "base={}",
-        )
-
-
 def test_your_own_images_cannot_be_fetched(load, root):
     line = refusal(load, f"name: imagefolder, root: {root}, val_fraction: 0.25, download: true")
     assert "dataset.download: expected false, as imagefolder is your own files, given true" in line

@@ -103,10 +103,6 @@ def test_places_point_into_the_preset_where_it_speaks(read):
     assert place(document, "base", "epochs") == "study.yaml:5"
 
 
-def test_presets_are_no_part_of_the_tree(read):
-    assert "presets" not in read().tree
-
-
 def test_preset_names(read, tmp_path):
     read()
     assert preset_names(tmp_path / "study.yaml") == ["cpu"]
@@ -198,6 +194,7 @@ def test_a_setting_below_a_value_is_refused(read):
         ("b:\n  a: 1\n  'a': 1\n", 3),
         ("c: [{a: 1,\n     a: 2}]\n", 2),
         ("x: &x {k: 1}\na:\n  <<: *x\n  <<: *x\n", 4),
+        (PLAIN.replace("width: 8", "lr: 8"), 16),
     ],
 )
 def test_a_key_that_stands_twice_is_refused(read, text, line):
@@ -206,19 +203,9 @@ def test_a_key_that_stands_twice_is_refused(read, text, line):
     assert message.endswith("' stands twice in one mapping.")
 
 
-def test_a_key_that_stands_twice_in_a_preset_is_refused(read):
-    assert "study.yaml:16: the key 'lr' stands twice" in refusal(
-        read, PLAIN.replace("width: 8", "lr: 8")
-    )
-
-
-def test_an_alias_repeats_its_anchor(read):
-    assert read("a: &a {x: [1, 2]}\nb: *a\n").tree["b"] == {"x": [1, 2]}
-
-
-def test_aliased_values_do_not_share_later_changes(read):
-    document = read("a: &a {x: 1}\nb: *a\n", settings=["b.x=2"])
-    assert document.tree == {"a": {"x": 1}, "b": {"x": 2}}
+def test_an_alias_repeats_its_anchor_and_shares_no_later_change(read):
+    document = read("a: &a {x: [1, 2]}\nb: *a\n", settings=["b.x=2"])
+    assert document.tree == {"a": {"x": [1, 2]}, "b": {"x": 2}}
 
 
 @pytest.mark.parametrize("text", ["x: 2, <<: *a", "<<: *a, x: 2"])

@@ -5,7 +5,6 @@ itself.
 from __future__ import annotations
 
 import inspect
-import json
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -15,8 +14,7 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from threadpoolctl import threadpool_limits
 
-from clsweep.study import samplers
-from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler, sampler_options, storage
+from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler, storage
 
 CLASSES = {
     "random": optuna.samplers.RandomSampler,
@@ -54,19 +52,6 @@ def test_every_argument_that_decides_a_draw_is_given(
     assert given["seed"] == 3
     assert set(parameters) - NO_CHOICE == set(given) - {"seed"}
     assert {name: given[name] for name in SAMPLER_OPTIONS[method]} == SAMPLER_OPTIONS[method]
-
-
-@pytest.mark.parametrize("method", CLASSES)
-def test_optuna_deprecates_what_is_not_given(method: str) -> None:
-    """A new argument, or one that comes back, would need a value."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FutureWarning)
-        build_sampler(method, 0)
-    for name in {"consider_prior", "prior_weight", "gamma", "weights"} & set(
-        inspect.signature(CLASSES[method]).parameters
-    ):
-        with pytest.warns(FutureWarning, match=name):
-            CLASSES[method](**{name: 1.0})
 
 
 def drawn(sampler: optuna.samplers.BaseSampler, num_trials: int) -> list[dict[str, Any]]:
@@ -125,12 +110,3 @@ def test_no_point_looks_through_all_the_others(
             study.tell(trial, 0.0)
     assert len(looked) < 10
     assert points == drawn(build_sampler(method, 7), 100)
-
-
-def test_the_options_are_recorded_as_a_json_object() -> None:
-    text = sampler_options("tpe")
-    assert text is not None
-    assert json.loads(text)["constant_liar"] is True
-    assert sampler_options("random") == "{}"
-    assert sampler_options("grid") is sampler_options("confirm") is None
-    assert set(samplers.SAMPLER_OPTIONS) == set(CLASSES)

@@ -276,10 +276,6 @@ def test_a_study_and_a_command_name_loggers() -> None:
     assert LoggerSection.model_validate("wandb").name == "wandb"
     named = LoggerSection.model_validate({"mlflow": {"uri": "http://there"}})
     assert (named.name, named.options) == ("mlflow", {"uri": "http://there"})
-    with pytest.raises(ValueError, match="unknown logger 'tensorbord'"):
-        LoggerSection.model_validate("tensorbord")
-    with pytest.raises(ValueError, match="unknown option of mlflow 'url'"):
-        LoggerSection.model_validate({"mlflow": {"url": "http://there"}})
     assert [logger.name for logger in wanted_loggers(STUDY, ["wandb"])] == ["wandb"]
     with pytest.raises(RequestError, match=r"--log: unknown logger 'mlfow'.*'mlflow'"):
         wanted_loggers(STUDY, ["mlfow"])
