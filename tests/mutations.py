@@ -200,7 +200,7 @@ FAULTS = (
           ".get(FOLDER, folder) != folder:", ".get(FOLDER, folder) == b\"\":",
           "tests/results/test_folder.py"),
     Fault("a damaged table is read", "results/tables.py",
-          "!= _checksum(pages, data[footer:]):", "== b\"\":", "tests/results/test_tables.py"),
+          "!= _checksum(view[:at], view[footer:]):", "== b\"\":", "tests/results/test_tables.py"),
     Fault("a folder that was replaced is written to", "results/hold.py",
           "self.run is not None and self.run != self._found()", "self.run == 0",
           "tests/results/test_hold.py"),

@@ -61,22 +61,19 @@ class Disk:
         Raises:
             RequestError: what is there is no file of this folder.
         """
-        return self._stat(name) is not None
-
-    def _stat(self, name: str) -> os.stat_result | None:
         path = self.inside(name)
         try:
             found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             if not os.path.islink(self.place(name)):
-                return None
+                return False
             raise RequestError(f"{self.place(name)}: expected a file, given a dead link") from None
         except OSError as error:
             raise RequestError(f"{self.place(name)}: cannot be read: {error.strerror}") from None
         if not stat.S_ISREG(found.st_mode):
             kind = "a folder" if stat.S_ISDIR(found.st_mode) else "something else"
             raise RequestError(f"{self.place(name)}: expected a file, found {kind}")
-        return found
+        return True
 
     def descriptor(self, name: str, flags: int = os.O_RDONLY) -> int:
         """An open file, for the caller to close; with `os.O_CREAT` it is made.
@@ -85,7 +82,7 @@ class Disk:
             FileNotFoundError: there is none.
             RequestError: it is no file of this folder, or cannot be opened.
         """
-        self._stat(name)
+        self.is_file(name)
         try:
             return os.open(self.inside(name), flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         except FileNotFoundError:

@@ -143,7 +143,7 @@ def patiently(uri: str, action: Callable[[], T]) -> T:
     """The result of an action on a store; while the store is out of order it is tried again, with
     growing pauses.
     """
-    start, pause, is_noticed = time.monotonic(), FIRST_PAUSE_S, False
+    start, pause = time.monotonic(), FIRST_PAUSE_S
     while True:
         try:
             return action()
@@ -151,8 +151,7 @@ def patiently(uri: str, action: Callable[[], T]) -> T:
             waited_s = time.monotonic() - start
             if not _is_passing(error) or waited_s + pause > PATIENCE_S:
                 raise
-            if waited_s > NOTICE_AFTER_S and not is_noticed:
-                is_noticed = True
+            if waited_s > NOTICE_AFTER_S:
                 _notice(f"{uri}: {reason(error)}; trying again for up to {PATIENCE_S:.0f} s")
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_S)

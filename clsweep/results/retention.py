@@ -99,19 +99,15 @@ class KeptFiles:
     def _of_the_best(self, stored: Sequence[str]) -> set[str]:
         """Those trials whose configuration is open, or the best of its objective among them."""
         wanted: set[str] = set()
+        by_config: dict[tuple[str, int], list[str]] = {}
+        for trial_id in stored:
+            if (key := self._standings.scored(trial_id)) is not None:
+                by_config.setdefault(key, []).append(trial_id)
         best: dict[str, tuple[Place, list[str]]] = {}
-        for key, trial_ids in self._by_config(stored).items():
+        for key, trial_ids in by_config.items():
             if self._standings.is_open(*key):
                 wanted.update(trial_ids)
             elif (place := self._standings.place(*key)) is not None:
                 objective = key[0]
                 best[objective] = min((place, trial_ids), best.get(objective, (place, trial_ids)))
         return wanted.union(*(trial_ids for _, trial_ids in best.values()))
-
-    def _by_config(self, trial_ids: Iterable[str]) -> dict[tuple[str, int], list[str]]:
-        """Trials with a score by their configuration."""
-        found: dict[tuple[str, int], list[str]] = {}
-        for trial_id in trial_ids:
-            if (key := self._standings.scored(trial_id)) is not None:
-                found.setdefault(key, []).append(trial_id)
-        return found
