@@ -129,7 +129,7 @@ class TrainingChecks:
         for param, check in of_owned.items():
             if param in self.owned:
                 check()
-        self.check_first_epochs()
+        self.check_first_epochs(num_train)
         if (warmup := self.highest("warmup_epochs")) >= fewest_epochs > 0:
             fewer = f"fewer warm-up epochs than the {fewest_epochs} epochs"
             self.mistake("warmup_epochs", f"expected {fewer}, given {warmup}")
@@ -290,12 +290,11 @@ class TrainingChecks:
             least = f"expected at least momentum, {setting(start)}"
             self.mistake(name, f"{least}, given {setting(end)}")
 
-    def check_first_epochs(self) -> None:
+    def check_first_epochs(self, num_train: int) -> None:
         """Values that differ only beyond the last epoch train alike."""
         epochs = self.highest("epochs")
-        if "swav_queue" in self.space and (start := self.highest("swav_queue_start")) >= epochs:
-            unused = f"has no effect in {epochs} epochs while swav_queue_start is {start}"
-            self.mistake("swav_queue", unused)
+        if "swav_queue" in self.owned:
+            self.check_queue(epochs, num_train)
         for name in ("freeze_epochs", "swav_queue_start"):
             late = [value for value in self.ends(name) if value >= epochs]
             if len(late) > 1:
@@ -305,6 +304,23 @@ class TrainingChecks:
         if is_first and self.lowest("teacher_tau_epochs") > 0:
             only = "has no effect in 1 epoch, whose temperature is teacher_tau_start"
             self.mistake("teacher_tau", only)
+
+    def check_queue(self, epochs: int, num_train: int) -> None:
+        """A queue that begins too late, or that is never full, is none."""
+        start = self.highest("swav_queue_start")
+        queued = max(0, epochs - start) * num_train
+        sizes = self.ends("swav_queue") or self.objective.extremes("swav_queue")
+        unused = [size for size in sizes if size == 0 or size >= queued]
+        if "swav_queue" in self.space and len(unused) > 1:
+            message = f"has no effect in {epochs} epochs while swav_queue_start is {start}"
+            if queued:
+                message = f"expected at most one of {', '.join(map(str, unused))}: in {epochs} "
+                message += f"epochs from {start} on a queue of {queued} is never full, and is none"
+            self.mistake("swav_queue", message)
+        if "swav_queue_start" in self.space and len(unused) == len(sizes) and any(sizes):
+            smallest = min(filter(None, sizes))
+            message = f"has no effect while a queue of {smallest} is never full"
+            self.mistake("swav_queue_start", message)
 
     # Scores.
 

@@ -320,6 +320,12 @@ search: {method: grid}
          "has no effect while swav_queue is 0"),
         ("swav", "soft_cross_entropy", ", space: {swav_queue_start: {choices: [0, 2, 3]}}",
          "expected at most one value from 2 on, the epochs of a trial; 2, 3 train alike"),
+        ("swav", "soft_cross_entropy", ", base: {swav_queue_start: 1}, space: {swav_queue: "
+                                       "{choices: [0, 64, 1293]}}",
+         "expected at most one of 0, 1293: in 2 epochs from 1 on a queue of 1293 is never full"),
+        ("swav", "soft_cross_entropy", ", base: {swav_queue: 9999}, space: {swav_queue_start: "
+                                       "{choices: [0, 1]}}",
+         "has no effect while a queue of 9999 is never full"),
         ("dino", "soft_cross_entropy", ", space: {freeze_epochs: {choices: [1, 2, 5]}}",
          "expected at most one value from 2 on, the epochs of a trial; 2, 5 train alike"),
         ("dino", "soft_cross_entropy", ", base: {epochs: 1}, space: {teacher_tau: {choices: "
