@@ -41,7 +41,6 @@ COLUMNS = {
     **reasons.COLUMNS,
 }
 ALL = "all"
-_RHO = {"rho": "rho", "rho_low": "low", "rho_high": "high"}
 
 
 def picks(
@@ -115,7 +114,8 @@ def _rows(
         row |= {"config": place["config"], "of": place["objective"], "regret": regret}
         row |= {"best": sign * (means[pick] + regret), "picked": sign * means[pick]}
         row |= {"low": min(low, regret), "high": max(high, regret)}
-        row |= {column: link.get(of, np.nan) for column, of in _RHO.items()}
+        names = {"rho": "rho", "rho_low": "low", "rho_high": "high"}
+        row |= {column: link.get(of, np.nan) for column, of in names.items()}
         rows.append(row | noted(*link["note"], *notes, why=why))
     return rows
 

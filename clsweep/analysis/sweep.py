@@ -384,8 +384,10 @@ class _Told:
         columns, seeds = pd.factorize(group["seed"], sort=True)
         if (repeated := pd.Series(rows * len(seeds) + columns).duplicated().to_numpy()).any():
             config, seed = group.loc[repeated, ["config", "seed"]].iloc[0]
-            at = f"objective {objective!r}, config {config}, seed {seed}"
-            raise ValueError(f"trials: {at} appears more than once, with different values")
+            raise ValueError(
+                f"trials: objective {objective!r}, config {config}, seed {seed} appears more than "
+                "once, with different values"
+            )
         first = np.unique(rows, return_index=True)[1]
         swept = [name for name in params if _is_swept(objective, group[name], rows, first, configs)]
         settings = group[swept].iloc[first].reset_index(drop=True)

@@ -83,12 +83,12 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
             _, *others = _expected(sweep.measured, ks)
             low, high = np.minimum(low, others[0]), np.maximum(high, others[1])
         low = np.where(ks <= sweep.unknown.sum(), np.nan, low)  # all k tries may be of these
+        low, high = sweep.limited(sweep.turned(low, high))
         notes = (*(() if sweep.has_repeats else ONE_SEED), *sweep.missing)
-        notes += sweep.lost(Reason.LOST_TRIES)
-        for k, value, *ends in zip(ks.tolist(), point, low, high, strict=True):
-            ends = sweep.limited(sweep.turned(*ends))
-            row = {"k": k, "expected": sweep.sign * value, "low": ends[0], "high": ends[1]}
-            rows.append({"objective": sweep.objective, **row, **noted(*notes)})
+        start = {"objective": sweep.objective} | noted(*notes, *sweep.lost(Reason.LOST_TRIES))
+        columns = {"k": ks.tolist(), "expected": sweep.sign * point, "low": low, "high": high}
+        table = zip(*columns.values(), strict=True)
+        rows += [start | dict(zip(columns, cells, strict=True)) for cells in table]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -342,9 +342,7 @@ def _half_width(draws: Array) -> Array:
 def find_default(
     sweep: Sweep, defaults: Mapping[str, Any] | None
 ) -> tuple[int | None, Note | None]:
-    """Row of the default configuration, or of the nearest that may stand for it, and a note where
-    it is not exact.
-    """
+    """Row of the default configuration or of the nearest that may stand for it, with a note."""
     if not sweep.params:
         return (0, None) if len(sweep.configs) == 1 else (None, note(Reason.NOTHING_SWEPT))
     missing = tuple(name for name in sweep.params if name not in (defaults or {}))
@@ -353,8 +351,7 @@ def find_default(
     at = ", ".join(f"{name}={setting(defaults[name])}" for name in sweep.params)
     # (params, n), 1 = too far.
     steps = np.stack([_steps(sweep, name, defaults[name]) for name in sweep.params])
-    exact = (steps <= 1e-9).all(axis=0)
-    if exact.any():
+    if (exact := (steps <= 1e-9).all(axis=0)).any():
         return int(exact.argmax()), None
     near = (steps <= 1.0).all(axis=0)
     if not near.any():

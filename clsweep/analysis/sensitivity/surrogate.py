@@ -76,13 +76,13 @@ class Space:
 
 def off_axis(sweep: Sweep) -> tuple[str, ...]:
     """The numeric parameters on whose axes some configuration with a score has no place."""
-    return tuple(
-        name
-        for name in sweep.params
-        if sweep.scales[name] != "category"
-        and sweep.settings.loc[sweep.alive, name].nunique(dropna=False) > 1
-        and not np.isfinite(sweep.axis(name)[sweep.alive]).all()
-    )
+    numeric = [name for name in _varied(sweep) if sweep.scales[name] != "category"]
+    return tuple(n for n in numeric if not np.isfinite(sweep.axis(n)[sweep.alive]).all())
+
+
+def _varied(sweep: Sweep) -> list[str]:
+    num_values = sweep.settings.loc[sweep.alive, list(sweep.params)].nunique(dropna=False)
+    return [name for name in sweep.params if num_values[name] > 1]
 
 
 def read_space(sweep: Sweep) -> tuple[Space, Array]:
@@ -93,9 +93,7 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
     """
     if names_off := off_axis(sweep):
         raise ValueError(f"some configurations have no place on the axis of {names_off[0]}")
-    names = [
-        n for n in sweep.params if sweep.settings.loc[sweep.alive, n].nunique(dropna=False) > 1
-    ]
+    names = _varied(sweep)
     columns: list[Array] = []
     levels: list[Array | None] = []
     for name in names:
