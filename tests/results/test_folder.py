@@ -68,6 +68,12 @@ def local(tmp_path: Path, plan: list[dict[str, Any]]) -> ResultsFolder:
     return created(str(tmp_path / "out"), plan)
 
 
+@pytest.fixture
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written stays in the page cache: no test pulls the plug."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
 def created(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
     folder = ResultsFolder(place)
     folder.create(load_study(STUDY).document.dump(), plan)
@@ -485,8 +491,11 @@ FOREIGN: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), FOREIGN)
-@pytest.mark.parametrize("compacted", [True, False])
+@pytest.mark.usefixtures("no_power_cuts")
+@pytest.mark.parametrize(
+    ("name", "value", "compacted"),
+    [*((*each, False) for each in FOREIGN), ("tau", 0.123, True), ("config", 99, True)],
+)
 def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for(
     local: ResultsFolder, plan: list[dict[str, Any]], name: str, value: Any, compacted: bool
 ) -> None:
@@ -508,6 +517,7 @@ def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for
             read()
 
 
+@pytest.mark.usefixtures("no_power_cuts")
 def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_ids(
     tmp_path: Path, plan: list[dict[str, Any]]
 ) -> None:
