@@ -179,8 +179,10 @@ def take_scores(
         if not row.impl:
             continue
         if row.impl not in found:
-            own = {name: config[name] for name in metric.owns}
-            owned = arguments(config, metric.part) if metric.part else own
+            if metric.part:
+                owned = arguments(config, metric.part)
+            else:
+                owned = {name: config[name] for name in metric.owns}
             found[row.impl] = implementation(row)(*given, **named, **owned)
         name = metric.name.removeprefix("transfer_")
         if name not in found[row.impl]:

@@ -23,7 +23,7 @@ from clsweep.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import owned_params
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train import loop
-from clsweep.train.images import batches, make_views
+from clsweep.train.images import batches
 from clsweep.train.loop import train_epoch, train_trial
 from clsweep.train.state import TrialState, new_state
 from tests.contracts.combinations import (
@@ -77,7 +77,7 @@ def _views(kind: str, params: tuple[tuple[str, Any], ...]) -> tuple[Tensor, ...]
     generator = torch.Generator().manual_seed(3)
     images = some_digits(BATCH)
     draws = draw_views(recipes(config), BATCH, images.size, generator)
-    return tuple(make_views(images.take(torch.arange(BATCH)), draws, images))
+    return tuple(images.views(torch.arange(BATCH), draws))
 
 
 @dataclass(frozen=True, kw_only=True)
