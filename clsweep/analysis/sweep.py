@@ -408,7 +408,6 @@ class _Told:
         scores[rows[scored], columns[scored]] = self.sign * score[scored]
         failed = np.zeros(scores.shape, dtype=bool)
         failed[rows[is_failed], columns[is_failed]] = True
-        num_skipped = int((status == "skipped").sum())
         is_within = np.array_equal(np.clip(score[scored], *self.limits), score[scored])
         return Sweep(
             objective=objective,
@@ -421,8 +420,8 @@ class _Told:
             scores=scores,
             failed=failed,
             samplers=samplers,
-            num_trials=len(group) - num_skipped,
-            num_skipped=num_skipped,
+            num_trials=int((status != "skipped").sum()),
+            num_skipped=int((status == "skipped").sum()),
             num_stopped=int((status == "stopped").sum()),
             num_planned=max(len(configs), num_planned),
             bounds={
