@@ -6,6 +6,7 @@ Shape legend: C = settings, S = seeds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ ALL = slice(None)
 
 # fewer pairs could not be told apart by flipping signs, 2^-9, once several bins are looked at
 PER_BIN = 10
+KEPT = 64  # pairs of sweeps: each statistic of a report asks for them again
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,7 @@ def unmatched(a: Sweep, b: Sweep) -> Note | None:
     return note(Reason.NO_COUNTERPART, a=lone.objective, at=text, b=other.objective)
 
 
+@lru_cache(KEPT)
 def pair(a: Sweep, b: Sweep) -> Pairing:
     """Pairs two objectives over the settings of the hyperparameters that both sweep, and over their
     common seeds.
@@ -116,12 +119,7 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
         why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
         unpaired = note(why, a=int(a.alive.sum()), b=int(b.alive.sum()))
         notes = (unpaired, *_lost(a), *_lost(b))
-        tables = [sweep.scores[sweep.alive] for sweep in (a, b)]
-        sides = [
-            Side(table, sweep.settings[sweep.alive]).at(_order(table), _order(table.T))
-            for table, sweep in zip(tables, (a, b), strict=True)
-        ]
-        return Pairing(sides[0], sides[1], False, False, fixed, notes)
+        return Pairing(_alone(a), _alone(b), False, False, fixed, notes)
     averaged = []
     for sweep in (a, b):
         if further := tuple(name for name in sweep.params if name not in shared):
@@ -152,6 +150,13 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     return Pairing(sides[0], sides[1], True, crossed, fixed or len(common) == 1, notes)
 
 
+@lru_cache(KEPT)
+def _alone(sweep: Sweep) -> Side:
+    """All that an objective has a score of, in an order of its own."""
+    table = sweep.scores[sweep.alive]
+    return Side(table, sweep.settings[sweep.alive]).at(_order(table), _order(table.T))
+
+
 def _order(*tables: Array) -> Codes:
     """Rows by their means, then by their spread, which no unit of the scores turns round."""
     keys = []
@@ -165,6 +170,7 @@ def _order(*tables: Array) -> Codes:
     return np.lexsort(keys).astype(np.int64)
 
 
+@lru_cache(KEPT)
 def _matched(
     a: Sweep, b: Sweep
 ) -> tuple[list[str], tuple[pd.DataFrame, pd.DataFrame], tuple[Codes, Codes]]:
