@@ -74,12 +74,11 @@ def wait_for_a_step(study: Disturbed) -> None:
 
 
 def saved_at(study: Disturbed) -> tuple[int, int]:
-    """Epochs and steps of the one checkpoint; (0, 0) if there is none, or one between epochs."""
-    state = {"under_way": None}
+    """Epochs that the one checkpoint has finished, and steps of the next; (0, 0) without one."""
     for path in study.files("checkpoints", ".ckpt"):
-        state = unpack(path.read_bytes())["state"]
-    so_far: Any = state["under_way"]
-    return (int(state["epoch"] or 0), int(so_far["step"])) if so_far else (0, 0)
+        state: Any = unpack(path.read_bytes())["state"]
+        return int(state["epoch"]), int((state["under_way"] or {"step": 0})["step"])
+    return 0, 0
 
 
 def test_a_terminal_that_closes_leaves_a_checkpoint_where_epochs_are_short(
