@@ -150,6 +150,18 @@ def test_one_setting_pairs_the_seeds():
     assert note(Reason.P_FLOOR, draws=4, unit="pairs", p_min=0.125) in row["note"]
 
 
+@pytest.mark.parametrize(("num_seeds", "sd"), [(4, 1.5), (6, 1.0), (10, 4.0)])
+def test_the_seeds_that_are_asked_for_have_the_power_of_scipys_noncentral_t(num_seeds, sd):
+    """Of a paired t test, within a seed."""
+    seen = evidence.Evidence(1.0, se=sd / math.sqrt(num_seeds), freedom=num_seeds - 1.0)
+    needed = seen.repeats_needed(num_seeds)
+
+    def power(num):
+        return stats.nct.sf(stats.t.ppf(0.975, num - 1), num - 1, math.sqrt(num) / sd)
+
+    assert power(needed - 1) < 0.8 < power(needed + 1)
+
+
 def test_one_seed_of_a_grid_has_no_interval_and_no_verdict():
     a, b = (
         sweep("a", np.array(SIMCLR)[:, None], tau=range(11)),
