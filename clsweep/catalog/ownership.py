@@ -139,7 +139,9 @@ def refusal(parts: Mapping[str, str], dataset: str | Dataset) -> tuple[Part, str
     if loss not in losses:
         reason = f"makes no sense on framework {framework}"
         its = ", ".join(each.name for each in fitting if loss in losses_on(each.name))
-        expected = f"Expected one of: {', '.join(losses)}" + (f"; or framework {its}" if its else "")
+        expected = f"Expected one of: {', '.join(losses)}" + (
+            f"; or framework {its}" if its else ""
+        )
         return "loss", f"'{loss}' {reason}. {expected}"
     if views != "two" and not row.pairs_views:
         return "views", f"'{views}': framework {framework} pairs no views. Expected: two"

@@ -12,13 +12,14 @@ from clsweep.errors import RequestError, nearest
 from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, is_sqlite, opened, parsed, told
 
 # As a database says it, and by the numbers of a store of files.
+PARENT = "mlflow.parentRunId"
 STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
 NUMBERS = {3: "FINISHED", 4: "FAILED", 5: "KILLED"}
 
 
 def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     """The runs of a store that were not deleted, a group for each experiment; of each metric the
-    last value.
+    last value. A run that others are nested in is their sweep, not a trial.
 
     Args:
         experiment: read this one alone.
@@ -28,17 +29,21 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     """
     with told(source, "an MLflow store", yaml.YAMLError, sqlite3.DatabaseError):
         is_database = source.is_file() and is_sqlite(source)
-        trials = _from_sqlite(source) if is_database else _from_files(source)
+        runs, parents = _from_sqlite(source) if is_database else _from_files(source)
+    trials = [trial for name, trial in runs.items() if name not in parents]
     groups = dict.fromkeys(trial.group for trial in trials)
     if experiment is not None and experiment not in groups:
         raise RequestError(
             f"{source}: no experiment {experiment!r} with runs.{nearest(experiment, groups)} "
             f"Experiments: {', '.join(groups)}"
         )
-    return ForeignSweep(trials=[t for t in trials if experiment in (None, t.group)])
+    num = len(runs) - len(trials)
+    notes = [f"left out: runs that others are nested in ({num})"] if num else []
+    return ForeignSweep(trials=[t for t in trials if experiment in (None, t.group)], notes=notes)
 
 
-def _from_sqlite(source: Path) -> list[ForeignTrial]:
+def _from_sqlite(source: Path) -> tuple[dict[str, ForeignTrial], set[str]]:
+    """Runs by their id, and the ids that others name as their parent."""
     params: dict[str, dict[str, Any]] = {}
     metrics: dict[str, dict[str, float]] = {}
     with opened(source) as base:
@@ -53,13 +58,16 @@ def _from_sqlite(source: Path) -> list[ForeignTrial]:
             "ON r.experiment_id = e.experiment_id WHERE r.lifecycle_stage = 'active' "
             "ORDER BY r.start_time, r.run_uuid"
         ).fetchall()
-    return [
-        ForeignTrial(
+        nested = base.execute("SELECT run_uuid, value FROM tags WHERE key = ?", (PARENT,))
+        active = {run for run, *_ in runs}
+        parents = {parent for run, parent in nested if run in active}
+    return {
+        run: ForeignTrial(
             group=group, status=STATUS.get(status, "running"), settings=params.get(run, {}),
             results=metrics.get(run, {}), labels={"run_name": name or ""},
         )
         for run, name, status, group in runs
-    ]  # fmt: skip
+    }, parents  # fmt: skip
 
 
 class _Loader(yaml.SafeLoader):
@@ -71,9 +79,11 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _from_files(source: Path) -> list[ForeignTrial]:
-    """A store of files: EXPERIMENT/RUN/params/NAME and metrics/NAME, beside two meta.yaml."""
-    found = []
+def _from_files(source: Path) -> tuple[dict[str, ForeignTrial], set[str]]:
+    """As `_from_sqlite`, of a store of files: EXPERIMENT/RUN/params/NAME, metrics/NAME and
+    tags/NAME, beside two meta.yaml.
+    """
+    found, parents = [], set()
     for meta in source.glob("*/*/meta.yaml"):
         run = yaml.load(meta.read_text("utf-8"), _Loader)
         if run.get("lifecycle_stage") != "active" or "run_id" not in run:
@@ -88,9 +98,11 @@ def _from_files(source: Path) -> list[ForeignTrial]:
             labels={"run_name": run.get("run_name") or ""},
         )
         found.append((run["start_time"] or 0, run["run_id"], trial))
+        tag = meta.parent / "tags" / PARENT
+        parents |= {tag.read_text("utf-8").strip()} if tag.is_file() else set()
     if not found:
         raise ValueError("no runs below it (EXPERIMENT/RUN/meta.yaml)")
-    return [trial for *_, trial in sorted(found, key=lambda item: item[:2])]
+    return {name: trial for _, name, trial in sorted(found, key=lambda item: item[:2])}, parents
 
 
 def _texts(folder: Path) -> dict[str, str]:

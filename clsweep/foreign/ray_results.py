@@ -73,14 +73,29 @@ def _state(experiment: Path) -> dict[str, Any]:
 
 
 def _reports(folder: Path) -> list[dict[str, Any]]:
-    """All that a trial reported, in order."""
+    """All that a trial reported, in order. A last line that was cut off, as its writer died, is
+    left out.
+    """
     lines, table = folder / "result.json", folder / "progress.csv"
     if lines.exists() and lines.stat().st_size:
-        return [json.loads(line) for line in lines.read_text("utf-8").splitlines() if line]
+        return _json_lines(lines)
     if not table.exists():
         return []
     with table.open(newline="", encoding="utf-8") as file:
-        return [{n: parsed(v) for n, v in row.items()} for row in csv.DictReader(file)]
+        whole = [line for line in file if line.endswith("\n")]
+    return [{n: parsed(v) for n, v in row.items()} for row in csv.DictReader(whole)]
+
+
+def _json_lines(file: Path) -> list[dict[str, Any]]:
+    lines = file.read_text("utf-8").splitlines()
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found += [json.loads(line)] if line else []
+        except ValueError as error:
+            if number < len(lines):
+                raise RequestError(f"{file}:{number}: expected a report: {error}") from None
+    return found
 
 
 def _mark_stopped(trials: list[ForeignTrial], lengths: list[int]) -> None:

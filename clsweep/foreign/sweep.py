@@ -47,6 +47,7 @@ class ForeignSweep:
         scales: hyperparameter -> "log", where the source drew it on such an axis.
         continuous: hyperparameters that were drawn from a range: no grid of them is one.
         mixed: the source does not tell settings from results; the trials have all in both.
+        notes: lines on what was left out.
     """
 
     trials: list[ForeignTrial]
@@ -55,9 +56,12 @@ class ForeignSweep:
     scales: dict[str, str] = field(default_factory=dict)
     continuous: set[str] = field(default_factory=set)
     mixed: bool = False
+    notes: list[str] = field(default_factory=list)
 
 
-DAMAGED: tuple[type[Exception], ...] = (OSError, ValueError, LookupError, TypeError, AttributeError)
+DAMAGED: tuple[type[Exception], ...] = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError,
+)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -97,12 +101,14 @@ def numbers(tree: Mapping[str, Any]) -> dict[str, float]:
 
 
 def parsed(text: str) -> Any:
-    """The number, truth value or text that a tool wrote as text."""
+    """The number, truth value or text that a tool wrote as text. Python's own reading of numbers
+    would make 6464 of 64_64.
+    """
     if text in ("True", "False"):
         return text == "True"
     if text in ("None", ""):
         return None
-    for kind in (int, float):
+    for kind in (int, float) if text.isascii() and "_" not in text else ():
         try:
             return kind(text)
         except ValueError:
@@ -174,7 +180,7 @@ def import_sweep(sweep: ForeignSweep, asked: Asked, source: str) -> Imported:
     trials = [trial for trial in sweep.trials if trial.status != "running"]
     if not trials:
         raise RequestError(f"{source}: expected trials that have ended, found none")
-    notes = []
+    notes = [*sweep.notes]
     if running := len(sweep.trials) - len(trials):
         notes.append(f"left out: {running} of {len(sweep.trials)} trials, which have not ended")
     metric = _metric(trials, sweep, asked.metric, source)
@@ -268,7 +274,7 @@ def _seed_and_objective(
 def _named(name: str, known: Iterable[str], option: str, source: str) -> str:
     known = list(known)
     if name not in known:
-        hint = f"{nearest(name, known)} Columns: {', '.join(known)}"
+        hint = f"{nearest(name, known)} Columns: {', '.join(known) or 'none that fits'}"
         raise RequestError(f"{source}: --{option}: no column {name!r}.{hint}")
     return name
 

@@ -7,8 +7,10 @@ run, config, summary, history and exit are read.
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,20 +31,17 @@ Fields = list[tuple[int, Any]]
 
 
 def read_wandb(source: Path) -> ForeignSweep:
-    """All runs of a folder of offline runs, or of an exported table. A CSV does not say which
-    columns are settings and which are results.
+    """All runs of a folder of offline runs, or of an exported table. The web page's CSV does not
+    say which columns are settings and which are results.
 
     Raises:
         RequestError: neither is there, or it is damaged.
     """
     with told(source, "runs of W&B"):
-        if source.suffix == ".csv":
-            with source.open(newline="", encoding="utf-8-sig") as file:
-                return ForeignSweep(trials=list(map(_exported, csv.DictReader(file))), mixed=True)
-        if source.suffix == ".json":
-            runs = json.loads(source.read_text("utf-8"))
-            mixed = not all("config" in run for run in runs)
-            return ForeignSweep(trials=list(map(_row, runs)), mixed=mixed)
+        if source.suffix in (".csv", ".json"):
+            runs = _lines(source) if source.suffix == ".csv" else _listed(source)
+            mixed = not all("config" in run for run in runs.values())
+            return ForeignSweep(trials=[_row(run, at) for at, run in runs.items()], mixed=mixed)
         files = [source] if source.is_file() else sorted(source.rglob("run-*.wandb"))
         if not files:
             raise RequestError(
@@ -52,9 +51,38 @@ def read_wandb(source: Path) -> ForeignSweep:
         return ForeignSweep(trials=[_offline(file) for file in files])
 
 
+def _lines(source: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a CSV, by their places; cells between semicolons have a comma as their point."""
+    with source.open(newline="", encoding="utf-8-sig") as file:
+        head = file.readline()
+        file.seek(0)
+        separator = max(",;\t", key=head.count)
+        reader = csv.reader(file, delimiter=separator)
+        found: dict[str, dict[str, Any]] = {}
+        names = next(reader, [])
+        for cells in reader:
+            at = f"{source}:{reader.line_num}"
+            if cells and len(cells) != len(names):
+                raise RequestError(f"{at}: expected {len(names)} cells, given {len(cells)}")
+            if separator == ";":
+                cells = [re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", cell) for cell in cells]
+            found |= {at: dict(zip(names, cells, strict=True))} if cells else {}
+    return found
+
+
+def _listed(source: Path) -> dict[str, Mapping[str, Any]]:
+    """The runs of a JSON list, by their places."""
+    runs = json.loads(source.read_text("utf-8"))
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise RequestError(f"{source}: expected a list of runs")
+    return {f"{source}: run {number}": run for number, run in enumerate(runs, 1)}
+
+
 def _exported(row: Mapping[str, str]) -> ForeignTrial:
-    """A line of a CSV: its numbers stand among settings and results, until one is the metric."""
-    values = {name: parsed(text) for name, text in row.items() if name not in LABELS}
+    """A line of the web page's table: its numbers stand among settings and results, until one is
+    the metric. A column without a name numbers the rows.
+    """
+    values = {name: parsed(text) for name, text in row.items() if name and name not in LABELS}
     labels = {name: row[name] for name in LABELS if row.get(name)}
     status = STATES.get(row.get("State", "finished"), "running")
     settings = {name: value for name, value in values.items() if not name.startswith("_")}
@@ -63,18 +91,51 @@ def _exported(row: Mapping[str, str]) -> ForeignTrial:
     )
 
 
-def _row(run: Mapping[str, Any]) -> ForeignTrial:
-    """A run of a JSON list: `config` and `summary` apart, as in W&B's API, or all in one."""
+def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
+    """A run with `config` and `summary` apart, as in W&B's API, or all in one."""
     if "config" not in run:
         return _exported({k: "" if v is None else str(v) for k, v in run.items()})
-    config, summary = run["config"], run.get("summary", run.get("summary_metrics", {}))
+    config, summary = (
+        _table(run.get(name) or {}, f"{at}: {name}")
+        for name in ("config", "summary" if "summary" in run else "summary_metrics")
+    )
+    config = {n: v for n, v in config.items() if not n.startswith("_wandb")}
     return ForeignTrial(
-        group=str(run.get("project", "wandb")),
+        group=str(run.get("project") or "wandb"),
         status=STATES.get(run.get("state", "finished"), "running"),
-        settings={n: v for n, v in flat(config).items() if not n.startswith("_wandb")},
+        settings=flat({name: _value(entry) for name, entry in config.items()}),
         results=numbers({n: v for n, v in summary.items() if not n.startswith("_")}),
         labels={n: run[n] for n in ("name", "group", "job_type") if isinstance(run.get(n), str)},
     )
+
+
+def _table(given: Any, at: str) -> Mapping[str, Any]:
+    """A table, which may be a text of JSON or, as the CSV of W&B's guide has it, of Python."""
+    found = given
+    if isinstance(given, str):
+        try:
+            found = json.loads(given)
+        except ValueError:
+            try:
+                found = ast.literal_eval(_Numbers().visit(ast.parse(given, mode="eval")))
+            except (ValueError, SyntaxError):
+                found = None
+    if not isinstance(found, Mapping):
+        raise RequestError(f"{at}: expected a table of names and values, given {str(given)[:40]!r}")
+    return found
+
+
+class _Numbers(ast.NodeTransformer):
+    """Python writes what is no number by a name."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(float(node.id)) if node.id in ("nan", "inf") else node
+
+
+def _value(entry: Any) -> Any:
+    """A setting as it is, or out of what W&B keeps of it: its value, and a description."""
+    kept = isinstance(entry, Mapping) and "value" in entry and {*entry} <= {"value", "desc"}
+    return entry["value"] if kept else entry
 
 
 def _offline(file: Path) -> ForeignTrial:
@@ -95,7 +156,7 @@ def _offline(file: Path) -> ForeignTrial:
                 last |= _items([payload], 1)
             elif kind == EXIT:
                 status = "failed" if dict(_fields(payload)).get(1) else "finished"
-    return _row({"config": config, "summary": last, "state": status, **labels})
+    return _row({"config": config, "summary": last, "state": status, **labels}, str(file))
 
 
 def _items(messages: list[bytes], field: int) -> dict[str, Any]:

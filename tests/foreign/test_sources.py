@@ -167,6 +167,51 @@ def test_exports_of_wandb(tmp_path: Path) -> None:
     assert (sweep.trials[0].settings, sweep.trials[0].results) == ({"lr": 0.1}, {"acc": 80.5})
 
 
+WITH_TABLES = (
+    "config,summary\n\"{'lr': 0.1, 'net': {'w': 4}, 'm': None}\",\"{'acc': 80.5, 'x': -inf}\"\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "settings"),
+    [
+        ("guide.csv", WITH_TABLES, {"lr": 0.1, "net.w": 4, "m": None}),
+        ("raw.json", json.dumps([{"config": json.dumps({
+            "lr": {"desc": None, "value": 0.1}, "_wandb": {"value": {}}, "k": {"value": {"a": [1]}}
+        }), "summary": '{"acc": 80.5}'}]), {"lr": 0.1, "k.a": "[1]"}),
+        ("excel.csv", "State;lr;size;acc\nfinished;0,1;64_64;80,5\n",
+         {"lr": 0.1, "size": "64_64", "acc": 80.5}),
+        ("pandas.csv", ",lr,acc\n0,0.1,80.5\n", {"lr": 0.1, "acc": 80.5}),
+    ],
+)  # fmt: skip
+def test_other_layouts_of_an_export(
+    name: str, text: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    [trial] = read_wandb(tmp_path / name).trials
+    assert (trial.settings, trial.results["acc"]) == (settings, 80.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.csv", "lr,acc\n0.1,80\n0.1,80,x\n", "a.csv:3: expected 2 cells, given 3"),
+        ("a.csv", "lr,acc\n0.1\n", "a.csv:2: expected 2 cells, given 1"),
+        ("a.csv", "config,summary\nopen('x'),{}\n",
+         "a.csv:2: config: expected a table of names and values, given \"open('x')\""),
+        ("a.json", '[{"config": {}}, {"config": [1]}]', "run 2: config: expected a table"),
+        ("a.json", '{"config": {}}', "expected a list of runs"),
+    ],
+)  # fmt: skip
+def test_a_damaged_export_is_refused_at_its_place(
+    name: str, text: str, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(RequestError) as refused:
+        read_wandb(tmp_path / name)
+    assert says in str(refused.value)
+
+
 def mlflow_files(root: Path) -> Path:
     """A store of files as MLflow 3.17 lays it out."""
 
@@ -176,7 +221,9 @@ def mlflow_files(root: Path) -> Path:
 
     of = root / "1234"
     write(of / "meta.yaml", "experiment_id: '1234'\nlifecycle_stage: active\nname: tau\n")
-    for run, status, stage in [("b", 3, "active"), ("a", 4, "active"), ("c", 3, "deleted")]:
+    write(of / "a" / "tags" / "mlflow.parentRunId", "p")
+    runs = [("b", 3, "active"), ("a", 4, "active"), ("c", 3, "deleted"), ("p", 3, "active")]
+    for run, status, stage in runs:
         meta = f"run_id: {run}\nstatus: {status}\nlifecycle_stage: {stage}\nstart_time: {status}\n"
         write(of / run / "meta.yaml", f"{meta}run_name: run-{run}\n")
         write(of / run / "params" / "lr", "0.1")
@@ -196,7 +243,11 @@ def mlflow_database(path: Path) -> Path:
             CREATE TABLE latest_metrics (run_uuid, key, value, is_nan);
             INSERT INTO experiments VALUES (1, 'tau');
             INSERT INTO runs VALUES ('b', 'run-b', 'FINISHED', 'active', 3, 1),
-                ('a', 'run-a', 'FAILED', 'active', 4, 1), ('c', '', 'FINISHED', 'deleted', 3, 1);
+                ('a', 'run-a', 'FAILED', 'active', 4, 1), ('c', '', 'FINISHED', 'deleted', 3, 1),
+                ('p', 'parent', 'FINISHED', 'active', 1, 1);
+            CREATE TABLE tags (key, value, run_uuid);
+            INSERT INTO tags VALUES ('mlflow.parentRunId', 'p', 'a'),
+                ('mlflow.parentRunId', 'b', 'c');
             INSERT INTO params SELECT run_uuid, 'lr', '0.1' FROM runs;
             INSERT INTO params SELECT run_uuid, 'amp', 'True' FROM runs;
             INSERT INTO latest_metrics SELECT run_uuid, 'val/acc', 80.5, 0 FROM runs;
@@ -220,6 +271,7 @@ def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
         )
         for status, name in (("finished", "run-b"), ("failed", "run-a"))
     ]
+    assert sweep.notes == ["left out: runs that others are nested in (1)"]
     with pytest.raises(RequestError, match=r"no experiment 'tao' with runs\. Did you mean 'tau'"):
         read_mlflow(tmp_path / "store", "tao")
 
@@ -261,6 +313,19 @@ def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path: Path) -> None:
     assert [t.settings for t in trials] == [{"lr": lr, "net.w": 4} for lr in (0.1, 0.2, 0.3)]
     assert [t.results for t in trials] == [{"acc": 80 + lr} for lr in (0.1, 0.2, 0.3)]
     assert {t.group for t in trials} == {"exp"}
+
+
+def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path: Path) -> None:
+    ray_trial(tmp_path / "exp", "t", {"lr": 0.1}, [80.0, 81.0])
+    file = tmp_path / "exp" / "t" / "result.json"
+    file.write_text(file.read_text() + '{"acc": 9')
+    assert [trial.results for trial in read_ray(tmp_path).trials] == [{"acc": 81.0}]
+    file.write_text(file.read_text() + "\n{}\n")
+    with pytest.raises(RequestError, match=r"result\.json:3: expected a report"):
+        read_ray(tmp_path)
+    file.unlink()
+    (file.parent / "progress.csv").write_text("acc,lr\r\n80.5,0.1\r\n81.5,0")
+    assert [trial.results["acc"] for trial in read_ray(tmp_path).trials] == [80.5]
 
 
 def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path: Path) -> None:

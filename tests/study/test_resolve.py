@@ -262,7 +262,7 @@ search: {method: grid}
     ("framework", "loss", "rest", "says"),
     [
         ("byol", "infonce", "",
-         "'infonce' makes no sense on framework byol. Expected one of: cosine; or framework simclr"),
+         "'infonce' makes no sense on framework byol. Expected one of: cosine; or framework"),
         ("simclr", "infonce", ", views: ecpp", "'ecpp' takes the positive out of the denominator"),
         ("mi_critic", "infonce", "", "'mi_critic' does not work on digits"),
         ("simclr", "eqco", ", base: {num_negatives: 63}",
