@@ -260,6 +260,13 @@ def effective(
     return values
 
 
+def with_defaults(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the plan as a trial is built of it: what has no effect there, and is None, has its
+    default.
+    """
+    return {n: PARAM[n].default if v is None and n in PARAM else v for n, v in row.items()}
+
+
 def small_view_size(view_size: int) -> int:
     """Side of the views after the global ones where none is given, pixels."""
     return round(view_size * 3 / 7) if view_size >= 128 else view_size
