@@ -5,6 +5,7 @@ down to.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from clsweep.catalog import (
@@ -264,7 +265,13 @@ def with_defaults(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the plan as a trial is built of it: what has no effect there, and is None, has its
     default.
     """
-    return {n: PARAM[n].default if v is None and n in PARAM else v for n, v in row.items()}
+    inert = [name for name, value in row.items() if value is None and name in PARAM]
+    if not inert:
+        return dict(row)
+    parts: dict[str, str] = {part: row[part] for part in OBJECTIVE_PARTS}
+    filled = {**row, **{name: default_of(name, parts) for name in inert}}
+    sizes = {name: row[name] for name in ("image_size", "channels")}
+    return effective(parts, filled, replace(DATASET[row["dataset"]], **sizes))
 
 
 def small_view_size(view_size: int) -> int:
