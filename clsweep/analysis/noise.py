@@ -227,7 +227,8 @@ def chance_of(
     q, r = np.where(told, squares, d), np.where(told, others, e)
     reach = wider * special.stdtrit(d + e, 0.975)
     even, own = 2.0 * special.stdtr(d + e, -reach), 2.0 * special.stdtr(d, -reach)
-    prior = special.logit((0.05 - even) / (own - even)) - _log_factor(d, d, e, e, ratios)
+    share = np.minimum((0.05 - even) / (own - even), 1.0)  # of many degrees d never so wide
+    prior = special.logit(share) - _log_factor(d, d, e, e, ratios)
     odds = np.minimum(prior, special.logit(most)) + _log_factor(q, d, r, e, ratios)
     sure = r <= 1e-20 * q  # the others have no noise at all
     return np.where(told, np.where(sure, 1.0, special.expit(odds)), 0.0)

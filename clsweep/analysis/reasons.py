@@ -165,6 +165,10 @@ class Reason(StrEnum):
     AT_EDGE = told("at the edge of the swept {params}: the optimum may lie outside")
 
     # What the numbers are made of.
+    WITHIN_BRANCH = told(
+        "{param} is swept at {at} alone: over these {num} of {configs} configurations"
+    )
+    NESTED = told("{term}: nested, so one factor of {levels} settings, which all count alike")
     BINNED = told("{param} cut by rank into {bins} bins of equal count")
     BAND_OF_BINS = told("band over {bins} bins of {param}, of equal count")
     BAND_AT_END = told("band reaches the end of the swept values")

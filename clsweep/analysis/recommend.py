@@ -206,7 +206,8 @@ def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods
     others = np.where(lost, -np.inf if np.isnan(failed_level) else failed_level, np.inf)
     levels = np.where(sweep.alive, _shrunk(sweep, np.where(lost[near], itself, near)), others)
     lowest = np.minimum(levels, levels[near].min(axis=1, initial=np.inf))
-    eligible = ~ruled_out & (counts >= max(1, len(numeric)))
+    own = sweep.settings[numeric].notna().sum(axis=1).to_numpy()  # what is nested, not all have
+    eligible = ~ruled_out & (counts >= np.maximum(1, own))
     return Neighbourhoods(np.where(ruled_out, np.nan, lowest), counts, eligible)
 
 

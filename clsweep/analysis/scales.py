@@ -154,6 +154,8 @@ class _Design:
 
     def follows_one(self, name: str, other: str) -> bool:
         num = self._levels[other]
+        if self._settings[other].isna().any() and self._settings[name].notna().all():
+            return False  # the other may be nested in it
         if self.count([name, other]) != num:
             return False
         return 2 * num <= self._num or (

@@ -5,6 +5,7 @@ down to.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from clsweep.catalog import (
@@ -262,6 +263,19 @@ def effective(
     if values.get("small_crop_scale") == 0 and values["crop_scale"] is not None:
         values["small_crop_scale"] = values["crop_scale"]
     return values
+
+
+def with_defaults(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the plan as a trial is built of it: what has no effect there, and is None, has its
+    default.
+    """
+    inert = [name for name, value in row.items() if value is None and name in PARAM]
+    if not inert:
+        return dict(row)
+    parts: dict[str, str] = {part: row[part] for part in OBJECTIVE_PARTS}
+    filled = {**row, **{name: default_of(name, parts) for name in inert}}
+    sizes = {name: row[name] for name in ("image_size", "channels")}
+    return effective(parts, filled, replace(DATASET[row["dataset"]], **sizes))
 
 
 def small_view_size(view_size: int) -> int:

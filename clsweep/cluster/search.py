@@ -105,12 +105,14 @@ class DrawnDesign:
 
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
         self._study, self._objective, self._space = study, objective, distributions(objective)
+        self._conditions = objective.conditions
         self._journal = Journal(
             storage,
             objective.name,
             study.sections.metric.mode,
             self._space,
             key=self.key,
+            conditional=self._conditions.names,
             with_seconds=study.sections.search.cost == "seconds",
         )
 
@@ -120,11 +122,11 @@ class DrawnDesign:
     def start(self, trial: PlannedTrial) -> Row:
         """The row of a trial that begins."""
         row = plan_row(self._study, trial)
-        self._journal.start(self._attributes(row), row)
+        self._journal.start(self._attributes(row), self._conditions.taken(row))
         return row
 
     def tell(self, row: Row, outcome: Outcome) -> None:
-        self._journal.finish(self._attributes(row), row, outcome)
+        self._journal.finish(self._attributes(row), self._conditions.taken(row), outcome)
 
     def _attributes(self, row: Row) -> Row:
         return {name: row[name] for name in ("trial_id", "config", "seed")}
@@ -144,14 +146,14 @@ class LiveDesign(DrawnDesign):
 
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
         super().__init__(study, objective, storage)
-        self._params: dict[int, Row] = {}
+        self._params: dict[int, Row] = {}  # those that take part, as the journal has them
         self._outcomes: dict[int, dict[int, Outcome]] = {}  # by configuration and seed
 
     def know(self, row: Row) -> None:
         """The values of a configuration of which a row is recorded, should the journal have lost
         them.
         """
-        self._params[row["config"]] = {name: row[name] for name in self._space}
+        self._params[row["config"]] = self._conditions.taken(row)
 
     def start(self, trial: PlannedTrial) -> Row:
         config = trial.config
@@ -159,7 +161,7 @@ class LiveDesign(DrawnDesign):
             entry = self._journal.entry(config)
             self._params[config] = dict(entry.params) if entry else self._choose(config)
         self._journal.start({"config": config}, self._params[config])
-        return plan_row(self._study, trial, self._params[config])
+        return plan_row(self._study, trial, self._conditions.settled(self._params[config]))
 
     def tell(self, row: Row, outcome: Outcome) -> None:
         outcomes = self._outcomes.setdefault(config := row["config"], {})
@@ -195,10 +197,18 @@ class LiveDesign(DrawnDesign):
         for num_asked in range(MAX_REPEATS):
             if num_asked == MAX_ASKED[search.method]:
                 imagined.sampler = build_sampler("random", seed)
-            params = dict(imagined.ask(self._space).params)
+            params = self._asked(imagined.ask())
             if params not in tried:
                 break
         return params
+
+    def _asked(self, trial: optuna.Trial) -> Row:
+        """What a sampler suggests for one configuration: nothing for what takes no part in it."""
+        found: Row = {}
+        for name in self._conditions.order:
+            if self._conditions.takes_part(name, found):
+                found[name] = trial._suggest(name, self._space[name])
+        return self._conditions.taken(found)
 
 
 def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:

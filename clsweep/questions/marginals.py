@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from clsweep.analysis.nested import holding
 from clsweep.analysis.regions import cut
 from clsweep.analysis.robustness import marginals as analysis
 from clsweep.analysis.sweep import Sweep
@@ -122,7 +123,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
         if sweep.not_measured or len(sweep.params) < 2 or not sweep.alive.any():
             continue
         pair = pairs[sweep.objective] = _two_params(sweep, sensitivity)
-        scored = sweep.measured
+        scored = holding(holding(sweep.measured, pair[0]), pair[1])
         places = {}
         for axis, param in zip("xy", pair, strict=True):  # in the order of the regions
             regions = cut(param, [scored])

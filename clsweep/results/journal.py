@@ -17,7 +17,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -124,7 +124,7 @@ class Journal:
 
     An entry is a trial of ours or, where a live search chooses the values, a configuration, which
     the user attribute `key` names. Only its latest entry counts: Optuna reopens none, so what is
-    run again has a new one.
+    run again has a new one. Of `conditional` hyperparameters an entry may have no value.
     """
 
     def __init__(
@@ -135,9 +135,11 @@ class Journal:
         space: Mapping[str, BaseDistribution],
         *,
         key: str,
+        conditional: Collection[str] = (),
         with_seconds: bool = False,
     ):
         self._storage, self._space, self._key = storage, dict(space), key
+        self._required = set(space) - {*conditional}
         best = StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
         self.directions = [best, StudyDirection.MINIMIZE] if with_seconds else [best]
         if objective not in {study.study_name for study in storage.get_all_studies()}:
@@ -163,7 +165,7 @@ class Journal:
             for entry in self._storage.get_all_trials(self._study_id, deepcopy=False):
                 if not isinstance(entry.user_attrs.get(self._key), kind):
                     reason = reason or f"entry {entry.number} has no {self._key}"
-                if not set(self._space) <= set(entry.params):
+                if not self._required <= set(entry.params):
                     reason = reason or f"entry {entry.number} lacks a value"
         except Exception as error:  # of whatever stands in place of an entry's fields
             reason = f"{type(error).__name__}: {error}"
@@ -227,8 +229,8 @@ class Journal:
             values=self._values(outcome),
             datetime_start=now,
             datetime_complete=None if running else now,
-            params={name: params[name] for name in self._space},
-            distributions=self._space,
+            params={name: params[name] for name in self._space if name in params},
+            distributions={name: each for name, each in self._space.items() if name in params},
             user_attrs={**known, **attributes},
             system_attrs=history,
             intermediate_values=scores,

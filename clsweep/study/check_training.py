@@ -78,7 +78,10 @@ class TrainingChecks:
     def points(self, *names: str) -> list[tuple[Any, ...]]:
         """Of each hyperparameter all its values; none if it has a range, or is not owned."""
         fixed = {name: (value,) for name, value in self.fixed.items()}
-        listed = {name: d.points for name, d in self.space.items() if not d.is_range}
+        beside = {
+            name: (d.otherwise,) * (d.otherwise is not None) for name, d in self.space.items()
+        }
+        listed = {n: d.points + beside[n] for n, d in self.space.items() if not d.is_range}
         return [(fixed | listed).get(name, ()) for name in names]
 
     def ends(self, name: str) -> tuple[Any, ...]:

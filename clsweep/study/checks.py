@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, METRIC, METRICS
+from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, METRIC, METRICS, Value
 from clsweep.catalog.open_encoders import NONE, is_open, measured
 from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by
 from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting
 from clsweep.study.check_training import Draft, TrainingChecks
+from clsweep.study.conditions import size_of
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS
 from clsweep.study.space import Objective, slug
 
@@ -36,6 +37,7 @@ class _ObjectiveChecks(TrainingChecks):
         else:
             self.check_pairs()
         self.check_inert()
+        self.check_when()
         self.check_search()
         if self.sections.scheduler.name == "asha":
             self.check_halving()
@@ -118,6 +120,42 @@ class _ObjectiveChecks(TrainingChecks):
                 if other in self.owned and self.objective.extremes(other) == (value, value):
                     self.mistake(name, f"has no effect while {other} is {setting(value)}")
 
+    def check_when(self) -> None:
+        """Every condition of a space holds in some configurations, and not in all."""
+        conditions, values = self.objective.conditions, self.objective.values
+        num_errors = len(self.draft.errors)
+        for name, dimension in self.space.items():
+            for other, wanted in dimension.when:
+                self.check_condition(name, other, wanted, values.get(other))
+        listed = {name: each or (self.space[name].low or 0.0,) for name, each in values.items()}
+        for name in self.space if len(self.draft.errors) == num_errors else ():
+            if name not in conditions.ever_taken(listed):
+                self.mistake(name, "takes part in no configuration: its conditions never hold")
+        if self.sections.search.method == "gp" and conditions.names:
+            some = ", ".join(sorted(conditions.names))
+            needs = f"gp needs every hyperparameter in all configurations, and some lack {some}"
+            self.error(("search", "method"), f"{needs}. Expected tpe")
+
+    def check_condition(
+        self, name: str, other: str, wanted: Sequence[Value], known: Sequence[Value] | None
+    ) -> None:
+        at = (*self.where(name), "when")
+        if other not in self.space:
+            given = "is fixed" if other in self.owned else f"is not '{self.objective.name}' own"
+            swept = ", ".join(each for each in self.space if each != name) or "none"
+            self.error(at, f"{other} {given}: expected one that is swept beside it: {swept}")
+        elif self.objective.conditions.hangs_on(other, name):
+            self.error(at, f"{other} hangs on {name} itself: expected no circle")
+        elif known is None:
+            needs = "expected one with choices, as a range meets no value"
+            self.error(at, f"{other}: {needs}, given {self.space[other].describe()}")
+        elif never := [value for value in wanted if value not in known]:
+            listed = self.space[other].describe() if isinstance(known, range) else known
+            listed = listed if isinstance(listed, str) else ", ".join(map(setting, listed))
+            self.error(at, f"{other} is never {setting(never[0])}. Expected some of: {listed}")
+        elif len(wanted) == size_of(known):
+            self.error(at, f"{other} is always one of these: expected fewer values, or no when")
+
     def check_search(self) -> None:
         method, budget = self.sections.search.method, self.sections.search.trials_per_objective
         for name, dimension in self.space.items():
@@ -129,7 +167,7 @@ class _ObjectiveChecks(TrainingChecks):
         if method != "grid" and budget is None:
             needs = "needs trials_per_objective, a number of configurations"
             self.error(("search",), f"method {method} {needs}")
-        elif method == "grid" and budget and (size := self.objective.num_grid_configs) > budget:
+        elif method == "grid" and budget and (size := self.objective.num_configs or 0) > budget:
             self.error(
                 ("search", "trials_per_objective"),
                 f"the grid of '{self.objective.name}' has {size} configurations, more than the "

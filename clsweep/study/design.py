@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from clsweep.catalog.plugins import activate
 from clsweep.data.availability import DataPlace
 from clsweep.display.text import html_table
 from clsweep.errors import StudyError
+from clsweep.study.conditions import size_of
 from clsweep.study.document import Document
 from clsweep.study.factors import with_factors
 from clsweep.study.samplers import build_sampler, storage
@@ -168,9 +169,9 @@ def count_configs(study: Study, objective: Objective) -> int:
     """Number of configurations of one objective, without drawing them."""
     limit = study.sections.search.trials_per_objective
     if study.sections.search.method == "grid" or not objective.space:
-        return objective.num_grid_configs
+        return objective.num_configs or 0
     assert limit is not None
-    return min(limit, _num_distinct(objective) or limit)
+    return min(limit, objective.num_configs or limit)
 
 
 def sampler_of(study: Study, objective: Objective) -> str:
@@ -179,7 +180,7 @@ def sampler_of(study: Study, objective: Objective) -> str:
     """
     method = study.sections.search.method
     limit = study.sections.search.trials_per_objective
-    num_distinct = _num_distinct(objective)
+    num_distinct = objective.num_configs
     if not objective.space or (limit and num_distinct and num_distinct <= limit):
         return "grid"
     return method
@@ -215,7 +216,7 @@ def plan_frame(study: Study) -> pd.DataFrame:
 
 
 def plan_row(
-    study: Study, trial: PlannedTrial, chosen: Mapping[str, Value] | None = None
+    study: Study, trial: PlannedTrial, chosen: Mapping[str, Value | None] | None = None
 ) -> dict[str, Any]:
     """One trial as a flat row; also the configuration that `train_trial` gets.
 
@@ -298,10 +299,8 @@ def _design(study: Study, objective: Objective, sampler: str) -> list[dict[str, 
         return [dict.fromkeys(objective.space) for _ in range(num_configs)]
     if sampler == "grid":
         # Not by Optuna's GridSampler: it scans all finished cells for every new one.
-        is_asked = search.method == "grid"  # else the space is small enough to be enumerated
-        axes = [d.points if is_asked else d.values or () for d in objective.space.values()]
-        cells, seed = list(itertools.product(*axes)), search.seed
-        random.Random(seed).shuffle(cells)
+        cells = list(dict.fromkeys(_cells(objective)))
+        random.Random(search.seed).shuffle(cells)
         return [dict(zip(objective.space, cell, strict=True)) for cell in cells]
     points = _draw(objective, sampler, num_configs, search.seed)
     if len(points) < num_configs:
@@ -312,6 +311,15 @@ def _design(study: Study, objective: Objective, sampler: str) -> list[dict[str, 
         )
         raise StudyError(study.document.error(("search", "trials_per_objective"), message))
     return points
+
+
+def _cells(objective: Objective) -> Iterator[tuple[Value | None, ...]]:
+    """The cells of a grid; some come repeatedly where hyperparameters hang on others."""
+    cells = itertools.product(*(values or () for values in objective.values.values()))
+    if not objective.conditions.names:
+        return cells
+    named = (dict(zip(objective.space, cell, strict=True)) for cell in cells)
+    return (tuple(objective.conditions.settled(cell).values()) for cell in named)
 
 
 def _draw(
@@ -332,7 +340,7 @@ def _draw(
     num_skipped = 1 if method == "qmc" else 0
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(storage=storage(), sampler=build_sampler(method, seed))
-    points: dict[tuple[Value, ...], dict[str, Value | None]] = {}
+    points: dict[tuple[Value | None, ...], dict[str, Value | None]] = {}
     # A point that is drawn again would be counted as a further configuration with the same scores.
     # There are mostly more distinct points than are wanted: smaller spaces are enumerated. Yet a
     # range of real numbers may hold two of them, and the last of many integers come rarely.
@@ -345,15 +353,18 @@ def _draw(
         if trial.number >= num_skipped:
             drawn = trial.params
             point = {n: choices[n][drawn[n]] if n in choices else drawn[n] for n in space}
+            point = objective.conditions.settled(point)
             key = tuple(point.values())
             repeats = repeats + 1 if key in points else 0
             points.setdefault(key, point)
     return list(points.values())
 
 
-def _num_distinct(objective: Objective) -> int | None:
-    """Number of distinct configurations outside of a grid search; None if any dimension is a range
-    of real numbers.
+def num_saved(study: Study, objective: Objective) -> int:
+    """Configurations that are not planned, as they would differ from planned ones in what has no
+    effect there alone; 0 of a space that is not enumerated.
     """
-    counts = [dimension.num_values for dimension in objective.space.values()]
-    return None if None in counts else math.prod(n for n in counts if n is not None)
+    if sampler_of(study, objective) != "grid":
+        return 0
+    sizes = [size_of(values or ()) for values in objective.values.values()]
+    return math.prod(sizes) - count_configs(study, objective)

@@ -39,7 +39,9 @@ def study_schema(*, closed: bool = False) -> Schema:
         "description": "parts of a study, laid over it by --preset; null removes a key",
         "additionalProperties": _partial(whole),
     }
+    listed = {p.name: {"anyOf": [_type(p), _points(_type(p))]} for p in PARAM.values()}
     shared = {
+        "when": {**_mapping(listed), "minProperties": 1},
         "base": _mapping({p.name: {**_about(p), **_type(p)} for p in PARAM.values()}),
         "space": _mapping({p.name: _dimension(p) for p in PARAM.values() if p.sweepable}),
     }
@@ -129,7 +131,7 @@ def _points(of: Schema) -> Schema:
 def _dimension(param: Param) -> Schema:
     """What a hyperparameter is swept over: a range, a grid of points, or choices."""
     of = _type(param)
-    choices = {"choices": _points(of)}
+    choices = {"choices": _points(of), "when": {"$ref": "#/$defs/when"}}
     if param.kind in ("choice", "bool"):
         return {**_about(param), **_mapping(choices), "required": ["choices"]}
     ends = {"low": of, "high": of, "log": {"type": "boolean"}, "grid": _points(of)}

@@ -157,9 +157,12 @@ class _Cell(Draft):
                 if is_shared:
                     self.taken.add((str(keys[-2]), param))
         for param in owned:
+            default = default_of(param, parts, **selected)
             if param not in space:
-                fixed.setdefault(param, default_of(param, parts, **selected))
-            elif param in self.sections.base:
+                fixed.setdefault(param, default)
+            elif space[param].when and space[param].otherwise is None:
+                space[param] = replace(space[param], otherwise=default)
+            elif param in self.sections.base and not space[param].when:
                 self.replaced.setdefault(param, []).append(name)
         self._decide(at, section, fixed)
         return Objective(
@@ -168,6 +171,7 @@ class _Cell(Draft):
             fixed={param: fixed[param] for param in PARAM if param in fixed},
             space={param: space[param] for param in PARAM if param in space},
             skips=skips,
+            is_gridded=self.sections.search.method == "grid",
         )
 
     def _parts(self, at: Keys, section: ObjectiveSection) -> tuple[dict[str, str], bool]:
@@ -232,8 +236,9 @@ class _Cell(Draft):
         param = PARAM[str(keys[-1])]
         try:
             if keys[-2] == "space":
-                space[param.name] = parse_dimension(param, raw)
-                fixed.pop(param.name, None)
+                beside = fixed.pop(param.name, None)  # what it is where it is not swept
+                dimension = parse_dimension(param, raw)
+                space[param.name] = replace(dimension, otherwise=beside if dimension.when else None)
             else:
                 fixed[param.name] = param.coerce(raw)
                 space.pop(param.name, None)

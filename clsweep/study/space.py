@@ -4,21 +4,22 @@ does not own.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from clsweep.catalog import PARAM, Param, Value
 from clsweep.catalog.ownership import small_view_size
 from clsweep.display.numbers import setting
 from clsweep.errors import nearest
+from clsweep.study.conditions import Conditions
 from clsweep.study.document import Document
 from clsweep.study.factors import cell_document, cells_of
 
-DIMENSION_KEYS = ("low", "high", "log", "grid", "choices")
+DIMENSION_KEYS = ("low", "high", "log", "grid", "choices", "when")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class Dimension:
     log: bool = False
     grid: tuple[Value, ...] = ()
     choices: tuple[Value, ...] = ()
+    when: tuple[tuple[str, tuple[Value, ...]], ...] = ()  # swept at these values of others alone
+    otherwise: Value | None = None  # its value elsewhere; None: it has no effect there
 
     @property
     def points(self) -> tuple[Value, ...]:
@@ -49,31 +52,27 @@ class Dimension:
         return None
 
     @property
-    def num_values(self) -> int | None:
-        """How many `values` there are, which may be more than `len` can say."""
-        found = self.values
-        if isinstance(found, range):
-            return found.stop - found.start
-        return None if found is None else len(found)
-
-    @property
     def is_range(self) -> bool:
         return self.low is not None
 
     @property
     def extremes(self) -> tuple[Value, Value]:
         """Smallest and largest possible value of a numeric dimension."""
-        values: list[Any] = [*self.points, *(v for v in (self.low, self.high) if v is not None)]
+        ends = (self.low, self.high, self.otherwise)
+        values: list[Any] = [*self.points, *(v for v in ends if v is not None)]
         return min(values), max(values)
 
     def describe(self) -> str:
         """`0.05..1 log`, `{32, 64}`: for the plan."""
+        beside = "".join(
+            f" when {other} is {' or '.join(map(setting, values))}" for other, values in self.when
+        )
         if self.choices:
-            return f"{{{', '.join(map(setting, self.choices))}}}"
+            return f"{{{', '.join(map(setting, self.choices))}}}{beside}"
         ends = f"{setting(self.low)}..{setting(self.high)}"
         span = f"{ends}{' log' if self.log else ''}" if self.is_range else ""
         points = f"{len(self.grid)} points" if self.grid else ""
-        return ", ".join(part for part in (span, points) if part)
+        return ", ".join(part for part in (span, points) if part) + beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +85,7 @@ class Objective:
     space: Mapping[str, Dimension]
     skips: Mapping[str, tuple[str, ...]]  # reason -> shared parameters that are skipped for it
     cell: str = ""
+    is_gridded: bool = True  # whether of a dimension its points are tried, not its range
 
     @property
     def label(self) -> str:
@@ -105,9 +105,20 @@ class Objective:
         return tuple(map(str, values))
 
     @property
-    def num_grid_configs(self) -> int:
-        """Size of the full grid over `points`."""
-        return math.prod(len(d.points) for d in self.space.values())
+    def values(self) -> dict[str, Sequence[Value] | None]:
+        """Those that each swept hyperparameter may take here; None for a range of real numbers."""
+        return {n: d.points if self.is_gridded else d.values for n, d in self.space.items()}
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """What some configurations of its space lack, and when."""
+        return Conditions(self.parts, self.fixed, self.space, self.values)
+
+    @property
+    def num_configs(self) -> int | None:
+        """How many different ones there are; None if any dimension is a range of real numbers."""
+        known = {name: values for name, values in self.values.items() if values is not None}
+        return self.conditions.count(known) if len(known) == len(self.space) else None
 
     def extremes(self, name: str) -> tuple[Any, Any]:
         """Smallest and largest value that `name` takes in this objective, fixed or swept."""
@@ -190,6 +201,9 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
                 f"unknown key '{key:.80}'.{nearest(key, DIMENSION_KEYS)} Expected: "
                 f"{', '.join(DIMENSION_KEYS)}"
             )
+    if "when" in raw:
+        values = {key: value for key, value in raw.items() if key != "when"}
+        return replace(parse_dimension(param, values), when=_parse_when(param, raw["when"]))
     if "choices" in raw:
         if len(raw) > 1:
             others = ", ".join(key for key in raw if key != "choices")
@@ -201,6 +215,23 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
     if param.kind in ("choice", "bool"):
         raise ValueError(f"expected choices out of {param.bounds}, given {raw!r:.80}")
     return _numeric_dimension(param, raw)
+
+
+def _parse_when(param: Param, raw: object) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+    if not isinstance(raw, dict) or not raw:
+        expected = "expected {hyperparameter: value or list of values}"
+        raise ValueError(f"when: {expected}, given {raw!r:.80}")
+    found = []
+    for name, given in raw.items():
+        if name not in PARAM or name == param.name:
+            what = "itself" if name == param.name else f"unknown parameter '{name:.80}'"
+            raise ValueError(f"when: {what}.{nearest(str(name), PARAM)} Expected another one")
+        listed = given if isinstance(given, list) else [given]
+        try:
+            found.append((name, _points(PARAM[name], "when", listed)))
+        except ValueError as error:
+            raise ValueError(f"when: {name}: {str(error).removeprefix('when: ')}") from None
+    return tuple(found)
 
 
 def _numeric_dimension(param: Param, raw: dict[str, Any]) -> Dimension:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from clsweep.catalog import COMPONENT, DATASET
-from clsweep.catalog.ownership import num_crop_only
+from clsweep.catalog.ownership import num_crop_only, with_defaults
 from clsweep.catalog.plugins import forget_folders
 from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
@@ -93,7 +93,7 @@ def train_trial(
         RequestError: the data set is not there.
     """
     forget_folders()
-    device = torch.device(device)
+    device, config = torch.device(device), with_defaults(config)
     attempt, pulse = Attempt(config, report, checkpoints, device), Pulse(config, tell)
     if DATASET[config["dataset"]].kind == "pairs":
         return train_critic(config, attempt, device, pulse)

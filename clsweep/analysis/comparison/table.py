@@ -14,6 +14,7 @@ from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.comparison.evidence import Evidence, mean_difference, spread_effect
 from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, pair, unmatched
 from clsweep.analysis.holm import holm
+from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Array, Sweep, check_by
@@ -175,6 +176,10 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         missing = [alone]
     if missing:
         return [blank | noted(*missing, why=missing[0])]
+    branches = []
+    if by is not None:
+        branches = [each.of(x.objective) for x in (a, b) for each in branch(x, by)]
+        a, b = holding(a, by), holding(b, by)
     pairing = pair(a, b)
     parts = pairing.split(None if by is None else cut(by, (a, b), per_bin=PER_BIN))
     if not parts:
@@ -191,7 +196,7 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         seeds = [int(np.isfinite(side.scores).sum(axis=1).max()) for side in (part.a, part.b)]
         row |= {"region": label, "num_pairs": part.num_pairs, "num_seeds": min(seeds)}
         row |= {"superiority": _superiority(part), "fixed": part.fixed}
-        rows.append(blank | row | noted(*pairing.notes, *notes, why=why))
+        rows.append(blank | row | noted(*branches, *pairing.notes, *notes, why=why))
     return rows
 
 

@@ -16,6 +16,7 @@ from clsweep.analysis.comparison.evidence import Evidence, mean_difference
 from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, pair
 from clsweep.analysis.comparison.table import gated
 from clsweep.analysis.holm import holm
+from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.reasons import Reason, note, noted
 from clsweep.analysis.regions import cut, means_by
 from clsweep.analysis.sweep import Sweep, check_by
@@ -61,7 +62,8 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
     lacking = note(Reason.NOT_SWEPT, param=by)
     notes = [lacking.of(sweep.objective) for sweep in sweeps if by not in sweep.params]
     notes += [s.nothing.of(s.objective) for s in sweeps if by in s.params and s.nothing]
-    competing = [s for s in sweeps if by in s.params and not s.nothing]
+    notes += [each.of(s.objective) for s in sweeps for each in branch(s, by)]
+    competing = [holding(s, by) for s in sweeps if by in s.params and not s.nothing]
     if not competing:
         blank = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, ""), "by": by}
         blank |= {"resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}

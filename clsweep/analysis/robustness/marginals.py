@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons
+from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Codes, cut, means_by
@@ -45,22 +46,24 @@ def marginals(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
     The mean is over the settings of the other hyperparameters that have a score; of a grid that
     lost configurations, over those at which every value has one, or the note says that values rest
-    on different settings. Adaptive samples (tpe, gp) have no band.
+    on different settings. One that is nested in others is looked at where it is swept alone, and
+    the note says where. Adaptive samples (tpe, gp) have no band.
     """
     rows = [row for sweep in sweeps for name in sweep.params for row in _rows(sweep, name)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _rows(sweep: Sweep, name: str) -> list[dict[str, Any]]:
+def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
+    sweep = holding(whole, name)
     regions = cut(name, [sweep], max_bins=MAX_BINS, scored=True)
     groups, num = regions.place(sweep.settings[name]), len(regions)
-    used, notes = sweep.alive, []
+    used, notes = sweep.alive, [*branch(whole, name)]
     if sweep.is_grid and not sweep.alive.all():
         # Other averages would differ by what they rest on.
         shared, found = shared_settings(sweep, name, groups)
         used = shared if found else used
         balance = note(Reason.SHARED_SETTINGS, param=name, settings=found)
-        notes = [balance if found else note(Reason.UNBALANCED, param=name)]
+        notes += [balance if found else note(Reason.UNBALANCED, param=name)]
     counts = np.bincount(groups[used], minlength=num)
     centres = means_by(groups[used], sweep.sign * sweep.means[used], num)
     half, said = _half_widths(sweep, used, groups, counts, centres)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, resample
+from clsweep.analysis.nested import others_of
 from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import cut, numbers_in
@@ -261,7 +262,7 @@ def shared_settings(
     """(n,) bool, scored configurations at settings of the others that all values with a score
     have; how many.
     """
-    others = [name for name in sweep.params if name != param]
+    others = others_of(sweep, param)
     blocks: NDArray[Any] = np.zeros(len(levels), dtype=np.int64)
     if others:
         blocks = sweep.settings.groupby(others, dropna=False, sort=False).ngroup().to_numpy()

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
+from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import blindness, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
@@ -146,9 +147,12 @@ def _row(sweep: Sweep, by: str | None, within: float) -> dict[str, Any]:
     row |= {"objective": sweep.objective, "num_configs": len(sweep.configs)}
     row |= {"num_seeds": len(sweep.seeds), "num_failed": sweep.num_failed}
     notes = list(sweep.missing)
-    table, why = Response.of_configs(sweep), sweep.nothing
     if by is not None and by not in sweep.params:
         return row | noted(*notes, why=note(Reason.NOT_SWEPT, param=by))
+    if by is not None:
+        notes += branch(sweep, by)
+        sweep = holding(sweep, by)
+    table, why = Response.of_configs(sweep), sweep.nothing
     if why:
         row |= _extremes(table, sweep.sign, notes, with_worst=False)
         return row | noted(*notes, why=why)

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, special
 from scipy.spatial import distance
 
+from clsweep.analysis.nested import parents_of
 from clsweep.analysis.sweep import Array, Sweep
 
 MAX_FIT = 160  # configurations that the hyperparameters are fitted to; the cost is cubic
@@ -75,9 +76,19 @@ class Space:
 
 
 def off_axis(sweep: Sweep) -> tuple[str, ...]:
-    """The numeric parameters on whose axes some configuration with a score has no place."""
-    numeric = [name for name in _varied(sweep) if sweep.scales[name] != "category"]
-    return tuple(n for n in numeric if not np.isfinite(sweep.axis(n)[sweep.alive]).all())
+    """The numeric parameters on whose axes some configuration with a score has no place, and those
+    that are nested in others.
+    """
+    nested = parents_of(sweep)
+    return tuple(
+        name
+        for name in _varied(sweep)
+        if name in nested
+        or (
+            sweep.scales[name] != "category"
+            and not np.isfinite(sweep.axis(name)[sweep.alive]).all()
+        )
+    )
 
 
 def _varied(sweep: Sweep) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import TAIL, reasons, resample
+from clsweep.analysis.nested import folded
 from clsweep.analysis.noise import Codes, blindness, copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
@@ -101,6 +102,9 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     if why := _unmeasurable(sweep):
         return [{**common, **noted(why=why)}]
     notes = list(sweep.lost(Reason.LEFT_OUT))
+    whole, nested = folded(sweep)
+    if nested and sweep.is_grid and anova.cells_of(whole):
+        sweep, notes = whole, [*nested, *notes]
     if off := surrogate.off_axis(sweep):
         sweep = replace(sweep, params=tuple(name for name in sweep.params if name not in off))
         notes.append(note(Reason.OFF_AXIS, params=off))

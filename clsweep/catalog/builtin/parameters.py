@@ -107,7 +107,7 @@ PARAMS = (
           default=1.0, low=0, high=1, inert_when=(("momentum_schedule", "constant"),),
           source="BYOL (2020)", doc="where the cosine of the momentum ends; at least momentum"),
     Param(name="symmetric", aliases=("symmetrize",), kind="bool", default=False,
-          inert_when=_ALL_LOSS, source="DimCL Table 1",
+          source="DimCL Table 1",
           doc="each view of a pair is once the query; false: only the first"),
     Param(name="key_norm", aliases=("shuffle_bn",), kind="choice", default="sync",
           choices=("sync", "shuffle"), source="EqCo Table 4; MoCo (2020) 3.3",
