@@ -45,6 +45,9 @@ _PLURAL: dict[Part, str] = {
     "finetune": "finetuning",
 }
 
+# Columns of the catalog that a screen without room does without.
+CATALOG_SPARE = ("symbol", "swept", "unlabeled", "channels", "owned by", "source", "defaults")
+
 
 def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list[Row]]:
     """The tables of the catalog, the one of this kind, or the entries of this name, by title;
