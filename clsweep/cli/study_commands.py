@@ -104,6 +104,7 @@ def plan(
     from clsweep.cli.plan import (
         missing_notes,
         plan_counts,
+        plan_data,
         plan_matrix,
         plan_notes,
         plan_trial_rows,
@@ -122,6 +123,11 @@ def plan(
         if format is Format.table:
             print_next(version.command("run", path))
         return
+    missing = missing_notes(study)
+    if format is Format.table:
+        for line in plan_data(study):
+            print_note(line)
+        say()
     title = "Hyperparameters (* swept, - not owned)"
     if format is not Format.table or not study.cells:
         print_table(plan_matrix(study), format=format, title=title)
@@ -133,7 +139,7 @@ def plan(
     counts = plan_counts(study)
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
-    for note in [*plan_notes(study), *missing_notes(study)]:
+    for note in [*plan_notes(study), *missing]:
         print_note(note)
     print_next(version.command("plan", path, estimate=True))
 

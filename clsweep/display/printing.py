@@ -177,7 +177,11 @@ def print_note(text: str, *, file: TextIO | None = None) -> None:
 
 def _wrapped(text: str) -> str:
     indent = "  " if text.startswith("- ") else ""
-    how = {"subsequent_indent": indent, "break_on_hyphens": False, "break_long_words": False}
+    how: dict[str, Any] = {
+        "subsequent_indent": indent,
+        "break_on_hyphens": False,
+        "break_long_words": False,
+    }
     width = min(screen_width(), PAGE_WIDTH)
     return "\n".join(textwrap.fill(line, width, **how) for line in text.split("\n"))
 

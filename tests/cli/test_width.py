@@ -30,7 +30,8 @@ COMMANDS = [
     ["robustness", FOLDER, "--by", "tau"], ["compare", FOLDER, "--stat", "within"],
     ["reproduce", FOLDER.replace("tau-digits", "eqco-table-09")],
     ["trials", FOLDER.replace("tau-digits", "quickstart")],
-    ["plan", "quickstart", "--trials"], ["plan", "dcl/table_18"], ["try", "quickstart", "-o", "simclr", "--set=base.epochs=2"],
+    ["plan", "quickstart", "--trials"], ["plan", "dcl/table_18"],
+    ["try", "quickstart", "-o", "simclr", "--set=base.epochs=2"],
     ["report", FOLDER, "--out", "report"], ["report", f"{FOLDER}-which-there-is-not"],
     ["new", "loss", "abc"], ["export", f"{FOLDER}/simclr-0000-s0", "--out", "e.pt"],
 ]  # fmt: skip
