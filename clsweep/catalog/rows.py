@@ -232,6 +232,7 @@ class Dataset:
         keeps_whole: whether images are pictures of any size, of which views are crops.
         files: "module:function": DataPlace -> a `data.found.Found`, of the user's own files.
         folder: of its files below `dataset.root`; empty if it needs none there.
+        layout: the files in that folder; an IDX file may be packed, as NAME.gz.
         reader: torchvision's class that reads and fetches it, if there is one.
         arrays: "module:function": (Dataset, DataPlace) -> what its arrays in the cache are made of,
             if it is too large to be read by every process.
@@ -253,6 +254,7 @@ class Dataset:
     files: str = ""
     options: tuple[str, ...] = ()
     folder: str = ""
+    layout: tuple[str, ...] = ()
     reader: str = ""
     arrays: str = ""
     doc: str

@@ -16,6 +16,7 @@ from clsweep.cli.options import (
     WideOption,
     say_reading,
 )
+from clsweep.cli.streams import paged
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
 
@@ -43,6 +44,7 @@ def status(
         study_notes,
     )
     from clsweep.findings.notes import reference_notes
+    from clsweep.results.ranking import spare_of
 
     while True:
         goes_on = follow and is_any_running([path])
@@ -50,7 +52,7 @@ def status(
         rows = split_marked(status_rows(results), results, format)
         if follow and format is Format.table:
             Console().clear()
-        print_table(rows, format=format)
+        print_table(rows, format=format, spare=spare_of(rows))
         if format is Format.table:
             if running := running_rows(results):
                 say()
@@ -85,20 +87,21 @@ def trials(
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.cli.status import TRIALS_SPARE, study_notes, trial_rows
+    from clsweep.cli.status import study_notes, trial_rows, trials_spare
     from clsweep.findings.notes import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), Reading().opened([path])
     asked = [name.strip() for name in columns.split(",")] if columns else None
     rows, names = trial_rows(results, where, sort, top, columns=asked, every_column=every_column)
-    spare = () if asked else TRIALS_SPARE
-    left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
-    if format is Format.table:
-        references = reference_notes(results.references, metric=results.metric)
-        for note in [*study_notes(results), *references]:
-            print_note(f"- {note}")
-    if left_out:
-        print_note(f"(--wide adds {', '.join(left_out)})")
+    spare = () if asked else trials_spare(results)
+    with paged():
+        left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
+        if format is Format.table:
+            references = reference_notes(results.references, metric=results.metric)
+            for note in [*study_notes(results), *references]:
+                print_note(f"- {note}")
+        if left_out:
+            print_note(f"(--wide adds {', '.join(left_out)})")
 
 
 def export(

@@ -22,6 +22,7 @@ from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
 from clsweep.cli.options import print_version
 from clsweep.cli.streams import lasting_streams
+from clsweep.display.printing import print_note
 from clsweep.display.text import say
 from clsweep.errors import UserError
 
@@ -65,7 +66,7 @@ def main() -> None:
             require_words(sys.argv[1:])
             app(prog_name="clsweep")
     except (UserError, OSError, MemoryError) as error:
-        say(mistake(error), file=sys.stderr)
+        (print_note if sys.stderr.isatty() else say)(mistake(error), file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except ModuleNotFoundError as error:
         if not (said := left_out(error, sys.argv)):

@@ -11,6 +11,7 @@ from clsweep.catalog import (
     COMPONENT,
     DATASETS,
     DIAGNOSTICS,
+    METRIC,
     METRICS,
     OBJECTIVE_PARTS,
     PARAMS,
@@ -20,8 +21,9 @@ from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import require_capacity, require_files, this_machine
+from clsweep.data.availability import AbsentError
 from clsweep.data.found import cache_room
-from clsweep.display.numbers import setting, settings
+from clsweep.display.numbers import count, number, setting, settings
 from clsweep.errors import RequestError, StudyError, nearest
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
@@ -44,6 +46,10 @@ _PLURAL: dict[Part, str] = {
     "knn_weights": "neighbours",
     "finetune": "finetuning",
 }
+
+COARSE_POINTS = 0.5  # an image that is worth more hides differences that one would care about
+# Columns of the catalog that a screen without room does without.
+CATALOG_SPARE = ("symbol", "swept", "unlabeled", "channels", "owned by", "source", "defaults")
 
 
 def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list[Row]]:
@@ -148,6 +154,33 @@ def cell_matrices(study: Study) -> list[tuple[Cell, list[Row]]]:
     return found
 
 
+def plan_data(study: Study) -> list[str]:
+    """What every trial is trained and scored on, and what one image is worth in the score."""
+    cells = [cell for cell in study.cells or (study,) if cell.dataset.kind == "images"]
+    lines = dict.fromkeys(line for cell in cells for line in _data_lines(cell))
+    return sorted(lines, key=lambda line: line.startswith("note: "))
+
+
+def _data_lines(study: Study) -> list[str]:
+    num_train, num_scored = study.dataset.split_sizes(study.sections.val_fraction)
+    metric, split = METRIC[study.sections.metric.name], study.sections.evaluation.score_on
+    lines = [
+        f"Data: {study.dataset.name}: {count(num_train)} images to train on, {count(num_scored)} "
+        f"of the {split} split to score",
+        f"Metric: {metric.name}{f' in {metric.unit}' * bool(metric.unit)}, {metric.mode} is best",
+    ]
+    if metric.unit == "%" and num_scored and not metric.name.startswith("transfer"):
+        worth = 100 / num_scored
+        lines[1] += f"; one scored image is {number(worth)} points"
+        if worth > COARSE_POINTS:
+            lines.append(
+                f"note: one trial cannot show a difference below {number(worth)} points, which is "
+                "one image. To score more images: a larger dataset.val_fraction"
+                + (", up to 0.5" if split == "validation" else "")
+            )
+    return lines
+
+
 def plan_counts(study: Study) -> list[Row]:
     """Configurations and trials per objective; counted, not drawn."""
     num_seeds = len(study.sections.seeds)
@@ -237,11 +270,15 @@ def plan_notes(study: Study) -> list[str]:
 
 
 def missing_notes(study: Study) -> list[str]:
-    """What this machine lacks: data sets, GPUs, CPUs. Another one may have them."""
+    """What this machine lacks: data sets, GPUs, CPUs. Another one may have them.
+
+    Raises:
+        RequestError: a data set is here and cannot be read.
+    """
     here, notes = this_machine(), []
     try:
         require_files(study)
-    except RequestError as error:
+    except AbsentError as error:
         notes.append(f"note: {error}")
     try:
         if here:

@@ -20,7 +20,7 @@ from clsweep.cli.options import (
     say_reading,
     with_groups,
 )
-from clsweep.display.printing import Format
+from clsweep.display.printing import Format, print_note
 from clsweep.display.text import say
 
 
@@ -209,6 +209,6 @@ def report(
         if follow:
             say(told_at(findings, page))
     for sentence in (*content.verdicts, *content.notes):
-        say(f"- {sentence}")
+        print_note(f"- {sentence}")
     say(f"\nReport: {page}")
     print_next(next((step.command for step in content.steps if step.command), ""))

@@ -237,6 +237,12 @@ def _known(name: str, option: str, frame: pd.DataFrame) -> str:
     return name
 
 
+def trials_spare(results: Results) -> list[str]:
+    """What `clsweep trials` does without where there is no room: the study's own metric stays."""
+    others = [name for name in _measured(results.trials) if name != results.metric]
+    return [*TRIALS_SPARE, *reversed(others), "status", "objective"]
+
+
 def _telling(results: Results, frame: pd.DataFrame) -> list[str]:
     """The columns that tell trials apart, and what was measured."""
     axes = declared_axes(results.study, frame.columns)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -68,3 +69,28 @@ def lasting_streams(*, patient: bool) -> Iterator[None]:
         sys.stdout.flush()
         if out and out.failure:
             raise RequestError(out.failure)
+
+
+class _Page(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def paged() -> Iterator[None]:
+    """What is printed within goes through the user's pager, as git's lists do, if a terminal has
+    not as many lines.
+    """
+    if not sys.stdout.isatty():
+        yield
+        return
+    with contextlib.redirect_stdout(_Page()) as page:
+        yield
+    text = page.getvalue()
+    if text.count("\n") < shutil.get_terminal_size().lines:
+        print(text, end="", flush=True)
+    else:
+        import pydoc
+
+        os.environ.setdefault("LESS", "FRX")  # git's
+        pydoc.pager(text)

@@ -32,7 +32,8 @@ from clsweep.cli.options import (
     Version,
     with_groups,
 )
-from clsweep.display.printing import Format, print_table
+from clsweep.cli.streams import paged
+from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import json_text, say
 from clsweep.errors import RequestError
 
@@ -65,15 +66,21 @@ def catalog(
     """What exists: components and the hyperparameters they own, bounds, defaults, paper and
     equation.
     """
-    from clsweep.cli.plan import catalog_tables
+    from clsweep.cli.plan import CATALOG_SPARE, catalog_tables
 
     if plugins:
         from clsweep.catalog.plugins import activate, read_plugins
 
         activate(read_plugins(plugins, Path()))
     for_eyes = format in (Format.table, Format.md)
-    for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
-        print_table(rows, format=format, title=title)
+    with paged():
+        left_out: dict[str, None] = {}
+        for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
+            left_out |= dict.fromkeys(
+                print_table(rows, format=format, title=title, spare=CATALOG_SPARE)
+            )
+        if left_out:
+            print_note(f"\n(clsweep catalog NAME adds {', '.join(left_out)} of an entry)")
 
 
 @with_groups
@@ -97,6 +104,7 @@ def plan(
     from clsweep.cli.plan import (
         missing_notes,
         plan_counts,
+        plan_data,
         plan_matrix,
         plan_notes,
         plan_trial_rows,
@@ -105,7 +113,8 @@ def plan(
     study = version.of(path)
     if trials:
         for_eyes = format in (Format.table, Format.md)
-        print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
+        with paged():
+            print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
         return
     if estimate or price is not None:
         from clsweep.cli.estimate import print_estimate
@@ -114,6 +123,11 @@ def plan(
         if format is Format.table:
             print_next(version.command("run", path))
         return
+    missing = missing_notes(study)
+    if format is Format.table:
+        for line in plan_data(study):
+            print_note(line)
+        say()
     title = "Hyperparameters (* swept, - not owned)"
     if format is not Format.table or not study.cells:
         print_table(plan_matrix(study), format=format, title=title)
@@ -125,8 +139,8 @@ def plan(
     counts = plan_counts(study)
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
-    for note in [*plan_notes(study), *missing_notes(study)]:
-        say(note)
+    for note in [*plan_notes(study), *missing]:
+        print_note(note)
     print_next(version.command("plan", path, estimate=True))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import is_taken
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
+from clsweep.display.printing import print_note, screen_width
 from clsweep.display.text import say
 from clsweep.errors import RequestError, nearest
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
@@ -24,6 +26,7 @@ _COLUMNS: dict[str, Callable[[Any], str]] = {
     "images_per_s": count,
     "time_s": fixed,
 }
+_LEAST = 9  # characters of a column
 
 
 def try_trial(
@@ -37,7 +40,7 @@ def try_trial(
     trial = planned_trial(study, objective, config)
     row = plan_row(study, trial) | {"seed": trial.seed if seed is None else seed}
     owned = [f"{name}={setting(row[name])}" for name in trial.params]
-    say(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
+    print_note(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
     import torch
 
     from clsweep.train.loop import train_trial
@@ -48,12 +51,16 @@ def try_trial(
     keep_freed_memory()
     torch.set_num_threads(resources.cpus_per_worker)
     metrics = [m for m in METRICS if is_taken(m, row)]
-    forms = _COLUMNS | {metric.name: fixed for metric in metrics}
-    say("".join(f"{name:>14}" for name in forms))
+    first = study.sections.metric.name
+    names = sorted((metric.name for metric in metrics), key=lambda name: name != first)
+    widths = {name: max(len(name), _LEAST) + 2 for name in [*_COLUMNS, *names]}
+    ends = dict(zip(widths, accumulate(widths.values()), strict=True))
+    forms = {n: _COLUMNS.get(n, fixed) for n in widths if ends[n] <= screen_width()}
+    say("".join(f"{name:>{widths[name]}}" for name in forms))
 
     def print_epoch(epoch: Row) -> None:
-        cells = [form(epoch[n]) if epoch.get(n) is not None else "" for n, form in forms.items()]
-        say("".join(f"{cell:>14}" for cell in cells))
+        cells = {n: form(epoch[n]) if epoch.get(n) is not None else "" for n, form in forms.items()}
+        say("".join(f"{cell:>{widths[name]}}" for name, cell in cells.items()))
 
     place = study.of(objective).sections.dataset.place
     try:
@@ -73,7 +80,7 @@ def try_trial(
     )
     split = f"the {study.sections.evaluation.score_on} split"
     where = split if study.of(objective).dataset.kind == "images" else "fresh pairs"
-    say(f"{scores} on {where}{memory}{precision}")
+    print_note(f"{scores} on {where}{memory}{precision}")
     return result
 
 

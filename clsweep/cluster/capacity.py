@@ -204,10 +204,11 @@ def _advice(study: Study, cluster: Cluster) -> str:
 
 
 def require_files(study: Study) -> None:
-    """Look for the files of every data set that is not to be fetched; reads none of them.
+    """Look for the files of every data set that is not to be fetched; reads their heads alone.
 
     Raises:
-        RequestError: they are missing; says where they are looked for, and what else would do.
+        RequestError: they are missing, `AbsentError` their folder is; says where
+            they are looked for, and what else would do.
     """
     for cell in study.cells or (study,):
         place = cell.sections.dataset.place
@@ -221,7 +222,7 @@ def require_files(study: Study) -> None:
         except RequestError as error:
             presets = preset_names(study.document.source)
             hint = f" This study has the presets: {', '.join(presets)}." if presets else ""
-            raise RequestError(study.document.error(("dataset",), f"{error}{hint}")) from None
+            raise type(error)(study.document.error(("dataset",), f"{error}{hint}")) from None
 
 
 def prepare_files(study: Study) -> None:

@@ -18,8 +18,9 @@ from rich.text import Text
 
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import count, duration, fixed
-from clsweep.display.text import cell, printable, shortened
-from clsweep.results.ranking import Tally
+from clsweep.display.printing import laid_out
+from clsweep.display.text import printable, shortened
+from clsweep.results.ranking import Tally, spare_of
 
 KNOWN_SHARE = 0.5  # of the work that is left whose pace must be known, or nothing is said
 WATCHED_S = 5.0  # of a trial under way, before its pace counts
@@ -323,12 +324,11 @@ class Progress:
         self._console.print(Text(printable(text)), soft_wrap=True)
 
     def _render(self) -> Group:
-        table, rows = Table(box=None, pad_edge=False, padding=(0, 1)), self.tally.rows()
-        for column in rows[0]:
-            is_text = column in ("objective", "at")
-            table.add_column(Text(column), justify="left" if is_text else "right")
-        for row in rows:
-            table.add_row(*(Text(cell(value)) for value in row.values()))
+        rows, room = self.tally.rows(), self._console.width
+        table = Table.grid()
+        for head, *lines in laid_out(rows, room=room, spare=spare_of(rows))[0]:
+            table.add_row(Text(head, style="bold"))
+            table.add_row(Text("\n".join(lines)))
         lines = [f"{name}: {trial.text()}" for name, trial in list(self._running.items())]
         more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
         running = [Text(f"  {line}", style="dim") for line in [*lines[:SHOWN], *more]]

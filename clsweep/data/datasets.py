@@ -4,6 +4,8 @@ process share.
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -15,7 +17,13 @@ import numpy as np
 
 from clsweep.catalog import DATASET, Dataset, implementation
 from clsweep.data import synthetic
-from clsweep.data.availability import DataPlace, missing_data_message, require_data
+from clsweep.data.availability import (
+    DataPlace,
+    data_folder,
+    file_in,
+    missing_data_message,
+    require_data,
+)
 from clsweep.data.found import first_line, mismatch
 from clsweep.data.pictures import Pictures
 from clsweep.data.sources import is_cached, source_of
@@ -238,6 +246,33 @@ def _require_variance(train: Split, place: DataPlace) -> None:
         raise mismatch(place.root_folder, expected, f"{given} training images")
 
 
+def idx_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+    """Images and classes in IDX files, packed or not, in the order of the row's layout."""
+    if place.download:
+        _download(dataset, place, train=True)
+    require_data(dataset.name, place.root_folder)
+    folder = data_folder(dataset.name, place.root_folder)
+    try:
+        train, train_labels, test, test_labels = (
+            _idx(file_in(folder, file)) for file in dataset.layout
+        )
+    except (*_UNREADABLE, EOFError, zlib.error) as error:
+        raise _missing(dataset.name, place, error) from error
+    return (
+        Split.whole(train[..., None], train_labels.astype(np.int64)),
+        Split.whole(test[..., None], test_labels.astype(np.int64)),
+    )
+
+
+def _idx(path: Path) -> np.ndarray:
+    """The bytes of an IDX file in its shape."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read()
+    rank = content[3]
+    shape = np.frombuffer(content, ">i4", rank, 4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
+
+
 def torchvision_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     """One of torchvision's data sets that keep all images in one array."""
     import torchvision
@@ -245,6 +280,7 @@ def torchvision_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split
     root = place.root_folder
     if place.download:
         _download(dataset, place, train=True)
+    require_data(dataset.name, root)
     reader = getattr(torchvision.datasets, dataset.reader)
     try:
         return _as_split(reader(root, train=True)), _as_split(reader(root, train=False))
@@ -270,7 +306,7 @@ _UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)
 
 
 def _missing(name: str, place: DataPlace, error: Exception) -> RequestError:
-    reason = first_line(error).rstrip(".")
+    reason = first_line(error).partition(" You can use download")[0].rstrip(".")
     return RequestError(missing_data_message(name, place.root_folder, reason))
 
 

@@ -10,11 +10,11 @@ import os
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import Any, NamedTuple, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from clsweep.display.text import (
@@ -27,13 +27,11 @@ from clsweep.display.text import (
     spreadsheet,
 )
 
-# A column of texts wider than the last may be folded, to LEAST_WIDTH; than the first, where only
-# that makes the table fit.
-FOLDED_WIDTHS = (20, 28)
-LEAST_WIDTH = 16
-PIPED_WIDTH = 110  # columns, where neither a terminal nor COLUMNS says how wide it is
-# More are printed line by line: to lay them out would take longer than to make them.
-MANY_ROWS = 500
+# A column of texts that is wider may be folded, but to no less than LEAST_WIDTH, and no word or
+# number of up to WHOLE_WORD characters is broken.
+FOLDED_WIDTH, LEAST_WIDTH, WHOLE_WORD = 20, 16, 40
+# Columns of a sentence at most; and of tables, where neither a terminal nor COLUMNS says how wide.
+PAGE_WIDTH = 80
 
 
 class Format(StrEnum):
@@ -73,31 +71,50 @@ def print_table(
     if format is Format.csv:
         print(_csv(rows, keys), end="")
         return []
-    room = math.inf if wide or format is not Format.table else screen_width()
-    kept = {key: _column(key, [row[key] for row in rows], digits) for key in keys}
-    left_out: list[str] = []
-    for name in spare:
-        if name in kept and _least(kept.values(), FOLDED_WIDTHS[0]) > room:
-            left_out += [name]
-            del kept[name]
-    shown, title = list(kept.values()), printable(title)
     if format is Format.md:
+        shown = [_column(key, [row[key] for row in rows], digits) for key in keys]
         names, is_right = [column.name for column in shown], [c.is_right for c in shown]
         print(markdown_table(names, zip(*(c.texts for c in shown), strict=True), is_right))
-    elif not rows:
+        return []
+    if not rows:
         print("no rows")
-    elif len(rows) > MANY_ROWS:
-        print("\n".join([*([title] if title else []), *_lines(shown)]))
-    else:
-        # Never narrower than the numbers: a cropped number reads as another one. The terminal wraps
-        # long lines.
-        whole = _least(shown, math.inf)
-        fits = [width for width in FOLDED_WIDTHS if _least(shown, width) <= room]
-        folded = fits[-1] if fits else FOLDED_WIDTHS[-1]
-        width = whole if wide else min(whole, screen_width())
-        console = Console(width=max(width, _least(shown, folded), cell_len(title)))
-        console.print(_rich_table(shown, title, folded))
+        return []
+    blocks, left_out = laid_out(
+        rows, digits=digits, spare=spare, room=math.inf if wide else screen_width()
+    )
+    bold, before = Console(soft_wrap=True, highlight=False), printable(title)
+    for head, *lines in blocks:
+        if before:
+            bold.print(Text(before if wide else _wrapped(before), style="bold"))
+        bold.print(Text(head, style="bold"))
+        print("\n".join(lines))
+        before = " "
     return left_out
+
+
+def laid_out(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    room: float,
+    digits: int = 2,
+    spare: Sequence[str] = (),
+) -> tuple[list[list[str]], list[str]]:
+    """The lines of a table that is no wider than `room`, head first, and the columns that found no
+    room. What does not fit without those of `spare` stands in blocks below one another.
+    """
+    kept = {key: _column(key, [row[key] for row in rows], digits) for key in rows[0]}
+    left_out: list[str] = []
+    for name in spare:
+        if name in kept and len(kept) > 1 and _least(kept.values()) > room:
+            left_out += [name]
+            del kept[name]
+    first, *others = kept.values()
+    blocks = [[first]]
+    for column in others:
+        if len(blocks[-1]) > 1 and _least([*blocks[-1], column]) > room:
+            blocks.append([first])
+        blocks[-1].append(column)
+    return [list(_lines(block, room)) for block in blocks], left_out
 
 
 class _Column(NamedTuple):
@@ -107,69 +124,72 @@ class _Column(NamedTuple):
     texts: list[str]
     is_right: bool
     width: int
-
-    def least(self, folded: float) -> int:
-        """The least width: only texts wider than `folded` may be cut into lines."""
-        return self.width if self.is_right or self.width <= folded else LEAST_WIDTH
+    least: int  # the least width, at which texts are cut into lines and numbers are whole
 
 
 def _column(name: str, values: Sequence[Any], digits: int) -> _Column:
-    texts = [cell(value, digits) for value in values]
+    name, texts = printable(name), [cell(value, digits) for value in values]
     has_number = any(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    width = max(map(cell_len, {printable(name), *texts}))
-    return _Column(printable(name), texts, has_number or is_numeric(texts), width)
+    is_right = has_number or is_numeric(texts)
+    texts = [text.replace("\n", " ") for text in texts]
+    least = width = max(map(cell_len, {name, *texts}))
+    if not is_right and width > FOLDED_WIDTH:
+        lengths = map(cell_len, {word for text in (name, *texts) for word in text.split(" ")})
+        least = max([LEAST_WIDTH, *(length for length in lengths if length <= WHOLE_WORD)])
+    return _Column(name, texts, is_right, width, least)
 
 
-def _least(columns: Collection[_Column], folded: float) -> int:
+def _least(columns: Collection[_Column]) -> int:
     """The width at which no number and no short cell is cut, columns two apart."""
-    return sum(column.least(folded) + 2 for column in columns) - 2
+    return sum(column.least + 2 for column in columns) - 2
 
 
-def print_note(text: str) -> None:
-    """A text as wide as the screen, no wider than a page; further lines of a list are indented."""
+def _lines(columns: Sequence[_Column], room: float) -> Iterator[str]:
+    """Head and rows. What room is left beside the least widths goes to the columns that need the
+    least first.
+    """
+    left, widths = max(0, room - _least(columns)), [column.least for column in columns]
+    by_need = sorted(range(len(columns)), key=lambda i: columns[i].width - widths[i])
+    for num, i in enumerate(by_need):
+        more = min(columns[i].width - widths[i], left // (len(columns) - num))
+        widths[i], left = widths[i] + int(more), left - more
+    console = Console(width=PAGE_WIDTH)
+    for texts in zip(*((column.name, *column.texts) for column in columns), strict=True):
+        cells = [
+            [text] if cell_len(text) <= width
+            else [line.plain.rstrip() for line in Text(text).wrap(console, width)]
+            for text, width in zip(texts, widths, strict=True)
+        ]  # fmt: skip
+        for line in zip_longest(*cells, fillvalue=""):
+            padded = []
+            for text, width, column in zip(line, widths, columns, strict=True):
+                space = " " * (width - cell_len(text))
+                padded.append(space + text if column.is_right else text + space)
+            yield "  ".join(padded).rstrip()
+
+
+def print_note(text: str, *, file: TextIO | None = None) -> None:
+    """A text as wide as the screen, no wider than a page; further lines of a list are indented. A
+    path is never broken.
+    """
+    say(_wrapped(printable(text)), file=file)
+
+
+def _wrapped(text: str) -> str:
     indent = "  " if text.startswith("- ") else ""
-    width = min(screen_width(), PIPED_WIDTH)
-    say(textwrap.fill(printable(text), width, subsequent_indent=indent, break_on_hyphens=False))
+    how: dict[str, Any] = {
+        "subsequent_indent": indent,
+        "break_on_hyphens": False,
+        "break_long_words": False,
+    }
+    width = min(screen_width(), PAGE_WIDTH)
+    return "\n".join(textwrap.fill(line, width, **how) for line in text.split("\n"))
 
 
 def screen_width() -> int:
     """Columns of the terminal, or of whatever else is printed to."""
     console = Console()
-    return console.width if console.is_terminal or "COLUMNS" in os.environ else PIPED_WIDTH
-
-
-def _rich_table(columns: Sequence[_Column], title: str, folded: int) -> Table:
-    """Numbers to the right, text as it is (never as markup); only long texts are folded."""
-    table = Table(
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1),
-    )
-    for column in columns:
-        table.add_column(
-            Text(column.name),
-            justify="right" if column.is_right else "left",
-            overflow="fold",
-            no_wrap=column.is_right or column.width <= folded,
-            min_width=column.least(folded),
-        )
-    for texts in zip(*(column.texts for column in columns), strict=True):
-        table.add_row(*map(Text, texts))
-    return table
-
-
-def _lines(columns: Sequence[_Column]) -> Iterator[str]:
-    """The same as lines of text; nothing is folded."""
-    for texts in zip(*((column.name, *column.texts) for column in columns), strict=True):
-        padded = []
-        for text, column in zip(texts, columns, strict=True):
-            text = text.replace("\n", " ")
-            space = " " * (column.width - (len(text) if text.isascii() else cell_len(text)))
-            padded.append(space + text if column.is_right else text + space)
-        yield "  ".join(padded).rstrip()
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else PAGE_WIDTH
 
 
 def _jsonable(value: Any) -> Any:

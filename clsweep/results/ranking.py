@@ -253,6 +253,14 @@ class Tally:
         return rows
 
 
+def spare_of(rows: Sequence[Row]) -> list[str]:
+    """The columns of `Tally.rows` that a screen without room does without, the first to go first:
+    counts that are 0 throughout, then what says least.
+    """
+    nowhere = [name for name in ("running", "failed") if not any(row[name] for row in rows)]
+    return [*nowhere, "seeds", "planned"]
+
+
 def describe_params(row: Row, names: Sequence[str]) -> str:
     """`tau=0.2, batch_size=64`, without the parameters that the row's objective does not own."""
     texts = ((name, mentioned(row.get(name))) for name in names)

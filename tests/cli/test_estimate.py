@@ -147,8 +147,11 @@ def test_missing_images_are_said_by_the_plan(cli_command, study, tmp_path):
     (tmp_path / "study.yaml").write_text(text)
     code, out, _ = cli_command("plan", str(tmp_path / "study.yaml"))
     assert code == 0
-    assert "note: " in out
-    assert "cifar10" in out.partition("note: ")[2]
+    assert "cifar10" in out.partition("note:")[2]
+    (tmp_path / "nowhere" / "cifar-10-batches-py").mkdir(parents=True)
+    code, _, err = cli_command("plan", str(tmp_path / "study.yaml"))
+    assert code == 2
+    assert "data_batch_1: no such file. They are data_batch_1, " in err
 
 
 @pytest.mark.slow

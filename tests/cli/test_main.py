@@ -11,7 +11,9 @@ import pytest
 from clsweep.catalog import COMPONENT, DATASETS, DIAGNOSTICS, METRICS, PARAMS
 from clsweep.catalog.open_encoders import ROWS as OPEN_ENCODERS
 from clsweep.cli.main import app
-from clsweep.study.design import plan_trials
+from clsweep.data.availability import DataPlace
+from clsweep.data.datasets import load_splits
+from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.study.shipped import shipped_studies
 
@@ -102,6 +104,18 @@ def test_the_quickstart_study_is_planned(clsweep):
     code, out, err = clsweep("plan", STUDY)
     assert (code, err) == (0, "")
     assert f"\n{len(plan_trials(load_study(STUDY)))} trials in all\n" in out
+
+
+def test_plan_opens_with_what_is_scored_and_what_an_image_is_worth(clsweep):
+    for fraction, is_coarse in ((0.2, False), (0.05, True)):
+        setting = f"dataset.val_fraction={fraction}"
+        _, out, _ = clsweep("plan", STUDY, "--set", setting)
+        study = load_study(STUDY, settings=[setting])
+        splits = load_splits(plan_row(study, plan_trials(study)[0]), DataPlace())
+        num = len(splits.val)
+        assert out.startswith(f"Data: digits: {len(splits.train):,} images to train on, {num} of")
+        assert f"one scored image is {100 / num:.3g} points" in out
+        assert ("one trial cannot show a difference" in out) == is_coarse
 
 
 def test_plan_shows_matrix_counts_total_and_skips(clsweep, small):

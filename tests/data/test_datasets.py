@@ -2,6 +2,7 @@
 torchvision's layout.
 """
 
+import gzip
 import hashlib
 import itertools
 import pickle
@@ -315,6 +316,20 @@ def test_a_truncated_file_is_missing_data(
     largest = max((tmp_path / FOLDERS[name]).iterdir(), key=lambda path: path.stat().st_size)
     largest.write_bytes(largest.read_bytes()[:keep])
     assert_says_what_to_do(name, tmp_path, lambda: load(name, val_fraction=0.5, root=tmp_path))
+
+
+def test_packed_files_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = fake("fashion_mnist", tmp_path, monkeypatch)
+    for path in [*(tmp_path / FOLDERS["fashion_mnist"]).iterdir()]:
+        packed = path.with_name(f"{path.name}.gz")
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    require_data("fashion_mnist", tmp_path)
+    assert same(parts(load("fashion_mnist", val_fraction=0.5, root=tmp_path))[2], written["test"])
+    packed.write_bytes(packed.read_bytes()[:-9])
+    assert_says_what_to_do(
+        "fashion_mnist", tmp_path, lambda: require_data("fashion_mnist", tmp_path)
+    )
 
 
 # STL-10.
