@@ -320,7 +320,8 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
                 f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} "
                 "configurations left out, not finished on all seeds of the study"
             )
-    missing = len(to_confirm(results, top)) - len(frame)
+    known = set(zip(frame["objective"], frame["config"], strict=True))
+    missing = sum((r.objective, r.config) not in known for r in to_confirm(results, top))
     if missing:
         notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
     return notes
