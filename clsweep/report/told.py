@@ -6,15 +6,17 @@ from clsweep.questions import comparison as pairs
 from clsweep.questions import pairs as sentences
 from clsweep.questions import robustness as spreads
 from clsweep.questions.answers import Answers, Asked, asked_of, of_each
-from clsweep.questions.leaderboard import best, best_settings, board
+from clsweep.questions.leaderboard import board
 from clsweep.questions.model import Sentences, told
+from clsweep.questions.named import TUNED, UNTUNED, best, lead_of, settings
 from clsweep.questions.recommend import confirmed
+from clsweep.questions.recommend import recommend as picked
 from clsweep.questions.sensitivity import effects
 from clsweep.questions.sensitivity import sensitivity as shares
 from clsweep.report import first
 from clsweep.report.model import Step
 
-_OF_PAIRS = {"mean": sentences.means, "std": sentences.spreads, "within": sentences.shares}
+_OF_PAIRS = {"tuned": sentences.tuned, "mean": sentences.means, "std": sentences.spreads, "within": sentences.shares}
 
 
 def answer_of(findings: Answers) -> tuple[Sentences, tuple[Step, ...]]:
@@ -59,8 +61,8 @@ def compare(
             return said if len(said) <= sentences.FEW_PAIRS else ()
         if len(frame) == 1:
             return _OF_PAIRS[stat](frame, asked.words)
-        if stat == "mean":
-            return best(board(asked), frame, asked.words)
+        if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
+            return best(board(asked), frame, asked.words, senses[stat])
         if stat == "std":
             return sentences.robust(frame)
         near = f"within {asked.words.amount(asked.within)} of its best"
@@ -71,10 +73,26 @@ def compare(
 
 
 def recommend(findings: Answers) -> Sentences:
-    """The best setting there is, and what it keeps on fresh seeds where that is known."""
+    """Who is best when tuned, the best settings, and what they keep on fresh seeds where that is
+    known.
+    """
 
     def say(asked: Asked) -> Sentences:
-        kept = confirmed(asked.material.confirmation, asked.words)
-        return kept or best_settings(board(asked), asked.words)
+        frame = pairs.tuned(asked)
+        kept = confirmed(asked.material.confirmation, asked.ask(picked), asked.words)
+        lead, named = lead_of(frame), best(board(asked), frame, asked.words, TUNED)
+        first = lead.ranked[0] if lead else ""
+        return (*named, *(kept or settings(board(asked), asked.words, first)))
 
     return of_each(findings, say)
+
+
+def tuned(findings: Answers) -> Sentences:
+    """Who is best when tuned; of one objective its best setting."""
+    return of_each(
+        findings,
+        lambda asked: (
+            best(board(asked), pairs.tuned(asked), asked.words, TUNED)
+            or settings(board(asked), asked.words)
+        ),
+    )
