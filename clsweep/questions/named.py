@@ -151,9 +151,11 @@ def scored(board: pd.DataFrame) -> pd.DataFrame:
     return board[(board["kind"] == "objective") & board["score"].notna()]
 
 
-def settings(board: pd.DataFrame, words: Wording, first: str = "") -> Sentences:
-    """The best setting of the first objective, and of the next one."""
-    ours = sorted(records_of(scored(board)), key=lambda row: row["objective"] != first)
+def settings(board: pd.DataFrame, words: Wording, lead: Lead | None = None) -> Sentences:
+    """The best settings of the two that `lead` names, else of the first two."""
+    ours = records_of(scored(board))
+    if lead:
+        ours = [row for n in "ab" for row in ours if row["objective"] == lead.pair[n]]
     if not ours:
         return ("No setting is best yet: no configuration has finished on all seeds.",)
     return tuple(_setting(row, words) for row in ours[:2])

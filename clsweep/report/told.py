@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from clsweep.questions import comparison as pairs
 from clsweep.questions import pairs as sentences
 from clsweep.questions import robustness as spreads
@@ -29,13 +31,18 @@ def answer_of(findings: Answers) -> tuple[Sentences, tuple[Step, ...]]:
 def robustness(
     findings: Answers, *, by: str | None = None, within: float | None = None
 ) -> Sentences:
-    """Who depends least on its settings; of one hyperparameter its usable band."""
+    """Who is best without tuning, and who depends least on its settings; of one hyperparameter its
+    usable band.
+    """
 
     def say(asked: Asked) -> Sentences:
         found = asked.ask(spreads.robustness, by=by, within=asked.within)
         if by is not None:
             return spreads.bands(found, asked.words)
-        return spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
+        least = spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
+        is_swept = bool(asked.swept) and asked.says_of_space
+        means = pairs.means(asked) if is_swept else pd.DataFrame()
+        return (*best(board(asked), means, asked.words, UNTUNED), *least)
 
     return of_each(findings, say, within)
 
@@ -81,14 +88,13 @@ def recommend(findings: Answers) -> Sentences:
         frame = pairs.tuned(asked)
         kept = confirmed(asked.material.confirmation, asked.ask(picked), asked.words)
         lead, named = lead_of(frame), best(board(asked), frame, asked.words, TUNED)
-        first = lead.ranked[0] if lead else ""
-        return (*named, *(kept or settings(board(asked), asked.words, first)))
+        return (*named, *(kept or settings(board(asked), asked.words, lead)))
 
     return of_each(findings, say)
 
 
-def tuned(findings: Answers) -> Sentences:
-    """Who is best when tuned; of one objective its best setting."""
+def pareto(findings: Answers) -> Sentences:
+    """Who is best when tuned, whatever it costs; of one objective its best setting."""
     return of_each(
         findings,
         lambda asked: (
