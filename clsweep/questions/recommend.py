@@ -13,7 +13,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.findings.material import Material
 from clsweep.questions import charts
-from clsweep.questions.answers import Answers
+from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Question, half, level, measured, whole
 from clsweep.questions.model import Figure, Sentences, Wording
 from clsweep.questions.words import counted, interval, known
@@ -27,16 +27,14 @@ def recommend(of: Answers) -> pd.DataFrame:
     return analysis.recommend(of.material.sweeps)
 
 
-def confirmed(confirmation: pd.DataFrame, picked: pd.DataFrame, words: Wording) -> Sentences:
+def confirmed(asked: Asked) -> Sentences:
     """What the best setting of each objective keeps on fresh seeds, and whether these overturn the
     search's pick.
-
-    Args:
-        confirmation: every configuration that ran again.
-        picked: the table of `recommend`.
     """
+    confirmation, words = asked.material.confirmation, asked.words
     if confirmation.empty:
         return ()
+    picked = asked.ask(recommend)
     rows: dict[tuple[str, int], Row] = {
         (row["objective"], row["config"]): row for row in records_of(confirmation)
     }
@@ -46,13 +44,10 @@ def confirmed(confirmation: pd.DataFrame, picked: pd.DataFrame, words: Wording) 
     for name in dict.fromkeys(confirmation["objective"]):
         row, first = rows.get((name, best.get(name, -1))), firsts.get(name)
         if row and first and row is not first:
-            kept = f"{words.level(first['fresh'])} of {first['at']}, the search's first"
-            failed = f"{first['at']}, the search's first, failed"
+            kept = words.level(first["fresh"]) if known(first["fresh"]) else "nothing"
             out.append(
                 f"Fresh seeds overturn the pick of {name}: {row['at']} keeps "
-                f"{words.level(row['fresh'])}, against {kept}."
-                if known(first["fresh"])
-                else f"Fresh seeds overturn the pick of {name}: {failed}."
+                f"{words.level(row['fresh'])}. {first['at']}, the search's first, keeps {kept}."
             )
         if said := _confirmed(row, words) if row else "":
             out.append(said)
@@ -175,9 +170,7 @@ QUESTION = Question(
 REPORTED = replace(
     QUESTION,
     rows=lambda frame, material: _with_fresh(frame[frame["config"].notna()], material),
-    say=lambda asked: confirmed(
-        asked.material.confirmation, asked.ask(recommend), asked.words
-    ),
+    say=confirmed,
     draw=lambda asked: [confirmation_figure(asked.material)],
 )
 CONFIRMATION = Question(

@@ -12,7 +12,6 @@ from clsweep.questions.leaderboard import board
 from clsweep.questions.model import Sentences, told
 from clsweep.questions.named import TUNED, UNTUNED, best, lead_of, settings
 from clsweep.questions.recommend import confirmed
-from clsweep.questions.recommend import recommend as picked
 from clsweep.questions.sensitivity import effects
 from clsweep.questions.sensitivity import sensitivity as shares
 from clsweep.report import first
@@ -86,7 +85,7 @@ def recommend(findings: Answers) -> Sentences:
 
     def say(asked: Asked) -> Sentences:
         frame = pairs.tuned(asked)
-        kept = confirmed(asked.material.confirmation, asked.ask(picked), asked.words)
+        kept = confirmed(asked)
         lead, named = lead_of(frame), best(board(asked), frame, asked.words, TUNED)
         return (*named, *(kept or settings(board(asked), asked.words, lead)))
 
