@@ -141,6 +141,8 @@ class Reason(StrEnum):
     NOT_CORRECTED = told("SD not corrected for seed noise")
     OPTIMISTIC = told("picked and scored on the same noise, so optimistic")
     PESSIMISTIC = told("{columns}: the best is picked and scored on the same noise, so pessimistic")
+    ON_FRESH = told("on {seeds} fresh seeds, which took no part in the picking")
+    OVERTURNED = told("fresh seeds prefer it to {at}, the best on the study's own")
     PICKED = told("picked on its own noise, so optimistic")
     CEILING_UNKNOWN = told("one seed: the surrogate's ceiling is not known")
     SHARES_WITH_NOISE = told(

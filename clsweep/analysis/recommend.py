@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from clsweep.analysis import reasons, resample
-from clsweep.analysis.best import place_of
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.tuned import no_whole, pick, whole
 
 Rows = NDArray[np.int64]
 
 # Levels are in the metric's own sign.
 COLUMNS = {
     "objective": "name, in order of first appearance",
-    "kind": '"best": the highest mean over the seeds; "robust": the highest neighbourhood_worst. '
-    "Of the configurations "
-    "with as many scores as any has, where such a one is eligible",
+    "kind": '"best": the best when tuned, the highest mean over the seeds, or over the fresh ones '
+    'that it ran on again; "robust": the highest neighbourhood_worst. Of the configurations with a '
+    "score on every planned seed, or on as many as any has, where such a one is eligible",
     "config": "number of the configuration within its objective",
     "at": "its swept hyperparameters",
     "score": "its mean over the seeds; picked on its own noise, so optimistic",
@@ -77,9 +77,10 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     neighbours, as in the corner of a grid of d numeric hyperparameters. Of more than 10,000 sampled
     configurations the nearest are found approximately (up to twice as far).
 
-    Both are picked among the configurations with as many scores as any has: a mean over the seeds
-    that did not fail would hide the failures. Where that is not all seeds, and where each robust
-    place has lost one, the note says so. The best is that of `analysis.best`.
+    Both are picked among the configurations that may be named (`tuned.whole`): a mean over the
+    seeds that did not fail would hide the failures. Where that is not all seeds, and where each
+    robust place has lost one, the note says so. The best is that of `tuned.pick`, of the fresh seeds
+    once there are any; where they overturn the study's own pick, the note says so.
 
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.
@@ -92,14 +93,15 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
 def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
     start = {"objective": sweep.objective, "at": ""}
-    if not sweep.alive.any():
-        nothing = noted(why=sweep.nothing)
+    found, complete = pick(sweep), whole(sweep)
+    if found is None:
+        nothing = noted(why=no_whole(sweep))
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
-    # As many scores as any has: a mean of fewer is more often high by chance.
-    complete = sweep.counts == sweep.counts.max()
-    best = _best(sweep, complete)
+    best = found.row
     row = {**start, "kind": "best", **level_of(sweep, best)}
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
+    if best != found.first:
+        picked = [note(Reason.OVERTURNED, at=sweep.label(found.first))]
     notes = [*picked, *_cautions(sweep, best), *_passed_over(sweep, best)]
     no_robust = {**start, "kind": "robust"}
     if why := sweep.not_measured:
@@ -122,18 +124,6 @@ def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
     notes += _cautions(sweep, robust)
     row = {**no_robust, **level_of(sweep, robust), **around.of(robust, sweep.sign)}
     return [*rows, {**row, **noted(*notes)}]
-
-
-def _best(sweep: Sweep, complete: NDArray[np.bool_]) -> int:
-    """Row of the best configuration, by the rule of `analysis.best`, ties included."""
-    means = np.where(complete, sweep.means, -np.inf)
-    near = means >= means.max() - 1e-9 * abs(means.max())
-
-    def place(row: int) -> Any:
-        scores = sweep.scores[row]
-        return place_of(sweep.configs[row], scores[np.isfinite(scores)].tolist(), "max")
-
-    return min(np.flatnonzero(near).tolist(), key=place)
 
 
 def level_of(sweep: Sweep, row: int) -> dict[str, Any]:

@@ -62,6 +62,9 @@ class Sweep:
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
         constants: the hyperparameters of any objective that take one value here, with it.
+        planned_seeds: seeds that the plan gives each configuration; 0 where no plan is known.
+        fresh: config -> seed -> the metric, in its own sign, on seeds that took no part in the
+            study; NaN of a trial that failed.
     """
 
     objective: str
@@ -83,6 +86,8 @@ class Sweep:
     failed_as: str = LEFT_OUT
     failed_level: float = np.nan
     constants: Mapping[str, Any] = field(default_factory=dict)
+    planned_seeds: int = 0
+    fresh: Mapping[Any, Mapping[Any, float]] = field(default_factory=dict)
 
     @cached_property
     def measured(self) -> Sweep:

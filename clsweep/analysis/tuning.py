@@ -68,7 +68,7 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     but does not count there. One seed: the plain estimator, which the note calls optimistic.
 
     k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a grid is the whole
-    space, and new noise is drawn (`_tables`); of any other design one configuration at a time is
+    space, and new noise is drawn (`noisy_tables`); of any other design one configuration at a time is
     left out, with its scores (`_jackknife`), and k above n / 2 has no interval. Samples that do not
     cover the space evenly (`Sweep.not_measured`) have one row without k, and the note.
     """
@@ -160,7 +160,10 @@ def _cost(sweep: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         gain = float(point[-1] - sweep.means[default])
         gains = [np.empty(0)]
         if sweep.has_repeats:
-            gains += [_best(x) - resample.row_means(x[:, default]) for x in _tables(sweep)]
+            gains += [
+                best_levels(x) - resample.row_means(x[:, default])
+                for x in noisy_tables(resample.packed(sweep.scores))
+            ]
         half = float(_half_width(np.concatenate(gains)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
     return {**row, **noted(*notes, *sweep.missing)}
@@ -249,7 +252,7 @@ def _rough_curves(tables: Array, weights: Array, edges: NDArray[np.int64]) -> Ar
     return _crossfit(tables, ranked)
 
 
-def _best(tables: Array) -> Array:
+def best_levels(tables: Array) -> Array:
     """Cross-fitted level of the best of all, k = n. (B, n, S) -> (B,)."""
 
     def ranked(looks: Array) -> Callable[[Array], Array]:
@@ -271,7 +274,7 @@ def _draws(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
             np.int64
         )
         weights = np.add.reduceat(weights, edges, axis=0) / np.diff(edges, append=num)[:, None]
-    tables = _tables(sweep, redraw=not sweep.is_grid)
+    tables = noisy_tables(resample.packed(sweep.scores), redraw=not sweep.is_grid)
     return np.concatenate([_rough_curves(chunk, weights, edges) for chunk in tables])
 
 
@@ -304,16 +307,19 @@ def _jackknife(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     return variance
 
 
-def _tables(sweep: Sweep, *, redraw: bool = False) -> Iterator[Array]:
-    """Resampled tables, in chunks of (B, n, S).
+def noisy_tables(
+    table: Array, rng: np.random.Generator | None = None, *, redraw: bool = False
+) -> Iterator[Array]:
+    """Resampled tables, in chunks of (B, n, S), of a packed one (n, S).
 
     The configurations as they are, under new noise; those without a score keep none. Centres and
     noise are those of `resample.Bootstrap`: the means hold noise already, so they are drawn
     together first. redraw: configurations drawn again with the scores they have instead: rows are
     independent, and hold effect and noise alike.
     """
-    rng, table = np.random.default_rng(resample.SEED), resample.packed(sweep.scores)
-    num, values = len(table), table[sweep.alive]
+    rng = rng or np.random.default_rng(resample.SEED)
+    alive = np.isfinite(table).any(axis=1)
+    num, values = len(table), table[alive]
     if not redraw:
         centres, draw = resample.centres(values), resample.noise_tables(values, rng)
     left = min(NUM_RESAMPLES, max(FEW_RESAMPLES, MAX_CELLS // table.size))
@@ -323,7 +329,7 @@ def _tables(sweep: Sweep, *, redraw: bool = False) -> Iterator[Array]:
             yield table[rng.integers(0, num, (size, num))]
             continue
         drawn = np.full((size, *table.shape), np.nan)
-        drawn[:, sweep.alive] = centres[:, None] + draw(size)
+        drawn[:, alive] = centres[:, None] + draw(size)
         drawn[:, ~np.isfinite(table)] = np.nan
         yield drawn
 

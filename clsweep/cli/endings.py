@@ -69,6 +69,7 @@ def print_failures(results: Results) -> None:
 def print_confirmation(results: Results, *, top: int | None, format: Format) -> None:
     from clsweep.catalog import METRIC
     from clsweep.cli.status import CONFIRM_SPARE, confirm_notes, confirm_rows, split_marked
+    from clsweep.report.told import recommend
 
     rows = confirm_rows(results, top=top, intervals_apart=format in (Format.csv, Format.json))
     rows = split_marked(rows, results, format)
@@ -80,6 +81,8 @@ def print_confirmation(results: Results, *, top: int | None, format: Format) -> 
             print_note(f"(a wider screen adds {', '.join(left_out)})")
         for note in confirm_notes(results, top=top):
             print_note(f"- {note}")
+        for sentence in recommend(results):
+            print_note(sentence)
 
 
 def print_end(summary: RunSummary, again: str, following: str) -> None:

@@ -35,6 +35,7 @@ def status(
 
     from clsweep.cli.status import (
         best_notes,
+        best_when_tuned,
         confirm_headline,
         is_any_running,
         running_rows,
@@ -62,6 +63,7 @@ def status(
                 *study_notes(results),
                 *best_notes(rows),
                 *reference_notes(results.references, metric=results.metric),
+                *best_when_tuned(results, rows),
                 *confirm_headline(results),
                 status_headline(results, rows),
             ]:

@@ -22,6 +22,7 @@ from clsweep.cli.options import (
 )
 from clsweep.display.printing import Format, print_note
 from clsweep.display.text import say
+from clsweep.errors import RequestError
 
 
 @with_groups
@@ -107,6 +108,9 @@ def compare(
     by: Annotated[
         str | None, typer.Option("--by", metavar="PARAM", help="a row for each value of it")
     ] = None,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", help="each at its best setting, without the pick's luck")
+    ] = False,
     within: Within = None,
     *,
     reading: FullReading,
@@ -118,15 +122,19 @@ def compare(
     from clsweep.cli.statistics import open_and_pair, print_statistic
     from clsweep.questions.comparison import BY_STAT
 
+    given = {"--stat": stat is not Statistic.mean, "--by": by is not None}
+    if tuned and (others := [name for name, is_given in given.items() if is_given]):
+        raise RequestError(f"--tuned: expected without {' and '.join(others)}")
+    asked = "tuned" if tuned else stat.value
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
     print_statistic(
         findings,
         "compare",
         *pair,
-        stat=stat.value,
+        stat=asked,
         by=by,
         within=within,
-        question=BY_STAT[stat.value],
+        question=BY_STAT[asked],
         style=style,
         following=reading.command("recommend", [p for p in paths if p not in pair]),
     )

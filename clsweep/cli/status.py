@@ -24,6 +24,7 @@ from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
 from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
+from clsweep.questions.model import Sentences
 from clsweep.results.checked import STATUSES
 from clsweep.results.ranking import Tally
 from clsweep.results.reading import open_folder, to_frame
@@ -66,8 +67,33 @@ def status_rows(results: Results) -> list[Row]:
     for trial_id in folder.heartbeat().get("running", ()) if folder.is_running() else ():
         if trial_id in objective_of:  # else of an extension that is newer than this plan
             tally.objectives[objective_of[trial_id]].running += 1
+    rows = tally.rows()
+    if results.folder.confirmation.exists() and len(trials):
+        rows = [row | _on_fresh(results, row) for row in rows]
     # the study's factors as columns in front of the objective
-    return [{**(own := split_name(tree, row["objective"])), **row, **own} for row in tally.rows()]
+    return [{**(own := split_name(tree, row["objective"])), **row, **own} for row in rows]
+
+
+def _on_fresh(results: Results, row: Row) -> Row:
+    """What fresh seeds change of an objective's row: its best setting, where they overturn it."""
+    own = split_name(results.study, row["objective"])
+    picked = results.recommend().query("kind == 'best'")
+    for name, value in own.items():
+        picked = picked[picked[name] == value]
+    if picked.empty or picked["config"].isna().all() or row["seeds"] is None:
+        return {}
+    (found,) = records_of(picked)
+    best = next(name for name in row if name.startswith("best "))
+    return {best: found["score"], "seeds": found["num_seeds"], "at": found["at"]}
+
+
+def best_when_tuned(results: Results, rows: Sequence[Row]) -> Sentences:
+    """Who is best when tuned, once every objective has a best setting."""
+    if len(rows) < 2 or any(row["seeds"] is None for row in rows):
+        return ()
+    from clsweep.report.told import pareto as named
+
+    return named(results)
 
 
 def best_notes(rows: Sequence[Row]) -> list[str]:
@@ -326,7 +352,8 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
                 f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} "
                 "configurations left out, not finished on all seeds of the study"
             )
-    missing = len(to_confirm(results, top)) - len(frame)
+    known = set(zip(frame["objective"], frame["config"], strict=True))
+    missing = sum((r.objective, r.config) not in known for r in to_confirm(results, top))
     if missing:
         notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
     return notes

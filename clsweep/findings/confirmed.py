@@ -27,23 +27,43 @@ def confirmed(study: StudyResults, *, top: int | None = None) -> pd.DataFrame:
 
     if isinstance(study, CellResults):
         return study.frame_here(confirmed(study.whole, top=top))
-    folder = study.folder.confirmation
-    if not folder.exists():
+    if not study.folder.confirmation.exists():
         raise RequestError(
             f"{study.path}: nothing is confirmed yet; clsweep confirm {study.path} does it"
         )
     described = _described(study)
     best = [
         (r.objective, r.config, r.rank, described[r.objective, r.config], r.score, r.num_seeds)
-        for r in to_confirm(study, top)
+        for each in ranking(study)
+        for r in each.configs[:top]
     ]
     columns = ["objective", "config", "rank", "at", "search", "search_seeds"]
-    trials = to_frame(folder.trials())
-    # One that joined the search since has picked too.
-    fresh = trials[~trials["seed"].isin(study.plan["seed"])]
     limits = METRIC[study.metric].limits
     picked = pd.DataFrame(best, columns=columns)
-    return confirmation(picked, fresh, metric=study.metric, limits=limits)
+    return confirmation(picked, _fresh_trials(study), metric=study.metric, limits=limits)
+
+
+def _fresh_trials(study: StudyResults) -> pd.DataFrame:
+    """The trials of all rounds of `clsweep confirm`; a seed that joined the search since has picked
+    too.
+    """
+    trials = to_frame(study.folder.confirmation.trials())
+    return trials[~trials["seed"].isin(study.plan["seed"])]
+
+
+def fresh_scores(study: StudyResults) -> dict[str, dict[int, dict[int, float]]]:
+    """Objective -> configuration -> fresh seed -> the metric, NaN of a trial that failed."""
+    if not study.folder.confirmation.exists():
+        return {}
+    whole = study.whole if isinstance(study, CellResults) else study
+    trials = _fresh_trials(whole)
+    if isinstance(study, CellResults):
+        trials = study.frame_here(trials)
+    found: dict[str, dict[int, dict[int, float]]] = {}
+    scores = trials[study.metric].where(trials["status"] == "finished").astype(float)
+    for row in zip(trials["objective"], trials["config"], trials["seed"], scores, strict=True):
+        found.setdefault(row[0], {}).setdefault(row[1], {})[row[2]] = row[3]
+    return found
 
 
 def to_confirm(study: StudyResults, top: int | None = None) -> list[Ranked]:

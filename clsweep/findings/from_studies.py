@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -15,7 +16,7 @@ from pandas.api.types import is_numeric_dtype
 from clsweep.catalog import DATASET, METRIC
 from clsweep.catalog.ownership import metric_params
 from clsweep.errors import RequestError, nearest
-from clsweep.findings.confirmed import confirmed
+from clsweep.findings.confirmed import confirmed, fresh_scores
 from clsweep.findings.material import Material
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.findings.reading_rules import chance_of, material_of, mode_of, sweeps_of, unit_of
@@ -66,12 +67,18 @@ def of_studies(
     scales, bounds = _ranges(studies)
     reading: dict[str, Any] = {"failed": failed, "chance": chance, "scales": scales}
     reading |= {"bounds": bounds, "planned": _by_objective(named, _planned)}
+    sweeps = sweeps_of(trials, studies[0].path, name, mode, axes, **reading)
+    seeds = _by_objective(named, _planned_seeds)
+    again = _by_objective(named, lambda s: fresh_scores(s) if s.metric == name else {})
     return material_of(
         trials,
         name,
         unit_of(name),
         tuple(column for column in trials.columns if column in {*sum(axes.values(), ())}),
-        sweeps_of(trials, studies[0].path, name, mode, axes, **reading),
+        tuple(
+            replace(s, planned_seeds=seeds[s.objective], fresh=again.get(s.objective, {}))
+            for s in sweeps
+        ),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,
@@ -202,6 +209,12 @@ def _planned(study: StudyResults) -> dict[str, int]:
     """Configurations of the plan, by objective."""
     plan = study.planned(["objective", "config"]).to_pandas()
     return {str(n): int(num) for n, num in plan.groupby("objective")["config"].nunique().items()}
+
+
+def _planned_seeds(study: StudyResults) -> dict[str, int]:
+    """Seeds of a configuration of the plan, by objective."""
+    plan = study.planned(["objective", "config"]).to_pandas()
+    return {str(n): int(each.value_counts().max()) for n, each in plan.groupby("objective")["config"]}
 
 
 def _ranges(

@@ -78,11 +78,14 @@ class Findings(Answers):
         stat: str = "mean",
         by: str | None = None,
         within: float | None = None,
+        tuned: bool = False,
     ) -> pd.DataFrame:
         """Objective `a` against `b`, or every pair: difference or ratio, interval, p, what could
         have been seen.
 
         Args:
+            tuned: each objective at its best setting, without the luck of the pick, in place of
+                `stat`; on fresh seeds where `clsweep confirm` has run (`analysis.tuned`).
             stat: "mean" (difference of the metric), "std" (ratio of the noise-corrected spreads) or
                 "within" (difference of the shares of the space near the best).
             by: a hyperparameter: one row per value of it.
@@ -90,6 +93,7 @@ class Findings(Answers):
                 default.
         """
         pair = [each for each in (a, b) if each is not None]
+        stat = "tuned" if tuned else stat
         return self.ask(questions.comparison.compare, *pair, stat=stat, by=by, within=within)
 
     def winners(self, by: str) -> pd.DataFrame:

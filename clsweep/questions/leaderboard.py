@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import ROUNDING, Number, count, is_number, work
-from clsweep.findings.notes import is_measured
+from clsweep.display.numbers import Number, is_number, work
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Question, level, measured, share
 from clsweep.questions.health import health
 from clsweep.questions.model import Sentences, Wording
-from clsweep.questions.pairs import is_resolved, robust, seen_from
+from clsweep.questions.named import scored
 from clsweep.questions.recommend import recommend
 from clsweep.questions.robustness import robustness
-from clsweep.questions.words import counted, interval, known, listed, text
+from clsweep.questions.words import text
 
 _FRESH = ("fresh", "fresh_low", "fresh_high")
 FORMULAS = {
     "objective": "name; of a reference what it is",
     "kind": '"objective", or "reference": what is reached without training',
-    "at": "swept hyperparameters of its best configuration",
+    "at": "swept hyperparameters of its best configuration when tuned, that of `recommend`",
     "score": "mean of that configuration over the seeds; picked on its own noise, so optimistic. "
     "Of a reference the mean over its seeds",
     "low": "t-interval of score; none of a reference",
@@ -45,7 +43,9 @@ FORMULAS = {
 
 
 def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """One row per objective and reference with the columns of `FORMULAS`, the best score first."""
+    """One row per objective and reference with the columns of `FORMULAS`, the best score first: on
+    fresh seeds where all objectives have them.
+    """
     material = of.material
     best = of.ask(recommend).query("kind == 'best'").set_index("objective")
     spread = of.ask(robustness, within=of.near(within)).set_index("objective")
@@ -63,9 +63,13 @@ def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     frame = pd.DataFrame(rows).reindex(columns=list(FORMULAS))
     numbers = [name for name in FORMULAS if name not in ("objective", "kind", "at")]
     frame[numbers] = frame[numbers].astype(float)
-    return frame.sort_values(
-        "score", ascending=material.mode == "min", kind="stable", ignore_index=True
+    ours = scored(frame)
+    by = "fresh" if len(ours) and ours["fresh"].notna().all() else "score"
+    frame["level"] = frame[by].fillna(frame["score"])
+    frame = frame.sort_values(
+        "level", ascending=material.mode == "min", kind="stable", ignore_index=True
     )
+    return frame.drop(columns="level")
 
 
 def _references(table: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
@@ -92,23 +96,6 @@ def board(asked: Asked) -> pd.DataFrame:
     return asked.ask(leaderboard, within=asked.within)
 
 
-def verdict_of(
-    board: pd.DataFrame, means: pd.DataFrame, spreads: pd.DataFrame, words: Wording
-) -> Sentences:
-    """Who scores best, and who depends least on its settings, in a sentence each.
-
-    Args:
-        board: the leaderboard.
-        means, spreads: every pair, from `compare`.
-    """
-    return (*best(board, means, words), *(robust(spreads) if len(scored(board)) else ()))
-
-
-def scored(board: pd.DataFrame) -> pd.DataFrame:
-    """The objectives of `Findings.leaderboard` that have a score."""
-    return board[(board["kind"] == "objective") & board["score"].notna()]
-
-
 def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentences:
     """References that no objective beats, and that the best of many is too good."""
     ours = scored(board)
@@ -130,71 +117,6 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
     return tuple(out)
 
 
-def best_settings(board: pd.DataFrame, words: Wording) -> Sentences:
-    """The best setting of the best objective, and what the best of the second reaches."""
-    ours = records_of(scored(board))
-    if not ours:
-        return ("No trial has finished with a score.",)
-    first = ours[0]
-    at = f" at {text(first['at'])}" if text(first["at"]) else ""
-    seen = f"{words.level(first['score'])}{interval(first['low'], first['high'])}"
-    if len(ours) == 1:
-        of = f"the mean of {counted(first['num_seeds'], 'seed', 'seeds')}"
-        return (f"{first['objective']} scores best{at}: {seen}, {of}.",)
-    second = ours[1]
-    return (
-        f"The best setting is of {first['objective']}{at}: {seen}.",
-        f"The best of {second['objective']} reaches {words.level(second['score'])}"
-        f"{interval(second['low'], second['high'])}.",
-    )
-
-
-def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
-    """Who scores best on average, and by how much; of one objective its best setting."""
-    ours = records_of(scored(board))
-    measured = [
-        row for row in records_of(means) if is_measured(row["reason"]) and known(row["estimate"])
-    ]
-    leads: dict[str, dict[str, Row]] = {}  # name -> whom it is compared with -> the pair
-    for row in measured:
-        for name, other in ((row["a"], row["b"]), (row["b"], row["a"])):
-            leads.setdefault(name, {})[other] = seen_from(row, name)
-    ahead = {
-        name: sum(pair["estimate"] for pair in pairs.values()) / len(pairs)
-        for name, pairs in leads.items()
-    }
-    rank = sorted(ahead, key=lambda name: -ahead[name])
-    if len(ours) < 2 or len(rank) < 2 or rank[1] not in leads[rank[0]]:
-        return best_settings(board, words)
-    winner = rank[0]
-    if leads[winner][rank[1]]["estimate"] < 0:  # it leads the others by more, but not this one
-        winner = rank[1]
-    beaten = [
-        name
-        for name, pair in leads[winner].items()
-        if is_resolved(pair, 0.0) and pair["winner"] == winner
-    ]
-    rest = [name for name in rank if name in leads[winner]]
-    second = next((name for name in rest if name not in beaten), rest[0])
-    lead, low, high = (leads[winner][second][key] for key in ("estimate", "low", "high"))
-    if math.isclose(lead, 0, abs_tol=ROUNDING * (high - low)):
-        return (f"No winner is shown: {winner} and {second} score the same on average.",)
-    side = "higher" if words.mode == "max" else "lower"
-    where = " on average over the swept settings" if any(text(one["at"]) for one in ours) else ""
-    seen = interval(low, high, apart_from=0.0)
-    if len(beaten) == len(rank) - 1:
-        return (
-            f"{winner} is best: it scores {words.amount(lead)} {side} than {second}{where}{seen}.",
-        )
-    # An interval without 0 is not enough where several pairs had their chance.
-    among = f" among {count(len(measured))} pairs" if low > 0 else ""
-    also = f" It is better than {listed(beaten)}." if beaten else ""
-    return (
-        f"No winner is shown: {winner} leads {second} by {words.amount(lead)}{where}{seen}, "
-        f"which may be chance{among}.{also}",
-    )
-
-
 def _best(row: Row) -> Number | None:
     return (measured("score", "") if is_number(row["low"]) else level("score"))(row)
 
@@ -202,14 +124,14 @@ def _best(row: Row) -> Number | None:
 QUESTION = Question(
     name="leaderboard",
     title="Leaderboard",
-    caption="Each at its best setting, with 95 % intervals. A best that was picked by its score is "
-    "a little too good. Near the best: within {points}. In italics: without training.",
+    caption="Each when tuned, at its best setting, with 95 % intervals. A setting that was picked by its "
+    "score is a little too good. Near the best: within {points}. In italics: without training.",
     table=leaderboard,
     options=lambda asked: {"within": asked.within},
     columns=(
         Column("objective"),
         Column("best setting", lambda row: text(row["at"]), optional=True),
-        Column("best {metric}", _best),
+        Column("{metric} when tuned", _best),
         Column("fresh seeds", measured("fresh"), optional=True),
         Column("SD*", measured("sd_star"), optional=True),
         Column("near the best", share("share_within", "share", most=2), optional=True),

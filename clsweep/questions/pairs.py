@@ -71,6 +71,15 @@ def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
 
 def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is better on average, from `compare` of stat "mean"."""
+    return _leads(pairs, words, "on average", "on average over the shared space")
+
+
+def tuned(pairs: pd.DataFrame, words: Wording) -> Sentences:
+    """Which objective is better at its best setting, from `compare` of stat "tuned"."""
+    return _leads(pairs, words, "when tuned", "when tuned, each at its best setting")
+
+
+def _leads(pairs: pd.DataFrame, words: Wording, how: str, where: str) -> Sentences:
     side = "higher" if words.mode == "max" else "lower"
 
     def claim(pair: Row) -> str:
@@ -78,8 +87,8 @@ def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
         if not known(lead, low, high) or lead <= 0:
             return ""
         return (
-            f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']} on average over the "
-            f"shared space{interval(low, high, apart_from=0.0)}."
+            f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']} {where}"
+            f"{interval(low, high, apart_from=0.0)}."
         )
 
     def evidence(row: Row) -> str:
@@ -89,9 +98,9 @@ def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
         return f" (lead of {row['a']}: {seen})"
 
     told = _Contrast(
-        ahead="is better on average",
-        which="scores better on average",
-        measured="means",
+        ahead=f"is better {how}",
+        which=f"scores better {how}",
+        measured="means" if how == "on average" else "best settings",
         claim=claim,
         evidence=evidence,
     )

@@ -13,7 +13,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.findings.material import Material
 from clsweep.questions import charts
-from clsweep.questions.answers import Answers
+from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Question, half, level, measured, whole
 from clsweep.questions.model import Figure, Sentences, Wording
 from clsweep.questions.words import counted, interval, known
@@ -27,14 +27,31 @@ def recommend(of: Answers) -> pd.DataFrame:
     return analysis.recommend(of.material.sweeps)
 
 
-def confirmed(confirmation: pd.DataFrame, words: Wording) -> Sentences:
-    """What the best configuration of each objective keeps on fresh seeds."""
+def confirmed(asked: Asked) -> Sentences:
+    """What the best setting of each objective keeps on fresh seeds, and whether these overturn the
+    search's pick.
+    """
+    confirmation, words = asked.material.confirmation, asked.words
     if confirmation.empty:
         return ()
-    order = list(dict.fromkeys(confirmation["objective"]))
-    first = confirmation.sort_values("rank", kind="stable").drop_duplicates("objective")
-    rows = sorted(records_of(first), key=lambda row: order.index(row["objective"]))
-    return tuple(said for row in rows if (said := _confirmed(row, words)))
+    picked = asked.ask(recommend)
+    rows: dict[tuple[str, int], Row] = {
+        (row["objective"], row["config"]): row for row in records_of(confirmation)
+    }
+    firsts = {row["objective"]: row for row in rows.values() if row["rank"] == 1}
+    best = {row["objective"]: row["config"] for row in records_of(picked[picked["kind"] == "best"])}
+    out = []
+    for name in dict.fromkeys(confirmation["objective"]):
+        row, first = rows.get((name, best.get(name, -1))), firsts.get(name)
+        if row and first and row is not first:
+            kept = words.level(first["fresh"]) if known(first["fresh"]) else "nothing"
+            out.append(
+                f"Fresh seeds overturn the pick of {name}: {row['at']} keeps "
+                f"{words.level(row['fresh'])}. {first['at']}, the search's first, keeps {kept}."
+            )
+        if said := _confirmed(row, words) if row else "":
+            out.append(said)
+    return tuple(out)
 
 
 def _confirmed(row: Row, words: Wording) -> str:
@@ -114,7 +131,7 @@ def _with_fresh(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
 
 QUESTION = Question(
     name="recommendation",
-    title="The best setting, and the one whose worst neighbour is best",
+    title="The best setting when tuned, and the one whose worst neighbour is best",
     heading="Settings by {metric}, with 95 % intervals",
     table=recommend,
     ahead=True,
@@ -153,7 +170,7 @@ QUESTION = Question(
 REPORTED = replace(
     QUESTION,
     rows=lambda frame, material: _with_fresh(frame[frame["config"].notna()], material),
-    say=lambda asked: confirmed(asked.material.confirmation, asked.words),
+    say=confirmed,
     draw=lambda asked: [confirmation_figure(asked.material)],
 )
 CONFIRMATION = Question(

@@ -208,9 +208,10 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
 COLUMNS = (
     Column("objective"),
     Column(
-        "best",
+        "when tuned",
         level("best", itemgetter("sd")),
-        "the best mean of a configuration. It was picked by that mean, so it is optimistic",
+        "the mean of the best setting, which `recommend` names. It was picked by that mean, so it "
+        "is optimistic",
     ),
     Column("at", "best_at"),
     Column("worst 10 %", measured("worst_10", least=1), "level of that tenth of the space"),

@@ -1,4 +1,4 @@
-"""Which objective is best where along a hyperparameter."""
+"""Which objective is ahead where along a hyperparameter."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
     places = places_of(by, rows, winners)
     unresolved = places.pop(None, [])
     if not places:
-        return Open(f"Which objective is best is not resolved at any value of {by}.")
+        return Open(f"Which objective is ahead is not resolved at any value of {by}.")
     if len(places) == 1 and not unresolved and len(rows) > 1:
         by_how_much = [row["lead"] for row in rows]
         return (
-            f"{winners[0]} is best at every value of {by}, {number(min(by_how_much))} to "
-            f"{words.amount(max(by_how_much))} ahead of the next."
+            f"{winners[0]} is ahead at every value of {by}, {number(min(by_how_much))} to "
+            f"{words.amount(max(by_how_much))} before the next."
         )
-    return along(by, [f"{name} is best at {listed(at)}" for name, at in places.items()], unresolved)
+    return along(by, [f"{name} is ahead at {listed(at)}" for name, at in places.items()], unresolved)
 
 
 def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:

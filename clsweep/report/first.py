@@ -15,10 +15,11 @@ from clsweep.findings.notes import version_notes
 from clsweep.questions import comparison, leaderboard, reproduction
 from clsweep.questions.answers import Asked
 from clsweep.questions.column import with_levels
-from clsweep.questions.leaderboard import board, cautions, verdict_of
+from clsweep.questions.leaderboard import board, cautions
 from clsweep.questions.learning import learning, learning_figures
 from clsweep.questions.marginals import marginal_figures, marginals
 from clsweep.questions.model import Figure, Sentences, Table
+from clsweep.questions.named import verdict_of
 from clsweep.questions.recommend import recommend
 from clsweep.questions.reproduction import printed_numbers, summary
 from clsweep.questions.robustness import unmeasured
@@ -88,10 +89,10 @@ def _values(trials: pd.DataFrame, name: str) -> str:
 
 
 def verdicts(asked: Asked) -> Sentences:
-    """Who scores best, and who depends least on its settings; of a reproduction, whether the
-    paper's numbers agree, and one of these.
+    """Who is best when tuned, who without tuning, and who depends least on its settings; of a
+    reproduction, whether the paper's numbers agree, and the first of these.
     """
-    pairs = comparison.means(asked), comparison.spreads(asked)
+    pairs = comparison.tuned(asked), comparison.means(asked), comparison.spreads(asked)
     said = verdict_of(board(asked), *pairs, asked.words)
     against = summary(printed_numbers(asked))
     return (*against, *said[: 1 if against else None])

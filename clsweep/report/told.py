@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from clsweep.questions import comparison as pairs
 from clsweep.questions import pairs as sentences
 from clsweep.questions import robustness as spreads
 from clsweep.questions.answers import Answers, Asked, asked_of, of_each
-from clsweep.questions.leaderboard import best, best_settings, board
+from clsweep.questions.leaderboard import board
 from clsweep.questions.model import Sentences, told
+from clsweep.questions.named import TUNED, UNTUNED, best, lead_of, settings
 from clsweep.questions.recommend import confirmed
 from clsweep.questions.sensitivity import effects
 from clsweep.questions.sensitivity import sensitivity as shares
 from clsweep.report import first
 from clsweep.report.model import Step
 
-_OF_PAIRS = {"mean": sentences.means, "std": sentences.spreads, "within": sentences.shares}
+_OF_PAIRS = {"tuned": sentences.tuned, "mean": sentences.means, "std": sentences.spreads, "within": sentences.shares}
 
 
 def answer_of(findings: Answers) -> tuple[Sentences, tuple[Step, ...]]:
@@ -27,13 +30,18 @@ def answer_of(findings: Answers) -> tuple[Sentences, tuple[Step, ...]]:
 def robustness(
     findings: Answers, *, by: str | None = None, within: float | None = None
 ) -> Sentences:
-    """Who depends least on its settings; of one hyperparameter its usable band."""
+    """Who is best without tuning, and who depends least on its settings; of one hyperparameter its
+    usable band.
+    """
 
     def say(asked: Asked) -> Sentences:
         found = asked.ask(spreads.robustness, by=by, within=asked.within)
         if by is not None:
             return spreads.bands(found, asked.words)
-        return spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
+        least = spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
+        is_swept = bool(asked.swept) and asked.says_of_space
+        means = pairs.means(asked) if is_swept else pd.DataFrame()
+        return (*best(board(asked), means, asked.words, UNTUNED), *least)
 
     return of_each(findings, say, within)
 
@@ -59,8 +67,8 @@ def compare(
             return said if len(said) <= sentences.FEW_PAIRS else ()
         if len(frame) == 1:
             return _OF_PAIRS[stat](frame, asked.words)
-        if stat == "mean":
-            return best(board(asked), frame, asked.words)
+        if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
+            return best(board(asked), frame, asked.words, senses[stat])
         if stat == "std":
             return sentences.robust(frame)
         near = f"within {asked.words.amount(asked.within)} of its best"
@@ -71,10 +79,25 @@ def compare(
 
 
 def recommend(findings: Answers) -> Sentences:
-    """The best setting there is, and what it keeps on fresh seeds where that is known."""
+    """Who is best when tuned, the best settings, and what they keep on fresh seeds where that is
+    known.
+    """
 
     def say(asked: Asked) -> Sentences:
-        kept = confirmed(asked.material.confirmation, asked.words)
-        return kept or best_settings(board(asked), asked.words)
+        frame = pairs.tuned(asked)
+        kept = confirmed(asked)
+        lead, named = lead_of(frame), best(board(asked), frame, asked.words, TUNED)
+        return (*named, *(kept or settings(board(asked), asked.words, lead)))
 
     return of_each(findings, say)
+
+
+def pareto(findings: Answers) -> Sentences:
+    """Who is best when tuned, whatever it costs; of one objective its best setting."""
+    return of_each(
+        findings,
+        lambda asked: (
+            best(board(asked), pairs.tuned(asked), asked.words, TUNED)
+            or settings(board(asked), asked.words)
+        ),
+    )

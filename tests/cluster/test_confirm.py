@@ -16,13 +16,19 @@ import pytest
 import torch
 
 import clsweep
-from clsweep.cli.status import confirm_headline, confirm_notes, confirm_rows
+from clsweep.cli.status import (
+    best_when_tuned,
+    confirm_headline,
+    confirm_notes,
+    confirm_rows,
+    status_rows,
+)
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.errors import RequestError, UserError
 from clsweep.questions.answers import asked_of
 from clsweep.questions.registry import CHAPTERS
-from clsweep.report import first, sections
+from clsweep.report import first, sections, told
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -237,16 +243,17 @@ def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Pat
         **more,
     )
     results = clsweep.open_results(folder.path)
-    assert results.confirm().empty
+    assert results.confirm()["rank"].tolist() == [2, 2], "of an earlier round"
+    assert results.confirm(top=1).empty
     assert "not confirmed yet: 2 of the configurations that are the best now" in confirm_notes(
         results, top=None
     )
     confirmed_in(folder, confirming_study(folder), lift=-2)
     results = clsweep.open_results(folder.path)
-    assert results.confirm()["config"].tolist() == [0, 0]
-    both = results.confirm(top=2)
+    assert results.confirm(top=1)["config"].tolist() == [0, 0]
+    both = results.confirm()
     assert both[["rank", "config", "fresh_seeds"]].values.tolist() == [[1, 0, 1], [2, 1, 1]] * 2
-    rows = confirm_rows(results, top=None, intervals_apart=False)
+    rows = confirm_rows(results, top=1, intervals_apart=False)
     assert [row["fresh"] for row in rows] == ["83.00", "83.00"], "one seed: no interval"
     assert confirm_headline(results) == [
         f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
@@ -288,6 +295,33 @@ def test_the_report_shows_what_is_confirmed_and_asks_for_the_rest(
 
     # A confirmation is by the study's own metric: it would say nothing about another one.
     assert "clsweep confirm" not in recommendation_of(second, metric="wall_time_s", mode="min")[0]
+
+
+def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    """Configuration 1 is the search's best; on fresh seeds 0 is, by ten points."""
+    study = load_study(write_study(confirm={"top": 2, "seeds": [10, 11, 12]}))
+    folder = search_in(tmp_path / "out", study)
+    confirmed_in(folder, confirming_study(folder))
+    for trial in plan_confirmation(confirming_study(folder), folder):
+        if trial.config == 0 and trial.objective == "dcl":
+            row = plan_row(confirming_study(folder), trial) | {"status": "finished"}
+            folder.confirmation.add_trial(row | {"knn_top1": score(trial) + 10 + trial.seed % 3})
+    results = clsweep.open_results(folder.path)
+    best = results.recommend().query("kind == 'best'").set_index("objective")
+    assert best["config"].to_dict() == {"simclr": 1, "dcl": 0}
+    at = best.loc["dcl", "at"]
+    pair = results.compare("dcl", "simclr", tuned=True).iloc[0]
+    assert (pair["at_a"], pair["winner"]) == (at, "dcl")
+    assert "3 fresh seeds" in pair["note"]
+    assert {row["objective"]: row["at"] for row in status_rows(results)}["dcl"] == at
+    assert results.leaderboard()["objective"].tolist()[0] == "dcl"
+    told_there = [*told.answer_of(results)[0][:1], *told.recommend(results)]
+    assert all(text.startswith("dcl is best when tuned: it scores") for text in told_there[:2])
+    overturned = f"Fresh seeds overturn the pick of dcl: {at} keeps"
+    assert any(text.startswith(overturned) for text in told_there)
+    assert best_when_tuned(results, status_rows(results)) == told_there[:1]
 
 
 def test_without_a_confirmation_there_is_a_message(searched: Searched) -> None:

@@ -65,4 +65,6 @@ def said(question, *, about=(), **tables):
     sweeps = [SimpleNamespace(objective=name, **same) for name in names]
     empty = pd.DataFrame(columns=["objective", "a", "b", "reason"])
     frames = {"compare std": empty, "robustness": empty} | frames
+    if "confirmation" in frames:  # of which the search's first is the best
+        frames["recommend"] = frames["confirmation"].query("rank == 1").assign(kind="best")
     return QUESTIONS[question].say(asked_of(Given(material_of(sweeps, **dict(about)), frames)))

@@ -8,8 +8,9 @@ import pytest
 
 import clsweep
 from clsweep.analysis.reasons import Reason
-from clsweep.questions.leaderboard import cautions, verdict_of
+from clsweep.questions.leaderboard import cautions
 from clsweep.questions.model import Wording
+from clsweep.questions.named import verdict_of
 from clsweep.report.sections import build_report
 from tests.planted import planted
 
@@ -39,45 +40,73 @@ BOTH = board({"objective": "simclr"}, {"objective": "dcl", "score": 90.0})
 FREE = {"resolved": False, "winner": "", "reason": Reason.NO_DIFFERENCE, "low": -1.0}
 BYOL = pd.concat([BOTH, board({"objective": "byol", "score": 85.0})], ignore_index=True)
 LAST = pd.concat([BOTH, board({"objective": "untrained", "score": 80.0})], ignore_index=True)
-BEST = (
-    "simclr is best: it scores 2 points higher than dcl on average over the swept settings [1, 3]."
+TUNED = (
+    "simclr is best when tuned: it scores 2 points higher than dcl, each at its best setting "
+    "[1, 3]."
 )
+BEST = (
+    "simclr is best without tuning: it scores 2 points higher than dcl on average over the swept "
+    "settings [1, 3]."
+)
+SETTINGS = [
+    "The best setting of simclr is tau=0.1: 92 % [91, 93], the mean of 3 seeds.",
+    "The best setting of dcl is tau=0.1: 90 % [91, 93], the mean of 3 seeds.",
+]
 ROBUST = "simclr depends least on its settings: SD* 1, against 2 of dcl."
 LOST = {"resolved": False, "winner": "", "reason": Reason.ADAPTIVE_SAMPLER}
+TIED = BOTH.assign(score=92.0)
 VERDICTS = {
-    "a resolved lead": ([{}], [{}], BOTH, [BEST, ROBUST]),
+    "a resolved lead": ([{}], [{}], BOTH, [TUNED, BEST, ROBUST]),
     "the loser stands first in the pair": (
         [{"a": "dcl", "b": "simclr", "estimate": -2.0, "low": -3.0, "high": -1.0}], [{}], BOTH,
-        [BEST, ROBUST]),
+        [TUNED, BEST, ROBUST]),
     "no winner": (
         [FREE], [FREE], BOTH,
-        ["No winner is shown: simclr leads dcl by 2 points on average over the swept settings "
-         "[-1, 3], which may be chance.",
+        ["Best when tuned is not resolved: simclr leads dcl by 2 points, each at its best setting "
+         "[-1, 3].",
+         "Best without tuning is not resolved: simclr leads dcl by 2 points on average over the "
+         "swept settings [-1, 3].",
          "No objective is shown to depend less on its settings than another."]),
+    "a tie of the best settings, whatever the lead on other seeds": (
+        [FREE], [{}], TIED,
+        ["simclr and dcl are tied when tuned: they score the same, each at its best setting.",
+         "Best without tuning is not resolved: simclr leads dcl by 2 points on average over the "
+         "swept settings [-1, 3].", ROBUST]),
+    "a tie in both": (
+        [FREE | {"estimate": 0.0}], [{}], BOTH,
+        ["simclr and dcl are tied when tuned: they score the same, each at its best setting.",
+         "simclr and dcl are tied without tuning: they score the same on average over the swept "
+         "settings.", ROBUST]),
+    "nothing is swept, so that both are one": (
+        [{}], [{}], BOTH.assign(at=""),
+        ["simclr is best: it scores 2 points higher than dcl [1, 3].", ROBUST]),
     # simclr leads dcl, dcl leads byol by more.
     "who leads the others by more lies behind": (
         [FREE | {"estimate": 0.3, "low": -9.0, "high": 8.0},
          FREE | {"a": "dcl", "b": "byol", "estimate": 5.0, "high": 9.0},
          FREE | {"b": "byol", "estimate": 1.0, "high": 9.0}], [{}], BYOL,
-        ["No winner is shown: simclr leads dcl by 0.3 points on average over the swept settings "
-         "[-9, 8], which may be chance.", ROBUST]),
+        ["Best when tuned is not resolved: simclr leads dcl by 0.3 points, each at its best "
+         "setting [-9, 8].",
+         "Best without tuning is not resolved: simclr leads dcl by 0.3 points on average over the "
+         "swept settings [-9, 8].", ROBUST]),
     # simclr beats dcl, the second best, and not untrained, the last.
     "whom it beats is not whom it leads by chance": (
         [{}, FREE | {"b": "untrained", "estimate": 9.0, "low": 0.5, "high": 18.0},
          FREE | {"a": "dcl", "b": "untrained", "estimate": 7.0, "low": -2.0, "high": 16.0}], [{}],
         LAST,
-        ["No winner is shown: simclr leads untrained by 9 points on average over the swept "
-         "settings [0.5, 18], which may be chance among 3 pairs. It is better than dcl.", ROBUST]),
-    "a search": (
-        [LOST], [LOST], BOTH,
-        ["The best setting is of simclr at tau=0.1: 92 % [91, 93].",
-         "The best of dcl reaches 90 % [91, 93]."]),
+        ["Best when tuned is not resolved: simclr leads untrained by 9 points, each at its best "
+         "setting [0.5, 18], among 3 pairs. It is better than dcl.",
+         "Best without tuning is not resolved: simclr leads untrained by 9 points on average over "
+         "the swept settings [0.5, 18], among 3 pairs. It is better than dcl.", ROBUST]),
+    "nobody is compared": ([LOST], [LOST], BOTH, SETTINGS),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("means", "spreads", "table", "said"), VERDICTS.values(), ids=VERDICTS)
 def test_the_verdict(means, spreads, table, said):
-    pairs = ([row | change for change in of] for row, of in ((MEAN, means), (SPREAD, spreads)))
+    """The pairs stand for both, when tuned and without tuning."""
+    asked = (MEAN, means), (MEAN, means), (SPREAD, spreads)
+    pairs = ([row | change for change in of] for row, of in asked)
     assert list(verdict_of(table, *map(pd.DataFrame, pairs), WORDS)) == said
 
 
@@ -111,8 +140,9 @@ def planted_report():
 
 
 def test_the_planted_winner_wins_on_the_first_screen(planted_report):
-    best, robust = planted_report.verdicts
-    assert best.startswith("flat is best: it scores")
+    tuned, best, robust = planted_report.verdicts
+    assert tuned.startswith("flat is best when tuned: it scores 5.")  # 89.5 against 84
+    assert best.startswith("flat is best without tuning: it scores")
     assert robust.startswith("flat depends least on its settings")
     assert [figure.name for figure in planted_report.hero] == [
         "marginal-tau",

@@ -59,7 +59,7 @@ LINK = {
     "p_holm": 0.01, "resolved": True, "reason": "",
 }  # fmt: skip
 FRESH = {
-    "objective": "dcl", "rank": 1, "search": 94.9, "fresh": 94.1, "fresh_low": 93.8,
+    "objective": "dcl", "rank": 1, "config": 0, "at": "tau=0.1", "search": 94.9, "fresh": 94.1, "fresh_low": 93.8,
     "fresh_high": 94.4, "fresh_seeds": 5, "fresh_failed": 0, "search_seeds": 3, "test": 93.5,
     "test_low": 93.1, "test_high": 93.9,
 }  # fmt: skip
@@ -231,10 +231,10 @@ TOLD = [
         {"band_param": NAN})],
     # Winners along a hyperparameter.
     ("winners", [{}, AT_2 | {"lead": 1.5}],
-     ["dcl is best at every value of tau, 1 to 1.5 points ahead of the next."]),
+     ["dcl is ahead at every value of tau, 1 to 1.5 points before the next."]),
     ("winners", [{}, AT_2, {"region": "tau=0.5", "objective": "simclr", "winner": "simclr"},
                  {"region": "tau=1", "p_holm": 0.3}],
-     ["Along tau, dcl is best at 0.1 and 0.2 and simclr is best at 0.5; at 1 it is not resolved."]),
+     ["Along tau, dcl is ahead at 0.1 and 0.2 and simclr is ahead at 0.5; at 1 it is not resolved."]),
     # What tuning costs and gains.
     ("tuning-cost", [{}, {"objective": "eqco", "k_within": 1.0, "k_low": 1.0, "k_high": 1.0}],
      [f"{TRIES} 4 tries [2, 7]; eqco after about 1 try [1, 1].", GAIN,
@@ -264,7 +264,7 @@ TOLD = [
     ("recommendation", [{"fresh": NAN, "fresh_seeds": 0, "fresh_failed": 5}],
      ["The best dcl setting failed on every fresh seed."]),
     ("recommendation", [{"fresh": NAN}], []),
-    ("recommendation", [{"rank": 2, "fresh": 50.0}, ONE_FRESH, ONE_FRESH | {"objective": "eqco"}],
+    ("recommendation", [{"rank": 2, "config": 7, "fresh": 50.0}, ONE_FRESH, ONE_FRESH | {"objective": "eqco"}],
      [f"{KEEPS} on 1 fresh seed; the search said 94.9 %.",
       "The best eqco setting keeps 94.1 % on 1 fresh seed; the search said 94.9 %."]),
 ]  # fmt: skip
@@ -299,7 +299,7 @@ GATES = {  # what any of these changes stops is not claimed, but told as open
          {"total_low": NAN}, {"total": 0.45, "total_low": 0.0}],
     ),
     "winners": (
-        "Which objective is best is not resolved at any value of tau.",
+        "Which objective is ahead is not resolved at any value of tau.",
         [LOST, {"low": 0.0}, {"low": NAN}, {"p_holm": NAN}, {"lead": NAN}, {"lead": -1.0}],
     ),
     "links": (
@@ -319,7 +319,7 @@ def test_what_any_part_of_a_gate_stops_is_not_claimed(question, change):
     assert not any(word in sentence for word in ("nan", "inf "))
     if question == "winners":
         (mixed,) = told(question, {}, AT_2 | change)
-        assert mixed == "Along tau, dcl is best at 0.1; at 0.2 it is not resolved."
+        assert mixed == "Along tau, dcl is ahead at 0.1; at 0.2 it is not resolved."
 
 
 def test_of_nothing_nothing_is_said():

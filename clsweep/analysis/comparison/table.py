@@ -19,17 +19,21 @@ from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Array, Sweep, check_by
 from clsweep.analysis.threads import in_threads
+from clsweep.analysis.tuned import difference
 from clsweep.errors import nearest
 
-STATS = ("mean", "std", "within")
+TUNED = "tuned"
+STATS = ("mean", "std", "within", TUNED)
 # A pair is a setting of the hyperparameters that both objectives sweep, and a seed. d_cs = the
 # scores' difference.
 COLUMNS = {
     "a": "first objective",
     "b": "second objective",
     "region": 'where: "" for everywhere, or a value or bin of `by`, such as "tau=0.1"',
-    "stat": "mean, std (SD*, the spread due to hyperparameters) or within (share of settings near "
-    "each one's best)",
+    "stat": "mean, std (SD*, the spread due to hyperparameters), within (share of settings near "
+    "each one's best) or tuned (each at its best setting, without the luck of the pick)",
+    "at_a": "of tuned, the best setting of a",
+    "at_b": "that of b",
     "num_pairs": "(setting, seed) pairs with a score on both sides; 0 = unpaired",
     "num_seeds": "seeds of both; unpaired: of the objective with fewer",
     "value_a": "the statistic of a over what is compared, in the metric's own sign",
@@ -53,7 +57,7 @@ COLUMNS = {
     "resolved": "whether there is one",
     **reasons.COLUMNS,
 }
-TEXT = ("a", "b", "region", "stat", "winner")
+TEXT = ("a", "b", "region", "stat", "at_a", "at_b", "winner")
 FEWEST_SETTINGS = 3  # for a spread
 FEW_RANDOM = 32
 
@@ -85,6 +89,8 @@ def compare(
         only, under "no difference at any setting"; never resolved.
     std: SD* of a / SD* of b; within: difference of the shares within `within` points of each one's
         own best (`evidence.spread_effect`), for three settings and two seeds or more.
+    tuned: a - b, each at its best setting, picked on other seeds than it is scored on
+        (`tuned.difference`); on fresh seeds where both have them.
     by: the noise of a grid is pooled over all its regions; where a region has too few pairs for
         sign flips to reach 1 - confidence, p is the tail of the bootstrap, which is that of t.
 
@@ -107,6 +113,10 @@ def compare(
         raise ValueError(f"within: expected >= 0, got {within!r}.")
     sweeps = _chosen(sweeps, a, b)
     check_by(by, sweeps)
+    if stat == TUNED:
+        if by is not None:
+            raise ValueError(f"by: expected none of objectives that are tuned, got {by!r}")
+        sweeps = [sweep.measured for sweep in sweeps]  # failed trials are no settings to pick
 
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         pairs = combinations(sweeps, 2)
@@ -169,6 +179,9 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     """The rows of one pair of objectives, without what needs the other rows."""
     blank: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
+    if stat == TUNED:
+        row, why, notes = difference(a, b)
+        return [blank | row | noted(*notes, why=why)]
     missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]
     lacking = note(Reason.NOT_SWEPT, param=by)
     missing += [lacking.of(x.objective) for x in (a, b) if by is not None and by not in x.params]
@@ -294,7 +307,7 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
             continue
         needed = row.get("needed", np.nan)
         if np.isnan(needed):
-            if row["stat"] == "mean":
+            if row["stat"] in ("mean", TUNED):
                 row |= noted(*row["note"], why=note(Reason.NO_DIFFERENCE))
         elif row["fixed"]:  # p_holm may ask for more than the interval
             row["needs_seeds"] = max(needed, row["num_seeds"] + 1)

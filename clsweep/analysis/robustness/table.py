@@ -18,6 +18,7 @@ from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
 from clsweep.analysis.threads import in_threads
+from clsweep.analysis.tuned import no_whole, pick
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says; units are those of the metric.
@@ -39,7 +40,8 @@ COLUMNS = {
     "sd_star_low": "interval of sd_star",
     "sd_star_high": "",
     "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
-    "best": "m_i of the best configuration; picked on its own noise, so optimistic",
+    "best": "m_i of the best configuration when tuned, that of `recommend`; picked on its own noise, so "
+    "optimistic",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
     "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
     "the worst score seen. Intervals are then open (none) at the end that it could move",
@@ -154,13 +156,13 @@ def _row(sweep: Sweep, by: str | None, within: float) -> dict[str, Any]:
         sweep = holding(sweep, by)
     table, why = Response.of_configs(sweep), sweep.nothing
     if why:
-        row |= _extremes(table, sweep.sign, notes, with_worst=False)
+        row |= _extremes(table, sweep, notes, with_worst=False)
         return row | noted(*notes, why=why)
     table = _table(sweep, by)
     why = note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
     notes += table.notes
     is_bounded = _measure(row, table, notes, by, within, sweep)
-    row |= _extremes(table, sweep.sign, notes, with_worst=True)
+    row |= _extremes(table, sweep, notes, with_worst=True)
     param = by or (sweep.params[0] if len(sweep.params) == 1 else "")
     if param and sweep.scales[param] != "category":
         response = table if table.param else respond(sweep, param)
@@ -311,24 +313,28 @@ def _band(
 
 
 def _extremes(
-    table: Response, sign: float, notes: list[Note], *, with_worst: bool
+    table: Response, sweep: Sweep, notes: list[Note], *, with_worst: bool
 ) -> dict[str, Any]:
-    """Best and worst row of a table, in the metric's own sign; adds to `notes` that the best has
-    fewer scores than others: a mean of few is more often high by chance.
+    """Best and worst row of a table, in the metric's own sign; of configurations the best is the
+    pick of `tuned.pick`, and where there is none `notes` says why.
     """
     alive: NDArray[np.intp] = np.flatnonzero(table.alive)
     if not len(alive):
         return {}
-    means, counts = resample.row_means(table.scores[alive]), np.isfinite(table.scores).sum(axis=1)
+    means = resample.row_means(table.scores[alive])
     top, low = int(alive[means.argmax()]), int(alive[means.argmin()])
-    own, most = int(counts[top]), int(counts.max())
-    if not table.param and own < most:
-        notes.append(note(Reason.FEWER_SEEDS, seeds=own, most=most).of("best"))
-    row: dict[str, Any] = {"best": sign * float(means.max()), "best_at": table.label(top)}
+    picked = None if table.param else pick(sweep)
+    row: dict[str, Any] = {}
+    if table.param or picked:
+        top = picked.row if picked else top
+        row = {"best": sweep.sign * float(np.nanmean(table.scores[top]))}
+        row["best_at"] = table.label(top)
+    elif sweep.measured.alive.any():
+        notes.append(no_whole(sweep).of("best"))
     if with_worst and len(alive) > 1:
         row["worst_at"] = table.label(low)
         if not table.unknown.any():
-            row |= {"worst": sign * float(means.min()), "range": means.max() - means.min()}
+            row |= {"worst": sweep.sign * float(means.min()), "range": means.max() - means.min()}
     return row
 
 

@@ -246,7 +246,7 @@ def test_not_measured_and_user_mistakes():
         (("a", "bb"), {}, "no objective 'bb'.*Objectives: a, b"),
         (("a", "a"), {}, "expected another"),
         (("a", "b"), {"by": "taus"}, "no objective sweeps 'taus'. Did you mean 'tau'"),
-        (("a", "b"), {"stat": "sd"}, "stat: expected one of mean, std, within, got 'sd'"),
+        (("a", "b"), {"stat": "sd"}, "stat: expected one of mean, std, within, tuned, got 'sd'"),
         (("a", "b"), {"within": -1}, "within"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -1,0 +1,197 @@
+"""Objectives at their best settings: which setting that is, and how far two of them are apart there
+without the luck of the pick.
+
+Shape legend: n = configurations, S = seeds, F = fresh seeds, of `clsweep confirm`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from clsweep.analysis import CONFIDENCE, resample
+from clsweep.analysis.best import place_of
+from clsweep.analysis.comparison.evidence import Evidence
+from clsweep.analysis.noise import noise_of, seed_shift
+from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.tuning import best_levels, noisy_tables
+
+FEWEST_FRESH = 2  # seeds: one has no noise to compare with
+NO_FRESH = np.empty((0, 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Pick:
+    """The setting that an objective is named with.
+
+    Attributes:
+        row: of it in the sweep.
+        first: that of the study's seeds alone.
+        table: (n, S) what the pick rests on, larger is better: the fresh scores of the settings
+            that ran again, on the seeds that they share, else all that may be picked.
+        seeds: (S,) labels of its columns.
+        is_fresh: which of both.
+    """
+
+    row: int
+    first: int
+    table: Array
+    seeds: NDArray[Any]
+    is_fresh: bool
+
+
+def pick(sweep: Sweep) -> Pick | None:
+    """The best setting; None while no configuration may be named (`whole`).
+
+    It has the best mean over the fresh seeds, once the one with the best mean over the study's
+    seeds has run on fresh ones: that one was picked on its own noise. Ties: `analysis.best`.
+    """
+    sweep = sweep.measured
+    may = whole(sweep)
+    if not may.any():
+        return None
+    means = np.where(may, sweep.means, -np.inf)
+    near = np.flatnonzero(means >= means.max() - 1e-9 * abs(means.max()))
+
+    def place(row: int) -> Any:
+        scores = sweep.scores[row]
+        return place_of(sweep.configs[row], scores[np.isfinite(scores)].tolist(), "max")
+
+    first = min(near.tolist(), key=place)
+    rows, seeds, fresh = _fresh(sweep, np.flatnonzero(may).tolist())
+    if sweep.configs[first] not in sweep.fresh or not rows:
+        return Pick(first, first, sweep.scores[may], sweep.seeds, False)
+    best = max(range(len(rows)), key=lambda at: (fresh[at].mean(), sweep.means[rows[at]], -at))
+    return Pick(rows[best], first, fresh, seeds, True)
+
+
+def whole(sweep: Sweep) -> NDArray[np.bool_]:
+    """(n,) bool, which configurations may be named the best: those with a score on every planned
+    seed; where no plan is known, on as many as any has. A mean of fewer is more often high by
+    chance.
+    """
+    sweep = sweep.measured
+    return sweep.alive & (sweep.counts == (sweep.planned_seeds or sweep.counts.max()))
+
+
+def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], NDArray[Any], Array]:
+    """Those of `rows` with a score on each of the fresh seeds that they share, these seeds, and the
+    scores, larger is better. Where they share fewer than two, of those with the most seeds.
+    """
+    ran = [row for row in rows if len(sweep.fresh.get(sweep.configs[row], ())) >= FEWEST_FRESH]
+    of = {row: sweep.fresh[sweep.configs[row]] for row in ran}
+    most = max(map(len, of.values()), default=0)
+    for group in (ran, [row for row in ran if len(of[row]) == most]):
+        shared = sorted(set.intersection(*(set(of[row]) for row in group))) if group else []
+        if len(shared) >= FEWEST_FRESH:
+            table = sweep.sign * np.array([[of[row][s] for s in shared] for row in group])
+            kept = np.isfinite(table).all(axis=1)  # of the others a seed failed
+            rows = [row for row, is_kept in zip(group, kept, strict=True) if is_kept]
+            return rows, np.array(shared), table[kept]
+    return [], np.empty(0), NO_FRESH
+
+
+def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:
+    """a - b, both at their best settings: the columns of `comparison.table`, why there is no
+    interval, and notes.
+
+    Each level is cross-fitted: picked on all seeds but one and scored on that one, for each seed in
+    turn (`resample.folds`), so that none is too good. Where the settings of both ran again on two
+    or more common fresh seeds, the same is done with these alone, and the differences at each seed
+    have a t-interval. On the study's seeds the interval is t SE about the estimate, SE from
+    bootstrap tables of new noise around shrunken means (`tuning.noisy_tables`).
+    """
+    picks = pick(a), pick(b)
+    blank = {f"at_{side}": x.label(p.row) if p else "" for side, x, p in zip("ab", (a, b), picks)}
+    for sweep, found in zip((a, b), picks, strict=True):
+        if found is None:
+            return blank, no_whole(sweep).of(sweep.objective), []
+    if all(found.is_fresh for found in picks if found):
+        seeds, *at = np.intersect1d(*(p.seeds for p in picks if p), return_indices=True)
+        if len(seeds) >= FEWEST_FRESH:
+            tables = [p.table[:, columns] for p, columns in zip(picks, at, strict=True) if p]
+            found, values = _by_seed(*tables)
+            notes = [note(Reason.ON_FRESH, seeds=len(seeds))]
+            return _row(found, values, a.sign, len(seeds)) | blank, _silent(found), notes
+    tables = [resample.packed(x.measured.scores[whole(x)]) for x in (a, b)]
+    is_paired = np.array_equal(a.seeds, b.seeds)
+    if is_paired and all(len(x) == 1 and np.isfinite(x).all() for x in tables):
+        found, values = _by_seed(*tables)
+    else:
+        found, values = _by_noise(*tables, is_paired=is_paired)
+    num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
+    why = note(Reason.ONE_SEED) if num < 2 else _silent(found)
+    return _row(found, values, a.sign, num) | blank, why, []
+
+
+def no_whole(sweep: Sweep) -> Note:
+    """Why an objective has no best setting."""
+    if not sweep.measured.alive.any():
+        return sweep.measured.nothing or note(Reason.NO_SCORE)
+    return note(Reason.NO_WHOLE_CONFIG, seeds=sweep.planned_seeds)
+
+
+def _silent(found: Evidence) -> Note | None:
+    return None if np.isfinite(found.se) else note(Reason.NO_NOISE)
+
+
+def _row(found: Evidence, values: tuple[float, float], sign: float, seeds: int) -> dict[str, Any]:
+    names = ("estimate", "low", "high", "p", "detectable")
+    row = {name: getattr(found, name) for name in names}
+    row |= {"value_a": sign * values[0], "value_b": sign * values[1], "num_seeds": seeds}
+    row |= {"side": int(found.low > 0) - int(found.high < 0), "fixed": True}
+    return row | {"needed": found.repeats_needed(float(seeds))}
+
+
+def _evidence(estimate: float, se: float, freedom: float) -> Evidence:
+    if not se > resample.EPSILON * max(1.0, abs(estimate)):
+        return Evidence(estimate)
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * se
+    p = float(2 * stats.t.sf(abs(estimate) / se, freedom))
+    return Evidence(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
+
+
+def _by_seed(a: Array, b: Array) -> tuple[Evidence, tuple[float, float]]:
+    """Of complete tables (n, F) of the same seeds: the differences at each seed."""
+    held = []
+    for table in (a, b):
+        looks, scores = map(np.concatenate, zip(*resample.folds(table), strict=True))
+        held.append(np.take_along_axis(scores, looks.argmax(axis=-1)[:, None], axis=-1)[:, 0])
+    apart, num = held[0] - held[1], a.shape[1]
+    if num < 2:
+        return Evidence(float(apart.mean())), (float(held[0].mean()), float(held[1].mean()))
+    found = _evidence(float(apart.mean()), float(apart.std(ddof=1)) / num**0.5, num - 1)
+    return found, (float(held[0].mean()), float(held[1].mean()))
+
+
+def _by_noise(a: Array, b: Array, *, is_paired: bool) -> tuple[Evidence, tuple[float, float]]:
+    """Of the study's tables: under new noise. A shift that a seed gives to both cancels; of one
+    objective's own the interval has its share.
+    """
+    level_a, level_b = (float(best_levels(table[None])[0]) for table in (a, b))
+    estimate, values = level_a - level_b, (level_a, level_b)
+    freedom = min(noise_of(table).freedom for table in (a, b))
+    if not freedom:
+        return Evidence(estimate), values
+    if is_paired and a.shape[1] == b.shape[1]:
+        both = np.concatenate([a, b])
+        if shift := seed_shift(both):
+            both = shift.without(both)
+            a, b = both[: len(a)], both[len(a) :]
+    draws, own = [], 0.0
+    for stream, table in enumerate((a, b)):
+        rng = np.random.default_rng([resample.SEED, stream])
+        draws.append(np.concatenate([best_levels(drawn) for drawn in noisy_tables(table, rng)]))
+        if shift := seed_shift(table):
+            own += shift.variance / shift.num_seeds
+    num = min(map(len, draws))
+    apart = draws[0][:num] - draws[1][:num]
+    # Draws carry the doubt of the noise level, as t does against z: it counts once.
+    half = float(np.quantile(np.abs(apart - apart.mean()), CONFIDENCE))
+    se = half / float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+    return _evidence(estimate, float(np.hypot(se, own**0.5)), freedom), values

@@ -1,0 +1,171 @@
+"""Who is named best, in both senses: when tuned, each objective at its best setting, estimated
+without the luck of the pick; and without tuning, by the mean over the swept space.
+
+Every sentence that names one comes from here, so that no two commands name different ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.display.numbers import count
+from clsweep.findings.notes import is_measured, said
+from clsweep.questions.model import Sentences, Wording
+from clsweep.questions.pairs import is_resolved, robust, seen_from
+from clsweep.questions.words import counted, interval, known, listed, text
+
+TUNED, UNTUNED = "when tuned", "without tuning"
+EQUAL = 1e-9  # of a score: what rounding makes of a tie
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lead:
+    """How the first of several objectives stands.
+
+    Attributes:
+        pair: against the second, as the first sees it.
+        ranked: all that are compared with it, best first, and it before them.
+        beaten: those that it is shown to be better than.
+        num_pairs: that had their chance.
+    """
+
+    pair: Row
+    ranked: tuple[str, ...]
+    beaten: tuple[str, ...]
+    num_pairs: int
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it is shown to be better than every other one."""
+        return len(self.beaten) == len(self.ranked) - 1
+
+
+def lead_of(pairs: pd.DataFrame) -> Lead | None:
+    """Who is named, from `compare` of stat "mean" or "tuned"; None where nobody is compared."""
+    measured = [
+        row for row in records_of(pairs) if is_measured(row["reason"]) and known(row["estimate"])
+    ]
+    leads: dict[str, dict[str, Row]] = {}  # name -> whom it is compared with -> the pair
+    for row in measured:
+        for name, other in ((row["a"], row["b"]), (row["b"], row["a"])):
+            leads.setdefault(name, {})[other] = seen_from(row, name)
+    ahead = {n: sum(p["estimate"] for p in of.values()) / len(of) for n, of in leads.items()}
+    rank = sorted(ahead, key=lambda name: -ahead[name])
+    if len(rank) < 2 or rank[1] not in leads[rank[0]]:
+        return None
+    if leads[rank[0]][rank[1]]["estimate"] < 0:  # it leads the others by more, but not this one
+        rank[:2] = rank[1::-1]
+    own = leads[rank[0]]
+    rest = [name for name in rank if name in own]
+    beaten = [n for n in rest if is_resolved(own[n], 0.0) and own[n]["winner"] == rank[0]]
+    second = next((name for name in rest if name not in beaten), rest[0])
+    return Lead(
+        pair=own[second],
+        ranked=(rank[0], *rest),
+        beaten=tuple(beaten),
+        num_pairs=len(measured),
+    )
+
+
+def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -> Sentences:
+    """Who is best in one sense and by how much, tied or not resolved where it is so; nothing where
+    nobody is compared.
+
+    Args:
+        board: the leaderboard.
+        pairs: every pair, from `compare` of stat "tuned" or "mean".
+        sense: TUNED, UNTUNED, or "" where nothing is swept and both are one.
+    """
+    if (lead := lead_of(pairs)) is None:
+        return ()
+    first, second = lead.pair["a"], lead.pair["b"]
+    amount, low, high = (lead.pair[key] for key in ("estimate", "low", "high"))
+    how = {TUNED: ", each at its best setting", UNTUNED: " on average over the swept settings"}
+    where, sense = how.get(sense, ""), f" {sense}" * bool(sense)
+    side = "higher" if words.mode == "max" else "lower"
+    seen = interval(low, high, apart_from=0.0) if known(low, high) else ""
+    if lead.is_resolved:
+        return (
+            f"{first} is best{sense}: it scores {words.amount(amount)} {side} than {second}"
+            f"{where}{seen}.",
+        )
+    if tied := _tied(board, lead, is_tuned=TUNED in sense):
+        return (f"{listed(tied)} are tied{sense}: they score the same{where}.",)
+    # An interval without 0 is not enough where several pairs had their chance.
+    among = f", among {count(lead.num_pairs)} pairs" if known(low) and low > 0 else ""
+    why = "" if known(low, high) else f" ({said(lead.pair['reason'], lead.pair)})"
+    also = f" It is better than {listed(lead.beaten)}." if lead.beaten else ""
+    return (
+        f"Best{sense} is not resolved: {first} leads {second} by {words.amount(amount)}{where}"
+        f"{seen}{among}{why}.{also}",
+    )
+
+
+def _tied(board: pd.DataFrame, lead: Lead, *, is_tuned: bool) -> list[str]:
+    """Those that share the first place exactly: no lead, or of tuned ones the same best mean."""
+    amount, reach = lead.pair["estimate"], lead.pair["high"] - lead.pair["low"]
+    near = EQUAL * (reach if known(reach) else 1.0)
+    tied = [lead.pair["a"], lead.pair["b"]] if abs(amount) <= near else []
+    if is_tuned:
+        scores = scored(board).set_index("objective")["score"].reindex(list(lead.ranked)).dropna()
+        top = scores.get(lead.ranked[0], math.nan)
+        equal = [name for name, x in scores.items() if math.isclose(x, top, rel_tol=EQUAL)]
+        tied = max(tied, list(map(str, equal)) if len(equal) > 1 else [], key=len)
+    return tied
+
+
+def verdict_of(
+    board: pd.DataFrame,
+    tuned: pd.DataFrame,
+    means: pd.DataFrame,
+    spreads: pd.DataFrame,
+    words: Wording,
+) -> Sentences:
+    """Who is best when tuned, who without tuning, and who depends least on its settings.
+
+    Args:
+        board: the leaderboard.
+        tuned, means, spreads: every pair, from `compare`.
+    """
+    said = best_of(board, tuned, means, words)
+    return (*said, *(robust(spreads) if len(scored(board)) else ()))
+
+
+def best_of(
+    board: pd.DataFrame, tuned: pd.DataFrame, means: pd.DataFrame, words: Wording
+) -> Sentences:
+    """Who is best in both senses; of one objective, or where none is compared, the settings."""
+    if not any(text(at) for at in scored(board)["at"]):
+        return best(board, means, words, "") or settings(board, words)
+    when_tuned = best(board, tuned, words, TUNED) or settings(board, words)
+    return (*when_tuned, *best(board, means, words, UNTUNED))
+
+
+def scored(board: pd.DataFrame) -> pd.DataFrame:
+    """The objectives of `Findings.leaderboard` that have a score."""
+    return board[(board["kind"] == "objective") & board["score"].notna()]
+
+
+def settings(board: pd.DataFrame, words: Wording, lead: Lead | None = None) -> Sentences:
+    """The best settings of the two that `lead` names, else of the first two."""
+    ours = records_of(scored(board))
+    if lead:
+        ours = [row for n in "ab" for row in ours if row["objective"] == lead.pair[n]]
+    if not ours:
+        return ("No setting is best yet: no configuration has finished on all seeds.",)
+    return tuple(_setting(row, words) for row in ours[:2])
+
+
+def _setting(row: Row, words: Wording) -> str:
+    names, seeds = ("score", "low", "high"), counted(row["num_seeds"], "seed", "seeds")
+    if known(row["fresh"]):
+        names, seeds = ("fresh", "fresh_low", "fresh_high"), "fresh seeds"
+    level, low, high = (row[name] for name in names)
+    at = text(row["at"])
+    start = f"The best setting of {row['objective']} is {at}" if at else row["objective"]
+    return f"{start}: {words.level(level)}{interval(low, high)}, the mean of {seeds}."

@@ -1,0 +1,105 @@
+"""Two objectives at their best settings: against planted truths; fresh seeds, and unfinished studies.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from clsweep.analysis.comparison.table import compare
+from clsweep.analysis.reasons import Reason
+from clsweep.analysis.recommend import recommend
+from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.tuned import pick
+from tests.analysis.truths import sweep_of
+
+NAN = float("nan")
+
+
+def tables(rng, levels, seeds, noise=1.0):
+    levels = np.asarray(levels, dtype=float)
+    return 90 + levels[:, None] + noise * rng.normal(size=(len(levels), seeds))
+
+
+def both(a, b, **changes):
+    found = []
+    for name, scores in (("a", a), ("b", b)):
+        sweep = sweep_of(scores, tau=np.arange(1.0, len(scores) + 1))
+        found.append(replace(sweep, objective=name, **changes))
+    return found
+
+
+def row_of(a, b, **changes):
+    return compare(both(a, b, **changes), stat="tuned").iloc[0]
+
+
+# Equal objectives of which one has more tries, and so more luck; then a real lead.
+PLANTED = {
+    "equal, 3 seeds": ([0] * 3, [0] * 12, 3, 0.0),
+    "equal at the best": ([0, -1, -3], np.linspace(-3, 0, 12), 5, 0.0),
+    "a lead": ([4, 1, 0], np.linspace(-3, 0, 12), 5, 4.0),
+}
+
+
+@pytest.mark.parametrize(("a", "b", "seeds", "lead"), PLANTED.values(), ids=PLANTED)
+def test_more_tries_win_nothing_and_a_real_lead_is_found(a, b, seeds, lead):
+    rng = np.random.default_rng(0)
+    rows = [row_of(tables(rng, a, seeds), tables(rng, b, seeds)) for _ in range(60)]
+    covered = np.mean([row["low"] <= lead <= row["high"] for row in rows])
+    won = np.mean([row["winner"] != "" for row in rows])
+    assert covered >= 0.9
+    assert won > 0.9 if lead else won <= 0.07
+    # by the plain maxima b, which has more tries, would lead by about 0.5 points
+    assert np.mean([row["estimate"] for row in rows]) == pytest.approx(lead, abs=0.35)
+
+
+def test_fresh_seeds_decide_and_are_paired():
+    """The study's first pick is setting 0 of a; on fresh seeds 1 is better at each of them."""
+    a, b = [[95.0, 96.0], [94.0, 94.5], [80.0, 81.0]], [[90.0, 91.0], [70.0, 71.0]]
+    fresh_a = {0: {10: 84.0, 11: 83.0, 12: 85.0}, 1: {10: 88.0, 11: 86.5, 12: 88.5}}
+    fresh_b = {0: {10: 85.0, 11: 84.0, 12: 85.1}}
+    first, second = both(a, b)
+    first, second = replace(first, fresh=fresh_a), replace(second, fresh=fresh_b)
+    row = compare([first, second], stat="tuned").iloc[0]
+    lead = np.array([88.0, 86.5, 88.5]) - [85.0, 84.0, 85.1]
+    half = stats.t.ppf(0.975, 2) * lead.std(ddof=1) / 3**0.5
+    assert row[["estimate", "low", "high"]].to_list() == pytest.approx(
+        [lead.mean(), lead.mean() - half, lead.mean() + half]
+    )
+    assert (row["at_a"], row["num_seeds"], row["winner"]) == ("tau=2", 3, "a")
+    best = recommend([first]).iloc[0]
+    assert (best["config"], best["note"][0].reason) == (1, Reason.OVERTURNED)
+    assert robustness([first]).iloc[0]["best_at"] == "tau=2"
+    # a later round of the first alone takes nothing back; a single seed, or none of the first, does
+    later = {**fresh_a, 0: fresh_a[0] | {13: 99.0, 14: 99.0}}
+    assert pick(replace(first, fresh=later)).row == 1
+    for unknown in ({1: fresh_a[1]}, {0: {10: 84.0}, 1: {10: 88.0}}):
+        assert pick(replace(first, fresh=unknown)).row == 0
+    failed = {0: {10: NAN, 11: 99.0}, 1: {10: 88.0, 11: 87.0}}
+    assert pick(replace(first, fresh=failed)).row == 1
+
+
+def test_nothing_is_best_until_a_configuration_has_all_planned_seeds():
+    lucky = [[99.0, NAN, NAN], [90.0, 91.0, NAN]]
+    for scores, found in ((lucky, None), ([*lucky, [80.0, 81.0, 82.0]], 2)):
+        (sweep, other) = both(scores, [[80.0, 81.0, 82.0]], planned_seeds=3)
+        assert (picked := pick(sweep)) is found or picked.row == found
+        for table in (recommend([sweep]), robustness([sweep])):
+            name = "config" if "config" in table else "best"
+            assert np.isnan(table.iloc[0][name]) == (found is None)
+        row = compare([sweep, other], stat="tuned").iloc[0]
+        assert (row["reason"] == Reason.NO_WHOLE_CONFIG) == (found is None)
+
+
+def test_one_seed_and_one_setting():
+    row = row_of([[95.0], [90.0]], [[91.0], [92.0]])
+    assert (row["estimate"], row["reason"]) == (3.0, Reason.ONE_SEED)
+    copies = [[90.0, 91.0], [80.0, 82.0]]
+    assert row_of(copies, copies)[["estimate", "winner"]].to_list() == [0.0, ""]
+    one = row_of([[95.0, 96.0, 97.0]], [[90.0, 91.5, 92.0]])
+    lead = np.array([5.0, 4.5, 5.0])
+    assert one["estimate"] == pytest.approx(lead.mean())
+    assert one["p"] == pytest.approx(stats.ttest_1samp(lead, 0).pvalue)
+    with pytest.raises(ValueError, match="by: expected none"):
+        compare(both(copies, copies), stat="tuned", by="tau")
