@@ -23,7 +23,7 @@ from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.plugged import clash
-from clsweep.study.space import declared_axes, declared_spaces
+from clsweep.study.space import declared_axes, declared_spaces, only_swept
 
 T = TypeVar("T")
 Named = Mapping[str, StudyResults]  # what stands before the names of a study's objectives -> it
@@ -66,12 +66,13 @@ def of_studies(
     scales, bounds = _ranges(studies)
     reading: dict[str, Any] = {"failed": failed, "chance": chance, "scales": scales}
     reading |= {"bounds": bounds, "planned": _by_objective(named, _planned)}
+    swept = _together(named, lambda study: only_swept(study.study, study.trials))
     return material_of(
         trials,
         name,
         unit_of(name),
         tuple(column for column in trials.columns if column in {*sum(axes.values(), ())}),
-        sweeps_of(trials, studies[0].path, name, mode, axes, **reading),
+        sweeps_of(swept, studies[0].path, name, mode, axes, **reading),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,
