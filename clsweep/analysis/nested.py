@@ -24,17 +24,18 @@ def parents_of(sweep: Sweep) -> Mapping[str, tuple[str, ...]]:
     """Each nested hyperparameter with the one or two others whose values say whether a
     configuration has it. What is missing without such a rule is not nested: it is a value.
 
-    The values of these recur, each in two configurations on average: in a sample of a continuous
+    The values of these recur, numbers in two configurations on average: in a sample of a continuous
     space any column would say it.
     """
     lacks = sweep.settings[list(sweep.params)].isna()
     num_values = sweep.settings.nunique(dropna=False)
-    found = {}
+    most, found = (len(lacks) // 2, len(lacks) - 1), {}
     for name in sweep.params:
         others = [
             other
             for other in sweep.params
-            if 2 * num_values[other] <= len(lacks) and not lacks[other].equals(lacks[name])
+            if num_values[other] <= most[sweep.scales[other] == "category"]
+            and not lacks[other].equals(lacks[name])
         ]
         sizes = range(1, MAX_PARENTS + 1) if lacks[name].any() else ()
         for chosen in (each for size in sizes for each in combinations(others, size)):

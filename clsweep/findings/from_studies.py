@@ -24,7 +24,7 @@ from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.plugged import clash
-from clsweep.study.space import declared_axes, declared_spaces
+from clsweep.study.space import declared_axes, declared_spaces, only_swept
 
 T = TypeVar("T")
 Named = Mapping[str, StudyResults]  # what stands before the names of a study's objectives -> it
@@ -67,7 +67,8 @@ def of_studies(
     scales, bounds = _ranges(studies)
     reading: dict[str, Any] = {"failed": failed, "chance": chance, "scales": scales}
     reading |= {"bounds": bounds, "planned": _by_objective(named, _planned)}
-    sweeps = sweeps_of(trials, studies[0].path, name, mode, axes, **reading)
+    swept = _together(named, lambda study: only_swept(study.study, study.trials))
+    sweeps = sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
     seeds = _by_objective(named, _planned_seeds)
     again = _by_objective(named, lambda s: fresh_scores(s) if s.metric == name else {})
     return material_of(

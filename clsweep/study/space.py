@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM, Param, Value
 from clsweep.catalog.ownership import small_view_size
@@ -18,6 +18,9 @@ from clsweep.errors import nearest
 from clsweep.study.conditions import Conditions
 from clsweep.study.document import Document
 from clsweep.study.factors import cell_document, cells_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DIMENSION_KEYS = ("low", "high", "log", "grid", "choices", "when")
 
@@ -171,6 +174,21 @@ def declared_axes(tree: Mapping[str, Any], columns: Iterable[str]) -> dict[str, 
         objective: tuple(name for name in known if name in space)
         for objective, space in declared_spaces(tree).items()
     }
+
+
+def only_swept(tree: Mapping[str, Any], trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials of a recorded study without values where a space's `when` does not sweep them: to
+    an analysis what is fixed there is none of its settings.
+    """
+    for objective, space in declared_spaces(tree).items():
+        whens = {name: each["when"] for name, each in space.items() if "when" in (each or {})}
+        for name in [*whens] * len(whens):  # parents may come after what hangs on them
+            of = trials["objective"] == objective
+            for other, given in whens[name].items():
+                listed = given if isinstance(given, list) else [given]
+                gone = of & ~trials[other].isin([PARAM[other].coerce(each) for each in listed])
+                trials = trials.assign(**{name: trials[name].mask(gone)})
+    return trials
 
 
 def slug(name: str) -> str:

@@ -1,0 +1,56 @@
+"""A hyperparameter that some configurations lack: planted effects, and what is made of them."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.analysis.comparison.winners import winners
+from clsweep.analysis.nested import parents_of
+from clsweep.analysis.recommend import recommend
+from clsweep.analysis.robustness.marginals import marginals
+from clsweep.analysis.sensitivity.table import sensitivity
+from clsweep.analysis.sweep import read_sweeps
+
+ENDS = {0.99: -2.0, 0.996: 0.0, 1.0: 2.0}
+BRANCHES = [("constant", None), *(("cosine", end) for end in ENDS)]
+
+
+def sweeps():
+    rng = np.random.default_rng(0)
+    cells = list(itertools.product((0.1, 0.2, 0.5), BRANCHES, range(4)))
+    rows = [
+        {"objective": name, "config": i // 4, "seed": seed, "status": "finished", "tau": tau,
+         "schedule": schedule, "end": end, "sampler": "grid",
+         "acc": 80.0 + lead + 4 * (schedule == "cosine") + ENDS.get(end, 0.0) + 0.1 * rng.normal()}
+        for name, lead in (("a", 0.0), ("b", 2.0))
+        for i, (tau, (schedule, end), seed) in enumerate(cells)
+    ]  # fmt: skip
+    return read_sweeps(pd.DataFrame(rows), metric="acc", params=["tau", "schedule", "end"])
+
+
+def test_a_marginal_is_taken_within_its_branch():
+    found = marginals(sweeps()[:1])
+    assert parents_of(sweeps()[0]) == {"end": ("schedule",)}
+    levels = found.set_index(["param", "label"])["mean"]
+    assert levels["end"].tolist() == pytest.approx([82, 84, 86], abs=0.2)
+    assert levels["schedule"].to_dict() == pytest.approx({"constant": 80, "cosine": 84}, abs=0.2)
+    said = [str(note.reason.name) for note in found.set_index("param").loc["end", "note"].iloc[0]]
+    assert said == ["WITHIN_BRANCH"]
+
+
+def test_what_is_nested_is_one_factor_with_its_parent():
+    found = sensitivity(sweeps()[:1]).set_index("term")
+    means = np.array([80, 82, 84, 86])  # of the four settings, which all count alike
+    share = means.var() / (means.var() + 0.1**2)
+    assert found.loc["schedule/end", "first"] == pytest.approx(share, abs=0.01)
+    assert found.loc["tau", "first"] < 0.01
+    assert [note.reason.name for note in found["note"].iloc[0]][-1] == "NESTED"
+
+
+def test_winners_and_neighbours_of_a_branch():
+    found = winners(sweeps(), by="schedule")  # the values hold unequal numbers of configurations
+    assert found["winner"].tolist() == ["b", "b"]
+    assert len(winners(sweeps(), by="end")) == 3
+    assert (recommend(sweeps())["at"].str.contains("schedule=cosine, end=1")).all()
