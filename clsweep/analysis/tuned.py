@@ -90,7 +90,7 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], NDArray[Any], Arra
         shared = sorted(set.intersection(*(set(of[row]) for row in group))) if group else []
         if len(shared) >= FEWEST_FRESH:
             table = sweep.sign * np.array([[of[row][s] for s in shared] for row in group])
-            kept = np.isfinite(table).all(axis=1)  # of the others a seed failed
+            kept = np.atleast_1d(np.isfinite(table).all(axis=1))  # of the others a seed failed
             rows = [row for row, is_kept in zip(group, kept, strict=True) if is_kept]
             return rows, np.array(shared), table[kept]
     return [], np.empty(0), NO_FRESH
