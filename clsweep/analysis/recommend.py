@@ -79,8 +79,8 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
     Both are picked among the configurations that may be named (`tuned.whole`): a mean over the
     seeds that did not fail would hide the failures. Where that is not all seeds, and where each
-    robust place has lost one, the note says so. The best is that of `tuned.pick`, of the fresh seeds
-    once there are any; where they overturn the study's own pick, the note says so.
+    robust place has lost one, the note says so. The best is that of `tuned.pick`, by the fresh
+    seeds once there are any; where they overturn the study's own pick, the note says so.
 
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.

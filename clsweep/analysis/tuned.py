@@ -6,7 +6,7 @@ Shape legend: n = configurations, S = seeds, F = fresh seeds, of `clsweep confir
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], NDArray[Any], Arra
         shared = sorted(set.intersection(*(set(of[row]) for row in group))) if group else []
         if len(shared) >= FEWEST_FRESH:
             table = sweep.sign * np.array([[of[row][s] for s in shared] for row in group])
-            kept = np.isfinite(table).all(axis=1)  # of the others a seed failed
+            kept = np.atleast_1d(np.isfinite(table).all(axis=1))  # of the others a seed failed
             rows = [row for row, is_kept in zip(group, kept, strict=True) if is_kept]
             return rows, np.array(shared), table[kept]
     return [], np.empty(0), NO_FRESH
@@ -106,27 +106,23 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     have a t-interval. On the study's seeds the interval is t SE about the estimate, SE from
     bootstrap tables of new noise around shrunken means (`tuning.noisy_tables`).
     """
-    picks = pick(a), pick(b)
-    blank = {f"at_{side}": x.label(p.row) if p else "" for side, x, p in zip("ab", (a, b), picks)}
-    for sweep, found in zip((a, b), picks, strict=True):
-        if found is None:
-            return blank, no_whole(sweep).of(sweep.objective), []
-    if all(found.is_fresh for found in picks if found):
-        seeds, *at = np.intersect1d(*(p.seeds for p in picks if p), return_indices=True)
-        if len(seeds) >= FEWEST_FRESH:
-            tables = [p.table[:, columns] for p, columns in zip(picks, at, strict=True) if p]
-            found, values = _by_seed(*tables)
-            notes = [note(Reason.ON_FRESH, seeds=len(seeds))]
-            return _row(found, values, a.sign, len(seeds)) | blank, _silent(found), notes
-    tables = [resample.packed(x.measured.scores[whole(x)]) for x in (a, b)]
-    is_paired = np.array_equal(a.seeds, b.seeds)
-    if is_paired and all(len(x) == 1 and np.isfinite(x).all() for x in tables):
-        found, values = _by_seed(*tables)
-    else:
-        found, values = _by_noise(*tables, is_paired=is_paired)
+    pick_a, pick_b = pick(a), pick(b)
+    if pick_a is None or pick_b is None:
+        lost = a if pick_a is None else b
+        return {}, no_whole(lost).of(lost.objective), []
+    at = {"at_a": a.label(pick_a.row), "at_b": b.label(pick_b.row)}
+    tables, notes = [resample.packed(x.measured.scores[whole(x)]) for x in (a, b)], []
+    by_seed = np.array_equal(a.seeds, b.seeds)
+    is_paired = by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in tables)
+    shared = sorted({*pick_a.seeds.tolist()} & {*pick_b.seeds.tolist()})
+    if pick_a.is_fresh and pick_b.is_fresh and len(shared) >= FEWEST_FRESH:
+        tables = [p.table[:, np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
+        notes, is_paired = [note(Reason.ON_FRESH, seeds=len(shared))], True
+    found, values = _by_seed(*tables) if is_paired else _by_noise(*tables, is_paired=by_seed)
     num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
-    why = note(Reason.ONE_SEED) if num < 2 else _silent(found)
-    return _row(found, values, a.sign, num) | blank, why, []
+    silent = None if np.isfinite(found.se) else note(Reason.NO_NOISE)
+    why = note(Reason.ONE_SEED) if num < 2 else silent
+    return _row(found, values, a.sign, num) | at, why, notes
 
 
 def no_whole(sweep: Sweep) -> Note:
@@ -134,10 +130,6 @@ def no_whole(sweep: Sweep) -> Note:
     if not sweep.measured.alive.any():
         return sweep.measured.nothing or note(Reason.NO_SCORE)
     return note(Reason.NO_WHOLE_CONFIG, seeds=sweep.planned_seeds)
-
-
-def _silent(found: Evidence) -> Note | None:
-    return None if np.isfinite(found.se) else note(Reason.NO_NOISE)
 
 
 def _row(found: Evidence, values: tuple[float, float], sign: float, seeds: int) -> dict[str, Any]:

@@ -68,9 +68,9 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     but does not count there. One seed: the plain estimator, which the note calls optimistic.
 
     k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a grid is the whole
-    space, and new noise is drawn (`noisy_tables`); of any other design one configuration at a time is
-    left out, with its scores (`_jackknife`), and k above n / 2 has no interval. Samples that do not
-    cover the space evenly (`Sweep.not_measured`) have one row without k, and the note.
+    space, and new noise is drawn (`noisy_tables`); of any other design one configuration at a time
+    is left out, with its scores (`_jackknife`), and k above n / 2 has no interval. Samples that do
+    not cover the space evenly (`Sweep.not_measured`) have one row without k, and the note.
     """
     rows: list[dict[str, Any]] = []
     for sweep in (each.by_level() for each in sweeps):

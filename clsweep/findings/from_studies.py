@@ -69,7 +69,7 @@ def of_studies(
     reading |= {"bounds": bounds, "planned": _by_objective(named, _planned)}
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
     sweeps = sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
-    seeds = _by_objective(named, _planned_seeds)
+    num_seeds = _by_objective(named, _planned_seeds)
     again = _by_objective(named, lambda s: fresh_scores(s) if s.metric == name else {})
     return material_of(
         trials,
@@ -77,7 +77,7 @@ def of_studies(
         unit_of(name),
         tuple(column for column in trials.columns if column in {*sum(axes.values(), ())}),
         tuple(
-            replace(s, planned_seeds=seeds[s.objective], fresh=again.get(s.objective, {}))
+            replace(s, planned_seeds=num_seeds[s.objective], fresh=again.get(s.objective, {}))
             for s in sweeps
         ),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
@@ -215,7 +215,9 @@ def _planned(study: StudyResults) -> dict[str, int]:
 def _planned_seeds(study: StudyResults) -> dict[str, int]:
     """Seeds of a configuration of the plan, by objective."""
     plan = study.planned(["objective", "config"]).to_pandas()
-    return {str(n): int(each.value_counts().max()) for n, each in plan.groupby("objective")["config"]}
+    return {
+        str(n): int(each.value_counts().max()) for n, each in plan.groupby("objective")["config"]
+    }
 
 
 def _ranges(

@@ -124,8 +124,9 @@ def _best(row: Row) -> Number | None:
 QUESTION = Question(
     name="leaderboard",
     title="Leaderboard",
-    caption="Each when tuned, at its best setting, with 95 % intervals. A setting that was picked by its "
-    "score is a little too good. Near the best: within {points}. In italics: without training.",
+    caption="Each when tuned, at its best setting, with 95 % intervals. A setting that was picked "
+    "by its score is a little too good. Near the best: within {points}. In italics: without "
+    "training.",
     table=leaderboard,
     options=lambda asked: {"within": asked.within},
     columns=(

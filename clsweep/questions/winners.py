@@ -63,7 +63,9 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
             f"{winners[0]} is ahead at every value of {by}, {number(min(by_how_much))} to "
             f"{words.amount(max(by_how_much))} before the next."
         )
-    return along(by, [f"{name} is ahead at {listed(at)}" for name, at in places.items()], unresolved)
+    return along(
+        by, [f"{name} is ahead at {listed(at)}" for name, at in places.items()], unresolved
+    )
 
 
 def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:

@@ -17,7 +17,12 @@ from clsweep.questions.sensitivity import sensitivity as shares
 from clsweep.report import first
 from clsweep.report.model import Step
 
-_OF_PAIRS = {"tuned": sentences.tuned, "mean": sentences.means, "std": sentences.spreads, "within": sentences.shares}
+_OF_PAIRS = {
+    "tuned": sentences.tuned,
+    "mean": sentences.means,
+    "std": sentences.spreads,
+    "within": sentences.shares,
+}
 
 
 def answer_of(findings: Answers) -> tuple[Sentences, tuple[Step, ...]]:

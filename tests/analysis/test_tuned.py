@@ -1,5 +1,4 @@
-"""Two objectives at their best settings: against planted truths; fresh seeds, and unfinished studies.
-"""
+"""Two objectives at their best settings: planted truths, fresh seeds, unfinished studies."""
 
 from dataclasses import replace
 

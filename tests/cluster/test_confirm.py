@@ -321,7 +321,7 @@ def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(
     assert all(text.startswith("dcl is best when tuned: it scores") for text in told_there[:2])
     overturned = f"Fresh seeds overturn the pick of dcl: {at} keeps"
     assert any(text.startswith(overturned) for text in told_there)
-    assert best_when_tuned(results, status_rows(results)) == told_there[:1]
+    assert list(best_when_tuned(results, status_rows(results))) == told_there[:1]
 
 
 def test_without_a_confirmation_there_is_a_message(searched: Searched) -> None:

@@ -59,9 +59,9 @@ LINK = {
     "p_holm": 0.01, "resolved": True, "reason": "",
 }  # fmt: skip
 FRESH = {
-    "objective": "dcl", "rank": 1, "config": 0, "at": "tau=0.1", "search": 94.9, "fresh": 94.1, "fresh_low": 93.8,
-    "fresh_high": 94.4, "fresh_seeds": 5, "fresh_failed": 0, "search_seeds": 3, "test": 93.5,
-    "test_low": 93.1, "test_high": 93.9,
+    "objective": "dcl", "rank": 1, "config": 0, "at": "tau=0.1", "search": 94.9, "fresh": 94.1,
+    "fresh_low": 93.8, "fresh_high": 94.4, "fresh_seeds": 5, "fresh_failed": 0,
+    "search_seeds": 3, "test": 93.5, "test_low": 93.1, "test_high": 93.9,
 }  # fmt: skip
 TABLES = {  # of a question: the table that it is told of, and its row
     "robustness": ("compare_std", RATIO),
@@ -234,7 +234,8 @@ TOLD = [
      ["dcl is ahead at every value of tau, 1 to 1.5 points before the next."]),
     ("winners", [{}, AT_2, {"region": "tau=0.5", "objective": "simclr", "winner": "simclr"},
                  {"region": "tau=1", "p_holm": 0.3}],
-     ["Along tau, dcl is ahead at 0.1 and 0.2 and simclr is ahead at 0.5; at 1 it is not resolved."]),
+     ["Along tau, dcl is ahead at 0.1 and 0.2 and simclr is ahead at 0.5; at 1 it is not "
+      "resolved."]),
     # What tuning costs and gains.
     ("tuning-cost", [{}, {"objective": "eqco", "k_within": 1.0, "k_low": 1.0, "k_high": 1.0}],
      [f"{TRIES} 4 tries [2, 7]; eqco after about 1 try [1, 1].", GAIN,
@@ -264,7 +265,8 @@ TOLD = [
     ("recommendation", [{"fresh": NAN, "fresh_seeds": 0, "fresh_failed": 5}],
      ["The best dcl setting failed on every fresh seed."]),
     ("recommendation", [{"fresh": NAN}], []),
-    ("recommendation", [{"rank": 2, "config": 7, "fresh": 50.0}, ONE_FRESH, ONE_FRESH | {"objective": "eqco"}],
+    ("recommendation", [{"rank": 2, "config": 7, "fresh": 50.0}, ONE_FRESH,
+                         ONE_FRESH | {"objective": "eqco"}],
      [f"{KEEPS} on 1 fresh seed; the search said 94.9 %.",
       "The best eqco setting keeps 94.1 % on 1 fresh seed; the search said 94.9 %."]),
 ]  # fmt: skip

@@ -40,8 +40,8 @@ COLUMNS = {
     "sd_star_low": "interval of sd_star",
     "sd_star_high": "",
     "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
-    "best": "m_i of the best configuration when tuned, that of `recommend`; picked on its own noise, so "
-    "optimistic",
+    "best": "m_i of the best configuration when tuned, that of `recommend`; picked on its own "
+    "noise, so optimistic",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
     "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
     "the worst score seen. Intervals are then open (none) at the end that it could move",
