@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle, islice, repeat
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
