@@ -24,6 +24,7 @@ COLUMNS = {
     "score": "the score without labels",
     "num_configs": "configurations with a mean of this score and of the metric",
     "config": "the one it picks: its best mean over the seeds",
+    "at": 'its swept hyperparameters, such as "tau=0.2"',
     "of": "the objective that this configuration is of",
     "best": "level of the best configuration by the metric, picked on other seeds than it is "
     "scored on, and no worse than the pick; with one seed the best score",
@@ -111,7 +112,9 @@ def _rows(
         regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
         low, high, why = _interval(values, pick)
         link = rank_correlation(np.column_stack([score, means]), withheld)
-        row |= {"config": place["config"], "of": place["objective"], "regret": regret}
+        [sweep] = [each for each in sweeps if each.objective == place["objective"]]
+        at = sweep.label(int(np.flatnonzero(sweep.configs == place["config"])[0]))
+        row |= {"config": place["config"], "at": at, "of": sweep.objective, "regret": regret}
         row |= {"best": sign * (means[pick] + regret), "picked": sign * means[pick]}
         row |= {"low": min(low, regret), "high": max(high, regret)}
         names = {"rho": "rho", "rho_low": "low", "rho_high": "high"}

@@ -165,8 +165,8 @@ def _data_lines(study: Study) -> list[str]:
     num_train, num_scored = study.dataset.split_sizes(study.sections.val_fraction)
     metric, split = METRIC[study.sections.metric.name], study.sections.evaluation.score_on
     lines = [
-        f"Data: {study.dataset.name}: {count(num_train)} images to train on, {count(num_scored)} "
-        f"of the {split} split to score",
+        f"Data: {study.dataset.name}: {count(num_train)} images to train, {count(num_scored)} to "
+        f"score ({split} split)",
         f"Metric: {metric.name}{f' in {metric.unit}' * bool(metric.unit)}, {metric.mode} is best",
     ]
     if metric.unit == "%" and num_scored and not metric.name.startswith("transfer"):

@@ -37,6 +37,10 @@ def try_trial(
     Raises:
         RequestError: unknown objective, configuration or device.
     """
+    if (tried := study.drawn()) is not study:
+        method = study.sections.search.method
+        print_note(f"{method} chooses its settings as it runs. This one is drawn at random.")
+    study = tried
     trial = planned_trial(study, objective, config)
     row = plan_row(study, trial) | {"seed": trial.seed if seed is None else seed}
     owned = [f"{name}={setting(row[name])}" for name in trial.params]
@@ -111,11 +115,4 @@ def planned_trial(study: Study, objective: str, config: int) -> PlannedTrial:
         raise RequestError(
             f"--config {config}: '{objective}' has the configurations 0 to {max(configs)}"
         )
-    trial = configs[config]
-    unknown = [name for name, value in trial.params.items() if value is None]
-    if unknown:
-        raise RequestError(
-            f"search.method is {trial.sampler}: the values of {', '.join(unknown)} are not known "
-            "beforehand. Try the study with --set search.method=random"
-        )
-    return trial
+    return configs[config]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle, islice, repeat
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from clsweep.cluster.capacity import prepare_files, require_capacity, this_machi
 from clsweep.data.availability import DataPlace
 from clsweep.errors import RequestError
 from clsweep.study.design import Study, plan_row, plan_trials
-from clsweep.study.schema import LIVE_METHODS, ResourcesSection
+from clsweep.study.schema import ResourcesSection
 
 if TYPE_CHECKING:
     from clsweep.train.pace import Pace
@@ -78,9 +78,7 @@ def forecast(study: Study) -> Forecast:
     if here is None:
         raise RequestError("--estimate: the GPUs of this machine cannot be counted")
     prepare_files(study)
-    if study.sections.search.method in LIVE_METHODS:  # what it would choose is drawn at random
-        drawn = study.sections.search.model_copy(update={"method": "random"})
-        study = replace(study, sections=study.sections.model_copy(update={"search": drawn}))
+    study = study.drawn()
     rows = [plan_row(study, trial) for trial in plan_trials(study)]
     workers = study.sections.resources.workers
     at_once = min(require_capacity(study, here), len(rows))

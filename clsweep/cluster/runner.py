@@ -16,7 +16,7 @@ from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
-from clsweep.cluster.desk import desk_here, let_save
+from clsweep.cluster.desk import LEAVE_S, desk_here, let_save
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.losses import MOST_ALONE, Losses
 from clsweep.cluster.progress import Estimate, Progress
@@ -303,6 +303,10 @@ class _Run:
                 raise
             if study.sections.checkpoints.keep != "none":
                 with contextlib.suppress(KeyboardInterrupt):  # again: the user does not wait
+                    progress.say(
+                        "\nInterrupted: trials under way save where they are, for up to "
+                        f"{LEAVE_S:.0f} s.\nA second Ctrl-C does not wait."
+                    )
                     let_save(folder.scratch, progress.running)
             return True
         return False

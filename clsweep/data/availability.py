@@ -97,7 +97,8 @@ def _fault_of(path: Path) -> str:
         shape = [int.from_bytes(head[i : i + 4]) for i in range(4, 4 + 4 * rank, 4)]
         expected = 4 + 4 * rank + math.prod(shape)
         if head[:3] != b"\0\0\x08" or rank > 3 or length != expected:
-            return f"expected {expected:,} bytes by its head, given {length:,}"
+            given = "a cut archive" if is_packed else f"{length:,}"
+            return f"expected {expected:,} bytes by its head, given {given}"
     return ""
 
 

@@ -9,7 +9,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
 from clsweep.findings.reading_rules import label_free_scores
 from clsweep.questions.answers import Answers
-from clsweep.questions.column import Column, Question, half, level, measured, share
+from clsweep.questions.column import Column, Question, half, level, measured, share, whole
 
 
 def picks(of: Answers) -> pd.DataFrame:
@@ -27,10 +27,10 @@ def picks(of: Answers) -> pd.DataFrame:
 
 
 def _pick(row: Row) -> str:
-    """The number of a configuration, behind its objective where it is one of several."""
+    """The setting of a configuration, behind its objective where it is one of several."""
     if not is_number(row["config"]):
         return ""
-    return " ".join([row["of"]] * (row["of"] != row["objective"]) + [f"{row['config']:.0f}"])
+    return " ".join([row["of"]] * (row["of"] != row["objective"]) + [row["at"]])
 
 
 QUESTION = Question(
@@ -43,7 +43,8 @@ QUESTION = Question(
         Column("objective"),
         Column("score"),
         Column("configs", "num_configs", spare=3),
-        Column("picks", _pick, "the configuration with the best mean of the score"),
+        Column("config", whole("config"), spare=4),
+        Column("picks", _pick, "the setting with the best mean of the score"),
         Column("best", level("best", half("regret", "")), spare=2),
         Column("picked", level("picked", half("regret", "")), spare=1),
         Column(
@@ -55,6 +56,7 @@ QUESTION = Question(
             "rank correlation",
             share("rho", "rho", most=2),
             "of score and metric. It is 1 where better by the one is better by the other",
+            spare=5,
         ),
     ),
     levels="picked",

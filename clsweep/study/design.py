@@ -73,6 +73,13 @@ class Study:
         """The study of the cell that has this objective; of a study without factors itself."""
         return self._cell_of.get(objective, self)
 
+    def drawn(self) -> Study:
+        """What a search is to choose is drawn at random: for trials that only try or time it."""
+        if self.sections.search.method not in LIVE_METHODS:
+            return self
+        search = self.sections.search.model_copy(update={"method": "random"})
+        return replace(self, sections=self.sections.model_copy(update={"search": search}))
+
     @cached_property
     def _cell_of(self) -> dict[str, Study]:
         return {o.name: cell for cell in self.cells for o in cell.objectives}

@@ -113,7 +113,9 @@ def test_plan_opens_with_what_is_scored_and_what_an_image_is_worth(clsweep):
         study = load_study(STUDY, settings=[setting])
         splits = load_splits(plan_row(study, plan_trials(study)[0]), DataPlace())
         num = len(splits.val)
-        assert out.startswith(f"Data: digits: {len(splits.train):,} images to train on, {num} of")
+        assert out.startswith(
+            f"Data: digits: {len(splits.train):,} images to train, {num} to score"
+        )
         assert f"one scored image is {100 / num:.3g} points" in out
         assert ("one trial cannot show a difference" in out) == is_coarse
 
