@@ -40,7 +40,7 @@ def robustness(
 
 def sensitivity(findings: Answers, *names: str) -> Sentences:
     """What matters, of each objective."""
-    return of_each(findings, lambda asked: effects(asked.ask(shares, *names)))
+    return of_each(findings, lambda asked: effects(asked.ask(shares, *names), asked.words))
 
 
 def compare(
