@@ -57,11 +57,13 @@ def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure
         for param in params
     }
     return charts.each(
-        "marginal", tables, lambda slug, at, rows: _marginal_figure(slug, at, rows, material)
+        "marginal", tables, lambda slug, at, rows: _marginal_figure(slug, at, rows, material, frame)
     )
 
 
-def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Material) -> Figure:
+def _marginal_figure(
+    name: str, param: str, frame: pd.DataFrame, material: Material, whole: pd.DataFrame
+) -> Figure:
     metric, title = material.metric, material.metric_title
     called = charts.param_title(material, param)
     by_name = bool(frame["x"].isna().any())
@@ -69,20 +71,20 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
         objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
     )
     if by_name:
-        lines, said = charts.reference_lines(material, frame, title)
+        lines, said = charts.reference_lines(material, whole, title)
         drawn = [*lines, *_side_by_side(frame, material, called, title, tips)]
     else:
         x = charts.param_axis(
             material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
         )
-        drawn, said = charts.curves(frame, material, x, title, tips)
+        drawn, said = charts.curves(frame, material, x, title, tips, whole=whole)
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     return Figure(
         name=name,
         title=f"{metric} against {called}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
         f"{charts.bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
-        chart=charts.layers(drawn),
+        chart=charts.layers([*drawn, charts.span(whole, title)]),
         data=frame.drop(columns=["x", "binned"]).rename(
             columns={"at": "value", "y": "mean", "num": "num_configs"}
         ),
