@@ -244,6 +244,9 @@ def reference_lines(
     table = material.references
     if material.metric not in table or not np.isfinite(scores).any():
         return [], ""
+    if "yardstick" in table:
+        alike = {material.yardsticks.get(name, "") for name in frame["objective"]}
+        table = table[table["yardstick"].isin(alike)]
     means = table.groupby(table["reference"].str.replace("_", " "), sort=False)[material.metric]
     levels = means.mean().dropna().astype(float).to_dict()
     low, high = np.nanmin(scores), np.nanmax(scores)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from clsweep.catalog.rows import Row
@@ -24,6 +26,8 @@ _FRESH = ("fresh", "fresh_low", "fresh_high")
 FORMULAS = {
     "objective": "name; of a reference what it is",
     "kind": '"objective", or "reference": what is reached without training',
+    "yardstick": "what its scores depend on beside the encoder, where that differs: only those of "
+    "one are ranked",
     "at": "swept hyperparameters of its best configuration",
     "score": "mean of that configuration over the seeds; picked on its own noise, so optimistic. "
     "Of a reference the mean over its seeds",
@@ -60,13 +64,19 @@ def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
         row = {**best.loc[name], **spread.loc[name], **cost.loc[name]}
         row |= again.get((name, best.loc[name, "config"]), {})
         row |= {"objective": name, "kind": "objective", "num_seeds": best.loc[name, "num_seeds"]}
+        row["yardstick"] = material.yardsticks.get(name, "")
         rows.append(row if name in swept else row | {"at": ""})
-    rows += _references(of.side_table("references"), material.metric)
+    references = of.side_table("references")
+    yardsticks = references.groupby("yardstick", sort=False) if "yardstick" in references else ()
+    for told, table in yardsticks or (("", references),):
+        rows += [row | {"yardstick": told} for row in _references(table, material.metric)]
     frame = pd.DataFrame(rows).reindex(columns=list(FORMULAS))
-    numbers = [name for name in FORMULAS if name not in ("objective", "kind", "at")]
+    numbers = [name for name in FORMULAS if name not in ("objective", "kind", "yardstick", "at")]
     frame[numbers] = frame[numbers].astype(float)
+    frame = frame.sort_values("score", ascending=material.mode == "min", kind="stable")
+    order = list(dict.fromkeys(frame["yardstick"]))
     return frame.sort_values(
-        "score", ascending=material.mode == "min", kind="stable", ignore_index=True
+        "yardstick", key=lambda told: told.map(order.index), kind="stable", ignore_index=True
     )
 
 
@@ -117,12 +127,12 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
     if ours.empty:
         return ()
     sign = 1 if words.mode == "max" else -1
-    highest = (sign * ours["score"]).max()
+    highest = (sign * ours["score"]).groupby(ours["yardstick"]).max()
     out = [
         f"{str(row['objective']).capitalize()}, without any training, reaches "
-        f"{words.level(row['score'])}: no trained setting is better."
+        f"{words.level(row['score'])}: no trained setting is better{_by(row['yardstick'])}."
         for row in records_of(board[board["kind"] == "reference"])
-        if sign * row["score"] >= highest
+        if sign * row["score"] >= highest.get(row["yardstick"], np.inf)
     ]
     if is_search and ours["fresh"].isna().all():
         out.append(
@@ -133,7 +143,13 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
 
 
 def best_settings(board: pd.DataFrame, words: Wording) -> Sentences:
-    """The best setting of the best objective, and what the best of the second reaches."""
+    """The best setting of the best objective, and what the best of the second reaches; for each
+    yardstick.
+    """
+    return _each(board, lambda rows: _best_settings(rows, words))
+
+
+def _best_settings(board: pd.DataFrame, words: Wording) -> Sentences:
     ours = records_of(scored(board))
     if not ours:
         return ("No trial has finished with a score.",)
@@ -151,8 +167,32 @@ def best_settings(board: pd.DataFrame, words: Wording) -> Sentences:
     )
 
 
+def _by(yardstick: str) -> str:
+    return f" ({yardstick})" if yardstick else ""
+
+
 def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
-    """Who scores best on average, and by how much; of one objective its best setting."""
+    """Who scores best on average, and by how much; of one objective its best setting. A sentence
+    for each yardstick.
+    """
+
+    def say(rows: pd.DataFrame) -> Sentences:
+        names = set(rows["objective"])
+        return _best_of(rows, means[means["a"].isin(names) & means["b"].isin(names)], words)
+
+    return _each(board, say)
+
+
+def _each(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]) -> Sentences:
+    """What is said of those that a yardstick has scored, for each yardstick."""
+    parts = [rows for _, rows in board.groupby("yardstick", sort=False) if len(scored(rows))]
+    if len(parts) < 2:
+        return say(board)
+    told = [(str(rows["yardstick"].iloc[0]), say(rows)) for rows in parts]
+    return tuple(f"For {name or 'the others'}: {each}" for name, said in told for each in said)
+
+
+def _best_of(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
     ours = records_of(scored(board))
     measured = [
         row for row in records_of(means) if is_measured(row["reason"]) and known(row["estimate"])
@@ -167,7 +207,7 @@ def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
     }
     rank = sorted(ahead, key=lambda name: -ahead[name])
     if len(ours) < 2 or len(rank) < 2 or rank[1] not in leads[rank[0]]:
-        return best_settings(board, words)
+        return _best_settings(board, words)
     winner = rank[0]
     if leads[winner][rank[1]]["estimate"] < 0:  # it leads the others by more, but not this one
         winner = rank[1]
@@ -210,6 +250,7 @@ QUESTION = Question(
     table=leaderboard,
     options=lambda asked: {"within": asked.within},
     columns=(
+        Column("scored by", "yardstick", optional=True),
         Column("objective"),
         Column("best setting", lambda row: text(row["at"]), optional=True),
         Column("best {metric}", _best),

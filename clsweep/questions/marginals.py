@@ -50,20 +50,28 @@ def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure
     lows, highs = (charts.numbers(marginals, f"value_{end}") for end in ("low", "high"))
     frame["binned"] = lows < highs
     frame["param"] = marginals["param"].to_numpy()
-    params = frame["param"].unique()
     frame = charts.in_order(frame.dropna(subset=["y"]), material)
-    tables = {
-        str(param): frame[frame["param"] == param].drop(columns="param").reset_index(drop=True)
-        for param in params
-    }
-    return charts.each(
-        "marginal", tables, lambda slug, at, rows: _marginal_figure(slug, at, rows, material, frame)
-    )
+    yardsticks = frame["objective"].map(lambda name: material.yardsticks.get(name, ""))
+    found = []
+    for told, alike in frame.groupby(yardsticks, sort=False):
+        tables = {
+            ", ".join(filter(None, (str(param), str(told)))): rows.reset_index(drop=True)
+            for param in dict.fromkeys(marginals["param"])
+            for rows in [alike[alike["param"] == param]]
+        }
+
+        def draw(slug: str, title: str, rows: pd.DataFrame, whole: pd.DataFrame = alike) -> Figure:
+            return _marginal_figure(slug, title, rows, material, whole)
+
+        found += charts.each("marginal", tables, draw)
+    return found
 
 
 def _marginal_figure(
-    name: str, param: str, frame: pd.DataFrame, material: Material, whole: pd.DataFrame
+    name: str, title_of: str, frame: pd.DataFrame, material: Material, whole: pd.DataFrame
 ) -> Figure:
+    param = str(frame["param"].iloc[0])
+    frame = frame.drop(columns="param")
     metric, title = material.metric, material.metric_title
     called = charts.param_title(material, param)
     by_name = bool(frame["x"].isna().any())
@@ -81,7 +89,7 @@ def _marginal_figure(
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     return Figure(
         name=name,
-        title=f"{metric} against {called}",
+        title=f"{metric} against {called}{title_of.removeprefix(param)}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
         f"{charts.bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
         chart=charts.layers([*drawn, charts.span(whole, title)]),
