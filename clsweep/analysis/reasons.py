@@ -73,7 +73,6 @@ class Reason(StrEnum):
     SURROGATE_WEAK_ONE_SEED = told(
         "the surrogate explains R2 = {r2}: with one seed the possible one is unknown"
     )
-    NO_EFFECT_PASSES = told("no effect passes its test against the seed noise")
     NO_DIFFERENCE = told("no difference seen")
     FAILURES_DECIDE = told("counted or left out, the failed trials give different winners")
     NO_NOISE = told("no interval: the seeds show no noise, or one side has no repeat")
@@ -89,10 +88,6 @@ class Reason(StrEnum):
     NEEDS_SEEDS = told(
         "needs about {needs_seeds} seeds for the seed noise to be a quarter of the spread"
     )
-    NEEDS_SEEDS_FOR_POWER = told(
-        "the largest that was seen needs about {needs_seeds} seeds for 80 % power"
-    )
-    NO_EFFECT_SEEN = told("none was seen beyond what the noise makes")
     NO_SPREAD_SEEN = told("no spread was seen beyond what the seed noise makes")
 
     # What is missing.

@@ -130,6 +130,8 @@ def side_table(studies: Sequence[StudyResults], kind: str, *, metric: str) -> pd
     confirmation.
     """
 
+    named = _named(studies)
+
     def read(study: StudyResults) -> pd.DataFrame:
         if kind == "confirmation":  # by the study's own metric; of another nothing was confirmed
             is_asked = study.folder.confirmation.exists() and metric == study.metric
@@ -137,9 +139,14 @@ def side_table(studies: Sequence[StudyResults], kind: str, *, metric: str) -> pd
         table: pd.DataFrame = getattr(study, kind)
         if kind == "histograms" and not table.empty:
             table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]
+        if kind == "references":
+            own = [name for name, each in named.items() if each is study]
+            told = (text for at, text in yardsticks.items() if at.startswith(own[0]))
+            table = table.assign(yardstick=next(told, ""))
         return table
 
-    return _together(_named(studies), read)
+    yardsticks = _yardsticks(named, metric) if kind == "references" else {}
+    return _together(named, read)
 
 
 def _metric_of(
@@ -262,10 +269,16 @@ def _yardsticks(named: Named, metric: str) -> dict[str, str]:
                 **{n: row[n] for n in names if n in trials and not pd.isna(row[n])},
             }
     differing = [n for n in names if len({str(values.get(n)) for values in found.values()}) > 1]
-    return {
-        objective: ", ".join(f"{name} {values.get(name, 'unknown')}" for name in differing)
-        for objective, values in found.items()
-    }
+
+    def told(num: int) -> dict[str, str]:
+        return {
+            objective: ", ".join(f"{n} {values.get(n, 'unknown')}" for n in differing[:num])
+            for objective, values in found.items()
+        }
+
+    every = len(set(told(len(differing)).values()))  # by the first names that tell them apart
+    fewest = (told(num) for num in range(len(differing) + 1))
+    return next(texts for texts in fewest if len(set(texts.values())) == every or not texts)
 
 
 def _differences(studies: Sequence[StudyResults]) -> list[str]:

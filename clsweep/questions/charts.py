@@ -187,6 +187,15 @@ def score_axis(title: str, field: str = "y") -> alt.Y:
     )
 
 
+def span(frame: pd.DataFrame, title: str) -> alt.Chart:
+    """Unseen points at the ends of scores: charts beside each other that have them share an axis,
+    or the smallest effect would look the steepest.
+    """
+    scores = frame[["y", "low", "high"]].to_numpy(dtype=float)
+    ends = pd.DataFrame({"y": [np.nanmin(scores), np.nanmax(scores)]})
+    return alt.Chart(ends).mark_point(opacity=0).encode(score_axis(title))
+
+
 def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT) -> alt.LayerChart:
     """Several marks as one chart that is as wide as its place."""
     return alt.LayerChart(layer=list(charts)).properties(width="container", height=height)
@@ -235,6 +244,9 @@ def reference_lines(
     table = material.references
     if material.metric not in table or not np.isfinite(scores).any():
         return [], ""
+    if "yardstick" in table:
+        alike = {material.yardsticks.get(name, "") for name in frame["objective"]}
+        table = table[table["yardstick"].isin(alike)]
     means = table.groupby(table["reference"].str.replace("_", " "), sort=False)[material.metric]
     levels = means.mean().dropna().astype(float).to_dict()
     low, high = np.nanmin(scores), np.nanmax(scores)
@@ -412,11 +424,12 @@ def curves(
     tips: Sequence[alt.Tooltip],
     *,
     marked: bool = True,
+    whole: pd.DataFrame | None = None,
 ) -> tuple[list[alt.Chart], str]:
     """The same over an axis of scores, beside what is reached without training; and a sentence on
-    that.
+    that. `whole`: the scores of all charts that share the axis.
     """
-    lines, said = reference_lines(material, frame, title)
+    lines, said = reference_lines(material, frame if whole is None else whole, title)
     drawn = banded(frame, material, x, partial(score_axis, title), tips, marked=marked)
     return [*lines, *drawn], said
 

@@ -13,8 +13,9 @@ from clsweep.questions import charts
 from clsweep.questions import pairs as sentences
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Column, Question, half, level, measured, whole
+from clsweep.questions.column import Column, Question, half, level, measured
 from clsweep.questions.model import Figure
+from clsweep.questions.words import needed
 
 _ENDS = ("x", "low", "high")
 MAX_PAIRS = 45  # those of ten objectives; of more the ones that are told apart best
@@ -185,8 +186,13 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
             optional=True,
         ),
         Column("seeds", "num_seeds", spare=6),
-        Column("needs seeds", whole("needs_seeds"), optional=True),
-        Column("needs configs", whole("needs_configs"), spare=5, optional=True),
+        Column(
+            "needs seeds",
+            lambda row: needed(row, "needs_seeds"),
+            "how many would find it in four of five studies, an 80 % interval",
+            optional=True,
+        ),
+        Column("needs configs", lambda row: needed(row, "needs_configs"), spare=5, optional=True),
         Column("verdict", verdict),
     )
 

@@ -51,18 +51,28 @@ def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure
     lows, highs = (charts.numbers(marginals, f"value_{end}") for end in ("low", "high"))
     frame["binned"] = lows < highs
     frame["param"] = marginals["param"].to_numpy()
-    params = frame["param"].unique()
     frame = charts.in_order(frame.dropna(subset=["y"]), material)
-    tables = {
-        str(param): frame[frame["param"] == param].drop(columns="param").reset_index(drop=True)
-        for param in params
-    }
-    return charts.each(
-        "marginal", tables, lambda slug, at, rows: _marginal_figure(slug, at, rows, material)
-    )
+    yardsticks = frame["objective"].map(lambda name: material.yardsticks.get(name, ""))
+    found = []
+    for told, alike in frame.groupby(yardsticks, sort=False):
+        tables = {
+            ", ".join(filter(None, (str(param), str(told)))): rows.reset_index(drop=True)
+            for param in dict.fromkeys(marginals["param"])
+            for rows in [alike[alike["param"] == param]]
+        }
+
+        def draw(slug: str, title: str, rows: pd.DataFrame, whole: pd.DataFrame = alike) -> Figure:
+            return _marginal_figure(slug, title, rows, material, whole)
+
+        found += charts.each("marginal", tables, draw)
+    return found
 
 
-def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Material) -> Figure:
+def _marginal_figure(
+    name: str, title_of: str, frame: pd.DataFrame, material: Material, whole: pd.DataFrame
+) -> Figure:
+    param = str(frame["param"].iloc[0])
+    frame = frame.drop(columns="param")
     metric, title = material.metric, material.metric_title
     called = charts.param_title(material, param)
     by_name = bool(frame["x"].isna().any())
@@ -70,20 +80,20 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
         objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
     )
     if by_name:
-        lines, said = charts.reference_lines(material, frame, title)
+        lines, said = charts.reference_lines(material, whole, title)
         drawn = [*lines, *_side_by_side(frame, material, called, title, tips)]
     else:
         x = charts.param_axis(
             material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
         )
-        drawn, said = charts.curves(frame, material, x, title, tips)
+        drawn, said = charts.curves(frame, material, x, title, tips, whole=whole)
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     return Figure(
         name=name,
-        title=f"{metric} against {called}",
+        title=f"{metric} against {called}{title_of.removeprefix(param)}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
         f"{charts.bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
-        chart=charts.layers(drawn),
+        chart=charts.layers([*drawn, charts.span(whole, title)]),
         data=frame.drop(columns=["x", "binned"]).rename(
             columns={"at": "value", "y": "mean", "num": "num_configs"}
         ),

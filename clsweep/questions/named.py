@@ -7,6 +7,7 @@ Every sentence that names one comes from here, so that no two commands name diff
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -140,10 +141,29 @@ def best_of(
     board: pd.DataFrame, tuned: pd.DataFrame, means: pd.DataFrame, words: Wording
 ) -> Sentences:
     """Who is best in both senses; of one objective, or where none is compared, the settings."""
-    if not any(text(at) for at in scored(board)["at"]):
-        return best(board, means, words, "") or settings(board, words)
-    when_tuned = best(board, tuned, words, TUNED) or settings(board, words)
-    return (*when_tuned, *best(board, means, words, UNTUNED))
+
+    def say(rows: pd.DataFrame) -> Sentences:
+        own = among(means, rows)
+        if not any(text(at) for at in scored(rows)["at"]):
+            return best(rows, own, words, "") or settings(rows, words)
+        when_tuned = best(rows, among(tuned, rows), words, TUNED) or settings(rows, words)
+        return (*when_tuned, *best(rows, own, words, UNTUNED))
+
+    return each_yardstick(board, say)
+
+
+def each_yardstick(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]) -> Sentences:
+    """What is said of those rows that a yardstick has scored, for each yardstick."""
+    parts = [rows for _, rows in board.groupby("yardstick", sort=False) if len(scored(rows))]
+    if len(parts) < 2:
+        return say(board)
+    told = [(str(rows["yardstick"].iloc[0]), say(rows)) for rows in parts]
+    return tuple(f"For {name or 'the others'}: {each}" for name, said in told for each in said)
+
+
+def among(pairs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The pairs of these rows of the leaderboard."""
+    return pairs[pairs["a"].isin(rows["objective"]) & pairs["b"].isin(rows["objective"])]
 
 
 def scored(board: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,6 @@ that side of no difference. All numbers are those of the tables; names are given
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,10 +18,10 @@ from clsweep.questions.model import Open, Sentences, Wording
 from clsweep.questions.words import (
     ALPHA,
     along,
-    counted,
     interval,
     known,
     listed,
+    needed,
     number,
     passes,
     places_of,
@@ -213,8 +212,7 @@ def _undecided(rows: Sequence[Row], num_pairs: int, told: _Contrast) -> Sentence
         )
     which = f" of {num_pairs}"
     if len(rows) <= MANY_PAIRS:
-        needed = [f", needs about {it}" if (it := _needed(row)) else "" for row in rows]
-        named = [f"{r['a']} and {r['b']}{it}" for r, it in zip(rows, needed, strict=True)]
+        named = [f"{row['a']} and {row['b']}" for row in rows]
         which = f": {'; '.join(named)}"
     apart = next((row for row in rows if _excludes(row, told.null)), None)
     why = _corrected(apart, told.null, num_pairs) if apart else ""
@@ -315,15 +313,7 @@ def _corrected(row: Row, null: float, num_pairs: int) -> str:
 
 
 def _needs(row: Row) -> str:
-    """`; it needs about 8 seeds`, or why that cannot be said."""
+    """What it would take: `; it needs 5 to 40 seeds (...)`, or why that cannot be said."""
     if row["reason"]:
         return f": {said(row['reason'], row)}"
-    return f"; it needs about {needed}" if (needed := _needed(row)) else ""
-
-
-def _needed(row: Row) -> str:
-    """`8 seeds`, `120 configurations`, or nothing where that cannot be said."""
-    seeds, configs = row["needs_seeds"], row["needs_configs"]
-    if known(seeds):
-        return counted(math.ceil(seeds), "seed", "seeds")
-    return counted(configs, "configuration", "configurations") if known(configs) else ""
+    return f"; it needs {it}" if (it := needed(row)) else ""

@@ -205,21 +205,41 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
     )
 
 
+FEW_SETTINGS = 20  # of fewer the worst tenth is the worst setting
+_worst = measured("worst_10", least=1)
 COLUMNS = (
     Column("objective"),
     Column(
-        "when tuned",
+        "best",
         level("best", itemgetter("sd")),
         "the mean of the best setting, which `recommend` names. It was picked by that mean, so it "
         "is optimistic",
+        spare=8,
+    ),
+    Column(
+        "when tuned",
+        level("best_level", itemgetter("sd")),
+        "level of the best: one part of the seeds picks it and another scores it, without the luck "
+        "of the pick",
     ),
     Column("at", "best_at"),
-    Column("worst 10 %", measured("worst_10", least=1), "level of that tenth of the space"),
+    Column(
+        "worst",
+        lambda row: _worst(row) if row["num_configs"] < FEW_SETTINGS else None,
+        "level of the worst setting, estimated as when tuned: above the worst mean, which was "
+        "picked for its bad luck",
+        optional=True,
+    ),
+    Column(
+        "worst 10 %",
+        lambda row: _worst(row) if row["num_configs"] >= FEW_SETTINGS else None,
+        "level of that tenth of the space, estimated likewise",
+        optional=True,
+    ),
     Column(
         "within {near}",
         share("share_within", "share"),
-        "share of the space that loses no more than that against the best. As for the worst 10 %, "
-        "one part of the seeds picks and another scores",
+        "share of the space that loses no more than that against the level when tuned",
         called="within {points}",
     ),
     Column(
@@ -243,7 +263,7 @@ COLUMNS = (
 MORE_COLUMNS = (
     Column("objective"),
     Column(
-        "worst",
+        "worst mean",
         level("worst", itemgetter("sd")),
         "the worst mean of a configuration. It was picked by that mean, so it is pessimistic",
     ),

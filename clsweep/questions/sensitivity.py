@@ -17,8 +17,8 @@ from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.column import Column, Question, share
-from clsweep.questions.model import Figure, Open, Sentences
-from clsweep.questions.words import interval, is_true, known, listed, number, text
+from clsweep.questions.model import Figure, Open, Sentences, Wording
+from clsweep.questions.words import interval, is_true, known, listed, needed, number, text
 
 SMALL = 0.01  # of the variance: an effect below is real and hardly matters
 MAX_INTERACTIONS = 10
@@ -30,10 +30,48 @@ def sensitivity(of: Answers, *objectives: str) -> pd.DataFrame:
     return analysis.sensitivity(chosen(of.material.sweeps, objectives))
 
 
-def effects(sensitivity: pd.DataFrame) -> Sentences:
+def effects(sensitivity: pd.DataFrame, words: Wording) -> Sentences:
     """What matters for each objective, from `sensitivity`."""
     found = sensitivity.groupby("objective", sort=False) if len(sensitivity) else ()
-    return tuple(each for name, rows in found for each in _effects(str(name), records_of(rows)))
+    return tuple(
+        each
+        for name, rows in found
+        for each in (
+            *_effects(str(name), records_of(rows)),
+            *_as_measured(str(name), records_of(rows)),
+            *_apart(str(name), records_of(rows), words),
+        )
+    )
+
+
+def _as_measured(name: str, rows: Sequence[Row]) -> Iterable[str]:
+    """The largest shares of a grid of which none is resolved, and what it would take."""
+    sizes = [row for row in rows if row["method"] == "anova" and row["order"]]
+    largest = sorted(sizes, key=lambda row: -row["first"])[:3]
+    if not largest or any(map(_matters, sizes)):
+        return
+    shares = [
+        f"{row['term']} has {number(row['first'])}{interval(row['first_low'], row['first_high'])}"
+        for row in largest
+    ]
+    yield f"{name}: as measured, {listed(shares)} of the variance."
+    if it := needed(largest[0]):
+        yield Open(f"{name}: {largest[0]['term']} is not resolved; it needs {it}.")
+
+
+def _apart(name: str, rows: Sequence[Row], words: Wording) -> Iterable[str]:
+    """The cell that lies furthest from what the parameters of a pair alone predict."""
+    seen = [r for r in rows if known(r.get("effect_low"), r.get("effect_high"))]
+    seen = [row for row in seen if row["effect_low"] > 0 or row["effect_high"] < 0]
+    if seen:
+        row = max(seen, key=lambda row: abs(row["effect"]))
+        low, high = sorted((abs(row["effect_low"]), abs(row["effect_high"])))
+        side = "above" if row["effect"] > 0 else "below"
+        yield (
+            f"{name}: {row['cell'].replace(', ', ' with ')} is {words.amount(abs(row['effect']))} "
+            f"{side} what {row['term'].replace(' x ', ' and ')} alone "
+            f"predict{interval(low, high)}."
+        )
 
 
 def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
@@ -194,6 +232,13 @@ QUESTION = Question(
         ),
         Column("resolved", _resolved),
         Column(
+            "needs seeds",
+            lambda row: needed(row, "needs_seeds"),
+            "how many would find it in four of five studies, an 80 % interval",
+            spare=5,
+            optional=True,
+        ),
+        Column(
             "R2",
             "r2",
             "what the surrogate predicts of unseen configurations. All that seed noise leaves to "
@@ -209,7 +254,7 @@ QUESTION = Question(
         ),
         Column("configs", "num_configs", spare=1),
     ),
-    say=lambda asked: effects(asked.ask(sensitivity)),
+    say=lambda asked: effects(asked.ask(sensitivity), asked.words),
     draw=lambda asked: sensitivity_figures(asked.ask(sensitivity), asked.material),
     formulas={"sensitivity": analysis.COLUMNS},
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from clsweep.catalog.rows import Row
+from clsweep.display.numbers import count
 from clsweep.display.numbers import interval as interval
 from clsweep.display.numbers import number as number
 
@@ -44,6 +45,23 @@ def listed(texts: Sequence[str]) -> str:
 def counted(num: float, one: str, several: str) -> str:
     text = number(num)
     return f"{text} {one if text == '1' else several}"
+
+
+def needed(row: Row, column: str = "") -> str:
+    """What it would take to resolve the row with 80 % power: `15 to 200 seeds (80 % interval; 40 if
+    it is as large as it looks)`, `15 seeds or more, ...`; nothing where that is not known. Of a
+    column alone: `15 to 200`, `15 or more`.
+    """
+    name = column or ("needs_configs" if known(row.get("needs_configs")) else "needs_seeds")
+    seen, low, high = (row.get(each) for each in (name, "needs_low", "needs_high"))
+    if low is None or high is None or not known(low):
+        return ""
+    unit = "" if column else " seeds" if name == "needs_seeds" else " configurations"
+    if seen is None or not known(seen, high):
+        return f"{count(low)}{unit} or more{', how many cannot be said yet' if unit else ''}"
+    ends = f"{count(low)} to {count(high)}" if low < high else count(low)
+    about = f" (80 % interval; {count(seen)} if it is as large as it looks)" if unit else ""
+    return f"{ends}{unit}{about}"
 
 
 def text(value: Any) -> str:

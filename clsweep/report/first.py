@@ -163,7 +163,9 @@ def next_steps(asked: Asked) -> tuple[Step, ...]:
             )
         )
     pairs = comparison.means(asked), comparison.spreads(asked)
-    needed = math.ceil(min(pd.concat([each["needs_seeds"] for each in pairs]).dropna(), default=0))
+    # What has no upper end may be no difference at all.
+    seeds = pd.concat([each.query("needs_high < inf")["needs_seeds"] for each in pairs])
+    needed = math.ceil(min(seeds.dropna(), default=0))
     if 0 < needed <= MANY_SEEDS and not asked.is_search:
         found.append(
             Step(

@@ -19,7 +19,8 @@ TERMS: Mapping[str, str] = {
     "noise taken out. Small is robust.",
     "near the best": "Share of the swept settings that lose no more than a given distance against "
     "the objective's best setting.",
-    "worst 10 %": "The level of the worst tenth of the settings: what an unlucky choice costs.",
+    "worst 10 %": "The level of the worst tenth of the settings, or of the worst one of fewer than "
+    "20: what an unlucky choice costs.",
     "usable band": "The values around the best one that are shown to lose hardly anything.",
     "worst neighbour": "The lowest level among a setting and those one step away from it.",
     "fresh seeds": "Seeds that took no part in picking a setting: its score on them is not too "

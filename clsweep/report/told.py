@@ -10,7 +10,15 @@ from clsweep.questions import robustness as spreads
 from clsweep.questions.answers import Answers, Asked, asked_of, of_each
 from clsweep.questions.leaderboard import board
 from clsweep.questions.model import Sentences, told
-from clsweep.questions.named import TUNED, UNTUNED, best, lead_of, settings
+from clsweep.questions.named import (
+    TUNED,
+    UNTUNED,
+    among,
+    best,
+    each_yardstick,
+    lead_of,
+    settings,
+)
 from clsweep.questions.recommend import confirmed
 from clsweep.questions.sensitivity import effects
 from clsweep.questions.sensitivity import sensitivity as shares
@@ -53,7 +61,7 @@ def robustness(
 
 def sensitivity(findings: Answers, *names: str) -> Sentences:
     """What matters, of each objective."""
-    return of_each(findings, lambda asked: effects(asked.ask(shares, *names)))
+    return of_each(findings, lambda asked: effects(asked.ask(shares, *names), asked.words))
 
 
 def compare(
@@ -73,7 +81,10 @@ def compare(
         if len(frame) == 1:
             return _OF_PAIRS[stat](frame, asked.words)
         if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
-            return best(board(asked), frame, asked.words, senses[stat])
+            return each_yardstick(
+                board(asked),
+                lambda rows: best(rows, among(frame, rows), asked.words, senses[stat]),
+            )
         if stat == "std":
             return sentences.robust(frame)
         near = f"within {asked.words.amount(asked.within)} of its best"
@@ -91,18 +102,25 @@ def recommend(findings: Answers) -> Sentences:
     def say(asked: Asked) -> Sentences:
         frame = pairs.tuned(asked)
         kept = confirmed(asked)
-        lead, named = lead_of(frame), best(board(asked), frame, asked.words, TUNED)
-        return (*named, *(kept or settings(board(asked), asked.words, lead)))
+
+        def of(rows: pd.DataFrame) -> Sentences:
+            own = among(frame, rows)
+            named = best(rows, own, asked.words, TUNED)
+            return (*named, *(() if kept else settings(rows, asked.words, lead_of(own))))
+
+        return (*each_yardstick(board(asked), of), *kept)
 
     return of_each(findings, say)
 
 
 def pareto(findings: Answers) -> Sentences:
     """Who is best when tuned, whatever it costs; of one objective its best setting."""
-    return of_each(
-        findings,
-        lambda asked: (
-            best(board(asked), pairs.tuned(asked), asked.words, TUNED)
-            or settings(board(asked), asked.words)
-        ),
-    )
+
+    def say(asked: Asked) -> Sentences:
+        frame, words = pairs.tuned(asked), asked.words
+        return each_yardstick(
+            board(asked),
+            lambda rows: best(rows, among(frame, rows), words, TUNED) or settings(rows, words),
+        )
+
+    return of_each(findings, say)

@@ -29,7 +29,7 @@ SPREAD = MEAN | {"estimate": 0.5, "low": 0.3, "high": 0.8, "value_a": 1.0, "valu
 def board(*rows):
     blank = {
         "kind": "objective", "at": "tau=0.1", "score": 92.0, "low": 91.0, "high": 93.0,
-        "num_seeds": 3, "fresh": math.nan, "hours": 0.1, "sd_star": 1.0,
+        "num_seeds": 3, "fresh": math.nan, "hours": 0.1, "sd_star": 1.0, "yardstick": "",
     }  # fmt: skip
     return pd.DataFrame([blank | row for row in rows])
 
@@ -116,6 +116,8 @@ def test_what_stands_against_the_answer():
     for score, is_said in {95.5: True, 90.0: False}.items():
         table = raw.assign(score=[92.0, score])
         assert bool(cautions(table, WORDS, is_search=False)) == is_said
+    apart = raw.assign(score=[92.0, 95.5], yardstick=["dataset digits", "dataset fashion"])
+    assert not cautions(apart, WORDS, is_search=False)
     least = Wording(metric="loss", unit="", mode="min")
     assert cautions(raw.assign(score=[92.0, 90.0]), least, is_search=False)
     assert len(cautions(BOTH, WORDS, is_search=True)) == 1

@@ -250,6 +250,21 @@ def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
     pairs = found.compare(stat="std")
     across = pairs["a"].str.startswith("first") & pairs["b"].str.startswith("second")
     assert set(pairs.loc[across, "reason"]) == {Reason.YARDSTICKS}
+    ranked = found.leaderboard()
+    assert list(dict.fromkeys(ranked["yardstick"])) in (
+        ["knn_k 200", "knn_k 20"],
+        ["knn_k 20", "knn_k 200"],
+    )
+    for _, rows in ranked.groupby("yardstick"):
+        assert rows["objective"].str.partition("/")[0].nunique() == 1
+        assert rows["score"].is_monotonic_decreasing
+    report = build_report(found)
+    said = report.verdicts
+    assert [sentence.partition(":")[0] for sentence in said[:2]] == [
+        f"For {name}" for name in dict.fromkeys(ranked["yardstick"])
+    ]
+    drawn = [f for f in report.figures if f.name.startswith("marginal-tau")]
+    assert [len(set(f.data["objective"].str.partition("/")[0])) for f in drawn] == [1, 1]
 
 
 def test_another_metric_than_the_study_s_own(tmp_path):

@@ -203,20 +203,24 @@ class Evidence:
         reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, self.freedom)
         return float((reach + stats.t.ppf(POWER, self.freedom)) * self.se)
 
-    def repeats_needed(self, num_repeats: float) -> float:
-        """Repeats (seeds of a grid, configurations of a sample) at which the effect seen would be
-        found with 80 % power.
+    def repeats_needed(self, num_repeats: float) -> Array:
+        """(3,) repeats (seeds of a grid, configurations of a sample) at which the effect would be
+        found with 80 % power: as it was seen, and at the far and the near end of its 80 % interval,
+        |estimate| +- t_{.9} SE.
 
-        The smallest N up to 10,000 with  (t_{1 - alpha/2} + t_{.8}) SE sqrt(R / N) <= |estimate|,
-        R = repeats now, the degrees of freedom grown likewise. NaN where none is enough.
+        The smallest N up to 10,000 with  (t_{1 - alpha/2} + t_{.8}) SE sqrt(R / N) <= |effect|,
+        R = repeats now, the degrees of freedom grown likewise. inf where none is enough, NaN
+        without SE.
         """
         if not np.isfinite(self.se) or self.freedom <= 0 or num_repeats < 2:
-            return np.nan
+            return np.full(3, np.nan)
         num = np.arange(2.0, MAX_SEEDS + 1)
         freedom = self.freedom * (num - 1.0) / (num_repeats - 1.0)
         reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) + stats.t.ppf(POWER, freedom)
-        enough = reach * self.se * np.sqrt(num_repeats / num) <= abs(self.estimate)
-        return float(num[enough.argmax()]) if enough.any() else np.nan
+        half = stats.t.ppf(0.9, self.freedom) * self.se
+        effects = abs(self.estimate) + np.array([[0.0], [half], [-half]])
+        enough = reach * self.se * np.sqrt(num_repeats / num) <= effects
+        return np.where(enough.any(axis=1), num[enough.argmax(axis=1)], np.inf)
 
 
 def mean_difference(

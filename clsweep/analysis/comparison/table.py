@@ -49,9 +49,11 @@ COLUMNS = {
     "superiority": "P(A > B): share of pairs in which a scores better, ties half",
     "detectable": "smallest true difference (for std: ratio above 1) found with 80 % power: "
     "(t_.975 + t_.8) SE",
-    "needs_seeds": "about so many seeds would find the difference seen with 80 % power; NaN when "
-    "resolved, or when seeds alone do not help",
+    "needs_seeds": "so many seeds would find a difference as large as seen with 80 % power; NaN "
+    "when resolved, or when seeds alone do not help",
     "needs_configs": "so many configurations would, of a sample of the space",
+    "needs_low": "the same for the difference at the far end of its 80 % interval",
+    "needs_high": "and at the near end; inf: more than 10,000, or it holds no difference",
     "winner": "the better objective (std: the more robust), where the interval excludes no "
     "difference and p_holm <= 1 - confidence; else empty",
     "resolved": "whether there is one",
@@ -232,7 +234,7 @@ def _mean(
     needed = found.repeats_needed(repeats)
     if part.crossed and part.fixed:  # and enough for the sign flips
         flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
-        needed = max(needed, float(flips))
+        needed = np.maximum(needed, float(flips))
     value_a, value_b = (float(resample.row_means(side).mean()) for side in sides)
     row = {**_bounds(found), "value_a": value_a, "value_b": value_b, "needed": needed}
     return row, why, notes
@@ -305,12 +307,13 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         is_open = not winner and not row["reason"] and np.isfinite(row["low"])
         if not is_open or row["stat"] == "within":
             continue
-        needed = row.get("needed", np.nan)
-        if np.isnan(needed):
+        needed = row.get("needed", np.full(3, np.nan))
+        if not np.isfinite(needed[0]):
             if row["stat"] in ("mean", TUNED):
                 row |= noted(*row["note"], why=note(Reason.NO_DIFFERENCE))
-        elif row["fixed"]:  # p_holm may ask for more than the interval
-            row["needs_seeds"] = max(needed, row["num_seeds"] + 1)
-        else:
-            row["needs_configs"] = needed
+            continue
+        if row["fixed"]:  # p_holm may ask for more than the interval
+            needed = np.maximum(needed, row["num_seeds"] + 1)
+        of = "needs_seeds" if row["fixed"] else "needs_configs"
+        row |= dict(zip((of, "needs_low", "needs_high"), needed, strict=True))
     return pd.DataFrame(rows, columns=list(COLUMNS))

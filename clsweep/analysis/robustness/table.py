@@ -40,14 +40,15 @@ COLUMNS = {
     "sd_star_low": "interval of sd_star",
     "sd_star_high": "",
     "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
-    "best": "m_i of the best configuration when tuned, that of `recommend`; picked on its own "
-    "noise, so optimistic",
+    "best": "m_i of the best configuration, that of `recommend`; picked on its own noise, so "
+    "optimistic",
+    "best_level": "L, best when tuned: level of the best, picked without the seed that scores it "
+    "(cross-fitted, resample.best_level). Regret and shares count against it",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
     "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
     "the worst score seen. Intervals are then open (none) at the end that it could move",
     "worst_at": "its swept hyperparameters",
-    "regret": "mean_i (L - m_i), always >= 0: what is lost on average by not tuning; L = level of "
-    "the best, picked without the seed that scores it (cross-fitted, resample.best_level)",
+    "regret": "mean_i (L - m_i), always >= 0: what is lost on average by not tuning",
     "regret_low": "interval of regret",
     "regret_high": "",
     "share_within": "#{i: m_i >= L - within} / number of configurations",
@@ -62,8 +63,8 @@ COLUMNS = {
     "the last by its part",
     "iqm_low": "interval of iqm",
     "iqm_high": "",
-    "worst_10": "level of the worst 10 % of configurations, at least one, cross-fitted likewise "
-    "(resample.tail_level)",
+    "worst_10": "level of the worst 10 % of configurations, of fewer than 20 of the worst one, "
+    "cross-fitted likewise (resample.tail_level): no worse than the worst m_i, which had bad luck",
     "worst_10_low": "interval of worst_10",
     "worst_10_high": "",
     "band_param": "the hyperparameter of the band and the slope: `by`, or the only one swept",
@@ -214,6 +215,7 @@ def _measure(
     if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
         bounds = bounds and _opened(bounds, values, table, within)
+    row["best_level"] = sweep.sign * float(resample.best_level(values))
     for key in STATISTICS:
         factor = sweep.sign if key in LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])

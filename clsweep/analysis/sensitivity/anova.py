@@ -22,13 +22,13 @@ chi-square of t^2 / t2 degrees of freedom. Those take the place of 1 and df_u in
 Where the noise differs between cells (`is_even` at `UNEVEN`), G_ii is s_i^2 / s_w^2, and s_w^2 has
 as many degrees of freedom as its own moments say (Satterthwaite 1946).
 
-Where a seed shifts all cells (F test of the seeds at `SHIFT`, in a table without gaps), seeds are
+Where a seed shifts all cells (`analysis.noise.seed_shift`, in a table without gaps), seeds are
 blocks: the shift is in s_w^2, the noise of one trial, but not in c, as it is in all cell means
 alike.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -40,15 +40,15 @@ from scipy.stats import qmc
 
 from clsweep.analysis import CONFIDENCE, TAIL, resample
 from clsweep.analysis.holm import holm
-from clsweep.analysis.noise import two_way
+from clsweep.analysis.noise import seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array, Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"
 POWER = 0.8
 UNEVEN = 0.1  # level of the test whether noise differs between cells
-SHIFT = 0.01  # level of the test whether a seed shifts all cells
 MAX_SEEDS = 1000  # an effect that needs more is as good as none
+OUTSIDE = 0.1  # chance that an effect needs fewer seeds than the range says, or more
 # An evenly spread set: 256 of its points tell a quantile as well as thousands of random ones.
 LOG2_DRAWS = 8
 LARGE = 2e3  # above it the square root of a noncentral chi-square is as good as normal
@@ -146,8 +146,7 @@ def anova(
 ) -> tuple[list[dict[str, Any]], list[Note]]:
     """Rows of the sensitivity table for a complete grid (L_1, ..., L_d, S), and notes.
 
-    No rows where no effect passes its F test against the seed noise: the notes then say what it
-    would take.
+    Shares and intervals stand whether an effect passes its F test against the seed noise or not.
 
     F_u = (n V_u / df_u) / c on df_u and sum_i (S_i - 1) degrees of freedom; `resolved` = p < 1 -
     confidence after Holm over all effects. Unequal seeds: c is the mean over the cells, so F is
@@ -177,15 +176,16 @@ def anova(
         return rows, [note(Reason.SHARES_WITH_NOISE)]
 
     p_values = np.array([noise.p_value(part) for part in effects.values()])
-    p_holm = dict(zip(effects, holm(p_values).tolist(), strict=True))
-    if min(p_holm.values()) >= 1.0 - CONFIDENCE:
-        num_seeds = float(np.mean(np.isfinite(values).sum(axis=1)))
-        needed = _needed(effects.values(), noise, num_seeds)
-        return [], [note(Reason.NO_EFFECT_PASSES), needed, *noise.notes]
-
     rows = _shares(means, effects, noise)  # the last is of the seed noise
-    for term, row in zip(effects, rows, strict=False):
-        row |= named[term] | {"resolved": p_holm[term] < 1.0 - CONFIDENCE}
+    num_seeds = float(np.mean(np.isfinite(values).sum(axis=1)))
+    level = (1.0 - CONFIDENCE) / max(sum(part.freedom > 0 for part in effects.values()), 1)
+    num_cells = sum(means.shape[u[0]] * means.shape[u[1]] for u in effects if len(u) == 2)
+    for (term, part), row, p in zip(effects.items(), rows, holm(p_values), strict=False):
+        row |= named[term] | {"resolved": bool(p < 1.0 - CONFIDENCE)}
+        if not row["resolved"] and part.freedom:
+            row |= _needed(part, noise, num_seeds, level)
+        if len(term) == 2:
+            row |= _largest(means, term, noise, num_cells)
     return rows, [*noise.notes]
 
 
@@ -308,19 +308,16 @@ def noise_of(
         sums = np.where(known, squares, pooled) * (counts - 1)
         left = float(sums.sum() ** 2 / (np.square(sums) / np.maximum(counts - 1, 1)).sum())
         return replace(plain, freedom=left, notes=(note(Reason.UNEVEN_CELLS),))
-    is_whole = len(own) > 1 and num_seeds > 1 and np.isfinite(own).all()
-    if not is_whole or not (found := two_way(own)):
-        return plain
-    shift, residual = found.squares / found.freedom, max(found.noise, least)
-    is_seen = stats.f.sf(shift / residual, found.freedom, found.others_freedom) < SHIFT
-    if residual <= 0 or not is_seen:
+    found = seed_shift(own) if np.isfinite(own).all() else None
+    residual = max(found.noise, least) if found else 0.0
+    if not found or residual <= 0:
         return plain
     return replace(
         plain,
         residual=residual,
         per_mean=residual * mean_count,
         freedom=found.others_freedom,
-        shift=shift,
+        shift=found.squares / found.freedom,
         shift_freedom=num_seeds - 1,
         notes=(note(Reason.SEEDS_AS_BLOCKS),),
     )
@@ -367,7 +364,7 @@ def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]
     drawn = []
     for each, quantile in zip((part, rest), points[:, :2].T, strict=True):
         seen = np.full(len(points), each.variance)
-        if each.freedom:
+        if each.expected > 0:
             observed = each.variance * num_over_c / each.inflation
             true = _noncentrality(observed, each.freedom, quantile)
             seen = true * each.inflation / num_over_c
@@ -387,23 +384,59 @@ def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
     return np.where(special.chdtr(freedom, observed) > quantile, found, 0.0)
 
 
-def _needed(effects: Iterable[Part], noise: Noise, num_seeds: float) -> Note:
-    """Seeds per cell for 80 % power after Holm of the effect seen that needs the fewest."""
-    effects = [part for part in effects if part.freedom]
-    level = 1.0 - (1.0 - CONFIDENCE) / max(len(effects), 1)
-    candidates, needed = range(int(num_seeds) + 1, MAX_SEEDS + 1), []
-    known = noise.freedom / (num_seeds - 1)  # degrees of freedom of one more seed
-    for part in effects:
+def _needed(part: Part, noise: Noise, num_seeds: float, level: float) -> dict[str, float]:
+    """Seeds per cell for 80 % power at this level: for the effect as it was seen, and for the ends
+    of its one-sided 90 % intervals (inf: more than `MAX_SEEDS`).
 
-        def power(seeds: int, part: Part = part) -> float:
+    F is noncentral with n V_true / c; the ends are those at which the F seen is its 10 % and its
+    90 % quantile (`scipy.special.ncfdtrinc`).
+    """
+    per_mean = noise.per_mean * part.inflation / noise.num_cells
+    f = part.variance / (per_mean * part.freedom)
+    candidates = range(int(num_seeds) + 1, MAX_SEEDS + 1)
+    known = noise.freedom / max(num_seeds - 1, 1)  # degrees of freedom of one more seed
+
+    def seeds(noncentrality: float) -> float:
+        def power(seeds: int) -> float:
             freedom = known * (seeds - 1)
-            share = noise.corrected(part) / part.inflation
-            centre = noise.num_cells * share * seeds / noise.residual
-            quantile = stats.f.ppf(level, part.freedom, freedom)
+            quantile = stats.f.isf(level, part.freedom, freedom)
+            centre = noncentrality * seeds / num_seeds
             return float(stats.ncf.sf(quantile, part.freedom, freedom, centre))
 
-        if noise.corrected(part) > 0 and power(MAX_SEEDS) >= POWER:
-            needed.append(candidates[bisect_left(candidates, POWER, key=power)])
-    if not needed:
-        return note(Reason.NO_EFFECT_SEEN)
-    return note(Reason.NEEDS_SEEDS_FOR_POWER, needs_seeds=min(needed))
+        if noncentrality <= 0 or power(MAX_SEEDS) < POWER:
+            return np.inf
+        return float(candidates[bisect_left(candidates, POWER, key=power)])
+
+    def end(quantile: float) -> float:
+        if special.fdtr(part.freedom, noise.freedom, f) <= quantile:
+            return 0.0
+        return float(special.ncfdtrinc(part.freedom, noise.freedom, quantile, f))
+
+    low, high = seeds(end(OUTSIDE)), seeds(end(1.0 - OUTSIDE))
+    seen = seeds(noise.corrected(part) / per_mean)
+    return {"needs_seeds": seen, "needs_low": low, "needs_high": high}
+
+
+def _largest(means: Array, term: tuple[int, ...], noise: Noise, num_looks: int) -> dict[str, float]:
+    """The largest interaction effect of a pair: its cell (as flat index), and its t-interval that
+    allows for a look at `num_looks` cells (Bonferroni).
+
+    Var(effect_i) = c (P G P)_ii, P the projection on the pair's interaction: without copies and
+    uneven noise c df / n. Where two cells deviate alike, as in two columns, it is the one whose
+    mean lies furthest out.
+    """
+    effect = effect_of(means, term, means.ndim).ravel()
+    others = tuple(axis for axis in range(means.ndim) if axis not in term)
+    level = np.broadcast_to(means.mean(axis=others, keepdims=True), means.shape).ravel()
+    size = np.abs(effect)
+    ties = np.flatnonzero(size >= size.max() * (1 - 1e-9))
+    at = int(ties[np.abs(level[ties] - np.median(level)).argmax()])
+    if noise.roots is None:
+        freedom = np.prod([means.shape[axis] - 1 for axis in term])
+        share = float(freedom) / means.size
+    else:
+        roots = effect_of(noise.roots.reshape(*means.shape, -1), term, means.ndim)
+        share = float(np.square(roots.reshape(means.size, -1)[at]).sum())
+    reach = stats.t.isf(TAIL / num_looks, noise.freedom) * np.sqrt(noise.per_mean * share)
+    found = {"cell": at, "effect": effect[at], "effect_low": effect[at] - reach}
+    return found | {"effect_high": effect[at] + reach}

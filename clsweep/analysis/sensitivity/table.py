@@ -54,8 +54,19 @@ COLUMNS = {
     "r2_ceiling": "1 - (s_w^2 / S) / SD^2: the most that any model can explain beside the seed "
     "noise",
     "num_configs": "configurations with a score",
-    "needs_seeds": "seeds that it would take to resolve something; none where something is, or "
-    "where they do not help",
+    "cell": 'of a pair: where its effect is largest, such as "tau=0.1, width=16"',
+    "effect": "by how much the mean there differs from what both predict without each other: mean "
+    "of the cell - mean at one value - mean at the other + mean, in units of the metric; others "
+    "are averaged over",
+    "effect_low": "its t-interval, which allows for a look at every cell of every pair "
+    "(Bonferroni): one without 0 is no chance find",
+    "effect_high": "",
+    "needs_seeds": "seeds at which 80 % of studies would resolve an effect as large as it was "
+    "seen; sobol: at which the noise is a quarter of the spread. None where it is resolved, or "
+    "where seeds do not help; inf: more than 1,000",
+    "needs_low": "anova: the same for the effect at the ends of its 80 % interval; inf where the "
+    "lower end is 0",
+    "needs_high": "",
     "needs_configs": "configurations that it would take, likewise",
     **reasons.COLUMNS,
 }
@@ -97,7 +108,12 @@ def noise_level(num_configs: int) -> float:
 
 def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     num = int(sweep.alive.sum())
-    common: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), "method": "", "term": ""}
+    common: dict[str, Any] = {
+        **dict.fromkeys(COLUMNS, np.nan),
+        "method": "",
+        "term": "",
+        "cell": "",
+    }
     common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
     if why := _unmeasurable(sweep):
         return [{**common, **noted(why=why)}]
@@ -127,6 +143,9 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     if grid is not None:
         common["method"], (cells, order) = "anova", grid
         terms, said = anova.anova(cells, sweep.params, groups=groups[order], silent=silent[order])
+        for row in terms:
+            if "cell" in row:
+                row |= _cell(sweep, str(row["term"]), row, order)
         notes += blindness(scores[~silent])
     else:
         common["method"] = "sobol"
@@ -141,6 +160,15 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
         n: figures[n] for n in ("needs_seeds", "needs_configs") if n in figures
     }
     return [{**common, **needed, **noted(*rest, why=first)}]
+
+
+def _cell(sweep: Sweep, term: str, row: dict[str, Any], order: Codes) -> dict[str, Any]:
+    """The largest effect of a pair in the metric's own sign, its cell by name."""
+    pair = replace(sweep, params=tuple(name for name in sweep.params if name in term.split(" x ")))
+    at = int(np.flatnonzero(sweep.alive)[order[row["cell"]]])
+    low, high = sweep.turned(row["effect_low"], row["effect_high"])
+    found = {"cell": pair.label(at), "effect": sweep.sign * row["effect"]}
+    return found | {"effect_low": low, "effect_high": high}
 
 
 def _unmeasurable(sweep: Sweep) -> Note | None:
