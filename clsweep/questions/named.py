@@ -140,7 +140,8 @@ def best_of(
     board: pd.DataFrame, tuned: pd.DataFrame, means: pd.DataFrame, words: Wording
 ) -> Sentences:
     """Who is best in both senses; of one objective, or where none is compared, the settings."""
-    if not any(text(at) for at in scored(board)["at"]):
+    ours = scored(board)
+    if len(ours) and not any(text(at) for at in ours["at"]):
         return best(board, means, words, "") or settings(board, words)
     when_tuned = best(board, tuned, words, TUNED) or settings(board, words)
     return (*when_tuned, *best(board, means, words, UNTUNED))
