@@ -101,7 +101,8 @@ def epochs_of(
 ) -> pd.DataFrame:
     """trial_id, epoch, time_s and the metric of some trials, whose rows alone become pandas'."""
     named = _named(studies)
-    ids = pa.array(dict.fromkeys(name.removeprefix(p) for name in trials for p in ("", *named)))
+    bare = dict.fromkeys(name.removeprefix(p) for name in trials for p in ("", *named))
+    ids = pa.array(bare, pa.string())
 
     def read(study: StudyResults) -> pd.DataFrame:
         table = study.folder.side_table("epochs")

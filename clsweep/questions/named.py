@@ -144,7 +144,8 @@ def best_of(
 
     def say(rows: pd.DataFrame) -> Sentences:
         own = among(means, rows)
-        if not any(text(at) for at in scored(rows)["at"]):
+        ours = scored(rows)
+        if len(ours) and not any(text(at) for at in ours["at"]):
             return best(rows, own, words, "") or settings(rows, words)
         when_tuned = best(rows, among(tuned, rows), words, TUNED) or settings(rows, words)
         return (*when_tuned, *best(rows, own, words, UNTUNED))
