@@ -116,6 +116,9 @@ class Reason(StrEnum):
     ONE_VALUE_SCORED = told("{params}: one value with a score, so not measured")
     FAILING_VALUES = told("most trials at {values} failed: in no band")
     NO_WHOLE_CONFIG = told("no configuration has finished on all {seeds} seeds")
+    RACED_SEEDS = told(
+        "racing skipped {skipped} trials of bad configurations: by the {seeds} seeds of all"
+    )
     RACED = told("racing: the means of configurations rest on {fewest} to {most} seeds")
     FEWER_SEEDS = told("rests on {seeds} of {most} seeds")
     HIGHER_ON_FEWER = told("{at} scores higher, on {seeds} of {most} seeds alone")

@@ -34,7 +34,7 @@ SHORT_EDGES = (
 
 def marginals(of: Answers, *objectives: str) -> pd.DataFrame:
     """One row per value of each swept hyperparameter, see `analysis.robustness.marginals`."""
-    return analysis.marginals(chosen(of.material.sweeps, objectives))
+    return analysis.marginals(chosen(of.material.spaces, objectives))
 
 
 def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure]:
@@ -77,11 +77,13 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
         )
         drawn, said = charts.curves(frame, material, x, title, tips)
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
+    if any(sweep.num_skipped for sweep in material.sweeps):
+        binned += " Of a race, by the seeds that all settings ran on."
     return Figure(
         name=name,
         title=f"{metric} against {called}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
-        f"{charts.bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
+        f"{charts.bands_text(frame, material, 'Bars' if by_name else 'Bands')}{said}",
         chart=charts.layers(drawn),
         data=frame.drop(columns=["x", "binned"]).rename(
             columns={"at": "value", "y": "mean", "num": "num_configs"}
@@ -118,7 +120,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
     `sensitivity`, else the first two. Their regions are those of `analysis.regions.cut`.
     """
     pairs, tables = {}, {}
-    for sweep in material.sweeps:
+    for sweep in material.spaces:
         if sweep.not_measured or len(sweep.params) < 2 or not sweep.alive.any():
             continue
         pair = pairs[sweep.objective] = _two_params(sweep, sensitivity)

@@ -63,6 +63,8 @@ def said(question, *, about=(), **tables):
     same = {"params": ("tau",), "not_measured": None, "samplers": ("grid",)}
     names = pd.concat(columns).unique() if columns else ()
     sweeps = [SimpleNamespace(objective=name, **same) for name in names]
+    for sweep in sweeps:
+        sweep.of_space = sweep
     empty = pd.DataFrame(columns=["objective", "a", "b", "reason"])
     frames = {"compare std": empty, "robustness": empty} | frames
     return QUESTIONS[question].say(asked_of(Given(material_of(sweeps, **dict(about)), frames)))
