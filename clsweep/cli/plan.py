@@ -219,7 +219,24 @@ def plan_notes(study: Study) -> list[str]:
     tables = [parse_printed(text, name) for name, text in files.items()]
     if printed := [f"{t.first('item') or 'a paper'} ({len(t.rows)})" for t in tables if t.rows]:
         notes.append(f"printed numbers for clsweep reproduce: {', '.join(printed)}")
-    return notes
+    return [*notes, *_unanswered(study)]
+
+
+def _unanswered(study: Study) -> list[str]:
+    """What a search or a race leaves unanswered."""
+    method, scheduler = study.sections.search.method, study.sections.scheduler.name
+    if scheduler == "racing":
+        return [
+            f"note: racing: robustness, sensitivity and compare rest on the first {FIRST_SEEDS} "
+            "seeds, or on more where all ran on them; only the best rests on all"
+        ]
+    if method not in ADAPTIVE_SAMPLERS:
+        return []
+    lengths = ", by the trials of full length" if scheduler == "asha" else ""
+    return [
+        f"note: {method}: finds a good setting; robustness and compare will not be measured. "
+        f"clsweep importance says what mattered{lengths}"
+    ]
 
 
 def missing_notes(study: Study) -> list[str]:

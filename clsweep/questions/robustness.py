@@ -29,7 +29,7 @@ from clsweep.questions.words import counted, interval, known, listed, number, te
 
 def robustness(of: Answers, *, by: str | None = None, within: float | None = None) -> pd.DataFrame:
     """One row per objective, see `analysis.robustness`."""
-    return analysis.robustness(of.material.spaces, by=by, within=of.near(within))
+    return analysis.robustness(of.material.sweeps, by=by, within=of.near(within))
 
 
 def tolerance(of: Answers) -> pd.DataFrame:
