@@ -27,7 +27,7 @@ from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
 from clsweep.study.printed import checked_files, parse_printed
-from clsweep.study.schema import FIRST_SEEDS
+from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS
 from clsweep.study.shipped import question, shipped_studies
 
 _PLURAL: dict[Part, str] = {
@@ -230,7 +230,7 @@ def _unanswered(study: Study) -> list[str]:
             f"note: racing: robustness, sensitivity and compare rest on the first {FIRST_SEEDS} "
             "seeds, or on more where all ran on them; only the best rests on all"
         ]
-    if method not in ADAPTIVE_SAMPLERS:
+    if method not in LIVE_METHODS:
         return []
     lengths = ", by the trials of full length" if scheduler == "asha" else ""
     return [

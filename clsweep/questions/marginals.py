@@ -79,6 +79,8 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     if any(sweep.num_skipped for sweep in material.sweeps):
         binned += " Of a race, by the seeds that all settings ran on."
+    if any(sweep.not_measured for sweep in material.spaces):
+        binned += " Of a search, by a surrogate, which knows least where little was tried."
     return Figure(
         name=name,
         title=f"{metric} against {called}",
@@ -232,6 +234,14 @@ def _level_axis() -> alt.Axis:
     )
 
 
+SEARCHED = Question(  # of a search, where no chapter on the space is written
+    name="searched-marginals",
+    table=marginals,
+    has_notes=False,
+    draw=lambda asked: (
+        () if asked.says_of_space else marginal_figures(asked.ask(marginals), asked.material)
+    ),
+)
 QUESTION = Question(
     name="marginals",
     table=marginals,

@@ -9,6 +9,8 @@ from clsweep.questions.answers import Answers, Asked, asked_of, of_each
 from clsweep.questions.leaderboard import best, best_settings, board
 from clsweep.questions.model import Sentences, told
 from clsweep.questions.recommend import confirmed
+from clsweep.questions.search import importance as searched
+from clsweep.questions.search import importances
 from clsweep.questions.sensitivity import effects
 from clsweep.questions.sensitivity import sensitivity as shares
 from clsweep.report import first
@@ -41,6 +43,15 @@ def robustness(
 def sensitivity(findings: Answers, *names: str) -> Sentences:
     """What matters, of each objective."""
     return of_each(findings, lambda asked: effects(asked.ask(shares, *names)))
+
+
+def importance(findings: Answers, *, within: float | None = None) -> Sentences:
+    """What matters to a search, of each objective."""
+
+    def say(asked: Asked) -> Sentences:
+        return importances(asked.ask(searched, within=asked.within), asked.words)
+
+    return of_each(findings, say, within)
 
 
 def compare(
