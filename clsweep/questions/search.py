@@ -75,9 +75,9 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
         if found:
             verb = "matters" if len(found) == 1 else "matter"
             out.append(f"{name}: {listed(found)} {verb}, by the surrogate of the search.")
-        elif frame["reason"].iloc[0] != Reason.NOTHING_SWEPT:
-            why = frame["note"].iloc[0]
-            out.append(Open(f"Which hyperparameter matters for {name} is not resolved: {why}."))
+        elif (reason := frame["reason"].iloc[0]) != Reason.NOTHING_SWEPT:
+            why = f": {frame['note'].iloc[0]}" if reason else ": the surrogate's draws differ"
+            out.append(Open(f"Which hyperparameter matters for {name} is {status(reason)}{why}."))
         places = [f"{row['param']} {_usable(row)}" for row in rows if _usable(row) != "-"]
         if places:
             near = words.amount(words.within)
@@ -197,7 +197,7 @@ IMPORTANCE = Question(
             "share of the variance over the space, with all interactions. Where the search hardly "
             "tried, it rests on the smoothness of the surrogate",
         ),
-        Column("inert reaches", "null", "what one without any effect gets in 95 % of cases"),
+        Column("inert", "null", "what one without any effect reaches in 95 % of cases", spare=3),
         Column("usable", _usable, "values that are surely within {within} of the best level"),
         Column("fit", "r2", "R2 of settings left out: how well the surrogate predicts", spare=1),
         Column("configs", "num_configs", "configurations with a score", spare=2),
