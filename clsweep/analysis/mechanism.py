@@ -144,6 +144,7 @@ def config_means(
     scored = (group["status"] == "finished") & values[metric].notna()
     # Those of which a trial was stopped count nowhere.
     scored &= group["config"].isin(sweep.configs[sweep.measured.alive])
+    scored &= group["seed"].isin(sweep.seeds)
     grouped = values[scored].groupby(group.loc[scored, "config"], sort=False)
     return grouped.mean().assign(num=grouped.size())
 

@@ -66,9 +66,6 @@ class Reason(StrEnum):
     FEW_FOR_SURROGATE = told(
         "{configs} configurations are too few for a surrogate, which needs {least}"
     )
-    FEW_FOR_IMPORTANCE = told(
-        "{configs} configurations are too few to rank hyperparameters, which needs {least}"
-    )
     SURROGATE_WEAK = told("the surrogate explains R2 = {r2} of a possible {ceiling}")
     SURROGATE_WEAK_ONE_SEED = told(
         "the surrogate explains R2 = {r2}: with one seed the possible one is unknown"
@@ -111,6 +108,9 @@ class Reason(StrEnum):
     ONE_VALUE_SCORED = told("{params}: one value with a score, so not measured")
     FAILING_VALUES = told("most trials at {values} failed: in no band")
     NO_WHOLE_CONFIG = told("no configuration has finished on all {seeds} seeds")
+    RACED_SEEDS = told(
+        "racing skipped {skipped} trials of bad configurations: by the {seeds} seeds of all"
+    )
     RACED = told("racing: the means of configurations rest on {fewest} to {most} seeds")
     FEWER_SEEDS = told("rests on {seeds} of {most} seeds")
     HIGHER_ON_FEWER = told("{at} scores higher, on {seeds} of {most} seeds alone")
@@ -143,10 +143,11 @@ class Reason(StrEnum):
     SHARES_WITH_NOISE = told(
         "one seed: effects and seed noise cannot be told apart, so the shares hold both"
     )
-    OF_WHAT_WAS_TRIED = told(
-        "over what the search tried: it tried good regions more often, so this is no share of "
-        "the variance over the space"
+    TRIED_WHERE_GOOD = told(
+        "the search tried mostly good settings: elsewhere this rests on few, and on the smoothness "
+        "of the surrogate (R2 = {r2} of settings left out)"
     )
+    FULL_LENGTH = told("by trials of full length alone: {stopped} of {trials} were stopped early")
     FEW_SAMPLED = told("{settings} sampled settings: intervals may be too narrow")
     FEW_FLIPS = told("{pairs} pairs are few for sign flips: p by the noise of all regions")
     P_FLOOR = told("{draws} {unit} can give no p below {p_min}")

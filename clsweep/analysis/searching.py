@@ -1,20 +1,14 @@
-"""What a search for good settings did: its history, what goes with a good score, what stopping
-early saved.
-"""
+"""What a search for good settings did: its history, what stopping early saved."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.holm import holm
-from clsweep.analysis.reasons import Reason, note, noted
 from clsweep.analysis.recommend import level_of
-from clsweep.analysis.sweep import STATUSES, Array, Sweep
+from clsweep.analysis.sweep import STATUSES, Sweep
 
 HISTORY_COLUMNS = {
     "objective": "name, in order of first appearance",
@@ -24,17 +18,6 @@ HISTORY_COLUMNS = {
     "num_seeds": "seeds that finished",
     "best": "the best score so far among configurations with as many seeds as any has",
     "state": '"finished", "skipped", "stopped" or "failed": the worst of its seeds',
-}
-IMPORTANCE_COLUMNS = {
-    "objective": "name",
-    "param": "swept hyperparameter",
-    "importance": "share of the variance of the scores' ranks between its values (numbers: five "
-    "bins of equal count): eta^2 = H / (n - 1), H of Kruskal and Wallis (1952)",
-    "null": "what one without any effect reaches in 95 % of 2,000 permutations of the scores",
-    "p_holm": "chance of as much by permutation, Holm over the objective's hyperparameters",
-    "resolved": "whether p_holm is below the level of significance",
-    "num_configs": "configurations with a score",
-    **reasons.COLUMNS,
 }
 SAVED_COLUMNS = {
     "objective": "name",
@@ -58,7 +41,6 @@ TOP_COLUMNS = {
     "num_seeds": "seeds that it rests on",
     "seeds": "the score of each seed, in the order of the seeds",
 }
-NUM_BINS, MIN_CONFIGS, PERMUTATIONS = 5, 10, 2000
 
 
 def history(sweeps: Sequence[Sweep], trials: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -87,18 +69,6 @@ def history(sweeps: Sequence[Sweep], trials: pd.DataFrame, metric: str) -> pd.Da
         }
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)[list(HISTORY_COLUMNS)]
-
-
-def importance(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-    """One row per objective and swept hyperparameter with the columns of `IMPORTANCE_COLUMNS`.
-
-    Of a search only: it says which values went with good scores among those that were tried. An
-    adaptive sampler tries good regions more often and its later tries are better, so this is no
-    share of the variance over the space. Fewer than `MIN_CONFIGS` configurations: one row that
-    says so.
-    """
-    rows = [row for sweep in sweeps for row in _importances(sweep.measured)]
-    return pd.DataFrame(rows, columns=list(IMPORTANCE_COLUMNS))
 
 
 def saved(trials: pd.DataFrame, epochs: pd.Series[float]) -> pd.DataFrame:
@@ -151,50 +121,3 @@ def top(sweeps: Sequence[Sweep], num: int) -> pd.DataFrame:
             row = {"objective": sweep.objective, "rank": rank, "seeds": seeds}
             rows.append(row | level_of(measured, i))
     return pd.DataFrame(rows, columns=list(TOP_COLUMNS))
-
-
-def _importances(sweep: Sweep) -> list[dict[str, Any]]:
-    num = int(sweep.alive.sum())
-    common = {"objective": sweep.objective, "num_configs": num, "resolved": False}
-    ranks = np.asarray(pd.Series(sweep.means[sweep.alive]).rank(), dtype=np.float64)
-    why = None
-    if not sweep.params:
-        why = note(Reason.NOTHING_SWEPT)
-    elif num < MIN_CONFIGS:
-        why = note(Reason.FEW_FOR_IMPORTANCE, configs=num, least=MIN_CONFIGS)
-    elif np.ptp(ranks) == 0:
-        why = note(Reason.EQUAL_SCORES)
-    if why:
-        return [{**common, "param": "", **noted(why=why)}]
-    rng = np.random.default_rng(resample.SEED)
-    drawn = np.asarray(rng.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1), dtype=np.float64)
-    rows: list[dict[str, Any]] = []
-    for name in sweep.params:
-        groups = _groups(sweep, name)
-        size, null = float(_shares(ranks[None], groups)[0]), _shares(drawn, groups)
-        row = {"param": name, "importance": size, "null": float(np.quantile(null, CONFIDENCE))}
-        row["p"] = (1 + int((null >= size - 1e-12).sum())) / (1 + PERMUTATIONS)
-        rows.append(common | row | noted(note(Reason.OF_WHAT_WAS_TRIED)))
-    for row, p in zip(rows, holm(np.array([row["p"] for row in rows])), strict=True):
-        row |= {"p_holm": p, "resolved": bool(p <= 1.0 - CONFIDENCE)}
-    return rows
-
-
-def _groups(sweep: Sweep, name: str) -> Array:
-    """(n alive,) the value of each configuration as a number: of numbers the fifth it lies in."""
-    values = sweep.settings[name][sweep.alive]
-    if sweep.scales[name] == "category" or values.nunique() <= NUM_BINS:
-        return values.astype(str).factorize()[0].astype(float)
-    ranks = values.astype(float).rank(method="average")
-    bins = pd.qcut(ranks, NUM_BINS, labels=False, duplicates="drop")
-    return np.asarray(bins.fillna(-1), dtype=float)
-
-
-def _shares(ranks: Array, groups: Array) -> Array:
-    """(R,) share of the variance of each row of ranks (R, n) that lies between the groups (n,)."""
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
-    between = sum(
-        centred[:, groups == group].sum(axis=1) ** 2 / (groups == group).sum()
-        for group in np.unique(groups)
-    )
-    return np.asarray(between / (centred**2).sum(axis=1))

@@ -59,6 +59,7 @@ class Sweep:
         samplers: how the configurations were chosen, usually one name.
         num_trials, num_stopped, num_skipped: trials that ran; of them stopped early; that a race
             left out.
+        raced: the seeds that a race did not give to every configuration.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
         constants: the hyperparameters of any objective that take one value here, with it.
@@ -81,6 +82,7 @@ class Sweep:
     num_stopped: int
     num_planned: int
     num_skipped: int = 0
+    raced: tuple[Any, ...] = ()
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     limits: tuple[float, float] = ANYWHERE
     failed_as: str = LEFT_OUT
@@ -96,6 +98,21 @@ class Sweep:
         """
         measured = np.where(self.failed, np.nan, self.scores)
         return replace(self, scores=measured, failed_as=LEFT_OUT, failed_level=np.nan)
+
+    @cached_property
+    def of_space(self) -> Sweep:
+        """The same by what speaks for the space as a whole: of a race the seeds that it gave to
+        every configuration; one object for all who ask.
+
+        They run whatever they score, so a table of them is a study of so few seeds. Further ones
+        go to those that were lucky: a mean over all seeds keeps the bad luck of the others.
+        """
+        kept = ~np.isin(self.seeds, self.raced)
+        if kept.all() or not kept.any():
+            return self
+        scores, failed = self.scores[:, kept], self.failed[:, kept]
+        ran, seeds = int((np.isfinite(scores) | failed).sum()), self.seeds[kept]
+        return replace(self, scores=scores, failed=failed, seeds=seeds, num_trials=ran, raced=())
 
     def by_level(self) -> Sweep:
         """The same with configurations in the order of their means: what is drawn at random then
@@ -131,15 +148,17 @@ class Sweep:
             return note(Reason.ADAPTIVE_SAMPLER, samplers=adaptive)
         if len(self.samplers) > 1:
             return note(Reason.MIXED_SAMPLERS, samplers=self.samplers)
-        return next(iter(self._cut_short), None)
+        return next(iter(self._cut_short), None) if self.num_stopped or self.raced else None
 
     @property
     def _cut_short(self) -> list[Note]:
         """That trials were stopped early, which count in no score; that a race left out some."""
         ran, stopped, skipped = self.num_trials, self.num_stopped, self.num_skipped
         found = [note(Reason.TRIALS_STOPPED, stopped=stopped, trials=ran)] if stopped else []
-        if skipped:
+        if skipped and self.raced:
             found.append(note(Reason.TRIALS_SKIPPED, skipped=skipped, trials=ran + skipped))
+        elif skipped:
+            found.append(note(Reason.RACED_SEEDS, skipped=skipped, seeds=len(self.seeds)))
         return found
 
     @property
@@ -427,6 +446,7 @@ class _Told:
             samplers=samplers,
             num_trials=int((status != "skipped").sum()),
             num_skipped=int((status == "skipped").sum()),
+            raced=tuple(np.unique(group.loc[status == "skipped", "seed"]).tolist()),
             num_stopped=int((status == "stopped").sum()),
             num_planned=max(len(configs), num_planned),
             bounds={

@@ -48,7 +48,8 @@ def _every_command(
 COMMANDS = (  # in the order of the help
     *(on_study.catalog, on_study.plan, on_study.try_, on_study.run),
     *(on_folder.status, on_folder.trials),
-    *(on_question.robustness, on_question.sensitivity, on_question.picks, on_question.compare),
+    *(on_question.robustness, on_question.sensitivity, on_question.importance),
+    *(on_question.picks, on_question.compare),
     *(on_question.pareto, on_question.recommend, on_question.reproduce, on_question.report),
     *(on_study.check, import_, on_study.schema, on_study.confirm, on_folder.export),
 )

@@ -29,7 +29,7 @@ from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
 from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
 from clsweep.study.printed import checked_files, parse_printed
-from clsweep.study.schema import FIRST_SEEDS
+from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS
 from clsweep.study.shipped import question, shipped_studies
 
 _PLURAL: dict[Part, str] = {
@@ -266,7 +266,24 @@ def plan_notes(study: Study) -> list[str]:
     tables = [parse_printed(text, name) for name, text in files.items()]
     if printed := [f"{t.first('item') or 'a paper'} ({len(t.rows)})" for t in tables if t.rows]:
         notes.append(f"printed numbers for clsweep reproduce: {', '.join(printed)}")
-    return notes
+    return [*notes, *_unanswered(study)]
+
+
+def _unanswered(study: Study) -> list[str]:
+    """What a search or a race leaves unanswered."""
+    method, scheduler = study.sections.search.method, study.sections.scheduler.name
+    if scheduler == "racing":
+        return [
+            f"note: racing: robustness, sensitivity and compare rest on the first {FIRST_SEEDS} "
+            "seeds, or on more where all ran on them; only the best rests on all"
+        ]
+    if method not in LIVE_METHODS:
+        return []
+    lengths = ", by the trials of full length" if scheduler == "asha" else ""
+    return [
+        f"note: {method}: finds a good setting; robustness and compare will not be measured. "
+        f"clsweep importance says what mattered{lengths}"
+    ]
 
 
 def missing_notes(study: Study) -> list[str]:

@@ -66,9 +66,34 @@ def sensitivity(
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
     from clsweep.cli.statistics import print_statistic
 
-    following = reading.command("recommend", paths)
     findings = reading.opened(paths)
+    searched = any(sweep.not_measured for sweep in findings.material.spaces)
+    following = reading.command("importance" if searched else "recommend", paths)
     print_statistic(findings, "sensitivity", *objectives or (), style=style, following=following)
+
+
+@with_groups
+def importance(
+    paths: ResultsPaths,
+    within: Within = None,
+    *,
+    reading: FullReading,
+    style: Style,
+) -> None:
+    """Which hyperparameter matters to a search (tpe, gp, asha), and where it may be set."""
+    from clsweep.cli.statistics import print_statistic
+    from clsweep.questions.search import IMPORTANCE
+
+    findings = reading.opened(paths)
+    if style.format is Format.table and findings.importance(within=within).empty:
+        say(
+            f"No search: {reading.command('sensitivity', paths)} says which hyperparameter matters."
+        )
+        return
+    following = reading.command("recommend", paths)
+    print_statistic(
+        findings, "importance", within=within, question=IMPORTANCE, style=style, following=following
+    )
 
 
 @with_groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -64,6 +65,11 @@ class Material:
     histograms: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
     confirmation: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @cached_property
+    def spaces(self) -> tuple[Sweep, ...]:
+        """The sweeps by what speaks for the space as a whole (`Sweep.of_space`)."""
+        return tuple(sweep.of_space for sweep in self.sweeps)
 
     @property
     def metric_title(self) -> str:

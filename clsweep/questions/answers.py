@@ -262,7 +262,7 @@ class Asked:
     @property
     def says_of_space(self) -> bool:
         """Whether any objective's samples say something of the space as a whole."""
-        return any(sweep.not_measured is None for sweep in self.answers.material.sweeps)
+        return any(sweep.not_measured is None for sweep in self.answers.material.spaces)
 
     @property
     def is_search(self) -> bool:

@@ -217,9 +217,12 @@ def has_interval(frame: pd.DataFrame) -> bool:
     return bool((frame["low"].notna() & frame["high"].notna()).any())
 
 
-def bands_text(frame: pd.DataFrame, what: str = "Bands") -> str:
-    has_any = has_interval(frame)
-    return f"{what} are 95 % intervals." if has_any else "No intervals: they need two seeds."
+def bands_text(frame: pd.DataFrame, material: Material, what: str = "Bands") -> str:
+    if has_interval(frame):
+        return f"{what} are 95 % intervals."
+    if any(sweep.has_repeats for sweep in material.sweeps):
+        return "No intervals: the notes say why."
+    return "No intervals: they need two seeds."
 
 
 def in_order(frame: pd.DataFrame, material: Material) -> pd.DataFrame:

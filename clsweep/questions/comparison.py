@@ -31,9 +31,10 @@ def compare(
     within: float | None = None,
 ) -> pd.DataFrame:
     """One row per pair, or per pair and value of `by`, see `analysis.comparison`; of stat "tuned"
-    each objective stands at its best setting.
+    each objective stands at its best setting, which rests on all seeds of a race.
     """
-    sweeps, near = of.material.sweeps, of.near(within)
+    near = of.near(within)
+    sweeps = of.material.sweeps if stat == "tuned" else of.material.spaces
     pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
     return _comparable(pairs, of.material)
 
@@ -98,7 +99,8 @@ def ratio_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
     return Figure(
         name="sd-ratios",
         title="Which objective is more robust",
-        caption=f"Left of 1 the first of the pair is more robust. {_pair_text(frame, pairs)}",
+        caption="Left of 1 the first of the pair is more robust. "
+        f"{_pair_text(frame, pairs, material)}",
         chart=charts.forest(frame, material, x, line=1.0),
         data=_pair_data(pairs),
     )
@@ -115,17 +117,17 @@ def difference_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
         name="mean-differences",
         title="Which objective is better on average",
         caption=f"Mean {material.metric} over the space that both sweep. Right of 0 the first of "
-        f"the pair is better. {_pair_text(frame, pairs)}",
+        f"the pair is better. {_pair_text(frame, pairs, material)}",
         chart=charts.forest(frame, material, x, line=0.0),
         data=_pair_data(pairs),
     )
 
 
-def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame) -> str:
+def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame, material: Material) -> str:
     cut = f" Shown are the {len(frame)} of {len(pairs)} pairs that differ most clearly."
     return (
         "A coloured row is resolved, in favour of the objective of that colour. A grey one is not. "
-        f"{charts.bands_text(frame, 'Bars')}{cut if len(frame) < len(pairs) else ''}"
+        f"{charts.bands_text(frame, material, 'Bars')}{cut if len(frame) < len(pairs) else ''}"
     )
 
 

@@ -132,9 +132,11 @@ class Findings(Answers):
         """Every configuration in the order of the plan, with the best score so far."""
         return self.ask(questions.search.history)
 
-    def importance(self) -> pd.DataFrame:
-        """Which hyperparameters go with good scores among those that a search tried."""
-        return self.ask(questions.search.importance)
+    def importance(self, *, within: float | None = None) -> pd.DataFrame:
+        """Which hyperparameter matters to a search, and where it may be set, by a surrogate through
+        what was tried (`analysis.sensitivity.searched`). Of an even design ask `sensitivity`.
+        """
+        return self.ask(questions.search.importance, within=self.near(within))
 
     def saved(self) -> pd.DataFrame:
         """What stopping trials early saved; none where none was stopped."""

@@ -116,7 +116,8 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
     highest = (sign * ours["score"]).groupby(ours["yardstick"]).max()
     out = [
         f"{str(row['objective']).capitalize()}, without any training, reaches "
-        f"{words.level(row['score'])}: no trained setting is better{_by(row['yardstick'])}."
+        f"{words.level(row['score'])}: no trained setting is better"
+        f"{' (' + row['yardstick'] + ')' if row['yardstick'] else ''}."
         for row in records_of(board[board["kind"] == "reference"])
         if sign * row["score"] >= highest.get(row["yardstick"], np.inf)
     ]

@@ -35,7 +35,7 @@ SHORT_EDGES = (
 
 def marginals(of: Answers, *objectives: str) -> pd.DataFrame:
     """One row per value of each swept hyperparameter, see `analysis.robustness.marginals`."""
-    return analysis.marginals(chosen(of.material.sweeps, objectives))
+    return analysis.marginals(chosen(of.material.spaces, objectives))
 
 
 def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure]:
@@ -88,11 +88,15 @@ def _marginal_figure(
         )
         drawn, said = charts.curves(frame, material, x, title, tips, whole=whole)
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
+    if any(sweep.num_skipped for sweep in material.sweeps):
+        binned += " Of a race, by the seeds that all settings ran on."
+    if any(sweep.not_measured for sweep in material.spaces):
+        binned += " Of a search, by a surrogate, which knows least where little was tried."
     return Figure(
         name=name,
         title=f"{metric} against {called}{title_of.removeprefix(param)}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
-        f"{charts.bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
+        f"{charts.bands_text(frame, material, 'Bars' if by_name else 'Bands')}{said}",
         chart=charts.layers([*drawn, charts.span(whole, title)]),
         data=frame.drop(columns=["x", "binned"]).rename(
             columns={"at": "value", "y": "mean", "num": "num_configs"}
@@ -129,7 +133,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
     `sensitivity`, else the first two. Their regions are those of `analysis.regions.cut`.
     """
     pairs, tables = {}, {}
-    for sweep in material.sweeps:
+    for sweep in material.spaces:
         if sweep.not_measured or len(sweep.params) < 2 or not sweep.alive.any():
             continue
         pair = pairs[sweep.objective] = _two_params(sweep, sensitivity)
@@ -241,6 +245,14 @@ def _level_axis() -> alt.Axis:
     )
 
 
+SEARCHED = Question(  # of a search, where no chapter on the space is written
+    name="searched-marginals",
+    table=marginals,
+    has_notes=False,
+    draw=lambda asked: (
+        () if asked.says_of_space else marginal_figures(asked.ask(marginals), asked.material)
+    ),
+)
 QUESTION = Question(
     name="marginals",
     table=marginals,

@@ -22,12 +22,12 @@ from clsweep.questions.words import interval, listed, number, passes
 
 def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
     """The metric beside the diagnostics, see `analysis.mechanism`."""
-    return analysis.mechanism(of.material.trials, of.material.sweeps, **_of(of.material), by=by)
+    return analysis.mechanism(of.material.trials, of.material.spaces, **_of(of.material), by=by)
 
 
 def links(of: Answers) -> pd.DataFrame:
     """Rank correlation of each diagnostic with the metric over the configurations."""
-    return analysis.links(of.material.trials, of.material.sweeps, **_of(of.material))
+    return analysis.links(of.material.trials, of.material.spaces, **_of(of.material))
 
 
 def _of(material: Material) -> dict[str, Any]:

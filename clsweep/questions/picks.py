@@ -19,7 +19,7 @@ def picks(of: Answers) -> pd.DataFrame:
     found = of.material
     return analysis.picks(
         found.trials,
-        found.sweeps,
+        found.spaces,
         metric=found.metric,
         scores=label_free_scores(found.metric),
         yardsticks=found.yardsticks,

@@ -108,7 +108,7 @@ def confirmation_figure(material: Material) -> Figure | None:
         name="confirmation",
         title="The best settings on fresh seeds",
         caption="The score of the search was picked for being good. The fresh seeds took no part "
-        f"in the picking. {charts.bands_text(frame, 'Bars')}",
+        f"in the picking. {charts.bands_text(frame, material, 'Bars')}",
         chart=charts.dots(frame, x, list(SCORED_ON.values()), tips=tips),
         data=table,
     )

@@ -75,7 +75,7 @@ CHAPTERS = (
     Chapter(
         "search",
         "What did the search try and find?",
-        (search.HISTORY, search.TOP, search.IMPORTANCE, search.SAVED),
+        (search.HISTORY, search.TOP, search.IMPORTANCE, marginals.SEARCHED, search.SAVED),
         lambda asked: asked.is_search,
     ),
     Chapter(

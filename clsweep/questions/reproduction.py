@@ -261,8 +261,9 @@ def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, material: Materi
     return Figure(
         name=name,
         title=f"{part.item}: {metric} against {param}, {place.strip(', ')}",
-        caption=f"Filled points: measured. {charts.bands_text(frame, 'Bars')} Open points, dashed: "
-        f"printed in {part.paper}.{' The scales differ: see the notes.' if apart else ''}",
+        caption=f"Filled points: measured. {charts.bands_text(frame, material, 'Bars')} "
+        f"Open points, dashed: printed in {part.paper}."
+        f"{' The scales differ: see the notes.' if apart else ''}",
         chart=charts.layers(_printed(frame, part.across, metric, material)),
         data=frame.drop(columns="setting").rename(columns={"x": part.across, "y": "measured"}),
         settings=(part.across,),

@@ -34,7 +34,7 @@ def robustness(of: Answers, *, by: str | None = None, within: float | None = Non
 
 def tolerance(of: Answers) -> pd.DataFrame:
     """Share of the space within delta points of the best, one row per objective and delta."""
-    return analysis.tolerance_curve(of.material.sweeps, within=of.material.within)
+    return analysis.tolerance_curve(of.material.spaces, within=of.material.within)
 
 
 def by_each(asked: Asked) -> pd.DataFrame:
@@ -149,7 +149,7 @@ def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | 
         title="Spread due to hyperparameters",
         caption=f"SD* is the standard deviation of {material.metric} over the swept space with "
         f"seed noise taken out: the further left, the more robust. "
-        f"{charts.bands_text(frame, 'Bars')}",
+        f"{charts.bands_text(frame, material, 'Bars')}",
         chart=charts.forest(frame, material, x, legend=False),
         data=robustness[names].reset_index(drop=True),
     )
@@ -179,7 +179,8 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
         name="tolerance",
         title="How much of the space is good enough",
         caption="Share of the swept space within δ of the objective's best. A curve that rises "
-        f"early belongs to an objective that forgives a wrong setting. {charts.bands_text(frame)}",
+        "early belongs to an objective that forgives a wrong setting. "
+        f"{charts.bands_text(frame, material)}",
         chart=charts.layers(
             charts.banded(frame, material, x, share, tips, marked=charts.is_sparse(frame))
         ),
@@ -313,7 +314,7 @@ QUESTION = Question(
     columns=COLUMNS,
     levels="best",
     say=lambda asked: (
-        *unmeasured(asked.material.sweeps),
+        *unmeasured(asked.material.spaces),
         *more_robust(spreads(asked), asked.words),
         *bands(by_each(asked), asked.words),
     ),

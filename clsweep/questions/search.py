@@ -6,16 +6,19 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import searching as analysis
+from clsweep.analysis.reasons import Reason
+from clsweep.analysis.sensitivity import searched
+from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import count, work
+from clsweep.display.numbers import count, settings, work
 from clsweep.findings.material import Material
-from clsweep.findings.notes import is_measured, status
+from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, measured, share
 from clsweep.questions.model import Figure, Open, Sentences, Wording
-from clsweep.questions.words import known, listed, number
+from clsweep.questions.words import interval, known, listed, number
 
 LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
 MAX_POINTS = 1500
@@ -32,9 +35,10 @@ def top(of: Answers, num: int = 5) -> pd.DataFrame:
     return analysis.top(of.material.sweeps, num)
 
 
-def importance(of: Answers) -> pd.DataFrame:
-    """Which hyperparameters go with good scores among those that a search tried."""
-    return analysis.importance([sweep for sweep in of.material.sweeps if sweep.not_measured])
+def importance(of: Answers, *, within: float | None = None) -> pd.DataFrame:
+    """Which hyperparameter matters to a search, see `analysis.sensitivity.searched`."""
+    sweeps = [sweep for sweep in of.material.spaces if sweep.not_measured]
+    return searched.importance(sweeps, within=of.near(within))
 
 
 def saved(of: Answers) -> pd.DataFrame:
@@ -59,23 +63,32 @@ def course(history: pd.DataFrame, words: Wording) -> Sentences:
     return tuple(out)
 
 
-def importances(table: pd.DataFrame) -> Sentences:
-    """Which hyperparameters went with the score, from `Findings.importance`."""
+def importances(table: pd.DataFrame, words: Wording) -> Sentences:
+    """Which hyperparameters matter, and where they may be set, from `Findings.importance`."""
     out: list[str] = []
     for name, frame in table.groupby("objective", sort=False):
-        rows = records_of(frame)
+        rows = [row for row in records_of(frame) if row["resolved"]]
         found = [
-            f"{row['param']} ({number(row['importance'])}, by chance up to {number(row['null'])})"
-            for row in sorted(rows, key=lambda row: -row["importance"])
-            if row["resolved"]
+            f"{row['param']} ({number(row['importance'])}{interval(row['low'], row['high'])})"
+            for row in rows
         ]
         if found:
-            verb = "goes" if len(found) == 1 else "go"
-            out.append(f"Among the tries of {name}, {listed(found)} {verb} with the score.")
-        elif any(is_measured(row["reason"]) for row in rows):
-            why = "" if not rows[0]["reason"] else f": {rows[0]['note']}"
-            out.append(Open(f"Which hyperparameter matters for {name} is not resolved{why}."))
+            verb = "matters" if len(found) == 1 else "matter"
+            out.append(f"{name}: {listed(found)} {verb}, by the surrogate of the search.")
+        elif (reason := frame["reason"].iloc[0]) != Reason.NOTHING_SWEPT:
+            why = f": {frame['note'].iloc[0]}" if reason else ": the surrogate's draws differ"
+            out.append(Open(f"Which hyperparameter matters for {name} is {status(reason)}{why}."))
+        places = [f"{row['param']} {_usable(row)}" for row in rows if _usable(row) != "-"]
+        if places:
+            near = words.amount(words.within)
+            out.append(f"{name} is within {near} of its best level at {listed(places)}.")
     return tuple(out)
+
+
+def _usable(row: Row) -> str:
+    """`0.01 to 0.1`."""
+    low, high = row["usable_low"], row["usable_high"]
+    return " to ".join(dict.fromkeys(settings([low, high]))) if known(low, high) else "-"
 
 
 def savings(table: pd.DataFrame) -> Sentences:
@@ -167,34 +180,34 @@ TOP = Question(
 )
 IMPORTANCE = Question(
     name="importance",
-    title="Which hyperparameter goes with the score, among what was tried",
+    title="Which hyperparameter matters, by the surrogate of the search",
+    heading="Importance for {metric}, with 95 % intervals",
     table=importance,
+    ahead=True,
     columns=(
         Column("objective"),
         Column("hyperparameter", "param"),
         Column(
             "importance",
-            share("importance", most=2),
-            "share of the variance of the scores' ranks that lies between its values. Numbers are "
-            "put into five bins of equal count",
+            lambda row: (
+                f"{number(row['importance'])}{interval(row['low'], row['high'])}"
+                if known(row["importance"])
+                else "-"
+            ),
+            "share of the variance over the space, with all interactions. Where the search hardly "
+            "tried, it rests on the smoothness of the surrogate",
         ),
-        Column(
-            "null line",
-            "null",
-            "what chance reaches in 95 % of shuffles. All this is of what was tried. Good scores "
-            "drew the search there, so it is not of the space",
-        ),
-        Column("p Holm", "p_holm"),
-        Column(
-            "verdict",
-            lambda row: "goes with the score" if row["resolved"] else status(row["reason"]),
-        ),
+        Column("inert", "null", "what one without any effect reaches in 95 % of cases", spare=3),
+        Column("usable", _usable, "values that are surely within {within} of the best level"),
+        Column("fit", "r2", "R2 of settings left out: how well the surrogate predicts", spare=1),
+        Column("configs", "num_configs", "configurations with a score", spare=2),
+        Column("verdict", lambda row: "matters" if row["resolved"] else status(row["reason"])),
     ),
-    say=lambda asked: importances(asked.ask(importance)),
-    formulas={"importance": analysis.IMPORTANCE_COLUMNS},
+    say=lambda asked: importances(asked.ask(importance), asked.words),
+    formulas={"importance": searched.COLUMNS},
     terms={
-        "importance": "Share of the variance of the scores' ranks that goes with the values of one "
-        "hyperparameter, among the settings that were tried.",
+        "importance": "Share of the variance over the swept space that goes with one "
+        "hyperparameter, by a smooth surrogate through whatever the search tried.",
         "TPE": "Tree-structured Parzen estimator: a search that tries more where scores were good.",
         "racing": "A configuration gets its next seed only while it may be the best.",
         "ASHA": "Successive halving: the worse configurations are stopped early.",

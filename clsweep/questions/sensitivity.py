@@ -27,7 +27,7 @@ EFFECTS = {"total": "with interactions", "first": "alone"}
 
 def sensitivity(of: Answers, *objectives: str) -> pd.DataFrame:
     """One row per objective and term, see `analysis.sensitivity`."""
-    return analysis.sensitivity(chosen(of.material.sweeps, objectives))
+    return analysis.sensitivity(chosen(of.material.spaces, objectives))
 
 
 def effects(sensitivity: pd.DataFrame, words: Wording) -> Sentences:
@@ -202,7 +202,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
         title=f"What matters for {name}",
         caption=f"{method} of {material.metric}, alone and with all interactions. Grey ticks: what "
         "an inert hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is "
-        f"resolved. {charts.bands_text(frame, 'Bars')}",
+        f"resolved. {charts.bands_text(frame, material, 'Bars')}",
         chart=charts.dots(frame, x, list(EFFECTS.values()), tips=tips, null=True),
         data=rows.reset_index(drop=True),
     )

@@ -23,12 +23,12 @@ def tuning_cost(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     default.
     """
     found = of.material
-    return analysis.tuning_cost(found.sweeps, defaults=found.defaults, within=of.near(within))
+    return analysis.tuning_cost(found.spaces, defaults=found.defaults, within=of.near(within))
 
 
 def best_of_k(of: Answers) -> pd.DataFrame:
     """Expected score of the best of k configurations tried at random, with intervals."""
-    return analysis.best_of_k(of.material.sweeps)
+    return analysis.best_of_k(of.material.spaces)
 
 
 def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
@@ -79,7 +79,7 @@ def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | Non
         title="What tuning costs",
         caption="Score to expect of the best of k configurations tried at random. A curve that is "
         "flat from the start "
-        f"belongs to an objective that needs no tuning. {charts.bands_text(frame)}{said}",
+        f"belongs to an objective that needs no tuning. {charts.bands_text(frame, material)}{said}",
         chart=charts.layers(drawn),
         data=frame.rename(columns={"x": "k", "y": "expected"}),
     )

@@ -27,7 +27,7 @@ def winners(of: Answers, *, by: str) -> pd.DataFrame:
     """One row per value of one hyperparameter, see `analysis.comparison.winners`."""
     found = of.material
     groups: dict[str, list[Sweep]] = {}
-    for sweep in found.sweeps:
+    for sweep in found.spaces:
         groups.setdefault(found.yardsticks.get(sweep.objective, ""), []).append(sweep)
     competing = [
         group for group in groups.values() if sum(by in sweep.params for sweep in group) > 1

@@ -54,7 +54,7 @@ def question(asked: Asked) -> str:
     if not printed.empty:
         items = list(dict.fromkeys(printed["item"]))
         what = f"Do the numbers of {listed(items)} come out as printed"
-    elif swept and any(sweep.not_measured for sweep in material.sweeps):
+    elif swept and any(sweep.not_measured for sweep in material.spaces):
         what += f", and at which {named}"
     elif swept:
         what += f", and how much depends on {named}"
@@ -144,7 +144,7 @@ def unresolved(asked: Asked, sections: Sequence[Section]) -> Sentences:
     own: Sentences = ()
     if asked.is_search:
         sections = [part for part in sections if part.id == "search"]
-        own = unmeasured(asked.material.sweeps)
+        own = unmeasured(asked.material.spaces)
     return tuple(dict.fromkeys([*own, *(each for part in sections for each in part.open)]))
 
 

@@ -20,6 +20,8 @@ from clsweep.questions.named import (
     settings,
 )
 from clsweep.questions.recommend import confirmed
+from clsweep.questions.search import importance as searched
+from clsweep.questions.search import importances
 from clsweep.questions.sensitivity import effects
 from clsweep.questions.sensitivity import sensitivity as shares
 from clsweep.report import first
@@ -62,6 +64,15 @@ def robustness(
 def sensitivity(findings: Answers, *names: str) -> Sentences:
     """What matters, of each objective."""
     return of_each(findings, lambda asked: effects(asked.ask(shares, *names), asked.words))
+
+
+def importance(findings: Answers, *, within: float | None = None) -> Sentences:
+    """What matters to a search, of each objective."""
+
+    def say(asked: Asked) -> Sentences:
+        return importances(asked.ask(searched, within=asked.within), asked.words)
+
+    return of_each(findings, say, within)
 
 
 def compare(

@@ -3,10 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
-from clsweep.analysis.reasons import Reason
-from clsweep.analysis.searching import history, importance, saved, top
+from clsweep.analysis.searching import history, saved, top
 from clsweep.analysis.sweep import read_sweeps
 from tests.planted import planted
 
@@ -53,38 +51,6 @@ def test_one_with_fewer_seeds_does_not_become_the_best():
     table = history(sweeps_of(trials), trials, "knn_top1")
     assert table["best"].max() < 99.0
     assert table.loc[3, "state"] == "failed"
-
-
-def test_importance_is_the_kruskal_wallis_share():
-    trials = searched()
-    table = importance(sweeps_of(trials)).set_index("param")
-    means = trials.groupby("config")[["knn_top1", *RANGES]].mean()
-    for name in RANGES:
-        fifths = pd.qcut(means[name], 5, labels=False)
-        groups = [means.loc[fifths == k, "knn_top1"] for k in range(5)]
-        expected = stats.kruskal(*groups).statistic / (len(means) - 1)
-        assert table.loc[name, "importance"] == pytest.approx(expected)
-
-
-def test_what_matters_is_found_and_what_is_inert_is_not():
-    table = importance(sweeps_of(searched())).set_index("param")
-    assert table.loc["tau", "resolved"]
-    assert table.loc["tau", "importance"] > table.loc["tau", "null"]
-    assert not table.loc["lr", "resolved"]
-
-
-def test_of_pure_noise_hardly_anything_is_resolved():
-    found = [
-        importance(sweeps_of(searched(lambda _: 90.0, seed=seed)))["resolved"].any()
-        for seed in range(20)
-    ]
-    assert sum(found) <= 4  # 1 is expected, 5 and more have a chance below 1 %
-
-
-def test_too_few_configurations_are_not_ranked():
-    (row,) = importance(sweeps_of(searched(num_configs=9))).to_dict("records")
-    assert row["reason"] == Reason.FEW_FOR_IMPORTANCE
-    assert not row["resolved"]
 
 
 def test_what_stopping_saved():

@@ -63,6 +63,8 @@ def said(question, *, about=(), **tables):
     same = {"params": ("tau",), "not_measured": None, "samplers": ("grid",)}
     names = pd.concat(columns).unique() if columns else ()
     sweeps = [SimpleNamespace(objective=name, **same) for name in names]
+    for sweep in sweeps:
+        sweep.of_space = sweep
     empty = pd.DataFrame(columns=["objective", "a", "b", "reason"])
     frames = {"compare std": empty, "robustness": empty} | frames
     if "confirmation" in frames:  # of which the search's first is the best

@@ -182,7 +182,7 @@ def test_of_a_search_robustness_alone_is_withheld():
     (search,) = [section for section in report.sections if section.id == "search"]
     assert {"search-top", "importance"} <= {table.name for table in search.tables}
     assert [figure.name for figure in report.hero] == ["history"]
-    assert any("Among the tries of dcl, tau" in sentence for sentence in search.sentences)
+    assert any("dcl: tau (" in sentence for sentence in search.sentences)
     assert [s for s in report.open if "robustness" in s] == list(report.open)
 
 

@@ -17,7 +17,9 @@ from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Codes, cut, means_by
 from clsweep.analysis.robustness.response import shared_settings
+from clsweep.analysis.sensitivity.searched import read
 from clsweep.analysis.sweep import Array, Sweep
+from clsweep.display.numbers import setting
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says, in the metric's own sign.
@@ -47,9 +49,15 @@ def marginals(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     The mean is over the settings of the other hyperparameters that have a score; of a grid that
     lost configurations, over those at which every value has one, or the note says that values rest
     on different settings. One that is nested in others is looked at where it is swept alone, and
-    the note says where. Adaptive samples (tpe, gp) have no band.
+    the note says where. Of samples that favour good configurations (tpe, gp) it is the surrogate's,
+    E[f | x] at that value; one row without a mean where that predicts too little.
     """
-    rows = [row for sweep in sweeps for name in sweep.params for row in _rows(sweep, name)]
+    rows = [
+        row
+        for sweep in sweeps
+        for name in sweep.params
+        for row in (_searched if sweep.not_measured else _rows)(sweep, name)
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -93,13 +101,29 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
     ]
 
 
+def _searched(sweep: Sweep, name: str) -> list[dict[str, Any]]:
+    """The level along one hyperparameter by the surrogate."""
+    rows, curves, notes = read(sweep)
+    start = {"objective": sweep.objective, "param": name, "label": ""}
+    if name not in curves:
+        return [start | noted(*notes) | {"reason": rows[0]["reason"] or Reason.NO_SCORE}]
+    curve, is_named = curves[name], sweep.scales[name] == "category"
+    low, high = sweep.limited(sweep.turned(*curve.ends))
+    out = []
+    for at, mean, *ends in zip(curve.values, curve.draws.mean(axis=1), low, high, strict=True):
+        place = np.nan if is_named else at
+        row = {"position": place, "value_low": place, "value_high": place, "label": setting(at)}
+        row |= {"mean": sweep.sign * mean, "low": ends[0], "high": ends[1]}
+        row |= {"num_configs": int(sweep.alive.sum())}
+        out.append(start | row | noted(*notes))
+    return out
+
+
 def _half_widths(
     sweep: Sweep, used: NDArray[np.bool_], groups: Codes, counts: Codes, centres: Array
 ) -> tuple[Array, list[Note]]:
     """Half width of the interval of each group's mean, NaN where there is none, and notes."""
     none = np.full(len(counts), np.nan)
-    if sweep.not_measured:
-        return none, [sweep.not_measured]
     if not used.any():
         return none, []
     num = np.maximum(counts, 1)

@@ -127,6 +127,9 @@ def robustness(
             its row is that of by=None.
         within: how far below the best still counts as good, in units of the metric.
 
+    Of a race everything but the best is by the seeds that all configurations ran on
+    (`Sweep.of_space`).
+
     An objective of which fewer configurations have run than planned says so, and what has run of
     its grid counts as a sample of the space. Where the samples say nothing of the space (tpe, gp, a
     mixture, stopped trials) there are counts and the best only. One seed: no interval and no
@@ -140,7 +143,7 @@ def robustness(
     if not 0 <= within < np.inf:
         raise ValueError(f"within: expected a number >= 0, got {within!r}")
     check_by(by, sweeps)
-    rows = in_threads(lambda sweep: _row(sweep, by, within), sweeps)
+    rows = in_threads(lambda sweep: _row(sweep.of_space, by, within) | _raced(sweep, by), sweeps)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -169,6 +172,14 @@ def _row(sweep: Sweep, by: str | None, within: float) -> dict[str, Any]:
         response = table if table.param else respond(sweep, param)
         row |= _band(sweep, response, notes, by, within, with_interval=is_bounded)
     return row | noted(*notes, why=why)
+
+
+def _raced(sweep: Sweep, by: str | None) -> dict[str, Any]:
+    """The best of a race, which is that of all its seeds, among those that it gave them to."""
+    if not sweep.raced or by is not None or not sweep.alive.any():
+        return {}
+    top = int(np.where(sweep.counts == sweep.counts.max(), sweep.means, -np.inf).argmax())
+    return {"best": sweep.sign * float(sweep.means[top]), "best_at": sweep.label(top)}
 
 
 def _table(sweep: Sweep, by: str | None) -> Response:

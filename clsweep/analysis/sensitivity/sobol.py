@@ -18,6 +18,7 @@ phi_p^T:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -147,6 +148,25 @@ def draws(surrogate: Surrogate, space: Space, rng: np.random.Generator) -> list[
     errors = np.quantile(off, 0.95, axis=1).tolist()
     totals = [*total, *[None] * (len(terms) - num)]
     return [Index(*each) for each in zip(terms, first, errors, totals, strict=True)]
+
+
+def main_effects(
+    surrogate: Surrogate, space: Space, places: Sequence[Array], rng: np.random.Generator
+) -> list[Array]:
+    """E[f | x_p] of functions of the posterior, in the units of the scores: of each parameter
+    (points, P) at its `places` (points, width).
+    """
+    extra, parts = _extra(space, rng), []
+    for refit in refits(surrogate, NUM_REFITS, rng):
+        centres, drawn = refit.paths(extra, NUM_DRAWS // NUM_REFITS, rng)
+        integrals = Integrals(refit, space, centres, rng)
+        parts.append([
+            refit.factor_of(param, at, centres[:, space.owner == param])
+            @ (integrals.without(param)[:, None] * drawn)
+            for param, at in enumerate(places)
+        ])  # fmt: skip
+    each = zip(*parts, strict=True)
+    return [surrogate.centre + surrogate.scale * np.concatenate(part, axis=1) for part in each]
 
 
 def inert_totals(

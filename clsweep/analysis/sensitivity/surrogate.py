@@ -96,6 +96,16 @@ def _varied(sweep: Sweep) -> list[str]:
     return [name for name in sweep.params if num_values[name] > 1]
 
 
+def ends_of(sweep: Sweep, name: str) -> tuple[float, float]:
+    """Where the space of a numeric parameter ends on its axis: as declared, or as tried."""
+    axis = sweep.axis(name)[sweep.alive]
+    ends = sweep.bounds.get(name)
+    if ends is None:
+        return float(axis.min()), float(axis.max())
+    low, high = np.log2(ends) if sweep.scales[name] == "log" else ends
+    return float(low), float(high)
+
+
 def read_space(sweep: Sweep) -> tuple[Space, Array]:
     """The space of a sweep, and the inputs (n, q) of its configurations that have a score.
 
@@ -115,10 +125,7 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
             columns.append(np.eye(len(uniques))[codes])
             continue
         axis = sweep.axis(name)[sweep.alive]
-        low, high = axis.min(), axis.max()
-        if name in sweep.bounds:
-            ends = sweep.bounds[name]
-            low, high = np.log2(ends) if sweep.scales[name] == "log" else ends
+        low, high = ends_of(sweep, name)
         unit = (axis - low) / (high - low)
         distinct = np.unique(unit)
         is_listed = len(distinct) <= min(MAX_LEVELS, len(unit) / 2)

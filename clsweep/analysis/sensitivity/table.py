@@ -20,7 +20,7 @@ from clsweep.analysis.nested import folded
 from clsweep.analysis.noise import Codes, blindness, copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
-from clsweep.analysis.sensitivity.surrogate import Space
+from clsweep.analysis.sensitivity.surrogate import Space, Surrogate
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.threads import in_threads
 
@@ -74,6 +74,7 @@ MIN_CONFIGS = 10
 # no kernel is quite right: the draws' own quantiles covered 88-100 % (strong noise and kinks least)
 WIDEN = 1.15
 SHARE_OF_CEILING = 0.5
+Model = tuple[Surrogate, Space]
 
 
 def sensitivity(sweeps: Sequence[Sweep]) -> pd.DataFrame:
@@ -92,7 +93,7 @@ def sensitivity(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
     Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
     """
-    found = in_threads(_rows, sweeps)
+    found = in_threads(lambda sweep: analysed(sweep)[0], sweeps)
     return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
 
 
@@ -106,7 +107,11 @@ def noise_level(num_configs: int) -> float:
     return 2.0 / float(np.sqrt(num_configs))
 
 
-def _rows(sweep: Sweep) -> list[dict[str, Any]]:
+def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, Any]], Model | None]:
+    """The rows of one objective, and the surrogate that they are of, if there is one that predicts.
+
+    searched: also where the samples favour good configurations.
+    """
     num = int(sweep.alive.sum())
     common: dict[str, Any] = {
         **dict.fromkeys(COLUMNS, np.nan),
@@ -115,8 +120,8 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
         "cell": "",
     }
     common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
-    if why := _unmeasurable(sweep):
-        return [{**common, **noted(why=why)}]
+    if why := _unmeasurable(sweep, searched=searched):
+        return [{**common, **noted(why=why)}], None
     notes = list(sweep.lost(Reason.LEFT_OUT))
     whole, nested = folded(sweep)
     if nested and sweep.is_grid and anova.cells_of(whole):
@@ -140,6 +145,7 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     if sweep.has_repeats and np.ptp(means) > 0:
         common["r2_ceiling"] = float(1.0 - noise.mean() / means.var(ddof=1))
     grid = anova.cells_of(sweep) if sweep.is_grid else None
+    model = None
     if grid is not None:
         common["method"], (cells, order) = "anova", grid
         terms, said = anova.anova(cells, sweep.params, groups=groups[order], silent=silent[order])
@@ -150,16 +156,16 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     else:
         common["method"] = "sobol"
         told = space, inputs, noise, groups
-        common["r2"], terms, said = _from_surrogate(sweep, *told, common["r2_ceiling"])
+        common["r2"], terms, said, model = _from_surrogate(sweep, *told, common["r2_ceiling"])
     notes = [*said, *notes]
     if terms:
-        return [{**common, **row, **noted(*notes)} for row in terms]
+        return [{**common, **row, **noted(*notes)} for row in terms], model
     first, *rest = notes
     figures = dict(figure for each in rest for figure in each.figures)
     needed: dict[str, Any] = {
         n: figures[n] for n in ("needs_seeds", "needs_configs") if n in figures
     }
-    return [{**common, **needed, **noted(*rest, why=first)}]
+    return [{**common, **needed, **noted(*rest, why=first)}], None
 
 
 def _cell(sweep: Sweep, term: str, row: dict[str, Any], order: Codes) -> dict[str, Any]:
@@ -171,9 +177,9 @@ def _cell(sweep: Sweep, term: str, row: dict[str, Any], order: Codes) -> dict[st
     return found | {"effect_low": low, "effect_high": high}
 
 
-def _unmeasurable(sweep: Sweep) -> Note | None:
+def _unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:
     """Why there is nothing to measure; None where there is."""
-    if sweep.not_measured:
+    if sweep.not_measured and not searched:
         return sweep.not_measured
     if not sweep.params:
         return note(Reason.NOTHING_SWEPT)
@@ -194,8 +200,8 @@ def _from_surrogate(
     noise: Array,
     groups: Codes,
     ceiling: float,
-) -> tuple[float, list[dict[str, Any]], list[Note]]:
-    """R2, rows and notes of a sampled sweep; no rows below the gate.
+) -> tuple[float, list[dict[str, Any]], list[Note], Model | None]:
+    """R2, rows, notes and surrogate of a sampled sweep; no rows below the gate.
 
     groups: (n,) of copies, of which a random one stands for all: what is the same wherever an inert
         parameter moves, its noise included, would be taken for the response.
@@ -205,15 +211,16 @@ def _from_surrogate(
     order = order[np.sort(np.unique(groups[order], return_index=True)[1])]
     num, means = len(order), sweep.means[sweep.alive]
     if not np.ptp(means) > 0:
-        return np.nan, [], [note(Reason.EQUAL_MEANS)]
+        return np.nan, [], [note(Reason.EQUAL_MEANS)], None
     if num < MIN_CONFIGS:
-        return np.nan, [], [note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_CONFIGS)]
+        few = note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_CONFIGS)
+        return np.nan, [], [few], None
     inputs, means, noise = inputs[order], means[order], noise[order]
     fitted = surrogate.fit(inputs, space.owner, means, noise)
     r2 = surrogate.cross_validate(fitted, inputs, means, noise, rng)
     possible = 1.0 if np.isnan(ceiling) else ceiling
     if r2 < max(SHARE_OF_CEILING * possible, noise_level(num)):
-        return r2, [], _below_gate(r2, ceiling, num, float(means.var(ddof=1)), sweep)
+        return r2, [], _below_gate(r2, ceiling, num, float(means.var(ddof=1)), sweep), None
     indices = sobol.draws(fitted, space, rng)
     inert = sobol.inert_totals(space, inputs, means, noise, fitted.theta, rng)
     nulls = {kind: float(np.quantile(values, 0.95)) for kind, values in inert.items()}
@@ -229,7 +236,8 @@ def _from_surrogate(
             row |= _interval("total", index.total, null, null)
             row["resolved"] = row["total_low"] > null
         rows.append(row)
-    return r2, rows, [note(Reason.CEILING_UNKNOWN)] if np.isnan(ceiling) else []
+    notes = [note(Reason.CEILING_UNKNOWN)] if np.isnan(ceiling) else []
+    return r2, rows, notes, (fitted, space)
 
 
 def _interval(column: str, drawn: Array, least: float, null: float) -> dict[str, float]:

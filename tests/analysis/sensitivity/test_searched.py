@@ -1,0 +1,118 @@
+"""What a surrogate says of a real search of Optuna's, against the truth and Optuna's fANOVA."""
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+
+from clsweep.analysis.reasons import Reason
+from clsweep.analysis.robustness.marginals import marginals
+from clsweep.analysis.sensitivity.searched import importance
+from clsweep.analysis.sweep import read_sweeps
+from tests.planted import planted
+
+RANGES = {"tau": (0.05, 1.0), "lr": (1e-4, 1.0), "decay": (1e-6, 1e-2)}
+SLOPES = {"tau": 25.0, "lr": 60.0, "decay": 0.0}
+
+
+def place(name, value):
+    low, high = RANGES[name]
+    return np.log(value / low) / np.log(high / low)
+
+
+def part(name, value):
+    """What one hyperparameter takes from the best level of 90, at 0.6 of its axis."""
+    return SLOPES[name] * (place(name, value) - 0.6) ** 2
+
+
+def mean_part(name):
+    return SLOPES[name] * np.mean((np.linspace(0, 1, 10_001) - 0.6) ** 2)
+
+
+def search(seed, num=40, sampler="tpe"):
+    """The trials of a search, and Optuna's own study of it."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    rng, rows = np.random.default_rng(seed), []
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+
+    def objective(trial):
+        at = {name: trial.suggest_float(name, *ends, log=True) for name, ends in RANGES.items()}
+        scores = 90 - sum(part(*each) for each in at.items()) + 0.5 * rng.normal(size=2)
+        common = {"objective": "dcl", "config": trial.number, "sampler": sampler, **at}
+        rows.extend(common | {"seed": s, "acc": x} for s, x in enumerate(scores))
+        return scores.mean()
+
+    study.optimize(objective, num)
+    return pd.DataFrame(rows).assign(status="finished"), study
+
+
+def sweeps_of(trials, **told):
+    return read_sweeps(trials, metric="acc", params=list(RANGES), bounds=RANGES, **told)
+
+
+def test_importances_are_those_of_the_space_and_in_the_order_of_fanova():
+    trials, study = search(1, num=60)
+    table = importance(sweeps_of(trials), within=2.0).set_index("param")
+    fanova = optuna.importance.get_param_importances(
+        study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+    )
+    assert table.index.tolist() == list(fanova) == ["lr", "tau", "decay"]
+    axis = np.linspace(0, 1, 10_001)
+    variances = {name: np.var(SLOPES[name] * (axis - 0.6) ** 2) for name in RANGES}
+    for name, variance in variances.items():
+        row = table.loc[name]
+        assert row["low"] - 0.01 <= variance / sum(variances.values()) <= row["high"] + 0.01
+        assert row["resolved"] == (name != "decay")
+        assert row["r2"] > 0.9
+        assert Reason.TRIED_WHERE_GOOD in [each.reason for each in row["note"]]
+    low, high = table.loc["lr", ["usable_low", "usable_high"]]
+    assert part("lr", low) <= 2.0
+    assert part("lr", high) <= 2.0
+    assert place("lr", low) < 0.6 < place("lr", high)
+
+
+@pytest.mark.slow
+def test_bands_of_curves_hold_the_truth_where_the_search_hardly_looked():
+    held = []
+    for seed in range(6):
+        for row in marginals(sweeps_of(search(seed)[0])).to_dict("records"):
+            name = row["param"]
+            others = sum(mean_part(each) for each in RANGES if each != name)
+            held.append(row["low"] <= 90 - others - part(name, row["position"]) <= row["high"])
+    assert len(held) == 6 * 3 * 17
+    assert np.mean(held) > 0.85  # the seeds of searches are few, and the values of one go together
+
+
+def test_a_minimum_is_read_as_a_maximum():
+    trials, _ = search(0)
+    (up, down) = (
+        importance(sweeps_of(each, mode=mode), within=2.0)
+        for each, mode in ((trials, "max"), (trials.assign(acc=-trials["acc"]), "min"))
+    )
+    pd.testing.assert_frame_equal(up, down)
+    curves = marginals(sweeps_of(trials.assign(acc=-trials["acc"]), mode="min"))
+    assert (curves["low"] < curves["mean"]).all()
+    assert curves["mean"].min() < -80
+
+
+@pytest.mark.parametrize("level", [lambda _: 90.0, lambda at: 90.0 - at["tau"]])
+def test_too_few_or_noise_alone_says_so_and_draws_nothing(level):
+    trials = planted(level, ranges={"tau": (0.1, 1), "lr": (0.1, 1)}, num_configs=9, noise=3.0)
+    sweeps = read_sweeps(trials.assign(sampler="tpe"), metric="knn_top1", params=["tau", "lr"])
+    (row,) = importance(sweeps, within=1.0).to_dict("records")
+    assert row["reason"] == Reason.FEW_FOR_SURROGATE
+    assert not row["resolved"]
+    assert marginals(sweeps)["mean"].isna().all()
+
+
+def test_of_a_search_that_stops_trials_those_of_full_length_count():
+    trials, _ = search(0)
+    stopped = trials["config"] % 4 == 3
+    trials.loc[stopped, ["status", "acc"]] = ["stopped", 0.0]
+    (first, *_) = importance(sweeps_of(trials), within=2.0).to_dict("records")
+    assert first["num_configs"] == 30
+    (told,) = [each for each in first["note"] if each.reason == Reason.FULL_LENGTH]
+    assert dict(told.figures) == {"stopped": 20, "trials": 80}
+    kept, _ = search(0)
+    (same, *_) = importance(sweeps_of(kept[~stopped]), within=2.0).to_dict("records")
+    assert same["importance"] == first["importance"]
