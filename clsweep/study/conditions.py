@@ -8,15 +8,22 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from clsweep.catalog import Value
 from clsweep.catalog.ownership import switched_off_by
 
-if TYPE_CHECKING:
-    from clsweep.study.space import Dimension
-
 Values = Mapping[str, Sequence[Value]]  # those that each swept hyperparameter may take
+
+
+class Swept(Protocol):
+    """What is asked of a dimension of a space."""
+
+    @property
+    def when(self) -> tuple[tuple[str, tuple[Value, ...]], ...]: ...
+
+    @property
+    def otherwise(self) -> Value | None: ...
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Conditions:
         self,
         parts: Mapping[str, str],
         fixed: Mapping[str, Value],
-        space: Mapping[str, Dimension],
+        space: Mapping[str, Swept],
         values: Mapping[str, Sequence[Value] | None],
     ):
         self._space = space
