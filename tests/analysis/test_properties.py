@@ -34,8 +34,8 @@ QUESTIONS = {
 # Stems of the columns in the unit of the metric, of which `x`, `x_low` and `x_high` are. "" is the
 # interval alone, `low` and `high`.
 LEVELS = {
-    "robustness": ("mean", "iqm", "worst_10", "best", "worst"),
-    "robustness by": ("mean", "iqm", "worst_10", "best", "worst"),
+    "robustness": ("mean", "iqm", "worst_10", "best", "best_level", "worst"),
+    "robustness by": ("mean", "iqm", "worst_10", "best", "best_level", "worst"),
     "compare mean": ("value_a", "value_b"),
     "compare by": ("value_a", "value_b"),
     "winners": ("mean",),
@@ -55,7 +55,11 @@ SPREADS = {
     "winners": ("lead", ""),
     "tuning_cost": ("tunability",),
 }
-SLOPES = {"robustness": ("slope",), "robustness by": ("slope",)}  # turn with the sign alone
+SLOPES = {  # turn with the sign alone
+    "robustness": ("slope",),
+    "robustness by": ("slope",),
+    "sensitivity": ("effect",),
+}
 SIGNED = {"links": ("rho", "")}  # have its sign, and no unit
 ALONE = ("compare mean", "compare std", "compare within", "compare by", "winners")
 
