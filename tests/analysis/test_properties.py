@@ -34,8 +34,8 @@ QUESTIONS = {
 # Stems of the columns in the unit of the metric, of which `x`, `x_low` and `x_high` are. "" is the
 # interval alone, `low` and `high`.
 LEVELS = {
-    "robustness": ("mean", "iqm", "worst_10", "best", "worst"),
-    "robustness by": ("mean", "iqm", "worst_10", "best", "worst"),
+    "robustness": ("mean", "iqm", "worst_10", "best", "best_level", "worst"),
+    "robustness by": ("mean", "iqm", "worst_10", "best", "best_level", "worst"),
     "compare mean": ("value_a", "value_b"),
     "compare by": ("value_a", "value_b"),
     "winners": ("mean",),
@@ -55,7 +55,11 @@ SPREADS = {
     "winners": ("lead", ""),
     "tuning_cost": ("tunability",),
 }
-SLOPES = {"robustness": ("slope",), "robustness by": ("slope",)}  # turn with the sign alone
+SLOPES = {  # turn with the sign alone
+    "robustness": ("slope",),
+    "robustness by": ("slope",),
+    "sensitivity": ("effect",),
+}
 SIGNED = {"links": ("rho", "")}  # have its sign, and no unit
 ALONE = ("compare mean", "compare std", "compare within", "compare by", "winners")
 
@@ -223,7 +227,7 @@ def assert_same(found, expected, *, rtol=1e-9, atol=0.0, without=()):
         one, other = found[name], expected[name]
         if pd.api.types.is_numeric_dtype(other) and other.dtype != bool:
             one, other = one.to_numpy(dtype=float), other.to_numpy(dtype=float)
-            size = np.nanmax(np.abs(other), initial=0.0)
+            size = np.nanmax(np.abs(other[~np.isinf(other)]), initial=0.0)
             np.testing.assert_allclose(
                 one, other, rtol=0, atol=rtol * size + atol, err_msg=name, equal_nan=True
             )
