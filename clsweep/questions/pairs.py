@@ -70,15 +70,15 @@ def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
 
 def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is better on average, from `compare` of stat "mean"."""
-    return _leads(pairs, words, "on average", "on average over the shared space")
+    return _leads(pairs, words, "means", "on average", " over the shared space")
 
 
 def tuned(pairs: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is better at its best setting, from `compare` of stat "tuned"."""
-    return _leads(pairs, words, "when tuned", "when tuned, each at its best setting")
+    return _leads(pairs, words, "best settings", "when tuned", ", each at its best setting")
 
 
-def _leads(pairs: pd.DataFrame, words: Wording, how: str, where: str) -> Sentences:
+def _leads(pairs: pd.DataFrame, words: Wording, measured: str, how: str, where: str) -> Sentences:
     side = "higher" if words.mode == "max" else "lower"
 
     def claim(pair: Row) -> str:
@@ -86,7 +86,7 @@ def _leads(pairs: pd.DataFrame, words: Wording, how: str, where: str) -> Sentenc
         if not known(lead, low, high) or lead <= 0:
             return ""
         return (
-            f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']} {where}"
+            f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']} {how}{where}"
             f"{interval(low, high, apart_from=0.0)}."
         )
 
@@ -99,7 +99,7 @@ def _leads(pairs: pd.DataFrame, words: Wording, how: str, where: str) -> Sentenc
     told = _Contrast(
         ahead=f"is better {how}",
         which=f"scores better {how}",
-        measured="means" if how == "on average" else "best settings",
+        measured=measured,
         claim=claim,
         evidence=evidence,
     )

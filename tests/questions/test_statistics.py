@@ -260,8 +260,8 @@ def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
         assert rows["score"].is_monotonic_decreasing
     report = build_report(found)
     said = report.verdicts
-    assert [sentence.partition(":")[0] for sentence in said[:2]] == [
-        f"For {name}" for name in dict.fromkeys(ranked["yardstick"])
+    assert [sentence.partition(":")[0] for sentence in said[:4]] == [
+        f"For {name}" for name in dict.fromkeys(ranked["yardstick"]) for _ in ("tuned", "untuned")
     ]
     drawn = [f for f in report.figures if f.name.startswith("marginal-tau")]
     assert [len(set(f.data["objective"].str.partition("/")[0])) for f in drawn] == [1, 1]
