@@ -19,7 +19,7 @@ from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.noise import noise_of, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array, Sweep
-from clsweep.analysis.tuning import best_levels, noisy_tables
+from clsweep.analysis.tuning import noisy_tables
 
 FEWEST_FRESH = 2  # seeds: one has no noise to compare with
 NO_FRESH = np.empty((0, 0))
@@ -165,7 +165,7 @@ def _by_noise(a: Array, b: Array, *, is_paired: bool) -> tuple[Evidence, tuple[f
     """Of the study's tables: under new noise. A shift that a seed gives to both cancels; of one
     objective's own the interval has its share.
     """
-    level_a, level_b = (float(best_levels(table[None])[0]) for table in (a, b))
+    level_a, level_b = (float(resample.best_level(table)) for table in (a, b))
     estimate, values = level_a - level_b, (level_a, level_b)
     freedom = min(noise_of(table).freedom for table in (a, b))
     if not freedom:
@@ -178,7 +178,7 @@ def _by_noise(a: Array, b: Array, *, is_paired: bool) -> tuple[Evidence, tuple[f
     draws, own = [], 0.0
     for stream, table in enumerate((a, b)):
         rng = np.random.default_rng([resample.SEED, stream])
-        draws.append(np.concatenate([best_levels(drawn) for drawn in noisy_tables(table, rng)]))
+        draws.append(np.concatenate([resample.best_level(x) for x in noisy_tables(table, rng)]))
         if shift := seed_shift(table):
             own += shift.variance / shift.num_seeds
     num = min(map(len, draws))
