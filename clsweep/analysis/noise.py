@@ -360,6 +360,12 @@ def two_way(table: Array) -> TwoWay | None:
     return TwoWay(*parts, inverse @ sums, table.shape[1])
 
 
+def unshifted(table: Array) -> Array:
+    """The table without the shifts of its seeds, where any are seen."""
+    shift = seed_shift(table)
+    return shift.without(table) if shift else table
+
+
 def seed_shift(table: Array) -> TwoWay | None:
     """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen.
 

@@ -69,9 +69,9 @@ EDGES = {
                    TWO | NOBODY | {"sensitivity": "few_for_surrogate"}),
     "a category": (PAIR, {"scales": {"tau": "category"}}, TWO | {"recommend": "no_neighbourhood"}),
     "a search": (RNG.normal(size=(20, 2)), {"sampler": "tpe"},
-                 dict.fromkeys(ALL, "adaptive_sampler") | NOBODY | {"marginals": ""}),
+                 dict.fromkeys(ALL, "adaptive_sampler") | NOBODY | {"marginals": "surrogate_weak"}),
     "stopped early": (PAIR, {"status": ["finished", "stopped", "finished", "finished"]},
-                      dict.fromkeys(ALL, "trials_stopped") | NOBODY | {"marginals": "no_score"}),
+                      dict.fromkeys(ALL, "trials_stopped") | NOBODY | {"marginals": "one_scored"}),
 }  # fmt: skip
 
 

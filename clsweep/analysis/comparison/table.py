@@ -15,6 +15,7 @@ from clsweep.analysis.comparison.evidence import Evidence, mean_difference, spre
 from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, pair, unmatched
 from clsweep.analysis.holm import holm
 from clsweep.analysis.nested import branch, holding
+from clsweep.analysis.noise import unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Array, Sweep, check_by
@@ -243,7 +244,8 @@ def _mean(
 def _spread(
     part: Pairing, stat: str, within: float, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
-    sides = resample.packed(part.a.scores), resample.packed(part.b.scores)
+    tables = part.a.scores, part.b.scores
+    sides = [resample.packed(unshifted(each) if part.crossed else each) for each in tables]
     fewest = min(map(len, sides))
     if fewest < FEWEST_SETTINGS:
         return {}, note(Reason.FEW_SETTINGS, least=FEWEST_SETTINGS, stat=stat), []

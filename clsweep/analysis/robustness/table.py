@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.nested import branch, holding
-from clsweep.analysis.noise import blindness, seed_shift
+from clsweep.analysis.noise import blindness, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
@@ -209,6 +209,9 @@ def _measure(
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
     population = table.sampled and not table.param
     point = resample.statistics(values, within=within)
+    if table.of_seeds:  # what a seed does to all is no noise of their differences
+        still = resample.packed(unshifted(table.scores[table.alive]))
+        point["sd_star"] = resample.statistics(_by_row(still), within=within)["sd_star"]
     bounds = _intervals(table, within, notes)
     if not bounds:
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED

@@ -154,7 +154,7 @@ def test_one_setting_pairs_the_seeds():
 def test_the_seeds_that_are_asked_for_have_the_power_of_scipys_noncentral_t(num_seeds, sd):
     """Of a paired t test, within a seed."""
     seen = evidence.Evidence(1.0, se=sd / math.sqrt(num_seeds), freedom=num_seeds - 1.0)
-    needed = seen.repeats_needed(num_seeds)
+    needed = seen.repeats_needed(num_seeds)[0]
 
     def power(num):
         return stats.nct.sf(stats.t.ppf(0.975, num - 1), num - 1, math.sqrt(num) / sd)

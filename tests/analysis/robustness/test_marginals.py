@@ -53,7 +53,7 @@ def test_categories_and_few_values():
     ("scores", "options", "reason"),
     [
         (RNG.normal(size=(6, 1)), {}, Reason.ONE_SEED),
-        (RNG.normal(size=(6, 2)), {"sampler": "tpe"}, Reason.ADAPTIVE_SAMPLER),
+        (RNG.normal(size=(6, 2)), {"sampler": "tpe"}, Reason.FEW_FOR_SURROGATE),
         (np.full((6, 2), np.nan), {}, Reason.NO_SCORE),
         (
             np.where(np.arange(6)[:, None] % 4 == 0, np.nan, RNG.normal(size=(6, 2))),
