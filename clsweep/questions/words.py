@@ -54,7 +54,7 @@ def needed(row: Row, column: str = "") -> str:
     """
     name = column or ("needs_configs" if known(row.get("needs_configs")) else "needs_seeds")
     seen, low, high = (row.get(each) for each in (name, "needs_low", "needs_high"))
-    if low is None or high is None or not known(low):
+    if low is None or high is None or not known(low) or (column and seen != seen):  # NaN
         return ""
     unit = "" if column else " seeds" if name == "needs_seeds" else " configurations"
     if seen is None or not known(seen, high):

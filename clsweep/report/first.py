@@ -90,12 +90,12 @@ def _values(trials: pd.DataFrame, name: str) -> str:
 
 def verdicts(asked: Asked) -> Sentences:
     """Who is best when tuned, who without tuning, and who depends least on its settings; of a
-    reproduction, whether the paper's numbers agree, and the first of these.
+    reproduction, whether the paper's numbers agree, and the first two of these.
     """
     pairs = comparison.tuned(asked), comparison.means(asked), comparison.spreads(asked)
     said = verdict_of(board(asked), *pairs, asked.words)
     against = summary(printed_numbers(asked))
-    return (*against, *said[: 1 if against else None])
+    return (*against, *said[: 2 if against else None])
 
 
 def notes(asked: Asked) -> Sentences:

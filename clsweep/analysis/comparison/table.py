@@ -12,7 +12,7 @@ from scipy import stats
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.comparison.evidence import Evidence, mean_difference, spread_effect
-from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, pair, unmatched
+from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, Side, pair, unmatched
 from clsweep.analysis.holm import holm
 from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import unshifted
@@ -244,8 +244,10 @@ def _mean(
 def _spread(
     part: Pairing, stat: str, within: float, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
-    tables = part.a.scores, part.b.scores
-    sides = [resample.packed(unshifted(each) if part.crossed else each) for each in tables]
+    def still(side: Side) -> Array:
+        return resample.packed(unshifted(side.scores) if part.crossed else side.scores)
+
+    sides = still(part.a), still(part.b)
     fewest = min(map(len, sides))
     if fewest < FEWEST_SETTINGS:
         return {}, note(Reason.FEW_SETTINGS, least=FEWEST_SETTINGS, stat=stat), []
