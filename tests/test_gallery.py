@@ -114,4 +114,5 @@ def test_the_quickstart_ends_as_it_is_shown(gallery, page):
     for sentence in told.answer_of(kept.results)[0]:
         assert sentence in said
     for row in kept.results.robustness().to_dict("records"):
-        assert f"{row['objective']} {row['best']:.2f} {row['best_at']}" in said
+        levels = f"{row['best']:.2f} {row['best_level']:.2f}"
+        assert f"{row['objective']} {levels} {row['best_at']}" in said
