@@ -176,7 +176,7 @@ FAULTS = (
           "tests/train/test_loop.py -k seed"),
     # Studies and results.
     Fault("search.seed ignored", "study/design.py",
-          "random.Random(seed).shuffle(cells)", "random.Random(0).shuffle(cells)",
+          "random.Random(search.seed).shuffle(cells)", "random.Random(0).shuffle(cells)",
           "tests/study/test_design.py"),
     Fault("a checkpoint's row is lost", "train/attempt.py",
           "        self._tell(self.rows)", "        self._tell(self.rows[1:])",
@@ -247,13 +247,14 @@ FAULTS = (
           "np.where(eligible, around.worst, -np.inf)", "np.where(eligible, -around.worst, -np.inf)",
           "tests/analysis/test_recommend.py"),
     Fault("twice the seeds for a lead", "analysis/comparison/evidence.py",
-          "np.sqrt(num_repeats / num) <= abs", "np.sqrt(2 * num_repeats / num) <= abs",
+          "np.sqrt(num_repeats / num) <= effects", "np.sqrt(2 * num_repeats / num) <= effects",
           "tests/analysis/comparison"),
     Fault("the bands of every value are those of one", "analysis/robustness/response.py",
           "table[levels[order], np.arange", "table[levels[order] * 0, np.arange",
           "tests/analysis/robustness"),
     Fault("an effect is resolved without Holm", "analysis/sensitivity/anova.py",
-          "level = 1.0 - (1.0 - CONFIDENCE) / max(len(effects), 1)", "level = CONFIDENCE",
+          "level = (1.0 - CONFIDENCE) / max(sum(part.freedom > 0 for part in effects.values()), 1)",
+          "level = 1.0 - CONFIDENCE",
           "tests/analysis/sensitivity/test_anova.py"),
 )  # fmt: skip
 

@@ -47,13 +47,13 @@ def test_every_table_says_so(
     for versions, is_said in ((builds, False), ({column: ["1.0", "1.1"]}, True)):
         with_versions(out / "trials.parquet", **versions)
         for name in ("status", "trials", "compare") if is_said else ("robustness",):
-            _, said, _ = cli_command(name, str(out))
+            said = " ".join(cli_command(name, str(out))[1].split())
             assert (told in said) == is_said, (name, said)
-    assert told in cli_command("robustness", str(out))[1]
+    assert told in " ".join(cli_command("robustness", str(out))[1].split())
     if column == "torch_version":
         return
     _, said, _ = cli_command("report", str(out), "--out", str(out.parent / "report"))
-    assert told in said
+    assert told in " ".join(said.split())
     assert told in (out.parent / "report" / "report.md").read_text().replace("\\", "")
 
 
