@@ -159,14 +159,16 @@ class ResultsFolder:
         """All trials that have ended so far, one row each, in plan order; or these columns of
         them.
         """
-        schema = trials_schema(params_of(self._plan.schema))
+        known = self._plan  # asked for once: an object store is asked anew each time
+        schema = trials_schema(params_of(known.schema))
         columns = list(columns or schema.names)
         metric = self._document.tree.get("metric", {}).get("name", "knn_top1")
         present = (*KEYS, "status")
-        planned = [n for n in (*PLANNED, *self.params()) if n in self._plan.schema.names]
+        params = [field.name for field in params_of(known.schema)]
+        planned = [name for name in (*PLANNED, *params) if name in known.schema.names]
         fields = [schema.field(name) for name in dict.fromkeys([*columns, *present, *planned])]
         table = self._store.with_parts(
-            "trials", fields, self._plan.folder, filled=present, present=[metric]
+            "trials", fields, known.folder, filled=present, present=[metric]
         )
         # the plan is read last: no run records a trial before it is planned
         try:
