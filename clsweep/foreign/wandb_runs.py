@@ -40,7 +40,7 @@ def read_wandb(source: Path) -> ForeignSweep:
     with told(source, "runs of W&B"):
         if source.suffix in (".csv", ".json"):
             runs = _lines(source) if source.suffix == ".csv" else _listed(source)
-            mixed = not all("config" in run for run in runs.values())
+            mixed = not all(map(_is_apart, runs.values()))
             return ForeignSweep(trials=[_row(run, at) for at, run in runs.items()], mixed=mixed)
         files = [source] if source.is_file() else sorted(source.rglob("run-*.wandb"))
         if not files:
@@ -91,9 +91,15 @@ def _exported(row: Mapping[str, str]) -> ForeignTrial:
     )
 
 
+def _is_apart(run: Mapping[str, Any]) -> bool:
+    """Whether settings and results stand apart; a setting may be called `config`, too."""
+    told = isinstance(run.get("config"), str) and not {"summary", "summary_metrics"} & {*run}
+    return "config" in run and not told
+
+
 def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
     """A run with `config` and `summary` apart, as in W&B's API, or all in one."""
-    if "config" not in run:
+    if not _is_apart(run):
         return _exported({k: "" if v is None else str(v) for k, v in run.items()})
     config, summary = (
         _table(run.get(name) or {}, f"{at}: {name}")

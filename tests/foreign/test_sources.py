@@ -182,6 +182,7 @@ WITH_TABLES = (
         ("excel.csv", "State;lr;size;acc\nfinished;0,1;64_64;80,5\n",
          {"lr": 0.1, "size": "64_64", "acc": 80.5}),
         ("pandas.csv", ",lr,acc\n0,0.1,80.5\n", {"lr": 0.1, "acc": 80.5}),
+        ("page.csv", "config,acc\nbase.yaml,80.5\n", {"config": "base.yaml", "acc": 80.5}),
     ],
 )  # fmt: skip
 def test_other_layouts_of_an_export(

@@ -36,7 +36,8 @@ COLUMNS = {
     "sd_low": "interval of sd, for the spread to expect with this many seeds",
     "sd_high": "",
     "sd_star": "sqrt( max(0, sd^2 - s_w^2 / S) ): the spread due to hyperparameters alone; s_w^2 = "
-    "pooled within-configuration seed variance, S = harmonic mean of seeds per configuration",
+    "pooled within-configuration seed variance, S = harmonic mean of seeds per configuration; both "
+    "of the scores without what a seed gives to all, where that is seen",
     "sd_star_low": "interval of sd_star",
     "sd_star_high": "",
     "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
