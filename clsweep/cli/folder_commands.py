@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from clsweep.cli.endings import print_failures
@@ -14,6 +13,8 @@ from clsweep.cli.options import (
     ResultsPath,
     Trust,
     WideOption,
+    argument,
+    option,
     say_reading,
 )
 from clsweep.cli.streams import paged
@@ -24,7 +25,7 @@ from clsweep.display.text import say
 def status(
     path: ResultsPath,
     follow: Annotated[
-        bool, typer.Option("--follow", help="repeat every two seconds, until the run ends")
+        bool, option("--follow", "repeat every two seconds, until the run ends")
     ] = False,
     format: FormatOption = Format.table,
 ) -> None:
@@ -75,16 +76,10 @@ def status(
 
 def trials(
     path: ResultsPath,
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="EXPR", help="a condition: tau < 0.1")
-    ] = None,
-    sort: Annotated[
-        str | None, typer.Option("--sort", metavar="COL", help="-COL: largest first")
-    ] = None,
-    top: Annotated[int | None, typer.Option("--top", min=1, help="only the first N rows")] = None,
-    columns: Annotated[
-        str | None, typer.Option("--columns", metavar="A,B", help="these columns alone")
-    ] = None,
+    where: Annotated[str | None, option("--where EXPR", "a condition: tau < 0.1")] = None,
+    sort: Annotated[str | None, option("--sort COL", "-COL: largest first")] = None,
+    top: Annotated[int | None, option("--top", "only the first N rows", min=1)] = None,
+    columns: Annotated[str | None, option("--columns A,B", "these columns alone")] = None,
     wide: WideOption = False,
     format: FormatOption = Format.table,
 ) -> None:
@@ -109,13 +104,9 @@ def trials(
 def export(
     trial: Annotated[
         str,
-        typer.Argument(
-            metavar="TRIAL",
-            help="DIR/TRIAL_ID, as clsweep trials DIR prints it",
-            callback=say_reading,
-        ),
+        argument("TRIAL", "DIR/TRIAL_ID, as clsweep trials DIR prints it", callback=say_reading),
     ],
-    out: Annotated[str, typer.Option("--out", metavar="FILE", help="a .safetensors or .pt file")],
+    out: Annotated[str, option("--out FILE", "a .safetensors or .pt file")],
     trust: Trust = False,
 ) -> None:
     """The trained encoder of a trial as a state dict; a resnet is torchvision's."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clsweep.cli.options import with_groups
+from clsweep.cli.options import argument, option, with_groups
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 
@@ -32,33 +32,26 @@ class Tool(StrEnum):
 class Labels:
     """What of a sweep is what."""
 
-    objective: Annotated[
-        str | None, typer.Option("--objective", metavar="COL", help="what tells objectives apart")
-    ] = None
-    seed: Annotated[str | None, typer.Option("--seed", metavar="COL", help="the seed")] = None
-    metric: Annotated[
-        str | None, typer.Option("--metric", metavar="COL", help="which result is analysed")
-    ] = None
-    mode: Annotated[str | None, typer.Option("--mode", help="max or min is best")] = None
+    objective: Annotated[str | None, option("--objective COL", "what tells objectives apart")] = (
+        None
+    )
+    seed: Annotated[str | None, option("--seed COL", "the seed")] = None
+    metric: Annotated[str | None, option("--metric COL", "which result is analysed")] = None
+    mode: Annotated[str | None, option("--mode", "max or min is best")] = None
     params: Annotated[
-        list[str] | None,
-        typer.Option("--param", metavar="COL", help="a hyperparameter; several times"),
+        list[str] | None, option("--param COL", "a hyperparameter; several times")
     ] = None
     sampler: Annotated[
-        str | None, typer.Option("--sampler", help="grid, qmc, random, tpe or gp: how it searched")
+        str | None, option("--sampler", "grid, qmc, random, tpe or gp: how it searched")
     ] = None
 
 
 @with_groups
 def import_(
     tool: Annotated[Tool, typer.Argument(help="which tool ran the sweep")],
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="its storage: a file or folder")],
-    out: Annotated[
-        str | None, typer.Option("--out", metavar="DIR", help="folder; results/NAME by default")
-    ] = None,
-    study: Annotated[
-        str | None, typer.Option("--study", metavar="NAME", help="one Optuna study or experiment")
-    ] = None,
+    source: Annotated[Path, argument("SOURCE", "its storage: a file or folder")],
+    out: Annotated[str | None, option("--out DIR", "folder; results/NAME by default")] = None,
+    study: Annotated[str | None, option("--study NAME", "one Optuna study or experiment")] = None,
     *,
     labels: Labels,
 ) -> None:

@@ -20,7 +20,7 @@ from clsweep.cli.endings import (
 )
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
-from clsweep.cli.options import print_version
+from clsweep.cli.options import option, print_version
 from clsweep.cli.streams import lasting_streams
 from clsweep.display.printing import print_note
 from clsweep.display.text import say
@@ -38,8 +38,7 @@ app = typer.Typer(
 @app.callback()
 def _every_command(
     _version: Annotated[
-        bool,
-        typer.Option("--version", callback=print_version, is_eager=True, help="what is installed"),
+        bool, option("--version", "what is installed", callback=print_version, is_eager=True)
     ] = False,
 ) -> None:
     pass

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM
+from clsweep.cli.options import argument, option
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 
@@ -62,9 +63,7 @@ TEMPLATES = Path(__file__).parent / "clusters"
 @new.command()
 def cluster(
     scheduler: Annotated[Scheduler, typer.Argument(help="what starts the nodes")],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="here, under its own name")
-    ] = None,
+    out: Annotated[Path | None, option("--out FILE", "here, under its own name")] = None,
 ) -> None:
     """A file that runs studies on the nodes of SLURM, KubeRay or SkyPilot."""
     target = out or Path(FILES[scheduler])
@@ -84,10 +83,8 @@ def _write(target: Path, text: str) -> None:
 
 def _command(kind: str) -> None:
     def write(
-        name: Annotated[str, typer.Argument(metavar="NAME", help="what it shall be called")],
-        out: Annotated[
-            Path, typer.Option("--out", metavar="FOLDER", help="here, unless another is named")
-        ] = Path(),
+        name: Annotated[str, argument("NAME", "what it shall be called")],
+        out: Annotated[Path, option("--out FOLDER", "here, unless another is named")] = Path(),
     ) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
             raise RequestError(f"{name}: expected small letters, digits and '_', a letter first")

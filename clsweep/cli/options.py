@@ -29,6 +29,18 @@ Asked = TypeVar("Asked", str, list[str])
 WITH_WORDS = ("confirm", "report")  # of their own, before they read
 
 
+def option(names: str, help: str, **more: Any) -> Any:
+    """An option as it is typed: `--objective -o COL` has two names and a placeholder."""
+    words = names.split()
+    metavar = None if words[-1].startswith("-") else words.pop()
+    return typer.Option(*words, metavar=metavar, help=help, **more)
+
+
+def argument(metavar: str, help: str, **more: Any) -> Any:
+    """An argument, by its placeholder."""
+    return typer.Argument(metavar=metavar, help=help, **more)
+
+
 def print_version(asked: bool) -> None:
     """Of `--version`: the version of clsweep, and nothing else."""
     if asked:
@@ -58,44 +70,24 @@ def _studies(incomplete: str) -> list[str]:
 
 StudyPath = Annotated[
     Path,
-    typer.Argument(
-        metavar="STUDY",
-        help="study file (YAML), or the name of a shipped one",
-        autocompletion=_studies,
-    ),
+    argument("STUDY", "study file (YAML), or the name of a shipped one", autocompletion=_studies),
 ]
 ResultsPath = Annotated[
-    str,
-    typer.Argument(
-        metavar="DIR",
-        help="results folder, local or an object store's URI",
-        callback=say_reading,
-    ),
+    str, argument("DIR", "results folder, local or an object store's URI", callback=say_reading)
 ]
 ResultsPaths = Annotated[
     list[str],
-    typer.Argument(
-        metavar="DIR...",
-        help="results folders, or one Parquet file of trials",
-        callback=say_reading,
-    ),
+    argument("DIR...", "results folders, or one Parquet file of trials", callback=say_reading),
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="K=V", help="change a key, as in base.epochs=10"),
-]
+Settings = Annotated[list[str] | None, option("--set K=V", "change a key, as in base.epochs=10")]
 Within = Annotated[
     float | None,
-    typer.Option(
-        "--within", min=0, help="how far from the best counts as good; 1 point by default"
-    ),
+    option("--within", "how far from the best counts as good; 1 point by default", min=0),
 ]
-WideOption = Annotated[bool, typer.Option("--wide", help="every column, however wide the screen")]
-ExplainOption = Annotated[bool, typer.Option("--explain", help="say what each column is")]
-FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="execute the plug-ins that a results folder names")
-]
+WideOption = Annotated[bool, option("--wide", "every column, however wide the screen")]
+ExplainOption = Annotated[bool, option("--explain", "say what each column is")]
+FormatOption = Annotated[Format, option("--format", "how tables are printed")]
+Trust = Annotated[bool, option("--trust", "execute the plug-ins that a results folder names")]
 
 
 class Failed(StrEnum):
@@ -121,9 +113,7 @@ class Statistic(StrEnum):
 class Version:
     """Which version of a study file is meant."""
 
-    preset: Annotated[
-        str | None, typer.Option("--preset", "-p", help="preset of the study file")
-    ] = None
+    preset: Annotated[str | None, option("--preset -p", "preset of the study file")] = None
     settings: Settings = None
     trust: Trust = False
 
@@ -143,20 +133,15 @@ class Version:
 class Session:
     """How trials are run."""
 
-    address: Annotated[
-        str, typer.Option("--address", help="local, auto, or the address of a Ray cluster")
-    ] = "local"
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="run failed trials again")
-    ] = False
-    max_concurrent: Annotated[
-        int | None, typer.Option("--max-concurrent", min=1, help="trials at once")
-    ] = None
+    address: Annotated[str, option("--address", "local, auto, or the address of a Ray cluster")] = (
+        "local"
+    )
+    retry_failed: Annotated[bool, option("--retry-failed", "run failed trials again")] = False
+    max_concurrent: Annotated[int | None, option("--max-concurrent", "trials at once", min=1)] = (
+        None
+    )
     mixed_versions: Annotated[
-        bool,
-        typer.Option(
-            "--mixed-versions", help="go on with trials of another version of clsweep, torch"
-        ),
+        bool, option("--mixed-versions", "go on with trials of another version of clsweep, torch")
     ] = False
 
 
@@ -165,16 +150,13 @@ class Reading:
     """How trials are read."""
 
     metric: Annotated[
-        str | None, typer.Option("--metric", help="another column; the study's own by default")
+        str | None, option("--metric", "another column; the study's own by default")
     ] = None
     mode: Annotated[
-        str | None, typer.Option("--mode", help="max or min is best, where nothing else says so")
+        str | None, option("--mode", "max or min is best, where nothing else says so")
     ] = None
     params: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--param", metavar="COL", help="hyperparameter of a Parquet file; several times"
-        ),
+        list[str] | None, option("--param COL", "hyperparameter of a Parquet file; several times")
     ] = None
     scales: list[str] | None = None
     failed: Failed = Failed.worst
@@ -211,17 +193,13 @@ class FullReading(Reading):
 
     scales: Annotated[
         list[str] | None,
-        typer.Option(
-            "--scale",
-            metavar="COL=AXIS",
-            help="log, linear or category, for a hyperparameter of a Parquet file; several times",
+        option(
+            "--scale COL=AXIS",
+            "log, linear or category, for a hyperparameter of a Parquet file; several times",
         ),
     ] = None
     failed: Annotated[
-        Failed,
-        typer.Option(
-            "--failed", help="what failed trials count as: the worst score, a guess, nothing"
-        ),
+        Failed, option("--failed", "what failed trials count as: the worst score, a guess, nothing")
     ] = Failed.worst
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-import typer
-
 from clsweep.cli.endings import print_next
 from clsweep.cli.options import (
     ExplainOption,
@@ -17,6 +15,8 @@ from clsweep.cli.options import (
     Statistic,
     Style,
     Within,
+    argument,
+    option,
     say_reading,
     with_groups,
 )
@@ -28,9 +28,7 @@ from clsweep.errors import RequestError
 @with_groups
 def robustness(
     paths: ResultsPaths,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="PARAM", help="marginal effect of one parameter")
-    ] = None,
+    by: Annotated[str | None, option("--by PARAM", "marginal effect of one parameter")] = None,
     within: Within = None,
     *,
     reading: FullReading,
@@ -56,9 +54,7 @@ def robustness(
 @with_groups
 def sensitivity(
     paths: ResultsPaths,
-    objectives: Annotated[
-        list[str] | None, typer.Option("--objective", "-o", help="only these")
-    ] = None,
+    objectives: Annotated[list[str] | None, option("--objective -o", "only these")] = None,
     *,
     reading: FullReading,
     style: Style,
@@ -121,20 +117,14 @@ def picks(
 def compare(
     paths: Annotated[
         list[str],
-        typer.Argument(
-            metavar="DIR... [A B]",
-            help="results folders, then two objectives",
-            callback=say_reading,
-        ),
+        argument("DIR... [A B]", "results folders, then two objectives", callback=say_reading),
     ],
     stat: Annotated[
-        Statistic, typer.Option("--stat", help="mean, ratio of spreads, or share near the best")
+        Statistic, option("--stat", "mean, ratio of spreads, or share near the best")
     ] = (Statistic.mean),
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="PARAM", help="a row for each value of it")
-    ] = None,
+    by: Annotated[str | None, option("--by PARAM", "a row for each value of it")] = None,
     tuned: Annotated[
-        bool, typer.Option("--tuned", help="each at its best setting, without the pick's luck")
+        bool, option("--tuned", "each at its best setting, without the pick's luck")
     ] = False,
     within: Within = None,
     *,
@@ -201,7 +191,7 @@ def reproduce(
     paths: ResultsPaths,
     within: Annotated[
         float | None,
-        typer.Option("--within", min=0, help="largest difference that agrees; 1 point by default"),
+        option("--within", "largest difference that agrees; 1 point by default", min=0),
     ] = None,
     format: FormatOption = Format.table,
 ) -> None:
@@ -216,11 +206,9 @@ def reproduce(
 @with_groups
 def report(
     paths: ResultsPaths,
-    out: Annotated[
-        str | None, typer.Option("--out", metavar="DIR", help="folder; reports/NAME by default")
-    ] = None,
+    out: Annotated[str | None, option("--out DIR", "folder; reports/NAME by default")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="write it again as trials end, until the run ends")
+        bool, option("--follow", "write it again as trials end, until the run ends")
     ] = False,
     within: Within = None,
     *,

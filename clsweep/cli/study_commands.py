@@ -30,6 +30,8 @@ from clsweep.cli.options import (
     Style,
     Trust,
     Version,
+    argument,
+    option,
     with_groups,
 )
 from clsweep.cli.streams import paged
@@ -52,15 +54,13 @@ def _entries(incomplete: str) -> list[str]:
 def catalog(
     kind: Annotated[
         str | None,
-        typer.Argument(
-            metavar="KIND",
-            help="losses, params, ..., or an entry as tau; all by default",
+        argument(
+            "KIND",
+            "losses, params, ..., or an entry as tau; all by default",
             autocompletion=_entries,
         ),
     ] = None,
-    plugins: Annotated[
-        list[str] | None, typer.Option("--plugin", metavar="FILE", help="with a plug-in's rows")
-    ] = None,
+    plugins: Annotated[list[str] | None, option("--plugin FILE", "with a plug-in's rows")] = None,
     format: FormatOption = Format.table,
 ) -> None:
     """What exists: components and the hyperparameters they own, bounds, defaults, paper and
@@ -88,13 +88,12 @@ def plan(
     path: StudyPath,
     *,
     version: Version,
-    trials: Annotated[bool, typer.Option("--trials", help="list every planned trial")] = False,
+    trials: Annotated[bool, option("--trials", "list every planned trial")] = False,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="time a few steps: hours and memory of the study")
+        bool, option("--estimate", "time a few steps: hours and memory of the study")
     ] = False,
     price: Annotated[
-        float | None,
-        typer.Option("--price", metavar="EUR", min=0, help="an hour of this machine; with money"),
+        float | None, option("--price EUR", "an hour of this machine; with money", min=0)
     ] = None,
     format: FormatOption = Format.table,
 ) -> None:
@@ -147,17 +146,15 @@ def plan(
 @with_groups
 def try_(
     path: StudyPath,
-    objective: Annotated[str, typer.Option("--objective", "-o", help="objective of the study")],
+    objective: Annotated[str, option("--objective -o", "objective of the study")],
     *,
     version: Version,
-    config: Annotated[
-        int, typer.Option("--config", min=0, help="number of the planned configuration")
-    ] = 0,
+    config: Annotated[int, option("--config", "number of the planned configuration", min=0)] = 0,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="the study's first seed by default")
+        int | None, option("--seed", "the study's first seed by default", min=0)
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", help="cpu, cuda, cuda:1; as the study asks")
+        str | None, option("--device", "cpu, cuda, cuda:1; as the study asks")
     ] = None,
 ) -> None:
     """One trial in this process, without Ray: a row per epoch."""
@@ -169,20 +166,15 @@ def try_(
 @with_groups
 def run(
     path: StudyPath,
-    out: Annotated[
-        str | None, typer.Option("--out", help="results folder; results/NAME by default")
-    ] = None,
+    out: Annotated[str | None, option("--out", "results folder; results/NAME by default")] = None,
     *,
     version: Version,
     resume: Annotated[
-        bool, typer.Option("--resume/--no-resume", help="continue the results in the folder")
+        bool, option("--resume/--no-resume", "continue the results in the folder")
     ] = True,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="run at most so many trials now")
-    ] = None,
+    limit: Annotated[int | None, option("--limit", "run at most so many trials now", min=1)] = None,
     log: Annotated[
-        list[str] | None,
-        typer.Option("--log", metavar="LOGGER", help="also to tensorboard, wandb or mlflow"),
+        list[str] | None, option("--log LOGGER", "also to tensorboard, wandb or mlflow")
     ] = None,
     session: Session,
 ) -> None:
@@ -212,14 +204,10 @@ def run(
 def confirm(
     path: ResultsPath,
     top: Annotated[
-        int | None, typer.Option("--top", min=1, help="so many configurations of each objective")
+        int | None, option("--top", "so many configurations of each objective", min=1)
     ] = None,
-    seeds: Annotated[
-        list[str] | None, typer.Option("--seeds", metavar="10,11,12", help="fresh seeds")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="K=V", help="as resources.workers=2")
-    ] = None,
+    seeds: Annotated[list[str] | None, option("--seeds 10,11,12", "fresh seeds")] = None,
+    settings: Annotated[list[str] | None, option("--set K=V", "as resources.workers=2")] = None,
     *,
     session: Session,
     trust: Trust = False,
@@ -255,7 +243,7 @@ def confirm(
 
 
 def check(
-    plugin: Annotated[str, typer.Argument(metavar="PLUGIN", help="a file NAME.py, or a package")],
+    plugin: Annotated[str, argument("PLUGIN", "a file NAME.py, or a package")],
     settings: Settings = None,
 ) -> None:
     """Try a plug-in of yours: does each row do what every trial relies on? Takes some seconds a
@@ -276,12 +264,9 @@ def check(
 
 
 def schema(
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="write it to a file")
-    ] = None,
+    out: Annotated[Path | None, option("--out FILE", "write it to a file")] = None,
     plugins: Annotated[
-        list[str] | None,
-        typer.Option("--plugin", metavar="FILE", help="with the rows of this plug-in, or several"),
+        list[str] | None, option("--plugin FILE", "with the rows of this plug-in, or several")
     ] = None,
 ) -> None:
     """The JSON Schema of study files: an editor completes names, shows what they mean and marks
