@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from clsweep.cli.endings import print_next
 from clsweep.cli.options import (
@@ -24,6 +24,9 @@ from clsweep.display.printing import Format, print_note
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 
+if TYPE_CHECKING:
+    from clsweep.questions.findings import Findings
+
 
 @with_groups
 def robustness(
@@ -37,18 +40,8 @@ def robustness(
     """How much each objective depends on its hyperparameters: one row per objective, with
     intervals.
     """
-    from clsweep.cli.statistics import print_robustness
-    from clsweep.report import told
-
-    findings = reading.opened(paths)
-    print_robustness(
-        findings,
-        by=by,
-        within=within,
-        style=style,
-        said=lambda: told.robustness(findings, by=by, within=within),
-        following=reading.command("sensitivity", paths),
-    )
+    how = {"style": style, "following": reading.command("sensitivity", paths)}
+    _print(reading.opened(paths), "robustness", by=by, within=within, **how)
 
 
 @with_groups
@@ -60,47 +53,31 @@ def sensitivity(
     style: Style,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
-    from clsweep.cli.statistics import print_statistic
-
     findings = reading.opened(paths)
     searched = any(sweep.not_measured for sweep in findings.material.spaces)
     following = reading.command("importance" if searched else "recommend", paths)
-    print_statistic(findings, "sensitivity", *objectives or (), style=style, following=following)
+    _print(findings, "sensitivity", *objectives or (), style=style, following=following)
 
 
 @with_groups
 def importance(
-    paths: ResultsPaths,
-    within: Within = None,
-    *,
-    reading: FullReading,
-    style: Style,
+    paths: ResultsPaths, within: Within = None, *, reading: FullReading, style: Style
 ) -> None:
     """Which hyperparameter matters to a search (tpe, gp, asha), and where it may be set."""
-    from clsweep.cli.statistics import print_statistic
     from clsweep.questions.search import IMPORTANCE
 
     findings = reading.opened(paths)
     if style.format is Format.table and findings.importance(within=within).empty:
-        say(
-            f"No search: {reading.command('sensitivity', paths)} says which hyperparameter matters."
-        )
+        other = reading.command("sensitivity", paths)
+        say(f"No search: {other} says which hyperparameter matters.")
         return
-    following = reading.command("recommend", paths)
-    print_statistic(
-        findings, "importance", within=within, question=IMPORTANCE, style=style, following=following
-    )
+    how = {"style": style, "following": reading.command("recommend", paths)}
+    _print(findings, "importance", within=within, question=IMPORTANCE, **how)
 
 
 @with_groups
-def picks(
-    paths: ResultsPaths,
-    *,
-    reading: Reading,
-    style: Style,
-) -> None:
+def picks(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
-    from clsweep.cli.statistics import print_statistic
     from clsweep.findings.reading_rules import label_free_scores
 
     findings = reading.opened(paths)
@@ -109,8 +86,7 @@ def picks(
         needed = "" if label_free_scores(material.metric) else "; give a --metric of labels"
         say(f"The trials have no score without labels beside {material.metric_title}{needed}.")
         return
-    following = reading.command("recommend", paths)
-    print_statistic(findings, "picks", style=style, following=following)
+    _print(findings, "picks", style=style, following=reading.command("recommend", paths))
 
 
 @with_groups
@@ -134,7 +110,7 @@ def compare(
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
     """
-    from clsweep.cli.statistics import open_and_pair, print_statistic
+    from clsweep.cli.statistics import open_and_pair
     from clsweep.questions.comparison import BY_STAT
 
     given = {"--stat": stat is not Statistic.mean, "--by": by is not None}
@@ -142,17 +118,9 @@ def compare(
         raise RequestError(f"--tuned: expected without {' and '.join(others)}")
     asked = "tuned" if tuned else stat.value
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
-    print_statistic(
-        findings,
-        "compare",
-        *pair,
-        stat=asked,
-        by=by,
-        within=within,
-        question=BY_STAT[asked],
-        style=style,
-        following=reading.command("recommend", [p for p in paths if p not in pair]),
-    )
+    following = reading.command("recommend", [path for path in paths if path not in pair])
+    how = {"question": BY_STAT[asked], "style": style, "following": following}
+    _print(findings, "compare", *pair, stat=asked, by=by, within=within, **how)
 
 
 @with_groups
@@ -164,27 +132,24 @@ def pareto(
     format: FormatOption = Format.table,
 ) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
-    from clsweep.cli.statistics import print_statistic
-
     style = Style(format=format, explain=explain)
     following = reading.command("recommend", paths)
-    print_statistic(reading.opened(paths), "pareto", style=style, following=following)
+    _print(reading.opened(paths), "pareto", style=style, following=following)
 
 
 @with_groups
-def recommend(
-    paths: ResultsPaths,
-    *,
-    reading: FullReading,
-    style: Style,
-) -> None:
+def recommend(paths: ResultsPaths, *, reading: FullReading, style: Style) -> None:
     """Which setting to use: of each objective the best one, and the one whose worst neighbour is
     best.
     """
+    following = reading.command("report", paths)
+    _print(reading.opened(paths), "recommend", style=style, following=following)
+
+
+def _print(findings: Findings, name: str, *given: str, **asked: Any) -> None:
     from clsweep.cli.statistics import print_statistic
 
-    following = reading.command("report", paths)
-    print_statistic(reading.opened(paths), "recommend", style=style, following=following)
+    print_statistic(findings, name, *given, **asked)
 
 
 def reproduce(

@@ -23,7 +23,6 @@ from clsweep.errors import RequestError
 from clsweep.findings.notes import notes as notes_of
 from clsweep.findings.notes import reference_notes, version_notes
 from clsweep.questions import reproduction as paper
-from clsweep.questions import robustness
 from clsweep.questions.column import Question, filled, with_levels
 
 if TYPE_CHECKING:
@@ -40,48 +39,32 @@ def print_statistic(
     name: str,
     *given: str,
     style: Style,
-    following: str,
+    following: str = "",
     question: Question | None = None,
+    is_told: bool = True,
     **asked: Any,
 ) -> None:
-    """The table of the statistic `name` of `Findings`, asked by `given` and `asked`, after what it
-    comes to.
+    """The table of the statistic `name` of `Findings`, asked by `given` and `asked`; if `is_told`,
+    after what it comes to.
     """
     from clsweep.report import told
 
-    tell = getattr(told, name, None)
+    material, along = findings.material, ""
+    notes: tuple[str, ...] = ()
+    if name == "robustness":
+        along = f", by {asked['by']}" if asked.get("by") else ""
+        references = reference_notes(findings.side_table("references"), metric=material.metric)
+        notes = (*references, *material.notes)
+    tell = getattr(told, name, None) if is_told else None
     print_question(
         question or import_module(f"clsweep.questions.{name}").QUESTION,
         getattr(findings, name)(*given, **asked),
-        material=findings.material,
+        material=material,
         style=style,
         within=asked.get("within"),
         said=partial(tell, findings, *given, **asked) if tell else tuple,
-        following=following,
-    )
-
-
-def print_robustness(
-    findings: Findings,
-    *,
-    by: str | None = None,
-    within: float | None = None,
-    style: Style,
-    said: Callable[[], Sequence[str]] = tuple,
-    following: str = "",
-) -> None:
-    """The table of `clsweep robustness`, with which `clsweep run` ends too."""
-    material = findings.material
-    references = reference_notes(findings.side_table("references"), metric=material.metric)
-    print_question(
-        robustness.QUESTION,
-        findings.robustness(by=by, within=within),
-        material=material,
-        within=within,
-        style=style,
-        said=said,
-        along=f", by {by}" if by else "",
-        notes=[*references, *material.notes],
+        along=along,
+        notes=notes,
         following=following,
     )
 

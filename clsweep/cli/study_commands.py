@@ -305,15 +305,13 @@ def _print_cells(study: Study) -> None:
 
 def _print_answer(study: Study, results: Results, path: str) -> str:
     """What a study has come to; returns the command to type next, or ""."""
-    from clsweep.cli.statistics import print_answer, print_question, print_robustness
-    from clsweep.questions.pareto import QUESTION
+    from clsweep.cli.statistics import print_answer, print_statistic
 
     following = print_answer(results)
-    style = Style(command=command_line("robustness", path))
-    print_robustness(results, by=None, within=None, style=style)
-    if study.sections.search.cost == "seconds":
-        style = Style(command=command_line("pareto", path))
-        print_question(QUESTION, results.pareto(), material=results.material, style=style)
+    costly = ["pareto"] if study.sections.search.cost == "seconds" else []
+    for name in ("robustness", *costly):
+        style = Style(command=command_line(name, path))
+        print_statistic(results, name, style=style, is_told=False)
     return following
 
 
