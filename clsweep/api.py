@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 from clsweep.analysis.sweep import STATUSES
 from clsweep.display.text import html_table
 from clsweep.errors import RequestError
+from clsweep.findings import from_studies
 from clsweep.findings.confirmed import confirmed
-from clsweep.questions.findings import CellFindings, Findings
+from clsweep.questions.findings import (
+    CellFindings,
+    Findings,
+    cells_of_study,
+    cells_of_table,
+    require_alone,
+    whole_material,
+)
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder
 from clsweep.study.design import Study
@@ -41,13 +49,11 @@ class Results(StudyResults, Findings):
         self,
         *folders: ResultsFolder,
         table: Material | None = None,
-        metric: str | None = None,
-        mode: str | None = None,
-        failed: str = "worst",
         cells: Sequence[CellFindings] = (),
+        **reading: Any,
     ) -> None:
         self._folders, self._table, self._cells = folders, table, tuple(cells)
-        self._metric, self._mode, self._failed = metric, mode, failed
+        self._reading = reading  # metric, mode and failed, as `open_results` has them
 
     def __repr__(self) -> str:
         return f"Results({', '.join(self.sources)})"
@@ -102,38 +108,27 @@ class Results(StudyResults, Findings):
     @cached_property
     def cells(self) -> tuple[CellFindings, ...]:
         """The cells of a study with factors, each with statistics of its own; else none."""
-        from clsweep.questions.findings import cells_of_study
-
         if self._table or len(self._folders) != 1:
             return self._cells
-        return cells_of_study(self, metric=self._metric, mode=self._mode, failed=self._failed)
+        return cells_of_study(self, **self._reading)
 
     @cached_property
     def material(self) -> Material:
-        from clsweep.findings.from_studies import of_studies
-        from clsweep.questions.findings import require_alone, whole_material
-
         if self._table:
             return self._table
         if self.cells:
             return whole_material(self.cells, self.trials, cells_of(self.study))
         require_alone(self.studies)
-        return of_studies(self.studies, metric=self._metric, mode=self._mode, failed=self._failed)
+        return from_studies.of_studies(self.studies, **self._reading)
 
     def side_table(self, kind: str) -> pd.DataFrame:
-        from clsweep.findings.from_studies import side_table
-
-        return side_table(self.studies, kind, metric=self.material.metric)
+        return from_studies.side_table(self.studies, kind, metric=self.material.metric)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
-        from clsweep.findings.from_studies import epochs_of
-
-        return epochs_of(self.studies, trials, metric=self.material.metric)
+        return from_studies.epochs_of(self.studies, trials, metric=self.material.metric)
 
     def under_way(self) -> pd.DataFrame:
-        from clsweep.findings.from_studies import under_way
-
-        return under_way(self.studies, metric=self.material.metric)
+        return from_studies.under_way(self.studies, metric=self.material.metric)
 
     def printed(self, within: float | None) -> list[Printed]:
         from clsweep.findings.printed import printed_of
@@ -304,7 +299,6 @@ def _of_table(
 ) -> Results:
     """The results of a table of trials, cell by cell where it has factors."""
     from clsweep.findings.from_trials import of_trials
-    from clsweep.questions.findings import cells_of_table, whole_material
 
     def read(rows: pd.DataFrame) -> Material:
         return of_trials(rows, source=source, **options)

@@ -34,39 +34,29 @@ def status(
     """
     import time
 
-    from clsweep.cli.status import (
-        best_notes,
-        best_when_tuned,
-        confirm_headline,
-        is_any_running,
-        running_rows,
-        split_marked,
-        status_headline,
-        status_rows,
-        study_notes,
-    )
+    from clsweep.cli import status as now
     from clsweep.findings.notes import reference_notes
     from clsweep.results.ranking import spare_of
 
     while True:
-        goes_on = follow and is_any_running([path])
+        goes_on = follow and now.is_any_running([path])
         results = Reading().opened([path])
-        rows = split_marked(status_rows(results), results, format)
+        rows = now.split_marked(now.status_rows(results), results, format)
         if follow and format is Format.table:
             Console().clear()
         print_table(rows, format=format, spare=spare_of(rows))
         if format is Format.table:
-            if running := running_rows(results):
+            if running := now.running_rows(results):
                 say()
                 print_table(running, digits=3)
             print_failures(results)
             for note in [
-                *study_notes(results),
-                *best_notes(rows),
+                *now.study_notes(results),
+                *now.best_notes(rows),
                 *reference_notes(results.references, metric=results.metric),
-                *best_when_tuned(results, rows),
-                *confirm_headline(results),
-                status_headline(results, rows),
+                *now.best_when_tuned(results, rows),
+                *now.confirm_headline(results),
+                now.status_headline(results, rows),
             ]:
                 print_note(note)
         if not goes_on:

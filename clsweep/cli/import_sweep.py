@@ -6,6 +6,7 @@ import csv
 import os
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,15 @@ class Tool(StrEnum):
     wandb = "wandb"
     mlflow = "mlflow"
     ray = "ray"
+
+
+READERS = {
+    Tool.optuna: "optuna_storage",
+    Tool.wandb: "wandb_runs",
+    Tool.mlflow: "mlflow_store",
+    Tool.ray: "ray_results",
+}
+HAS_STUDIES = (Tool.optuna, Tool.mlflow)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +68,10 @@ def import_(
     """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
     Nothing is executed.
     """
-    from clsweep.foreign.sweep import Asked, import_sweep
+    from clsweep.foreign.sweep import import_sweep
 
     try:
-        found = import_sweep(_read(tool, source, study), Asked(**vars(labels)), str(source))
+        found = import_sweep(_read(tool, source, study), str(source), **vars(labels))
     except (LookupError, TypeError, ArithmeticError, RecursionError, MemoryError, csv.Error) as e:
         reason = f"{type(e).__name__}: {str(e).partition(chr(10))[0]:.200}"
         raise RequestError(
@@ -80,23 +90,11 @@ def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
     for path in (source, *source.rglob("*")):
         if path.exists() and not (path.is_file() or path.is_dir()):  # it would be waited for
             raise RequestError(f"{path}: expected a file, given a pipe or a device")
-    if study is not None and tool not in (Tool.optuna, Tool.mlflow):
+    if study is not None and tool not in HAS_STUDIES:
         raise RequestError(f"--study: expected with optuna or mlflow, given with {tool.value}")
-    if tool is Tool.optuna:
-        from clsweep.foreign.optuna_storage import read_optuna
-
-        return read_optuna(source, study)
-    if tool is Tool.mlflow:
-        from clsweep.foreign.mlflow_store import read_mlflow
-
-        return read_mlflow(source, study)
-    if tool is Tool.wandb:
-        from clsweep.foreign.wandb_runs import read_wandb
-
-        return read_wandb(source)
-    from clsweep.foreign.ray_results import read_ray
-
-    return read_ray(source)
+    read = getattr(import_module(f"clsweep.foreign.{READERS[tool]}"), f"read_{tool.value}")
+    found: ForeignSweep = read(source, study) if tool in HAS_STUDIES else read(source)
+    return found
 
 
 def _write(folder: str, found: Imported) -> None:

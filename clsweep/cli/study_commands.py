@@ -100,20 +100,13 @@ def plan(
     """What a study would run: who owns what, configurations and seeds, skips. Nothing is
     started.
     """
-    from clsweep.cli.plan import (
-        missing_notes,
-        plan_counts,
-        plan_data,
-        plan_matrix,
-        plan_notes,
-        plan_trial_rows,
-    )
+    from clsweep.cli import plan as planned
 
     study = version.of(path)
     if trials:
         for_eyes = format in (Format.table, Format.md)
         with paged():
-            print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
+            print_table(planned.plan_trial_rows(study, for_eyes=for_eyes), format=format)
         return
     if estimate or price is not None:
         from clsweep.cli.estimate import print_estimate
@@ -122,23 +115,23 @@ def plan(
         if format is Format.table:
             print_next(version.command("run", path))
         return
-    missing = missing_notes(study)
+    missing = planned.missing_notes(study)
     if format is Format.table:
-        for line in plan_data(study):
+        for line in planned.plan_data(study):
             print_note(line)
         say()
     title = "Hyperparameters (* swept, - not owned)"
     if format is not Format.table or not study.cells:
-        print_table(plan_matrix(study), format=format, title=title)
+        print_table(planned.plan_matrix(study), format=format, title=title)
     if format is not Format.table:
         return
     if study.cells:
         say(title)
         _print_cells(study)
-    counts = plan_counts(study)
+    counts = planned.plan_counts(study)
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
-    for note in [*plan_notes(study), *missing]:
+    for note in [*planned.plan_notes(study), *missing]:
         print_note(note)
     print_next(version.command("plan", path, estimate=True))
 

@@ -141,26 +141,6 @@ ASSUMED = "tpe"  # of an unknown sampler: the one that no robustness is computed
 SAMPLERS = ("grid", "qmc", "random", "tpe", "gp")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the user names; None where the source is to say it.
-
-    Attributes:
-        objective: the setting or label that tells the objectives apart.
-        seed: the setting or label that is the seed.
-        metric, mode: which result is analysed, and which of its values are best.
-        params: the settings that are hyperparameters.
-        sampler: how the configurations were chosen, one of `SAMPLERS`.
-    """
-
-    objective: str | None = None
-    seed: str | None = None
-    metric: str | None = None
-    mode: str | None = None
-    params: Sequence[str] | None = None
-    sampler: str | None = None
-
-
 @dataclass(kw_only=True)
 class Imported:
     """Rows with `told`, what they do not say themselves, and lines on how they were read."""
@@ -170,9 +150,29 @@ class Imported:
     notes: list[str] = field(default_factory=list)
 
 
-def import_sweep(sweep: ForeignSweep, asked: Asked, source: str) -> Imported:
+def import_sweep(
+    sweep: ForeignSweep,
+    source: str,
+    *,
+    objective: str | None = None,
+    seed: str | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    params: Sequence[str] | None = None,
+    sampler: str | None = None,
+) -> Imported:
     """One row a trial that has ended, with objective, config, seed, status, sampler, the metric and
-    the settings.
+    the settings. What is None, the source is to say.
+
+    Args:
+        sweep: what a tool kept.
+        source: what messages call it.
+        objective: the setting or label that tells the objectives apart.
+        seed: the setting or label that is the seed.
+        metric: which result is analysed.
+        mode: which of its values are best.
+        params: the settings that are hyperparameters.
+        sampler: how the configurations were chosen, one of `SAMPLERS`.
 
     Raises:
         RequestError: nothing has ended, a name is unknown, or what is not named can be several.
@@ -183,10 +183,10 @@ def import_sweep(sweep: ForeignSweep, asked: Asked, source: str) -> Imported:
     notes = [*sweep.notes]
     if running := len(sweep.trials) - len(trials):
         notes.append(f"left out: {running} of {len(sweep.trials)} trials, which have not ended")
-    metric = _metric(trials, sweep, asked.metric, source)
-    mode = _mode(metric, sweep, asked.mode, source)
-    seed, objective = _seed_and_objective(trials, asked, source)
-    names = _params(trials, sweep, {metric, seed, objective}, asked.params, source, notes)
+    metric = _metric(trials, sweep, metric, source)
+    mode = _mode(metric, sweep, mode, source)
+    seed, objective = _seed_and_objective(trials, seed, objective, source)
+    names = _params(trials, sweep, {metric, seed, objective}, params, source, notes)
     # a setting that is called like a label or the metric gets a `_`
     columns = {name: f"{name}_" if name in (*RESERVED, metric) else name for name in names}
     numbers: dict[str, dict[str, int]] = {}  # of the configurations of each objective
@@ -213,7 +213,7 @@ def import_sweep(sweep: ForeignSweep, asked: Asked, source: str) -> Imported:
         raise RequestError(f"{source}: seed: {missing} of {len(rows)} trials have no {seed}")
     notes += _read_notes(rows, metric, mode, seed, objective)
     drawn = {columns[name] for name in sweep.continuous & {*columns}}
-    notes += _set_samplers(rows, [*columns.values()], drawn, asked.sampler)
+    notes += _set_samplers(rows, [*columns.values()], drawn, sampler)
     varying = [name for name in columns.values() if len({repr(row[name]) for row in rows}) > 1]
     scales = {columns[n]: s for n, s in sweep.scales.items() if columns.get(n) in varying}
     told = {"metric": metric, "mode": mode, "params": varying, "scales": scales}
@@ -252,11 +252,10 @@ def _mode(metric: str, sweep: ForeignSweep, asked: str | None, source: str) -> s
 
 
 def _seed_and_objective(
-    trials: Sequence[ForeignTrial], asked: Asked, source: str
+    trials: Sequence[ForeignTrial], seed: str | None, objective: str | None, source: str
 ) -> tuple[str | None, str | None]:
     """The settings or labels that are these, if there are any."""
     columns = dict.fromkeys(name for t in trials for name in (*t.settings, *t.labels))
-    seed, objective = asked.seed, asked.objective
     if seed is None:
         ends = {name: name.replace("/", ".").rpartition(".")[2].lower() for name in columns}
         found = [name for name, end in ends.items() if end in SEEDS]

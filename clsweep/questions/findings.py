@@ -226,10 +226,9 @@ def require_alone(studies: Sequence[StudyResults]) -> None:
             )
 
 
-def cells_of_study(
-    study: StudyResults, *, metric: str | None, mode: str | None, failed: str
-) -> tuple[CellFindings, ...]:
-    """The cells in which a trial has ended; none of a study without factors.
+def cells_of_study(study: StudyResults, **reading: Any) -> tuple[CellFindings, ...]:
+    """The cells in which a trial has ended, read as `of_studies` does; none of a study without
+    factors.
 
     All have one tolerance: where it follows from the scores, the largest of theirs.
 
@@ -241,7 +240,7 @@ def cells_of_study(
     begun = begun or cells  # whose complaint is the one to tell
     found = []
     for results in begun:
-        material = of_studies([results], metric=metric, mode=mode, failed=failed)
+        material = of_studies([results], **reading)
         side = partial(side_table, [results], metric=material.metric)
         found.append(CellFindings(results.cell.levels, material, side))
     return _alike(found)

@@ -11,7 +11,7 @@ import pytest
 import clsweep
 from clsweep.cli.import_sweep import Tool, import_
 from clsweep.errors import RequestError
-from clsweep.foreign.sweep import Asked, ForeignSweep, ForeignTrial, Imported, import_sweep
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, Imported, import_sweep
 
 
 def trial(status: str = "finished", group: str = "tau", **settings: Any) -> ForeignTrial:
@@ -29,7 +29,7 @@ def grid(**more: Any) -> list[ForeignTrial]:
 
 def imported(trials: list[ForeignTrial], **asked: Any) -> Imported:
     about = {"metric": "acc", "mode": "max"} | asked
-    return import_sweep(ForeignSweep(trials=trials), Asked(**about), "here")
+    return import_sweep(ForeignSweep(trials=trials), "here", **about)
 
 
 def test_a_grid_with_a_seed() -> None:
@@ -49,7 +49,7 @@ def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one() -> None:
     assert any("not known" in note for note in found.notes)
     assert {row["sampler"] for row in imported(sample, sampler="random").rows} == {"random"}
     drawn = ForeignSweep(trials=grid(), continuous={"lr"})
-    rows = import_sweep(drawn, Asked(metric="acc", mode="max"), "here").rows
+    rows = import_sweep(drawn, "here", metric="acc", mode="max").rows
     assert {row["sampler"] for row in rows} == {"tpe"}
     assert {row["sampler"] for row in imported(grid()[:-2]).rows} == {"tpe"}
 
@@ -101,7 +101,7 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None
         for t in (trial(**t.settings, wd=0.01 * i) for i, t in enumerate(grid()))
     ]  # fmt: skip
     sweep = ForeignSweep(trials=trials, mixed=True)
-    found = import_sweep(sweep, Asked(metric="acc", mode="max"), "here")
+    found = import_sweep(sweep, "here", metric="acc", mode="max")
     assert found.told["params"] == ["lr", "opt"]
     assert "not read as hyperparameters: wd, loss; --param names them" in found.notes
 
