@@ -30,6 +30,7 @@ from scipy import special
 from clsweep.analysis import reasons
 from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
 
 Array = NDArray[np.float64]
@@ -119,7 +120,7 @@ class Printed:
     def cells_of(self) -> dict[str, list[dict[str, Any]]]:
         """The cells at the paper's scale, by objective."""
         groups = self.cells.groupby("objective", sort=False)
-        return {str(name): _records(group) for name, group in groups}
+        return {str(name): records_of(group) for name, group in groups}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +211,7 @@ def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
         | {"value": row["value"], "spread": row["spread"], "printed_note": row["note"]}
         | _answer(row, each)
         for each in tables
-        for row in _records(each.rows)
+        for row in records_of(each.rows)
     ]
     table = pd.DataFrame(rows, columns=columns)
     # How much a verdict says: any of those at the paper's scale, then as they stand above.
@@ -220,10 +221,6 @@ def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
     best = table[rank == same.transform("min")]
     twice = best.duplicated(before) & ~best["verdict"].isin(RESOLVABLE)
     return best[~twice].reset_index(drop=True)
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
 
 
 def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:

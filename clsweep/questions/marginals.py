@@ -8,7 +8,7 @@ import pandas as pd
 
 from clsweep.analysis.nested import holding
 from clsweep.analysis.regions import cut
-from clsweep.analysis.robustness import marginals as analysis
+from clsweep.analysis.robustness import response as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.findings.material import Material
 from clsweep.questions import charts
@@ -34,7 +34,7 @@ SHORT_EDGES = (
 
 
 def marginals(of: Answers, *objectives: str) -> pd.DataFrame:
-    """One row per value of each swept hyperparameter, see `analysis.robustness.marginals`."""
+    """One row per value of each swept hyperparameter, see `analysis.robustness.response`."""
     return analysis.marginals(chosen(of.material.spaces, objectives))
 
 

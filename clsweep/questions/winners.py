@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from clsweep.analysis.comparison import winners as analysis
+from clsweep.analysis.comparison import table as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -24,7 +24,7 @@ REGION_HEIGHT = 30
 
 
 def winners(of: Answers, *, by: str) -> pd.DataFrame:
-    """One row per value of one hyperparameter, see `analysis.comparison.winners`."""
+    """One row per value of one hyperparameter, see `analysis.comparison.table`."""
     found = of.material
     groups: dict[str, list[Sweep]] = {}
     for sweep in found.spaces:
@@ -163,5 +163,5 @@ QUESTION = Question(
     has_notes=False,
     say=lambda asked: best_regions(_by_each(asked), asked.words),
     draw=lambda asked: winner_figures(_by_each(asked), asked.material),
-    formulas={"winners": analysis.COLUMNS},
+    formulas={"winners": analysis.WINNER_COLUMNS},
 )

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.comparison.winners import winners
+from clsweep.analysis.comparison.table import winners
 from clsweep.analysis.nested import parents_of
 from clsweep.analysis.recommend import recommend
-from clsweep.analysis.robustness.marginals import marginals
+from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.table import sensitivity
 from clsweep.analysis.sweep import read_sweeps
 

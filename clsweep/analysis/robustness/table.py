@@ -303,10 +303,10 @@ def _band(
     """The usable band of a numeric hyperparameter, and the slope along it."""
     if table.alive.sum() < 2:
         return {}
-    line = slope(sweep, table)
-    row: dict[str, Any] = {"band_param": table.param, "slope": sweep.sign * line.value}
+    value, *ends = slope(sweep, table)
+    row: dict[str, Any] = {"band_param": table.param, "slope": sweep.sign * value}
     if with_interval and not (table.unknown | table.failing).any():
-        row["slope_low"], row["slope_high"] = sweep.turned(line.low, line.high)
+        row["slope_low"], row["slope_high"] = sweep.turned(*ends)
     failing = np.flatnonzero(table.failing & table.alive).tolist()
     if values := tuple(table.label(at) for at in failing):
         notes.append(note(Reason.FAILING_VALUES, values=values))

@@ -312,17 +312,10 @@ def _gaps(inputs: Array, owner: NDArray[np.intp]) -> Array:
 
 
 def _loss(theta: Array, gaps: Array, targets: Array, noise: Array) -> tuple[float, Array]:
-    """-log p(y | theta) p(theta) without its constant, and its gradient."""
+    """-log p(y | theta) p(theta) without its constant, and its gradient; gaps: see `_gaps`."""
     mean, width = _priors(len(gaps))
     off = (theta - mean) / width
-    value, gradient = _negative_likelihood(theta, gaps, targets, noise)
-    return value + 0.5 * float(off @ off), gradient + off / width
-
-
-def _negative_likelihood(
-    theta: Array, gaps: Array, targets: Array, noise: Array
-) -> tuple[float, Array]:
-    """-log p(y | theta) without its constant, and its gradient; gaps: see `_gaps`."""
+    prior = 0.5 * float(off @ off)
     num_params = len(gaps)
     variance, nugget = np.exp(theta[-2:])
     scaled = gaps * np.exp(-theta[:num_params])[:, None]
@@ -335,7 +328,7 @@ def _negative_likelihood(
     covariance[np.diag_indices(len(targets))] = variance + noise + nugget + JITTER
     factor, failed = linalg.lapack.dpotrf(covariance, lower=1, clean=1)
     if failed:
-        return 1e25, np.zeros(len(theta))
+        return 1e25 + prior, off / width
     solved = linalg.cho_solve((factor, True), targets, check_finite=False)
     inverted, _ = linalg.lapack.dpotri(factor, lower=1)  # its lower half
     slope = 0.5 * (inverted - np.outer(solved, solved))  # d loss / d covariance
@@ -350,4 +343,5 @@ def _negative_likelihood(
     gradient[num_params:-2] = (by_factor * (1.0 - weight) * (bodies - 1.0)).sum(axis=1)
     gradient[-2] = by_kernel.sum() + variance * trace
     gradient[-1] = nugget * trace
-    return 0.5 * float(targets @ solved) + float(np.log(np.diag(factor)).sum()), gradient
+    value = 0.5 * float(targets @ solved) + float(np.log(np.diag(factor)).sum())
+    return value + prior, gradient + off / width

@@ -7,7 +7,7 @@ from scipy import stats
 
 from clsweep.analysis.comparison.evidence import term
 from clsweep.analysis.comparison.pairing import pair
-from clsweep.analysis.comparison.winners import winners
+from clsweep.analysis.comparison.table import winners
 from clsweep.analysis.noise import chance_of, noise_of
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps

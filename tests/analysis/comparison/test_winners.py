@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from clsweep.analysis.comparison.winners import COLUMNS, winners
+from clsweep.analysis.comparison.table import WINNER_COLUMNS as COLUMNS
+from clsweep.analysis.comparison.table import winners
 from clsweep.analysis.reasons import Reason, note
 from tests.analysis.comparison.test_table import sweep
 from tests.analysis.draws import drawing

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.marginals import COLUMNS, marginals
+from clsweep.analysis.robustness.response import COLUMNS, marginals
 from tests.analysis.truths import grid, sweep
 
 RNG = np.random.default_rng(0)

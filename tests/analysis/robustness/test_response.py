@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.marginals import marginals
-from clsweep.analysis.robustness.response import respond
+from clsweep.analysis.robustness.response import marginals, respond
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.sweep import read_sweeps
 from tests.analysis import truths

@@ -8,7 +8,7 @@ import pytest
 
 from clsweep.analysis import resample
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.marginals import marginals
+from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.robustness.table import COLUMNS, robustness
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.findings.notes import text_of

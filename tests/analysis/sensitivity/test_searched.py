@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.robustness.marginals import marginals
+from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.searched import importance
 from clsweep.analysis.sweep import read_sweeps
 from tests.planted import planted
