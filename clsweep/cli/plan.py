@@ -93,8 +93,7 @@ def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, li
     Raises:
         RequestError: there is no such entry, and no table of that name.
     """
-    entries = [(kind, _name(row), row) for kind, rows in tables.items() for row in rows]
-    known, others = dict.fromkeys(each for _, each, _ in entries), aliases()
+    known, others = entry_names(tables), aliases()
     meant = name if name in known else others.get(name.lower().replace("-", "_"), name)
     found = {
         f"{meant} ({kind})": [
@@ -102,8 +101,9 @@ def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, li
             for key, value in [*row.items()][1:]
             if value not in (None, "", ())
         ]
-        for kind, each, row in entries
-        if each == meant
+        for kind, rows in tables.items()
+        for row in rows
+        if str(next(iter(row.values()))) == meant
     }
     if not found:
         raise RequestError(
@@ -115,12 +115,8 @@ def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, li
 
 def entry_names(tables: Mapping[str, Sequence[Row]]) -> list[str]:
     """Everything that `clsweep catalog` can be asked for."""
-    names = [_name(row) for rows in tables.values() for row in rows]
+    names = (str(next(iter(row.values()))) for rows in tables.values() for row in rows)
     return list(dict.fromkeys([*tables, *names]))
-
-
-def _name(row: Row) -> str:
-    return str(next(iter(row.values())))
 
 
 def plan_matrix(study: Study) -> list[Row]:

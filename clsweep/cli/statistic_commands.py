@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from time import strftime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from clsweep.cli.endings import print_next
@@ -20,6 +21,7 @@ from clsweep.cli.options import (
     say_reading,
     with_groups,
 )
+from clsweep.display.numbers import count
 from clsweep.display.printing import Format, print_note
 from clsweep.display.text import say
 from clsweep.errors import RequestError
@@ -184,7 +186,7 @@ def report(
     """
     say(f"Reading {', '.join(paths)} ...")
     from clsweep.cli.statistics import default_report, progress
-    from clsweep.cli.status import followed, is_any_running, told_at
+    from clsweep.cli.status import followed, is_any_running
     from clsweep.report.formats.folder import write_report
 
     read = partial(reading.opened, paths)
@@ -193,7 +195,7 @@ def report(
         with progress() as show:
             content, page = write_report(findings, target, within=within, progress=show)
         if follow:
-            say(told_at(findings, page))
+            say(f"{strftime('%H:%M:%S')}  {page}: {count(len(findings.trials))} trials have ended")
     for sentence in (*content.verdicts, *content.notes):
         print_note(f"- {sentence}")
     say(f"\nReport: {page}")

@@ -7,7 +7,6 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -18,7 +17,7 @@ from clsweep.api import Results
 from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import Number, count, duration, is_number, settings, texts_of
+from clsweep.display.numbers import Number, duration, is_number, settings, texts_of
 from clsweep.display.printing import Format
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
@@ -198,11 +197,15 @@ def trial_rows(
         frame = frame.head(top)
     if columns:
         frame = frame[list(dict.fromkeys(_known(name, "--columns", frame) for name in columns))]
-    elif not every_column:
-        frame = frame[_telling(results, frame)]
     if not every_column:
-        axes = declared_axes(results.study, frame.columns)
-        texts = {name: settings(frame[name].tolist()) for each in axes.values() for name in each}
+        axes = declared_axes(results.study, frame.columns).values()
+        swept = [name for name in frame.columns if any(name in each for each in axes)]
+        if not columns:
+            names = ["trial_id", *factors_of(results.study), "objective", *swept, "seed", "status"]
+            statuses, shown = set(frame["status"]), [*dict.fromkeys(names), *_measured(frame)]
+            of_status = [name for status, name in _OF_STATUS.items() if status in statuses]
+            frame = frame[[*shown, *TRIALS_SPARE, *of_status]]
+        texts = {name: settings(frame[name].tolist()) for name in swept}
         texts |= {name: _scores(frame[name].tolist()) for name in _measured(frame)}
         if "error_message" in frame:
             texts["error_message"] = frame["error_message"].str.slice(0, MOST_OF_ERROR).tolist()
@@ -267,16 +270,6 @@ def trials_spare(results: Results) -> list[str]:
     """What `clsweep trials` does without where there is no room: the study's own metric stays."""
     others = [name for name in _measured(results.trials) if name != results.metric]
     return [*TRIALS_SPARE, *reversed(others), "status", "objective"]
-
-
-def _telling(results: Results, frame: pd.DataFrame) -> list[str]:
-    """The columns that tell trials apart, and what was measured."""
-    axes = declared_axes(results.study, frame.columns)
-    swept = [name for name in frame.columns if any(name in each for each in axes.values())]
-    names = ["trial_id", *factors_of(results.study), "objective", *swept, "seed", "status"]
-    statuses, shown = set(frame["status"]), [*dict.fromkeys(names), *_measured(frame)]
-    of_status = [name for status, name in _OF_STATUS.items() if status in statuses]
-    return [*shown, *TRIALS_SPARE, *of_status]
 
 
 def _scores(values: Sequence[Any]) -> list[str]:
@@ -397,8 +390,3 @@ def followed(
 def is_any_running(paths: Sequence[str]) -> bool:
     """Whether a run is under way in any of these results folders."""
     return any(open_folder(path).is_running() for path in paths)
-
-
-def told_at(results: Results, page: Path) -> str:
-    """`13:05:10  reports/tau/index.html: 12 trials have ended`."""
-    return f"{time.strftime('%H:%M:%S')}  {page}: {count(len(results.trials))} trials have ended"

@@ -66,10 +66,10 @@ def of_studies(
     chance = chance_of(name, pd.Series([_num_classes(study) for study in studies]))
     scales, bounds = _ranges(studies)
     reading: dict[str, Any] = {"failed": failed, "chance": chance, "scales": scales}
-    reading |= {"bounds": bounds, "planned": _by_objective(named, _planned)}
+    planned = _by_objective(named, _planned)
+    reading |= {"bounds": bounds, "planned": {name: num for name, (num, _) in planned.items()}}
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
     sweeps = sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
-    num_seeds = _by_objective(named, _planned_seeds)
     again = _by_objective(named, lambda s: fresh_scores(s) if s.metric == name else {})
     return material_of(
         trials,
@@ -77,7 +77,7 @@ def of_studies(
         unit_of(name),
         tuple(column for column in trials.columns if column in {*sum(axes.values(), ())}),
         tuple(
-            replace(s, planned_seeds=num_seeds[s.objective], fresh=again.get(s.objective, {}))
+            replace(s, planned_seeds=planned[s.objective][1], fresh=again.get(s.objective, {}))
             for s in sweeps
         ),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
@@ -214,18 +214,11 @@ def _by_objective(named: Named, read: Callable[[StudyResults], Mapping[str, T]])
     }
 
 
-def _planned(study: StudyResults) -> dict[str, int]:
-    """Configurations of the plan, by objective."""
+def _planned(study: StudyResults) -> dict[str, tuple[int, int]]:
+    """Configurations of the plan, and seeds of one, by objective."""
     plan = study.planned(["objective", "config"]).to_pandas()
-    return {str(n): int(num) for n, num in plan.groupby("objective")["config"].nunique().items()}
-
-
-def _planned_seeds(study: StudyResults) -> dict[str, int]:
-    """Seeds of a configuration of the plan, by objective."""
-    plan = study.planned(["objective", "config"]).to_pandas()
-    return {
-        str(n): int(each.value_counts().max()) for n, each in plan.groupby("objective")["config"]
-    }
+    counts = {str(n): each.value_counts() for n, each in plan.groupby("objective")["config"]}
+    return {name: (len(each), int(each.max())) for name, each in counts.items()}
 
 
 def _ranges(

@@ -16,7 +16,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import Number, is_number, setting, settings, texts_of
+from clsweep.display.numbers import Number, is_number, setting, texts_of
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured, levels_of, notes
 from clsweep.questions.answers import Ask, Asked, in_cell
@@ -250,8 +250,3 @@ def ends(row: Row, name: str, stem: str | None = None) -> tuple[float, float]:
     before = name if stem is None else stem
     low, high = (row.get(f"{before}_{end}" if before else end, math.nan) for end in ("low", "high"))
     return (low, high) if is_number(low) and is_number(high) else (math.nan, math.nan)
-
-
-def settings_between(low: Any, high: Any) -> str:
-    """`0.1 to 0.4`; empty where there is no lowest one."""
-    return " to ".join(settings([low, high])) if is_number(low) else ""

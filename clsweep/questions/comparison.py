@@ -31,19 +31,14 @@ def compare(
     within: float | None = None,
 ) -> pd.DataFrame:
     """One row per pair, or per pair and value of `by`, see `analysis.comparison`; of stat "tuned"
-    each objective stands at its best setting, which rests on all seeds of a race.
+    each objective stands at its best setting, which rests on all seeds of a race. Pairs whose
+    scores come from different yardsticks have no numbers.
     """
     near = of.near(within)
     sweeps = of.material.sweeps if stat == "tuned" else of.material.spaces
     pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
-    return _comparable(pairs, of.material)
-
-
-def _comparable(pairs: pd.DataFrame, material: Material) -> pd.DataFrame:
-    """Pairs whose scores come from different yardsticks lose their numbers."""
-    yardsticks = [
-        pairs[side].map(lambda name: material.yardsticks.get(name, "")) for side in ("a", "b")
-    ]
+    told = of.material.yardsticks
+    yardsticks = [pairs[side].map(lambda name: told.get(name, "")) for side in ("a", "b")]
     apart = yardsticks[0] != yardsticks[1]
     measured = pairs.columns[pairs.columns.get_loc("value_a") : pairs.columns.get_loc("winner")]
     pairs.loc[apart, measured] = float("nan")

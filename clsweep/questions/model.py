@@ -36,11 +36,6 @@ def told(sentences: Sentences) -> Sentences:
     return tuple(sentence for sentence in sentences if not isinstance(sentence, Open))
 
 
-def left_open(sentences: Sentences) -> Sentences:
-    """Those that say what is not resolved."""
-    return tuple(sentence for sentence in sentences if isinstance(sentence, Open))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Wording:
     """What the sentences call things.

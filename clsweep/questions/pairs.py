@@ -202,14 +202,18 @@ def _pairwise(pairs: pd.DataFrame, told: _Contrast) -> Sentences:
 
 def _undecided(rows: Sequence[Row], num_pairs: int, told: _Contrast) -> Sentences:
     """What is not resolved: a sentence for each of few pairs, one for all of many."""
-    if len(rows) <= FEW_PAIRS:
-        return tuple(
+    few = []
+    for row in rows if len(rows) <= FEW_PAIRS else ():
+        takes = f"; it needs {it}" if (it := needed(row)) else ""
+        why = f": {said(row['reason'], row)}" if row["reason"] else takes
+        few.append(
             Open(
                 f"Whether {row['a']} or {row['b']} {told.which} is not resolved"
-                f"{told.evidence(row)}{_needs(row)}.{_corrected(row, told.null, num_pairs)}"
+                f"{told.evidence(row)}{why}.{_corrected(row, told.null, num_pairs)}"
             )
-            for row in rows
         )
+    if len(rows) <= FEW_PAIRS:
+        return tuple(few)
     which = f" of {num_pairs}"
     if len(rows) <= MANY_PAIRS:
         named = [f"{row['a']} and {row['b']}" for row in rows]
@@ -310,10 +314,3 @@ def _corrected(row: Row, null: float, num_pairs: int) -> str:
         f" The interval of {row['a']} against {row['b']} excludes {null:g}, but the test of sign "
         f"flips does not ({p})."
     )
-
-
-def _needs(row: Row) -> str:
-    """What it would take: `; it needs 5 to 40 seeds (...)`, or why that cannot be said."""
-    if row["reason"]:
-        return f": {said(row['reason'], row)}"
-    return f"; it needs {it}" if (it := needed(row)) else ""

@@ -231,17 +231,6 @@ def differing(frame: pd.DataFrame) -> Sentences:
     )
 
 
-def reproduction_figures(parts: Sequence[Layout], material: Material) -> list[Figure]:
-    """A figure of each measured part of a paper's table that has two numbers across."""
-    curves = [(part, _paper_points(part)) for part in parts if part.is_measured]
-    drawn = [(part, frame) for part, frame in curves if frame["x"].nunique() > 1]
-    names = charts.slugs("paper", [f"{part.item} {part.title}" for part, _ in drawn])
-    return [
-        _paper_figure(name, part, frame, material)
-        for name, (part, frame) in zip(names, drawn, strict=True)
-    ]
-
-
 def _paper_points(part: Layout) -> pd.DataFrame:
     """Rows with a place on the axis; none where names stand across."""
     rows = part.rows.assign(at=pd.to_numeric(part.rows[part.across], errors="coerce"))
@@ -325,8 +314,14 @@ def _notes(asked: Asked) -> list[str]:
 
 
 def figures(asked: Asked) -> list[Figure]:
-    """The charts of the paper's tables."""
-    return reproduction_figures(_measured(asked), asked.material)
+    """A figure of each measured part of a paper's table that has two numbers across."""
+    curves = [(part, _paper_points(part)) for part in _measured(asked)]
+    drawn = [(part, frame) for part, frame in curves if frame["x"].nunique() > 1]
+    names = charts.slugs("paper", [f"{part.item} {part.title}" for part, _ in drawn])
+    return [
+        _paper_figure(name, part, frame, asked.material)
+        for name, (part, frame) in zip(names, drawn, strict=True)
+    ]
 
 
 QUESTION = Question(

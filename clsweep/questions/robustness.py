@@ -14,13 +14,13 @@ from clsweep.analysis.robustness import table as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import settings
+from clsweep.display.numbers import is_number, settings
 from clsweep.findings.material import Material
 from clsweep.findings.notes import text_of
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Column, Question, level, measured, settings_between, share
+from clsweep.questions.column import Column, Question, level, measured, share
 from clsweep.questions.comparison import spreads
 from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.pairs import spreads as more_robust
@@ -190,7 +190,8 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
 
 def shown_band(row: Row, name: str, *, named: bool) -> str:
     """`tau 0.1 to 0.4`; without its hyperparameter where that stands beside it."""
-    between = settings_between(row[f"{name}_low"], row[f"{name}_high"])
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    between = " to ".join(settings([low, high])) if is_number(low) else ""
     return f"{row['band_param']} {between}" if named and between else between
 
 

@@ -15,7 +15,7 @@ from clsweep.analysis import reasons
 from clsweep.display.numbers import count
 from clsweep.questions.answers import Answers, Asked, ask_ahead, cell_name, in_cell, told_of
 from clsweep.questions.column import plain
-from clsweep.questions.model import Figure, Table, left_open, slug, told
+from clsweep.questions.model import Figure, Open, Table, slug, told
 from clsweep.questions.registry import CHAPTERS, Chapter, ahead, formulas
 from clsweep.report import first
 from clsweep.report.glossary import terms_in
@@ -107,7 +107,7 @@ def section_of(chapter: Chapter, asked: Asked) -> Section:
         id=chapter.id,
         title=chapter.title,
         sentences=told(said),
-        open=left_open(said),
+        open=tuple(sentence for sentence in said if isinstance(sentence, Open)),
         notes=tuple(dict.fromkeys(notes)),
         tables=tuple(table for question in questions for table in question.tables_of(asked)),
         figures=tuple(figure for figure in figures if figure is not None),

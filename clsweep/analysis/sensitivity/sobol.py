@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -66,7 +65,7 @@ class Integrals:
             (-margin * rng.exponential(), 1.0 + margin * rng.exponential())
             for margin in space.margins
         ]
-        places, shares = _quadrature()
+        places, shares = np.polynomial.legendre.leggauss(NUM_NODES)
         nodes = [
             (low + (high - low) * (places[:, None] + 1.0) / 2.0, shares / 2.0)
             if levels is None
@@ -216,12 +215,6 @@ def _extra(space: Space, rng: np.random.Generator) -> Array:
     return space.place(
         (qmc.Halton(num_params, scramble=False).random(NUM_EXTRA) + rng.random(num_params)) % 1.0
     )
-
-
-@cache
-def _quadrature() -> tuple[Array, Array]:
-    nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
-    return nodes, weights
 
 
 def _quadratic(form: Array, drawn: Array) -> Array:
