@@ -14,7 +14,6 @@ from clsweep.errors import RequestError
 from clsweep.findings import from_studies
 from clsweep.findings.confirmed import confirmed
 from clsweep.questions.findings import (
-    CellFindings,
     Findings,
     cells_of_study,
     cells_of_table,
@@ -49,7 +48,7 @@ class Results(StudyResults, Findings):
         self,
         *folders: ResultsFolder,
         table: Material | None = None,
-        cells: Sequence[CellFindings] = (),
+        cells: Sequence[Findings] = (),
         **reading: Any,
     ) -> None:
         self._folders, self._table, self._cells = folders, table, tuple(cells)
@@ -106,7 +105,7 @@ class Results(StudyResults, Findings):
         return super().trials if len(self._folders) == 1 else self.material.trials
 
     @cached_property
-    def cells(self) -> tuple[CellFindings, ...]:
+    def cells(self) -> tuple[Findings, ...]:
         """The cells of a study with factors, each with statistics of its own; else none."""
         if self._table or len(self._folders) != 1:
             return self._cells

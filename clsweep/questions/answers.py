@@ -40,6 +40,14 @@ class Answers:
 
     levels: Mapping[str, str] = {}
 
+    def __init__(
+        self,
+        material: Material,
+        levels: Mapping[str, str] = levels,
+        side_table: Callable[[str], pd.DataFrame] = lambda _: pd.DataFrame(),
+    ) -> None:
+        self._material, self.levels, self._side_table = material, levels, side_table
+
     @cached_property
     def _known(self) -> dict[str, pd.DataFrame]:
         return {}
@@ -51,7 +59,7 @@ class Answers:
     @property
     def material(self) -> Material:
         """The trials and all that is needed to read them."""
-        raise NotImplementedError
+        return self._material
 
     @property
     def cells(self) -> Sequence[Answers]:
@@ -62,7 +70,7 @@ class Answers:
         """What few statistics ask for: references, histograms, points or confirmation; may be
         empty.
         """
-        return pd.DataFrame()
+        return self._side_table(kind)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
         """The rows of the epochs of these trials; may be empty."""
@@ -204,16 +212,7 @@ def _answered(
     return _of(material).ask(table, **options)
 
 
-class _OfMaterial(Answers):
-    def __init__(self, material: Material):
-        self._material = material
-
-    @property
-    def material(self) -> Material:
-        return self._material
-
-
-_of = lru_cache(maxsize=1)(_OfMaterial)
+_of = lru_cache(maxsize=1)(Answers)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ study with factors: its cells as studies of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -37,6 +37,9 @@ class Findings(Answers):
     Every method raises RequestError where the trials cannot answer: none has ended, an unknown
     objective or parameter.
     """
+
+    def __repr__(self) -> str:
+        return f"Findings({', '.join(f'{name}={at}' for name, at in self.levels.items())})"
 
     def robustness(self, *, by: str | None = None, within: float | None = None) -> pd.DataFrame:
         """One row per objective: spread of the metric over the swept space, with intervals
@@ -186,32 +189,6 @@ class Findings(Answers):
         return self.ask_whole(questions.reproduction.reproduce, within=within)
 
 
-class CellFindings(Findings):
-    """The statistics of one cell of a study with factors.
-
-    Attributes:
-        levels: factor -> label.
-    """
-
-    def __init__(
-        self,
-        levels: Mapping[str, str],
-        material: Material,
-        side_table: Callable[[str], pd.DataFrame],
-    ) -> None:
-        self.levels, self._material, self._side_table = levels, material, side_table
-
-    def __repr__(self) -> str:
-        return f"CellFindings({', '.join(f'{name}={at}' for name, at in self.levels.items())})"
-
-    @property
-    def material(self) -> Material:
-        return self._material
-
-    def side_table(self, kind: str) -> pd.DataFrame:
-        return self._side_table(kind)
-
-
 def require_alone(studies: Sequence[StudyResults]) -> None:
     """Refuse a study with factors among several folders.
 
@@ -226,7 +203,7 @@ def require_alone(studies: Sequence[StudyResults]) -> None:
             )
 
 
-def cells_of_study(study: StudyResults, **reading: Any) -> tuple[CellFindings, ...]:
+def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
     """The cells in which a trial has ended, read as `of_studies` does; none of a study without
     factors.
 
@@ -242,13 +219,13 @@ def cells_of_study(study: StudyResults, **reading: Any) -> tuple[CellFindings, .
     for results in begun:
         material = of_studies([results], **reading)
         side = partial(side_table, [results], metric=material.metric)
-        found.append(CellFindings(results.cell.levels, material, side))
+        found.append(Findings(material, results.cell.levels, side))
     return _alike(found)
 
 
 def cells_of_table(
     trials: Any, factors: Sequence[str] | None, source: str, read: Callable[[Any], Material]
-) -> tuple[CellFindings, ...]:
+) -> tuple[Findings, ...]:
     """The cells of a table of trials; none where it has no factor.
 
     Args:
@@ -277,21 +254,21 @@ def cells_of_table(
     found = []
     for values, rows in trials[names].astype(str).groupby(names, sort=False):
         levels = dict(zip(names, map(str, values), strict=True))
-        found.append(CellFindings(levels, read(trials.loc[rows.index]), lambda _: pd.DataFrame()))
+        found.append(Findings(read(trials.loc[rows.index]), levels))
     return _alike(found)
 
 
-def _alike(cells: Sequence[CellFindings]) -> tuple[CellFindings, ...]:
+def _alike(cells: Sequence[Findings]) -> tuple[Findings, ...]:
     """The cells with one tolerance."""
     within = max((cell.material.within for cell in cells), default=1.0)
     return tuple(
-        CellFindings(cell.levels, replace(cell.material, within=within), cell.side_table)
+        Findings(replace(cell.material, within=within), cell.levels, cell.side_table)
         for cell in cells
     )
 
 
 def whole_material(
-    cells: Sequence[CellFindings], trials: pd.DataFrame, planned: Sequence[Cell] = ()
+    cells: Sequence[Findings], trials: pd.DataFrame, planned: Sequence[Cell] = ()
 ) -> Material:
     """All cells together, for what is said of them as a whole; no statistic is made of it.
 
