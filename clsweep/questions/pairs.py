@@ -7,7 +7,6 @@ that side of no difference. All numbers are those of the tables; names are given
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -31,41 +30,15 @@ from clsweep.questions.words import (
 AHEAD = {"mean": "is better", "std": "is more robust", "within": "has more settings near its best"}
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
 MANY_PAIRS = 12  # more are counted, not named
+Say = Callable[[Row], str]
 _TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Contrast:
-    """One statistic of pairs, and how it is told.
-
-    Attributes:
-        null: its value where both are alike: 1 of a ratio, else 0.
-        ahead: what the winner is.
-        which: what is asked.
-        measured: what is compared.
-        claim: of a resolved pair, as the winner sees it; "" where the numbers cannot show it.
-        evidence: of an open pair.
-    """
-
-    null: float = 0.0
-    ahead: str
-    which: str
-    measured: str
-    claim: Callable[[Row], str]
-    evidence: Callable[[Row], str]
 
 
 def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is more robust, from `compare` of stat "std"."""
-    told = _Contrast(
-        null=1.0,
-        ahead="is more robust",
-        which="is more robust",
-        measured="spreads",
-        claim=lambda pair: _spread_claim(pair, words),
-        evidence=_ratio_seen,
-    )
-    return _pairwise(pairs, told)
+    more = "is more robust"
+    seen = {"claim": lambda pair: _spread_claim(pair, words), "evidence": _ratio_seen}
+    return _pairwise(pairs, "spreads", ahead=more, which=more, null=1.0, **seen)
 
 
 def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
@@ -96,14 +69,8 @@ def _leads(pairs: pd.DataFrame, words: Wording, measured: str, how: str, where: 
         seen = f"{words.amount(row['estimate'])}{interval(row['low'], row['high'])}"
         return f" (lead of {row['a']}: {seen})"
 
-    told = _Contrast(
-        ahead=f"is better {how}",
-        which=f"scores better {how}",
-        measured=measured,
-        claim=claim,
-        evidence=evidence,
-    )
-    return _pairwise(pairs, told)
+    ahead, which = f"is better {how}", f"scores better {how}"
+    return _pairwise(pairs, measured, ahead=ahead, which=which, claim=claim, evidence=evidence)
 
 
 def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
@@ -119,14 +86,11 @@ def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
             f"{number(other)}."
         )
 
-    told = _Contrast(
-        ahead=more,
-        which=more,
-        measured="shares near the best",
-        claim=claim,
-        evidence=lambda row: interval(row["low"], row["high"]),
-    )
-    return _pairwise(pairs, told)
+    def evidence(row: Row) -> str:
+        return interval(row["low"], row["high"])
+
+    of = "shares near the best"
+    return _pairwise(pairs, of, ahead=more, which=more, claim=claim, evidence=evidence)
 
 
 def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
@@ -170,37 +134,56 @@ def robust(spreads: pd.DataFrame) -> Sentences:
     return (f"Some depend less on their settings: {listed(pairs)}{more}.",)
 
 
-def _pairwise(pairs: pd.DataFrame, told: _Contrast) -> Sentences:
-    """Claims first, then what is not resolved, then what is not measured."""
+def _pairwise(
+    pairs: pd.DataFrame,
+    measured: str,
+    *,
+    ahead: str,
+    which: str,
+    claim: Say,
+    evidence: Say,
+    null: float = 0.0,
+) -> Sentences:
+    """Claims first, then what is not resolved, then what is not measured.
+
+    Args:
+        measured: what is compared.
+        ahead: what the winner is.
+        which: what is asked.
+        claim: of a resolved pair, as the winner sees it; "" where the numbers cannot show it.
+        evidence: of an open pair.
+        null: the statistic's value where both are alike: 1 of a ratio, else 0.
+    """
     rows, names = records_of(pairs), _names(records_of(pairs))
     claims: list[str] = []
     winners: list[str] = []
     undecided: list[Row] = []
     unmeasured: dict[str, list[str]] = {}
     for row in rows:
-        claim = ""
-        if is_resolved(row, told.null):
-            claim = told.claim(seen_from(row, row["winner"], null=told.null))
-        if claim:
-            claims.append(claim)
+        won = is_resolved(row, null) and claim(seen_from(row, row["winner"], null=null))
+        if won:
+            claims.append(won)
             winners.append(row["winner"])
         elif is_measured(row["reason"]):
             undecided.append(row)
         else:
             unmeasured.setdefault(text(row["note"]), []).append(f"{row['a']} and {row['b']}")
     champions = [
-        f"{name} {told.ahead} than each of the {len(names) - 1} other objectives."
+        f"{name} {ahead} than each of the {len(names) - 1} other objectives."
         for name in names
         if winners.count(name) == len(names) - 1 >= 2
     ]
     missing = []
     for why, those in unmeasured.items():
-        which = "; ".join(those) if len(those) <= FEW_PAIRS else f"{len(those)} pairs"
-        missing.append(Open(f"The {told.measured} of {which} are not compared: {why}."))
-    return (*champions, *claims, *_undecided(undecided, len(rows), told), *missing)
+        named = "; ".join(those) if len(those) <= FEW_PAIRS else f"{len(those)} pairs"
+        missing.append(Open(f"The {measured} of {named} are not compared: {why}."))
+    unseen = _undecided(undecided, len(rows), which, evidence, null)
+    return (*champions, *claims, *unseen, *missing)
 
 
-def _undecided(rows: Sequence[Row], num_pairs: int, told: _Contrast) -> Sentences:
+def _undecided(
+    rows: Sequence[Row], num_pairs: int, which: str, evidence: Say, null: float
+) -> Sentences:
     """What is not resolved: a sentence for each of few pairs, one for all of many."""
     few = []
     for row in rows if len(rows) <= FEW_PAIRS else ():
@@ -208,21 +191,19 @@ def _undecided(rows: Sequence[Row], num_pairs: int, told: _Contrast) -> Sentence
         why = f": {said(row['reason'], row)}" if row["reason"] else takes
         few.append(
             Open(
-                f"Whether {row['a']} or {row['b']} {told.which} is not resolved"
-                f"{told.evidence(row)}{why}.{_corrected(row, told.null, num_pairs)}"
+                f"Whether {row['a']} or {row['b']} {which} is not resolved"
+                f"{evidence(row)}{why}.{_corrected(row, null, num_pairs)}"
             )
         )
     if len(rows) <= FEW_PAIRS:
         return tuple(few)
-    which = f" of {num_pairs}"
+    those = f" of {num_pairs}"
     if len(rows) <= MANY_PAIRS:
         named = [f"{row['a']} and {row['b']}" for row in rows]
-        which = f": {'; '.join(named)}"
-    apart = next((row for row in rows if _excludes(row, told.null)), None)
-    why = _corrected(apart, told.null, num_pairs) if apart else ""
-    return (
-        Open(f"Which objective {told.which} is not resolved for {len(rows)} pairs{which}.{why}"),
-    )
+        those = f": {'; '.join(named)}"
+    apart = next((row for row in rows if _excludes(row, null)), None)
+    why = _corrected(apart, null, num_pairs) if apart else ""
+    return (Open(f"Which objective {which} is not resolved for {len(rows)} pairs{those}.{why}"),)
 
 
 def _names(rows: Sequence[Row]) -> list[str]:

@@ -5,7 +5,7 @@ doubling, and the level at each value with its interval.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -151,29 +151,10 @@ def respond(sweep: Sweep, param: str) -> Response:
     )
 
 
-@dataclass(frozen=True)
-class Band:
-    """A run of values, by its ends in units of the hyperparameter.
-
-    Attributes:
-        low, high: of the run by the means alone.
-        sure_low, sure_high: of the part of it that is shown to be within; NaN where nothing is. Of
-            an outer bin the median counts, not the edge: towards it the level may be much lower
-            than the bin's mean.
-        noise: standard error of one level, NaN without a repeat.
-        end: which ends of the run are those of the swept values: "low", "high", "both" or "".
-    """
-
-    low: float = np.nan
-    high: float = np.nan
-    sure_low: float = np.nan
-    sure_high: float = np.nan
-    noise: float = np.nan
-    end: str = ""
-
-
-def band(table: Response, *, within: float) -> Band:
-    """The run of neighbouring values around the best one whose level is >= L - within.
+def band(table: Response, *, within: float) -> dict[str, Any]:
+    """The run of neighbouring values around the best one whose level is >= L - within: of the
+    columns of `robustness` band_low, band_high and band_end by the means alone, level_noise where
+    there is a repeat, and the ends of the part that is shown to be within, where any is.
 
     L is the cross-fitted level of the best value. A value without a score, or with more failed
     trials than scores, ends the run; a setting that has no value (a missing one) is not on the
@@ -186,13 +167,14 @@ def band(table: Response, *, within: float) -> Band:
 
     at once for all values (multiple comparisons with the best, Hsu 1981, with Bonferroni's t): that
     any value of the sure run is truly more than `within` below the best one has a probability of at
-    most 1 - confidence.
+    most 1 - confidence. Of an outer bin the median counts, not the edge: towards it the level may
+    be much lower than the bin's mean.
     """
     rows = np.flatnonzero(np.isfinite(table.low))
     rows = rows[np.argsort(table.low[rows], kind="stable")]
     usable = table.alive[rows] & ~table.failing[rows]
     if usable.sum() < 2:
-        return Band()
+        return {}
     scores = table.scores[rows][usable]
     means = np.full(len(rows), -np.inf)
     means[usable] = resample.row_means(scores)
@@ -200,22 +182,22 @@ def band(table: Response, *, within: float) -> Band:
     best = int(means.argmax())
     first, last = _run(means >= float(resample.best_level(scores)) - within - slack, best)
     end = ("", "low", "high", "both")[(first == 0) + 2 * (last == len(rows) - 1)]
-    found = Band(float(table.low[rows[first]]), float(table.high[rows[last]]), end=end)
+    found: dict[str, Any] = {"band_low": float(table.low[rows[first]]), "band_end": end}
+    found["band_high"] = float(table.high[rows[last]])
     counts = np.isfinite(scores).sum(axis=1)
     freedom = int((counts - 1).sum())
     if not freedom:
         return found
     variance = float(resample.noise_variance(scores))
-    found = replace(found, noise=float(np.sqrt(variance / resample.mean_seeds(scores))))
+    found["level_noise"] = float(np.sqrt(variance / resample.mean_seeds(scores)))
     quantile = float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / (len(scores) - 1)))
     means[usable] -= quantile * np.sqrt(variance * (1 / counts + 1 / counts.min()))
     top = float(resample.row_means(scores).max())
     shown = means >= top - within - slack
-    if not shown[best]:
-        return found
-    first, last = _run(shown, best)
-    sure = float(table.middle[rows[first]]), float(table.middle[rows[last]])
-    return replace(found, sure_low=sure[0], sure_high=sure[1])
+    if shown[best]:
+        sure = (float(table.middle[rows[at]]) for at in _run(shown, best))
+        found["band_sure_low"], found["band_sure_high"] = sure
+    return found
 
 
 def _run(good: NDArray[np.bool_], start: int) -> tuple[int, int]:

@@ -312,20 +312,17 @@ def _band(
         notes.append(note(Reason.FAILING_VALUES, values=values))
     if not table.balanced:
         return row
-    found = band(table, within=within)
-    for name in ("low", "high", "end", "sure_low", "sure_high"):
-        row[f"band_{name}"] = getattr(found, name)
-    row["level_noise"] = found.noise
-    if np.isfinite(found.noise):
+    row |= (found := band(table, within=within))
+    if "level_noise" in found:
         row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
     if table.binned:
         row["band_bins"] = int(np.isfinite(table.low).sum())
     if by is None and table.binned:
         notes.append(note(Reason.BAND_OF_BINS, param=table.param, bins=row["band_bins"]))
-    if found.end:
+    if is_at_end := bool(found.get("band_end")):
         notes.append(note(Reason.BAND_AT_END))
-    if found.low > 0 and not (table.binned and found.end):
-        row["band_ratio"] = found.high / found.low
+    if found.get("band_low", 0.0) > 0 and not (table.binned and is_at_end):
+        row["band_ratio"] = found["band_high"] / found["band_low"]
     return row
 
 

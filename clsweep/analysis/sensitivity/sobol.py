@@ -19,7 +19,6 @@ phi_p^T:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -38,20 +37,7 @@ NUM_INERT = 12  # refits with inert columns
 INERT_COLUMNS = 2
 INERT_SIZE = 128
 INERT_DRAWS = 32
-
-
-@dataclass(frozen=True)
-class Index:
-    """Draws (P,) of the indices of a parameter, or of the pair with the largest interaction.
-
-    error: the share that the draws of `first` are off their mean by, 95 % quantile. A share is a
-    square, never drawn as 0: the effect may be none where it is not seen beyond that.
-    """
-
-    params: tuple[int, ...]
-    first: Array
-    error: float
-    total: Array | None = None
+Index = tuple[tuple[int, ...], Array, float, Array | None]
 
 
 class Integrals:
@@ -119,7 +105,11 @@ class Integrals:
 
 def draws(surrogate: Surrogate, space: Space, rng: np.random.Generator) -> list[Index]:
     """Indices of NUM_DRAWS functions of the posterior, in groups of other hyperparameters and
-    ends: of each parameter, then of a pair.
+    ends: of each parameter, then of the pair with the largest interaction.
+
+    Of each its parameters, draws (P,) of `first`, the share that these are off their mean by (95 %
+    quantile), and draws of `total`, none of a pair. A share is a square, never drawn as 0: the
+    effect may be none where it is not seen beyond that share.
     """
     num, extra = len(space.names), _extra(space, rng)
     pairs = list(combinations(range(num), 2))
@@ -146,7 +136,7 @@ def draws(surrogate: Surrogate, space: Space, rng: np.random.Generator) -> list[
     first, off, total = np.split(np.concatenate(parts, axis=1), [len(terms), 2 * len(terms)])
     errors = np.quantile(off, 0.95, axis=1).tolist()
     totals = [*total, *[None] * (len(terms) - num)]
-    return [Index(*each) for each in zip(terms, first, errors, totals, strict=True)]
+    return list(zip(terms, first, errors, totals, strict=True))
 
 
 def main_effects(

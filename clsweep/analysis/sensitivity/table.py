@@ -225,15 +225,15 @@ def _from_surrogate(
     inert = sobol.inert_totals(space, inputs, means, noise, fitted.theta, rng)
     nulls = {kind: float(np.quantile(values, 0.95)) for kind, values in inert.items()}
     rows = []
-    for index in indices:
-        null = max(nulls[space.is_category[param]] for param in index.params)
-        term = " x ".join(space.names[param] for param in index.params)
-        row: dict[str, Any] = {"term": term, "order": len(index.params), "null": null}
-        row |= _interval("first", index.first, max(null, index.error), null)
-        if index.total is None:
+    for params, first, error, total in indices:
+        null = max(nulls[space.is_category[param]] for param in params)
+        term = " x ".join(space.names[param] for param in params)
+        row: dict[str, Any] = {"term": term, "order": len(params), "null": null}
+        row |= _interval("first", first, max(null, error), null)
+        if total is None:
             row["resolved"] = row["first_low"] > 0
         else:
-            row |= _interval("total", index.total, null, null)
+            row |= _interval("total", total, null, null)
             row["resolved"] = row["total_low"] > null
         rows.append(row)
     notes = [note(Reason.CEILING_UNKNOWN)] if np.isnan(ceiling) else []
