@@ -17,12 +17,13 @@ from clsweep.api import Results
 from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import Number, duration, is_number, settings, texts_of
+from clsweep.display.numbers import duration, is_number, settings, texts_of
 from clsweep.display.printing import Format
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
 from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
+from clsweep.questions.column import level, measured
 from clsweep.questions.model import Sentences
 from clsweep.results.checked import STATUSES
 from clsweep.results.ranking import Tally
@@ -277,13 +278,8 @@ def _scores(values: Sequence[Any]) -> list[str]:
     known = [value for value in values if is_number(value) and math.isfinite(value)]
     spread = statistics.pstdev(known) if known else math.nan
     is_fine = max(map(abs, known), default=2) <= 1  # a share, not percent
-    numbers = [
-        Number(value=value, spread=spread or abs(value) / 100, is_fine=is_fine)
-        if is_number(value)
-        else None
-        for value in values
-    ]
-    return texts_of(numbers)
+    shown = level("score", lambda _: spread)
+    return texts_of([shown({"score": value}) for value in values], is_fine=is_fine)
 
 
 def _measured(frame: pd.DataFrame) -> list[str]:
@@ -302,12 +298,7 @@ def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) ->
     rows = records_of(frame)
     if intervals_apart:
         return rows
-    fresh, test = (
-        texts_of(
-            [Number.of(row[name], low=row[f"{name}_low"], high=row[f"{name}_high"]) for row in rows]
-        )
-        for name in ("fresh", "test")
-    )
+    fresh, test = (texts_of(list(map(measured(name), rows))) for name in ("fresh", "test"))
     shown = [
         {
             **{name: row[name] for name in factors_of(results.study)},

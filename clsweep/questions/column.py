@@ -63,7 +63,6 @@ class Question:
             numbers in it have two digits of what resolves them where all are 1 at most; of percent
             and the like, two decimals do as long as they show it.
         rows: what is shown of the full table.
-        show: the table for eyes, where columns alone do not make it.
         intro: what an explanation begins with.
         caption: of the table in a report, around what its columns mean.
         has_notes: whether a report has the notes of the full table.
@@ -85,7 +84,6 @@ class Question:
     columns: tuple[Column, ...] = ()
     levels: str = ""
     rows: Callable[[pd.DataFrame, Material], pd.DataFrame] = lambda frame, _: frame
-    show: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     intro: str = ""
     caption: str = "{columns}"
     has_notes: bool = True
@@ -109,9 +107,9 @@ class Question:
 
     def shown(self, frame: pd.DataFrame, material: Material, within: float) -> pd.DataFrame:
         """The table for eyes."""
-        if self.show or not self.columns:
-            return (self.show or plain)(frame)
         rows = self.rows(frame, material)
+        if not self.columns:
+            return plain(rows)
         sizes = [abs(x) for x in rows[self.levels] if is_number(x)] if self.levels else []
         is_fine = bool(sizes) and max(sizes) <= 1
         shown = {}

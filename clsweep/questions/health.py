@@ -7,8 +7,9 @@ import pandas as pd
 from clsweep.analysis import health as analysis
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
+from clsweep.findings.material import Material
 from clsweep.questions.answers import Answers, Asked
-from clsweep.questions.column import Column, Question, plain, share
+from clsweep.questions.column import Column, Question, share
 from clsweep.questions.model import Sentences
 from clsweep.questions.words import counted, interval, number, passes
 
@@ -49,19 +50,18 @@ def failures(regions: pd.DataFrame) -> Sentences:
     return tuple(out)
 
 
-def cost(frame: pd.DataFrame) -> pd.DataFrame:
+def cost(frame: pd.DataFrame, _: Material) -> pd.DataFrame:
     """Trials, hours, devices and versions, with the total of all objectives."""
     if not frame["skipped"].any():
         frame = frame.drop(columns="skipped")
-    found = plain(frame)
     if len(frame) < 2:
-        return found
+        return frame
     counted = ("trials", "finished", "stopped", "skipped", "failed")
     sums = {name: frame[name].sum() for name in counted if name in frame}
     hours = frame["hours"].sum(min_count=1)
     total = {"objective": "all", **sums, "hours": hours if is_number(hours) else None}
-    numbered = plain(pd.concat([frame, pd.DataFrame([total])], ignore_index=True))
-    return numbered.fillna({name: "" for name in ("device", "versions") if name in numbered})
+    total |= {"device": "", "versions": ""}
+    return pd.concat([frame, pd.DataFrame([total])], ignore_index=True)
 
 
 QUESTION = Question(
@@ -69,7 +69,7 @@ QUESTION = Question(
     title="Trials, hours and versions",
     caption="One row per objective. hours: worker hours of all its trials.",
     table=health,
-    show=cost,
+    rows=cost,
     formulas={"health": analysis.COLUMNS},
 )
 ERRORS = Question(
