@@ -7,198 +7,145 @@ the command line and the report alike.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum, auto
-from typing import Any, Self
+from enum import StrEnum
+from typing import Any
 
-
-def told(text: str) -> Any:
-    """A cause whose value is its name, with what a reader is told of it."""
-    return auto(), text
-
-
-class Reason(StrEnum):
-    """One cause each, with what a reader is told of it; in braces the figures of a `Note` of it."""
-
-    text: str
-
-    def __new__(cls, value: str, text: str) -> Self:
-        made = str.__new__(cls, value)
-        made._value_, made.text = value, text
-        return made
-
+# One cause each, with what a reader is told of it; in braces the figures of a `Note` of it.
+TEXTS = {
     # The samples say nothing of the space as a whole.
-    ADAPTIVE_SAMPLER = told("{samplers} samples favour good configurations")
-    MIXED_SAMPLERS = told("{samplers} mixed, not one even design")
-    TRIALS_STOPPED = told(
-        "{stopped} of {trials} trials were stopped early, which hides the bad ones"
-    )
-    TRIALS_SKIPPED = told(
-        "racing skipped {skipped} of {trials} planned trials, those of bad configurations"
-    )
-
+    "ADAPTIVE_SAMPLER": "{samplers} samples favour good configurations",
+    "MIXED_SAMPLERS": "{samplers} mixed, not one even design",
+    "TRIALS_STOPPED": "{stopped} of {trials} trials were stopped early, which hides the bad ones",
+    "TRIALS_SKIPPED": "racing skipped {skipped} of {trials} planned trials, those of bad "
+    "configurations",
     # There is nothing to measure.
-    NO_SCORE = told("no finished trial")
-    ONE_CONFIG = told("one configuration: no spread, and nothing to tune")
-    ONE_SCORED = told("one configuration has a score")
-    NOT_SWEPT = told("does not sweep {param}")
-    NOTHING_SWEPT = told("no hyperparameter takes two values")
-    OFF_AXIS = told(
-        "{params}: missing at some configurations, or without a place on the axis: left out, "
-        "and averaged over"
-    )
-    FEW_SETTINGS = told("fewer than {least} settings: no {stat}")
-    FEW_PAIRED = told("{configs} configurations have both, at least {least} are needed")
-    NO_PAIR = told("no pair of {a} and {b} has both scores")
-    NO_COUNTERPART = told("{a} has one setting ({at}), at which {b} has no score")
-    NOBODY_COMPETES = told("no objective to compare")
-    YARDSTICKS = told("scored by different yardsticks: {a} against {b}")
-    PRINTED_SPREAD = told("a spread over settings, which clsweep robustness measures")
-    OTHER_SCALE = told("not the paper's: {params}")
-    NO_NEIGHBOURHOOD = told("no configuration has a neighbour in every direction")
-    NEIGHBOURS_FAILED = told(
-        "each configuration has a neighbour that failed, or too few neighbours"
-    )
-
+    "NO_SCORE": "no finished trial",
+    "ONE_CONFIG": "one configuration: no spread, and nothing to tune",
+    "ONE_SCORED": "one configuration has a score",
+    "NOT_SWEPT": "does not sweep {param}",
+    "NOTHING_SWEPT": "no hyperparameter takes two values",
+    "OFF_AXIS": "{params}: missing at some configurations, or without a place on the axis: left "
+    "out, and averaged over",
+    "FEW_SETTINGS": "fewer than {least} settings: no {stat}",
+    "FEW_PAIRED": "{configs} configurations have both, at least {least} are needed",
+    "NO_PAIR": "no pair of {a} and {b} has both scores",
+    "NO_COUNTERPART": "{a} has one setting ({at}), at which {b} has no score",
+    "NOBODY_COMPETES": "no objective to compare",
+    "YARDSTICKS": "scored by different yardsticks: {a} against {b}",
+    "PRINTED_SPREAD": "a spread over settings, which clsweep robustness measures",
+    "OTHER_SCALE": "not the paper's: {params}",
+    "NO_NEIGHBOURHOOD": "no configuration has a neighbour in every direction",
+    "NEIGHBOURS_FAILED": "each configuration has a neighbour that failed, or too few neighbours",
     # It was measured, and nothing can be told: `UNRESOLVED`.
-    EQUAL_SCORES = told("every trial has the same score")
-    EQUAL_MEANS = told("every configuration has the same mean")
-    EQUAL_RANKS = told("the same in all configurations: no correlation")
-    FEW_FOR_SURROGATE = told(
-        "{configs} configurations are too few for a surrogate, which needs {least}"
-    )
-    SURROGATE_WEAK = told("the surrogate explains R2 = {r2} of a possible {ceiling}")
-    SURROGATE_WEAK_ONE_SEED = told(
-        "the surrogate explains R2 = {r2}: with one seed the possible one is unknown"
-    )
-    NO_DIFFERENCE = told("no difference seen")
-    FAILURES_DECIDE = told("counted or left out, the failed trials give different winners")
-    NO_NOISE = told("no interval: the seeds show no noise, or one side has no repeat")
-    NO_NOISE_OF_SETTINGS = told("no interval: one setting, or none differs")
-    ONE_SEED = told("one seed: no interval")
-    ONE_SEED_NO_SPREAD = told("one seed: no {stat}, which needs the seed noise")
-    NOBODY_ELSE = told("nobody else has a score here")
-    SEVERAL_SETTINGS = told("{configs} configurations have the printed settings")
-    PROTOCOL_UNKNOWN = told("the study does not plan it at the paper's scale")
-
+    "EQUAL_SCORES": "every trial has the same score",
+    "EQUAL_MEANS": "every configuration has the same mean",
+    "EQUAL_RANKS": "the same in all configurations: no correlation",
+    "FEW_FOR_SURROGATE": "{configs} configurations are too few for a surrogate, which needs "
+    "{least}",
+    "SURROGATE_WEAK": "the surrogate explains R2 = {r2} of a possible {ceiling}",
+    "SURROGATE_WEAK_ONE_SEED": "the surrogate explains R2 = {r2}: with one seed the possible one "
+    "is unknown",
+    "NO_DIFFERENCE": "no difference seen",
+    "FAILURES_DECIDE": "counted or left out, the failed trials give different winners",
+    "NO_NOISE": "no interval: the seeds show no noise, or one side has no repeat",
+    "NO_NOISE_OF_SETTINGS": "no interval: one setting, or none differs",
+    "ONE_SEED": "one seed: no interval",
+    "ONE_SEED_NO_SPREAD": "one seed: no {stat}, which needs the seed noise",
+    "NOBODY_ELSE": "nobody else has a score here",
+    "SEVERAL_SETTINGS": "{configs} configurations have the printed settings",
+    "PROTOCOL_UNKNOWN": "the study does not plan it at the paper's scale",
     # What it would take.
-    NEEDS_CONFIGS = told("needs more configurations, about {needs_configs}, or more seeds")
-    NEEDS_SEEDS = told(
-        "needs about {needs_seeds} seeds for the seed noise to be a quarter of the spread"
-    )
-    NO_SPREAD_SEEN = told("no spread was seen beyond what the seed noise makes")
-
+    "NEEDS_CONFIGS": "needs more configurations, about {needs_configs}, or more seeds",
+    "NEEDS_SEEDS": "needs about {needs_seeds} seeds for the seed noise to be a quarter of the "
+    "spread",
+    "NO_SPREAD_SEEN": "no spread was seen beyond what the seed noise makes",
     # What is missing.
-    UNFINISHED = told("{configs} of {planned} planned configurations so far")
-    TRIALS_FAILED = told("{failed} of {trials} trials failed and are left out")
-    TRIALS_FAILED_AS_WORST = told(
-        "{failed} of {trials} trials failed and count as the worst score seen ({level})"
-    )
-    WORST_UNKNOWN = told(
-        "configurations that failed on most seeds: {lost}: how bad they are is not known, so "
-        "intervals are open at the end that they could move"
-    )
-    TRIALS_FAILED_AS_CHANCE = told(
-        "{failed} of {trials} trials failed and count as chance ({level})"
-    )
-    LEFT_OUT = told("{lost} of {configs} configurations have no score and are left out")
-    LOST_TRIES = told(
-        "{lost} of {configs} configurations have no score and are tries that bring nothing"
-    )
-    ONE_CONFIG_FINISHED = told("one configuration finished: no SD")
-    ONE_VALUE_SCORED = told("{params}: one value with a score, so not measured")
-    FAILING_VALUES = told("most trials at {values} failed: in no band")
-    NO_WHOLE_CONFIG = told("no configuration has finished on all {seeds} seeds")
-    RACED_SEEDS = told(
-        "racing skipped {skipped} trials of bad configurations: by the {seeds} seeds of all"
-    )
-    RACED = told("racing: the means of configurations rest on {fewest} to {most} seeds")
-    FEWER_SEEDS = told("rests on {seeds} of {most} seeds")
-    HIGHER_ON_FEWER = told("{at} scores higher, on {seeds} of {most} seeds alone")
-    SEEDS_FAILED = told("{failed} of its {seeds} seeds failed")
-    NEIGHBOUR_FAILED = told("a neighbour failed on every seed")
-    DEFAULT_WITHOUT_SCORE = told("the default has no score")
-    DEFAULT_UNKNOWN = told("no default of {params} is given")
-    DEFAULT_NOT_TRIED = told("the default ({at}) is not among the configurations")
-    DEFAULT_NEAREST = told("the nearest configuration stands for the default ({at})")
-
+    "UNFINISHED": "{configs} of {planned} planned configurations so far",
+    "TRIALS_FAILED": "{failed} of {trials} trials failed and are left out",
+    "TRIALS_FAILED_AS_WORST": "{failed} of {trials} trials failed and count as the worst score "
+    "seen ({level})",
+    "WORST_UNKNOWN": "configurations that failed on most seeds: {lost}: how bad they are is not "
+    "known, so intervals are open at the end that they could move",
+    "TRIALS_FAILED_AS_CHANCE": "{failed} of {trials} trials failed and count as chance ({level})",
+    "LEFT_OUT": "{lost} of {configs} configurations have no score and are left out",
+    "LOST_TRIES": "{lost} of {configs} configurations have no score and are tries that bring "
+    "nothing",
+    "ONE_CONFIG_FINISHED": "one configuration finished: no SD",
+    "ONE_VALUE_SCORED": "{params}: one value with a score, so not measured",
+    "FAILING_VALUES": "most trials at {values} failed: in no band",
+    "NO_WHOLE_CONFIG": "no configuration has finished on all {seeds} seeds",
+    "RACED_SEEDS": "racing skipped {skipped} trials of bad configurations: by the {seeds} seeds "
+    "of all",
+    "RACED": "racing: the means of configurations rest on {fewest} to {most} seeds",
+    "FEWER_SEEDS": "rests on {seeds} of {most} seeds",
+    "HIGHER_ON_FEWER": "{at} scores higher, on {seeds} of {most} seeds alone",
+    "SEEDS_FAILED": "{failed} of its {seeds} seeds failed",
+    "NEIGHBOUR_FAILED": "a neighbour failed on every seed",
+    "DEFAULT_WITHOUT_SCORE": "the default has no score",
+    "DEFAULT_UNKNOWN": "no default of {params} is given",
+    "DEFAULT_NOT_TRIED": "the default ({at}) is not among the configurations",
+    "DEFAULT_NEAREST": "the nearest configuration stands for the default ({at})",
     # How sure the numbers are.
-    UNEVEN_CELLS = told("the seed noise differs between configurations: tests by each one's own")
-    SEEDS_AS_BLOCKS = told("a seed shifts all scores alike: tests by what is left of the noise")
-    UNEVEN_UNSEEN = told(
-        "{settings} settings of {seeds} seeds: up to {factor} times the noise at the worst of "
-        "them may go unseen, and intervals are then too narrow"
-    )
-    COPIES = told(
-        "{copies} of {configs} configurations repeat the scores of others at every seed: "
-        "copies carry one draw of the noise"
-    )
-    ONE_PER_VALUE = told("one configuration per value: no interval")
-    NOT_CORRECTED = told("SD not corrected for seed noise")
-    OPTIMISTIC = told("picked and scored on the same noise, so optimistic")
-    PESSIMISTIC = told("{columns}: the best is picked and scored on the same noise, so pessimistic")
-    ON_FRESH = told("on {seeds} fresh seeds, which took no part in the picking")
-    OVERTURNED = told("fresh seeds prefer it to {at}, the best on the study's own")
-    PICKED = told("picked on its own noise, so optimistic")
-    CEILING_UNKNOWN = told("one seed: the surrogate's ceiling is not known")
-    SHARES_WITH_NOISE = told(
-        "one seed: effects and seed noise cannot be told apart, so the shares hold both"
-    )
-    TRIED_WHERE_GOOD = told(
-        "the search tried mostly good settings: elsewhere this rests on few, and on the smoothness "
-        "of the surrogate (R2 = {r2} of settings left out)"
-    )
-    FULL_LENGTH = told("by trials of full length alone: {stopped} of {trials} were stopped early")
-    FEW_SAMPLED = told("{settings} sampled settings: intervals may be too narrow")
-    FEW_FLIPS = told("{pairs} pairs are few for sign flips: p by the noise of all regions")
-    P_FLOOR = told("{draws} {unit} can give no p below {p_min}")
-    P_PER_SETTING = told("p is for no difference at any setting")
-    SEED_SHIFT = told(
-        "a seed seems to shift all settings (chance {chance}), so the seeds are the draws"
-    )
-    SEED_SHIFT_OF_LEVELS = told(
-        "a seed shifts all scores (F test, p = {p}): the intervals of levels rest on {seeds} seeds"
-    )
-    SPREAD_WITHIN_NOISE = told("a spread that does not exceed the seed noise counts as 0")
-    SAME_AS_BEST = told("same as the best")
-    AT_EDGE = told("at the edge of the swept {params}: the optimum may lie outside")
-
+    "UNEVEN_CELLS": "the seed noise differs between configurations: tests by each one's own",
+    "SEEDS_AS_BLOCKS": "a seed shifts all scores alike: tests by what is left of the noise",
+    "UNEVEN_UNSEEN": "{settings} settings of {seeds} seeds: up to {factor} times the noise at the "
+    "worst of them may go unseen, and intervals are then too narrow",
+    "COPIES": "{copies} of {configs} configurations repeat the scores of others at every seed: "
+    "copies carry one draw of the noise",
+    "ONE_PER_VALUE": "one configuration per value: no interval",
+    "NOT_CORRECTED": "SD not corrected for seed noise",
+    "OPTIMISTIC": "picked and scored on the same noise, so optimistic",
+    "PESSIMISTIC": "{columns}: the best is picked and scored on the same noise, so pessimistic",
+    "ON_FRESH": "on {seeds} fresh seeds, which took no part in the picking",
+    "OVERTURNED": "fresh seeds prefer it to {at}, the best on the study's own",
+    "PICKED": "picked on its own noise, so optimistic",
+    "CEILING_UNKNOWN": "one seed: the surrogate's ceiling is not known",
+    "SHARES_WITH_NOISE": "one seed: effects and seed noise cannot be told apart, so the shares "
+    "hold both",
+    "TRIED_WHERE_GOOD": "the search tried mostly good settings: elsewhere this rests on few, and "
+    "on the smoothness of the surrogate (R2 = {r2} of settings left out)",
+    "FULL_LENGTH": "by trials of full length alone: {stopped} of {trials} were stopped early",
+    "FEW_SAMPLED": "{settings} sampled settings: intervals may be too narrow",
+    "FEW_FLIPS": "{pairs} pairs are few for sign flips: p by the noise of all regions",
+    "P_FLOOR": "{draws} {unit} can give no p below {p_min}",
+    "P_PER_SETTING": "p is for no difference at any setting",
+    "SEED_SHIFT": "a seed seems to shift all settings (chance {chance}), so the seeds are the "
+    "draws",
+    "SEED_SHIFT_OF_LEVELS": "a seed shifts all scores (F test, p = {p}): the intervals of levels "
+    "rest on {seeds} seeds",
+    "SPREAD_WITHIN_NOISE": "a spread that does not exceed the seed noise counts as 0",
+    "SAME_AS_BEST": "same as the best",
+    "AT_EDGE": "at the edge of the swept {params}: the optimum may lie outside",
     # What the numbers are made of.
-    WITHIN_BRANCH = told(
-        "{param} is swept at {at} alone: over these {num} of {configs} configurations"
-    )
-    NESTED = told("{term}: nested, so one factor of {levels} settings, which all count alike")
-    BINNED = told("{param} cut by rank into {bins} bins of equal count")
-    BAND_OF_BINS = told("band over {bins} bins of {param}, of equal count")
-    BAND_AT_END = told("band reaches the end of the swept values")
-    NOISE_OF_CONFIGS = told("noise is the configurations that share a {unit}")
-    UNBALANCED = told(
-        "unbalanced: values of {param} rest on different settings of the others, so no band"
-    )
-    SHARED_SETTINGS = told(
-        "averaged over the settings of the others that every value of {param} has a score at "
-        "({settings} of them)"
-    )
-    AVERAGED = told("averaged over its {params}")
-    UNPAIRED_FEW_MATCH = told(
-        "unpaired, few of their settings match: {a} against {b} configurations"
-    )
-    UNPAIRED_NONE_SHARED = told(
-        "unpaired, they sweep no hyperparameter in common: {a} against {b} configurations"
-    )
-    COMMON_SETTINGS = told("over the {common} settings of both, of {a} and {b}")
-    PAIRS_LEFT_OUT = told("{lost} of {pairs} pairs lack a score on one side and are left out")
-    SEEDS_LEFT_OUT = told("seeds without a partner are left out: {seeds}")
-    SEEDS_IN_ORDER = told("seeds in one of both are paired in their order: {a} with {b}")
-    SEEDS_BY_ORDER = told("hardly any seed in common: settings are paired, seeds are not")
-
+    "WITHIN_BRANCH": "{param} is swept at {at} alone: over these {num} of {configs} configurations",
+    "NESTED": "{term}: nested, so one factor of {levels} settings, which all count alike",
+    "BINNED": "{param} cut by rank into {bins} bins of equal count",
+    "BAND_OF_BINS": "band over {bins} bins of {param}, of equal count",
+    "BAND_AT_END": "band reaches the end of the swept values",
+    "NOISE_OF_CONFIGS": "noise is the configurations that share a {unit}",
+    "UNBALANCED": "unbalanced: values of {param} rest on different settings of the others, so no "
+    "band",
+    "SHARED_SETTINGS": "averaged over the settings of the others that every value of {param} has "
+    "a score at ({settings} of them)",
+    "AVERAGED": "averaged over its {params}",
+    "UNPAIRED_FEW_MATCH": "unpaired, few of their settings match: {a} against {b} configurations",
+    "UNPAIRED_NONE_SHARED": "unpaired, they sweep no hyperparameter in common: {a} against {b} "
+    "configurations",
+    "COMMON_SETTINGS": "over the {common} settings of both, of {a} and {b}",
+    "PAIRS_LEFT_OUT": "{lost} of {pairs} pairs lack a score on one side and are left out",
+    "SEEDS_LEFT_OUT": "seeds without a partner are left out: {seeds}",
+    "SEEDS_IN_ORDER": "seeds in one of both are paired in their order: {a} with {b}",
+    "SEEDS_BY_ORDER": "hardly any seed in common: settings are paired, seeds are not",
     # What was recorded.
-    SEVERAL_DEVICES = told("several devices")
-    SEVERAL_VERSIONS = told("several versions of {package}")
-    VERSIONS_UNKNOWN = told("versions not recorded")
-    WORKERS_UNKNOWN = told("workers not recorded: one counted")
-    TIMES_UNKNOWN = told("wall_time_s not recorded")
-    SOME_TIMES_UNKNOWN = told("{unknown} of {trials} trials do not say how long they took")
-
+    "SEVERAL_DEVICES": "several devices",
+    "SEVERAL_VERSIONS": "several versions of {package}",
+    "VERSIONS_UNKNOWN": "versions not recorded",
+    "WORKERS_UNKNOWN": "workers not recorded: one counted",
+    "TIMES_UNKNOWN": "wall_time_s not recorded",
+    "SOME_TIMES_UNKNOWN": "{unknown} of {trials} trials do not say how long they took",
+}
+_of_names: Any = StrEnum  # which no checker of types reads
+Reason = _of_names("Reason", {name: name.lower() for name in TEXTS})
 
 # The others say, as the reason of a row, that nothing was measured.
 _CAUSES = list(Reason)
@@ -222,7 +169,7 @@ class Note:
         about: the objective that it is about, where the row has several.
     """
 
-    reason: Reason
+    reason: str
     figures: tuple[tuple[str, Any], ...] = ()
     about: str = ""
 
@@ -231,7 +178,7 @@ class Note:
         return replace(self, about=objective)
 
 
-def note(reason: Reason, **figures: Any) -> Note:
+def note(reason: str, **figures: Any) -> Note:
     """A note with these figures."""
     return Note(reason=reason, figures=tuple(figures.items()))
 

@@ -180,7 +180,7 @@ class Sweep:
         """Why there is nothing to say of the space as a whole: no even samples, or no score."""
         return self.not_measured or (None if self.alive.any() else note(Reason.NO_SCORE))
 
-    def lost(self, reason: Reason, **figures: Any) -> tuple[Note, ...]:
+    def lost(self, reason: str, **figures: Any) -> tuple[Note, ...]:
         """A note with this reason where configurations have no score."""
         lost = int((~self.alive).sum())
         return (note(reason, lost=lost, configs=len(self.alive), **figures),) if lost else ()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from clsweep.analysis.reasons import UNRESOLVED, Note, Reason
+from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Note
 from clsweep.catalog.ownership import metric_params, reference_params, yardstick_params
 from clsweep.display.numbers import count, fixed, mentioned, number, setting
 from clsweep.study.factors import FACTORS
@@ -61,7 +61,7 @@ def said(reason: str, figures: Mapping[str, Any]) -> str:
             return count(int(figure))
         return number(float(figure)) if isinstance(figure, Real) else str(figure)
 
-    return Reason[reason.upper()].text.format_map({k: text(value) for k, value in figures.items()})
+    return TEXTS[reason.upper()].format_map({k: text(value) for k, value in figures.items()})
 
 
 def text_of(*notes: Note) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import clsweep
 from clsweep.analysis.comparison.table import COLUMNS
-from clsweep.analysis.reasons import UNRESOLVED, Reason, note, noted
+from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Reason, note, noted
 from clsweep.findings.notes import is_measured, said, status, text_of, verdict, worded
 
 PACKAGE = Path(clsweep.__file__).parent
@@ -118,9 +118,8 @@ def fields_of(text):
 
 
 def test_every_reason_has_a_text():
-    texts = [reason.text for reason in Reason]
-    assert all(texts)
-    assert len(set(texts)) == len(texts)
+    assert all(TEXTS.values())
+    assert len(set(TEXTS.values())) == len(TEXTS)
     assert all(reason == reason.name.lower() for reason in Reason)
     assert set(Reason) >= UNRESOLVED
 
@@ -140,7 +139,7 @@ def test_a_note_has_the_figures_of_its_text():
             given = {keyword.arg for keyword in node.keywords}
             given |= {"lost", "configs"} if called == "lost" else set()
             if None not in given:  # **figures are seen in the tests of the table
-                assert given == fields_of(Reason[reason].text), f"{path}:{node.lineno}"
+                assert given == fields_of(TEXTS[reason]), f"{path}:{node.lineno}"
     assert len(seen) > 50
 
 
@@ -150,7 +149,7 @@ def test_what_a_comparison_says_of_an_unresolved_row_is_in_the_row():
     measured |= {Reason.NO_NOISE_OF_SETTINGS, Reason.ONE_SEED_NO_SPREAD}
     assert measured <= UNRESOLVED
     for reason in measured:
-        assert fields_of(reason.text) <= set(COLUMNS), reason
+        assert fields_of(TEXTS[reason.name]) <= set(COLUMNS), reason
 
 
 def test_texts():
