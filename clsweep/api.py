@@ -17,7 +17,6 @@ from clsweep.questions.findings import (
     Findings,
     cells_of_study,
     cells_of_table,
-    require_alone,
     whole_material,
 )
 from clsweep.results.folder import ResultsFolder
@@ -117,7 +116,6 @@ class Results(StudyResults, Findings):
             return self._table
         if self.cells:
             return whole_material(self.cells, self.trials, cells_of(self.study))
-        require_alone(self.studies)
         return from_studies.of_studies(self.studies, **self._reading)
 
     def side_table(self, kind: str) -> pd.DataFrame:

@@ -65,11 +65,6 @@ def scale_of(column: pd.Series[Any], samplers: tuple[str, ...] = ()) -> str:
     return "log" if is_wide else "linear"
 
 
-def is_guess(column: pd.Series[Any]) -> bool:
-    """Whether the values could stand on either axis, and it matters: positive, three or more."""
-    return is_number(column) and bool(column.min() > 0) and column.nunique() > 2
-
-
 def is_number(column: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 

@@ -23,6 +23,7 @@ from clsweep.findings.reading_rules import chance_of, material_of, mode_of, swee
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
+from clsweep.study.factors import factors_of
 from clsweep.study.plugged import clash
 from clsweep.study.space import declared_axes, declared_spaces, only_swept
 
@@ -51,8 +52,15 @@ def of_studies(
 
     Raises:
         RequestError: no trial has ended, there is no such metric, the studies optimised different
-            ones, or have different plug-ins of one name, whose columns are not the same.
+            ones, or have different plug-ins of one name, whose columns are not the same; one of
+            several has factors.
     """
+    for study in studies if len(studies) > 1 else ():
+        if factors := factors_of(study.study):
+            raise RequestError(
+                f"{study.path}: a study with factors ({', '.join(factors)}) is analysed alone, "
+                f"given {len(studies)} folders"
+            )
     for first, second in itertools.combinations(studies, 2):
         if ours := clash(first.folder.document().plugins, second.folder.document().plugins):
             raise RequestError(

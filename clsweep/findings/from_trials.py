@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clsweep.analysis.scales import followers, is_guess
+from clsweep.analysis.scales import followers, is_number
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import ALL_THERE_IS
@@ -225,7 +225,10 @@ def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
     found: dict[str, dict[str, list[str]]] = {}  # hyperparameter -> axis -> objectives
     for sweep in sweeps:
         for name in sweep.params:
-            if name not in told and is_guess(sweep.settings[name]):
+            column = sweep.settings[name]
+            # It matters of three values or more, where all of them are positive.
+            is_guess = is_number(column) and column.min() > 0 and column.nunique() > 2
+            if name not in told and is_guess:
                 read = found.setdefault(name, {})
                 read.setdefault(sweep.scales[name], []).append(sweep.objective)
     parts: list[str] = []

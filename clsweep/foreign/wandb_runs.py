@@ -105,11 +105,15 @@ def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
         _table(run.get(name) or {}, f"{at}: {name}")
         for name in ("config", "summary" if "summary" in run else "summary_metrics")
     )
-    config = {n: v for n, v in config.items() if not n.startswith("_wandb")}
+    settings = {}
+    for name, entry in config.items():  # as it is, or its value beside a description
+        kept = isinstance(entry, Mapping) and "value" in entry and {*entry} <= {"value", "desc"}
+        if not name.startswith("_wandb"):
+            settings[name] = entry["value"] if kept else entry
     return ForeignTrial(
         group=str(run.get("project") or "wandb"),
         status=STATES.get(run.get("state", "finished"), "running"),
-        settings=flat({name: _value(entry) for name, entry in config.items()}),
+        settings=flat(settings),
         results=numbers({n: v for n, v in summary.items() if not n.startswith("_")}),
         labels={n: run[n] for n in ("name", "group", "job_type") if isinstance(run.get(n), str)},
     )
@@ -138,12 +142,6 @@ class _Numbers(ast.NodeTransformer):
         return ast.Constant(float(node.id)) if node.id in ("nan", "inf") else node
 
 
-def _value(entry: Any) -> Any:
-    """A setting as it is, or out of what W&B keeps of it: its value, and a description."""
-    kept = isinstance(entry, Mapping) and "value" in entry and {*entry} <= {"value", "desc"}
-    return entry["value"] if kept else entry
-
-
 def _offline(file: Path) -> ForeignTrial:
     config: dict[str, Any] = {}
     last: dict[str, Any] = {}
@@ -155,28 +153,26 @@ def _offline(file: Path) -> ForeignTrial:
                 run = _fields(payload)
                 names = {3: "project", 6: "group", 7: "job_type", 8: "name"}
                 labels |= {names[n]: value.decode() for n, value in run if n in names}
-                config |= _items([v for n, v in run if n == 4], 1)
+                config |= _items([v for n, v in run if n == 4])
             elif kind == CONFIG:
-                config |= _items([payload], 1)
+                config |= _items([payload])
             elif kind in (SUMMARY, HISTORY):
-                last |= _items([payload], 1)
+                last |= _items([payload])
             elif kind == EXIT:
                 status = "failed" if dict(_fields(payload)).get(1) else "finished"
     return _row({"config": config, "summary": last, "state": status, **labels}, str(file))
 
 
-def _items(messages: list[bytes], field: int) -> dict[str, Any]:
+def _items(messages: list[bytes]) -> dict[str, Any]:
     """The entries of configs, summaries and histories: a key, or nested ones, and JSON."""
     found: dict[str, Any] = {}
     for message in messages:
         for number, item in _fields(message):
-            if number == field:
+            if number == 1:
                 parts = _fields(item)
-                keys = [v.decode() for n, v in parts if n == 1] or [
-                    v.decode() for n, v in parts if n == 2
-                ]
+                named, nested = ([v.decode() for n, v in parts if n == at] for at in (1, 2))
                 text = next((v.decode() for n, v in parts if n == 16), "null")
-                found[".".join(keys)] = json.loads(text)
+                found[".".join(named or nested)] = json.loads(text)
     return found
 
 

@@ -17,7 +17,7 @@ from clsweep.findings.from_studies import of_studies, side_table
 from clsweep.findings.material import Material
 from clsweep.questions.answers import Answers
 from clsweep.results.reading import CellResults, StudyResults
-from clsweep.study.factors import FACTORS, Cell, cells_of, factors_of, told_of_cells
+from clsweep.study.factors import FACTORS, Cell, cells_of, told_of_cells
 
 
 class _Questions:
@@ -187,20 +187,6 @@ class Findings(Answers):
                 is not percent about a twentieth of the range that was printed.
         """
         return self.ask_whole(questions.reproduction.reproduce, within=within)
-
-
-def require_alone(studies: Sequence[StudyResults]) -> None:
-    """Refuse a study with factors among several folders.
-
-    Raises:
-        RequestError: there is one.
-    """
-    for study in studies if len(studies) > 1 else ():
-        if factors := factors_of(study.study):
-            raise RequestError(
-                f"{study.path}: a study with factors ({', '.join(factors)}) is analysed alone, "
-                f"given {len(studies)} folders"
-            )
 
 
 def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
