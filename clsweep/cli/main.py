@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from clsweep.cli import folder_commands as on_folder
-from clsweep.cli import statistic_commands as on_question
+from clsweep.cli import statistic_commands as on_results
 from clsweep.cli import study_commands as on_study
 from clsweep.cli.endings import (
     EXIT_INTERRUPTED,
@@ -46,11 +45,11 @@ def _every_command(
 
 COMMANDS = (  # in the order of the help
     *(on_study.catalog, on_study.plan, on_study.try_, on_study.run),
-    *(on_folder.status, on_folder.trials),
-    *(on_question.robustness, on_question.sensitivity, on_question.importance),
-    *(on_question.picks, on_question.compare),
-    *(on_question.pareto, on_question.recommend, on_question.reproduce, on_question.report),
-    *(on_study.check, import_, on_study.schema, on_study.confirm, on_folder.export),
+    *(on_results.status, on_results.trials),
+    *(on_results.robustness, on_results.sensitivity, on_results.importance),
+    *(on_results.picks, on_results.compare),
+    *(on_results.pareto, on_results.recommend, on_results.reproduce, on_results.report),
+    *(on_study.check, import_, on_study.schema, on_study.confirm, on_results.export),
 )
 for _command in COMMANDS:
     app.command(_command.__name__.rstrip("_"))(_command)

@@ -17,9 +17,8 @@ from clsweep.catalog import DATASET, METRIC
 from clsweep.catalog.ownership import metric_params
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import confirmed, fresh_scores
-from clsweep.findings.material import Material
+from clsweep.findings.material import Material, chance_of, material_of, mode_of, sweeps_of, unit_of
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
-from clsweep.findings.reading_rules import chance_of, material_of, mode_of, sweeps_of, unit_of
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS

@@ -18,9 +18,8 @@ from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, nearest
-from clsweep.findings.material import Material
-from clsweep.findings.notes import SCORED_ON_TEST
-from clsweep.findings.reading_rules import (
+from clsweep.findings.material import (
+    Material,
     chance_of,
     material_of,
     mode_of,
@@ -28,6 +27,7 @@ from clsweep.findings.reading_rules import (
     sweeps_of,
     unit_of,
 )
+from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.findings.tidy import (
     LABELS,
     as_setting,

@@ -1,15 +1,25 @@
-"""Everything that a report is made from."""
+"""Everything that a report is made from; and how a table of trials becomes it, wherever it comes
+from: its metric's mode, what counts as near the best, chance, defaults and symbols.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.sweep import Sweep, read_sweeps
+from clsweep.catalog import DIAGNOSTIC, METRIC, METRICS, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
+from clsweep.catalog.ownership import default_of
+from clsweep.display.numbers import mentioned
+from clsweep.errors import RequestError
+
+SYMBOLS = {name: param.symbol or name for name, param in PARAM.items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,3 +86,147 @@ class Material:
         """The metric, its unit, and the split if it is the test split: `knn_top1 (%, test)`."""
         told = [part for part in (self.unit, "test split" if self.on_test else "") if part]
         return f"{self.metric} ({', '.join(told)})" if told else self.metric
+
+
+def mode_of(metric: str, asked: str | None, known: str | None, source: str) -> str:
+    """Which values of a metric are best: as the study or the catalog knows, else as asked."""
+    known = known or (METRIC[metric].mode if metric in METRIC else None)
+    wrong = "expected 'max' or 'min' is best, nothing says which"
+    if asked is not None and known not in (asked, None):
+        wrong = f"expected {known!r}, which is best, got {asked!r}"
+    elif asked or known:
+        return str(asked or known)
+    raise RequestError(f"{source}: mode of metric {metric!r}: {wrong}")
+
+
+def unit_of(metric: str) -> str:
+    return METRIC[metric].unit if metric in METRIC else ""
+
+
+def tolerance_of(unit: str, width: float) -> float:
+    """One point of a percentage; of another metric a twentieth of a range of its values, rounded
+    to 1, 2 or 5.
+    """
+    part = width / 20
+    if unit == "%" or not part > 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(part))
+    step = max(step for step in (1, 2, 5) if step * power <= part * (1 + 1e-9))
+    return float(f"{step * power:.1g}")
+
+
+def sweeps_of(
+    trials: pd.DataFrame,
+    source: str,
+    metric: str,
+    mode: str,
+    params: Sequence[str] | Mapping[str, Sequence[str]],
+    *,
+    failed: str = "worst",
+    **space: Any,
+) -> tuple[Sweep, ...]:
+    """The sweeps of `analysis.sweep.read_sweeps`, with `source` in front of a complaint.
+
+    failed: what failed trials count as, one of `analysis.sweep.FAILED_AS`, as `left-out` too.
+    space: what else `read_sweeps` takes; the limits of the metric are the catalog's by default.
+    """
+    space |= {"failed_as": str(failed).replace("-", " ")}
+    if metric in METRIC and not space.get("limits"):
+        space["limits"] = METRIC[metric].limits
+    told = {name: value for name, value in space.items() if value is not None}
+    try:
+        return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, **told))
+    except (ValueError, TypeError) as error:  # a TypeError: of a column of lists and the like
+        raise RequestError(f"{source}: {error}") from None
+
+
+def material_of(
+    trials: pd.DataFrame,
+    metric: str,
+    unit: str,
+    params: Sequence[str],
+    sweeps: tuple[Sweep, ...],
+    **others: Any,
+) -> Material:
+    """The trials with what follows from them: diagnostics, which are scores beside the metric that
+    need no labels too, in catalog order; defaults; what is near the best.
+    """
+    known = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes and m.name != metric))
+    levels = np.concatenate([x.means[x.alive] for x in (each.measured for each in sweeps)])
+    return Material(
+        trials=trials,
+        metric=metric,
+        unit=unit,
+        params=tuple(params),
+        diagnostics=tuple(name for name in known if name in trials),
+        symbols=SYMBOLS,
+        sweeps=sweeps,
+        defaults=defaults_of(trials, params),
+        within=tolerance_of(unit, float(np.ptp(levels)) if len(levels) else 0.0),
+        **others,
+    )
+
+
+def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:
+    """What a table calls 100 %, and a note unless it is 100.
+
+    A percentage of which all scores are fractions has 1; one with scores that no percentage has,
+    none. Nor has another metric. Fractions are between 0 and 1, and not these ends alone.
+    """
+    if unit_of(metric) != "%":
+        return None, ""
+    found = {s.objective: s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps}
+    scores = np.concatenate(list(found.values()))
+    low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
+    expected = f"{metric} is expected in percent, given {mentioned(low)} to {mentioned(high)}"
+    if len(scores) and (low < 0 or high > 100):
+        return None, f"{expected}: read as numbers without a unit or limits"
+    fractions = [
+        name
+        for name, own in found.items()
+        if len(own) and own.max() <= 1 and not np.isin(own, (0, 1)).all()
+    ]
+    if not fractions:
+        return 100.0, ""
+    if high <= 1:
+        told = "read as fractions of 1; for percent multiply the column by 100"
+        return 1.0, f"{expected}: {told}"
+    names = ", ".join(fractions)
+    return 100.0, f"{expected}: that of {names} is read as percent too, not as fractions of 1"
+
+
+def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
+    """Metric of a guess, percent; none where the numbers of classes differ."""
+    guesses = METRIC[metric].guesses if metric in METRIC else 0
+    if not guesses or num_classes.nunique(dropna=False) != 1 or not num_classes.min() >= guesses:
+        return None
+    return 100 * guesses / float(num_classes.iloc[0])
+
+
+def label_free_scores(metric: str) -> dict[str, str]:
+    """Scores that need no labels, by name, and which of their values are best; none beside a metric
+    that is one itself.
+    """
+    if metric in METRIC and METRIC[metric].takes:
+        return {}
+    return {row.name: row.mode for row in METRICS if row.takes}
+
+
+def defaults_of(trials: pd.DataFrame, params: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The catalog's default of every hyperparameter in each objective, as its parts and selections
+    have it.
+    """
+    if not {"objective", *OBJECTIVE_PARTS} <= set(trials.columns):
+        return {}
+    names = [name for name in params if name in PARAM]
+    defaults = {}
+    for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
+        parts: dict[str, str] = {part: str(row[part]) for part in OBJECTIVE_PARTS}
+        selected: dict[str, str] = {
+            part: str(row[part]) for part in SELECTED_PARTS if isinstance(row.get(part), str)
+        }
+        try:
+            defaults[str(objective)] = {name: default_of(name, parts, **selected) for name in names}
+        except KeyError:  # a part that this version does not know
+            continue
+    return defaults

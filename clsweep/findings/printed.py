@@ -7,7 +7,7 @@ import pandas as pd
 from clsweep.analysis.reference import Printed
 from clsweep.catalog import DIAGNOSTICS, METRIC
 from clsweep.catalog.ownership import metric_params, yardstick_params
-from clsweep.findings.reading_rules import tolerance_of
+from clsweep.findings.material import tolerance_of
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.study.printed import PrintedTable, parse_printed
 

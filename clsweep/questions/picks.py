@@ -7,7 +7,7 @@ import pandas as pd
 from clsweep.analysis import picks as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
-from clsweep.findings.reading_rules import label_free_scores
+from clsweep.findings.material import label_free_scores
 from clsweep.questions.answers import Answers
 from clsweep.questions.column import Column, Question, half, level, measured, share, whole
 
