@@ -1,4 +1,4 @@
-"""The commands of results: how they stand, what they say to each question, their report and export."""
+"""The commands of results: how they stand, what they answer to each question, report and export."""
 
 from __future__ import annotations
 
