@@ -295,6 +295,20 @@ def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
         )
 
 
+def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
+    """The sweeps of these objectives; all where none is named.
+
+    Raises ValueError for an unknown one.
+    """
+    names = [sweep.objective for sweep in sweeps]
+    for name in objectives:
+        if name not in names:
+            raise ValueError(
+                f"no objective {name!r}.{nearest(name, names)} Objectives: {', '.join(names)}"
+            )
+    return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]
+
+
 def read_sweeps(
     trials: pd.DataFrame,
     *,

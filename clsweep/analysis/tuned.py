@@ -22,7 +22,6 @@ from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.tuning import noisy_tables
 
 FEWEST_FRESH = 2  # seeds: one has no noise to compare with
-NO_FRESH = np.empty((0, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +92,7 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], NDArray[Any], Arra
             kept = np.atleast_1d(np.isfinite(table).all(axis=1))  # of the others a seed failed
             rows = [row for row, is_kept in zip(group, kept, strict=True) if is_kept]
             return rows, np.array(shared), table[kept]
-    return [], np.empty(0), NO_FRESH
+    return [], np.empty(0), np.empty((0, 0))
 
 
 def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:

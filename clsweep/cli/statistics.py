@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -102,31 +103,22 @@ def print_reproduction(findings: Findings, *, within: float | None, format: Form
 
 
 def _print_part(table: pd.DataFrame, *, format: Format, title: str) -> None:
+    """In pages that have the first two columns, and as many others as fit."""
     if format is Format.md:
         say(f"{title}\n")
         print_table(records_of(table), format=format)
         return
-    for names in _pages(table):
-        columns = [[name, *table[name]] for name in names]
-        widths = [max(map(len, texts)) for texts in columns]
+    columns = {str(name): [str(name), *table[name]] for name in table}
+    widths = {name: max(map(len, texts)) for name, texts in columns.items()}
+    first, left = list(columns)[:2], list(columns)[2:]
+    while left or title:
+        reach = accumulate(widths[name] + 2 for name in [*first, *left])
+        num = max(3, sum(end <= PAGE_WIDTH + 2 for end in reach)) - 2
+        page, left = [*first, *left[:num]], left[num:]
         say(title)
-        for line in zip(*columns, strict=True):
-            say("  ".join(map(str.ljust, line, widths)).rstrip())
+        for line in zip(*(columns[name] for name in page), strict=True):
+            say("  ".join(map(str.ljust, line, (widths[name] for name in page))).rstrip())
         title = ""
-
-
-def _pages(table: pd.DataFrame) -> Iterator[list[str]]:
-    """The columns of each page: the first two, and as many others as fit."""
-    widths = {str(n): max(len(str(n)), *map(len, table[n])) + 2 for n in table}
-    first, others = list(widths)[:2], list(widths)[2:]
-    room = PAGE_WIDTH + 2 - sum(widths[name] for name in first)
-    page: list[str] = []
-    for name in others:
-        if page and sum(widths[n] for n in [*page, name]) > room:
-            yield [*first, *page]
-            page = []
-        page.append(name)
-    yield [*first, *page]
 
 
 def print_question(

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS, Sweep
+from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS
 from clsweep.catalog.plugins import Plugin, active, declare
-from clsweep.errors import RequestError, UserError, nearest
+from clsweep.errors import RequestError, UserError
 from clsweep.findings.material import Material
 from clsweep.findings.notes import worded
 from clsweep.processes import are_beside, beside, shared
@@ -173,17 +173,6 @@ def in_cell(frame: pd.DataFrame, levels: Mapping[str, str | Sequence[str]]) -> p
 def cell_name(cell: Answers) -> str:
     """`stl10, resnet18`."""
     return ", ".join(cell.levels.values())
-
-
-def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
-    """The sweeps of these objectives; all where none is named."""
-    names = [sweep.objective for sweep in sweeps]
-    for name in objectives:
-        if name not in names:
-            raise ValueError(
-                f"no objective {name!r}.{nearest(name, names)} Objectives: {', '.join(names)}"
-            )
-    return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]
 
 
 # Ahead

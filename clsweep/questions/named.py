@@ -127,20 +127,13 @@ def verdict_of(
     spreads: pd.DataFrame,
     words: Wording,
 ) -> Sentences:
-    """Who is best when tuned, who without tuning, and who depends least on its settings.
+    """Who is best when tuned, who without tuning, and who depends least on its settings; of one
+    objective, or where none is compared, the settings.
 
     Args:
         board: the leaderboard.
         tuned, means, spreads: every pair, from `compare`.
     """
-    said = best_of(board, tuned, means, words)
-    return (*said, *(robust(spreads) if len(scored(board)) else ()))
-
-
-def best_of(
-    board: pd.DataFrame, tuned: pd.DataFrame, means: pd.DataFrame, words: Wording
-) -> Sentences:
-    """Who is best in both senses; of one objective, or where none is compared, the settings."""
 
     def say(rows: pd.DataFrame) -> Sentences:
         own = among(means, rows)
@@ -150,7 +143,7 @@ def best_of(
         when_tuned = best(rows, among(tuned, rows), words, TUNED) or settings(rows, words)
         return (*when_tuned, *best(rows, own, words, UNTUNED))
 
-    return each_yardstick(board, say)
+    return (*each_yardstick(board, say), *(robust(spreads) if len(scored(board)) else ()))
 
 
 def each_yardstick(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]) -> Sentences:

@@ -21,7 +21,7 @@ from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut, means_by
-from clsweep.analysis.sweep import Array, Sweep, check_by
+from clsweep.analysis.sweep import Array, Sweep, check_by, chosen
 from clsweep.analysis.threads import in_threads
 from clsweep.analysis.tuned import difference
 from clsweep.display.cells import records_of
@@ -153,12 +153,7 @@ def compare(
 
 def _chosen(sweeps: Sequence[Sweep], a: str | None, b: str | None) -> Sequence[Sweep]:
     if a is not None and b is not None:
-        known = {sweep.objective: sweep for sweep in sweeps}
-        for name in (a, b):
-            if name not in known:
-                raise ValueError(
-                    f"no objective {name!r}.{nearest(name, known)} Objectives: {', '.join(known)}"
-                )
+        known = {sweep.objective: sweep for sweep in chosen(sweeps, (a, b))}
         if a == b:
             raise ValueError(f"b: expected another objective than a, got {b!r} twice")
         return known[a], known[b]
