@@ -78,19 +78,6 @@ def _listed(source: Path) -> dict[str, Mapping[str, Any]]:
     return {f"{source}: run {number}": run for number, run in enumerate(runs, 1)}
 
 
-def _exported(row: Mapping[str, str]) -> ForeignTrial:
-    """A line of the web page's table: its numbers stand among settings and results, until one is
-    the metric. A column without a name numbers the rows.
-    """
-    values = {name: parsed(text) for name, text in row.items() if name and name not in LABELS}
-    labels = {name: row[name] for name in LABELS if row.get(name)}
-    status = STATES.get(row.get("State", "finished"), "running")
-    settings = {name: value for name, value in values.items() if not name.startswith("_")}
-    return ForeignTrial(
-        group="wandb", status=status, settings=settings, results=numbers(values), labels=labels
-    )
-
-
 def _is_apart(run: Mapping[str, Any]) -> bool:
     """Whether settings and results stand apart; a setting may be called `config`, too."""
     told = isinstance(run.get("config"), str) and not {"summary", "summary_metrics"} & {*run}
@@ -98,9 +85,20 @@ def _is_apart(run: Mapping[str, Any]) -> bool:
 
 
 def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
-    """A run with `config` and `summary` apart, as in W&B's API, or all in one."""
+    """A run with `config` and `summary` apart, as in W&B's API, or all in one: a line of the web
+    page's table. Its numbers stand among settings and results, until one is the metric. A column
+    without a name numbers the rows.
+    """
     if not _is_apart(run):
-        return _exported({k: "" if v is None else str(v) for k, v in run.items()})
+        row = {name: "" if value is None else str(value) for name, value in run.items()}
+        values = {name: parsed(text) for name, text in row.items() if name and name not in LABELS}
+        return ForeignTrial(
+            group="wandb",
+            status=STATES.get(row.get("State", "finished"), "running"),
+            settings={name: value for name, value in values.items() if not name.startswith("_")},
+            results=numbers(values),
+            labels={name: row[name] for name in LABELS if row.get(name)},
+        )
     config, summary = (
         _table(run.get(name) or {}, f"{at}: {name}")
         for name in ("config", "summary" if "summary" in run else "summary_metrics")

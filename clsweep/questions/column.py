@@ -129,12 +129,6 @@ class Question:
             return self.frame(asked)
         return asked.ask(self.table, **self.options(asked)) if self.table else pd.DataFrame()
 
-    def expected(self, asked: Asked) -> Iterable[tuple[Ask, Mapping[str, Any]]]:
-        """What a report has computed ahead."""
-        if callable(self.ahead):
-            return self.ahead(asked)
-        return [(self.table, self.options(asked))] if self.ahead and self.table else []
-
     def tables_of(self, asked: Asked) -> list[Table]:
         """The tables of a report; none without rows, or of which nothing was measured."""
         if self.tables:

@@ -105,10 +105,11 @@ def questions() -> Iterator[Question]:
 
 def ahead(asked: Asked) -> Iterator[Expected]:
     """What takes time, in the order in which a report asks."""
-    for chapter in CHAPTERS:
-        if chapter.is_asked(asked):
-            for question in chapter.questions:
-                yield from question.expected(asked)
+    for question in (q for each in CHAPTERS if each.is_asked(asked) for q in each.questions):
+        if callable(question.ahead):
+            yield from question.ahead(asked)
+        elif question.ahead and question.table:
+            yield question.table, question.options(asked)
 
 
 @cache
