@@ -153,35 +153,24 @@ def next_steps(asked: Asked) -> tuple[Step, ...]:
     material, found = asked.material, []
     if material.left:
         left = f"{count(material.left)} trials are left"
-        found.append(Step(sentence=f"{left}: run the same command again and only they run"))
+        found.append(Step(f"{left}: run the same command again and only they run"))
     for folder, names in {} if material.left else _to_confirm(asked).items():
         seeds = ",".join(map(str, material.fresh_seeds.get(folder, ())))
-        found.append(
-            Step(
-                sentence=f"Run the best of {listed(names)} on fresh seeds and on the test set",
-                command=f"clsweep confirm {shlex.quote(folder)}{f' --seeds {seeds}' * bool(seeds)}",
-            )
-        )
+        best = f"Run the best of {listed(names)} on fresh seeds and on the test set"
+        again = f"clsweep confirm {shlex.quote(folder)}{f' --seeds {seeds}' * bool(seeds)}"
+        found.append(Step(best, again))
     pairs = comparison.means(asked), comparison.spreads(asked)
     # What has no upper end may be no difference at all.
     seeds = pd.concat([each.query("needs_high < inf")["needs_seeds"] for each in pairs])
     needed = math.ceil(min(seeds.dropna(), default=0))
     if 0 < needed <= MANY_SEEDS and not asked.is_search:
-        found.append(
-            Step(
-                sentence=f"Run about {count(needed)} seeds for the first open comparison: add them "
-                "to seeds in the study file. What has run is kept"
-            )
-        )
+        more = f"Run about {count(needed)} seeds for the first open comparison"
+        found.append(Step(f"{more}: add them to seeds in the study file. What has run is kept"))
     if len(material.sources) == 1 and len(found) < 2 and material.confirmable:
         sort = f"{'-' * (material.mode == 'max')}{material.metric}"
         folder = shlex.quote(material.sources[0])
-        found.append(
-            Step(
-                sentence="See the best trials with all their settings",
-                command=f"clsweep trials {folder} --sort {sort} --top 10",
-            )
-        )
+        listing = f"clsweep trials {folder} --sort {sort} --top 10"
+        found.append(Step("See the best trials with all their settings", listing))
     return tuple(found)
 
 

@@ -35,7 +35,7 @@ class Section:
         return not (self.sentences or self.tables or self.figures)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Step:
     """What to do next, and the command that does it; `command` may be empty."""
 
