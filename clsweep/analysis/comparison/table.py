@@ -363,9 +363,8 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
     competing = [holding(s, by) for s in sweeps if by in s.params and not s.nothing]
     if not competing:
         blank = {**dict.fromkeys(WINNER_COLUMNS, np.nan), **dict.fromkeys(WINNER_TEXT, "")}
-        blank |= {"by": by, "resolved": False}
-        blank |= noted(*notes, why=note(Reason.NOBODY_COMPETES))
-        return pd.DataFrame([blank], columns=list(WINNER_COLUMNS))
+        nobody = {"by": by, "resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
+        return pd.DataFrame([blank | nobody], columns=list(WINNER_COLUMNS))
     regions = cut(by, competing, per_bin=PER_BIN)
     # (objectives, regions): mean of the configurations there that have a score; NaN for none
     at = [regions.place(sweep.settings[by][sweep.alive]) for sweep in competing]
