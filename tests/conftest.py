@@ -139,17 +139,6 @@ def run_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
         process.communicate()  # its input ends, and so does it
 
 
-Pretend = Callable[[bool], None]
-
-
-@pytest.fixture
-def pretend_amx(monkeypatch: pytest.MonkeyPatch) -> Pretend:
-    """Has torch say that this CPU has AMX, or has none: no number may depend on it."""
-    return lambda has_amx: monkeypatch.setattr(
-        torch.cpu, "_is_amx_tile_supported", lambda: has_amx, raising=False
-    )
-
-
 @pytest.fixture
 def cli_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -322,6 +322,7 @@ def write(path: Path, content: bytes | str | None) -> None:
     path.write_bytes(content) if content is not None else os.mkfifo(path)
 
 
+GZIPPED = gzip.compress(bytes(1024), mtime=0)
 NO_TABLE = json.dumps({"_data_files": [{"filename": "a.arrow"}]})
 # Of a data set, the file of it that is written, its content, and the words.
 NOTHING_TO_READ: list[tuple[str, str, str | bytes | None, str]] = [
@@ -329,7 +330,7 @@ NOTHING_TO_READ: list[tuple[str, str, str | bytes | None, str]] = [
     ("arrays", "", None, "expected a regular file, given a FIFO"),
     ("arrays", "notes.txt", "", "expected .npy files in the folder, given none"),
     ("arrays", "images.npy", None, "expected a regular file, given a FIFO"),
-    ("webdataset", "train-0.tar", gzip.compress(bytes(1024), mtime=0), "expected a plain tar file, given: "),
+    ("webdataset", "train-0.tar", GZIPPED, "expected a plain tar file, given: "),
     ("webdataset", "val.txt", "", "expected train-*.tar, given val.txt"),
     ("webdataset", "train-0.tar", None, "expected a regular file, given a FIFO"),
     ("huggingface", "a.txt", "", "expected dataset_dict.json, state.json or train-*.parquet"),

@@ -24,7 +24,6 @@ from clsweep.train import loop, mutual_information
 from clsweep.train import state as states
 from clsweep.train.attempt import identity_of, pack, unpack, unpack_unverified, verified
 from clsweep.train.loop import train_trial
-from tests.conftest import Pretend
 from tests.contracts.attempts import (
     Killed,
     MemoryStore,
@@ -92,16 +91,6 @@ def test_killed_while_it_saves_a_trial_goes_on_from_the_checkpoint_before(
     last = attempt(config, store)
     assert last.result["num_resumes"] == (1 if epoch > 1 else 0)
     assert_same(last, attempt(config))
-
-
-def test_no_generator_but_the_trials_own_is_used_or_moved() -> None:
-    expected, store = attempt(CONFIG), MemoryStore()
-    for number, epoch in enumerate((1, 2, None)):
-        torch.manual_seed(number), random.seed(number)
-        before = torch.get_rng_state()
-        last = attempt(CONFIG, store, kill_at=epoch)
-        assert torch.equal(torch.get_rng_state(), before)
-    assert_same(last, expected)
 
 
 def test_the_scale_of_the_loss_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,16 +188,6 @@ def test_which_checkpoint_counts(saved: bytes, monkeypatch: pytest.MonkeyPatch) 
         with monkeypatch.context() as patch:
             patch.setattr(module, name, value)
             assert counts() == expected, name
-
-
-@pytest.mark.parametrize("begins_with_amx", [False, True])
-def test_a_checkpoint_counts_on_another_cpu(pretend_amx: Pretend, begins_with_amx: bool) -> None:
-    pretend_amx(begins_with_amx)
-    store = left_by(CONFIG, kill_at=2)
-    pretend_amx(not begins_with_amx)
-    last = attempt(CONFIG, store)
-    assert (last.result["precision"], last.result["num_resumes"]) == ("fp32", 1)
-    assert_same(last, attempt(CONFIG))
 
 
 def test_a_compressed_checkpoint_is_not_unpacked() -> None:

@@ -76,12 +76,6 @@ def unit(z: Tensor) -> Array:
     return np.asarray(z_ND / np.linalg.norm(z_ND, axis=1, keepdims=True))
 
 
-def rotation(dim: int) -> Tensor:
-    return torch.linalg.qr(
-        torch.randn(dim, dim, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
-    )[0]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 class TestAgainstReferences:
     def test_alignment(self, dtype: torch.dtype) -> None:
@@ -188,21 +182,6 @@ class TestInvariances:
             scale * z1, scale * z2, scale * z2, labels, 3
         ) == pytest.approx(expected, rel=1e-6)
 
-    def test_order_of_the_samples(self) -> None:
-        (z1, z2), labels = two_views(), torch.arange(60) % 3
-        order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
-        expected = representation_diagnostics(z1, z2, z2, labels, 3)
-        actual = representation_diagnostics(z1[order], z2[order], z2[order], labels[order], 3)
-        assert actual == pytest.approx(expected, rel=1e-12)
-
-    def test_rotations_change_what_is_per_dimension_alone(self) -> None:
-        (z1, z2), labels, turn = two_views(dtype=torch.float64), torch.arange(60) % 3, rotation(7)
-        before = representation_diagnostics(z1, z2, z2, labels, 3)
-        after = representation_diagnostics(z1 @ turn, z2 @ turn, z2 @ turn, labels, 3)
-        for key in KEYS - {"feature_diversity", "std_per_dim"}:
-            assert after[key] == pytest.approx(before[key], rel=1e-9), key
-        assert after["feature_diversity"] != pytest.approx(before["feature_diversity"], rel=1e-5)
-
 
 class TestDegenerate:
     @pytest.mark.parametrize("value", [0.0, 0.1, -1e20])
@@ -243,12 +222,6 @@ class TestDegenerate:
             "inter_class_distance": 1,
         }
         assert actual == pytest.approx(expected, rel=1e-12)
-
-    def test_one_class(self) -> None:
-        x, _ = two_views()
-        intra, inter = class_distances(x, torch.full((60,), 2), 10)
-        assert intra.item() > 0
-        assert inter.item() == 0
 
     def test_one_sample(self) -> None:
         z = torch.tensor([[1.0, 2.0]])
