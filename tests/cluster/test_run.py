@@ -156,19 +156,6 @@ def test_report_and_status_follow_a_run_until_it_has_ended(
     assert page.stat().st_size > 100_000
 
 
-def test_the_journal_says_what_the_rows_say(finished: Finished) -> None:
-    results = clsweep.open_results(finished.out)
-    for objective in ("simclr", "dcl", "bad"):
-        rows = results.trials.query("objective == @objective").set_index("trial_id")
-        trials = journal(finished.out, objective)
-        assert {trial.user_attrs["trial_id"] for trial in trials} == set(rows.index)
-        for trial in trials:
-            row = rows.loc[trial.user_attrs["trial_id"]]
-            assert trial.params == {"tau": row["tau"]}
-            assert (trial.state == TrialState.COMPLETE) == (row["status"] == "finished")
-            assert trial.value is None or trial.value == row["knn_top1"]
-
-
 def test_a_finished_study_can_be_run_again_and_looked_at(
     finished: Finished, tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -303,15 +290,6 @@ def test_missing_data_is_refused_before_anything_starts(
     assert not (tmp_path / "out" / "study.yaml").exists()
     assert str(tmp_path / "nothing") in output
     assert "--set dataset.download=true" in output
-
-
-def test_a_second_run_on_a_busy_folder_is_refused(write_study: WriteStudy, tmp_path: Path) -> None:
-    from clsweep.results.folder import ResultsFolder
-
-    with ResultsFolder(str(tmp_path / "out")).lock():
-        code, output = command("run", write_study(), "--out", tmp_path / "out")
-    assert code == 2
-    assert "another clsweep run is writing here" in output
 
 
 def test_optuna_dashboard_reads_the_journal(finished: Finished) -> None:
