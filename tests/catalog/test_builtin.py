@@ -151,16 +151,6 @@ def test_what_a_score_depends_on_beside_the_features(metric, params):
     assert set(ownership.metric_params(metric)) == params
 
 
-def test_the_digits_are_as_large_as_the_catalog_says():
-    from clsweep.data.availability import DataPlace
-
-    digits = catalog.DATASET["digits"]
-    train, test = implementation(digits)(digits, DataPlace(root="nowhere"))
-    assert (len(train.labels), len(test.labels)) == (digits.num_train, digits.num_test)
-    assert train.images.shape[1:] == (digits.image_size, digits.image_size, digits.channels)
-    assert len(set(train.labels)) == digits.num_classes
-
-
 # Values.
 
 
@@ -221,11 +211,6 @@ def test_a_long_value_does_not_fill_the_message(given):
 # Ownership.
 
 
-def test_owned_parameters_come_in_catalog_order_and_once():
-    owned = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10")
-    assert list(owned) == [p.name for p in PARAMS if p.name in owned]
-
-
 def test_one_channel_images_own_no_colour_and_an_untrained_encoder_only_what_changes_its_score():
     gray = ownership.owned_params(PARTS, encoder="conv4", dataset="digits")
     colour = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10")
@@ -233,19 +218,6 @@ def test_one_channel_images_own_no_colour_and_an_untrained_encoder_only_what_cha
     owned = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10", trained=False)
     scored = {"width", "probe_l2", "knn_k", "knn_temperature"}
     assert set(owned) == {*ownership.trial_owns(), *scored}
-
-
-@pytest.mark.parametrize(
-    ("name", "owners"),
-    [
-        ("lr", "training"),
-        ("epochs", "every trial"),
-        ("sigma", "loss dclw"),
-        ("width", "encoder conv4"),
-    ],
-)
-def test_owners_are_named_for_a_reader(name, owners):
-    assert ownership.owners_of(name) == owners
 
 
 @pytest.mark.parametrize(

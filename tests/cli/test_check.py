@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from clsweep.cli.check import another_value, check_plugin, witness
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.contracts import check_contracts
-from clsweep.train.loop import train_trial
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -100,22 +98,6 @@ def test_a_name_that_cannot_be(name: str, message: str, tmp_path: Path, cli_comm
     code, _, error = cli_command("new", "loss", name, "--out", str(tmp_path))
     assert (code, message in error) == (2, True)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", new.KINDS)
-def test_a_skeleton_s_study_trains(
-    kind: str, tmp_path: Path, cli_command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # where a data set of one's own looks for its files
-    cli_command("new", kind, "my_own")
-    settings = ["base.epochs=1", "base.width=4"]
-    study = load_study(tmp_path / "my_own.yaml", settings=settings)
-    execute(study.document.plugins)
-    last = plan_row(study, plan_trials(study)[-1])
-    place = study.of(last["objective"]).sections.dataset.place
-    result = train_trial(last, lambda _: None, place=place)
-    assert math.isfinite(result[study.sections.metric.name])
 
 
 @pytest.mark.slow

@@ -88,15 +88,6 @@ def test_catalog_shows_all_kinds(clsweep):
     assert list(dict.fromkeys(titles)) == list(KINDS)  # a line of a long text may be one word
 
 
-def test_a_misspelt_kind_names_the_nearest(clsweep):
-    code, out, err = clsweep("catalog", "loses")
-    assert (code, out) == (2, "")
-    assert err.startswith(
-        "catalog: unknown kind 'loses'. Did you mean 'losses'? Expected: frameworks, losses,"
-    )
-    assert len(err.splitlines()) == 1
-
-
 # plan
 
 
@@ -161,22 +152,11 @@ def test_plan_trials_lists_the_plan_with_every_digit(clsweep, small, settings):
     ]
 
 
-def test_plan_trials_as_a_table_has_a_line_per_trial(clsweep, small):
-    _, out, _ = clsweep("plan", small, "--trials")
-    assert len(out.splitlines()) == 1 + 39
-
-
 def test_plan_of_a_missing_study(clsweep, small):
     code, out, err = clsweep("plan", small.replace("small.yaml", "smal.yaml"))
     assert (code, out) == (2, "")
     assert "no such study file. Did you mean" in err
     assert err.rstrip().endswith("small.yaml'?")
-
-
-def test_plan_of_an_unknown_preset(clsweep, small):
-    code, out, err = clsweep("plan", small, "--preset", "nothing-like-it")
-    assert (code, out) == (2, "")
-    assert "presets: no preset 'nothing-like-it'." in err
 
 
 # try, refused before anything is trained

@@ -116,14 +116,3 @@ def test_a_notebook_shows_results_and_runs_nothing_in_them() -> None:
     assert "script" not in shown.tags
     row = shown.texts[shown.texts.index(EVIL) :][:6]
     assert row == [EVIL, "6", "0", "0", "50.10", "50.20"]
-
-
-def test_a_notebook_shows_a_study_with_any_name(tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(
-        "name: s\ndataset: {name: digits}\nseeds: [0]\nsearch: {method: grid}\n"
-        f"objectives:\n  '{EVIL}': {{framework: simclr, loss: dcl}}\n"
-    )
-    shown = Texts(clsweep.load_study(path)._repr_html_())
-    assert EVIL in shown.texts
-    assert "script" not in shown.tags
