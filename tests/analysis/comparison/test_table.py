@@ -277,25 +277,14 @@ def test_without_names_it_is_every_pair_with_holm_and_deterministic():
 
 
 CURVE = np.array([-2.0, 1.5, 1, 0.5, 0, -1])
-LEVELS = {  # two objectives of equal mean and spread, on 6 or 6 x 5 points
+LEVELS = {  # two objectives of equal mean and spread
     "same": (CURVE, CURVE),
-    "mirrored": (CURVE, -CURVE + 2 * CURVE.mean()),
     "flat": (0 * CURVE, 0 * CURVE),
-    "2d": (np.linspace(-2, 2, 30),) * 2,
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "num_seeds"),
-    [
-        pytest.param("same", 2, marks=pytest.mark.soak),
-        ("same", 3),
-        ("mirrored", 3),
-        ("flat", 5),
-        pytest.param("2d", 3, marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize(("case", "num_seeds"), [("same", 3), ("flat", 5)])
 @pytest.mark.parametrize("stat", ["mean", "std", "within"])
 def test_coverage_and_false_verdicts(stat, case, num_seeds):
     """Of 500 pairs without a difference: intervals that miss it, and verdicts, which are false."""
