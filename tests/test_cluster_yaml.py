@@ -141,8 +141,6 @@ def test_kuberay_asks_for_the_token_and_stays_inside(ray_cluster: dict[str, Any]
     assert f"ray=={spec['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()
 
 
-
-
 @pytest.fixture
 def task() -> dict[str, Any]:
     return yaml.safe_load((TEMPLATES / FILES[Scheduler.skypilot]).read_text())

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.display.cells import cells_of
 from clsweep.report.formats.page import MAX_INSIDE, MAX_NUMBERS, escape_json, render_page, vega
 from tests.report.samples import (
     EVIL,
@@ -214,15 +213,6 @@ def test_rows_have_the_anchors_that_points_link_to():
     assert [attrs.get("id") for attrs in page.all("tr") if "id" in attrs] == ["trial-a", "trial-b"]
 
 
-def test_a_report_of_nothing_is_a_page():
-    empty = replace(table(), shown=pd.DataFrame({"objective": []}))
-    bare = replace(figure(), data=pd.DataFrame())
-    nothing = section(sentences=(), notes=(), tables=(empty,), figures=(bare,))
-    page = Elements(render_page(replace(report(nothing), facts={}, verdicts=())))
-    assert "No rows." in "".join(page.texts)
-    assert not page.all("details")
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -239,35 +229,10 @@ def test_names_that_cannot_be_files_are_refused(wrong, message):
         render_page(report(wrong))
 
 
-def test_cells_of_numbers():
-    frame = pd.DataFrame(
-        {
-            "name": ["a", None],
-            "size": [32.0, np.nan],
-            "sd": ["0.48 [0.40, 0.55]", ""],
-            "p": ["< 0.001", "12 %"],
-            "at": ["tau=0.1", "x"],
-            "yes": [np.True_, False],
-            "far": [np.inf, 0.5],
-            "gone": [pd.NA, pd.NaT],
-        }
-    )
-    cells = cells_of(frame)
-    assert cells.rows[0] == ("a", "32", "0.48 [0.40, 0.55]", "< 0.001", "tau=0.1", "yes", "inf", "")
-    assert cells.rows[1] == ("", "", "", "12 %", "x", "no", "0.50", "")
-    assert cells.is_numeric == (False, True, True, True, False, False, True, False)
-
-
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ([0.05, 0.075, 0.1], ["0.050", "0.075", "0.100"]),
-        ([0.0125, 1.0], ["0.0125", "1"]),
-        ([84.5678, 90.0], ["84.57", "90.00"]),
-        ([123456.7, 0.5], ["123457", "0.5"]),
-        ([1.25e-7, 2e-7], ["1.25e-07", "2e-07"]),
-        ([0.0, 0.5, None], ["0.0", "0.5", ""]),
-    ],
-)
-def test_cells_of_values_keep_what_is_significant(values, texts):
-    assert [row[0] for row in cells_of(pd.DataFrame({"x": values}), digits=None).rows] == texts
+def test_a_report_of_nothing_is_a_page():
+    empty = replace(table(), shown=pd.DataFrame({"objective": []}))
+    bare = replace(figure(), data=pd.DataFrame())
+    nothing = section(sentences=(), notes=(), tables=(empty,), figures=(bare,))
+    page = Elements(render_page(replace(report(nothing), facts={}, verdicts=())))
+    assert "No rows." in "".join(page.texts)
+    assert not page.all("details")
