@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial
 from tests.cluster.conftest import clsweep as command
-from tests.cluster.conftest import start, wait_until
 
 WriteStudy = Callable[..., Path]
 Searched = Callable[..., tuple[Study, ResultsFolder]]
@@ -332,9 +330,7 @@ def test_without_a_confirmation_there_is_a_message(searched: Searched) -> None:
 
 
 @pytest.mark.slow
-def test_a_search_is_confirmed_however_often_that_is_interrupted(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
+def test_a_search_is_confirmed_on_a_real_ray(write_study: WriteStudy, tmp_path: Path) -> None:
     objectives = {
         "dcl": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 16}},
         "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
@@ -346,19 +342,6 @@ def test_a_search_is_confirmed_however_often_that_is_interrupted(
     )
     search_in(out, load_study(path), chosen={0: {"tau": 0.7}, 1: {"tau": 0.3}})
     confirm = ("confirm", out, "--top", 1, "--seeds", "10,11", "--seeds", 12)
-
-    process = start(*confirm, "--max-concurrent", 1)  # trials are left when the signal comes
-    parts = out / "confirm" / "parts" / "trials"
-    wait_until(lambda: list(parts.glob("[a-z]*.parquet")), "a confirmed trial")
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 130
-    assert (
-        f"Resume with: clsweep confirm {out} --top 1 --seeds 10,11,12 --max-concurrent 1" in output
-    )
-    done = len(clsweep.open_results(out / "confirm").trials)
-    assert 0 < done < 6
-    assert f"confirmed: {done} of 6 trials" in command("status", out)[1]
 
     code, output = command(*confirm, "--format", "json")
     assert code == 0, output

@@ -93,23 +93,3 @@ def test_what_is_kept_may_change_between_two_sessions(
     assert "Nothing is left to run" in output
     has_files = trials.set_index(by).index.isin(before.set_index(by).index)
     assert stored(tmp_path / "out") == sorted({*best(trials[has_files])} & {*first})
-
-
-@pytest.mark.slow
-def test_a_place_where_no_encoder_can_be_written_is_refused(
-    write_study: WriteStudy, tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]]
-) -> None:
-    path, out = write_study(base={**BASE, "epochs": 0}, seeds=[0]), tmp_path / "out"
-    place = out / "encoders"
-    out.mkdir()
-    damages: list[tuple[Callable[[], None], str]] = [
-        (lambda: place.symlink_to("/proc/nowhere/encoders"), "to stay in this folder"),
-        (place.touch, "expected a folder"),
-    ]
-    for damage, message in damages:
-        damage()
-        code, _, refusal = cli_command("run", str(path), "--out", str(out))
-        assert code == 2
-        assert refusal.startswith(f"{out}/encoders: ")
-        assert message in refusal
-        place.unlink()

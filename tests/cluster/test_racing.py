@@ -172,24 +172,6 @@ def test_of_two_equals_the_second_is_out_as_rarely_as_is_said():
     assert told.low <= 2 * (1 - confidence) <= told.high  # either of both may lead
 
 
-def test_a_bad_configuration_runs_on_two_seeds_and_the_leader_on_all(tmp_path):
-    study = raced(tmp_path, num_configs=6)
-    rng = np.random.default_rng(0)
-    scores = {
-        (t.objective, t.config, t.seed): 50.0 + 30 * (t.config == 4) + rng.normal(0, 0.1)
-        for t in plan_trials(study)
-    }
-    runner = Runner(study, scores, random.Random(0))
-    runner.run()
-    ran = Counter(row["config"] for row in runner.rows.values() if row["status"] == "finished")
-    assert ran == {c: 2 * (5 if c == 4 else 2) for c in range(6)}
-    [reason] = {
-        row["skipped_because"].partition(" behind")[2].partition(";")[0]
-        for row in runner.skipped.values()
-    }
-    assert reason == " configuration 4 after 2 seeds"
-
-
 def test_where_less_is_better_the_least_leads(tmp_path):
     metric = {"name": "alignment", "mode": "min"}
     study = raced(tmp_path, num_configs=4, metric=metric)

@@ -10,12 +10,10 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from wsgiref.util import setup_testing_defaults
 
 import optuna
 import pandas as pd
 import pytest
-import torch
 from optuna.trial import TrialState
 
 import clsweep
@@ -180,21 +178,6 @@ def test_a_finished_study_can_be_run_again_and_looked_at(
     assert "base.epochs: 2 -> 3" in message
 
 
-def test_a_result_can_be_reproduced_from_its_row(finished: Finished) -> None:
-    from clsweep.train.loop import train_trial
-
-    rows = clsweep.open_results(finished.out).trials
-    rows = rows.query("objective in ['dcl', 'untrained'] and seed == 1 and tau != 0.1")
-    assert set(rows["objective"]) == {"dcl", "untrained"}
-    for row in rows.to_dict("records"):
-        threads = torch.get_num_threads()
-        torch.set_num_threads(row["cpus_per_worker"])
-        again = train_trial(row, lambda _: None)
-        torch.set_num_threads(threads)
-        assert again["knn_top1"] == row["knn_top1"]
-        assert row["epochs"] == 0 or again["train_loss"] == row["train_loss"]
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(num_cores() < 2, reason="one trial at once on one core")
 def test_trials_shorter_than_the_start_of_a_process_run_side_by_side(
@@ -290,15 +273,3 @@ def test_missing_data_is_refused_before_anything_starts(
     assert not (tmp_path / "out" / "study.yaml").exists()
     assert str(tmp_path / "nothing") in output
     assert "--set dataset.download=true" in output
-
-
-def test_optuna_dashboard_reads_the_journal(finished: Finished) -> None:
-    from optuna_dashboard import wsgi
-
-    app = wsgi(open_storage(str(finished.out / "optuna.journal")))
-    seen: list[str] = []
-    environ: dict[str, object] = {"PATH_INFO": "/api/studies"}
-    setup_testing_defaults(environ)
-    body = b"".join(app(environ, lambda status, *_: seen.append(status)))
-    assert seen == ["200 OK"]
-    assert {s["study_name"] for s in json.loads(body)["study_summaries"]} >= {"simclr", "dcl"}

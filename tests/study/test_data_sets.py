@@ -150,34 +150,6 @@ def test_a_key_that_a_data_set_does_not_take_is_refused(load, dataset, says):
     assert says in line
 
 
-def test_your_own_images_cannot_be_fetched(load, root):
-    line = refusal(load, f"name: imagefolder, root: {root}, val_fraction: 0.25, download: true")
-    assert "dataset.download: expected false, as imagefolder is your own files, given true" in line
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda root: (root / "train").rename(root / "training"), "expected train/CLASS/*.jpg"),
-        (
-            lambda root: (root / "val").rename(root / "valid"),
-            "expected val/ or test/ beside train/, given train, valid",
-        ),
-        (lambda root: (root / "train" / "c").mkdir(), "train/c: expected at least one image"),
-        (
-            lambda root: (root / "train" / "b").rename(root / "train" / "c"),
-            "expected classes that train/ has, given b",
-        ),
-    ],
-)
-def test_a_folder_without_the_layout_is_refused_at_its_place(load, root, change, says):
-    change(root)
-    line = refusal(load, f"name: imagefolder, root: {root}, val_fraction: 0.25")
-    assert ":2: dataset.root: " in line
-    assert str(root) in line
-    assert says in line
-
-
 def test_a_missing_folder_is_refused_at_its_place(load, tmp_path):
     line = refusal(load, "name: imagefolder", f"dataset.root={tmp_path / 'none'}")
     assert line.startswith("--set dataset.root=/")

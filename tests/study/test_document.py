@@ -82,11 +82,6 @@ def test_the_place_of_a_missing_key_is_the_nearest_key_above(read):
     assert place(document, "objectives") == "study.yaml:2"
 
 
-def test_error_names_place_dotted_path_and_message(read):
-    message = read().error(("seeds", 1), "expected something else")
-    assert message.endswith("/study.yaml:3: seeds.1: expected something else")
-
-
 # Presets.
 
 
@@ -177,13 +172,6 @@ def test_a_setting_that_is_no_yaml_is_refused_in_a_short_line(read, value):
     assert len(message) < 200
 
 
-def test_a_setting_below_a_value_is_refused(read):
-    assert (
-        refusal(read, settings=["base.lr.x=1"])
-        == "--set base.lr.x=1: base.lr is 0.5, not a mapping."
-    )
-
-
 # Keys that stand twice, anchors, merge keys.
 
 
@@ -261,16 +249,6 @@ def test_a_scalar_that_yaml_cannot_convert_is_refused_with_its_line(read, text):
     message = refusal(read, f"a: 1\nb: {text}\n")
     assert message.startswith("study.yaml:2: not valid YAML: cannot read ")
     assert len(message) < 200
-
-
-def test_a_tag_that_would_run_code_is_refused(read):
-    assert refusal(read, "a: 1\nb: !!python/name:os.getcwd x\n").startswith(
-        "study.yaml:2: not valid YAML: "
-    )
-
-
-def test_integer_keys_are_words(read):
-    assert read("a: {1: x}\n").tree == {"a": {"1": "x"}}
 
 
 def test_a_mapping_as_key_is_refused(read):

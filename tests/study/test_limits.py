@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from clsweep.errors import StudyError
-from clsweep.study import design, document
+from clsweep.study import design
 from clsweep.study.resolve import load_study
 
 STUDY = """\
@@ -102,13 +102,6 @@ def test_too_many_trials_are_counted_and_not_drawn(
     assert "draw fewer configurations with method qmc" in message
 
 
-def test_the_limit_itself_is_planned(tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(STUDY)
-    study = load_study(path, settings=["search={method: random, trials_per_objective: 500000}"])
-    assert design.count_configs(study, study.objectives[0]) * 2 == design.MAX_TRIALS
-
-
 def test_a_range_with_too_few_values_is_not_drawn_from_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,28 +116,7 @@ def test_a_range_with_too_few_values_is_not_drawn_from_for_ever(
         design.plan_trials(load_study(path))
 
 
-def test_as_many_integers_as_there_are_have_a_count(tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(STUDY)
-    wide = "space={queue: {low: 1, high: 9223372036854775807}}".replace("queue", "num_negatives")
-    moco = "objectives.a={framework: moco, loss: infonce}"
-    few = "search={method: random, trials_per_objective: 3}"
-    assert len(design.plan_trials(load_study(path, settings=[wide, moco, few]))) == 6
-
-
 # What a large study needs.
-
-
-def test_the_plan_of_many_seeds_takes_linear_time(tmp_path: Path) -> None:
-    path, durations = tmp_path / "study.yaml", []
-    for count in (2_000, 16_000):
-        path.write_text(STUDY.replace("[0, 1]", str([*range(count)])))
-        begin = time.process_time()
-        trials = design.plan_trials(load_study(path))
-        durations.append(time.process_time() - begin)
-        assert len(trials) == 2 * count
-        assert len({trial.trial_id for trial in trials}) == 2 * count
-    assert durations[1] < 24 * durations[0]  # 8 times as many seeds; the square would be 64
 
 
 # The file.
@@ -166,15 +138,6 @@ def test_what_has_no_end_is_no_study_file(tmp_path: Path, source: str) -> None:
         StudyError, match=f"{path}: cannot be read: expected a regular file, given a"
     ):
         load_study(path)
-
-
-def test_a_file_of_too_many_values_is_not_read_to_its_end(
-    refuse: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(document, "MAX_NODES", 5_000)
-    many = "{grid: [" + "0," * 900_000 + "]}"
-    message = refuse(("{low: 0.1, high: 0.9, grid: [0.1, 0.2]}", many))
-    assert message == "study.yaml:6: the file holds more than 5,000 values."
 
 
 @pytest.mark.parametrize(
@@ -252,11 +215,3 @@ def test_huge_numbers_are_answered_without_counting_up_to_them(
     refuse: Refuse, settings: tuple[str, ...], said: str
 ) -> None:
     assert said in refuse(settings=settings)
-
-
-@pytest.mark.parametrize("setting", ["base.epochs", "base.width", "search.trials_per_objective"])
-def test_what_only_the_machine_can_refuse_is_planned(tmp_path: Path, setting: str) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(STUDY)
-    study = load_study(path, settings=[f"{setting}=1000000000000"])
-    assert len(design.plan_trials(study)) == 4
