@@ -30,7 +30,6 @@ from tests.contracts.attempts import (
     Row,
     assert_same,
     attempt,
-    chain,
     unmeasured,
 )
 from tests.contracts.combinations import CASES, combinations, few_images, small_config
@@ -292,15 +291,6 @@ def test_told_to_stop_a_trial_ends_with_that_epoch(config: Row, epoch: int) -> N
     assert not {"linear_top1", "mi_estimate"} & {*result}
 
 
-def test_a_stopped_trials_encoder_and_histograms_are_those_of_that_epoch() -> None:
-    config = {**CASES["simclr-dcl-none-two"], "epochs": 3, "tsne_points": 12}
-    state = unpack(left_by(config, kill_at=2).saved[-1])["state"]["objective"]
-    result = attempt(config, stop_at=2).result
-    assert {bar["epoch"] for bar in result["histograms"]} == {1, 2}
-    assert result["points"] == []
-    assert all(torch.equal(x, state[f"encoder.{name}"]) for name, x in result["encoder"].items())
-
-
 def test_only_false_stops() -> None:
     for answer in (None, True, 0, ""):
         assert train_trial(CONFIG, lambda _, answer=answer: answer)["status"] == "finished"
@@ -354,22 +344,3 @@ def test_the_test_split_is_scored_with_the_same_yardstick(
     assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} <= {*metrics}
     assert tests == {f"test_{name}": result[name] for name in metrics}
     assert tests != {f"test_{name}": plain.result[name] for name in metrics}
-
-
-def test_the_test_scores_of_other_trials() -> None:
-    """Of one that is scored on the test split anyway, of a resumed and of a stopped one, and of
-    pairs of vectors, which have no test split.
-    """
-
-    def tests(result: Row) -> set[str]:
-        return {name.removeprefix("test_") for name in result if name.startswith("test_")}
-
-    config = {**CONFIG, "val_fraction": None}
-    plain, asked = attempt(config).result, attempt(config, test=True).result
-    assert tests(asked) == set()
-    assert asked["knn_top1"] == plain["knn_top1"]
-    assert_same(chain(CONFIG, kills=[1], test=True)[-1], attempt(CONFIG, test=True))
-    without_labels = {"alignment", "uniformity", "rankme", "alpha_req"}
-    stopped = attempt(CONFIG, stop_at=1, test=True).result
-    assert tests(stopped) == {"knn_top1", "knn_top5"} | without_labels
-    assert tests(attempt(CRITIC, test=True).result) == set()
