@@ -65,16 +65,6 @@ def test_means_by_value():
     assert mechanism(trials, read(trials), metric="acc")["at"].to_list() == ["", ""]
 
 
-def test_a_continuous_hyperparameter_is_cut_alike_for_all():
-    one = trials_of(30, sampler="qmc", q_b_cv=np.ones(60))
-    trials = pd.concat([one.assign(objective=name) for name in ("a", "b", "c")], ignore_index=True)
-    table = mechanism(trials, read(trials), metric="acc", by="tau")
-    assert len(table) == 18
-    assert table["at"].iloc[:6].to_list() == table["at"].iloc[6:12].to_list()
-    lows = [float(text.split("=")[1].split("..")[0]) for text in table["at"].iloc[:6]]
-    assert lows == sorted(lows)
-
-
 def test_links_are_scipys_spearman():
     rng = np.random.default_rng(2)
     trials = trials_of(40, rng=rng)

@@ -135,22 +135,6 @@ def test_a_name_that_is_not_there_is_said():
             named(place)
 
 
-@pytest.mark.parametrize(
-    ("metric", "params"),
-    [
-        ("knn_top5", {"feature_layer", "knn_weights", "knn_k", "knn_temperature"}),
-        ("linear_top1", {"feature_layer", "linear_probe", "probe_l2", "probe_lr", *GRID, *SGD}),
-        ("classifier_top1", set()),
-        ("transfer_linear_top1", {"transfer_dataset", "feature_layer", "linear_probe", "probe_l2",
-                                  "probe_lr", *GRID, *SGD}),
-        ("mi_estimate", {"estimate_batches"}),
-        ("train_loss", set()),
-    ],
-)  # fmt: skip
-def test_what_a_score_depends_on_beside_the_features(metric, params):
-    assert set(ownership.metric_params(metric)) == params
-
-
 # Values.
 
 

@@ -253,16 +253,3 @@ def test_the_top_trial_that_was_not_kept_names_one_of_the_best_configuration(
     assert recommended["config"] == standing.configs[0].config == 1
     assert recommended["score"] == standing.configs[0].score == 81.0
     assert recommended["at"] == status["at"]
-
-
-def test_a_full_disk_leaves_nothing(
-    clsweep: Command, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    code, _, err = clsweep("export", f"{out}/conv4-0000-s0", "--out", out.parent / "c.pt")
-    assert code == 2
-    assert "cannot be written: [Errno 28] No space left on device" in err
-    assert not [path for path in out.parent.iterdir() if path.is_file()]

@@ -69,18 +69,6 @@ def test_catalog_lists_every_row_of_a_kind(clsweep, kind):
     assert [next(iter(row.values())) for row in json.loads(out)] == list(KINDS[kind])
 
 
-def test_catalog_params_have_owner_bounds_default_and_source(clsweep):
-    _, out, _ = clsweep("catalog", "params", "--format", "json")
-    sigma = next(row for row in json.loads(out) if row["param"] == "sigma")
-    assert (sigma["symbol"], sigma["owned by"], sigma["bounds"], sigma["default"]) == (
-        "σ",
-        "loss dclw",
-        "[0.001, inf)",
-        0.5,
-    )
-    assert sigma["source"] == "DCL Eq. 7, 10"
-
-
 def test_catalog_shows_all_kinds(clsweep):
     code, out, _ = clsweep("catalog")
     assert code == 0

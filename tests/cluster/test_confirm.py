@@ -208,15 +208,6 @@ def test_a_wrong_request_is_refused(
     assert message in str(error.value)
 
 
-def test_a_plan_of_another_version_is_refused(searched: Searched, tmp_path: Path) -> None:
-    """A hyperparameter that the search did not know would take today's default."""
-    _, folder = searched()
-    plan = tmp_path / "out" / "plan.parquet"
-    pd.read_parquet(plan).drop(columns="optimizer").to_parquet(plan)
-    with pytest.raises(RequestError, match="configuration 1 of 'simclr': optimizer: None -> 'sgd'"):
-        plan_confirmation(confirming_study(folder, seeds=[5]), folder)
-
-
 def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Path) -> None:
     path = write_study(confirm={"top": 1, "seeds": [10, 11]})
     folder = search_in(tmp_path / "out", load_study(path))
@@ -320,13 +311,6 @@ def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(
     overturned = f"Fresh seeds overturn the pick of dcl: {at} keeps"
     assert any(text.startswith(overturned) for text in told_there)
     assert list(best_when_tuned(results, status_rows(results))) == told_there[:1]
-
-
-def test_without_a_confirmation_there_is_a_message(searched: Searched) -> None:
-    results = clsweep.open_results(searched()[1].path)
-    with pytest.raises(RequestError, match="nothing is confirmed yet"):
-        results.confirm()
-    assert confirm_headline(results) == []
 
 
 @pytest.mark.slow

@@ -397,28 +397,6 @@ def test_a_category_has_no_band_and_two_hyperparameters_have_none_together():
     assert row["sd"] == pytest.approx(1.6 / math.sqrt(2))
 
 
-def test_a_sample_of_one_hyperparameter_has_a_band_over_bins():
-    rng = np.random.default_rng(0)
-    tau = 10 ** (2 * rng.random(120) - 2)
-    scores = (90 - 8 * np.log10(tau / 0.1) ** 2)[:, None] + rng.normal(0, 0.3, (120, 3))
-    row = one(table(scores, sampler="random", tau=tau))
-    assert note(Reason.BAND_OF_BINS, param="tau", bins=6) in row["note"]
-    assert note(Reason.BAND_AT_END) not in row["note"]
-    assert 0.03 < row["band_low"] < 0.07
-    assert 0.17 < row["band_high"] < 0.33
-    flat = one(table(80 + rng.normal(0, 0.3, (120, 3)), sampler="random", tau=tau))
-    assert (flat["band_low"], flat["band_high"]) == (tau.min(), tau.max())
-    assert flat["sd_star_low"] == 0
-    assert flat["slope_low"] < 0 < flat["slope_high"]
-
-
-def test_a_configuration_with_fewer_seeds_is_not_the_best():
-    lucky = [[90.0, 90, 90], [95, None, None], [80, 80, 80]]
-    for counted in ({}, {"failed_as": "left out"}):
-        row = one(table(lucky), **counted)
-        assert (row["best"], row["best_at"]) == (90, "tau=0")
-
-
 def test_a_value_at_which_most_trials_failed_is_in_no_band():
     row = one(table([[90.0, 90, 90], [95, None, None], [90, 90, 90]], tau=[1, 2, 4]))
     assert note(Reason.FAILING_VALUES, values=("tau=2",)) in row["note"]
