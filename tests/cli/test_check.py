@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from clsweep.catalog import Param
 from clsweep.catalog.plugins import activate, execute, read_plugins
 from clsweep.cli import new
-from clsweep.cli.check import another_value, check_plugin, witness
+from clsweep.cli.check import check_plugin, witness
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.contracts import check_contracts
@@ -125,22 +124,6 @@ ROWS += [Param(name="my_a", kind="float", default=1.0, low=0, high=1, source="-"
         found = [failure for failure in broken if failure]
         assert bool(found) == is_ignored
         assert all("the same with my_a = 1.0 and 0.5" in failure for failure in found)
-
-
-@pytest.mark.parametrize(
-    ("kind", "default", "more", "other"),
-    [
-        ("float", 1.0, {"low": 0, "high": 1}, 0.5),
-        ("float", 0.0, {"low": 0, "high": 0.2}, 0.2),
-        ("int", 3, {}, 6),
-        ("bool", True, {}, False),
-        ("choice", "a", {"choices": ("a", "b")}, "b"),
-        ("choice", "a", {"choices": ("a",)}, None),
-    ],
-)
-def test_another_value_is_valid(kind: Any, default: Any, more: Any, other: Any) -> None:
-    param = Param(name="x", kind=kind, default=default, doc="-", source="-", **more)
-    assert another_value(param) == other
 
 
 @pytest.mark.slow

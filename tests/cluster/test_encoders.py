@@ -15,17 +15,6 @@ import clsweep
 from clsweep.errors import RequestError
 from tests.cluster.conftest import Continued, Finished
 
-WriteStudy = Callable[..., Path]
-
-BASE = {
-    "encoder": "conv4",
-    "width": 8,
-    "epochs": 3,
-    "batch_size": 128,
-    "flip_prob": 0,
-    "precision": "fp32",
-}
-
 
 def stored(out: Path) -> list[str]:
     """The files of encoders, whole or not."""

@@ -28,16 +28,6 @@ STUDY = study_tree(
 )
 
 
-# Less than a trial's pause between two words to its run.
-SHORT_EPOCHS = study_tree(
-    seeds=[0],
-    base={**STUDY["base"], "epochs": 2000, "width": 4, "batch_size": 64},  # type: ignore[dict-item]
-    space={},
-    objectives=STUDY["objectives"],
-    checkpoints=STUDY["checkpoints"],
-)
-
-
 @pytest.fixture
 def study(tmp_path: Path) -> Iterator[Disturbed]:
     path = tmp_path / "study.yaml"
@@ -66,21 +56,6 @@ def saved_at(study: Disturbed) -> tuple[int, int]:
         state: Any = unpack(path.read_bytes())["state"]
         return int(state["epoch"]), int((state["under_way"] or {"step": 0})["step"])
     return 0, 0
-
-
-def test_a_terminal_that_closes_leaves_a_checkpoint_where_epochs_are_short(
-    study: Disturbed,
-) -> None:
-    study.path.write_text(yaml.safe_dump(SHORT_EPOCHS, sort_keys=False))
-    study.start()
-    study.wait_until(lambda: said(study), "a word of the trial")
-    epoch = said(study)["epoch"]  # the one under way counts
-    for process in study.processes():  # all that it has started are told
-        process.send_signal(signal.SIGHUP)
-    study.signal(signal.SIGHUP)
-    [path] = study.files("checkpoints", ".ckpt")
-    state: Any = unpack(path.read_bytes())["state"]
-    assert state["epoch"] + (state["under_way"] is not None) >= epoch
 
 
 def test_a_trial_that_is_cut_in_mid_epoch_goes_on_there(study: Disturbed, tmp_path: Path) -> None:

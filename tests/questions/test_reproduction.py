@@ -13,7 +13,6 @@ from clsweep.report.sections import build_report
 from clsweep.study.resolve import load_study
 from tests.planted import planted, recorded
 
-TAUS = [0.1, 0.2, 0.5, 1.0]
 STUDY = """\
 name: mine
 dataset: {name: digits}

@@ -187,15 +187,6 @@ def test_trial_ids_do_not_change_when_a_seed_or_an_objective_is_added(study):
     assert longer.items() >= ids.items()
 
 
-@pytest.mark.parametrize(
-    ("method", "num_configs"), [("grid", None), ("qmc", 7), ("random", 16), ("tpe", 3), ("gp", 3)]
-)
-def test_counts_are_those_of_the_plan(study, method, num_configs):
-    planned = study(method, num_configs)
-    counted = {row["objective"]: row["trials"] for row in plan_counts(planned)}
-    assert counted == Counter(t.objective for t in plan_trials(planned))
-
-
 # Values.
 
 
@@ -232,15 +223,6 @@ def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
     assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[20:]) <= set(PARAM)
     assert "gray_prob" not in frame.columns
     assert "stem" not in frame.columns
-
-
-def test_the_frame_leaves_what_an_objective_does_not_own_empty(study):
-    frame = plan_frame(study()).set_index("objective")
-    assert frame.loc["infonce", "sigma"].isna().all()
-    assert frame.loc["untrained", "tau"].isna().all()
-    assert set(frame.loc["DCL-w 2", "sigma"]) == set(SIGMAS)
-    assert set(frame["study"]) == {"design"}
-    assert len(frame) == (12 + 24 + 1) * 2
 
 
 def test_integer_ranges_are_drawn_without_repeats_or_enumerated(tmp_path: Path) -> None:

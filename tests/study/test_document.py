@@ -204,17 +204,6 @@ def test_own_keys_override_merged_ones(read, text):
     assert place(document, "b", "y") == "study.yaml:1"
 
 
-def test_of_several_merged_mappings_the_first_wins(read):
-    document = read("a: &a {x: 1}\nb: &b {x: 2, y: 2}\nc:\n  <<: [*a, *b]\n")
-    assert document.tree["c"] == {"x": 1, "y": 2}
-    assert place(document, "c") == "study.yaml:3"
-
-
-def test_a_mapping_with_a_merge_key_can_itself_be_aliased(read):
-    tree = read("a: &a {x: 1}\nb: &b {<<: *a, x: 2}\nc: *b\nd: {<<: *b}\n").tree
-    assert tree["c"] == tree["d"] == {"x": 2}
-
-
 def test_merging_what_is_no_mapping_is_refused(read):
     message = refusal(read, "a: &a 1\nb:\n  <<: *a\n")
     assert message == "study.yaml:1: '<<' expects a mapping or a list of them, given 1."
@@ -282,9 +271,3 @@ def test_endless_nesting_is_refused(read, text):
 
 def test_a_byte_order_mark_is_no_mistake(read):
     assert read("\ufeffname: small\n").tree == {"name": "small"}
-
-
-def test_windows_line_ends_count_as_one_line(tmp_path):
-    path = tmp_path / "study.yaml"
-    path.write_bytes(b"name: small\r\nbase:\r\n  lr: 1\r\n")
-    assert place(read_document(path), "base", "lr") == "study.yaml:3"

@@ -1,6 +1,4 @@
-"""What no study needs is refused at once, with its place, its number and the limit. What a large
-one needs takes time that grows with its size, not with the square of it.
-"""
+"""What no study needs is refused at once, with its place, its number and the limit."""
 
 from __future__ import annotations
 
@@ -71,19 +69,9 @@ def refuse(tmp_path: Path) -> Refuse:
             "given 2,000,000,000: 2 seeds of 1,000,000,000 configurations, 1,000,000,000 of 'a'",
         ),
         (
-            [("{low: 0.1, high: 0.9, grid: [0.1, 0.2]}", THOUSAND + f"\n  lr: {THOUSAND}")],
-            "study.yaml:10: search",
-            "given 2,000,000: 2 seeds of 1,000,000 configurations",
-        ),
-        (
             [("{method: grid}", "{method: qmc, trials_per_objective: 10000000}")],
             "study.yaml:9: search",
             "given 20,000,000: 2 seeds of 10,000,000 configurations",
-        ),
-        (
-            [("{method: grid}", "{method: tpe, trials_per_objective: 1000000000000}")],
-            "study.yaml:9: search",
-            "given 2,000,000,000,000: 2 seeds",
         ),
         (
             [("{method: grid}", "{method: qmc, trials_per_objective: 499000}\n"
@@ -92,7 +80,7 @@ def refuse(tmp_path: Path) -> Refuse:
             "given 4,990,000: 10 seeds of 499,000 configurations",
         ),
     ],
-    ids=["grid", "product with seeds", "qmc", "tpe", "confirm"],
+    ids=["grid", "qmc", "confirm"],
 )  # fmt: skip
 def test_too_many_trials_are_counted_and_not_drawn(
     refuse: Refuse, changes: list[tuple[str, str]], place: str, counts: str
@@ -114,9 +102,6 @@ def test_a_range_with_too_few_values_is_not_drawn_from_for_ever(
     )
     with pytest.raises(StudyError, match=r"trials_per_objective: expected at most \d, given 64: 5"):
         design.plan_trials(load_study(path))
-
-
-# What a large study needs.
 
 
 # The file.
@@ -163,23 +148,6 @@ def test_an_endless_text_is_one_line(refuse: Refuse, old: str, new: str, place: 
     message = refuse((old, new))
     assert message.startswith(f"{place}expected at most 4,096 characters or digits in a value (")
     assert len(message) < 200
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("[0, 1]", "[0, " + "1" * 4_000 + "]"),
-        ("epochs: 1", "epochs: " + "1" * 4_000),
-        ("method: grid", "method: " + "g" * 4_000),
-        ("loss: infonce", "loss: " + "i" * 4_000),
-        ("{name: digits,", "{name: " + "i" * 4_000 + ","),
-        ("name: large", "name: " + "a" * 4_000),
-        ("epochs: 1", "e" * 1_000 + ": 1"),
-        ("  a:", "  " + "a" * 1_000 + ":"),
-    ],
-)
-def test_a_long_value_is_shown_by_its_beginning(refuse: Refuse, old: str, new: str) -> None:
-    assert max(map(len, refuse((old, new)).splitlines())) < 700
 
 
 def test_of_many_mistakes_the_first_are_listed(refuse: Refuse) -> None:

@@ -377,31 +377,6 @@ def test_asha_that_would_stop_nothing_is_refused(broken, grace, eval_every, firs
     load_study(path, settings=[*settings, f"base.epochs={first_met + 1}"])
 
 
-def test_asha_leaves_an_untrained_encoder_alone_and_goes_with_a_live_search(broken):
-    untrained = "objectives.random={framework: simclr, loss: infonce, base: {epochs: 0}}"
-    given = ["search.method=gp", "scheduler.grace_epochs=5", "scheduler.reduction_factor=4"]
-    path, settings = asha(broken, untrained, *given)
-    study = load_study(path, settings=settings)
-    assert len(study.objectives) == 3
-    scheduler = study.sections.scheduler
-    assert (scheduler.name, scheduler.grace_epochs, scheduler.reduction_factor) == ("asha", 5, 4)
-
-
-def test_asha_on_vectors_is_one_mistake(broken):
-    """Their metric has a value at the last epoch only."""
-    critic = "{framework: mi_critic, loss: infonce, space: {lr: {low: 0.001, high: 0.1}}}"
-    settings = [
-        "dataset={name: gaussian_mi}", "metric.name=mi_estimate", f"objectives.critic={critic}",
-        "objectives.infonce=null", "objectives.dclw=null", "base={epochs: 6}", "space=null",
-        "confirm=null", f"search={TPE}",
-    ]  # fmt: skip
-    path = broken("small", "small")
-    load_study(path, settings=settings)
-    [line] = lines_of_refusal(path, settings=[*settings, "scheduler={name: asha}"])
-    compares = "asha compares scores before the last epoch"
-    assert_says(line, f"metric.name: {compares} ... mi_estimate is scored at the last")
-
-
 # Presets and settings.
 
 

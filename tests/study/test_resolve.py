@@ -377,16 +377,6 @@ def test_shuffled_groups_are_asked_to_divide_only_where_they_count(load):
         load(text=PARTS_STUDY % ("moco", "infonce", rest))
 
 
-def test_with_one_direction_the_regularizer_depends_on_the_momentum(load):
-    rest = (
-        ", views: core, regularizer: dimcl, base: {lam: 1, symmetric: false}, space: "
-        "{momentum: {choices: [0.9, 1]}}"
-    )
-    assert set(objectives(load(text=PARTS_STUDY % ("moco", "dcl", rest)))["a"].space) == {
-        "momentum"
-    }
-
-
 def test_pairs_of_more_than_two_views_are_compared_both_ways_by_default(load):
     for views, both_ways in (("two", False), ("ecpp", True)):
         [objective] = load(text=PARTS_STUDY % ("moco", "dcl", f", views: {views}")).objectives

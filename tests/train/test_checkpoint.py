@@ -296,15 +296,6 @@ def test_only_false_stops() -> None:
         assert train_trial(CONFIG, lambda _, answer=answer: answer)["status"] == "finished"
 
 
-def test_an_earlier_epoch_that_would_be_judged_otherwise_by_now_stops_nothing() -> None:
-    """As where a configuration is stopped at an epoch from which this seed of it has long gone
-    on.
-    """
-    store = left_by({**CONFIG, "epochs": 4}, kill_at=2)
-    again = attempt({**CONFIG, "epochs": 4}, store, stop_at=1)
-    assert_same(again, attempt({**CONFIG, "epochs": 4}))
-
-
 def test_told_to_stop_at_its_last_epoch_a_trial_is_finished() -> None:
     assert_same(attempt(CONFIG, stop_at=3), attempt(CONFIG))
 
