@@ -220,17 +220,6 @@ def test_negatives_are_owned_where_their_number_counts(framework, loss):
         ({"recipe": "byol"}, {"second_blur_prob", "second_solarize_prob"}),
         ({"linear_probe": "sgd"}, {"probe_lr", *SGD}),
         ({"linear_probe": "sgd_grid"}, {*GRID, *SGD}),
-        ({"lr_schedule": "step"}, {"lr_milestones", "lr_gamma"}),
-        (
-            {"finetune": "sgd"},
-            {
-                "finetune_labels",
-                "finetune_lr",
-                "finetune_epochs",
-                "finetune_batch_size",
-                "finetune_weight_decay",
-            },
-        ),
         ({"linear_probe": "none"}, set()),
     ],
     ids=lambda value: str(value if isinstance(value, dict) else sorted(value)),

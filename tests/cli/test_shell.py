@@ -47,14 +47,6 @@ def test_who_looks_on_is_told_at_once_what_is_read_and_a_pipe_is_not(tmp_path: P
     assert "Reading" not in piped.stdout + piped.stderr
 
 
-def test_a_verdict_on_the_terminal_loads_nothing_that_draws() -> None:
-    loaded = "import sys, clsweep.report.told; print('altair' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=REPOSITORY
-    )
-    assert done.stdout == "False\n"
-
-
 @pytest.mark.parametrize(
     ("line", "offered"),
     [

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
@@ -25,9 +24,7 @@ from clsweep.cli.status import (
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.errors import RequestError, UserError
-from clsweep.questions.answers import asked_of
-from clsweep.questions.registry import CHAPTERS
-from clsweep.report import first, sections, told
+from clsweep.report import told
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -247,43 +244,6 @@ def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Pat
     assert confirm_headline(results) == [
         f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
     ]
-
-
-def recommendation_of(*folders: ResultsFolder, **how: str) -> tuple[str, pd.DataFrame]:
-    """The text of the report's section on it, and its first table as shown."""
-    findings = clsweep.open_results(*(folder.path for folder in folders), **how)
-    asks, chapters = asked_of(findings, 1.0), {chapter.id: chapter for chapter in CHAPTERS}
-    section = sections.section_of(chapters["recommendation"], asks)
-    steps = first.next_steps(asks)
-    asked = [f"{step.sentence}: {step.command}." for step in steps]
-    return "\n".join([*section.sentences, *section.notes, *asked]), section.tables[0].shown
-
-
-def test_the_report_shows_what_is_confirmed_and_asks_for_the_rest(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    study = load_study(write_study(confirm={"top": 1, "seeds": [10, 11]}))
-    one, second = (search_in(tmp_path / name, study) for name in ("first", "second"))
-    text, table = recommendation_of(one)
-    advice = "Run the best of {} on fresh seeds and on the test set: clsweep confirm {}."
-    assert text.count("clsweep confirm") == 1
-    assert advice.format("simclr and dcl", one.path) in text
-    assert "fresh seeds" not in table
-
-    confirmed_in(one, confirming_study(one), lift=-2)
-    text, table = recommendation_of(one)
-    assert "clsweep confirm" not in text
-    assert "The best simclr setting keeps 86" in text
-    best = table[table["pick"] == "best"]
-    assert best["fresh seeds"].str.startswith("86.05 [").all()
-
-    text, table = recommendation_of(one, second)
-    assert text.count("clsweep confirm") == 1
-    assert advice.format("second/simclr and second/dcl", second.path) in text
-    assert "The best first/dcl setting keeps 86" in text
-
-    # A confirmation is by the study's own metric: it would say nothing about another one.
-    assert "clsweep confirm" not in recommendation_of(second, metric="wall_time_s", mode="min")[0]
 
 
 def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(

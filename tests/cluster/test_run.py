@@ -17,7 +17,6 @@ import pytest
 from optuna.trial import TrialState
 
 import clsweep
-from clsweep.machine import num_cores
 from clsweep.results.folder import LEFTOVERS, ResultsFolder
 from clsweep.results.journal import open_storage
 from tests.cluster.conftest import (
@@ -176,25 +175,6 @@ def test_a_finished_study_can_be_run_again_and_looked_at(
     code, _, message = cli_command("run", path, "--out", out, "--set", "base.epochs=3")
     assert code == 2
     assert "base.epochs: 2 -> 3" in message
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(num_cores() < 2, reason="one trial at once on one core")
-def test_trials_shorter_than_the_start_of_a_process_run_side_by_side(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    path = write_study(
-        dataset={"name": "digits", "num_train": 256},
-        seeds=[0],
-        base={"encoder": "conv4", "width": 8, "epochs": 1, "batch_size": 64, "knn_k": 20},
-        search={"method": "random", "trials_per_objective": 40},
-    )
-    code, output = command("run", path, "--out", tmp_path / "out")
-    assert code == 0, output
-    trials = clsweep.open_results(tmp_path / "out").trials.sort_values("started_at")
-    ended_at = trials["started_at"] + pd.to_timedelta(trials["wall_time_s"], "s")
-    begin_before_one_ends = trials["started_at"].shift(-1) < ended_at
-    assert begin_before_one_ends[-60:-1].mean() > 0.1  # of two at once, one in two does
 
 
 @pytest.mark.slow

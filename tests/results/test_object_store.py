@@ -23,11 +23,6 @@ def folder(s3: str) -> ResultsFolder:
     return ResultsFolder(s3)
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "PATIENCE_S", 1.0)
-
-
 def refuse_for(server: S3Server, num_requests: int) -> None:
     """More often than pyarrow itself asks again."""
     left = iter(range(num_requests))
@@ -53,18 +48,6 @@ def test_an_outage_is_waited_for_and_named_once(
     notes = capsys.readouterr().err.splitlines()
     assert len(notes) == 1
     assert notes[0].startswith(f"{folder.path}: the store answers SLOW_DOWN")
-
-
-@pytest.mark.slow  # it waits
-@pytest.mark.usefixtures("s3", "impatient")
-def test_a_store_that_nobody_hears_from_is_a_message() -> None:
-    closed = S3Server()
-    closed.close()
-    folder = ResultsFolder(closed.uri("studies/out"))
-    with pytest.raises(
-        RequestError, match=r"cannot be read: the store cannot be reached: .*connect"
-    ):
-        folder.exists()
 
 
 def test_what_will_not_pass_is_said_at_once(folder: ResultsFolder, s3_server: S3Server) -> None:

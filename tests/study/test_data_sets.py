@@ -131,12 +131,8 @@ def test_a_plan_opens_no_image(load, root, monkeypatch):
                                           "imagefiles, arrays, huggingface, webdataset, "
                                           "synthetic only, given on cifar10"),
         ("name: synthetic, image_size: 4", "dataset.image_size: expected a value >= 8, given 4"),
-        ("name: synthetic, image_size: 1024", "dataset.image_size: expected a value <= 512, "
-                                              "given 1024"),
         ("name: synthetic, image_size: 32.5", "dataset.image_size: expected an integer, given "
                                               "32.5"),
-        ("name: synthetic, num_train: 10", "dataset.num_train: expected a value >= 100, given 10"),
-        ("name: synthetic, num_classes: 1", "dataset.num_classes: expected a value >= 2, given 1"),
         ("name: synthetic, num_classes: 400, num_train: 1000", "expected at least 400 images, "
                                                                "one per class"),
         ("name: digits, cache: 3", "dataset.cache: expected a text, given 3"),

@@ -243,14 +243,6 @@ def test_a_logger_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: Any) -
     assert process.returncode is not None, "nothing is left behind"
 
 
-def test_nothing_wanted_starts_nothing(tmp_path: Path) -> None:
-    loggers = Loggers([], STUDY, str(tmp_path), print)
-    with loggers:
-        loggers.started(ROW)
-        loggers.ended(ROW, {**OUTCOME, "epochs": epochs(2)})
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_study_and_a_command_name_loggers() -> None:
     assert LoggerSection.model_validate("wandb").name == "wandb"
     named = LoggerSection.model_validate({"mlflow": {"uri": "http://there"}})

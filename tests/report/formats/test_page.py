@@ -109,13 +109,6 @@ def test_a_chart_with_a_number_that_is_not_finite_is_refused():
         render_page(report(section(figures=(replace(figure(), chart=chart),))))
 
 
-def test_the_data_of_a_chart_stand_once_for_both_colour_schemes(page):
-    both = json.loads(page.scripts[0])
-    assert "datasets" in both["light"]
-    assert "config" in both["dark"]
-    assert "datasets" not in both["dark"]
-
-
 def test_ids_are_unique_and_what_is_referred_to_is_there(page):
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
