@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import torchvision
 from torch import Tensor, nn
 
 from clsweep.model.encoders import conv4, resnet18
@@ -145,15 +144,3 @@ def test_encoders_train_as_with_torchs_convolutions(build, num_fast: int) -> Non
         torch.testing.assert_close(mine, truth.to(mine.dtype), rtol=1e-4, atol=1e-5)
     with torch.no_grad():
         assert_close(ours.eval()(x_NCHW), exact.eval()(x_NCHW.double()), 2e-5)
-
-
-def test_state_dict_is_torchvisions() -> None:
-    encoder, network = (
-        use_winograd(resnet18(stem="standard")),
-        torchvision.models.resnet18(weights=None),
-    )
-    network.fc = nn.Identity()
-    encoder.load_state_dict(network.state_dict())
-    assert list(encoder.state_dict()) == list(network.state_dict())
-    for key, value in copy.deepcopy(encoder).state_dict().items():
-        assert torch.equal(value, network.state_dict()[key])
