@@ -4,13 +4,11 @@ object store.
 Run as a script, this file starts such groups, as lines of its input ask for them.
 """
 
-import errno
 import importlib
 import json
 import multiprocessing
 import os
 import runpy
-import stat
 import subprocess
 import sys
 import uuid
@@ -139,17 +137,6 @@ def run_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
         process.communicate()  # its input ends, and so does it
 
 
-Pretend = Callable[[bool], None]
-
-
-@pytest.fixture
-def pretend_amx(monkeypatch: pytest.MonkeyPatch) -> Pretend:
-    """Has torch say that this CPU has AMX, or has none: no number may depend on it."""
-    return lambda has_amx: monkeypatch.setattr(
-        torch.cpu, "_is_amx_tile_supported", lambda: has_amx, raising=False
-    )
-
-
 @pytest.fixture
 def cli_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -238,19 +225,6 @@ def _work(
     )
     torch.save(call(*args), folder / f"{rank}.pt")
     dist.destroy_process_group()
-
-
-@pytest.fixture
-def no_folder_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that flushes files and no folders."""
-    real = os.fsync
-
-    def of_files_alone(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", of_files_alone)
 
 
 if __name__ == "__main__":

@@ -252,7 +252,7 @@ FAULTS = (
     Fault("the bands of every value are those of one", "analysis/robustness/response.py",
           "table[levels[order], np.arange", "table[levels[order] * 0, np.arange",
           "tests/analysis/robustness"),
-    Fault("an effect is resolved without Holm", "analysis/sensitivity/anova.py",
+    Fault("an effect needs seeds as if it were alone", "analysis/sensitivity/anova.py",
           "level = (1.0 - CONFIDENCE) / max(sum(part.freedom > 0 for part in effects.values()), 1)",
           "level = 1.0 - CONFIDENCE",
           "tests/analysis/sensitivity/test_anova.py"),

@@ -64,8 +64,6 @@ LAYERS = {
     "clsweep": (HEAVY, "api study"),
     "__main__": (HEAVY, "cli"),
 }
-# Importing a file of these loads neither torch nor Ray, whatever it imports in turn.
-LIGHT = {*LAYERS} - {"model", "data", "objective", "train", "cluster", "trained"}
 
 
 def _files():
@@ -79,12 +77,9 @@ FILES = dict(_files())
 
 
 @cache
-def imports(module, *, when_loaded=False, typing=False):
-    """Absolute names that a file imports; `from a import b` counts as `a.b`.
-
-    Args:
-        when_loaded: leave out what stands in functions.
-        typing: with what only a type checker reads.
+def imports(module, *, typing=False):
+    """Absolute names that a file imports; `from a import b` counts as `a.b`. With `typing`, also
+    what only a type checker reads.
     """
     found, waiting = set(), [ast.parse(FILES[module].read_text(encoding="utf-8"))]
     while waiting:
@@ -97,7 +92,7 @@ def imports(module, *, when_loaded=False, typing=False):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}:{node.lineno}: expected an absolute import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif not (when_loaded and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+        else:
             waiting += ast.iter_child_nodes(node)
     return frozenset(found)
 
@@ -116,18 +111,6 @@ def layer_of(module):
     return "clsweep" if module == "clsweep" else module.split(".")[1]
 
 
-def loads(module):
-    """All files of the package that importing one brings along, with the folders they are in."""
-    loaded, waiting = set(), {module}
-    while waiting:
-        name = waiting.pop()
-        if name not in loaded and name in FILES:
-            loaded.add(name)
-            parents = {name.rpartition(".")[0]}
-            waiting |= files_of(imports(name, when_loaded=True)) | parents
-    return loaded
-
-
 def circle(edges):
     """The files of one circle, the first again at its end; empty if there is none."""
     done, path = set(), []
@@ -144,22 +127,6 @@ def circle(edges):
         return found
 
     return next(filter(None, map(visit, sorted(edges))), [])
-
-
-def test_imports_are_found_wherever_they_stand():
-    assert "ray" in roots(imports("clsweep.cluster.runner"))
-    assert "torch" in roots(imports("clsweep.train.loop", when_loaded=True))
-    assert "torch" in roots(imports("clsweep.cli.try_one"))
-    assert "torch" not in roots(imports("clsweep.cli.try_one", when_loaded=True))
-    assert "optuna" in roots(imports("clsweep.study.design"))
-    assert "clsweep.train.attempt" in loads("clsweep.train.loop")
-    assert "clsweep.results.folder" in files_of(imports("clsweep.cluster.trial", typing=True))
-    assert "clsweep.results.folder" not in files_of(imports("clsweep.cluster.trial"))
-
-
-def test_a_circle_is_found_with_its_path():
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == ["b", "c", "b"]
-    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 def test_every_file_belongs_to_a_layer():
@@ -187,23 +154,6 @@ def test_a_file_imports_only_the_layers_under_its_own(module):
 def test_no_circle_of_imports():
     edges = {module: files_of(imports(module, typing=True)) - {module} for module in FILES}
     assert not (path := circle(edges)), " -> ".join(path)
-
-
-@pytest.mark.parametrize("module", [module for module in FILES if layer_of(module) in LIGHT])
-def test_importing_a_light_file_brings_neither_torch_nor_ray(module):
-    for file in loads(module):
-        assert not roots(imports(file, when_loaded=True)) & (RAY | TORCH), file
-
-
-@pytest.mark.parametrize("module", ["clsweep", "clsweep.cli.main", "clsweep.catalog"])
-def test_what_every_command_loads_is_light(module):
-    allowed = {"typer", "rich", "clsweep"} | set(sys.stdlib_module_names)
-    for file in loads(module):
-        assert roots(imports(file, when_loaded=True)) <= allowed, file
-
-
-def test_numbers_need_the_standard_library_alone():
-    assert roots(imports("clsweep.display.numbers")) <= set(sys.stdlib_module_names)
 
 
 # In a fresh interpreter.

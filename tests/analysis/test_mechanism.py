@@ -65,16 +65,6 @@ def test_means_by_value():
     assert mechanism(trials, read(trials), metric="acc")["at"].to_list() == ["", ""]
 
 
-def test_a_continuous_hyperparameter_is_cut_alike_for_all():
-    one = trials_of(30, sampler="qmc", q_b_cv=np.ones(60))
-    trials = pd.concat([one.assign(objective=name) for name in ("a", "b", "c")], ignore_index=True)
-    table = mechanism(trials, read(trials), metric="acc", by="tau")
-    assert len(table) == 18
-    assert table["at"].iloc[:6].to_list() == table["at"].iloc[6:12].to_list()
-    lows = [float(text.split("=")[1].split("..")[0]) for text in table["at"].iloc[:6]]
-    assert lows == sorted(lows)
-
-
 def test_links_are_scipys_spearman():
     rng = np.random.default_rng(2)
     trials = trials_of(40, rng=rng)
@@ -107,21 +97,6 @@ def test_pure_noise_links_nothing():
         trials = trials_of(16, 1, rng=rng, **{name: rng.normal(size=16) for name in names})
         false.append(links(trials, read(trials), metric="acc")["resolved"].any())
     assert np.mean(false) <= 0.05
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rho", [0.0, 0.6])
-def test_coverage_of_rho(rho):
-    rng = np.random.default_rng(4)
-    true = 6 / np.pi * np.arcsin(rho / 2)  # Spearman's of a bivariate normal distribution
-    hits = []
-    for _ in range(200):
-        x = rng.normal(size=60)
-        y = rho * x + np.sqrt(1 - rho**2) * rng.normal(size=60)
-        trials = trials_of(60, 1, rng=rng, acc=x, alignment=y)
-        row = links(trials, read(trials), metric="acc").iloc[0]
-        hits.append(row["low"] <= true <= row["high"])
-    assert np.mean(hits) >= 0.91
 
 
 def test_a_constant_diagnostic_is_no_order_of_rounding():

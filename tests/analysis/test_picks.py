@@ -124,14 +124,6 @@ def test_a_search_has_a_loss_and_no_correlation() -> None:
     assert Reason.ADAPTIVE_SAMPLER in {note.reason for note in row["note"]}
 
 
-def test_failed_trials_are_left_out() -> None:
-    rng = np.random.default_rng(5)
-    trials = trials_of(rng.normal(size=(12, 2)), rankme=rng.normal(size=(12, 2)))
-    trials.loc[trials["config"] == 3, ["status", "acc", "rankme"]] = "failed", np.nan, np.nan
-    trials.loc[trials["config"] == 7, "rankme"] = np.nan
-    assert read(trials).iloc[0]["num_configs"] == 10
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [0.0, 0.9, -0.9])
 @pytest.mark.parametrize(("num", "seeds", "spread"), [(12, 3, 1.0), (40, 3, 0.3), (6, 2, 1.0)])

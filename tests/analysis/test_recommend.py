@@ -140,19 +140,6 @@ def test_the_robust_pick_avoids_the_cliff_next_to_the_best(mode):
     assert max(lost) < 1.5
 
 
-def test_robust_pick_of_a_sample_avoids_the_cliff():
-    rng = np.random.default_rng(5)
-    for _ in range(50):
-        x, y = rng.random(128), rng.random(128)
-        level = np.where(x > 0.8, 50.0, 90 + 4 * x)
-        scores = level[:, None] + 0.3 * rng.standard_normal((128, 3))
-        _, robust = pair(
-            sweep_of(scores, sampler="random", x=x, y=y, scales={"x": "linear", "y": "linear"})
-        )
-        assert robust["neighbourhood_worst"] > 88
-        assert x[robust["config"]] < 0.8
-
-
 @pytest.mark.slow
 def test_noise_does_not_favour_corners():
     rng = np.random.default_rng(6)
@@ -239,13 +226,3 @@ def test_a_higher_mean_of_fewer_seeds_is_named(mode):
     for levels, unfinished in (([70, 80, 75], "failed"), ([70, 75, 75], "to run")):
         told = {each.reason for each in best_of(levels, unfinished)["note"]}
         assert Reason.HIGHER_ON_FEWER not in told
-
-
-def test_a_robust_place_with_fewer_seeds_says_so():
-    scores = np.array([[90.0, 90, 90], [91, 91, NAN], [90, 90, NAN], [NAN, NAN, NAN], [89, 89, 89]])
-    best, robust = pair(sweep_of(scores, tau=np.arange(5.0)))
-    assert (best["config"], robust["config"]) == (0, 0)
-    alone = sweep_of(scores[1:], tau=np.arange(4.0))
-    best, robust = pair(alone)  # the only one with all its seeds has a neighbour that failed
-    assert (best["config"], robust["config"]) == (3, 0)
-    assert note(Reason.FEWER_SEEDS, seeds=2, most=3) in robust["note"]

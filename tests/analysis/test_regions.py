@@ -120,11 +120,6 @@ def test_labels_are_short_unless_two_would_be_alike():
     assert cut("tau", [one]).labels == ("0.123456", "0.123457")
 
 
-def test_log_values_are_cut_by_rank_as_others():
-    u = np.random.default_rng(0).random(50)
-    assert placed(10 ** (6 * u - 3))[1] == placed(u)[1]
-
-
 def test_several_objectives_have_the_same_bins():
     rng = np.random.default_rng(0)
     sweeps = [sampled(rng.random(num)) for num in (60, 25)]
@@ -165,14 +160,3 @@ def test_a_value_that_is_in_no_region():
     assert bins.place(pd.Series([-5.0, 1.5, 99.0])).tolist() == [0, 0, 5]
     with pytest.raises(ValueError, match="nan is none"):
         bins.place(pd.Series([1.0, NAN]))
-
-
-@pytest.mark.filterwarnings("error")
-def test_one_value_and_none_at_all():
-    one = replace(sampled([1.0, 2.0]), settings=pd.DataFrame({"tau": [2.0, 2.0]}))
-    assert spans(cut("tau", [one])) == [(2, 2)]
-    assert cut("tau", [one]).labels == ("2",)
-    one = replace(one, settings=pd.DataFrame({"tau": [NAN, NAN]}))
-    found = cut("tau", [one])
-    assert found.labels == ("nan",)
-    assert found.place(one.settings["tau"]).tolist() == [0, 0]

@@ -1,7 +1,5 @@
 """Trials tables as (configurations x seeds) tables of scores."""
 
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -177,20 +175,3 @@ def test_a_plan_that_still_runs_is_no_grid():
 def test_not_measured(sampler, why):
     (sweep,) = read_sweeps(trials_of(ROWS[:2], sampler=sampler), metric="acc", params=["tau"])
     assert sweep.not_measured == why
-
-
-def test_three_hundred_thousand_rows_are_read_quickly():
-    rng = np.random.default_rng(0)
-    num = 100_000
-    columns = {f"p{k}": np.repeat(rng.random(num), 3) for k in range(8)}
-    keys = {
-        "objective": "dcl",
-        "config": np.repeat(np.arange(num), 3),
-        "seed": np.tile([0, 1, 2], num),
-    }
-    rest = {"acc": rng.random(3 * num), "status": "finished", "sampler": "random"}
-    trials = pd.DataFrame({**keys, **columns, **rest})
-    begun = time.process_time()
-    (sweep,) = read_sweeps(trials, metric="acc", params=list(columns))
-    assert time.process_time() - begun < 3  # 0.2 s on an idle core
-    assert sweep.scores.shape == (num, 3)

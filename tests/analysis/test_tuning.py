@@ -14,7 +14,6 @@ from clsweep.analysis.sweep import FAILED_AS
 from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
 from clsweep.findings.notes import text_of
 from tests.analysis import truths
-from tests.analysis.draws import drawing
 
 NAN = float("nan")
 
@@ -59,17 +58,6 @@ def test_all_subsets_of_eight():
     assert (table["expected"] < table["high"]).all()
 
 
-def test_gaps_change_no_number_where_there_is_no_noise():
-    levels = np.array([60.0, 72.0, 74.0, 80.0, 76.0, 74.0])
-    whole = np.repeat(levels[:, None], 4, axis=1)
-    gaps = whole.copy()
-    gaps[3, 1] = gaps[4, :2] = gaps[0, 1:] = gaps[5, 0] = NAN
-    complete, missing = (
-        best_of_k([sweep_of(x, failed_as="left out")])["expected"] for x in (whole, gaps)
-    )
-    assert missing.to_numpy() == pytest.approx(complete.to_numpy())
-
-
 def test_ties_are_broken_at_random():
     scores = np.random.default_rng(1).integers(0, 3, (7, 3)).astype(float)
     expected = [by_enumeration(scores, k) for k in range(1, 8)]
@@ -109,19 +97,6 @@ def test_one_seed_is_the_plain_estimator():
     assert table["expected"].to_numpy() == pytest.approx([2.0, 14 / 6, 11 / 4, 3.0])
     assert all(note(Reason.OPTIMISTIC) in notes for notes in table["note"])
     assert table[["low", "high"]].isna().all().all()
-
-
-@pytest.mark.slow
-def test_honest_best_of_k_does_not_rise_where_all_are_equal():
-    rng = np.random.default_rng(4)
-    curves, plain = [], []
-    for _ in range(200):
-        scores = 90 + 0.5 * rng.standard_normal((24, 3))
-        with drawing(2):
-            curves.append(best_of_k([sweep_of(scores)])["expected"])
-        plain.append(best_of_k([sweep_of(scores.mean(axis=1, keepdims=True))])["expected"])
-    assert np.mean(curves, axis=0) == pytest.approx(90, abs=0.06)
-    assert np.mean(plain, axis=0)[-1] > 90.5  # what the classical estimator says
 
 
 def test_the_leave_one_out_variance_is_that_of_a_loop():

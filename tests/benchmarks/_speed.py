@@ -1,22 +1,16 @@
-"""How fast a device trains: images per second, where a step's time goes, and several trials at
-once.
-"""
+"""How fast a device trains: images per second, and where a step's time goes."""
 
 from __future__ import annotations
 
 import gc
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from _machine import matmul_peak, milliseconds
-from _work import ENCODERS, config_of, ours, peer, peer_name, random_images
+from _work import config_of, ours, peer, peer_name, random_images
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -144,22 +138,9 @@ def busy(device: torch.device, _small: bool) -> Iterator[Row]:
                "GPU busy %": 100 * used_us / wall_us}  # fmt: skip
 
 
-def several(device: torch.device, small: bool) -> Iterator[Row]:
-    """Trials in processes of their own that share the device, beside one alone."""
-    encoder, size, batch = SMALL_CASES[0] if small else CASES[1]
-    alone: float | None = None
-    for count in (1, 2) if small else (1, 4):
-        rates = _side_by_side(count, encoder, size, batch, device, 0.5 if small else 8.0)
-        together = sum(rates)
-        alone = alone or together
-        yield {"encoder": encoder, "size": size, "batch": batch, "trials": count,
-               "images/s together": together, "times one": together / alone}  # fmt: skip
-
-
 SPEED: dict[str, Callable[[torch.device, bool], Iterator[Row]]] = {
     "throughput": throughput,
     "stages": stages,
-    "trials side by side": several,
     "busy": busy,
 }
 
@@ -188,47 +169,6 @@ def _timed(running: Iterator[int], device: torch.device, seconds: float) -> floa
     return images / (time.perf_counter() - start)
 
 
-def _side_by_side(
-    count: int, encoder: str, size: int, batch: int, device: torch.device, seconds: float
-) -> list[float]:
-    """Images a second of each of some processes that measure at the same time."""
-    words = [encoder, str(size), str(batch), str(device), str(seconds)]
-    children = [
-        subprocess.Popen(
-            [sys.executable, __file__, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        for _ in range(count)
-    ]
-    try:
-        for child in children:
-            assert child.stdout is not None
-            if child.stdout.readline() != "ready\n":
-                raise RuntimeError("a trial beside others did not start")
-        for child in children:
-            assert child.stdin is not None
-            child.stdin.write("go\n")
-            child.stdin.flush()
-        return [float(json.loads(child.communicate()[0])) for child in children]
-    finally:
-        for child in children:
-            child.kill()
-
-
-def child(encoder: str, size: str, batch: str, device: str, seconds: str) -> None:
-    torch.set_num_threads(1)
-    where = torch.device(device)
-    config = config_of(encoder, int(size), int(batch), precision_on(where))
-    running = ours(config, where)
-    next(running)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print(json.dumps(_timed(running, where, float(seconds))))
-
-
 def _flops(config: Row, views: list[torch.Tensor]) -> int:
     """Of forward and backward of the networks, as plain operations of torch."""
     objective = build_objective(config)
@@ -241,9 +181,3 @@ def _flops(config: Row, views: list[torch.Tensor]) -> int:
 def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
-
-
-if __name__ == "__main__":
-    assert sys.argv[1] in ENCODERS
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-    child(*sys.argv[1:])

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from _machine import CLSWEEP, machine, python_seconds, seconds
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import clsweep
 from clsweep.display.printing import print_table
@@ -36,43 +38,29 @@ from clsweep.results.schemas import (
     plan_schema,
     trials_schema,
 )
+from tests.planted import planted
 
-SPACE: dict[str, tuple[float, float, bool]] = {  # low, high, log
-    "tau": (0.05, 1.0, True),
-    "lr": (0.01, 1.0, True),
-    "weight_decay": (1e-6, 1e-3, True),
-    "batch_size": (32, 512, True),
-    "proj_dim": (32, 512, True),
-    "crop_scale": (0.08, 0.8, False),
-    "jitter_strength": (0.0, 1.0, False),
-    "momentum": (0.9, 0.999, False),
-}
+SPACE = {
+    "tau": (0.05, 1.0), "lr": (0.01, 1.0), "weight_decay": (1e-6, 1e-3), "batch_size": (32, 512),
+    "proj_dim": (32, 512), "crop_scale": (0.08, 0.8), "jitter_strength": (0.0, 1.0),
+    "momentum": (0.9, 0.999),
+}  # fmt: skip
 WHOLE = ("batch_size", "proj_dim")
 
 
 def make_results(folder: Path, num_configs: int, num_objectives: int, num_seeds: int = 3) -> None:
     """A results folder of a random search that has ended; one trial in a hundred has failed."""
-    rng = np.random.default_rng(0)
-    trials = pd.concat(
-        [
-            make_objective(f"objective{i}", num_configs // num_objectives, num_seeds, rng)
-            for i in range(num_objectives)
-        ]
-    )
-    space = {
-        name: {"low": low, "high": high, "log": log} for name, (low, high, log) in SPACE.items()
-    }
+    names = [f"objective{i}" for i in range(num_objectives)]
+    per_objective = num_configs // num_objectives
+    trials = pd.concat([made(i, name, per_objective, num_seeds) for i, name in enumerate(names)])
     study = {
         "name": "large",
         "dataset": {"name": "digits"},
         "metric": {"name": "knn_top1", "mode": "max"},
         "seeds": list(range(num_seeds)),
-        "space": space,
-        "search": {"method": "random", "trials_per_objective": num_configs // num_objectives},
-        "objectives": {
-            f"objective{i}": {"framework": "simclr", "loss": "infonce"}
-            for i in range(num_objectives)
-        },
+        "space": {name: {"low": low, "high": high} for name, (low, high) in SPACE.items()},
+        "search": {"method": "random", "trials_per_objective": per_objective},
+        "objectives": {key: {"framework": "simclr", "loss": "infonce"} for key in names},
     }
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
     write(trials, trials_schema(param_fields(SPACE)), folder / "trials.parquet")
@@ -81,53 +69,29 @@ def make_results(folder: Path, num_configs: int, num_objectives: int, num_seeds:
     write(trials, plan_schema(param_fields(SPACE)), folder / "plan.parquet")
 
 
-def make_objective(
-    name: str, num_configs: int, num_seeds: int, rng: np.random.Generator
-) -> pd.DataFrame:
-    unit = rng.random((num_configs, len(SPACE)))
-    values: dict[str, Any] = {}
-    for column, (param, (low, high, log)) in zip(unit.T, SPACE.items(), strict=True):
-        values[param] = low * (high / low) ** column if log else low + (high - low) * column
-        if param in WHOLE:
-            values[param] = values[param].astype(int)
-    level = (
-        90
-        - 20 * (unit[:, 0] - 0.4) ** 2
-        - 6 * np.abs(unit[:, 1] - 0.5)
-        + 2 * unit[:, 3] * unit[:, 0]
-        + unit[:, 5]
-    )
-    frame = pd.DataFrame(values).assign(config=np.arange(num_configs), level=level)
-    frame = frame.loc[np.repeat(frame.index, num_seeds)].reset_index(drop=True)
-    seed = np.tile(np.arange(num_seeds), num_configs)
+def made(seed: int, name: str, num_configs: int, num_seeds: int) -> pd.DataFrame:
+    """The trials of an objective, with every column filled that a real trial fills."""
+
+    def level(at: Mapping[str, float]) -> float:
+        tau = at["tau"]
+        return 90 - 20 * (tau - 0.4) ** 2 - 6 * abs(at["lr"] - 0.5) + tau * at["batch_size"] / 256
+
+    sizes = {"num_configs": num_configs, "num_seeds": num_seeds, "noise": 0.4}
+    frame = planted(level, objective=name, ranges=SPACE, seed=seed, **sizes)
+    rng = np.random.default_rng(seed)
     failed = rng.random(len(frame)) < 0.01
-    score = np.where(failed, np.nan, frame.pop("level") + 0.4 * rng.standard_normal(len(frame)))
-    texts = {
-        "framework": "simclr",
-        "loss": "infonce",
-        "regularizer": "none",
-        "views": "two",
-        "sampler": "random",
-    }
-    numbers = (
-        "train_loss", "q_b_mean", "q_b_cv", "grad_norm_cv", "feature_diversity", "uniformity",
-        "images_per_s",
-    )  # fmt: skip
+    score = frame["knn_top1"].where(~failed)
+    numbers = ("train_loss", "q_b_cv", "grad_norm_cv", "feature_diversity", "uniformity")
     return frame.assign(
-        trial_id=[f"{name}-{c:06d}-s{s}" for c, s in zip(frame["config"], seed, strict=True)],
+        **frame[list(WHOLE)].astype(int),
+        **{field.name: score for field in metric_fields()}
+        | {number: rng.random(len(frame)) for number in (*numbers, "images_per_s")},
         study="large",
-        objective=name,
-        seed=seed,
-        **texts,
         dataset="digits",
         num_classes=10,
         status=np.where(failed, "failed", "finished"),
         error_class=np.where(failed, "RuntimeError", None),
         error_message=np.where(failed, "x" * 200, None),
-        **(
-            {field.name: score for field in metric_fields()}
-            | {number: rng.random(len(frame)) for number in numbers}
-        ),
         wall_time_s=30.0,
         device="cpu",
         workers=1,
@@ -167,10 +131,7 @@ def optuna_fanova(folder: Path, num_trials: int = 1000) -> None:
         "objective == 'objective0' and seed == 0"
     )
     study = optuna.create_study(direction="maximize")
-    space = {
-        name: optuna.distributions.FloatDistribution(low, high, log=log)
-        for name, (low, high, log) in SPACE.items()
-    }
+    space = {name: optuna.distributions.FloatDistribution(*ends) for name, ends in SPACE.items()}
     for row in trials.dropna(subset=["knn_top1"]).head(num_trials).to_dict("records"):
         params = {name: float(row[name]) for name in SPACE}
         study.add_trial(

@@ -3,12 +3,12 @@
 First the checks: losses beside float64, the device beside the CPU, bf16 beside fp32, and that no
 step waits. Then the speeds: images per second beside a plain loop
 (lightly's where it is installed, one of torchvision's transforms where it is not), stages of a
-step, trials side by side, and the share of time in which the GPU is busy.
+step, and the share of time in which the GPU is busy.
 
 It needs neither Ray nor network nor an installed clsweep: torch, torchvision, numpy, scipy,
 scikit-learn, pandas, pillow, filelock, safetensors, typer and rich. What each stage found is
-written as it ends, to gpu.json and gpu.md. Stages stand in order of worth, and none begins when the
-time is up. Without a GPU all of it runs on the CPU, small.
+written as it ends, to gpu.json. Stages stand in order of worth, and none begins when the time is
+up. Without a GPU all of it runs on the CPU, small.
 
     python tests/benchmarks/gpu.py [--out FOLDER] [--limit 540] [--device cuda|cpu] [--small]
 """
@@ -31,6 +31,8 @@ from _gpu_checks import CHECKS
 from _machine import machine
 from _speed import SPEED
 
+from clsweep.display.printing import print_table
+
 Row = dict[str, Any]
 Stage = Callable[[torch.device, bool], Iterator[Row]]
 
@@ -46,9 +48,6 @@ class Record:
     def write(self) -> None:
         text = json.dumps(self.found, indent=1, allow_nan=True)
         (self._folder / "gpu.json").write_text(text + "\n")
-        parts = [f"# {self.found['machine']}, on {self.found['device']}\n"]
-        parts += [_section(name, stage) for name, stage in self.found["stages"].items()]
-        (self._folder / "gpu.md").write_text("\n".join(parts))
 
     def run(self, name: str, stage: Stage, device: torch.device, small: bool, end_s: float) -> None:
         """One stage, row by row, until it or the time ends. An error is part of what it found."""
@@ -79,31 +78,6 @@ class Record:
         return broken + wrong
 
 
-def _section(name: str, stage: Row) -> str:
-    lines = [f"## {name}\n"]
-    if stage["rows"]:
-        columns = list(stage["rows"][0])
-        lines += [_line(columns), _line(["---"] * len(columns))]
-        lines += [_line([_cell(row[c]) for c in columns]) for row in stage["rows"]]
-    if stage["ended"] != "whole":
-        lines += ["", f"Not whole: {stage['ended']}"]
-    return "\n".join(lines) + "\n"
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) and abs(value) < 1000 else _whole(value)
-
-
-def _whole(value: object) -> str:
-    return f"{value:,.0f}" if isinstance(value, float) else str(value).replace("|", "/")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -118,7 +92,8 @@ def main() -> None:
     record = Record(given.out, device)
     for name, stage in {**CHECKS, **SPEED}.items():
         record.run(name, stage, device, given.small, end_s)
-        print(_section(name, record.found["stages"][name]), flush=True)
+        found = record.found["stages"][name]
+        print_table(found["rows"], title=f"\n{name}, in {found['seconds']:.0f} s: {found['ended']}")
     if record.failures:
         sys.exit("\n".join(record.failures))
 

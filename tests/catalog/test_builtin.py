@@ -135,32 +135,6 @@ def test_a_name_that_is_not_there_is_said():
             named(place)
 
 
-@pytest.mark.parametrize(
-    ("metric", "params"),
-    [
-        ("knn_top5", {"feature_layer", "knn_weights", "knn_k", "knn_temperature"}),
-        ("linear_top1", {"feature_layer", "linear_probe", "probe_l2", "probe_lr", *GRID, *SGD}),
-        ("classifier_top1", set()),
-        ("transfer_linear_top1", {"transfer_dataset", "feature_layer", "linear_probe", "probe_l2",
-                                  "probe_lr", *GRID, *SGD}),
-        ("mi_estimate", {"estimate_batches"}),
-        ("train_loss", set()),
-    ],
-)  # fmt: skip
-def test_what_a_score_depends_on_beside_the_features(metric, params):
-    assert set(ownership.metric_params(metric)) == params
-
-
-def test_the_digits_are_as_large_as_the_catalog_says():
-    from clsweep.data.availability import DataPlace
-
-    digits = catalog.DATASET["digits"]
-    train, test = implementation(digits)(digits, DataPlace(root="nowhere"))
-    assert (len(train.labels), len(test.labels)) == (digits.num_train, digits.num_test)
-    assert train.images.shape[1:] == (digits.image_size, digits.image_size, digits.channels)
-    assert len(set(train.labels)) == digits.num_classes
-
-
 # Values.
 
 
@@ -221,11 +195,6 @@ def test_a_long_value_does_not_fill_the_message(given):
 # Ownership.
 
 
-def test_owned_parameters_come_in_catalog_order_and_once():
-    owned = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10")
-    assert list(owned) == [p.name for p in PARAMS if p.name in owned]
-
-
 def test_one_channel_images_own_no_colour_and_an_untrained_encoder_only_what_changes_its_score():
     gray = ownership.owned_params(PARTS, encoder="conv4", dataset="digits")
     colour = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10")
@@ -233,19 +202,6 @@ def test_one_channel_images_own_no_colour_and_an_untrained_encoder_only_what_cha
     owned = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10", trained=False)
     scored = {"width", "probe_l2", "knn_k", "knn_temperature"}
     assert set(owned) == {*ownership.trial_owns(), *scored}
-
-
-@pytest.mark.parametrize(
-    ("name", "owners"),
-    [
-        ("lr", "training"),
-        ("epochs", "every trial"),
-        ("sigma", "loss dclw"),
-        ("width", "encoder conv4"),
-    ],
-)
-def test_owners_are_named_for_a_reader(name, owners):
-    assert ownership.owners_of(name) == owners
 
 
 @pytest.mark.parametrize(
@@ -264,17 +220,6 @@ def test_negatives_are_owned_where_their_number_counts(framework, loss):
         ({"recipe": "byol"}, {"second_blur_prob", "second_solarize_prob"}),
         ({"linear_probe": "sgd"}, {"probe_lr", *SGD}),
         ({"linear_probe": "sgd_grid"}, {*GRID, *SGD}),
-        ({"lr_schedule": "step"}, {"lr_milestones", "lr_gamma"}),
-        (
-            {"finetune": "sgd"},
-            {
-                "finetune_labels",
-                "finetune_lr",
-                "finetune_epochs",
-                "finetune_batch_size",
-                "finetune_weight_decay",
-            },
-        ),
         ({"linear_probe": "none"}, set()),
     ],
     ids=lambda value: str(value if isinstance(value, dict) else sorted(value)),

@@ -247,16 +247,6 @@ def test_a_plug_in_travels_as_json(study):
         Plugin.unpacked(packed[0])
 
 
-def test_a_package_has_its_version_in_its_digest(tmp_path, monkeypatch):
-    (tmp_path / "some_rows_xyz.py").write_text(MINE)
-    monkeypatch.syspath_prepend(tmp_path)
-    (first,) = read_plugins(["some_rows_xyz"], tmp_path)
-    (tmp_path / "some_rows_xyz.py").write_text(MINE + "#")
-    (second,) = read_plugins(["some_rows_xyz"], tmp_path)
-    assert first.digest.startswith("0 ")
-    assert first.digest != second.digest
-
-
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package of a plug-in, with more files, where Python finds it; its modules are forgotten."""

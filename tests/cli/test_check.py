@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clsweep.catalog import Param
 from clsweep.catalog.plugins import activate, execute, read_plugins
 from clsweep.cli import new
-from clsweep.cli.check import another_value, check_plugin, witness
+from clsweep.cli.check import check_plugin, witness
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.contracts import check_contracts
-from clsweep.train.loop import train_trial
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -104,22 +101,6 @@ def test_a_name_that_cannot_be(name: str, message: str, tmp_path: Path, cli_comm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", new.KINDS)
-def test_a_skeleton_s_study_trains(
-    kind: str, tmp_path: Path, cli_command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # where a data set of one's own looks for its files
-    cli_command("new", kind, "my_own")
-    settings = ["base.epochs=1", "base.width=4"]
-    study = load_study(tmp_path / "my_own.yaml", settings=settings)
-    execute(study.document.plugins)
-    last = plan_row(study, plan_trials(study)[-1])
-    place = study.of(last["objective"]).sections.dataset.place
-    result = train_trial(last, lambda _: None, place=place)
-    assert math.isfinite(result[study.sections.metric.name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", new.KINDS)
 def test_a_skeleton_keeps_every_contract(kind: str, tmp_path: Path, cli_command: Any) -> None:
     cli_command("new", kind, "my_own", "--out", str(tmp_path))
     code, output, _ = cli_command("check", str(tmp_path / "my_own.py"))
@@ -143,22 +124,6 @@ ROWS += [Param(name="my_a", kind="float", default=1.0, low=0, high=1, source="-"
         found = [failure for failure in broken if failure]
         assert bool(found) == is_ignored
         assert all("the same with my_a = 1.0 and 0.5" in failure for failure in found)
-
-
-@pytest.mark.parametrize(
-    ("kind", "default", "more", "other"),
-    [
-        ("float", 1.0, {"low": 0, "high": 1}, 0.5),
-        ("float", 0.0, {"low": 0, "high": 0.2}, 0.2),
-        ("int", 3, {}, 6),
-        ("bool", True, {}, False),
-        ("choice", "a", {"choices": ("a", "b")}, "b"),
-        ("choice", "a", {"choices": ("a",)}, None),
-    ],
-)
-def test_another_value_is_valid(kind: Any, default: Any, more: Any, other: Any) -> None:
-    param = Param(name="x", kind=kind, default=default, doc="-", source="-", **more)
-    assert another_value(param) == other
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import pytest
 import torch
 import torchvision
 import yaml
-from safetensors.torch import load_file
 
 from clsweep.api import open_results
 from clsweep.errors import RequestError
@@ -163,24 +162,6 @@ def test_the_encoder_of_another_studys_trial_is_refused(out: Path) -> None:
         open_results(folder.path).encoder(row["trial_id"])
 
 
-def test_torchvision_loads_a_resnet_strictly_and_gives_the_features_before_its_classifier(
-    clsweep: Command, out: Path
-) -> None:
-    code, output, _ = clsweep(
-        "export", f"{out}/standard18-0000-s0", "--out", out.parent / "r.safetensors"
-    )
-    assert code == 0
-    assert "11,176,512 parameters, 512 features" in output
-    network = torchvision.models.resnet18()
-    network.load_state_dict(load_file(out.parent / "r.safetensors"))
-    network.eval()
-    assert not features(network).any(), "a classifier was not trained"
-    network.fc = torch.nn.Identity()
-    torch.testing.assert_close(
-        features(network), features(open_results(out).encoder("standard18-0000-s0")), rtol=0, atol=0
-    )
-
-
 def test_a_resnet50_has_the_keys_and_shapes_of_torchvisions(clsweep: Command, out: Path) -> None:
     row = next(
         r
@@ -194,14 +175,6 @@ def test_a_resnet50_has_the_keys_and_shapes_of_torchvisions(clsweep: Command, ou
     assert {name: tensor.shape for name, tensor in state.items()} == {
         n: t.shape for n, t in theirs.items()
     }
-
-
-def test_an_existing_file_is_replaced(clsweep: Command, out: Path) -> None:
-    file = out.parent / "c.pt"
-    file.write_bytes(b"old")
-    assert clsweep("export", f"{out}/conv4-0000-s0/", "--out", file)[0] == 0
-    assert torch.load(file, weights_only=True)
-    assert not list(out.parent.glob(".*.tmp"))
 
 
 @pytest.mark.parametrize(
@@ -280,34 +253,3 @@ def test_the_top_trial_that_was_not_kept_names_one_of_the_best_configuration(
     assert recommended["config"] == standing.configs[0].config == 1
     assert recommended["score"] == standing.configs[0].score == 81.0
     assert recommended["at"] == status["at"]
-
-
-@pytest.mark.parametrize("damage", ["cut", "another"])
-def test_a_damaged_encoder_is_named(clsweep: Command, out: Path, damage: str) -> None:
-    file = out / "encoders" / "conv4-0000-s0.safetensors"
-    if damage == "cut":
-        file.write_bytes(file.read_bytes()[:-10])
-    else:
-        weights = {"a": torch.zeros(2).numpy()}
-        file.write_bytes(
-            pack(weights, {"encoder": "conv4", "width": 4, "normalisation": NORMALISATION})
-        )
-    code, _, err = clsweep("export", f"{out}/conv4-0000-s0", "--out", out.parent / "c.pt")
-    assert code == 2
-    assert err.startswith(f"{file}: ")
-    assert len(err.splitlines()) == 1
-    with pytest.raises(RequestError):
-        open_results(out).encoder("conv4-0000-s0")
-
-
-def test_a_full_disk_leaves_nothing(
-    clsweep: Command, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    code, _, err = clsweep("export", f"{out}/conv4-0000-s0", "--out", out.parent / "c.pt")
-    assert code == 2
-    assert "cannot be written: [Errno 28] No space left on device" in err
-    assert not [path for path in out.parent.iterdir() if path.is_file()]

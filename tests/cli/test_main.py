@@ -69,32 +69,11 @@ def test_catalog_lists_every_row_of_a_kind(clsweep, kind):
     assert [next(iter(row.values())) for row in json.loads(out)] == list(KINDS[kind])
 
 
-def test_catalog_params_have_owner_bounds_default_and_source(clsweep):
-    _, out, _ = clsweep("catalog", "params", "--format", "json")
-    sigma = next(row for row in json.loads(out) if row["param"] == "sigma")
-    assert (sigma["symbol"], sigma["owned by"], sigma["bounds"], sigma["default"]) == (
-        "σ",
-        "loss dclw",
-        "[0.001, inf)",
-        0.5,
-    )
-    assert sigma["source"] == "DCL Eq. 7, 10"
-
-
 def test_catalog_shows_all_kinds(clsweep):
     code, out, _ = clsweep("catalog")
     assert code == 0
     titles = [line.strip() for line in out.splitlines() if line.strip() in KINDS]
     assert list(dict.fromkeys(titles)) == list(KINDS)  # a line of a long text may be one word
-
-
-def test_a_misspelt_kind_names_the_nearest(clsweep):
-    code, out, err = clsweep("catalog", "loses")
-    assert (code, out) == (2, "")
-    assert err.startswith(
-        "catalog: unknown kind 'loses'. Did you mean 'losses'? Expected: frameworks, losses,"
-    )
-    assert len(err.splitlines()) == 1
 
 
 # plan
@@ -161,22 +140,11 @@ def test_plan_trials_lists_the_plan_with_every_digit(clsweep, small, settings):
     ]
 
 
-def test_plan_trials_as_a_table_has_a_line_per_trial(clsweep, small):
-    _, out, _ = clsweep("plan", small, "--trials")
-    assert len(out.splitlines()) == 1 + 39
-
-
 def test_plan_of_a_missing_study(clsweep, small):
     code, out, err = clsweep("plan", small.replace("small.yaml", "smal.yaml"))
     assert (code, out) == (2, "")
     assert "no such study file. Did you mean" in err
     assert err.rstrip().endswith("small.yaml'?")
-
-
-def test_plan_of_an_unknown_preset(clsweep, small):
-    code, out, err = clsweep("plan", small, "--preset", "nothing-like-it")
-    assert (code, out) == (2, "")
-    assert "presets: no preset 'nothing-like-it'." in err
 
 
 # try, refused before anything is trained

@@ -47,14 +47,6 @@ def test_who_looks_on_is_told_at_once_what_is_read_and_a_pipe_is_not(tmp_path: P
     assert "Reading" not in piped.stdout + piped.stderr
 
 
-def test_a_verdict_on_the_terminal_loads_nothing_that_draws() -> None:
-    loaded = "import sys, clsweep.report.told; print('altair' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=REPOSITORY
-    )
-    assert done.stdout == "False\n"
-
-
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -116,14 +108,3 @@ def test_a_notebook_shows_results_and_runs_nothing_in_them() -> None:
     assert "script" not in shown.tags
     row = shown.texts[shown.texts.index(EVIL) :][:6]
     assert row == [EVIL, "6", "0", "0", "50.10", "50.20"]
-
-
-def test_a_notebook_shows_a_study_with_any_name(tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(
-        "name: s\ndataset: {name: digits}\nseeds: [0]\nsearch: {method: grid}\n"
-        f"objectives:\n  '{EVIL}': {{framework: simclr, loss: dcl}}\n"
-    )
-    shown = Texts(clsweep.load_study(path)._repr_html_())
-    assert EVIL in shown.texts
-    assert "script" not in shown.tags

@@ -61,15 +61,6 @@ def test_what_columns_are_is_said_where_asked(cli_command, monkeypatch, file, co
     assert [" ".join(legend.split()) in " ".join(text.split()) for text in said] == [False, True]
 
 
-def test_the_recommended_setting_is_the_planted_peak(cli_command, monkeypatch, file):
-    monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = cli_command("recommend", file)
-    table = out[out.index("objective ") :]
-    best = {line.split()[0]: line for line in table.splitlines() if " best " in line}
-    assert set(best) == {"simclr", "dcl"}
-    assert all("tau=0.1" in line for line in best.values())
-
-
 SAID = {  # of two objectives with one peak each, the first two points higher
     ("robustness",): "simclr is best without tuning: it scores 2",
     ("robustness", "--by", "tau"): "Usable band of tau, within 1 point of the best: ",

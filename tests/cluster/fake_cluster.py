@@ -1,7 +1,4 @@
-"""Ray clusters of several nodes on this machine, by Ray's own means, with token authentication.
-
-`autoscaling_cluster`: a head of no CPUs whose autoscaler brings fake nodes up and takes them down.
-`static_cluster`: a head of no CPUs and the nodes that were asked for, up from the start.
+"""A Ray cluster of several nodes on this machine, by Ray's own means, with token authentication.
 
 Clients take `environment`; the token is the cluster's own. Every process is known by the session
 (setsid) of the command that started it, which it keeps when its parent dies, or by a mark in its
@@ -26,12 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
 from tests.cluster.conftest import wait_until
 
 MARK = "CLSWEEP_FAKE_CLUSTER"
-HEAD_NODE_ID = "f" * 51 + "00000"  # the id that Ray's fake provider takes for the head's
 OBJECT_STORE_BYTES = 100 * 2**20
 RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]
 
@@ -70,17 +65,16 @@ class FakeCluster:
         token.write_text(secrets.token_hex(32))
         self.environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         self.address = f"{_own_ip()}:{_free_port()}"
-        self.dashboard = f"http://127.0.0.1:{_free_port()}"  # where jobs are submitted
 
-    def start_head(self, *options: str, **environment: str) -> None:
+    def start_head(self) -> None:
         """A head of no CPUs; returns when it answers."""
         ports = [
             f"--port={self.address.rpartition(':')[2]}",
-            f"--dashboard-port={self.dashboard.rpartition(':')[2]}",
+            f"--dashboard-port={_free_port()}",
             f"--ray-client-server-port={_free_port()}",
         ]
         flags = ["--head", "--num-cpus=0", "--include-dashboard=true"]
-        self._ray_start(*flags, *ports, *_SMALL, *options, **environment)
+        self._ray_start(*flags, *ports, *_SMALL)
         wait_until(self._answers, "the head", timeout_s=300)
 
     def add_node(self, num_cpus: int) -> None:
@@ -88,18 +82,9 @@ class FakeCluster:
         numbers = [f"--num-cpus={num_cpus}", "--num-gpus=0"]
         self._ray_start(f"--address={self.address}", *numbers, *_SMALL)
 
-    def all_nodes(self) -> list[dict[str, Any]]:
-        """Every node that ever was, as Ray says: NodeID, Alive, Resources (while alive), ...; the
-        head included.
-        """
-        return self._ask("nodes")
-
     def nodes(self) -> list[dict[str, Any]]:
         """The live nodes, the head included."""
-        return [node for node in self.all_nodes() if node["Alive"]]
-
-    def num_nodes(self) -> int:
-        return len(self.nodes())
+        return [node for node in self._ask("nodes") if node["Alive"]]
 
     def worker_nodes(self) -> list[dict[str, Any]]:
         """The live nodes without the head."""
@@ -138,13 +123,13 @@ class FakeCluster:
         """What is still running after `stop`."""
         return [" ".join(process.cmdline()) for process in self.processes()]
 
-    def _ray_start(self, *options: str, **environment: str) -> None:
+    def _ray_start(self, *options: str) -> None:
         # A disk of its own for each node, as machines have.
         temp = self._folder / f"r{len(self._started)}"
         own = {MARK: self._mark, "RAY_TMPDIR": str(temp)}
         process = subprocess.Popen(
             [*RAY, "start", "--block", "--disable-usage-stats", f"--temp-dir={temp}", *options],
-            env=os.environ | self.environment | own | environment,
+            env=os.environ | self.environment | own,
             stdout=(self._folder / f"start-{len(self._started)}.log").open("wb"),
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -191,36 +176,16 @@ class FakeCluster:
 
 @contextlib.contextmanager
 def static_cluster(nodes_cpus: Sequence[int]) -> Iterator[FakeCluster]:
-    """A head and a node for each number of CPUs, all up."""
-    with _cluster() as cluster:
+    """A head of no CPUs and a node for each number of CPUs, all up."""
+    folder = Path(tempfile.mkdtemp(prefix="cl", dir="/tmp"))
+    cluster = FakeCluster(folder)
+    try:
         cluster.start_head()
         for num_cpus in nodes_cpus:
             cluster.add_node(num_cpus)
         wait_until(
             lambda: len(cluster.worker_nodes()) == len(nodes_cpus), "the nodes", timeout_s=400
         )
-        yield cluster
-
-
-@contextlib.contextmanager
-def autoscaling_cluster(*, node: dict[str, float], max_workers: int) -> Iterator[FakeCluster]:
-    """A head whose autoscaler may bring up so many nodes of these resources, as of `ray up`."""
-    with _cluster() as cluster:
-        cluster.environment["HOME"] = str(cluster._folder)  # where clsweep looks for the file
-        config = cluster._folder / "ray_bootstrap_config.yaml"
-        config.write_text(yaml.safe_dump(_autoscaler_config(cluster.address, node, max_workers)))
-        fake = {"RAY_FAKE_CLUSTER": "1", "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_NODE_ID}
-        cluster.start_head(
-            f"--autoscaling-config={config}", AUTOSCALER_UPDATE_INTERVAL_S="1", **fake
-        )
-        yield cluster
-
-
-@contextlib.contextmanager
-def _cluster() -> Iterator[FakeCluster]:
-    folder = Path(tempfile.mkdtemp(prefix="cl", dir="/tmp"))
-    cluster = FakeCluster(folder)
-    try:
         yield cluster
     finally:
         cluster.stop()
@@ -235,45 +200,6 @@ _SMALL = [
         for port in ("min-worker-port", "max-worker-port", "dashboard-agent-listen-port")
     ),
 ]
-
-
-def _autoscaler_config(address: str, node: dict[str, float], max_workers: int) -> dict[str, Any]:
-    """As `ray up` would leave it on the head. The fake provider starts a raylet where others start
-    a machine.
-    """
-    provider = {
-        "type": "external",
-        "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
-        "gcs_address": address,
-        "launch_multiple": True,
-        "use_node_id_as_ip": True,  # several nodes on one machine
-        "disable_node_updaters": True,
-        "disable_launch_config_check": True,
-    }
-    resources = {**node, "object_store_memory": OBJECT_STORE_BYTES}
-    head = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
-    worker = {
-        "resources": resources, "node_config": {}, "min_workers": 0, "max_workers": max_workers,
-    }  # fmt: skip
-    lists = [
-        "cluster_synced_files", "rsync_exclude", "rsync_filter", "initialization_commands",
-        *(f"{kind}_{what}_commands" for kind in ("head", "worker") for what in ("setup",
-                                                                               "start_ray")),
-    ]  # fmt: skip
-    return {
-        "cluster_name": "fake",
-        "provider": provider,
-        "max_workers": max_workers,
-        "idle_timeout_minutes": 0.1,
-        "upscaling_speed": 1.0,
-        "head_node_type": "ray.head.default",
-        "available_node_types": {"ray.head.default": head, "worker": worker},
-        "auth": {},
-        "docker": {},
-        "file_mounts": {},
-        "file_mounts_sync_continuously": False,
-        **{name: [] for name in lists},
-    }
 
 
 def _kill(processes: Sequence[psutil.Process]) -> Sequence[psutil.Process]:

@@ -10,7 +10,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import optuna
 import pytest
 import yaml
 from optuna.distributions import FloatDistribution
@@ -18,14 +17,11 @@ from optuna.storages import JournalStorage
 from optuna.trial import TrialState
 
 from clsweep.cluster.asha import VERDICT, Judge, Rules
-from clsweep.cluster.search import PlanSearch
 from clsweep.results.journal import Journal, Outcome, open_storage
-from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
 from tests.cluster.conftest import study_tree, wait_until
 
 SPACE = {"x": FloatDistribution(0, 1)}
-METRIC = "knn_top1"
 
 
 @pytest.fixture(autouse=True)
@@ -187,65 +183,6 @@ def test_the_rules_name_the_objectives_that_are_judged(study):
         first_seed=0, grace_epochs=1, reduction_factor=4, last_epochs={"simclr": 9, "dcl": 9}
     )
     assert Rules.of(study(scheduler={"name": "fifo"})) is None
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_states_in_the_journal_agree_with_the_rows(tmp_path, study, seed):
-    """Four trials at once, one in ten of which fails."""
-    dice, chosen, path = random.Random(seed), study(), tmp_path / "journal"
-    search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(path), alone=True))
-    judge = Judge(str(path), Rules.of(chosen))
-    running, rows = {}, []
-    numbers = iter(range(1000))
-    while True:
-        while len(running) < 4:
-            row = search.next_row()
-            if row is None:
-                break
-            running[str(next(numbers))] = [row, 0]
-        if not running:
-            break
-        name_ = dice.choice(sorted(running))
-        row, epoch = running[name_]
-        last = row["epochs"]
-        running[name_][1] = epoch = min(epoch + 1, last)
-        score = 50 * row.get("tau", 1.0) + epoch + dice.random()
-        fails = dice.random() < 0.02
-        goes_on = fails or judge.may_go_on(
-            row["objective"], row["config"], row["seed"], epoch, score
-        )
-        if fails or not goes_on or epoch == last:
-            status = "failed" if fails else "finished" if goes_on else "stopped"
-            rows.append(
-                {**row, "status": status, METRIC: None if fails else score, "epochs_trained": epoch}
-            )
-            search.tell(row, rows[-1])
-            del running[name_]
-    ended = {}
-    for row in rows:
-        ended.setdefault((row["objective"], row["config"]), {})[row["seed"]] = (
-            row["status"],
-            row[METRIC],
-        )
-    seen = set()
-    for name in ("simclr", "dcl"):
-        trials = optuna.load_study(study_name=name, storage=open_storage(str(path))).trials
-        assert [trial.user_attrs["config"] for trial in trials] == list(range(12))
-        for trial in trials:
-            seeds = ended[name, trial.user_attrs["config"]]
-            seen.add(trial.state)
-            if "failed" in [status for status, _ in seeds.values()]:
-                assert trial.state == TrialState.FAIL
-            elif seeds[0][0] == "stopped":
-                assert trial.state == TrialState.PRUNED
-                assert trial.value == seeds[0][1] == trial.intermediate_values[trial.last_step]
-            else:
-                assert trial.state == TrialState.COMPLETE
-                assert [status for status, _ in seeds.values()] == ["finished", "finished"]
-                assert trial.value == pytest.approx((seeds[0][1] + seeds[1][1]) / 2)
-    assert seen >= {TrialState.COMPLETE, TrialState.PRUNED}
-    for name in ("enumerated", "untrained"):
-        assert {row["status"] for row in rows if row["objective"] == name} <= {"finished", "failed"}
 
 
 # Two processes.

@@ -94,16 +94,6 @@ def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(
         )  # without an autoscaler nothing will come
 
 
-def test_the_nodes_are_told_by_kind(write_study: Callable[..., Path]) -> None:
-    study = load_study(write_study(resources={"cpus_per_worker": 9}))
-    config = limits(8, worker={"resources": {"CPU": 8, "GPU": 1}})
-    with pytest.raises(
-        RequestError,
-        match=r"9 node\(s\): 0 CPUs, 0 GPUs; 8 x 8 CPUs, 1 GPUs\. This would run here: ",
-    ):
-        require_capacity(study, Cluster(up=[{"CPU": 0}], limits=config, autoscales=True))
-
-
 @pytest.fixture
 def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home of a head node that nobody has named."""

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
@@ -26,15 +24,12 @@ from clsweep.cli.status import (
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.errors import RequestError, UserError
-from clsweep.questions.answers import asked_of
-from clsweep.questions.registry import CHAPTERS
-from clsweep.report import first, sections, told
+from clsweep.report import told
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial
 from tests.cluster.conftest import clsweep as command
-from tests.cluster.conftest import start, wait_until
 
 WriteStudy = Callable[..., Path]
 Searched = Callable[..., tuple[Study, ResultsFolder]]
@@ -210,15 +205,6 @@ def test_a_wrong_request_is_refused(
     assert message in str(error.value)
 
 
-def test_a_plan_of_another_version_is_refused(searched: Searched, tmp_path: Path) -> None:
-    """A hyperparameter that the search did not know would take today's default."""
-    _, folder = searched()
-    plan = tmp_path / "out" / "plan.parquet"
-    pd.read_parquet(plan).drop(columns="optimizer").to_parquet(plan)
-    with pytest.raises(RequestError, match="configuration 1 of 'simclr': optimizer: None -> 'sgd'"):
-        plan_confirmation(confirming_study(folder, seeds=[5]), folder)
-
-
 def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Path) -> None:
     path = write_study(confirm={"top": 1, "seeds": [10, 11]})
     folder = search_in(tmp_path / "out", load_study(path))
@@ -260,43 +246,6 @@ def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Pat
     ]
 
 
-def recommendation_of(*folders: ResultsFolder, **how: str) -> tuple[str, pd.DataFrame]:
-    """The text of the report's section on it, and its first table as shown."""
-    findings = clsweep.open_results(*(folder.path for folder in folders), **how)
-    asks, chapters = asked_of(findings, 1.0), {chapter.id: chapter for chapter in CHAPTERS}
-    section = sections.section_of(chapters["recommendation"], asks)
-    steps = first.next_steps(asks)
-    asked = [f"{step.sentence}: {step.command}." for step in steps]
-    return "\n".join([*section.sentences, *section.notes, *asked]), section.tables[0].shown
-
-
-def test_the_report_shows_what_is_confirmed_and_asks_for_the_rest(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    study = load_study(write_study(confirm={"top": 1, "seeds": [10, 11]}))
-    one, second = (search_in(tmp_path / name, study) for name in ("first", "second"))
-    text, table = recommendation_of(one)
-    advice = "Run the best of {} on fresh seeds and on the test set: clsweep confirm {}."
-    assert text.count("clsweep confirm") == 1
-    assert advice.format("simclr and dcl", one.path) in text
-    assert "fresh seeds" not in table
-
-    confirmed_in(one, confirming_study(one), lift=-2)
-    text, table = recommendation_of(one)
-    assert "clsweep confirm" not in text
-    assert "The best simclr setting keeps 86" in text
-    best = table[table["pick"] == "best"]
-    assert best["fresh seeds"].str.startswith("86.05 [").all()
-
-    text, table = recommendation_of(one, second)
-    assert text.count("clsweep confirm") == 1
-    assert advice.format("second/simclr and second/dcl", second.path) in text
-    assert "The best first/dcl setting keeps 86" in text
-
-    # A confirmation is by the study's own metric: it would say nothing about another one.
-    assert "clsweep confirm" not in recommendation_of(second, metric="wall_time_s", mode="min")[0]
-
-
 def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(
     write_study: WriteStudy, tmp_path: Path
 ) -> None:
@@ -324,17 +273,8 @@ def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(
     assert list(best_when_tuned(results, status_rows(results))) == told_there[:1]
 
 
-def test_without_a_confirmation_there_is_a_message(searched: Searched) -> None:
-    results = clsweep.open_results(searched()[1].path)
-    with pytest.raises(RequestError, match="nothing is confirmed yet"):
-        results.confirm()
-    assert confirm_headline(results) == []
-
-
 @pytest.mark.slow
-def test_a_search_is_confirmed_however_often_that_is_interrupted(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
+def test_a_search_is_confirmed_on_a_real_ray(write_study: WriteStudy, tmp_path: Path) -> None:
     objectives = {
         "dcl": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 16}},
         "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
@@ -346,19 +286,6 @@ def test_a_search_is_confirmed_however_often_that_is_interrupted(
     )
     search_in(out, load_study(path), chosen={0: {"tau": 0.7}, 1: {"tau": 0.3}})
     confirm = ("confirm", out, "--top", 1, "--seeds", "10,11", "--seeds", 12)
-
-    process = start(*confirm, "--max-concurrent", 1)  # trials are left when the signal comes
-    parts = out / "confirm" / "parts" / "trials"
-    wait_until(lambda: list(parts.glob("[a-z]*.parquet")), "a confirmed trial")
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 130
-    assert (
-        f"Resume with: clsweep confirm {out} --top 1 --seeds 10,11,12 --max-concurrent 1" in output
-    )
-    done = len(clsweep.open_results(out / "confirm").trials)
-    assert 0 < done < 6
-    assert f"confirmed: {done} of 6 trials" in command("status", out)[1]
 
     code, output = command(*confirm, "--format", "json")
     assert code == 0, output

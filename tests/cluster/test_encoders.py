@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import psutil
 import pytest
 import torch
 
 import clsweep
 from clsweep.errors import RequestError
-from tests.cluster.conftest import Continued, Finished, start, wait_until
-from tests.cluster.conftest import clsweep as command
-
-WriteStudy = Callable[..., Path]
-
-BASE = {
-    "encoder": "conv4",
-    "width": 8,
-    "epochs": 3,
-    "batch_size": 128,
-    "flip_prob": 0,
-    "precision": "fp32",
-}
+from tests.cluster.conftest import Continued, Finished
 
 
 def stored(out: Path) -> list[str]:
@@ -96,42 +82,3 @@ def test_what_is_kept_may_change_between_two_sessions(
     assert "Nothing is left to run" in output
     has_files = trials.set_index(by).index.isin(before.set_index(by).index)
     assert stored(tmp_path / "out") == sorted({*best(trials[has_files])} & {*first})
-
-
-@pytest.mark.soak  # minutes: run when retention changes
-def test_after_an_interruption_the_rule_still_holds(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    path, out = write_study(base={**BASE, "epochs": 40}, seeds=[0, 1]), tmp_path / "out"
-    process = start("run", path, "--out", out, "--max-concurrent", 2)
-    wait_until(lambda: len(stored(out)) >= 2, "two encoders")
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=240)
-    psutil.wait_procs(children, timeout=120)
-    kept = clsweep.open_results(out).trials
-    assert len(kept) < 8
-    assert stored(out) == best(kept)
-    code, output = command("run", path, "--out", out)
-    assert code == 0, output
-    assert stored(out) == best(clsweep.open_results(out).trials)
-
-
-@pytest.mark.slow
-def test_a_place_where_no_encoder_can_be_written_is_refused(
-    write_study: WriteStudy, tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]]
-) -> None:
-    path, out = write_study(base={**BASE, "epochs": 0}, seeds=[0]), tmp_path / "out"
-    place = out / "encoders"
-    out.mkdir()
-    damages: list[tuple[Callable[[], None], str]] = [
-        (lambda: place.symlink_to("/proc/nowhere/encoders"), "to stay in this folder"),
-        (place.touch, "expected a folder"),
-    ]
-    for damage, message in damages:
-        damage()
-        code, _, refusal = cli_command("run", str(path), "--out", str(out))
-        assert code == 2
-        assert refusal.startswith(f"{out}/encoders: ")
-        assert message in refusal
-        place.unlink()

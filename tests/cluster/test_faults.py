@@ -412,17 +412,3 @@ def test_a_store_that_refuses_for_a_while_is_waited_for(
     assert code == 0, output
     assert num_resumes(study).sum() == 0
     assert_as_undisturbed(study, undisturbed, tmp_path)
-
-
-@pytest.mark.soak
-def test_a_killed_study_in_a_store_goes_on_at_once(
-    begin: Begin, undisturbed: Path, tmp_path: Path, s3: str
-) -> None:
-    study = begin(STUDY, out=s3)
-    study.start()
-    study.advance(8)
-    study.kill_driver()
-    under_way = study.under_way()
-    study.run_to_the_end()
-    assert (num_resumes(study)[sorted(under_way)] > 0).all()
-    assert_as_undisturbed(study, undisturbed, tmp_path)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import yaml
 
 import clsweep
 from clsweep.train.attempt import unpack
-from tests.cluster.conftest import study_tree, wait_until
+from tests.cluster.conftest import study_tree
 from tests.cluster.disturbed import TRIAL, Disturbed, assert_as_undisturbed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,16 +25,6 @@ STUDY = study_tree(
     space={},
     objectives={"moco": {"framework": "moco", "loss": "dcl"}},
     checkpoints={"every_s": 1e6},  # none but those that are asked for
-)
-
-
-# Less than a trial's pause between two words to its run.
-SHORT_EPOCHS = study_tree(
-    seeds=[0],
-    base={**STUDY["base"], "epochs": 2000, "width": 4, "batch_size": 64},  # type: ignore[dict-item]
-    space={},
-    objectives=STUDY["objectives"],
-    checkpoints=STUDY["checkpoints"],
 )
 
 
@@ -62,38 +50,12 @@ def step(study: Disturbed) -> int:
     return state.get("step", 0) if state.get("step") != state.get("steps") else 0
 
 
-def wait_for_a_step(study: Disturbed) -> None:
-    """Until the trial says how far it is, from now on."""
-    since = time.time_ns()
-
-    def told() -> bool:
-        times = [path.stat().st_mtime_ns for path in study.scratch("said/*s0")]
-        return max(times, default=0) > since and step(study) > 0
-
-    study.wait_until(told, "a step")
-
-
 def saved_at(study: Disturbed) -> tuple[int, int]:
     """Epochs that the one checkpoint has finished, and steps of the next; (0, 0) without one."""
     for path in study.files("checkpoints", ".ckpt"):
         state: Any = unpack(path.read_bytes())["state"]
         return int(state["epoch"]), int((state["under_way"] or {"step": 0})["step"])
     return 0, 0
-
-
-def test_a_terminal_that_closes_leaves_a_checkpoint_where_epochs_are_short(
-    study: Disturbed,
-) -> None:
-    study.path.write_text(yaml.safe_dump(SHORT_EPOCHS, sort_keys=False))
-    study.start()
-    study.wait_until(lambda: said(study), "a word of the trial")
-    epoch = said(study)["epoch"]  # the one under way counts
-    for process in study.processes():  # all that it has started are told
-        process.send_signal(signal.SIGHUP)
-    study.signal(signal.SIGHUP)
-    [path] = study.files("checkpoints", ".ckpt")
-    state: Any = unpack(path.read_bytes())["state"]
-    assert state["epoch"] + (state["under_way"] is not None) >= epoch
 
 
 def test_a_trial_that_is_cut_in_mid_epoch_goes_on_there(study: Disturbed, tmp_path: Path) -> None:
@@ -120,54 +82,6 @@ def test_a_trial_that_is_cut_in_mid_epoch_goes_on_there(study: Disturbed, tmp_pa
     study.run_to_the_end() if study.wait()[0] else None
 
     assert clsweep.open_results(study.out).trials["num_resumes"].tolist() == [3]
-    undisturbed = Disturbed(study.path, tmp_path / "undisturbed")
-    undisturbed.run_to_the_end()
-    assert_as_undisturbed(study, undisturbed.out, tmp_path)
-
-
-def kill_trial(study: Disturbed) -> None:
-    study.kill(TRIAL, random.Random(0))
-
-
-def terminate_trial(study: Disturbed) -> None:
-    [trial] = study.processes(TRIAL)
-    trial.send_signal(signal.SIGTERM)
-    wait_until(lambda: not trial.is_running(), "the trial's process to end")
-
-
-def kill_run(study: Disturbed) -> None:
-    study.kill_driver()
-    study.start()
-
-
-def terminate_run(study: Disturbed) -> None:
-    study.signal(signal.SIGTERM)
-    study.start()
-
-
-CUTS = {cut.__name__: cut for cut in (kill_trial, terminate_trial, kill_run, terminate_run)}
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_twenty_cuts_in_mid_epoch_leave_the_numbers_as_they_are(
-    study: Disturbed, tmp_path: Path
-) -> None:
-    tree = {**STUDY, "base": {**STUDY["base"], "epochs": 16}}  # type: ignore[dict-item]
-    often = {"checkpoints": {"every_s": 1}, "resources": {"max_restarts": 20}}
-    study.path.write_text(yaml.safe_dump({**tree, **often}, sort_keys=False))
-    draw, kinds = random.Random(0), Counter[str]()
-    study.start()
-    for _ in range(20):
-        wait_for_a_step(study)
-        kind = draw.choice([*CUTS])
-        kinds[kind] += 1
-        CUTS[kind](study)
-    code, output = study.wait()
-    assert code == 0, output
-
-    assert len(kinds) == len(CUTS)
-    assert clsweep.open_results(study.out).trials["num_resumes"].tolist() == [20]
     undisturbed = Disturbed(study.path, tmp_path / "undisturbed")
     undisturbed.run_to_the_end()
     assert_as_undisturbed(study, undisturbed.out, tmp_path)

@@ -159,14 +159,6 @@ def test_an_untrained_baseline_does_not_set_the_estimate():
     assert estimate.seconds_left([], 1) == pytest.approx(1202.0)
 
 
-def test_no_more_places_than_trials_make_the_last_one_shorter():
-    rows = plan(dcl=10)
-    estimate = Estimate(rows)
-    estimate.ended(ended(rows[0], 1000.0))
-    running = [Running(rows[1], 0.25, gained=0.25, seconds=250.0)]
-    assert estimate.seconds_left(running, 8) == pytest.approx(750.0)
-
-
 def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
     assert heard(str(tmp_path), ["a"]) == {}
     for step in (1, 2):
@@ -194,9 +186,3 @@ def test_before_trials_run_others_of_their_objectives_say_how_long(shown):
         out.truncate(0), out.seek(0)
         Progress(tally, Estimate(rows, **known), concurrent=1, console=console).announce(num)
         assert out.getvalue() == said
-
-
-def test_a_search_that_has_yet_to_choose_the_epochs_has_a_time_too():
-    rows = plan(dcl=None)
-    estimate = Estimate(rows, [ended(rows[0], 30.0)])
-    assert estimate.seconds_left([], 1) == pytest.approx(30.0)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
 import statistics
 from collections import Counter
@@ -20,9 +19,7 @@ from scipy import stats
 import clsweep
 from clsweep.cluster.racing import SKIPPED, Race, standing
 from clsweep.cluster.runner import _tried_again
-from clsweep.cluster.search import PlanSearch
 from clsweep.errors import StudyError
-from clsweep.results.journal import open_storage
 from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -172,24 +169,6 @@ def test_of_two_equals_the_second_is_out_as_rarely_as_is_said():
     assert told.low <= 2 * (1 - confidence) <= told.high  # either of both may lead
 
 
-def test_a_bad_configuration_runs_on_two_seeds_and_the_leader_on_all(tmp_path):
-    study = raced(tmp_path, num_configs=6)
-    rng = np.random.default_rng(0)
-    scores = {
-        (t.objective, t.config, t.seed): 50.0 + 30 * (t.config == 4) + rng.normal(0, 0.1)
-        for t in plan_trials(study)
-    }
-    runner = Runner(study, scores, random.Random(0))
-    runner.run()
-    ran = Counter(row["config"] for row in runner.rows.values() if row["status"] == "finished")
-    assert ran == {c: 2 * (5 if c == 4 else 2) for c in range(6)}
-    [reason] = {
-        row["skipped_because"].partition(" behind")[2].partition(";")[0]
-        for row in runner.skipped.values()
-    }
-    assert reason == " configuration 4 after 2 seeds"
-
-
 def test_where_less_is_better_the_least_leads(tmp_path):
     metric = {"name": "alignment", "mode": "min"}
     study = raced(tmp_path, num_configs=4, metric=metric)
@@ -263,21 +242,6 @@ def test_further_seeds_and_configurations_go_on_with_what_was_decided(tmp_path):
 def test_what_no_race_can_be_is_refused(tmp_path, changes, told):
     with pytest.raises(StudyError, match=told):
         raced(tmp_path, **changes)
-
-
-def test_a_skipped_trial_has_no_entry_in_the_journal(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    study = raced(tmp_path, num_configs=6)
-    runner = Runner(study, planted_scores(study, np.random.default_rng(0)), random.Random(0))
-    runner.run()
-    storage = open_storage(str(tmp_path / "journal"))
-    rows = [
-        {**plan_row(study, trial), **runner.rows[trial.trial_id], "epochs_trained": 2}
-        for trial in runner.planned
-    ]
-    PlanSearch(study, [], rows, storage, runner._race())
-    entries = [e for s in storage.get_all_studies() for e in storage.get_all_trials(s._study_id)]
-    assert len(entries) == len(rows) - len(runner.skipped)
 
 
 @pytest.mark.slow

@@ -10,16 +10,13 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from wsgiref.util import setup_testing_defaults
 
 import optuna
 import pandas as pd
 import pytest
-import torch
 from optuna.trial import TrialState
 
 import clsweep
-from clsweep.machine import num_cores
 from clsweep.results.folder import LEFTOVERS, ResultsFolder
 from clsweep.results.journal import open_storage
 from tests.cluster.conftest import (
@@ -156,19 +153,6 @@ def test_report_and_status_follow_a_run_until_it_has_ended(
     assert page.stat().st_size > 100_000
 
 
-def test_the_journal_says_what_the_rows_say(finished: Finished) -> None:
-    results = clsweep.open_results(finished.out)
-    for objective in ("simclr", "dcl", "bad"):
-        rows = results.trials.query("objective == @objective").set_index("trial_id")
-        trials = journal(finished.out, objective)
-        assert {trial.user_attrs["trial_id"] for trial in trials} == set(rows.index)
-        for trial in trials:
-            row = rows.loc[trial.user_attrs["trial_id"]]
-            assert trial.params == {"tau": row["tau"]}
-            assert (trial.state == TrialState.COMPLETE) == (row["status"] == "finished")
-            assert trial.value is None or trial.value == row["knn_top1"]
-
-
 def test_a_finished_study_can_be_run_again_and_looked_at(
     finished: Finished, tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -191,40 +175,6 @@ def test_a_finished_study_can_be_run_again_and_looked_at(
     code, _, message = cli_command("run", path, "--out", out, "--set", "base.epochs=3")
     assert code == 2
     assert "base.epochs: 2 -> 3" in message
-
-
-def test_a_result_can_be_reproduced_from_its_row(finished: Finished) -> None:
-    from clsweep.train.loop import train_trial
-
-    rows = clsweep.open_results(finished.out).trials
-    rows = rows.query("objective in ['dcl', 'untrained'] and seed == 1 and tau != 0.1")
-    assert set(rows["objective"]) == {"dcl", "untrained"}
-    for row in rows.to_dict("records"):
-        threads = torch.get_num_threads()
-        torch.set_num_threads(row["cpus_per_worker"])
-        again = train_trial(row, lambda _: None)
-        torch.set_num_threads(threads)
-        assert again["knn_top1"] == row["knn_top1"]
-        assert row["epochs"] == 0 or again["train_loss"] == row["train_loss"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(num_cores() < 2, reason="one trial at once on one core")
-def test_trials_shorter_than_the_start_of_a_process_run_side_by_side(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    path = write_study(
-        dataset={"name": "digits", "num_train": 256},
-        seeds=[0],
-        base={"encoder": "conv4", "width": 8, "epochs": 1, "batch_size": 64, "knn_k": 20},
-        search={"method": "random", "trials_per_objective": 40},
-    )
-    code, output = command("run", path, "--out", tmp_path / "out")
-    assert code == 0, output
-    trials = clsweep.open_results(tmp_path / "out").trials.sort_values("started_at")
-    ended_at = trials["started_at"] + pd.to_timedelta(trials["wall_time_s"], "s")
-    begin_before_one_ends = trials["started_at"].shift(-1) < ended_at
-    assert begin_before_one_ends[-60:-1].mean() > 0.1  # of two at once, one in two does
 
 
 @pytest.mark.slow
@@ -303,24 +253,3 @@ def test_missing_data_is_refused_before_anything_starts(
     assert not (tmp_path / "out" / "study.yaml").exists()
     assert str(tmp_path / "nothing") in output
     assert "--set dataset.download=true" in output
-
-
-def test_a_second_run_on_a_busy_folder_is_refused(write_study: WriteStudy, tmp_path: Path) -> None:
-    from clsweep.results.folder import ResultsFolder
-
-    with ResultsFolder(str(tmp_path / "out")).lock():
-        code, output = command("run", write_study(), "--out", tmp_path / "out")
-    assert code == 2
-    assert "another clsweep run is writing here" in output
-
-
-def test_optuna_dashboard_reads_the_journal(finished: Finished) -> None:
-    from optuna_dashboard import wsgi
-
-    app = wsgi(open_storage(str(finished.out / "optuna.journal")))
-    seen: list[str] = []
-    environ: dict[str, object] = {"PATH_INFO": "/api/studies"}
-    setup_testing_defaults(environ)
-    body = b"".join(app(environ, lambda status, *_: seen.append(status)))
-    assert seen == ["200 OK"]
-    assert {s["study_name"] for s in json.loads(body)["study_summaries"]} >= {"simclr", "dcl"}

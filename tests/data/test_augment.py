@@ -22,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CROP_ONLY = Recipe().crop_only()
 UNTOUCHED = replace(CROP_ONLY, crop_scale=1.0)
 ALWAYS = Recipe(flip_prob=1.0, jitter_prob=1.0, gray_prob=1.0, blur_prob=1.0, solarize_prob=1.0)
-PROBS = ("flip_prob", "jitter_prob", "gray_prob", "blur_prob", "solarize_prob")
 RECIPES = {
     "crop": CROP_ONLY,
     "flip": replace(UNTOUCHED, flip_prob=1.0),
@@ -125,15 +124,6 @@ def test_a_resize_is_torchvisions_up_to_rounding_alone(
     torch.testing.assert_close(apply(x_NCHW, draws), expected, rtol=0.0, atol=1e-12)
 
 
-def test_the_images_own_size_is_the_default() -> None:
-    x_NCHW = pictures(30, 3, 32)
-    default, explicit = (
-        draw(replace(Recipe(), output_size=side), 30, 32, generator()) for side in (None, 32)
-    )
-    assert (default.image_size, default.output_size) == default.sizes == explicit.sizes == (32, 32)
-    assert torch.equal(apply(x_NCHW, default), apply(x_NCHW, explicit))
-
-
 def crops(recipe: Recipe, height: int, width: int, num: int) -> Iterator[list[Any]]:
     """Our sample of each measure of a crop, and torchvision's."""
     size: Any = height
@@ -172,23 +162,6 @@ def test_crops_of_a_picture_are_distributed_as_torchvisions(
     recipe = replace(CROP_ONLY, crop_scale=crop_scale, output_size=8)
     for ours, theirs in zip(*crops(recipe, height, width, 2000), strict=True):
         assert stats.ks_2samp(ours, theirs).pvalue > 1e-4
-
-
-@pytest.mark.parametrize("size", [1, 2, 8, 33])
-def test_crops_lie_within_the_image(size: int) -> None:
-    draws = draw(Recipe(crop_scale=0.001), 2000, size, generator())
-    assert min(draws.i.min(), draws.j.min()) >= 0
-    assert min(draws.h.min(), draws.w.min()) >= 1
-    assert max((draws.i + draws.h).max(), (draws.j + draws.w).max()) <= size
-
-
-@pytest.mark.parametrize("output_size", [None, 12, 48])
-def test_a_crop_never_shows_pixels_around_it(output_size: int | None) -> None:
-    draws = draw(replace(CROP_ONLY, output_size=output_size), 200, 32, generator())
-    inside = torch.zeros(200, 1, 32, 32)
-    for n, (i, j, h, w) in enumerate(zip(draws.i, draws.j, draws.h, draws.w, strict=True)):
-        inside[n, :, i : i + h, j : j + w] = 1.0
-    assert apply(inside, draws).min() > 1.0 - 1e-5
 
 
 def test_jitter_orders_are_uniform_over_the_permutations() -> None:
@@ -393,28 +366,6 @@ def test_what_waits_for_the_device_is_noticed(read: Callable[[Tensor], object]) 
         read(torch.empty(4, device="meta") if read is not bool else torch.empty(1, device="meta"))
 
 
-@pytest.mark.parametrize(
-    "recipe", [UNTOUCHED, replace(UNTOUCHED, jitter_prob=1.0, jitter_strength=0.0)]
-)
-def test_nothing_switched_on_changes_nothing(recipe: Recipe) -> None:
-    """At crop_scale 1 each attempt either does not fit or rounds to the whole square, so the crop
-    is the image.
-    """
-    x_NCHW = pictures(500, 3, 32)
-    draws = draw(recipe, 500, 32, generator())
-    assert (draws.h == 32).all()
-    assert (draws.w == 32).all()
-    torch.testing.assert_close(apply(x_NCHW, draws), x_NCHW, rtol=0.0, atol=1e-6)
-
-
-def test_one_channel_images_ignore_saturation_hue_and_grayscale() -> None:
-    x_NCHW, draws = pictures(30, 1, 8), draw(ALWAYS, 30, 8, generator())
-    factor_N4 = draws.factor_N4.clone()
-    factor_N4[:, 2], factor_N4[:, 3] = 1.7, 0.1
-    other = replace(draws, factor_N4=factor_N4, gray=torch.zeros_like(draws.gray))
-    torch.testing.assert_close(apply(x_NCHW, other), apply(x_NCHW, draws), rtol=0.0, atol=0.0)
-
-
 @pytest.mark.parametrize("output_size", [None, 1, 5, 40])
 @pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8), (3, 1), (1, 2)])
 def test_views_are_finite_within_zero_and_one_and_leave_the_images_alone(
@@ -463,12 +414,6 @@ def test_autocast_does_not_lower_the_precision(output_size: int | None) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         view = apply(x_NCHW, draws)
     torch.testing.assert_close(view, apply(x_NCHW, draws), rtol=0.0, atol=1e-6)
-
-
-@pytest.mark.parametrize("output_size", [8, 5])
-def test_an_empty_batch_is_an_empty_view(output_size: int) -> None:
-    draws = draw(replace(Recipe(), output_size=output_size), 0, 8, generator())
-    assert apply(torch.empty(0, 3, 8, 8), draws).shape == (0, 3, output_size, output_size)
 
 
 @pytest.mark.parametrize(

@@ -285,14 +285,6 @@ def test_missing_data_names_folder_and_flag(
         (tmp_path / FOLDERS[name]).mkdir(parents=True, exist_ok=True)
 
 
-def test_digits_needs_no_files(tmp_path: Path) -> None:
-    root = tmp_path / "nowhere"
-    require_data("digits", root)  # raises nothing
-    train, val, test = parts(load("digits", root=root))
-    assert len(train) + len(val) + len(test) == 1797
-    assert not root.exists()
-
-
 def test_a_data_set_of_another_size_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,13 +405,6 @@ def test_a_synthetic_image_is_the_same_however_many_there_are() -> None:
     every = synthetic.images("train", range(200), **options)
     assert np.array_equal(synthetic.images("train", range(50, 150), **options), every[50:150])
     assert not np.array_equal(synthetic.images("test", range(200), **options), every)
-
-
-@pytest.mark.parametrize("image_size", [8, 33])
-def test_synthetic_images_have_any_size(image_size: int) -> None:
-    splits = load("synthetic", root="nowhere", num_train=100, num_classes=2, image_size=image_size)
-    assert splits.train.images.shape == (100, image_size, image_size, 3)
-    assert np.array_equal(np.bincount(splits.test.labels), [10, 10])
 
 
 def test_synthetic_classes_can_be_learnt_and_are_not_trivial() -> None:

@@ -322,6 +322,7 @@ def write(path: Path, content: bytes | str | None) -> None:
     path.write_bytes(content) if content is not None else os.mkfifo(path)
 
 
+GZIPPED = gzip.compress(bytes(1024), mtime=0)
 NO_TABLE = json.dumps({"_data_files": [{"filename": "a.arrow"}]})
 # Of a data set, the file of it that is written, its content, and the words.
 NOTHING_TO_READ: list[tuple[str, str, str | bytes | None, str]] = [
@@ -329,7 +330,7 @@ NOTHING_TO_READ: list[tuple[str, str, str | bytes | None, str]] = [
     ("arrays", "", None, "expected a regular file, given a FIFO"),
     ("arrays", "notes.txt", "", "expected .npy files in the folder, given none"),
     ("arrays", "images.npy", None, "expected a regular file, given a FIFO"),
-    ("webdataset", "train-0.tar", gzip.compress(bytes(1024), mtime=0), "expected a plain tar file, given: "),
+    ("webdataset", "train-0.tar", GZIPPED, "expected a plain tar file, given: "),
     ("webdataset", "val.txt", "", "expected train-*.tar, given val.txt"),
     ("webdataset", "train-0.tar", None, "expected a regular file, given a FIFO"),
     ("huggingface", "a.txt", "", "expected dataset_dict.json, state.json or train-*.parquet"),
@@ -422,30 +423,6 @@ def by_class(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", ["imagefolder", "imagefiles"])
-def test_what_is_no_regular_file_is_named(name: str, by_class: Path) -> None:
-    odd = by_class / "train" / "c0" / "odd.png"
-    os.mkfifo(odd)
-    assert f"{odd}: expected a regular file, given a FIFO" in refusal(name, by_class)
-
-
-def test_links_in_a_circle_are_named(by_class: Path) -> None:
-    a, b = by_class / "train" / "x", by_class / "train" / "y"
-    a.symlink_to(b)
-    b.symlink_to(a)
-    said = refusal("imagefolder", by_class)
-    assert "expected a file or a folder, given a link in a circle" in said
-    a.unlink()
-    b.unlink()
-    loop = by_class / "train" / "c0" / "loop.png"
-    loop.symlink_to(loop)
-    with pytest.raises(RequestError, match=r"loop\.png: .*Too many levels of symbolic links"):
-        load("imagefolder", by_class)
-    whole = by_class.parent / "whole"
-    whole.symlink_to(whole)
-    assert "given a link in a circle" in refusal("imagefolder", whole)
-
-
 @pytest.mark.parametrize(
     ("name", "lost", "target", "given"),
     [
@@ -465,14 +442,6 @@ def test_images_behind_a_lost_link_are_not_passed_over(
     (by_class / lost).symlink_to(by_class / target)
     line = f"{by_class / lost}: expected a file or a folder, given {given}"
     assert line in refusal(name, by_class)
-
-
-def test_pictures_of_one_colour_are_named_before_anything_is_trained(by_class: Path) -> None:
-    for path in by_class.rglob("*.png"):
-        Image.new("RGB", (20, 20), (10, 20, 30)).save(path)
-    line = refusal("imagefolder", by_class)
-    assert "expected images with differences to learn from" in line
-    assert str(by_class) in line
 
 
 # A part of the training images.

@@ -88,10 +88,6 @@ def test_a_cell_for_eyes_is_of_bounded_length(printed, form):
     assert "9,998,000 more" in " ".join(out.split())
 
 
-def test_missing_numbers_are_empty_in_csv(printed):
-    assert printed([{"a": math.nan, "b": None, "c": 0.0}], format=Format.csv) == "a,b,c\n,,0.0\n"
-
-
 def test_numpy_numbers_are_numbers(printed):
     row = {
         "a": np.float64(1 / 3),
@@ -116,15 +112,6 @@ def test_json_is_valid_for_strict_readers(printed, value):
     ]
 
 
-@pytest.mark.parametrize("format", Format)
-def test_no_rows_are_no_mistake(printed, format):
-    assert printed([], format=format).strip() == {
-        "json": "[]",
-        "md": "|  |\n|  |",
-        "table": "no rows",
-    }.get(format, "")
-
-
 def test_text_is_no_markup_in_a_table(printed):
     lines = printed([{"[red]head": ODD, "b": 1}]).splitlines()
     assert lines[0].split() == ["[red]head", "b"]
@@ -138,12 +125,6 @@ def test_text_is_no_markup_in_markdown(printed):
         "| --- | --- |",
         "| [bold]\\<script>\\|\\`\\*\\_\\\\\\|[/] | two lines |",
     ]
-
-
-def test_every_markdown_row_has_as_many_cells(printed):
-    lines = printed(ROWS, format=Format.md).splitlines()
-    unescaped = [line.replace("\\\\", "").replace("\\|", "").count("|") for line in lines]
-    assert unescaped == [len(ROWS[0]) + 1] * (2 + len(ROWS))
 
 
 def test_long_text_is_folded_not_cut(printed):

@@ -6,14 +6,10 @@ import itertools
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from clsweep.api import open_results
-from clsweep.display.cells import cells_of
-from clsweep.questions import robustness as sentences
 from clsweep.questions.charts import param_axis
-from clsweep.questions.model import Wording
 from clsweep.study.resolve import load_study
 from tests.planted import recorded
 
@@ -97,41 +93,9 @@ def test_the_best_setting(cli_command, study, command, monkeypatch):
     assert f" {BEST} " in out.replace("\n", " ")
 
 
-def test_regions(study):
-    marginals = open_results(study[1]).marginals()
-    for name, texts in TEXTS.items():
-        assert tuple(marginals.loc[marginals["param"] == name, "label"]) == texts
-
-
 def test_axes_of_figures(study):
     material = open_results(study[1]).material
     for name, texts in TEXTS.items():
         axis = param_axis(material, name, np.array([float(text) for text in texts]), ticks=True)
         label = axis.to_dict()["axis"]["labelExpr"]
         assert json.loads(label[: label.index("]") + 1]) == list(texts)
-
-
-def test_numbers_behind_a_figure():
-    for texts in TEXTS.values():
-        frame = pd.DataFrame({"value": [float(text) for text in texts]})
-        assert cells_of(frame, digits=None, settings=("value",)).rows == tuple(
-            zip(texts, strict=True)
-        )
-
-
-@pytest.mark.parametrize("texts", TEXTS.values(), ids=list(TEXTS))
-def test_bands_in_tables_and_sentences(texts):
-    low, high = map(float, texts)
-    row = {
-        "objective": "dclw",
-        "by": "x",
-        "band_param": "x",
-        "band_end": "neither",
-        "band_bins": np.nan,
-        "band_ratio": high / low,
-        "level_noise": 0.1,
-    }
-    row |= {"band_low": low, "band_high": high, "band_sure_low": low, "band_sure_high": high}
-    assert sentences.shown_band(row, "band", named=True) == f"x {texts[0]} to {texts[1]}"
-    (sentence,) = sentences.bands(pd.DataFrame([row]), Wording(metric="knn_top1"))
-    assert f"from {texts[0]} to {texts[1]}" in sentence

@@ -187,16 +187,6 @@ def test_several_studies_and_one_with_further_objectives(tmp_path):
     assert together.material.params == ("tau", "sigma", "batch_size")  # as the catalog has them
 
 
-def test_status_and_trials_name_the_axes_alone(tmp_path, cli_command):
-    space = "space: {batch_size: {choices: [32, 64]}}\n"
-    out = recorded(study_of(tmp_path, space + TWO + GRID), tmp_path / "out")
-    for command in ("status", "trials"):
-        code, text, _ = cli_command(command, out)
-        assert code == 0
-        assert "batch_size" in text
-        assert "chunk_size" not in text
-
-
 def test_a_folder_opens_where_its_study_cannot_be_resolved(tmp_path):
     study = study_of(tmp_path, "space: {batch_size: {choices: [32, 64]}}\n" + TWO + GRID)
     tree = study.document.tree

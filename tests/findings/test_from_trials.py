@@ -161,10 +161,8 @@ REFUSED = {
     "the metric": (lambda f: f, {"params": ["knn_top1"]}, "'knn_top1', which is the metric"),
     "a column twice": (lambda f: pd.concat([f, f["tau"]], axis=1), {}, "given tau twice"),
     "huge scores": (lambda f: f.assign(knn_top1=f["knn_top1"] * 1e100), {}, "from 1e-60 to 1e"),
-    "tiny scores": (lambda f: f.assign(knn_top1=f["knn_top1"] * 1e-172), {}, "from 1e-60 to 1e"),
     "complex scores": (lambda f: f.assign(knn_top1=f["knn_top1"] + 0j), {}, "expected numbers"),
     "truth values": (lambda f: f.assign(knn_top1=f["knn_top1"] > 72), {}, "expected numbers"),
-    "dates": (lambda f: f.assign(knn_top1=pd.Timestamp("2026-01-01")), {}, "expected numbers"),
     "a word among scores": (
         lambda f: f.assign(knn_top1=["x", *f["knn_top1"][1:]]), {}, "numbers, given 'x'"),
     "a complex setting": (lambda f: f.assign(tau=f["tau"] + 1j), {}, "'tau': expected numbers or"),
@@ -249,13 +247,6 @@ def test_fractions_of_one_objective_among_percent_are_named():
     assert "that of simclr is read as percent too, not as fractions of 1" in said
 
 
-def test_numbers_that_are_text_are_named():
-    frame = plain().assign(width=plain()["width"].map(str))
-    found = clsweep.analyse(frame).material
-    assert found.sweeps[0].scales["width"] == "category"
-    assert "numbers given as text are read as categories: width" in found.notes
-
-
 def test_a_percentage_beyond_100_is_none_and_said_so():
     found = clsweep.analyse(plain().assign(knn_top1=plain()["knn_top1"] + 50))
     assert "read as numbers without a unit or limits" in found.material.notes[0]
@@ -292,15 +283,6 @@ def test_what_failed_trials_count_as(tmp_path, cli_command):
 # What is shown
 
 
-@pytest.mark.parametrize("mode", ["max", "min"])
-def test_a_zero_has_no_sign(mode):
-    frame = planted(lambda _: 0.0, grid=GRID, noise=0.0, metric="error")
-    found = clsweep.analyse(frame, metric="error", mode=mode)
-    for table in (found.robustness(), found.best_of_k(), found.recommend(), found.tuning_cost()):
-        floats = table.select_dtypes("floating").to_numpy()
-        assert not (np.signbit(floats) & (floats == 0)).any()
-
-
 @pytest.mark.parametrize("kinds", [str, float, lambda seed: 2**70 + seed, lambda seed: f"s{seed}"])
 def test_seeds_are_told_apart_whatever_they_are(kinds):
     one, other = plain(), plain(objective="simclr", seed=1)
@@ -333,8 +315,3 @@ def test_integers_with_gaps_stay_in_their_rows_whatever_the_index(tmp_path, plac
     asked = {"file": str(file), "uri": file.as_uri(), "folder": str(folder)}[place]
     read = clsweep.open_results(asked).material.trials["batch_size"]
     assert read.astype(object).where(read.notna(), None).tolist() == given
-
-
-def test_a_column_without_a_name_has_one():
-    frame = plain().rename(columns={"width": None})
-    assert clsweep.analyse(frame).material.params == ("tau", "None")

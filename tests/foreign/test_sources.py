@@ -94,29 +94,6 @@ def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path: Path) -> None:
     assert [t.status for t in sweep.trials] == ["finished", "running"]
 
 
-@pytest.mark.filterwarnings("ignore:Choices for a categorical")
-def test_a_choice_that_is_a_list_is_a_text(tmp_path: Path) -> None:
-    study = optuna.create_study(storage=f"sqlite:///{tmp_path / 'a.db'}")
-    study.optimize(lambda t: len(t.suggest_categorical("layers", [(64, 64)])), n_trials=1)
-    assert [t.settings for t in read_optuna(tmp_path / "a.db", None).trials] == [
-        {"layers": "[64, 64]"}
-    ]
-
-
-def test_a_database_of_an_earlier_optuna(tmp_path: Path) -> None:
-    """As 3.0 left it; it stays so."""
-    path = tmp_path / "a.db"
-    study = optuna.create_study(storage=f"sqlite:///{path}")
-    study.optimize(lambda trial: trial.suggest_float("lr", 0, 1), n_trials=2)
-    with sqlite3.connect(path) as base:
-        base.execute("DROP INDEX ix_trials_study_id")
-        base.execute("UPDATE alembic_version SET version_num = 'v3.0.0.d'")
-    base.close()
-    before = path.read_bytes()
-    assert [t.settings for t in read_optuna(path, None).trials] == [t.params for t in study.trials]
-    assert path.read_bytes() == before
-
-
 def test_studies_that_cannot_be_one_table(tmp_path: Path) -> None:
     where = f"sqlite:///{tmp_path / 'a.db'}"
     optuna.create_study(study_name="up", storage=where, direction="maximize")

@@ -158,12 +158,6 @@ def test_every_statistic_reads_what_was_imported(export: Path) -> None:
     assert shares["lr"] == pytest.approx(1, abs=0.05)
 
 
-def test_another_metric_of_an_imported_table_says_its_own_mode(export: Path) -> None:
-    import_(Tool.wandb, export, metric="acc", mode="max")
-    with pytest.raises(RequestError, match="mode of metric 'lr'"):
-        clsweep.open_results("results/sweep", metric="lr", params=["opt"])
-
-
 def test_an_import_replaces_an_import_and_nothing_else(export: Path) -> None:
     for _ in range(2):
         import_(Tool.wandb, export, metric="acc", mode="max")

@@ -78,13 +78,6 @@ def test_small_stem_keeps_the_resolution() -> None:
         assert seen == [((2, 64, side, side), (2, 64, side, side))]
 
 
-def test_small_stem_is_initialised_as_torchvision_initialises_convolutions() -> None:
-    """He et al. (fan out): standard deviation sqrt(2 / (64 * 3 * 3))."""
-    torch.manual_seed(0)
-    std = resnet18(stem="small").conv1.weight.std().item()
-    assert std == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.1)
-
-
 @pytest.mark.parametrize("size", [8, 28, 32])
 @pytest.mark.parametrize(
     ("build", "num_features"),

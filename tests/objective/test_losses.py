@@ -430,12 +430,6 @@ def test_finite_wherever_training_may_go(form: str, case: str, dtype: torch.dtyp
                 torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=1e-5 / tau)
 
 
-@pytest.mark.parametrize("sigma", [0.001, 1e6])
-def test_dclw_is_finite_at_extreme_widths(sigma: float) -> None:
-    loss = partial(dclw, tau=0.1, sigma=sigma)
-    assert_finite(*value_and_grad(loss, *views(16, 4, dtype=torch.float32)))
-
-
 @pytest.mark.parametrize("num_samples", [2, 3, 64])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("case", ["random", "collapsed", "opposite", "easy", "zero"])
@@ -476,14 +470,6 @@ def test_the_floor_does_not_touch_columns_of_small_but_ordinary_variance(loss: s
     torch.testing.assert_close(
         value_and_grad(COLUMN_WISE[loss], *small), (value, 1e3 * grad), rtol=1e-10, atol=1e-8
     )
-
-
-def test_a_projection_of_length_zero_has_a_finite_cosine_and_gradient() -> None:
-    p_ND, z_ND = (z.detach().float() for z in raw_views(4, 3))
-    p_ND[1] = 0
-    value, grad = value_and_grad(cosine, p_ND.requires_grad_(), z_ND.requires_grad_())
-    assert torch.isfinite(value)
-    assert grad.abs().max() <= 1e4
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3])
@@ -596,14 +582,10 @@ def test_a_single_column_has_no_negatives_and_a_single_query_none_but_its_own() 
     ("shape", "index_NK", "message"),
     [
         ((3,), None, r"negatives: expected \(K, 3\) or \(4, K, 3\), given \(3,\)"),
-        ((5, 2), None, r"negatives: expected \(K, 3\)"),
         ((5, 2, 3), None, r"or \(4, K, 3\), given \(5, 2, 3\)"),
-        ((1, 4, 2, 3), None, r"negatives: expected \(K, 3\)"),
         ((0, 3), None, r"negatives: expected at least 1, given \(0, 3\)"),
-        ((4, 0, 3), None, r"negatives: expected at least 1"),
         ((4, 2, 3), ROW[:4], r"shared ones \(M, 3\) beside index_NK, given \(4, 2, 3\)"),
         ((5, 3), ROW[:3], r"int64 \(4, K\) with K >= 1, given torch.int64 \(3, 1\)"),
-        ((5, 3), torch.zeros(4).long(), r"index_NK: expected int64 \(4, K\)"),
         ((5, 3), torch.zeros(4, 0).long(), r"index_NK: expected int64 \(4, K\) with K >= 1"),
         ((5, 3), torch.zeros(4, 2), r"given torch.float32 \(4, 2\)"),
     ],

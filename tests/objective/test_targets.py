@@ -116,20 +116,6 @@ def test_codes_and_their_loss_are_those_of_the_paper(size: tuple[int, int]) -> N
         assert_same(partial(soft_cross_entropy, **given), expected_loss, scores(*size))
 
 
-def test_lightlys_swav_loss_agrees() -> None:
-    from lightly.loss import SwaVLoss
-
-    def ours(*views: Tensor) -> Tensor:
-        """The two global views are the codes of all others."""
-        terms = [
-            soft_cross_entropy(views[v], sinkhorn(views[i], 0.05, 3), 0.1) for i, v in PREDICTIONS
-        ]
-        return torch.stack(terms).mean()
-
-    views = [scores(6, 4, seed=view) for view in range(4)]
-    assert_same(ours, lambda *v: SwaVLoss()(list(v[:2]), list(v[2:]))[0], *views)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_half_types_are_computed_in_float32_and_a_small_epsilon_overflows_nothing(
     dtype: torch.dtype,

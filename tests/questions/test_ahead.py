@@ -1,7 +1,5 @@
 """Statistics that other processes compute before a report asks for them."""
 
-import threading
-
 import pandas as pd
 import pytest
 
@@ -51,12 +49,6 @@ def test_a_report_has_the_same_tables_and_asks_for_all_that_it_expects(trials, m
     assert beside.verdicts == alone.verdicts
 
 
-def test_a_small_table_is_answered_here(trials, monkeypatch):
-    monkeypatch.setattr(Answers, "expect", None)
-    with processes_beside(2):
-        build_report(clsweep.analyse(trials[trials["seed"] == 0]))
-
-
 def test_scores_of_a_plug_in_are_known_there_too(trials, tmp_path):
     (tmp_path / "own.py").write_text(
         "from clsweep.catalog.rows import Metric\n"
@@ -86,10 +78,3 @@ def test_a_report_that_was_interrupted_leaves_the_statistics_as_they_were(trials
     again = clsweep.analyse(trials)
     for name in ("robustness", "sensitivity", "recommend"):
         pd.testing.assert_frame_equal(getattr(findings, name)(), getattr(again, name)())
-
-
-def test_a_table_of_what_cannot_be_sent_is_answered_here(trials):
-    odd = trials.assign(lock=[threading.Lock()] * len(trials))
-    with processes_beside(1):
-        report = build_report(clsweep.analyse(odd, params=["tau", "batch_size"]))
-    assert "robustness" in {table.name for table in report.tables}

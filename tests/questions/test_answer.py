@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -193,13 +192,3 @@ def test_points_link_to_rows_of_the_table_of_trials(planted_report):
     links = {row["link"] for rows in chart["datasets"].values() for row in rows if "link" in row}
     assert links == {f"#{anchor}" for anchor in trials.anchors}
     assert len(set(trials.anchors)) == len(trials.shown) == 48
-
-
-@pytest.mark.slow
-def test_the_table_of_many_trials_has_the_drawn_and_the_best_ones():
-    report = report_of(("flat", 0.5), grid={"tau": np.geomspace(0.05, 1, 400).tolist()})
-    (trials,) = [table for table in report.tables if table.name == "trials"]
-    assert len(trials.frame) == 1200
-    assert len(trials.shown) + trials.more == 1200
-    assert 750 <= len(trials.shown) <= trials.limit
-    assert trials.shown["trial"].iloc[0] == trials.frame["trial_id"].iloc[0]

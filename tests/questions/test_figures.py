@@ -164,19 +164,6 @@ def test_every_kind_of_figure_is_there_described_finite_and_as_wide_as_its_place
     assert int.from_bytes(png[16:20], "big") == 1280
 
 
-def test_a_theme_is_light_or_dark_and_leaves_the_chart_alone(drawn):
-    figure = drawn["tolerance"]
-    before = figure.chart.to_dict()
-    light, dark = spec_of(figure), spec_of(figure, dark=True)
-    assert light["background"] == dark["background"] == "transparent"
-    assert spec_of(figure, background=None)["background"] == "#ffffff"
-    assert spec_of(figure, dark=True, background=None)["background"] == DARK.page
-    assert light["config"]["range"]["category"] == list(LIGHT.category)
-    assert dark["config"]["range"]["category"] == list(DARK.category)
-    assert themed(light, dark=True) == dark
-    assert figure.chart.to_dict() == before
-
-
 def test_names_that_look_like_code_are_only_values():
     trials = trials_of((WICKED, "dcl"))
     answers = given(trials, **sides_of(trials))
@@ -349,12 +336,6 @@ def test_heatmaps_bin_sampled_values_as_the_statistics_and_skip_adaptive_designs
     assert heatmaps(tpe) == []
 
 
-def test_a_metric_to_be_small_keeps_its_sign():
-    trials = trials_of().assign(knn_top1=lambda t: 100 - t["knn_top1"])
-    first, *_ = heatmaps(given(trials, mode="min", sensitivity=NOTHING, marginals=NOTHING))
-    assert first.data["mean"].between(5, 15).all()
-
-
 def test_winners_are_named_and_what_is_not_resolved_says_so():
     row = PAIR | {"by": "tau", "objective": "simclr", "mean": 90.0, "runner_up": "dcl", "lead": 0.7}
     rows = [row | {"region": f"tau={tau:g}", "resolved": tau < 1} for tau in TAUS]
@@ -398,12 +379,6 @@ def test_scatter_shows_every_trial_or_says_that_it_is_a_sample(drawn):
                for name, size in {"tau": 0.6, "optimizer": 0.9}.items()]  # fmt: skip
     ordered = figures_of("trials", given(sensitivity=pd.DataFrame(effects)))
     assert next(iter(ordered)) == "trials-optimizer"  # what matters most
-
-
-def test_confirmation_leaves_out_a_split_that_was_not_read(drawn):
-    svg = svg_of(drawn["confirmation"])
-    assert ">fresh seeds<" in svg
-    assert ">test split<" not in svg
 
 
 # A search, and learning curves

@@ -30,7 +30,6 @@ PAIR = {
 }  # fmt: skip
 RATIO = PAIR | {"estimate": 0.52, "low": 0.35, "high": 0.78, "value_a": 0.98, "value_b": 1.87}
 LEAD = PAIR | {"estimate": 1.8, "low": 1.2, "high": 2.4, "value_a": 90.0, "value_b": 88.2}
-SHARE = PAIR | {"estimate": 0.3, "low": 0.1, "high": 0.5, "value_a": 0.6, "value_b": 0.3}
 EFFECT = {
     "objective": "dcl", "method": "sobol", "term": "tau", "order": 1, "null": 0.05,
     "resolved": True, "reason": "", "note": "", "first": 0.1, "first_low": 0.05, "first_high": 0.2,
@@ -136,11 +135,6 @@ TOLD = [
     ("robustness", [{"estimate": 0.0, "low": 0.0, "value_a": 0.0}],
      ["dcl is more robust than simclr: its knn_top1 has no spread due to hyperparameters that "
       "shows above the seed noise, against SD* 1.87 points."]),
-    ("robustness", [EVEN | {"estimate": 0.0, "low": 0.0, "high": 1.5, "value_a": 0.0}],
-     [f"{OPEN_RATIO}."]),
-    ("robustness", [EVEN | {"estimate": INF, "low": 0.4, "high": INF, "value_b": 0.0}],
-     [f"{OPEN_RATIO}."]),
-    ("robustness", [EVEN | {"estimate": 1.0, "low": 0.0, "high": INF}], [f"{OPEN_RATIO}."]),
     ("robustness", [EVEN | {"estimate": 0.8, "low": 0.0, "high": 1.9}],
      [f"{OPEN_RATIO} (SD* ratio dcl / simclr 0.8, at most 1.9)."]),
     ("robustness", [EVEN | {"estimate": 0.8, "low": 0.3, "high": INF}],
@@ -450,14 +444,6 @@ def planted_bands(level, grid, *, failed_as="worst", **options):
 
 
 W = {"w": [0.0, 0.25, 0.5, 0.75, 1.0]}
-
-
-@pytest.mark.slow
-def test_noise_that_hides_an_effect_makes_no_band():
-    for level, grid, noise in ((lambda at: 70 + 3 * at["w"], {"w": [0.0, 1.0]}, 3.0),
-                               (lambda _: 70.0, W, 1.0)):  # fmt: skip
-        found = planted_bands(level, grid, noise=noise)
-        assert sum("Usable" in " ".join(each) for each in found) <= 5
 
 
 def test_a_band_holds_no_value_that_is_truly_worse():

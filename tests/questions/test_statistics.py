@@ -145,12 +145,6 @@ def test_outcomes_are_no_hyperparameters(trials):
         clsweep.analyse(more[more["seed"] == 0].drop(columns=["tau", "batch_size"]))
 
 
-@pytest.mark.parametrize("column", ["objective", "config", "seed", "status", "sampler", "knn_top1"])
-def test_a_missing_column_is_named(trials, column):
-    with pytest.raises(RequestError, match=column):
-        clsweep.analyse(trials.drop(columns=column), metric="knn_top1").robustness()
-
-
 def test_questions_that_the_trials_cannot_answer(trials):
     found = clsweep.analyse(trials)
     for ask, message in [
@@ -312,22 +306,6 @@ def test_the_report_writes_its_page_and_the_figures_are_charts(written):
     assert pd.read_parquet(folder / "tables" / "robustness.parquet").shape[0] == 3
 
 
-def test_figures_from_python(trials):
-    figures = clsweep.analyse(trials[trials["objective"] == "dcl"]).figures()
-    assert {"tolerance", "marginal-tau"} <= set(figures)
-    assert figures["tolerance"].to_dict()["width"] == "container"
-
-
-def test_an_empty_folder_and_a_broken_file(tmp_path, command):
-    code, _, err = command("report", str(tmp_path))
-    assert code == 2
-    assert "expected a results folder" in err
-    (tmp_path / "trials.parquet").write_bytes(b"no table")
-    code, _, err = command("report", str(tmp_path))
-    assert code == 2
-    assert "cannot be read as a table of trials" in err
-
-
 # The command line
 
 
@@ -348,18 +326,3 @@ def test_compare_takes_two_names_after_the_folders(command, tmp_path, monkeypatc
         code, _, err = command("compare", path, *words)
         assert code == 2
         assert "expected results folders and then two objectives" in err
-
-
-@pytest.mark.slow
-def test_report_prints_its_verdicts_and_the_page(command, file, tmp_path):
-    code, out, _ = command("report", file, "--out", str(tmp_path / "report"))
-    assert code == 0
-    assert "- dcl depends least on its settings: SD*" in out
-    assert f"Report: {tmp_path / 'report' / 'index.html'}" in out
-
-
-def test_a_report_does_not_replace_a_file(command, file, tmp_path):
-    (tmp_path / "report").write_text("a file")
-    code, _, err = command("report", file, "--out", str(tmp_path / "report"))
-    assert code == 2
-    assert "given a file" in err

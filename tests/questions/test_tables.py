@@ -13,8 +13,6 @@ from clsweep.display.numbers import Number, texts_of
 from clsweep.findings.notes import notes
 from clsweep.questions import comparison, recommend, robustness, tuning
 from clsweep.questions.column import plain, points
-from clsweep.questions.registry import formulas
-from clsweep.report.sections import build_report
 from tests.planted import planted
 
 GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
@@ -119,26 +117,12 @@ def test_decimals_of_a_column(numbers, texts):
     assert texts_of(of) == texts
 
 
-def test_fine_numbers_keep_two_digits_of_their_spread():
-    assert texts_of([Number(value=0.81347, spread=0.03, is_fine=True)]) == ["0.813"]
-    assert texts_of([Number(value=0.81347, spread=0.03)]) == ["0.81"]
-    assert texts_of([Number(value=0.5, low=0.4999, high=0.5001, most=3)]) == [
-        "0.500 [0.500, 0.500]"
-    ]
-
-
 def test_tables_without_intervals():
     analysis = clsweep.analyse(trials(1e-7).query("seed == 0"))
     robust = robustness.QUESTION.shown(analysis.robustness(within=1e-7), analysis.material, 1e-7)
     assert robust["sd"].str.fullmatch(r"\d\.\de-0[78]").all()
     assert robust["sd*"].tolist() == [None, None]
     assert float(robust["when tuned"].iloc[0]) == pytest.approx(8e-6, rel=0.05)
-
-
-def test_scores_that_are_all_the_same():
-    analysis = clsweep.analyse(planted(lambda _: 80.1, grid=GRID, noise=0.0))
-    robust = robustness.QUESTION.shown(analysis.robustness(), analysis.material, 1)
-    assert robust["when tuned"].tolist() == ["80.10"]
 
 
 def test_a_metric_of_which_low_values_are_good_has_a_lead():
@@ -216,19 +200,6 @@ def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
     assert why == [
         f"{picks['objective'][0]} (robust): not measured: tpe samples favour good configurations"
     ]
-
-
-def test_what_a_column_means_is_said_without_names_of_the_code():
-    said = [text for columns in formulas().values() for text in columns.values()]
-    assert not [text for text in said if re.search(r"`[A-Z]", text)]
-
-
-def test_what_all_tables_have_is_explained_once():
-    sections = build_report(clsweep.analyse(trials(1.0))).sections
-    (table,) = (t for section in sections for t in section.tables if t.name == "formulas")
-    where = table.frame.groupby("column")["table"].agg(list)
-    assert where["reason"] == ["most tables"]
-    assert where["note"] == ["most tables", "health"]
 
 
 def test_one_point_and_several():

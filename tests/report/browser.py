@@ -2,7 +2,6 @@
 pipes.
 """
 
-import base64
 import json
 import os
 import select
@@ -46,14 +45,13 @@ RENDERED = """new Promise((resolve) => {
 
 
 @contextmanager
-def open_browser(profile, *, scrollbars=False):
-    """A `Browser` with its profile in an empty folder; with `scrollbars`, those that take room."""
-    flags = [flag for flag in FLAGS if not (scrollbars and flag == "--hide-scrollbars")]
+def open_browser(profile):
+    """A `Browser` with its profile in an empty folder."""
     to_read, to_write = os.pipe(), os.pipe()  # what the browser reads, and what it writes
     # The protocol wants the descriptors 3 and 4.
     command = f'exec "$@" 3<&{to_read[0]} 4>&{to_write[1]}'
     process = subprocess.Popen(
-        ["bash", "-c", command, "bash", CHROMIUM, *flags, f"--user-data-dir={profile}"],
+        ["bash", "-c", command, "bash", CHROMIUM, *FLAGS, f"--user-data-dir={profile}"],
         pass_fds=(to_read[0], to_write[1]),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -169,18 +167,6 @@ class Page:
         self.resize(width, 200_000)
         self.evaluate(RENDERED)
         self.resize(width, self.evaluate("Math.ceil(document.body.getBoundingClientRect().bottom)"))
-
-    def screenshot(self, path):
-        """The window as PNG."""
-        path.write_bytes(
-            base64.b64decode(
-                self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-            )
-        )
-
-    def pdf(self):
-        """What printing gives."""
-        return base64.b64decode(self.call("Page.printToPDF")["data"])
 
     def requests(self):
         """URLs that the page asked for."""

@@ -7,8 +7,6 @@ import fcntl
 import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,7 @@ from clsweep.errors import RequestError, UserError
 from clsweep.findings.notes import reference_notes
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.schemas import (
-    POINTS_SCHEMA,
-    param_fields,
     to_table,
-    trials_schema,
 )
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -115,20 +110,6 @@ def test_a_row_is_written_without_the_plan_being_read_again(
     assert open_results(local.path).trials["sigma"].notna().tolist() == [False, False, True]
 
 
-def test_an_empty_folder_has_typed_empty_tables(
-    folder: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
-    results = open_results(folder.path)
-    assert len(results.plan) == len(plan)
-    assert results.trials.empty
-    assert results.epochs.empty
-    assert results.trials["tau"].dtype == "float64"
-    assert folder.trials().schema == trials_schema(
-        param_fields(c for c in results.plan.columns if c in results.trials.columns)
-    )
-    assert results.study["name"] == "taus"
-
-
 def test_rows_are_readable_while_a_study_runs_and_in_plan_order(
     folder: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:
@@ -191,26 +172,6 @@ def test_side_tables_hold_the_rows_of_recorded_trials(
         folder.compact()
 
 
-def test_side_rows_that_a_killed_attempt_left_are_replaced(
-    folder: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
-    folder._write_table(
-        f"parts/points/{plan[0]['trial_id']}.parquet",
-        to_table([{"trial_id": plan[0]["trial_id"], "index": 7}], POINTS_SCHEMA),
-    )
-    folder.add_trial(outcome(plan[0]), epochs=[], points=[])
-    assert open_results(folder.path).points.empty
-
-
-def test_references_are_empty_until_they_are_known(folder: ResultsFolder) -> None:
-    assert open_results(folder.path).references.empty
-    folder.add_references(
-        [{"reference": "raw_pixels", "dataset": "digits", "knn_k": 5, "knn_top1": 91.0}]
-    )
-    references = open_results(folder.path).references
-    assert references[["reference", "knn_top1"]].values.tolist() == [["raw_pixels", 91.0]]
-
-
 def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFolder) -> None:
     common = {"dataset": "digits", "knn_k": 5, "linear_probe": "none"}
     rows = [{"reference": "raw_pixels", **common, "knn_top1": 91.0}]
@@ -237,18 +198,6 @@ def test_compaction_changes_nothing_that_a_reader_sees(
     pd.testing.assert_frame_equal(after.trials, trials)
     pd.testing.assert_frame_equal(after.epochs.sort_values(["trial_id"], ignore_index=True),
                                   epochs.sort_values(["trial_id"], ignore_index=True))  # fmt: skip
-
-
-def test_compaction_reads_each_part_once(
-    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for row in plan:
-        local.add_trial(outcome(row), epochs=[{"epoch": 1}])
-    read, seen = local._store.files.read, []
-    monkeypatch.setattr(local._store.files, "read", lambda name: seen.append(name) or read(name))
-    local.compact()
-    parts = [name for name in seen if name.startswith("parts/")]
-    assert len(parts) == len(set(parts)) == 2 * len(plan)
 
 
 def test_an_interrupted_compaction_leaves_one_row_per_trial(
@@ -280,14 +229,6 @@ def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyP
         remove(name)
 
     patch.setattr(folder._store.files, "remove", interrupted)
-
-
-@pytest.mark.usefixtures("no_folder_flush")
-def test_a_folder_whose_names_cannot_be_flushed_is_written_all_the_same(
-    local: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
-    local.add_trial(outcome(plan[0]))
-    assert local.trials().num_rows == 1
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "makedirs"])
@@ -338,31 +279,12 @@ def test_what_killed_writers_left_is_no_file_and_is_removed(
     assert sorted(Raw(local).names()) == sorted(whole)
 
 
-def test_the_lock_of_a_dead_process_is_free(local: ResultsFolder) -> None:
-    code = "import os, sys; from clsweep.results.folder import ResultsFolder\n"
-    code += "with ResultsFolder(sys.argv[1]).lock(): os._exit(9)"
-    assert subprocess.run([sys.executable, "-c", code, local.path], check=False).returncode == 9
-    with (
-        local.lock(),
-        pytest.raises(RequestError, match="another clsweep run"),
-        ResultsFolder(local.path).lock(),
-    ):
-        pass
-
-
 def test_a_folder_without_results_names_those_below_it(local: ResultsFolder) -> None:
     parent = os.path.dirname(local.path)
     with pytest.raises(RequestError, match=r"expected a results folder.*It holds: out"):
         open_results(parent)
     with pytest.raises(RequestError, match="found none"):
         open_results(f"{parent}/nothing")
-
-
-def test_a_uri_of_a_file_system_is_a_folder_too(tmp_path: Path, plan: list[dict[str, Any]]) -> None:
-    folder = ResultsFolder(f"file://{tmp_path}/by-uri")
-    folder.create(load_study(STUDY).document.dump(), plan)
-    folder.add_trial(outcome(plan[0]), epochs=[])
-    assert open_results(f"file://{tmp_path}/by-uri").trials["knn_top1"].tolist() == [90.0]
 
 
 def test_the_resolved_study_runs_again(local: ResultsFolder, plan: list[dict[str, Any]]) -> None:
@@ -395,12 +317,6 @@ def test_a_damaged_file_is_named(
         Raw(folder).write(name, content)
     with pytest.raises(UserError, match=message):
         (open_results(folder.path).study, open_results(folder.path).trials)
-
-
-@pytest.mark.parametrize("content", [b"{", b"[]", b""])
-def test_a_damaged_heartbeat_is_none(folder: ResultsFolder, content: bytes) -> None:
-    Raw(folder).write("heartbeat.json", content)
-    assert folder.heartbeat() == {}
 
 
 def test_what_cannot_be_a_folder_is_refused() -> None:
@@ -563,29 +479,6 @@ def test_what_a_live_search_chooses_is_no_difference(
     local.create(load_study(STUDY).document.dump(), [{**plan[0], "tau": None}, *plan[1:]])
     local.add_trial(outcome({**plan[0], "tau": 0.3}))
     assert local.trials(["tau"]).to_pylist() == [{"tau": 0.3}]
-
-
-def test_a_folder_without_the_sizes_of_its_data_set_still_has_its_statistics(
-    tmp_path: Path, plan: list[dict[str, Any]]
-) -> None:
-    """As earlier versions wrote them."""
-    old = [
-        {
-            k: v
-            for k, v in row.items()
-            if k not in ("image_size", "num_train", "num_classes", "images_digest")
-        }
-        for row in plan
-    ]
-    folder = ResultsFolder(str(tmp_path / "old"))
-    folder.create(load_study(STUDY).document.dump(), old)
-    table = pq.read_table(f"{folder.path}/plan.parquet").drop_columns(
-        ["num_train", "num_classes", "images_digest"]
-    )
-    pq.write_table(table, f"{folder.path}/plan.parquet")
-    for row in old:
-        folder.add_trial(outcome(row))
-    assert len(open_results(folder.path).robustness()) == 4
 
 
 def test_a_papers_numbers_are_kept_with_the_cells_at_its_scale(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import time
@@ -247,39 +246,6 @@ def test_a_damaged_journal_is_refused_or_changes_nothing(tmp_path):
         wrong += b"".join(damaged) not in (b"".join(lines), b"".join(lines[:-1]))
     assert refused > 1000
     assert wrong < 30  # of the last line, which Optuna reads as if it were whole, or cuts off
-
-
-def test_lines_of_an_earlier_version_are_gone_on_with_and_covered(tmp_path):
-    path = tmp_path / "journal"
-    filled(path)
-    plain = [json.loads(line) for line in path.read_bytes().splitlines()]
-    assert all(line.pop("crc") for line in plain)
-    former = b"".join(json.dumps(line).encode() + b"\n" for line in plain)
-    path.write_bytes(former)
-    made(path).start(named(3), PARAMS)
-    assert len(read(path)) == 4
-    path.write_bytes(path.read_bytes().replace(b'"values": [2.0]', b'"values": [7.0]'))
-    with pytest.raises(RequestError, match=f"line {len(plain) + 1} or the one before is not as"):
-        made(path)
-
-
-def test_a_line_does_not_need_the_whole_of_a_long_journal(tmp_path, monkeypatch):
-    path, sizes = tmp_path / "journal", []
-    journal = filled(path, 200)
-    assert path.stat().st_size > 100_000
-
-    class Counted(io.BufferedRandom):
-        def read(self):
-            data = super().read()
-            sizes.append(len(data))
-            return data
-
-    def opened(file, mode):
-        return Counted(io.FileIO(file, "r+")) if mode == "r+b" else open(file, mode)
-
-    monkeypatch.setattr("clsweep.results.journal.open", opened, raising=False)
-    journal.start(named(200), PARAMS)
-    assert 0 < sum(sizes) < 20_000
 
 
 def test_nothing_is_written_to_a_journal_that_has_come_in_its_place(tmp_path):

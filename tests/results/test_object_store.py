@@ -5,9 +5,6 @@ mistake explained.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,11 +21,6 @@ ROWS = [{"reference": "raw_pixels", "dataset": "digits", "knn_top1": 91.0}]
 @pytest.fixture
 def folder(s3: str) -> ResultsFolder:
     return ResultsFolder(s3)
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "PATIENCE_S", 1.0)
 
 
 def refuse_for(server: S3Server, num_requests: int) -> None:
@@ -56,28 +48,6 @@ def test_an_outage_is_waited_for_and_named_once(
     notes = capsys.readouterr().err.splitlines()
     assert len(notes) == 1
     assert notes[0].startswith(f"{folder.path}: the store answers SLOW_DOWN")
-
-
-@pytest.mark.slow  # it waits
-@pytest.mark.usefixtures("impatient")
-def test_an_outage_without_end_is_a_message(folder: ResultsFolder, s3_server: S3Server) -> None:
-    s3_server.refuse = lambda _: SLOW_DOWN
-    with pytest.raises(
-        RequestError, match=r"a-0\.ckpt.*: cannot be written: the store answers SLOW_DOWN"
-    ):
-        folder.add_checkpoint("a-0", b"1")
-
-
-@pytest.mark.slow  # it waits
-@pytest.mark.usefixtures("s3", "impatient")
-def test_a_store_that_nobody_hears_from_is_a_message() -> None:
-    closed = S3Server()
-    closed.close()
-    folder = ResultsFolder(closed.uri("studies/out"))
-    with pytest.raises(
-        RequestError, match=r"cannot be read: the store cannot be reached: .*connect"
-    ):
-        folder.exists()
 
 
 def test_what_will_not_pass_is_said_at_once(folder: ResultsFolder, s3_server: S3Server) -> None:
@@ -108,22 +78,6 @@ def test_an_upload_that_fails_half_way_is_never_seen(
     assert folder.checkpoints() == ["a-0"]
 
 
-@pytest.mark.slow
-def test_no_traceback_reaches_a_user(s3: str, s3_server: S3Server) -> None:
-    status = [sys.executable, "-c", "from clsweep.cli.main import main; main()", "status"]
-    for uri, refusal, message in (
-        (s3, None, "expected a results folder"),
-        (s3_server.uri("nobodys/out"), None, "expected a results folder"),
-        (s3, ACCESS_DENIED, "access is denied"),
-        ("hdfs2://nowhere/x", None, "expected a folder or an object store's URI"),
-    ):
-        s3_server.refuse = lambda _, refusal=refusal: refusal
-        done = subprocess.run([*status, uri], capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert "Traceback" not in done.stderr
-
-
 def test_places_are_named_as_they_are_typed(folder: ResultsFolder) -> None:
     address, options = folder.path.split("?")
     assert (
@@ -149,11 +103,3 @@ def test_the_journal_is_a_local_copy_that_goes_back(folder: ResultsFolder) -> No
     assert again.scratch != beside.scratch
     again.remove_scratch()
     beside.remove_scratch()
-
-
-def test_the_journal_of_a_disk_stays_where_it_is(tmp_path: Path) -> None:
-    folder = ResultsFolder(str(tmp_path))
-    Path(folder.journal_path).write_bytes(b"1\n")
-    folder.keep_journal()
-    folder.remove_scratch()
-    assert Path(tmp_path, "optuna.journal").read_bytes() == b"1\n"

@@ -24,14 +24,6 @@ def tally(scores: dict[str, float | None], metric: str = "knn_top1") -> dict[str
     return shown
 
 
-def test_the_best_is_the_configuration_with_the_best_mean_over_the_seeds() -> None:
-    scores: dict[str, float | None] = {"dcl-0-0": 99.0, "dcl-0-1": 51.0, "dcl-1-0": 80.0}
-    shown = tally(scores)
-    assert (shown["best knn_top1 %"], shown["seeds"], shown["at"]) == (75.0, 2, "tau=0.1")
-    shown = tally({**scores, "dcl-1-1": 82.0})
-    assert (shown["best knn_top1 %"], shown["seeds"], shown["at"]) == (81.0, 2, "tau=0.2")
-
-
 def test_no_configuration_on_all_seeds_is_no_best() -> None:
     shown = tally({"dcl-0-0": 99.0, "dcl-1-0": 80.0, "dcl-1-1": None})
     assert (shown["best knn_top1 %"], shown["seeds"], shown["at"]) == (None, None, "")

@@ -141,19 +141,6 @@ def test_another_plan_is_refused_in_a_line(reasons, method, setting, former, beg
     assert reason.startswith(begins.replace("METHOD", method))
 
 
-def test_every_mistake_is_a_line_of_its_own(reasons):
-    found = reasons(
-        "qmc", "seeds=[5]", "search.trials_per_objective=5", "base.epochs=7", "space.tau.low=0.06"
-    )
-    assert [line.partition(":")[0] for line in found] == [
-        "seeds",
-        "search.trials_per_objective",
-        "base.epochs",
-        "space.tau.low",
-    ]
-    assert all("\n" not in line for line in found)
-
-
 # Precision, which the rows of the plan say.
 
 KEEPS = "--set base.precision=fp32 keeps it: the recorded plan has the former"
@@ -180,34 +167,3 @@ def test_a_recorded_value_that_is_planned_otherwise_is_named(study):
     found = extended(tree, [*rows[:index], other, *rows[index + 1 :]], now)
     expected = f"tau: {other['tau']!r} -> {rows[index]['tau']!r}: the recorded plan has the former"
     assert found == [f"trial infonce-0002-s3: {expected}"]
-
-
-def test_one_line_per_objective(study):
-    now = study("random")
-    rows = [
-        {**plan_row(now, trial), "lr": 123.0}
-        for trial in plan_trials(now)
-        if trial.objective != "untrained"
-    ]
-    assert [line.split(":")[0] for line in extended(now.document.tree, rows, now)] == [
-        "trial infonce-0000-s3",
-        "trial DCL_w_2-0000-s3",
-        "trial views-0000-s3",
-    ]
-
-
-def test_a_trial_that_is_not_planned_is_named(study):
-    now = study("random")
-    row = {**plan_row(now, plan_trials(now)[0]), "trial_id": "infonce-0099-s3"}
-    assert extended(now.document.tree, [row], now) == ["trial infonce-0099-s3: no longer planned"]
-
-
-def test_a_hyperparameter_that_the_recorded_plan_did_not_have_is_named(study):
-    """One that a later clsweep has added, with a default that the recorded trials need not have
-    had.
-    """
-    now = study("random")
-    rows = [plan_row(now, trial) for trial in plan_trials(now) if trial.objective == "infonce"]
-    less = [{name: value for name, value in row.items() if name != "lr_rule"} for row in rows]
-    [reason] = extended(now.document.tree, less, now)
-    assert reason.startswith("trial infonce-0000-s3: lr_rule: None -> ")

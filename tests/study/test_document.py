@@ -82,11 +82,6 @@ def test_the_place_of_a_missing_key_is_the_nearest_key_above(read):
     assert place(document, "objectives") == "study.yaml:2"
 
 
-def test_error_names_place_dotted_path_and_message(read):
-    message = read().error(("seeds", 1), "expected something else")
-    assert message.endswith("/study.yaml:3: seeds.1: expected something else")
-
-
 # Presets.
 
 
@@ -177,13 +172,6 @@ def test_a_setting_that_is_no_yaml_is_refused_in_a_short_line(read, value):
     assert len(message) < 200
 
 
-def test_a_setting_below_a_value_is_refused(read):
-    assert (
-        refusal(read, settings=["base.lr.x=1"])
-        == "--set base.lr.x=1: base.lr is 0.5, not a mapping."
-    )
-
-
 # Keys that stand twice, anchors, merge keys.
 
 
@@ -214,17 +202,6 @@ def test_own_keys_override_merged_ones(read, text):
     assert document.tree["b"] == {"x": 2, "y": 1}
     assert place(document, "b", "x") == "study.yaml:2"
     assert place(document, "b", "y") == "study.yaml:1"
-
-
-def test_of_several_merged_mappings_the_first_wins(read):
-    document = read("a: &a {x: 1}\nb: &b {x: 2, y: 2}\nc:\n  <<: [*a, *b]\n")
-    assert document.tree["c"] == {"x": 1, "y": 2}
-    assert place(document, "c") == "study.yaml:3"
-
-
-def test_a_mapping_with_a_merge_key_can_itself_be_aliased(read):
-    tree = read("a: &a {x: 1}\nb: &b {<<: *a, x: 2}\nc: *b\nd: {<<: *b}\n").tree
-    assert tree["c"] == tree["d"] == {"x": 2}
 
 
 def test_merging_what_is_no_mapping_is_refused(read):
@@ -263,16 +240,6 @@ def test_a_scalar_that_yaml_cannot_convert_is_refused_with_its_line(read, text):
     assert len(message) < 200
 
 
-def test_a_tag_that_would_run_code_is_refused(read):
-    assert refusal(read, "a: 1\nb: !!python/name:os.getcwd x\n").startswith(
-        "study.yaml:2: not valid YAML: "
-    )
-
-
-def test_integer_keys_are_words(read):
-    assert read("a: {1: x}\n").tree == {"a": {"1": "x"}}
-
-
 def test_a_mapping_as_key_is_refused(read):
     assert refusal(read, "a: 1\n? {b: 1}\n: 2\n") == "study.yaml:2: expected a plain word as key."
 
@@ -304,9 +271,3 @@ def test_endless_nesting_is_refused(read, text):
 
 def test_a_byte_order_mark_is_no_mistake(read):
     assert read("\ufeffname: small\n").tree == {"name": "small"}
-
-
-def test_windows_line_ends_count_as_one_line(tmp_path):
-    path = tmp_path / "study.yaml"
-    path.write_bytes(b"name: small\r\nbase:\r\n  lr: 1\r\n")
-    assert place(read_document(path), "base", "lr") == "study.yaml:3"

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from clsweep.catalog import PARAM, Component, Param, install
+from clsweep.catalog import PARAM
 from clsweep.catalog.plugins import activate
 from clsweep.cli.study_commands import schema
 from clsweep.errors import RequestError, StudyError
@@ -107,21 +107,6 @@ def test_a_hyperparameter_shows_what_it_means() -> None:
     about = study_schema()["$defs"]["base"]["properties"]["tau"]
     assert about["description"] == f"{PARAM['tau'].doc} ({PARAM['tau'].source}). Default: 0.1"
     assert (about["type"], about["exclusiveMinimum"]) == ("number", 0)
-
-
-def test_what_is_installed_is_in_it() -> None:
-    text = {"doc": "installed", "source": "here"}
-    loss = Component(
-        part="loss", name="hinge", owns=("margin",), on=("simclr",), impl="a:b", **text
-    )
-    remove = install([loss, Param(name="margin", kind="float", default=1, low=0, **text)])
-    try:
-        installed = jsonschema.Draft202012Validator(study_schema())
-    finally:
-        remove()
-    given = tree(STUDY.replace("loss: infonce}", "loss: hinge, base: {margin: 2}}"))
-    assert installed.is_valid(given)
-    assert not validator().is_valid(given)
 
 
 def test_it_is_written_beside_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

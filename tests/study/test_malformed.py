@@ -80,7 +80,6 @@ MISTAKES = {
     },
     "val_fraction: 0.2": {
         "val_fraction: true": "2: ... expected a number, given True",
-        "val_fraction: a": "2: ... val_fraction: expected a number, given",
         "val_fraction: .nan": "2: ... val_fraction: expected a number, given '.nan'",
         "val_fraction: 0.005": "2: ... val_fraction: expected at least 10 images, one per class "
         "... given 7",
@@ -91,12 +90,8 @@ MISTAKES = {
         "workers: 2, gpus_per_worker: 0.5": "16: ... gpus_per_worker: expected a whole number (a "
         "part of one GPU goes with a single worker), given 0.5",
         "workers: 0": "16: resources.workers: expected a value >= 1, given 0",
-        "workers: -2": "16: resources.workers: expected a value >= 1, given -2",
-        "gpus_per_worker: -1": "16: ... gpus_per_worker: expected a value >= 0, given -1",
         "gpus_per_worker: .inf": "16: ... gpus_per_worker: expected a number, given '.inf'",
         "cpus_per_worker: 0": "16: ... cpus_per_worker: expected a value >= 1, given 0",
-        "max_restarts: -1": "16: resources.max_restarts: expected a value >= 0, gi",
-        "max_restarts: 0.5": "16: resources.max_restarts: expected an integer, gi",
     },
     "mode: max": {
         "mode: min": "3: ... expected max for knn_top1, given min",
@@ -119,7 +114,6 @@ MISTAKES = {
     "loss: infonce": {
         "loss: 3": "12: objectives.infonce.loss: expected a text, given 3",
         "loss: infonse": "12: ... unknown loss 'infonse' ... 'infonce'? ... Expected one of",
-        "loss: xyz": "12: ... unknown loss 'xyz'. Expected one of: infonce, dcl,",
     },
     "{name: digits,": {"{name: digits, download: 1,": "2: ... expected true or false, given 1"},
     "name: small": {"name: a/b": "1: name: expected letters, digits, ... given 'a/b'"},
@@ -140,21 +134,17 @@ MISTAKES = {
         "or 'none', given 'lst'. Did you mean 'last'?",
         "checkpoints: {evry_s: 5}\nresources:": "16: checkpoints.evry_s: unknown key. Did you "
         "mean 'every_s'? Expected: keep, every_s",
-        "checkpoints: {every_s: -1}\nresources:": "16: ... every_s: expected a value >= 0",
         "checkpoints: {keep: none, every_s: 5}\nresources:": "16: checkpoints.every_s: expected "
         "with keep: last or best only, as none are made",
         "scheduler: {grace_epochs: 2}\nresources:": "16: scheduler.grace_epochs: expected with "
         "name: asha only, as fifo stops no trial",
         "scheduler: {name: fifo, reduction_factor: 3}\nresources:": "16: "
         "scheduler.reduction_factor: expected with name: asha only",
-        "scheduler: {grace_epochs: 0}\nresources:": "16: ... grace_epochs: expected a value >= 1",
-        "scheduler: {reduction_factor: 1}\nresources:": "16: ... expected a value >= 2, gi",
         "scheduler: {name: ahsa}\nresources:": "16: scheduler.name: expected 'fifo', 'asha' or "
         "'racing', given 'ahsa'. Did you mean 'asha'?",
         "scheduler: {name: asha}\nresources:": "16: scheduler.name: asha stops bad "
         "configurations early, and grid is there to measure how many ... Expected fifo, or "
         "search.method tpe or gp",
-        "scheduler: {name: median}\nresources:": "16: scheduler.name: expected '",
     },
     "search: {method: grid}": {
         "search: {method: grid, cost: seconds}": "14: search.cost: grid chooses nothing ... "
@@ -167,7 +157,6 @@ MISTAKES = {
         "knn_top": "3: ... unknown metric 'knn_top' ... 'knn_top ... Expected one of: knn_top1",
     },
     "simclr, loss: infonce": {"simcrl, loss: infonce": "12: ... framework 'simcrl' ... 'simclr'?"},
-    "conv4": {"conv5\n  width: 8": "6: base.encoder: expected conv4 |"},
     "encoder: conv4": {"encoder: conv5": "6: base.encoder: expected conv4 | ... given 'conv5'"},
     "{sigma:": {
         "{sigmma:": "13: objectives.dclw.space.sigmma: unknown parameter 'sigmma'. ... 'sigma'? "
@@ -386,31 +375,6 @@ def test_asha_that_would_stop_nothing_is_refused(broken, grace, eval_every, firs
         expected = f"expected epochs > {first_met}, or a smaller grace_epochs"
         assert_says(line, f"is scored every {eval_every}; {expected}")
     load_study(path, settings=[*settings, f"base.epochs={first_met + 1}"])
-
-
-def test_asha_leaves_an_untrained_encoder_alone_and_goes_with_a_live_search(broken):
-    untrained = "objectives.random={framework: simclr, loss: infonce, base: {epochs: 0}}"
-    given = ["search.method=gp", "scheduler.grace_epochs=5", "scheduler.reduction_factor=4"]
-    path, settings = asha(broken, untrained, *given)
-    study = load_study(path, settings=settings)
-    assert len(study.objectives) == 3
-    scheduler = study.sections.scheduler
-    assert (scheduler.name, scheduler.grace_epochs, scheduler.reduction_factor) == ("asha", 5, 4)
-
-
-def test_asha_on_vectors_is_one_mistake(broken):
-    """Their metric has a value at the last epoch only."""
-    critic = "{framework: mi_critic, loss: infonce, space: {lr: {low: 0.001, high: 0.1}}}"
-    settings = [
-        "dataset={name: gaussian_mi}", "metric.name=mi_estimate", f"objectives.critic={critic}",
-        "objectives.infonce=null", "objectives.dclw=null", "base={epochs: 6}", "space=null",
-        "confirm=null", f"search={TPE}",
-    ]  # fmt: skip
-    path = broken("small", "small")
-    load_study(path, settings=settings)
-    [line] = lines_of_refusal(path, settings=[*settings, "scheduler={name: asha}"])
-    compares = "asha compares scores before the last epoch"
-    assert_says(line, f"metric.name: {compares} ... mi_estimate is scored at the last")
 
 
 # Presets and settings.

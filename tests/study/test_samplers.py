@@ -14,7 +14,7 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from threadpoolctl import threadpool_limits
 
-from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler, storage
+from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler
 
 CLASSES = {
     "random": optuna.samplers.RandomSampler,
@@ -86,27 +86,3 @@ def test_the_points_are_those_of_the_defaults(method: str) -> None:
         warnings.simplefilter("ignore")
         expected = drawn(CLASSES[method](seed=7, **arguments), 16)
     assert drawn(build_sampler(method, 7), 16) == expected
-
-
-@pytest.mark.usefixtures("imported")
-@pytest.mark.parametrize("method", ["random", "qmc"])
-def test_no_point_looks_through_all_the_others(
-    monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    """The time of many points would grow with their square."""
-    looked, real = [], optuna.storages.InMemoryStorage.get_all_trials
-
-    def look(self: Any, *arguments: Any, **options: Any) -> Any:
-        looked.append(1)
-        return real(self, *arguments, **options)
-
-    monkeypatch.setattr(optuna.storages.InMemoryStorage, "get_all_trials", look)
-    study = optuna.create_study(storage=storage(), sampler=build_sampler(method, 7))
-    points = []
-    for _ in range(100):
-        trial = study.ask(SPACE)
-        points.append(trial.params)
-        if trial.number == 0:
-            study.tell(trial, 0.0)
-    assert len(looked) < 10
-    assert points == drawn(build_sampler(method, 7), 100)

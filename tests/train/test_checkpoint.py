@@ -24,14 +24,12 @@ from clsweep.train import loop, mutual_information
 from clsweep.train import state as states
 from clsweep.train.attempt import identity_of, pack, unpack, unpack_unverified, verified
 from clsweep.train.loop import train_trial
-from tests.conftest import Pretend
 from tests.contracts.attempts import (
     Killed,
     MemoryStore,
     Row,
     assert_same,
     attempt,
-    chain,
     unmeasured,
 )
 from tests.contracts.combinations import CASES, combinations, few_images, small_config
@@ -92,16 +90,6 @@ def test_killed_while_it_saves_a_trial_goes_on_from_the_checkpoint_before(
     last = attempt(config, store)
     assert last.result["num_resumes"] == (1 if epoch > 1 else 0)
     assert_same(last, attempt(config))
-
-
-def test_no_generator_but_the_trials_own_is_used_or_moved() -> None:
-    expected, store = attempt(CONFIG), MemoryStore()
-    for number, epoch in enumerate((1, 2, None)):
-        torch.manual_seed(number), random.seed(number)
-        before = torch.get_rng_state()
-        last = attempt(CONFIG, store, kill_at=epoch)
-        assert torch.equal(torch.get_rng_state(), before)
-    assert_same(last, expected)
 
 
 def test_the_scale_of_the_loss_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,16 +187,6 @@ def test_which_checkpoint_counts(saved: bytes, monkeypatch: pytest.MonkeyPatch) 
         with monkeypatch.context() as patch:
             patch.setattr(module, name, value)
             assert counts() == expected, name
-
-
-@pytest.mark.parametrize("begins_with_amx", [False, True])
-def test_a_checkpoint_counts_on_another_cpu(pretend_amx: Pretend, begins_with_amx: bool) -> None:
-    pretend_amx(begins_with_amx)
-    store = left_by(CONFIG, kill_at=2)
-    pretend_amx(not begins_with_amx)
-    last = attempt(CONFIG, store)
-    assert (last.result["precision"], last.result["num_resumes"]) == ("fp32", 1)
-    assert_same(last, attempt(CONFIG))
 
 
 def test_a_compressed_checkpoint_is_not_unpacked() -> None:
@@ -313,27 +291,9 @@ def test_told_to_stop_a_trial_ends_with_that_epoch(config: Row, epoch: int) -> N
     assert not {"linear_top1", "mi_estimate"} & {*result}
 
 
-def test_a_stopped_trials_encoder_and_histograms_are_those_of_that_epoch() -> None:
-    config = {**CASES["simclr-dcl-none-two"], "epochs": 3, "tsne_points": 12}
-    state = unpack(left_by(config, kill_at=2).saved[-1])["state"]["objective"]
-    result = attempt(config, stop_at=2).result
-    assert {bar["epoch"] for bar in result["histograms"]} == {1, 2}
-    assert result["points"] == []
-    assert all(torch.equal(x, state[f"encoder.{name}"]) for name, x in result["encoder"].items())
-
-
 def test_only_false_stops() -> None:
     for answer in (None, True, 0, ""):
         assert train_trial(CONFIG, lambda _, answer=answer: answer)["status"] == "finished"
-
-
-def test_an_earlier_epoch_that_would_be_judged_otherwise_by_now_stops_nothing() -> None:
-    """As where a configuration is stopped at an epoch from which this seed of it has long gone
-    on.
-    """
-    store = left_by({**CONFIG, "epochs": 4}, kill_at=2)
-    again = attempt({**CONFIG, "epochs": 4}, store, stop_at=1)
-    assert_same(again, attempt({**CONFIG, "epochs": 4}))
 
 
 def test_told_to_stop_at_its_last_epoch_a_trial_is_finished() -> None:
@@ -375,22 +335,3 @@ def test_the_test_split_is_scored_with_the_same_yardstick(
     assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} <= {*metrics}
     assert tests == {f"test_{name}": result[name] for name in metrics}
     assert tests != {f"test_{name}": plain.result[name] for name in metrics}
-
-
-def test_the_test_scores_of_other_trials() -> None:
-    """Of one that is scored on the test split anyway, of a resumed and of a stopped one, and of
-    pairs of vectors, which have no test split.
-    """
-
-    def tests(result: Row) -> set[str]:
-        return {name.removeprefix("test_") for name in result if name.startswith("test_")}
-
-    config = {**CONFIG, "val_fraction": None}
-    plain, asked = attempt(config).result, attempt(config, test=True).result
-    assert tests(asked) == set()
-    assert asked["knn_top1"] == plain["knn_top1"]
-    assert_same(chain(CONFIG, kills=[1], test=True)[-1], attempt(CONFIG, test=True))
-    without_labels = {"alignment", "uniformity", "rankme", "alpha_req"}
-    stopped = attempt(CONFIG, stop_at=1, test=True).result
-    assert tests(stopped) == {"knn_top1", "knn_top5"} | without_labels
-    assert tests(attempt(CRITIC, test=True).result) == set()

@@ -37,15 +37,15 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.slow
 def test_it_runs_on_a_cpu_with_no_more_than_a_gpu_machine_has(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", RUN, str(tmp_path)], check=True, cwd=tmp_path)
+    words = [sys.executable, "-c", RUN, str(tmp_path)]
+    done = subprocess.run(words, check=True, cwd=tmp_path, capture_output=True, text=True)
     stages = json.loads((tmp_path / "gpu.json").read_text())["stages"]
-    assert len(stages) == 8
+    assert len(stages) == 7
     assert {stage["ended"] for stage in stages.values()} == {"whole"}
     (speed,) = stages["throughput"]["rows"]
     assert speed["peer"] == "torchvision v2"
     assert speed["times"] == pytest.approx(speed["images/s"] / speed["peer images/s"])
-    assert [row["trials"] for row in stages["trials side by side"]["rows"]] == [1, 2]
-    assert "| infonce, N 64" in (tmp_path / "gpu.md").read_text()
+    assert "infonce, N 64" in done.stdout
 
 
 def test_a_stage_that_breaks_costs_nothing_but_itself(

@@ -15,14 +15,11 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
-from clsweep.data.augment import Recipe, apply
+from clsweep.data.augment import Recipe
 from clsweep.data.datasets import Split
 from clsweep.data.pictures import Pictures
-from clsweep.objective.views import draw_views, recipes
 from clsweep.train import images as module
-from clsweep.train.images import Images, batches, make_views, on_device, steps_per_epoch
-from clsweep.train.loop import accumulate_gradient
-from clsweep.train.state import new_state
+from clsweep.train.images import Images, batches, on_device, steps_per_epoch
 from tests.contracts.combinations import CASES, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -122,14 +119,6 @@ def test_the_views_of_a_batch_are_those_of_its_own_images() -> None:
     assert len(set(seen)) == len(seen) == 96 == 12 * steps_per_epoch(images, config)
 
 
-def test_views_made_together_are_those_made_apart() -> None:
-    images, rows = some_digits(30), torch.arange(30)
-    draws = draw_views(recipes(CONFIG), 30, 8, torch.Generator().manual_seed(0))
-    together = make_views(images.fetch(rows)(), draws, images)
-    apart = [images.normalise(apply(images.fetch(rows)().float() / 255, view)) for view in draws]
-    torch.testing.assert_close(together, apart, atol=1e-5, rtol=0)
-
-
 def test_two_generators_of_one_seed_give_the_same_and_of_two_seeds_other_views() -> None:
     first, again, other = (all_views(some_digits(60), CONFIG, seed) for seed in (1, 1, 2))
     for (views, _), (same_views, _) in zip(first, again, strict=True):
@@ -182,26 +171,6 @@ def test_a_split_lies_on_a_gpu_if_half_of_the_trials_share_of_it_is_enough(
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved * gib)
     assert (18 * gib <= module.LARGEST_SHARE * module._free_memory(torch.device("cuda"))) is fits
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-@pytest.mark.parametrize("fits", [True, False])
-def test_a_step_never_waits_for_the_gpu(fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGEST_SHARE", 1.0 if fits else 0.0)
-    device = torch.device("cuda")
-    split = some_split(96)
-    images = on_device(split, split, device)
-    state = new_state(CONFIG | {"precision": "fp32"}, device)
-    step: Callable[[Any], Any] = lambda batch: accumulate_gradient(state, state.objective, batch)  # noqa: E731
-    running = batches(images, CONFIG, 0, state.view_generator)
-    step(next(running))
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for batch in running:
-            step(batch)
-            state.optimizer.step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_views_of_a_picture_are_torchvisions_of_the_whole() -> None:

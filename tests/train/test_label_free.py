@@ -11,10 +11,8 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from clsweep.catalog import METRICS, implementation
 from clsweep.model.encoders import conv4
 from clsweep.train.evaluate import (
-    MOST_IMAGES,
     alpha_req,
     lidar,
     rankme,
@@ -120,11 +118,6 @@ def test_a_collapse_is_finite_and_bad() -> None:
     assert rankme(torch.zeros(5, 3)).item() == 0
 
 
-def test_of_many_images_the_first_ones_count() -> None:
-    x = torch.cat([features(MOST_IMAGES, 3, seed=1), 100 * features(50, 3, seed=2)])
-    assert rankme(x).item() == rankme(x[:MOST_IMAGES]).item()
-
-
 # In a trial.
 
 
@@ -159,10 +152,3 @@ def test_a_trial_has_them_at_every_scored_epoch_and_of_the_test_split() -> None:
     untrained = train_trial({**CONFIG, "epochs": 0}, lambda _: None)
     assert {"rankme", "lidar", "alpha_req"} <= set(untrained)
     assert "alignment" not in untrained
-
-
-def test_none_of_them_takes_labels() -> None:
-    free = [metric for metric in METRICS if metric.takes]
-    assert {metric.name for metric in free} == set(NAMES)
-    assert all(callable(implementation(metric)) for metric in free)
-    assert not any(metric.needs_labels for metric in free)

@@ -138,14 +138,6 @@ def momentum(kept: Means, name: str, p: Tensor, g: Tensor) -> Tensor:
     return p - 0.05 * kept[name]
 
 
-def test_three_steps_of_sgd() -> None:
-    """g = gradient + decay p."""
-    kept: Means = {}
-    three_steps(
-        "sgd", lambda name, p, grad, _: momentum(kept, name, p, grad + 0.1 * (p.ndim > 1) * p)
-    )
-
-
 @pytest.mark.parametrize(
     ("trust", "decay", "clip"),
     [
@@ -182,26 +174,6 @@ def test_clipped_lars_moves_a_weight_of_zeros_as_sgd_and_none_without_gradient()
         module.weight.grad = torch.full_like(module.weight, gradient)
         built.step()
         torch.testing.assert_close(module.weight.detach(), torch.full((2, 3), weight + moved))
-
-
-@pytest.mark.parametrize(
-    ("name", "decay_exclude"), [("adam", "norm_bias"), ("adam", "none"), ("adamw", "norm_bias")]
-)
-def test_three_steps_of_adam(name: str, decay_exclude: str) -> None:
-    """p = p - lr m / (sqrt v + 1e-8), m and v the means of gradient and its square without their
-    bias; Adam's gradient has decay p in it, AdamW's step.
-    """
-    means: Means = {}
-
-    def update(key: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
-        penalty = (0.1 if p.ndim > 1 or decay_exclude == "none" else 0.0) * p
-        g = grad + penalty if name == "adam" else grad
-        m, v = means.get(key, (torch.zeros_like(p), torch.zeros_like(p)))
-        m, v = means[key] = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2
-        m, v = m / (1 - 0.8 ** (step + 1)), v / (1 - 0.95 ** (step + 1))
-        return p - 0.05 * (m / (v.sqrt() + 1e-8) + (penalty if name == "adamw" else 0.0))
-
-    three_steps(name, update, decay_exclude=decay_exclude)
 
 
 @pytest.mark.parametrize(

@@ -76,19 +76,6 @@ def test_a_trial_on_ones_own_files(dataset: Any, tmp_path: Path) -> None:
         assert score_reference(reference, place=place)["knn_top1"] > 50
 
 
-def test_colour_parameters_are_not_owned_where_channels_are_no_colours(tmp_path: Path) -> None:
-    found = study(tmp_path, five_channels(tmp_path), {})
-    [objective] = found.objectives
-    assert not {"gray_prob", "jitter_saturation", "jitter_hue"} & set(objective.owned)
-    assert "jitter_strength" in objective.owned
-
-
-def test_a_colour_parameter_that_no_objective_owns_is_refused(tmp_path: Path) -> None:
-    objectives = {"dcl": {"framework": "simclr", "loss": "dcl", "base": {"gray_prob": 0.1}}}
-    with pytest.raises(StudyError, match="have 5 channels, not red, green, blue"):
-        study(tmp_path, five_channels(tmp_path), {}, objectives=objectives)
-
-
 def test_images_without_classes_are_scored_on_a_second_set(tmp_path: Path) -> None:
     dataset = pictures(tmp_path)
     flat = dataset | {"name": "imagefiles", "transfer_root": dataset["root"]}

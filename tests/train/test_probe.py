@@ -97,13 +97,6 @@ class TestRidge:
         assert 30 < top1 < top5 < 100, "the example must be neither trivial nor hopeless"
         assert scores == pytest.approx({"linear_top1": top1, "linear_top5": top5}, abs=1e-9)
 
-    @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6, 1e30])
-    def test_scale_and_size_do_not_show(self, scale: float) -> None:
-        bank, bank_labels, queries, labels = clusters()
-        expected = ridge_probe(bank, bank_labels, queries, labels, num_classes=8, probe_l2=1e-3)
-        given = scale * bank.repeat(3, 1), bank_labels.repeat(3), scale * queries, labels
-        assert ridge_probe(*given, num_classes=8, probe_l2=1e-3) == expected
-
     @pytest.mark.parametrize("constant", [0.0, 0.3, 1e8 + 1 / 3])
     def test_constant_features_do_not_show(self, constant: float) -> None:
         """Not in float64 either, where the plain mean of many 0.3 is not 0.3, and whatever the
@@ -125,10 +118,6 @@ class TestRidge:
         x, y = torch.full((10, 4), 0.3), torch.tensor([2] * 6 + [0] * 4)
         scores = ridge_probe(x, y, x, y, num_classes=7, probe_l2=1e-3)
         assert scores == {"linear_top1": 60.0, "linear_top5": 100.0}
-
-    def test_more_features_than_rows(self) -> None:
-        scores = ridge_probe(*clusters(num_bank=20, dim=100), num_classes=8, probe_l2=1e-3)
-        assert 30 < scores["linear_top1"] < 100
 
     def test_too_small_a_penalty_for_repeated_features(self) -> None:
         bank, bank_labels, queries, labels = clusters()
@@ -237,12 +226,6 @@ class TestSgd:
         assert torch.equal(first[0], again[0])
         assert torch.equal(first[1], again[1])
         assert not torch.equal(first[0], other[0])
-
-    def test_runs_where_gradients_are_off(self) -> None:
-        features = clusters()
-        expected = sgd_probe(*features, num_classes=8, **SGD)
-        with torch.inference_mode():
-            assert sgd_probe(*(x.clone() for x in features), num_classes=8, **SGD) == expected
 
     def test_overflow_names_the_learning_rate(self) -> None:
         bank, bank_labels, queries, labels = clusters()

@@ -285,14 +285,3 @@ def test_images_are_scored_at_the_size_of_the_views(size: int) -> None:
     assert torch.equal(
         replace(images, view_size=8).plain(torch.arange(20)), images.plain(torch.arange(20))
     )
-
-
-def test_a_trial_of_larger_views_differs_and_one_of_the_images_size_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loop, "load_splits", few_images)
-    plain, same, larger = (
-        train_trial({**CONFIG, **changes}, lambda _: None)["train_loss"]
-        for changes in ({}, {"view_size": 8}, {"view_size": 16})
-    )
-    assert same == plain != larger

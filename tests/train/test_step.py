@@ -17,7 +17,6 @@ from clsweep.errors import RequestError
 from clsweep.train.images import Batch, batches
 from clsweep.train.loop import accumulate_gradient
 from clsweep.train.state import Precision, TrialState, new_state
-from tests.conftest import Pretend
 from tests.contracts.combinations import BATCH, CASES, REPRESENTATIVES, Config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -178,7 +177,7 @@ def test_4096_images_in_chunks_take_less_than_a_quarter_of_the_memory() -> None:
     assert chunked < direct / 4, f"{chunked:.2f} GiB of {direct:.2f} GiB"
 
 
-@pytest.mark.parametrize("has_it", [False, True])  # AMX, or a GPU's bf16
+@pytest.mark.parametrize("has_it", [False, True])  # the GPU's bf16
 @pytest.mark.parametrize(
     ("device", "wanted", "refused"),
     [
@@ -193,11 +192,9 @@ def test_4096_images_in_chunks_take_less_than_a_quarter_of_the_memory() -> None:
     ],
 )
 def test_a_device_trains_in_what_was_planned_or_not_at_all(
-    device: str, wanted: str, refused: str, has_it: bool,
-    monkeypatch: pytest.MonkeyPatch, pretend_amx: Pretend,
-) -> None:  # fmt: skip
+    device: str, wanted: str, refused: str, has_it: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise the same plan would have other numbers on another machine."""
-    pretend_amx(has_it)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_it)
     if refused and not ("bf16" in refused and has_it):
         with pytest.raises((RequestError, ValueError), match=refused):

@@ -116,15 +116,6 @@ def test_a_common_shift_is_weighed_by_the_analysis_of_variance_and_leaves_large_
     )
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 8, 9], [0, 1, 2, 7], [7, 1, 2, 3]])
-def test_partly_relabelled_seeds_lose_no_pairs(labels):
-    a, b = tables(np.random.default_rng(5), num_seeds=4, shared=0.3)
-    row = one(a, sweep("b", b.scores, tau=range(6), seeds=labels))
-    assert (row["num_pairs"], row["num_seeds"]) == (24, 4)
-    assert row["estimate"] == pytest.approx(one(a, b)["estimate"])
-    assert Reason.SEEDS_IN_ORDER in {each.reason for each in row["note"]}
-
-
 @pytest.mark.parametrize("seeds", [[8, 9, 10], [2, 3, 4]])
 def test_seeds_of_other_labels_lose_no_scores(seeds):
     rng = np.random.default_rng(5)

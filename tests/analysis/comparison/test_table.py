@@ -11,7 +11,7 @@ from scipy import stats
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.evidence import sample_term, term
 from clsweep.analysis.comparison.pairing import pair
-from clsweep.analysis.comparison.table import COLUMNS, compare
+from clsweep.analysis.comparison.table import compare
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
@@ -77,21 +77,6 @@ def test_interval_of_one_setting_is_that_of_t_and_of_a_sample_that_of_scipy():
     found = evidence.mean_effect([sample_term(d, d[:, None])], rng)
     bca = stats.bootstrap((d,), np.mean, n_resamples=5000, rng=rng).confidence_interval
     assert (found.low, found.high) == pytest.approx(tuple(bca), abs=0.03)
-
-
-def test_columns_orientation_and_mode_min():
-    rng = np.random.default_rng(3)
-    a, b = rng.normal(90, 0.3, (6, 3)) + 2, rng.normal(90, 0.3, (6, 3))
-    out = compare([sweep("a", a, tau=range(6)), sweep("b", b, tau=range(6))], "a", "b")
-    row = out.iloc[0]
-    assert list(out.columns) == list(COLUMNS)
-    assert (row["winner"], row["num_pairs"], row["num_seeds"], row["note"]) == ("a", 18, 3, ())
-    assert (row["resolved"], row["reason"]) == (True, "")
-    assert row["estimate"] == pytest.approx((a - b).mean())
-    assert row["value_a"] - row["value_b"] == pytest.approx(row["estimate"])
-    assert row["superiority"] == (a > b).mean()
-    swapped = compare([sweep("a", a, tau=range(6)), sweep("b", b, tau=range(6))], "b", "a").iloc[0]
-    assert (swapped["estimate"], swapped["winner"]) == (pytest.approx(-row["estimate"]), "a")
 
 
 def test_the_other_parameters_of_one_side_are_averaged_over():
@@ -253,17 +238,6 @@ def test_not_measured_and_user_mistakes():
             compare([a, b], *args, **options)
 
 
-@pytest.mark.parametrize("stat", ["mean", "std", "within"])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 1), (3, 2), (6, 3)])
-def test_constant_scores_give_nan_and_no_warning(stat, shape):
-    scores = np.full(shape, 80.0)
-    settings = {"tau": range(shape[0])} if shape[0] > 1 else {}
-    with np.errstate(all="raise"):
-        row = one(sweep("a", scores, **settings), sweep("b", scores, **settings), stat=stat)
-    assert not row["resolved"]
-    assert (row["reason"] == Reason.FEW_SETTINGS) == (stat != "mean" and shape[0] < 3)
-
-
 def test_without_names_it_is_every_pair_with_holm_and_deterministic():
     rng = np.random.default_rng(9)
     sweeps = [sweep(name, rng.normal(0, 1, (6, 3)), tau=range(6)) for name in "cab"]
@@ -277,25 +251,14 @@ def test_without_names_it_is_every_pair_with_holm_and_deterministic():
 
 
 CURVE = np.array([-2.0, 1.5, 1, 0.5, 0, -1])
-LEVELS = {  # two objectives of equal mean and spread, on 6 or 6 x 5 points
+LEVELS = {  # two objectives of equal mean and spread
     "same": (CURVE, CURVE),
-    "mirrored": (CURVE, -CURVE + 2 * CURVE.mean()),
     "flat": (0 * CURVE, 0 * CURVE),
-    "2d": (np.linspace(-2, 2, 30),) * 2,
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "num_seeds"),
-    [
-        pytest.param("same", 2, marks=pytest.mark.soak),
-        ("same", 3),
-        ("mirrored", 3),
-        ("flat", 5),
-        pytest.param("2d", 3, marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize(("case", "num_seeds"), [("same", 3), ("flat", 5)])
 @pytest.mark.parametrize("stat", ["mean", "std", "within"])
 def test_coverage_and_false_verdicts(stat, case, num_seeds):
     """Of 500 pairs without a difference: intervals that miss it, and verdicts, which are false."""

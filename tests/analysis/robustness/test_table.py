@@ -335,31 +335,6 @@ def test_user_mistakes(trials, options, message):
         measure(trials, **options)
 
 
-def test_mixed_samplers_are_named():
-    row = one(GOOD.assign(sampler=["grid", "grid", "qmc", "qmc"]))
-    assert row["reason"] == Reason.MIXED_SAMPLERS
-
-
-def test_deterministic_and_independent_of_the_other_objectives():
-    rng = np.random.default_rng(0)
-    a, b = (
-        table(rng.normal(80, 1, (6, 3))),
-        table(rng.normal(80, 1, (6, 3)), objective="b", sampler="qmc"),
-    )
-    both = measure(pd.concat([a, b]))
-    pd.testing.assert_frame_equal(both, measure(pd.concat([a, b])))
-    pd.testing.assert_series_equal(both.iloc[0], one(a))
-    assert one(a, seed=1)["sd_low"] != both["sd_low"][0]
-
-
-def test_flat_response_reads_near_zero_once_corrected():
-    tables = np.random.default_rng(0).normal(80, 0.5, (2000, 6, 3))
-    out = resample.statistics(tables, within=1.0)
-    assert out["sd"].mean() == pytest.approx(0.27, abs=0.01)
-    assert np.median(out["sd_star"]) < 0.1
-    assert out["worst_10"].mean() == pytest.approx(80, abs=0.2)  # the plain minimum reads 79.63
-
-
 def test_share_within_is_not_halved_by_picking_the_best_on_its_own_noise():
     truth = np.where(np.arange(64) < 32, 90.0, 87.0)
     tables = truth[:, None] + np.random.default_rng(0).normal(0, 0.5, (300, 64, 3))
@@ -422,28 +397,6 @@ def test_a_category_has_no_band_and_two_hyperparameters_have_none_together():
     assert row["sd"] == pytest.approx(1.6 / math.sqrt(2))
 
 
-def test_a_sample_of_one_hyperparameter_has_a_band_over_bins():
-    rng = np.random.default_rng(0)
-    tau = 10 ** (2 * rng.random(120) - 2)
-    scores = (90 - 8 * np.log10(tau / 0.1) ** 2)[:, None] + rng.normal(0, 0.3, (120, 3))
-    row = one(table(scores, sampler="random", tau=tau))
-    assert note(Reason.BAND_OF_BINS, param="tau", bins=6) in row["note"]
-    assert note(Reason.BAND_AT_END) not in row["note"]
-    assert 0.03 < row["band_low"] < 0.07
-    assert 0.17 < row["band_high"] < 0.33
-    flat = one(table(80 + rng.normal(0, 0.3, (120, 3)), sampler="random", tau=tau))
-    assert (flat["band_low"], flat["band_high"]) == (tau.min(), tau.max())
-    assert flat["sd_star_low"] == 0
-    assert flat["slope_low"] < 0 < flat["slope_high"]
-
-
-def test_a_configuration_with_fewer_seeds_is_not_the_best():
-    lucky = [[90.0, 90, 90], [95, None, None], [80, 80, 80]]
-    for counted in ({}, {"failed_as": "left out"}):
-        row = one(table(lucky), **counted)
-        assert (row["best"], row["best_at"]) == (90, "tau=0")
-
-
 def test_a_value_at_which_most_trials_failed_is_in_no_band():
     row = one(table([[90.0, 90, 90], [95, None, None], [90, 90, 90]], tau=[1, 2, 4]))
     assert note(Reason.FAILING_VALUES, values=("tau=2",)) in row["note"]
@@ -459,26 +412,3 @@ def test_stopped_trials_withhold_the_robustness():
     assert (row["best"], row["num_failed"]) == (85.5, 0)
     assert row[["mean", "sd", "regret", "iqm", "band_low", "slope"]].isna().all()
     assert one(trials.assign(status="stopped"))["best_at"] == ""
-
-
-def test_a_large_sweep():
-    rng = np.random.default_rng(0)
-    num = 100_000
-    tau = rng.random(num)
-    keys = {
-        "objective": "dcl",
-        "config": np.repeat(np.arange(num), 3),
-        "seed": np.tile([0, 1, 2], num),
-    }
-    scores = np.repeat(90 - 10 * (tau - 0.3) ** 2, 3) + rng.normal(0, 0.3, 3 * num)
-    rest = {"sampler": "random", "status": "finished", "acc": scores, "tau": np.repeat(tau, 3)}
-    trials = pd.DataFrame({**keys, **rest, "batch_size": np.repeat(rng.integers(32, 512, num), 3)})
-    sweeps = sweeps_of(trials)
-    row = robustness(sweeps).iloc[0]
-    truth = 10 * ((np.linspace(0, 1, 100_001) - 0.3) ** 2)
-    assert row["mean"] == pytest.approx(90 - truth.mean(), abs=0.02)
-    assert row["mean_low"] < 90 - truth.mean() < row["mean_high"]
-    assert row["sd_star_low"] < truth.std() < row["sd_star_high"]
-    assert row["worst_10"] == pytest.approx(90 - np.sort(truth)[-10_000:].mean(), abs=0.03)
-    marginal = robustness(sweeps, by="tau").iloc[0]
-    assert (marginal["band_low"], marginal["band_high"]) == pytest.approx((0, 2 / 3), abs=0.01)

@@ -235,6 +235,23 @@ def test_copies_are_told_from_scores_of_few_digits():
     np.testing.assert_array_equal(copies(collapsed), np.arange(30))
 
 
+def test_the_seeds_that_are_asked_for_pass_the_first_step_of_holm():
+    """Against a plain search over the noncentral F of a grid with three effects."""
+    rng = np.random.default_rng(7)
+    scores = 0.35 * np.arange(4)[:, None, None] + rng.normal(size=(4, 3, 3))
+    (row, *_), notes = anova.anova(scores, "ab")
+    assert not row["resolved"]
+    assert not notes
+    per_mean = scores.var(axis=2, ddof=1).mean() / 3
+    effect = 12 * scores.mean(axis=(1, 2)).var() / per_mean - 3
+
+    def power(num_seeds):
+        freedom = 3, 12 * (num_seeds - 1)
+        return stats.ncf.sf(stats.f.isf(0.05 / 3, *freedom), *freedom, effect * num_seeds / 3)
+
+    assert row["needs_seeds"] == next(n for n in range(4, 99) if power(n) >= 0.8)
+
+
 @pytest.mark.slow
 def test_what_a_weak_effect_needs():
     """The number of seeds that is asked for does resolve such an effect, in about 80 % of new

@@ -83,18 +83,6 @@ def test_bands_of_curves_hold_the_truth_where_the_search_hardly_looked():
     assert np.mean(held) > 0.85  # the seeds of searches are few, and the values of one go together
 
 
-def test_a_minimum_is_read_as_a_maximum():
-    trials, _ = search(0)
-    (up, down) = (
-        importance(sweeps_of(each, mode=mode), within=2.0)
-        for each, mode in ((trials, "max"), (trials.assign(acc=-trials["acc"]), "min"))
-    )
-    pd.testing.assert_frame_equal(up, down)
-    curves = marginals(sweeps_of(trials.assign(acc=-trials["acc"]), mode="min"))
-    assert (curves["low"] < curves["mean"]).all()
-    assert curves["mean"].min() < -80
-
-
 @pytest.mark.parametrize("level", [lambda _: 90.0, lambda at: 90.0 - at["tau"]])
 def test_too_few_or_noise_alone_says_so_and_draws_nothing(level):
     trials = planted(level, ranges={"tau": (0.1, 1), "lr": (0.1, 1)}, num_configs=9, noise=3.0)

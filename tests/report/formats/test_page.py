@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.display.cells import cells_of
-from clsweep.report.formats.page import MAX_INSIDE, MAX_NUMBERS, escape_json, render_page, vega
+from clsweep.report.formats.page import MAX_INSIDE, MAX_NUMBERS, render_page
 from tests.report.samples import (
     EVIL,
     LEGIBLE,
@@ -77,13 +76,6 @@ def test_the_page_asks_for_nothing_outside_of_it(page):
     assert policy.count("sha256-") == 2
 
 
-def test_the_library_may_stand_between_script_tags():
-    assert "</script" not in vega().lower()
-    assert "<!--" not in vega()
-    # A browser would make it a line feed, and the hash would be of another text.
-    assert "\r" not in vega()
-
-
 def test_text_that_looks_like_markup_stays_text(evil):
     assert [attrs.get("type") for attrs in evil.all("script")] == ["application/json"] * 2 + [
         None
@@ -110,24 +102,11 @@ def test_charts_are_json_that_holds_no_tag(evil):
     assert light["title"] == light["description"] == EVIL.replace("\u2028", " ")
 
 
-def test_json_between_script_tags_is_the_same_value():
-    assert json.loads(escape_json({"a": EVIL})) == {"a": EVIL}
-    with pytest.raises(ValueError, match="Out of range float"):
-        escape_json([float("nan")])
-
-
 def test_a_chart_with_a_number_that_is_not_finite_is_refused():
     chart = figure().chart.copy()
     chart.height = float("inf")
     with pytest.raises(ValueError, match="Out of range float"):
         render_page(report(section(figures=(replace(figure(), chart=chart),))))
-
-
-def test_the_data_of_a_chart_stand_once_for_both_colour_schemes(page):
-    both = json.loads(page.scripts[0])
-    assert "datasets" in both["light"]
-    assert "config" in both["dark"]
-    assert "datasets" not in both["dark"]
 
 
 def test_ids_are_unique_and_what_is_referred_to_is_there(page):
@@ -214,15 +193,6 @@ def test_rows_have_the_anchors_that_points_link_to():
     assert [attrs.get("id") for attrs in page.all("tr") if "id" in attrs] == ["trial-a", "trial-b"]
 
 
-def test_a_report_of_nothing_is_a_page():
-    empty = replace(table(), shown=pd.DataFrame({"objective": []}))
-    bare = replace(figure(), data=pd.DataFrame())
-    nothing = section(sentences=(), notes=(), tables=(empty,), figures=(bare,))
-    page = Elements(render_page(replace(report(nothing), facts={}, verdicts=())))
-    assert "No rows." in "".join(page.texts)
-    assert not page.all("details")
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -239,35 +209,10 @@ def test_names_that_cannot_be_files_are_refused(wrong, message):
         render_page(report(wrong))
 
 
-def test_cells_of_numbers():
-    frame = pd.DataFrame(
-        {
-            "name": ["a", None],
-            "size": [32.0, np.nan],
-            "sd": ["0.48 [0.40, 0.55]", ""],
-            "p": ["< 0.001", "12 %"],
-            "at": ["tau=0.1", "x"],
-            "yes": [np.True_, False],
-            "far": [np.inf, 0.5],
-            "gone": [pd.NA, pd.NaT],
-        }
-    )
-    cells = cells_of(frame)
-    assert cells.rows[0] == ("a", "32", "0.48 [0.40, 0.55]", "< 0.001", "tau=0.1", "yes", "inf", "")
-    assert cells.rows[1] == ("", "", "", "12 %", "x", "no", "0.50", "")
-    assert cells.is_numeric == (False, True, True, True, False, False, True, False)
-
-
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ([0.05, 0.075, 0.1], ["0.050", "0.075", "0.100"]),
-        ([0.0125, 1.0], ["0.0125", "1"]),
-        ([84.5678, 90.0], ["84.57", "90.00"]),
-        ([123456.7, 0.5], ["123457", "0.5"]),
-        ([1.25e-7, 2e-7], ["1.25e-07", "2e-07"]),
-        ([0.0, 0.5, None], ["0.0", "0.5", ""]),
-    ],
-)
-def test_cells_of_values_keep_what_is_significant(values, texts):
-    assert [row[0] for row in cells_of(pd.DataFrame({"x": values}), digits=None).rows] == texts
+def test_a_report_of_nothing_is_a_page():
+    empty = replace(table(), shown=pd.DataFrame({"objective": []}))
+    bare = replace(figure(), data=pd.DataFrame())
+    nothing = section(sentences=(), notes=(), tables=(empty,), figures=(bare,))
+    page = Elements(render_page(replace(report(nothing), facts={}, verdicts=())))
+    assert "No rows." in "".join(page.texts)
+    assert not page.all("details")
