@@ -149,7 +149,7 @@ class Reason(StrEnum):
     )
     FULL_LENGTH = told("by trials of full length alone: {stopped} of {trials} were stopped early")
     FEW_SAMPLED = told("{settings} sampled settings: intervals may be too narrow")
-    FEW_FLIPS = told("{pairs} pairs are few for sign flips: p by the noise of all regions")
+    FEW_FLIPS = told("{pairs} pairs are few for sign flips: p is that of t")
     P_FLOOR = told("{draws} {unit} can give no p below {p_min}")
     P_PER_SETTING = told("p is for no difference at any setting")
     SEED_SHIFT = told(
