@@ -106,7 +106,7 @@ TEXTS = {
     "on the smoothness of the surrogate (R2 = {r2} of settings left out)",
     "FULL_LENGTH": "by trials of full length alone: {stopped} of {trials} were stopped early",
     "FEW_SAMPLED": "{settings} sampled settings: intervals may be too narrow",
-    "FEW_FLIPS": "{pairs} pairs are few for sign flips: p by the noise of all regions",
+    "FEW_FLIPS": "{pairs} pairs are few for sign flips: p is that of t",
     "P_FLOOR": "{draws} {unit} can give no p below {p_min}",
     "P_PER_SETTING": "p is for no difference at any setting",
     "SEED_SHIFT": "a seed seems to shift all settings (chance {chance}), so the seeds are the "

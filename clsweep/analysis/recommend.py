@@ -16,7 +16,7 @@ from clsweep.analysis import reasons, resample
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
-from clsweep.analysis.tuned import no_whole, pick, whole
+from clsweep.analysis.tuned import level, no_whole, pick, whole
 
 Rows = NDArray[np.int64]
 
@@ -33,6 +33,8 @@ COLUMNS = {
     "even; it knows nothing of the picking and ends where the metric ends",
     "high": "",
     "num_seeds": "seeds that the score rests on",
+    "when_tuned": "level of the best without the luck of the pick: one part of the seeds picks it, "
+    "another scores it (of compare --tuned); on the fresh seeds once there are any",
     "neighbourhood_worst": "lowest level of the configuration and its neighbours, each mean m_j "
     "shrunk towards that of its own neighbourhood: a_j + b (m_j - a_j), b = max(0, 1 - noise "
     "variance of m_j - a_j / its mean square). Neighbours: on a grid one step in one numeric "
@@ -98,7 +100,12 @@ def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
         nothing = noted(why=no_whole(sweep))
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
     best = found.row
-    row = {**start, "kind": "best", **level_of(sweep, best)}
+    row = {
+        **start,
+        "kind": "best",
+        **level_of(sweep, best),
+        "when_tuned": sweep.sign * level(found),
+    }
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
     if best != found.first:
         picked = [note(Reason.OVERTURNED, at=sweep.label(found.first))]

@@ -251,7 +251,7 @@ class Sweep:
         return np.log2(values) if self.scales[param] == "log" else values.copy()
 
     def label(self, row: int) -> str:
-        """Text of one configuration's setting, as `tau=0.2, batch_size=64`."""
+        """Text of one configuration's setting, as `tau=0.2, batch_size=64`; "" of the only one."""
         alike = np.arange(len(self.configs)) != row  # whose few digits may not tell them apart
         for name, values in self._values.items():
             near, own = values[alike], values[row]
@@ -262,7 +262,7 @@ class Sweep:
         rows = self.settings.iloc[[row, *np.flatnonzero(alike)]]
         texts = ((name, settings(rows[name].tolist())[0]) for name in self.params)
         at = ", ".join(f"{name}={text}" for name, text in texts if text)
-        return at or f"config {self.configs[row]}"
+        return at or f"config {self.configs[row]}" * (len(self.configs) > 1)
 
     @cached_property
     def _values(self) -> dict[str, NDArray[Any]]:

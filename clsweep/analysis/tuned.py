@@ -95,6 +95,13 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], NDArray[Any], Arra
     return [], np.empty(0), np.empty((0, 0))
 
 
+def level(found: Pick) -> float:
+    """The level of an objective when tuned, larger is better: as `difference` has it."""
+    if found.is_fresh:
+        return float(_held(found.table).mean())
+    return float(resample.best_level(resample.packed(found.table)))
+
+
 def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:
     """a - b, both at their best settings: the columns of `comparison.table`, why there is no
     interval, and notes.
@@ -149,15 +156,18 @@ def _evidence(estimate: float, se: float, freedom: float) -> Evidence:
 
 def _by_seed(a: Array, b: Array) -> tuple[Evidence, tuple[float, float]]:
     """Of complete tables (n, F) of the same seeds: the differences at each seed."""
-    held = []
-    for table in (a, b):
-        looks, scores = map(np.concatenate, zip(*resample.folds(table), strict=True))
-        held.append(np.take_along_axis(scores, looks.argmax(axis=-1)[:, None], axis=-1)[:, 0])
+    held = _held(a), _held(b)
     apart, num = held[0] - held[1], a.shape[1]
     if num < 2:
         return Evidence(float(apart.mean())), (float(held[0].mean()), float(held[1].mean()))
     found = _evidence(float(apart.mean()), float(apart.std(ddof=1)) / num**0.5, num - 1)
     return found, (float(held[0].mean()), float(held[1].mean()))
+
+
+def _held(table: Array) -> Array:
+    """(F,) of a complete table: the score at each seed of the row that the other seeds pick."""
+    looks, scores = map(np.concatenate, zip(*resample.folds(table), strict=True))
+    return np.asarray(np.take_along_axis(scores, looks.argmax(axis=-1)[:, None], axis=-1)[:, 0])
 
 
 def _by_noise(a: Array, b: Array, *, is_paired: bool) -> tuple[Evidence, tuple[float, float]]:

@@ -32,7 +32,8 @@ COLUMNS = {
 }
 COST_COLUMNS = {
     "objective": "name, in order of first appearance",
-    "best_level": "expected score of the best of all n, picked without the seed that scores it",
+    "best_level": "level of the best of all n, as in robustness: picked without the seed that scores "
+    "it",
     "k_within": "smallest k with expected >= best_level - within: random tries that tuning costs",
     "k_low": "interval of k_within, percentiles of the bootstrap",
     "k_high": "",
@@ -114,8 +115,8 @@ def tuning_cost(
     """Random tries to come within `within` of the best level, and the gain over the default (Probst
     et al. 2019).
 
-    One row per objective with the columns of `COST_COLUMNS`. `best_level` is cross-fitted as in
-    `best_of_k`, k = n. Between the listed k the curve is read off linearly and k_within rounded up.
+    One row per objective with the columns of `COST_COLUMNS`. `best_level` is that of `robustness`;
+    `best_of_k` ends there, but for the limits of that level. Between the listed k the curve is read off linearly and k_within rounded up.
 
     defaults: objective -> hyperparameter -> default value. The default is looked up among the
         configurations by the swept hyperparameters (numbers to 12 digits). Where it is not among
@@ -127,11 +128,12 @@ def tuning_cost(
     """
     if not within >= 0:
         raise ValueError(f"within: expected >= 0, got {within!r}")
-    rows = [_cost(x.by_level(), (defaults or {}).get(x.objective), within) for x in sweeps]
+    rows = [_cost(x, (defaults or {}).get(x.objective), within) for x in sweeps]
     return pd.DataFrame(rows, columns=list(COST_COLUMNS))
 
 
-def _cost(sweep: Sweep, defaults: Mapping[str, Any] | None, within: float) -> dict[str, Any]:
+def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> dict[str, Any]:
+    sweep = given.by_level()
     row: dict[str, Any] = {"objective": sweep.objective, "default_at": ""}
     default, lookup = find_default(sweep, defaults)
     notes: tuple[Note, ...] = () if lookup is None else (lookup,)
@@ -150,14 +152,15 @@ def _cost(sweep: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     ks = _list_of_k(len(sweep.configs))
     point = _curve(resample.packed(sweep.scores), _weights(len(sweep.configs), ks))
     draws = _draws(sweep, ks)
-    row |= {"best_level": sweep.sign * point[-1], "k_within": _first_k(ks, point, within)}
+    level = float(resample.best_level(resample.packed(given.scores[given.alive])))
+    row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
         low, high = np.quantile(drawn, [TAIL, (1 + CONFIDENCE) / 2])
         row["k_low"] = int(min(low, row["k_within"]))
         row["k_high"] = int(np.ceil(max(high, row["k_within"])))
     if default is not None and sweep.alive[default]:
-        gain = float(point[-1] - sweep.means[default])
+        gain = level - float(sweep.means[default])
         gains = [np.empty(0)]
         if sweep.has_repeats:
             gains += [

@@ -34,12 +34,12 @@ FORMULAS = {
     "fresh": "mean of the same configuration on fresh seeds, where clsweep confirm has run it",
     "fresh_low": "its interval",
     "fresh_high": "",
-    "best_level": "the same without the luck of the pick, as in robustness: share_within counts "
-    "against it",
+    "when_tuned": "level of the best without the luck of the pick, that of `compare --tuned`; on "
+    "the fresh seeds once there are any",
     "sd_star": "spread over the swept space with seed noise taken out",
     "sd_star_low": "its interval",
     "sd_star_high": "",
-    "share_within": "share of the swept space near the best",
+    "share_within": "share of the swept space near the best level, as in robustness",
     "share_low": "its interval",
     "share_high": "",
     "trials": "trials that ended",
@@ -137,8 +137,8 @@ QUESTION = Question(
     name="leaderboard",
     title="Leaderboard",
     caption="Each at its best setting, with 95 % intervals. A best that was picked by its score is "
-    "a little too good; when tuned: without that luck. Near the best: within {points} of that. "
-    "In italics: without training.",
+    "a little too good; when tuned: without that luck. Near the best: within {points} of the "
+    "best level (see robustness). In italics: without training.",
     table=leaderboard,
     options=lambda asked: {"within": asked.within},
     columns=(
@@ -146,7 +146,7 @@ QUESTION = Question(
         Column("objective"),
         Column("best setting", lambda row: text(row["at"]), optional=True),
         Column("best {metric}", _best),
-        Column("when tuned", level("best_level", half("score", "")), optional=True),
+        Column("when tuned", level("when_tuned", half("score", "")), optional=True),
         Column("fresh seeds", measured("fresh"), optional=True),
         Column("SD*", measured("sd_star"), optional=True),
         Column("near the best", share("share_within", "share", most=2), optional=True),

@@ -14,7 +14,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import count
+from clsweep.display.numbers import count, number
 from clsweep.findings.notes import is_measured, said
 from clsweep.questions.model import Sentences, Wording
 from clsweep.questions.pairs import is_resolved, robust, seen_from
@@ -80,14 +80,15 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     Args:
         board: the leaderboard.
         pairs: every pair, from `compare` of stat "tuned" or "mean".
-        sense: TUNED, UNTUNED, or "" where nothing is swept and both are one.
+        sense: TUNED or UNTUNED; where nothing is swept both are one, and it is not said.
     """
     if (lead := lead_of(pairs)) is None:
         return ()
     first, second = lead.pair["a"], lead.pair["b"]
     amount, low, high = (lead.pair[key] for key in ("estimate", "low", "high"))
     how = {TUNED: ", each at its best setting", UNTUNED: " on average over the swept settings"}
-    where, sense = how.get(sense, ""), f" {sense}" * bool(sense)
+    is_tuned, is_swept = sense == TUNED, sweeps(board)
+    where, sense = how[sense] * is_swept, f" {sense}" * is_swept
     side = "higher" if words.mode == "max" else "lower"
     seen = interval(low, high, apart_from=0.0) if known(low, high) else ""
     if lead.is_resolved:
@@ -95,10 +96,12 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
             f"{first} is best{sense}: it scores {words.amount(amount)} {side} than {second}"
             f"{where}{seen}.",
         )
-    if tied := _tied(board, lead, is_tuned=TUNED in sense):
+    if tied := _tied(board, lead, is_tuned=is_tuned):
         return (f"{listed(tied)} are tied{sense}: they score the same{where}.",)
-    # An interval without 0 is not enough where several pairs had their chance.
-    among = f", among {count(lead.num_pairs)} pairs" if known(low) and low > 0 else ""
+    # An interval without 0 is not enough for the test, least where several pairs had their chance.
+    one = f"p = {number(lead.pair['p_holm'])}"
+    several = f"among {count(lead.num_pairs)} pairs" if lead.num_pairs > 1 else one
+    among = f", {several}" if known(low) and low > 0 else ""
     why = "" if known(low, high) else f" ({said(lead.pair['reason'], lead.pair)})"
     also = f" It is better than {listed(lead.beaten)}." if lead.beaten else ""
     return (
@@ -136,12 +139,9 @@ def verdict_of(
     """
 
     def say(rows: pd.DataFrame) -> Sentences:
-        own = among(means, rows)
-        ours = scored(rows)
-        if len(ours) and not any(text(at) for at in ours["at"]):
-            return best(rows, own, words, "") or settings(rows, words)
         when_tuned = best(rows, among(tuned, rows), words, TUNED) or settings(rows, words)
-        return (*when_tuned, *best(rows, own, words, UNTUNED))
+        untuned = best(rows, among(means, rows), words, UNTUNED) if sweeps(rows) else ()
+        return (*when_tuned, *untuned)
 
     return (*each_yardstick(board, say), *(robust(spreads) if len(scored(board)) else ()))
 
@@ -158,6 +158,12 @@ def each_yardstick(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]
 def among(pairs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """The pairs of these rows of the leaderboard."""
     return pairs[pairs["a"].isin(rows["objective"]) & pairs["b"].isin(rows["objective"])]
+
+
+def sweeps(board: pd.DataFrame) -> bool:
+    """Whether any of its objectives has a setting that was chosen, or none has one yet."""
+    ours = scored(board)
+    return ours.empty or any(text(at) for at in ours["at"])
 
 
 def scored(board: pd.DataFrame) -> pd.DataFrame:

@@ -219,16 +219,16 @@ COLUMNS = (
         spare=8,
     ),
     Column(
-        "when tuned",
+        "best level",
         level("best_level", itemgetter("sd")),
-        "level of the best: one part of the seeds picks it and another scores it, without the luck "
-        "of the pick",
+        "what shares count against: one part of the seeds picks it and another scores it, without "
+        "the luck of the pick. Of a race by the seeds of all, and fresh seeds have no part in it",
     ),
     Column("at", "best_at"),
     Column(
         "worst",
         lambda row: _worst(row) if row["num_configs"] < FEW_SETTINGS else None,
-        "level of the worst setting, estimated as when tuned: above the worst mean, which was "
+        "level of the worst setting, estimated as the best level: above the worst mean, which was "
         "picked for its bad luck",
         optional=True,
     ),

@@ -45,7 +45,7 @@ EDGES = {
                        dict.fromkeys(ALL, "no_score") | NOBODY),
     "one configuration": ([[90.0, 91.0]], {}, ONE | TWO | NOBODY),
     "one seed": ([[90.0], [91.0]], {}, TWO | {"compare": "one_seed"}),
-    "one failed": ([[90.0, 91.0], [NAN, NAN]], {}, TWO),
+    "one failed": ([[60.0, 91.0], [NAN, NAN]], {}, TWO),
     "one left out": (
         [[90.0, 91.0], [NAN, NAN]], {"failed_as": "left out"},
         TWO | NOBODY | {"sensitivity": "one_scored", "recommend": "neighbours_failed",

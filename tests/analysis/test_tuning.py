@@ -83,7 +83,8 @@ def test_failures_are_tries_that_bring_nothing_or_what_they_count_as(failed_as):
     }
     assert text_of(*table["note"].iloc[0]) == notes[failed_as]
     cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}}).iloc[0]
-    assert cost["best_level"] == pytest.approx(expected[-1])
+    means = np.nanmean(filled[np.isfinite(filled).any(axis=1)], axis=1)
+    assert cost["best_level"] == pytest.approx(np.clip(expected[-1], means.mean(), means.max()))
     assert cost["note"] == sweep.missing
     # One or two tries may be the two that failed, which are no better than the worst seen.
     assert table["low"].isna().tolist() == [failed_as == "worst"] * 2 + [False] * 5

@@ -70,7 +70,7 @@ def test_every_interval_is_told_from_its_ends(tables, scale):
 
 def test_accuracies_in_percent_have_two_decimals(tables):
     robust = tables[1.0]["robustness"]
-    for name in ("mean", "sd", "sd*", "range", "when tuned"):
+    for name in ("mean", "sd", "sd*", "range", "best level"):
         assert all(
             re.fullmatch(r"\d+\.\d\d( \[\d+\.\d\d, \d+\.\d\d\])?", text) for text in robust[name]
         ), name
@@ -83,8 +83,8 @@ def test_values_keep_what_tells_them_apart(tables):
     a, b, lead = (float(mean[name].split()[0]) for name in ("value a", "value b", "lead"))
     assert a != b
     assert a - b == pytest.approx(lead, rel=0, abs=1.1e-9)
-    assert tables[1e-7]["robustness"]["when tuned"].str.fullmatch(r"\d\.\d+e-06").all()
-    assert tables[1e-2]["robustness"]["when tuned"].str.fullmatch(r"0\.\d{3,}").all()
+    assert tables[1e-7]["robustness"]["best level"].str.fullmatch(r"\d\.\d+e-06").all()
+    assert tables[1e-2]["robustness"]["best level"].str.fullmatch(r"0\.\d{3,}").all()
     assert (tables[1e-2]["std"][["value a", "value b"]].map(len) >= len("0.012")).all().all()
 
 
@@ -122,7 +122,7 @@ def test_tables_without_intervals():
     robust = robustness.QUESTION.shown(analysis.robustness(within=1e-7), analysis.material, 1e-7)
     assert robust["sd"].str.fullmatch(r"\d\.\de-0[78]").all()
     assert robust["sd*"].tolist() == [None, None]
-    assert float(robust["when tuned"].iloc[0]) == pytest.approx(8e-6, rel=0.05)
+    assert float(robust["best level"].iloc[0]) == pytest.approx(8e-6, rel=0.05)
 
 
 def test_a_metric_of_which_low_values_are_good_has_a_lead():

@@ -241,8 +241,9 @@ def mean_difference(
     shift, units = terms[0].doubts[1], units_of(terms[0])
     p, p_min = sign_flips(units, rng)
     alpha = 1.0 - CONFIDENCE
-    is_region = part is not whole and part.fixed
-    if is_region and p_min * num_parts > alpha and np.isfinite(found.p) and found.p_min < p_min:
+    # So many pairs are all that a region has, or one setting of each.
+    is_part = part.fixed and (part is not whole or len(part.a.scores) == 1)
+    if is_part and p_min * num_parts > alpha and np.isfinite(found.p) and found.p_min < p_min:
         return found, repeats, [*notes, note(Reason.FEW_FLIPS, pairs=len(units))]
     # Where the seeds shift all settings, pairs cannot be flipped one by one: the test of t instead.
     t = abs(found.estimate) / np.sqrt(shift.variance or np.inf)

@@ -116,8 +116,9 @@ def compare(
         own best (`evidence.spread_effect`), for three settings and two seeds or more.
     tuned: a - b, each at its best setting, picked on other seeds than it is scored on
         (`tuned.difference`); on fresh seeds where both have them.
-    by: the noise of a grid is pooled over all its regions; where a region has too few pairs for
-        sign flips to reach 1 - confidence, p is the tail of the bootstrap, which is that of t.
+    by: the noise of a grid is pooled over all its regions. Where a region, or objectives of one
+        setting each, have too few pairs for sign flips to reach 1 - confidence, p is the tail of
+        the bootstrap, which is that of t.
 
     The model has one noise variance, independent between settings. Where it may not hold, the
     interval and p are widened by the chance that it does not (`evidence.Doubt`). Exact copies of a

@@ -144,12 +144,13 @@ def robustness(
     if not 0 <= within < np.inf:
         raise ValueError(f"within: expected a number >= 0, got {within!r}")
     check_by(by, sweeps)
-    rows = in_threads(lambda sweep: _row(sweep.of_space, by, within) | _raced(sweep, by), sweeps)
+    rows = in_threads(lambda sweep: _row(sweep, by, within), sweeps)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _row(sweep: Sweep, by: str | None, within: float) -> dict[str, Any]:
-    """The row of one objective."""
+def _row(all_seeds: Sweep, by: str | None, within: float) -> dict[str, Any]:
+    """The row of one objective: the best by all seeds, the rest by what speaks for the space."""
+    sweep = all_seeds.of_space
     row: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
     row |= {"objective": sweep.objective, "num_configs": len(sweep.configs)}
     row |= {"num_seeds": len(sweep.seeds), "num_failed": sweep.num_failed}
@@ -161,26 +162,18 @@ def _row(sweep: Sweep, by: str | None, within: float) -> dict[str, Any]:
         sweep = holding(sweep, by)
     table, why = Response.of_configs(sweep), sweep.nothing
     if why:
-        row |= _extremes(table, sweep, notes, with_worst=False)
+        row |= _extremes(table, all_seeds, notes, with_worst=False)
         return row | noted(*notes, why=why)
     table = _table(sweep, by)
     why = note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
     notes += table.notes
     is_bounded = _measure(row, table, notes, by, within, sweep)
-    row |= _extremes(table, sweep, notes, with_worst=True)
+    row |= _extremes(table, all_seeds, notes, with_worst=True)
     param = by or (sweep.params[0] if len(sweep.params) == 1 else "")
     if param and sweep.scales[param] != "category":
         response = table if table.param else respond(sweep, param)
         row |= _band(sweep, response, notes, by, within, with_interval=is_bounded)
     return row | noted(*notes, why=why)
-
-
-def _raced(sweep: Sweep, by: str | None) -> dict[str, Any]:
-    """The best of a race, which is that of all its seeds, among those that it gave them to."""
-    if not sweep.raced or by is not None or not sweep.alive.any():
-        return {}
-    top = int(np.where(sweep.counts == sweep.counts.max(), sweep.means, -np.inf).argmax())
-    return {"best": sweep.sign * float(sweep.means[top]), "best_at": sweep.label(top)}
 
 
 def _table(sweep: Sweep, by: str | None) -> Response:
@@ -341,7 +334,8 @@ def _extremes(
     row: dict[str, Any] = {}
     if table.param or picked:
         top = picked.row if picked else top
-        row = {"best": sweep.sign * float(np.nanmean(table.scores[top]))}
+        level = sweep.measured.means[top] if picked else np.nanmean(table.scores[top])
+        row = {"best": sweep.sign * float(level)}
         row["best_at"] = table.label(top)
     elif sweep.measured.alive.any():
         notes.append(no_whole(sweep).of("best"))
