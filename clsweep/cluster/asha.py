@@ -8,15 +8,14 @@ again goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
-import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from clsweep.results.journal import latest_entries, open_storage
 from clsweep.study.design import Study, sampler_of
@@ -78,9 +77,6 @@ class Judge:
 
     def __init__(self, journal: str, rules: Rules):
         self._storage, self._rules = open_storage(journal), rules
-        self._pruner = optuna.pruners.SuccessiveHalvingPruner(
-            min_resource=rules.grace_epochs, reduction_factor=rules.reduction_factor
-        )
 
     def may_go_on(self, objective: str, config: int, seed: int, epoch: int, score: float) -> bool:
         """Whether a trial that has just been scored trains on; at its last epoch it has finished in
@@ -98,33 +94,29 @@ class Judge:
         if seed == self._rules.first_seed and epoch > verdict.epoch and verdict.stopped_at is None:
             if not is_last:
                 [direction] = self._storage.get_study_directions(study_id)
-                others = (other for number, other in entries.items() if number != config)
-                verdict = self._decide(verdict, map(Verdict.of, others), epoch, score, direction)
+                others = [Verdict.of(each) for number, each in entries.items() if number != config]
+                is_max = direction == StudyDirection.MAXIMIZE
+                verdict = self._decide(verdict, others, epoch, score, is_max)
             self._note(entry, verdict, epoch, score)
         return is_last or verdict.stopped_at is None or epoch < verdict.stopped_at
 
     def _decide(
-        self,
-        verdict: Verdict,
-        others: Iterable[Verdict],
-        epoch: int,
-        score: float,
-        direction: StudyDirection,
+        self, verdict: Verdict, others: Sequence[Verdict], epoch: int, score: float, is_max: bool
     ) -> Verdict:
-        """Ask Optuna's pruner, in a study of its own: what it notes on the way comes to the journal
-        in one piece.
+        """ASHA's rule (Li et al. 2020, Algorithm 2), as Optuna's pruner has it: a rung lies at
+        every grace x factor^k epochs, and one in `factor` of those that reached it goes on, the
+        best at least.
         """
-        passed = len(verdict.rungs)
-        if epoch < self._rules.grace_epochs * self._rules.reduction_factor**passed:
-            return Verdict(epoch=epoch, rungs=verdict.rungs)
-        imagined = optuna.create_study(direction=direction)
-        imagined.add_trials(
-            _on_rungs(other.rungs, {}) for other in others if len(other.rungs) > passed
-        )
-        imagined.add_trial(_on_rungs(verdict.rungs, {epoch: score}))
-        is_stopped = self._pruner.prune(imagined, imagined.get_trials(deepcopy=False)[-1])
-        rungs = tuple(imagined.get_trials(deepcopy=False)[-1].system_attrs.values())
-        return Verdict(epoch=epoch, rungs=rungs, stopped_at=epoch if is_stopped else None)
+        rungs = list(verdict.rungs)
+        while epoch >= self._rules.grace_epochs * self._rules.reduction_factor ** len(rungs):
+            there = [other.rungs[len(rungs)] for other in others if len(other.rungs) > len(rungs)]
+            num_better = sum(other > score if is_max else other < score for other in there)
+            if math.isnan(score):  # no rung has such a one
+                return Verdict(epoch=epoch, rungs=tuple(rungs), stopped_at=epoch)
+            rungs.append(score)
+            if num_better >= max(1, (len(there) + 1) // self._rules.reduction_factor):
+                return Verdict(epoch=epoch, rungs=tuple(rungs), stopped_at=epoch)
+        return Verdict(epoch=epoch, rungs=tuple(rungs))
 
     def _note(self, entry: FrozenTrial, verdict: Verdict, epoch: int, score: float) -> None:
         """The score first: a judge that is killed in between is asked again and writes the same
@@ -136,20 +128,3 @@ class Judge:
                 self._storage.set_trial_user_attr(entry._trial_id, VERDICT, asdict(verdict))
         except UpdateFinishedTrialError:
             pass  # a process that the driver holds for dead still asks: whatever it is told
-
-
-def _on_rungs(rungs: Iterable[float], scores: Mapping[int, float]) -> FrozenTrial:
-    """A trial that has these scores, and has reached these rungs, as the pruner notes them."""
-    return FrozenTrial(
-        number=-1,
-        trial_id=-1,
-        state=TrialState.RUNNING,
-        value=None,
-        datetime_start=datetime.now(),
-        datetime_complete=None,
-        params={},
-        distributions={},
-        user_attrs={},
-        system_attrs={f"completed_rung_{number}": score for number, score in enumerate(rungs)},
-        intermediate_values=dict(scores),
-    )
