@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.ownership import RESOLVED
+from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.results.schemas import ID_FIELDS, outcome_fields, param_fields, params_of, plan_schema
 from clsweep.results.tables import decode, distinct, schema_of, typed
 from clsweep.study.continuation import defining
@@ -162,7 +162,7 @@ def in_plan_order(trials: pa.Table, plan: pa.Table, params: Sequence[str]) -> pa
             continue
         # a live search plans no value
         differs = pc.and_(pc.is_valid(planned), pc.fill_null(pc.not_equal(planned, found), True))
-        if name in RESOLVED:  # it may hang on what a live search has chosen after the plan
+        if name in ALL_THERE_IS:  # it may hang on what a live search has chosen after the plan
             chosen = [pc.and_(pc.is_null(plan[n]), pc.is_valid(trials[n])) for n in params]
             differs = pc.and_not(differs, functools.reduce(pc.or_, chosen))
         if (at := pc.index(differs, True).as_py()) >= 0:
