@@ -21,26 +21,13 @@ import torch
 from clsweep.catalog.rows import Row
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.notice import Notice
-from clsweep.train.state import EpochUnderWay
+from clsweep.train.state import TrialState
 from clsweep.version import VERSION
 
 Report = Callable[[Row], bool | None]
 
 # of an attempt's time that checkpoints may take, if they are not asked for after every epoch
 SAVING_SHARE = 0.05
-
-
-class Resumable(Protocol):
-    """What a trial is made of between two steps."""
-
-    epoch: int
-
-    @property
-    def under_way(self) -> EpochUnderWay | None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class CheckpointStore(Protocol):
@@ -97,7 +84,7 @@ class Attempt:
         self._checkpoints = checkpoints if rank() == 0 else None
         self._started_at = self._saved_at = monotonic()
         self._saving_s = 0.0
-        self._state: Resumable | None = None
+        self._state: TrialState | None = None
         self._identity = b""
         self._was_stopped = False
         self.rows: list[Row] = []
@@ -105,7 +92,7 @@ class Attempt:
         self.points: list[Row] = []
         self.num_resumes, self.earlier_s = 0, 0.0
 
-    def resume(self, state: Resumable) -> None:
+    def resume(self, state: TrialState) -> None:
         """Bring the state, and the log, to where the latest checkpoint left them; stay at the
         beginning without one.
 
@@ -215,7 +202,7 @@ class Attempt:
         checkpoints.notice.answer()
 
 
-FORMAT = 4  # of the contents; another one when state or log change their shape
+FORMAT = 5  # of the contents; another one when state or log change their shape
 _DIGEST_SIZE = hashlib.sha256().digest_size
 # what a trial is called decides no number
 _NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")
