@@ -13,9 +13,8 @@ from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by
 from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting
 from clsweep.study.check_training import Draft, TrainingChecks
-from clsweep.study.conditions import size_of
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS
-from clsweep.study.space import Objective, slug
+from clsweep.study.space import Objective, size_of, slug
 
 MAX_OBJECTIVE_NAME = 64
 

@@ -23,12 +23,11 @@ from clsweep.catalog.plugins import activate
 from clsweep.data.availability import DataPlace
 from clsweep.display.text import html_table
 from clsweep.errors import StudyError
-from clsweep.study.conditions import size_of
 from clsweep.study.document import Document
 from clsweep.study.factors import with_factors
 from clsweep.study.samplers import build_sampler, storage
 from clsweep.study.schema import LIVE_METHODS, StudySections
-from clsweep.study.space import Dimension, Objective, slug
+from clsweep.study.space import Dimension, Objective, size_of, slug
 
 if TYPE_CHECKING:
     import optuna
