@@ -211,7 +211,7 @@ FAULTS = (
           "= min((place, trial_ids)", "= max((place, trial_ids)",
           "tests/results/test_retention.py"),
     Fault("a folder's plug-in counts as the user's own", "catalog/plugins.py",
-          "places={}, is_sealed=True", "places={}, is_sealed=False",
+          "rows=tuple(rows), is_sealed=True", "rows=tuple(rows), is_sealed=False",
           "tests/results/test_trust.py"),
     Fault("a checkpoint of other hyperparameters is gone on from", "train/attempt.py",
           "if name not in _NAMES_ONLY}", "if name == 0}", "tests/train/test_checkpoint.py"),

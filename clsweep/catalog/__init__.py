@@ -47,12 +47,8 @@ for _component in builtin.COMPONENTS:
     COMPONENT.setdefault(_component.part, {})[_component.name] = _component
 
 # The rows in catalog order, those installed later too.
-PARAMS, DATASETS, METRICS, DIAGNOSTICS = (
-    PARAM.values(),
-    DATASET.values(),
-    METRIC.values(),
-    DIAGNOSTIC.values(),
-)
+PARAMS, DATASETS = PARAM.values(), DATASET.values()
+METRICS, DIAGNOSTICS = METRIC.values(), DIAGNOSTIC.values()
 _TABLES: dict[type, dict[str, Any]] = {
     Param: PARAM,
     Dataset: DATASET,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import importlib
 import math
 import multiprocessing
 import os
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 TIMED_SIZES = 3  # of each objective: networks, batches and the like of several sizes
 NICENESS = 15  # of Ray's workers by default: they stand back behind what else the machine does
+PACE = "clsweep.train.pace"  # which loads what trials need
 COUNTED = ("epochs", "eval_every")  # how often it is done that is timed
 
 
@@ -146,7 +148,7 @@ def _timed(
     with ProcessPoolExecutor(num_processes, context, *settled) as pool:
         try:
             start = time.monotonic()
-            for ready in [pool.submit(_is_ready) for _ in range(num_processes)]:
+            for ready in [pool.submit(importlib.import_module, PACE) for _ in range(num_processes)]:
                 ready.result()
             begin_s = time.monotonic() - start
             places = [study.of(row["objective"]).sections.dataset.place.absolute() for row in rows]
@@ -173,11 +175,6 @@ def _settle(counter: Any, gpus: float) -> None:
         names = [name.strip() for name in visible.split(",")] if visible else []
         mine = number // math.floor(1 / gpus + 1e-9) if gpus < 1 else int(number * gpus)
         os.environ["CUDA_VISIBLE_DEVICES"] = names[mine % len(names)] if names else str(mine)
-
-
-def _is_ready() -> None:
-    """Have a process load what trials need."""
-    import clsweep.train.pace  # noqa: F401
 
 
 def _time(

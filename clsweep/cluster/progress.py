@@ -44,12 +44,6 @@ def work_of(row: Row) -> float:
     return 1.0 + epochs * (row.get("num_views") or 2)
 
 
-def share_of(state: Row) -> float:
-    """How much of its training a trial has behind it, 0 to 1, by what it last said."""
-    epochs = state["epoch"] - 1 + state["step"] / state["steps"]
-    return min(1.0, epochs / state["epochs"]) if state["epochs"] else 0.0
-
-
 @dataclass
 class Running:
     """A trial under way, and what it last said, see `train.pulse.Pulse`.
@@ -73,7 +67,9 @@ class Running:
     def hear(self, state: Row, now: float, passed: float) -> None:
         self.silent_s += passed
         if state and state != self.state:
-            self.state, self.silent_s, self.share = dict(state), 0.0, share_of(state)
+            done = state["epoch"] - 1 + state["step"] / state["steps"]
+            self.share = min(1.0, done / state["epochs"]) if state["epochs"] else 0.0
+            self.state, self.silent_s = dict(state), 0.0
             self._begun = self._begun or (now, self.share)
             self.seconds, self.gained = now - self._begun[0], self.share - self._begun[1]
             if pace := state.get("images_per_s"):

@@ -169,12 +169,8 @@ def source(dataset: Dataset, place: DataPlace) -> Source:
     """
     from clsweep.data.cache import Source
 
-    found = find(dataset, place)
-    root, num_there, changed = (
-        found.root,
-        len(found.labels["train"]),
-        "the folder has changed since",
-    )
+    found, changed = find(dataset, place), "the folder has changed since"
+    root, num_there = found.root, len(found.labels["train"])
     if dataset.images_digest not in (None, found.digest):
         expected = f"the files that were planned with (digest {dataset.images_digest})"
         raise mismatch(root, expected, f"others ({found.digest}): {changed}")

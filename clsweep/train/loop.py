@@ -118,7 +118,9 @@ def _train_encoder(
     on_val = partial(score, val=val, transfer=transfer_of(config, splits, place, device))
     if config["epochs"] == 0:
         encoder, heads = untrained_encoder(config, device), Heads()
-        result = _score_untrained(encoder, config, val, on_val, attempt)
+        scores, features = on_val(encoder, last=True)
+        attempt.end_epoch({"epoch": 0, **scores})
+        result = attempt.result(0) | {"points": embed_in_plane(features, val, config)}
     else:
         state = new_state(config, device)
         encoder, heads = state.objective.encoder, Heads.of(state.objective)
@@ -142,14 +144,6 @@ def _train_encoder(
 
 
 Score = Callable[..., tuple[dict[str, float], torch.Tensor]]  # encoder, last=, heads=
-
-
-def _score_untrained(
-    encoder: nn.Module, config: Mapping[str, Any], val: Images, score: Score, attempt: Attempt
-) -> Row:
-    scores, features = score(encoder, last=True)
-    attempt.end_epoch({"epoch": 0, **scores})
-    return attempt.result(0) | {"points": embed_in_plane(features, val, config)}
 
 
 def _train(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.ownership import RESOLVED, trial_owns
+from clsweep.catalog.ownership import ALL_THERE_IS, trial_owns
 from clsweep.cli.plan import plan_counts, plan_notes
 from clsweep.study.design import (
     distributions,
@@ -341,4 +341,4 @@ def test_a_live_search_changes_what_it_chooses_and_what_hangs_on_that(study):
             row = plan_row(found, trial, chosen)
             assert {name for name in chosen if planned[name] is not None} == set()
             changed |= {n for n, v in planned.items() if v is not None and row[n] != v}
-    assert {"chunk_size", "proj_hidden"} <= changed <= {*RESOLVED}
+    assert {"chunk_size", "proj_hidden"} <= changed <= {*ALL_THERE_IS}
