@@ -66,7 +66,7 @@ def status_rows(results: Results) -> list[Row]:
     objective_of = {row["trial_id"]: row["objective"] for row in plan}
     for trial_id in folder.heartbeat().get("running", ()) if folder.is_running() else ():
         if trial_id in objective_of:  # else of an extension that is newer than this plan
-            tally.objectives[objective_of[trial_id]].running += 1
+            tally.objectives[objective_of[trial_id]]["running"] += 1
     rows = tally.rows()
     if results.folder.confirmation.exists() and len(trials):
         rows = [row | _on_fresh(results, row) for row in rows]

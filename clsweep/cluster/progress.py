@@ -277,8 +277,8 @@ class Progress:
 
     def _count_running(self) -> None:
         running = Counter(trial.row["objective"] for trial in self._running.values())
-        for name, state in self.tally.objectives.items():
-            state.running = running[name]
+        for name, counts in self.tally.objectives.items():
+            counts["running"] = running[name]
 
     @property
     def running(self) -> list[str]:

@@ -219,9 +219,7 @@ def textures(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
 
 def stl10(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     """STL-10 with its unlabeled images, which torchvision fetches."""
-    if place.download:
-        _download(dataset, place, split="train")
-    require_data(dataset.name, place.root_folder)
+    _fetched(dataset, place, split="train")
     return from_cache(dataset, place)
 
 
@@ -248,9 +246,7 @@ def _require_variance(train: Split, place: DataPlace) -> None:
 
 def idx_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     """Images and classes in IDX files, packed or not, in the order of the row's layout."""
-    if place.download:
-        _download(dataset, place, train=True)
-    require_data(dataset.name, place.root_folder)
+    _fetched(dataset, place, train=True)
     folder = data_folder(dataset.name, place.root_folder)
     try:
         train, train_labels, test, test_labels = (
@@ -277,28 +273,28 @@ def torchvision_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split
     """One of torchvision's data sets that keep all images in one array."""
     import torchvision
 
-    root = place.root_folder
-    if place.download:
-        _download(dataset, place, train=True)
-    require_data(dataset.name, root)
-    reader = getattr(torchvision.datasets, dataset.reader)
+    _fetched(dataset, place, train=True)
+    reader, root = getattr(torchvision.datasets, dataset.reader), place.root_folder
     try:
         return _as_split(reader(root, train=True)), _as_split(reader(root, train=False))
     except _UNREADABLE as error:
         raise _missing(dataset.name, place, error) from error
 
 
-def _download(dataset: Dataset, place: DataPlace, **part: Any) -> None:
-    import torchvision
-    from filelock import FileLock
-
+def _fetched(dataset: Dataset, place: DataPlace, **part: Any) -> None:
+    """The files are there, or torchvision fetches them where that is asked for."""
     root = place.root_folder
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{dataset.name}.lock"):  # two trials may start at once
-            getattr(torchvision.datasets, dataset.reader)(root, download=True, **part)
-    except _UNREADABLE as error:
-        raise _missing(dataset.name, place, error) from error
+    if place.download:
+        import torchvision
+        from filelock import FileLock
+
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            with FileLock(root / f".{dataset.name}.lock"):  # two trials may start at once
+                getattr(torchvision.datasets, dataset.reader)(root, download=True, **part)
+        except _UNREADABLE as error:
+            raise _missing(dataset.name, place, error) from error
+    require_data(dataset.name, root)
 
 
 # the last two: a truncated IDX file

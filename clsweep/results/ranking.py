@@ -169,19 +169,6 @@ def rank_configs(
     return standings.rankings()
 
 
-@dataclass
-class ObjectiveState:
-    """Counts of one objective."""
-
-    name: str
-    planned: int = 0
-    finished: int = 0
-    stopped: int = 0  # by the scheduler
-    skipped: int = 0  # by the scheduler, before they began
-    failed: int = 0
-    running: int = 0
-
-
 class Tally:
     """The state of a study as counts, from the rows that exist and the trials that run, and each
     objective's best configuration so far.
@@ -203,20 +190,17 @@ class Tally:
     ):
         self.metric, self._axes = metric, axes
         self.standings = Standings(planned, metric=metric, mode=mode)
-        self.objectives: dict[str, ObjectiveState] = {}
+        # of each objective: planned, running, and how its trials ended
+        self.objectives: dict[str, Counter[str]] = {}
         self._at: dict[tuple[str, int], str] = {}  # of the best: its swept values
         for row in planned:
-            self._state(row).planned += 1
+            self.objectives.setdefault(row["objective"], Counter())["planned"] += 1
         for row in rows:
             self.add(row)
 
-    def _state(self, row: Row) -> ObjectiveState:
-        return self.objectives.setdefault(row["objective"], ObjectiveState(row["objective"]))
-
     def add(self, row: Row) -> None:
         """Count one trial that has ended."""
-        state = self._state(row)
-        setattr(state, row["status"], getattr(state, row["status"]) + 1)
+        self.objectives.setdefault(row["objective"], Counter())[row["status"]] += 1
         self.standings.add(row)
         best = self.standings.best(row["objective"])
         if best is not None and best.config == row["config"]:
@@ -228,7 +212,7 @@ class Tally:
         return sum(self.total(status) for status in STATUSES)
 
     def total(self, count: str) -> int:
-        return sum(getattr(state, count) for state in self.objectives.values())
+        return sum(counts[count] for counts in self.objectives.values())
 
     def rows(self) -> list[dict[str, Any]]:
         """The table of `clsweep run` and `clsweep status`; the best is a mean over so many
@@ -237,17 +221,16 @@ class Tally:
         fewer = [name for name in ("stopped", "skipped") if self.total(name)]
         unit = METRIC[self.metric].unit if self.metric in METRIC else ""
         rows = []
-        for s in self.objectives.values():
-            best = self.standings.best(s.name)
-            counts = {key: getattr(s, key) for key in ("planned", "finished", "running", *fewer)}
+        for name, counts in self.objectives.items():
+            best = self.standings.best(name)
             rows.append(
                 {
-                    "objective": s.name,
-                    **counts,
-                    "failed": s.failed,
+                    "objective": name,
+                    **{key: counts[key] for key in ("planned", "finished", "running", *fewer)},
+                    "failed": counts["failed"],
                     f"best {self.metric} {unit}".rstrip(): best.score if best else None,
                     "seeds": best.num_seeds if best else None,
-                    "at": self._at[s.name, best.config] if best else "",
+                    "at": self._at[name, best.config] if best else "",
                 }
             )
         return rows

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM, PARAMS, Param
+from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM, PARAMS
 from clsweep.catalog.ownership import reference_params
 from clsweep.catalog.rows import Row
 
@@ -123,10 +123,8 @@ def outcome_fields() -> list[pa.Field]:
 
 def side_schema(name: str) -> pa.Schema:
     """The schema of one of the `SIDE_TABLES`."""
-    return epochs_schema() if name == "epochs" else _FIXED[name]
-
-
-def epochs_schema() -> pa.Schema:
+    if name in _FIXED:
+        return _FIXED[name]
     return pa.schema(
         [
             _TRIAL_ID,
@@ -158,12 +156,12 @@ def param_fields(names: Iterable[str]) -> list[pa.Field]:
     that a reader needs no catalog that knows them.
     """
     wanted = set(names)
-    return [_param_field(param) for param in PARAMS if param.name in wanted]
-
-
-def _param_field(param: Param) -> pa.Field:
-    about = {_KIND: b"param", b"symbol": param.symbol.encode(), b"doc": param.doc.encode()}
-    return pa.field(param.name, _PARAM_TYPES[param.kind], metadata=about)
+    return [
+        pa.field(p.name, _PARAM_TYPES[p.kind], metadata={
+            _KIND: b"param", b"symbol": p.symbol.encode(), b"doc": p.doc.encode()
+        })
+        for p in PARAMS if p.name in wanted
+    ]  # fmt: skip
 
 
 def params_of(schema: pa.Schema) -> list[pa.Field]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from clsweep.train.finetune import Network, fine_tuned, labelled_rows
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_trial
 from clsweep.train.probe import ridge_probe
-from clsweep.train.scores import Heads, augmented_features, score_encoder, transfer_of
+from clsweep.train.scores import augmented_features, score_encoder, transfer_of
 from clsweep.train.state import derived_seed
 from tests.contracts.attempts import MemoryStore, attempt
 from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
@@ -80,8 +81,9 @@ def test_scores_are_of_the_layer_that_is_asked_for() -> None:
     network, projector = encoder(), nn.Linear(16, 6)
     train, val = some_digits(200), some_digits(300)
     config = {**CONFIG, "feature_layer": "projector", "knn_weights": "uniform", "knn_k": 5}
+    trained = SimpleNamespace(projector=projector)
     scores, features = score_encoder(
-        network, train, val, config, last=False, heads=Heads(projector=projector)
+        network, train, val, config, last=False, objective=cast(Any, trained)
     )
     whole = nn.Sequential(network, projector)
     expected = [on_pixels(whole, images) for images in (train, val)]
