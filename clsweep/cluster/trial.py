@@ -25,14 +25,15 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.desk import (
     FolderUnreachableError,
+    Line,
     TrialFiles,
     ask,
     ask_to_save,
     node_id,
     report,
+    saved_on_term,
     say,
 )
-from clsweep.cluster.line import Line, saved_on_term
 from clsweep.cluster.losses import describe, is_lost, text_of
 from clsweep.data.availability import DataPlace
 from clsweep.display import text

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from clsweep.cluster.session import PREFIX
 from clsweep.errors import BusyError, RequestError
+from clsweep.machine import here, living
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.processes import here, living
 
 INTERVAL_S = 1.0
 ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not answer for a minute

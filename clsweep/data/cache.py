@@ -27,6 +27,7 @@ import numpy as np
 from clsweep.data.pictures import Pictures
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
+from clsweep.files import sync
 from clsweep.machine import num_cores
 
 Images = np.ndarray | Pictures  # of one size, or each of its own
@@ -204,11 +205,11 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
             np.save(partial / f"{part}_sizes.npy", source.sizes_of[part])
     (partial / "manifest.json").write_text(json.dumps(source.manifest))
     for path in (*partial.iterdir(), partial):
-        _sync(path)
+        sync(path)
     if folder.exists():  # damaged
         shutil.rmtree(folder)
     os.replace(partial, folder)
-    _sync(folder.parent)
+    sync(folder.parent)
 
 
 def _decode(source: Source, folder: Path) -> list[str]:
@@ -289,17 +290,6 @@ def _progress(source: Source) -> Iterator[Callable[[int], object]]:
         total = sum(map(len, source.labels.values()))
         task = progress.add_task(f"Decoding {source.name}", total=total)
         yield lambda count: progress.advance(task, count)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some flush no names of a folder
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _digest(texts: Iterable[str]) -> str:

@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
+from clsweep.machine import temporary_prefix
 from clsweep.results.checked import (
     FOLDER,
     KEYS,
@@ -45,7 +46,6 @@ from clsweep.results.checked import (
 )
 from clsweep.results.disk import Disk
 from clsweep.results.hold import Hold, read_heartbeat
-from clsweep.results.processes import temporary_prefix
 from clsweep.results.schemas import (
     PLANNED,
     SIDE_TABLES,

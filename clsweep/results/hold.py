@@ -19,8 +19,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.results.disk import UNSUPPORTED, Disk
-from clsweep.results.processes import machine
+from clsweep.files import UNSUPPORTED
+from clsweep.machine import machine
+from clsweep.results.disk import Disk
 
 if TYPE_CHECKING:
     from clsweep.results.object_store import ObjectStore, S3Object

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from clsweep.cluster.watchdog import MARK, Leftovers, remove_leftovers
+from clsweep.machine import here, living, temporary_prefix
 from clsweep.results.folder import LEFTOVERS, ResultsFolder
-from clsweep.results.processes import here, living, temporary_prefix
 
 Start = Callable[[Path | None], int]
 
