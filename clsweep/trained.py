@@ -16,7 +16,7 @@ from clsweep.errors import RequestError, nearest
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.ranking import Standings
 from clsweep.results.reading import StudyResults
-from clsweep.study.plugged import refuse
+from clsweep.study.document import refuse
 
 About = dict[str, Any]
 

@@ -21,8 +21,7 @@ from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import require_capacity, require_files, this_machine
-from clsweep.data.availability import AbsentError
-from clsweep.data.found import cache_room
+from clsweep.data.found import AbsentError, cache_room
 from clsweep.display.numbers import count, number, setting, settings
 from clsweep.errors import RequestError, StudyError, nearest
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES

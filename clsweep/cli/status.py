@@ -25,10 +25,9 @@ from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
 from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
 from clsweep.questions.model import Sentences
-from clsweep.results.checked import STATUSES
 from clsweep.results.ranking import Tally
 from clsweep.results.reading import open_folder, to_frame
-from clsweep.results.schemas import test_fields
+from clsweep.results.schemas import STATUSES, test_fields
 from clsweep.study.factors import FACTORS, factors_of, split_name
 from clsweep.study.space import declared_axes
 from clsweep.version import VERSION_COLUMNS

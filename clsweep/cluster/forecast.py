@@ -21,7 +21,7 @@ from clsweep.catalog import PARAM
 from clsweep.catalog.plugins import Plugin, activate, execute
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine
-from clsweep.data.availability import DataPlace
+from clsweep.data.found import DataPlace
 from clsweep.errors import RequestError
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.schema import ResourcesSection

@@ -25,10 +25,9 @@ from clsweep.results.folder import (
     SHARE_BEFORE_COMPACTION,
     ResultsFolder,
 )
-from clsweep.results.retention import KeptFiles
+from clsweep.results.ranking import KeptFiles
 from clsweep.results.schemas import SIDE_TABLES
-from clsweep.study.design import Study
-from clsweep.study.samplers import sampler_options
+from clsweep.study.design import Study, sampler_options
 from clsweep.study.schema import LIVE_METHODS
 from clsweep.version import VERSION
 

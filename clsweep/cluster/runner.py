@@ -28,8 +28,7 @@ from clsweep.cluster.watchdog import ECHO_S, KEPT, Leftovers, Watchdog, end_all_
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.ranking import Tally
-from clsweep.results.retention import KeptFiles
+from clsweep.results.ranking import KeptFiles, Tally
 from clsweep.study.continuation import difference, extension
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
 from clsweep.study.printed import checked_files, paper_cells

@@ -35,7 +35,7 @@ from clsweep.cluster.desk import (
     say,
 )
 from clsweep.cluster.losses import describe, is_lost, text_of
-from clsweep.data.availability import DataPlace
+from clsweep.data.found import DataPlace
 from clsweep.display import text
 from clsweep.study.design import placed_references, reference_rows
 

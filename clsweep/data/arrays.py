@@ -15,8 +15,16 @@ from typing import IO, Any
 import numpy as np
 
 from clsweep.catalog.rows import numbers
-from clsweep.data.availability import DataPlace
-from clsweep.data.found import PARTS, Found, files_digest, listed, mismatch, numbered, stamp
+from clsweep.data.found import (
+    PARTS,
+    DataPlace,
+    Found,
+    files_digest,
+    listed,
+    mismatch,
+    numbered,
+    stamp,
+)
 from clsweep.data.pictures import require_regular
 from clsweep.display.numbers import setting
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from clsweep.data.availability import DataPlace
 from clsweep.data.found import (
     HELD_OUT,
     PARTS,
+    DataPlace,
     Found,
     files_digest,
     listed,

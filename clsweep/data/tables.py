@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clsweep.data.availability import DataPlace
 from clsweep.data.found import (
     HELD_OUT,
     PARTS,
+    DataPlace,
     Found,
     files_digest,
     listed,

@@ -23,7 +23,7 @@ from clsweep.findings.reading_rules import chance_of, material_of, mode_of, swee
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
-from clsweep.study.plugged import clash
+from clsweep.study.document import clash
 from clsweep.study.space import declared_axes, declared_spaces, only_swept
 
 T = TypeVar("T")

@@ -31,37 +31,34 @@ from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
 from clsweep.machine import temporary_prefix
-from clsweep.results.checked import (
+from clsweep.results.disk import Disk
+from clsweep.results.hold import Hold, read_heartbeat
+from clsweep.results.schemas import (
     FOLDER,
     KEYS,
+    PLANNED,
     SCORE_ON,
+    SIDE_TABLES,
     STUDY,
     Plan,
     checked_plan,
     checked_rows,
     digest,
     in_plan_order,
-    plan_columns,
-    why_not_of,
-)
-from clsweep.results.disk import Disk
-from clsweep.results.hold import Hold, read_heartbeat
-from clsweep.results.schemas import (
-    PLANNED,
-    SIDE_TABLES,
     param_fields,
     params_of,
+    plan_columns,
     plan_schema,
     references_schema,
     side_schema,
     to_table,
     trials_schema,
+    why_not_of,
 )
 from clsweep.results.store import MISSING, SUFFIX, Store
 from clsweep.results.tables import decode, encode
 from clsweep.study.continuation import recorded_study
-from clsweep.study.document import Document
-from clsweep.study.plugged import KEPT, from_json, to_json
+from clsweep.study.document import KEPT, Document, from_json, to_json
 
 PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
 # Of the trials that have ended, in a large study: a compaction writes all of them again. A fixed

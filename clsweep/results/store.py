@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.errors import RequestError, UserError
-from clsweep.results.checked import checked_rows, of_one_trial
 from clsweep.results.disk import Data, Disk
 from clsweep.results.hold import hold_of
+from clsweep.results.schemas import checked_rows, of_one_trial
 from clsweep.results.tables import decode
 
 if TYPE_CHECKING:

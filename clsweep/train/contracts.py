@@ -24,8 +24,8 @@ from torch import Tensor
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.plugins import Plugin, activate, active, execute, place_of
 from clsweep.catalog.rows import Row
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.data.found import DataPlace
 from clsweep.train.attempt import Checkpoints
 from clsweep.train.collectives import distributed, world_size
 from clsweep.train.images import batches, scored_images

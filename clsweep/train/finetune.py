@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from clsweep.catalog import FINETUNE_SHARES
 from clsweep.catalog.rows import numbers
 from clsweep.data.augment import Recipe
-from clsweep.data.splits import SPLIT_SEED, stratified
+from clsweep.data.datasets import SPLIT_SEED, stratified
 from clsweep.train.evaluate import percent, require_finite, top_hits
 from clsweep.train.images import Images
 from clsweep.train.optim import Moment, cosine

@@ -14,10 +14,9 @@ from torch import Tensor
 from clsweep.catalog import DATASET, METRICS, implementation
 from clsweep.catalog.rows import Row
 from clsweep.objective.build import build_critic
-from clsweep.train.attempt import Attempt
+from clsweep.train.attempt import Attempt, Pulse
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.memory import PeakMemory
-from clsweep.train.pulse import Pulse
 from clsweep.train.scores import DivergedError, take_scores
 from clsweep.train.state import EpochUnderWay, Precision, TrialState, derived_seed, seeded
 

@@ -11,8 +11,8 @@ import torch
 
 from clsweep.catalog import DATASET
 from clsweep.catalog.rows import Row
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.data.found import DataPlace
 from clsweep.objective.framework import Framework
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images, steps_per_epoch
 from clsweep.train.loop import train_epoch, train_trial

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clsweep.catalog.rows import numbers
-from clsweep.data.splits import SPLIT_SEED, stratified
+from clsweep.data.datasets import SPLIT_SEED, stratified
 from clsweep.train.evaluate import percent, require_finite, top_hits, widest_float
 from clsweep.train.optim import Moment, constant, cosine
 

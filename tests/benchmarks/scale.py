@@ -235,8 +235,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     from clsweep.cluster.search import PlanSearch
     from clsweep.results.folder import ResultsFolder
     from clsweep.results.journal import open_storage
-    from clsweep.results.ranking import Tally
-    from clsweep.results.retention import KeptFiles
+    from clsweep.results.ranking import KeptFiles, Tally
     from clsweep.study.design import plan_row, plan_trials
 
     clock, calls = Clock(), Counter[str]()

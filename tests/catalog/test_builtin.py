@@ -152,7 +152,7 @@ def test_what_a_score_depends_on_beside_the_features(metric, params):
 
 
 def test_the_digits_are_as_large_as_the_catalog_says():
-    from clsweep.data.availability import DataPlace
+    from clsweep.data.found import DataPlace
 
     digits = catalog.DATASET["digits"]
     train, test = implementation(digits)(digits, DataPlace(root="nowhere"))

@@ -25,7 +25,7 @@ from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults
 from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.plugged import from_json, to_json
+from clsweep.study.document import from_json, to_json
 from clsweep.study.resolve import load_study
 from clsweep.train.attempt import identity_of
 from clsweep.train.loop import train_trial

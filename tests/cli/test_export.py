@@ -19,7 +19,7 @@ from clsweep.errors import RequestError
 from clsweep.findings.confirmed import ranking
 from clsweep.objective.build import build_encoder
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.retention import KeptFiles
+from clsweep.results.ranking import KeptFiles
 from clsweep.results.weights import about_encoder, pack
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.retention import KeptFiles
+from clsweep.results.ranking import KeptFiles
 
 Row = dict[str, Any]
 Keep = Callable[..., KeptFiles]

@@ -22,9 +22,9 @@ from clsweep.catalog.plugins import activate
 from clsweep.cluster import runner
 from clsweep.errors import UserError
 from clsweep.objective.build import build_encoder
-from clsweep.results.checked import STUDY as STUDY_KEY
-from clsweep.results.checked import digest
 from clsweep.results.folder import ResultsFolder
+from clsweep.results.schemas import STUDY as STUDY_KEY
+from clsweep.results.schemas import digest
 from clsweep.results.tables import decode, encode
 from clsweep.results.weights import about_encoder, pack, unpack
 from clsweep.study.design import plan_row, plan_trials

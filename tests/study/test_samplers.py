@@ -14,7 +14,7 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from threadpoolctl import threadpool_limits
 
-from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler, storage
+from clsweep.study.design import SAMPLER_OPTIONS, build_sampler, storage
 
 CLASSES = {
     "random": optuna.samplers.RandomSampler,

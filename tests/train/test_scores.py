@@ -19,8 +19,8 @@ from torchvision.transforms.v2.functional import resize
 
 from clsweep.catalog import DATASET
 from clsweep.data.augment import Recipe, apply, draw
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.data.found import DataPlace
 from clsweep.model.encoders import conv4, layer_of, resnet18
 from clsweep.train import finetune, loop
 from clsweep.train.attempt import unpack
