@@ -335,36 +335,52 @@ def _draw(
     """`num_configs` distinct points of Optuna's sampler; fewer where no further ones come.
 
     Choices are drawn as their index: a QMC sequence then covers them as evenly as it covers a
-    range, where Optuna would fall back to independent random draws.
+    range.
     """
-    import optuna
     from optuna.distributions import IntDistribution
 
     choices = {name: d.choices for name, d in objective.space.items() if d.choices}
     indices = {name: IntDistribution(0, len(values) - 1) for name, values in choices.items()}
     space = distributions(objective) | indices
-    # The first trial only tells this sampler its space; it is no point of the sequence.
-    num_skipped = 1 if method == "qmc" else 0
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(storage=storage(), sampler=build_sampler(method, seed))
     points: dict[tuple[Value | None, ...], dict[str, Value | None]] = {}
     # A point that is drawn again would be counted as a further configuration with the same scores.
     # There are mostly more distinct points than are wanted: smaller spaces are enumerated. Yet a
     # range of real numbers may hold two of them, and the last of many integers come rarely.
     repeats = 0
-    while len(points) < num_configs and repeats < MAX_REPEATS:
-        trial = study.ask(space)
-        # Its space is that of the others; each further one told would make all later ones slower.
-        if trial.number == 0:
-            study.tell(trial, 0.0)
-        if trial.number >= num_skipped:
-            drawn = trial.params
-            point = {n: choices[n][drawn[n]] if n in choices else drawn[n] for n in space}
-            point = objective.conditions.settled(point)
-            key = tuple(point.values())
-            repeats = repeats + 1 if key in points else 0
-            points.setdefault(key, point)
+    for drawn in points_of(space, method, seed):
+        point = {n: choices[n][drawn[n]] if n in choices else drawn[n] for n in space}
+        point = objective.conditions.settled(point)
+        key = tuple(point.values())
+        repeats = repeats + 1 if key in points else 0
+        points.setdefault(key, point)
+        if len(points) == num_configs or repeats == MAX_REPEATS:
+            break
     return list(points.values())
+
+
+def points_of(space: Mapping[str, Any], method: str, seed: int) -> Iterator[dict[str, Any]]:
+    """The points of Optuna's random or QMC sampler, without end: of a space of its distributions of
+    numbers.
+
+    Optuna itself looks among all trials for each point, and makes its sequence anew: that takes
+    time that grows with the square of their number.
+    """
+    import numpy as np
+    from optuna._transform import _SearchSpaceTransform
+
+    if method == "qmc":
+        from scipy.stats import qmc
+
+        whole = _SearchSpaceTransform(dict(space), transform_0_1=True)
+        sequence = qmc.Sobol(len(space), seed=seed, scramble=True)
+        while True:
+            yield whole.untransform(sequence.random(1)[0])
+    random_state = np.random.RandomState(seed)
+    drawn = {n: _SearchSpaceTransform({n: d}) for n, d in space.items() if not d.single()}
+    single = {n: d.to_external_repr(d.low) for n, d in space.items() if n not in drawn}
+    while True:
+        each = {n: t.untransform(random_state.uniform(*t.bounds.T))[n] for n, t in drawn.items()}
+        yield {n: single[n] if n in single else each[n] for n in space}
 
 
 def num_saved(study: Study, objective: Objective) -> int:
@@ -400,65 +416,19 @@ SAMPLER_OPTIONS: Mapping[str, Mapping[str, int | bool | str]] = {
 
 
 def build_sampler(method: str, seed: int) -> optuna.samplers.BaseSampler:
-    """Optuna's sampler of a `search.method` that is not enumerated; what it draws independently of
-    the others is random, from the same seed.
+    """Optuna's sampler of a search that chooses its configurations, or random; what it draws
+    independently of the others is random, from the same seed.
     """
     from optuna import samplers
 
     independent = samplers.RandomSampler(seed=seed)
     if method == "random":
         return independent
-    classes: dict[str, Any] = {
-        "qmc": _one_sequence(),
-        "tpe": samplers.TPESampler,
-        "gp": samplers.GPSampler,
-    }
+    classes: dict[str, Any] = {"tpe": samplers.TPESampler, "gp": samplers.GPSampler}
     beside = {} if method == "tpe" else {"independent_sampler": independent}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some are marked experimental
         return classes[method](**SAMPLER_OPTIONS[method], **beside, seed=seed)
-
-
-def _one_sequence() -> type[optuna.samplers.QMCSampler]:
-    """Optuna's sampler, in time that grows with the number of points, not with its square: it looks
-    for the space among all trials, makes its sequence anew and skips to the point, for every
-    point. This one remembers both. The points are the same.
-    """
-    import optuna
-
-    class OneSequence(optuna.samplers.QMCSampler):
-        _space: Mapping[str, Any] = {}
-
-        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-            self._space = self._space or super().infer_relative_search_space(study, trial)
-            return dict(self._space)
-
-        def _sample_qmc(self, study: Any, search_space: dict[str, Any]) -> Any:
-            if not hasattr(self, "_sequence"):
-                from scipy.stats import qmc
-
-                self._sequence = qmc.Sobol(len(search_space), seed=self._seed, scramble=True)
-            return self._sequence.random(1)
-
-    return OneSequence
-
-
-def storage() -> optuna.storages.InMemoryStorage:
-    """A storage of trials that are asked for and never queued: Optuna's looks for queued ones among
-    all trials, each time that one is asked for.
-    """
-    from optuna.storages import InMemoryStorage
-    from optuna.trial import TrialState
-
-    class NoneWaiting(InMemoryStorage):
-        def get_all_trials(
-            self, study_id: int, deepcopy: bool = True, states: Any = None
-        ) -> list[optuna.trial.FrozenTrial]:
-            if states is not None and tuple(states) == (TrialState.WAITING,):
-                return []
-            return super().get_all_trials(study_id, deepcopy, states)
-
-    return NoneWaiting()
 
 
 def sampler_options(method: str) -> str | None:
