@@ -36,34 +36,19 @@ COUNTED = ("epochs", "eval_every")  # how often it is done that is timed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
-    """One objective.
-
-    Attributes:
-        sizes, timed: sizes that its trials have, and how many of them were timed.
-        trial_s: mean seconds of a trial.
-        peak_gib: most memory that a worker takes; None where the system does not tell.
-    """
-
-    objective: str
-    trials: int
-    sizes: int
-    timed: int
-    trial_s: float
-    peak_gib: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Forecast:
     """A study on this machine.
 
     Attributes:
+        objectives: a row each, by its name: `trials`; `sizes` that these have, and how many of them
+            were `timed`; `trial_s`, mean seconds of a trial; `peak_gib`, most memory that a worker
+            takes, None where the system does not tell.
         at_once: trials that run at the same time.
         total_s: until a process has loaded what trials need, and from then on to the end of the
             last trial. Ray's own start is not in it.
     """
 
-    objectives: Sequence[Outlook]
+    objectives: Mapping[str, Row]
     at_once: int
     total_s: float
 
@@ -92,7 +77,7 @@ def forecast(study: Study) -> Forecast:
     }
     wanted = [each[i][0] for name, each in sizes.items() for i in chosen[name]]
     paces, begin_s = _timed(study, wanted, at_once * workers)
-    took, objectives = dict[str, float](), []
+    took, objectives = dict[str, float](), dict[str, Row]()
     for name, each in sizes.items():
         timed = {i: paces[each[i][0]["trial_id"]] for i in chosen[name]}
         for number, alike in enumerate(each):
@@ -101,16 +86,10 @@ def forecast(study: Study) -> Forecast:
                 took[row["trial_id"]] = fmean(p.trial_s(row) for p in nearest) / workers
         own = [took[row["trial_id"]] for alike in each for row in alike]
         peaks = [p.peak_gib for ps in timed.values() for p in ps if p.peak_gib is not None]
-        objectives.append(
-            Outlook(
-                objective=name,
-                trials=len(own),
-                sizes=len(each),
-                timed=len(timed),
-                trial_s=fmean(own),
-                peak_gib=max(peaks, default=None),
-            )
-        )
+        objectives[name] = {
+            "trials": len(own), "sizes": len(each), "timed": len(timed), "trial_s": fmean(own),
+            "peak_gib": max(peaks, default=None),
+        }  # fmt: skip
     ends = [begin_s] * at_once  # of those at once; each starts as soon as another one ends
     for row in rows:
         heapq.heapreplace(ends, ends[0] + took[row["trial_id"]])

@@ -24,7 +24,7 @@ from clsweep.errors import BusyError, RequestError
 from clsweep.results import hold as lock
 from clsweep.results import object_store
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.object_store import ObjectStore, S3Object
+from clsweep.results.object_store import ObjectStore
 
 HOLD = """
 import sys
@@ -287,16 +287,16 @@ def test_a_claim_that_the_store_gets_late_is_refused(s3: str, s3_server: Any) ->
 def test_a_write_whose_answer_is_lost_is_known_for_ours(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, lost = S3Object._put, []
+    real, lost = ObjectStore._put, []
 
-    def lose_the_first(self: S3Object, *written: Any) -> str | None:
+    def lose_the_first(self: ObjectStore, *written: Any) -> str | None:
         made = real(self, *written)
         if not lost:
             lost.append(made)
             raise OSError("AWS Error SLOW_DOWN (HTTP status 503) during PutObject operation: slow")
         return made
 
-    monkeypatch.setattr(S3Object, "_put", lose_the_first)
+    monkeypatch.setattr(ObjectStore, "_put", lose_the_first)
     with ResultsFolder(s3).lock():
         assert ResultsFolder(s3).is_running()
     assert lost != [None]
