@@ -96,7 +96,7 @@ FAULTS = (
           "grads.append(grad[first : first + len(z_ND)] * world_size())",
           "grads.append(grad[first : first + len(z_ND)])", WORKERS),
     # Frameworks and views.
-    Fault("queue: off by one", "model/queue.py",
+    Fault("queue: off by one", "model/layers.py",
           "self._next = (self._next + len(rows_ND)) % size",
           "self._next = (self._next + len(rows_ND) + 1) % size", "tests/model/test_queue.py"),
     Fault("momentum the wrong way round", "objective/framework.py",
@@ -131,7 +131,7 @@ FAULTS = (
           "tests/objective/test_targets.py"),
     Fault("swav: queue in use before it is full", "objective/targets.py",
           "is not None and queue.is_full:", "is not None:", TARGETS),
-    Fault("queue: full a step too early", "model/queue.py",
+    Fault("queue: full a step too early", "model/layers.py",
           "self.is_full |= self._next", "self.is_full |= 1 + self._next",
           "tests/model/test_queue.py"),
     Fault("swav: prototypes of any length", "objective/targets.py",

@@ -8,9 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from clsweep.model.heads import Norm, mlp
-from clsweep.model.norms import group_norms
-from clsweep.model.queue import FeatureQueue
+from clsweep.model.layers import FeatureQueue, Norm, group_norms, mlp
 from clsweep.objective.framework import (
     ComparingFramework,
     Comparison,

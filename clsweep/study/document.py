@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -25,7 +26,6 @@ from clsweep.catalog.plugins import (
 )
 from clsweep.errors import StudyError, nearest
 from clsweep.files import read_regular
-from clsweep.study.shipped import shipped_studies, study_file
 
 Keys = tuple[str | int, ...]
 
@@ -448,3 +448,40 @@ def from_json(data: bytes) -> tuple[Plugin, ...]:
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise ValueError("expected a list of plug-ins")
     return tuple(Plugin.unpacked(each).sealed() for each in found)
+
+
+# The studies that come with clsweep: found by name, `quickstart`, from any folder.
+
+
+_PACKAGE = Path(__file__).parents[1]
+# an installed package holds them, a checkout has them beside it
+_FOLDERS = (_PACKAGE / "studies", _PACKAGE.parent / "studies")
+
+
+EDITOR = "# yaml-language-server:"  # a line for an editor, at the head of a study
+
+
+def shipped_studies() -> dict[str, Path]:
+    """The file of each shipped study, by its name: the path without `.yaml`."""
+    folder = next((folder for folder in _FOLDERS if folder.is_dir()), _PACKAGE)
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path
+        for path in sorted(folder.rglob("*.yaml"))
+    }
+
+
+def study_file(name: str | Path) -> Path:
+    """The file that is meant: the user's own where there is one, else the shipped study of this
+    name.
+    """
+    path = Path(name)
+    return path if path.exists() else shipped_studies().get(path.as_posix(), path)
+
+
+def question(path: Path) -> str:
+    """What a study asks: the first sentence of the comment at its head."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = [line for line in lines if not line.startswith(EDITOR)]
+    head = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    text = " ".join(line.lstrip("# ") for line in head)
+    return re.split(r"(?<!Fig\.)(?<=[.?]) ", text, maxsplit=1)[0]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from clsweep.model.norms import FollowingBatchNorm, GroupedBatchNorm
+from clsweep.model.layers import FollowingBatchNorm, GroupedBatchNorm
 from clsweep.objective.contrast import wide
 
 T = TypeVar("T")
