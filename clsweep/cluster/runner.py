@@ -24,7 +24,7 @@ from clsweep.cluster.racing import SKIPPED, Race, in_order
 from clsweep.cluster.recorder import Heartbeat, Recorder
 from clsweep.cluster.session import RayLostError, ray_session
 from clsweep.cluster.trial import References, TrialContext, are_owed
-from clsweep.cluster.watchdog import ECHO_S, KEPT, Leftovers, Watchdog, end_all_of, remove_leftovers
+from clsweep.cluster.watchdog import ECHO_S, KEPT, Watchdog, end_all_of, remove_leftovers
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
@@ -240,13 +240,11 @@ class _Run:
         """
         resources = self._study.sections.resources
         with contextlib.ExitStack() as stack:
-            leftovers = stack.enter_context(Leftovers(self._folder))
-            watchdog = stack.enter_context(Watchdog(leftovers.end_processes))
+            watchdog = stack.enter_context(Watchdog(self._folder))
             ray_folder = stack.enter_context(
                 ray_session(self._asked.address, dashboard=resources.workers > 1)
             )
-            leftovers.begin(ray_folder)
-            watchdog.begin()
+            watchdog.begin(ray_folder)
             self.losses.is_ray_lost = watchdog.look
             try:
                 return self._on_ray(stack, is_alone=ray_folder is not None)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from clsweep.cluster.watchdog import MARK, Leftovers, remove_leftovers
+from clsweep.cluster.watchdog import MARK, Watchdog, remove_leftovers
 from clsweep.machine import here, living, temporary_prefix
 from clsweep.results.folder import LEFTOVERS, ResultsFolder
 
@@ -160,8 +160,9 @@ def test_only_a_dead_run_s_temporary_folder_goes(
 def test_a_run_notes_its_ray(tmp_path: Path) -> None:
     folder, ray = ResultsFolder(str(tmp_path / "out")), tmp_path / "session_1_1"
     ray.mkdir()
-    with Leftovers(folder) as leftovers:
-        leftovers.begin(str(ray))
+    with Watchdog(folder) as watchdog:
+        watchdog.begin(str(ray))
+        watchdog.stop()
         noted = json.loads(Path(folder.place(LEFTOVERS)).read_text())
         assert noted["ray"] == str(ray)
     assert folder.leftovers() is None
