@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from clsweep.catalog import install
+from clsweep.catalog import COMPONENT, install
 from clsweep.catalog.rows import (
     SEALED,
     CatalogRow,
@@ -450,18 +450,30 @@ def execute(plugins: Sequence[Plugin]) -> None:
         _opened(plugin)
 
 
+def plug_in(packed: Iterable[Mapping[str, Any]]) -> None:
+    """Make plug-ins that another process has packed those of this one, and execute them.
+
+    Raises:
+        PluginError: as `activate` and `execute`.
+    """
+    plugins = [Plugin.unpacked(each) for each in packed]
+    activate(plugins)
+    execute(plugins)
+
+
 OF_THE_LOSS = ("DivergedError", "LossShapeError")  # raised for its value, after it has returned
 
 
 def place_of(error: BaseException, loss: str = "") -> str:
     """Where in a plug-in of this process an error comes from, `my_losses.py:12`; empty if from
-    none. `loss` is the function whose value is to blame for an error of `OF_THE_LOSS`.
+    none. `loss` is that of the trial, whose value is to blame for an error of `OF_THE_LOSS`.
     """
     names = [plugin.name for plugin in _active.values() if not plugin.is_package]
     folders = _folders([plugin.module for plugin in _active.values() if plugin.is_package])
     if (place := _place(error, names, folders)) or type(error).__name__ not in OF_THE_LOSS:
         return place
-    module, _, function = loss.partition(":")
+    row = COMPONENT["loss"].get(loss)
+    module, _, function = (row.impl if row else "").partition(":")
     if (plugin := next((p for p in _active.values() if p.module == module), None)) is None:
         return ""
     file = plugin.file or plugin.name

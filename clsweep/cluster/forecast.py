@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.plugins import Plugin, activate, execute
+from clsweep.catalog.plugins import plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine
 from clsweep.data.found import DataPlace
@@ -171,9 +171,7 @@ def _time(
 
     torch.set_num_threads(resources.cpus_per_worker)
     keep_freed_memory()
-    plugins = [Plugin.unpacked(each) for each in packed]
-    activate(plugins)
-    execute(plugins)
+    plug_in(packed)
     gpus = float(resources.gpus_per_worker)
     device = torch.device("cuda" if gpus else "cpu")
     try:

@@ -19,8 +19,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import COMPONENT
-from clsweep.catalog.plugins import Plugin, activate, execute, place_of
+from clsweep.catalog.plugins import place_of, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.desk import (
@@ -107,9 +106,7 @@ class TrialContext:
         own where the driver does, last of all.
         """
         sys.path += [place for place in self.path if place not in sys.path]
-        plugins = [Plugin.unpacked(packed) for packed in self.plugins]
-        activate(plugins)
-        execute(plugins)
+        plug_in(self.plugins)
 
     def files(self, trial_id: str) -> TrialFiles:
         """The trial's files in the results folder, seen from the machine of the caller."""
@@ -286,8 +283,7 @@ def placed(row: Row) -> Iterator[None]:
     try:
         yield
     except BaseException as raised:
-        loss = COMPONENT["loss"].get(row.get("loss", ""))
-        place, error = place_of(raised, loss.impl if loss else ""), raised
+        place, error = place_of(raised, row.get("loss", "")), raised
         if not isinstance(raised, Exception) and (place or isinstance(raised, SystemExit)):
             error = RuntimeError(f"{type(raised).__name__}: {text_of(raised)}")
             error = error.with_traceback(raised.__traceback__)

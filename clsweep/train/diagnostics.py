@@ -24,7 +24,7 @@ from clsweep.catalog import COMPONENT, DIAGNOSTICS, METRICS, MIN_TSNE_POINTS, im
 from clsweep.catalog.ownership import num_others
 from clsweep.catalog.rows import Diagnostic, Metric
 from clsweep.objective.losses import npc_multiplier
-from clsweep.train.evaluate import widest_float
+from clsweep.train.evaluate import centred_svdvals, widest_float
 
 BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
@@ -87,10 +87,7 @@ def effective_rank(z_ND: Tensor) -> Tensor:
     """
     eps = min(torch.finfo(z_ND.dtype).eps, torch.finfo(torch.float32).eps)
     z_ND = z_ND.to(widest_float(z_ND.device))
-    # Relative to the first row, so that equal rows are 0 without rounding.
-    centred_ND = z_ND - z_ND[:1]
-    centred_ND = centred_ND - centred_ND.mean(dim=0)
-    values_K = torch.linalg.svdvals(centred_ND)
+    values_K = centred_svdvals(z_ND)
     values_K = torch.where(values_K > eps * torch.linalg.matrix_norm(z_ND), values_K, 0.0)
     total = values_K.sum()
     p_K = values_K / torch.where(total > 0, total, 1.0)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from clsweep.catalog.rows import numbers
 from clsweep.data.datasets import SPLIT_SEED, stratified
-from clsweep.train.evaluate import percent, require_finite, top_hits, widest_float
+from clsweep.train.evaluate import are_finite, percent, require_finite, top_hits, widest_float
 from clsweep.train.optim import Moment, constant, cosine
 
 LARS_TRUST = 1e-3  # SimSiam (2021)
@@ -192,7 +192,7 @@ def sgd_probe(
     ((weight_DC, bias_C),) = sgd_fit(
         bank_ND, bank_labels_N, probe_lrs=(probe_lr,), redraw=views, **tuning
     )
-    if not _is_finite(weight_DC, bias_C):
+    if not are_finite(weight_DC, bias_C):  # what has overflowed stays so
         raise ValueError(
             f"the linear probe has overflowed at probe_lr {probe_lr}; a smaller probe_lr is needed"
         )
@@ -238,7 +238,7 @@ def sgd_grid_probe(
     judged_JD, labels_J = bank_ND[judged_J].float(), bank_labels_N[judged_J]
     hits = [
         int(top_hits(judged_JD @ weight_DC + bias_C, labels_J)[0])
-        if _is_finite(weight_DC, bias_C)
+        if are_finite(weight_DC, bias_C)
         else -1
         for weight_DC, bias_C in fits
     ]
@@ -340,11 +340,6 @@ def _lars_gradient(
     ratio = torch.where((norm > 0) & (denominator > 0), LARS_TRUST * norm / denominator, 1.0)
     fit.velocity_DC.mul_(momentum).add_(ratio * (grad_DC + weight_decay * fit.weight_DC))
     fit.velocity_C.mul_(momentum).add_(grad_BC.sum(dim=0))
-
-
-def _is_finite(*weights: Tensor) -> bool:
-    """What has overflowed stays so: one look at the end is enough."""
-    return all(bool(torch.isfinite(weight).all()) for weight in weights)
 
 
 def _scores(

@@ -25,6 +25,7 @@ from clsweep.objective.framework import Framework
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
+from clsweep.train.evaluate import are_finite
 from clsweep.train.finetune import Network, views_of
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
 from clsweep.train.state import derived_seed, seeded, untrained_encoder
@@ -240,7 +241,7 @@ def embed_in_plane(features_ND: Tensor, val: Images, config: Mapping[str, Any]) 
 
 
 def _require_finite(what: str, config: Mapping[str, Any], *tensors: Tensor) -> None:
-    if not all(torch.isfinite(x).all() for x in tensors):
+    if not are_finite(*tensors):
         raise DivergedError.of(f"{what} not finite", config)
 
 

@@ -303,7 +303,7 @@ def test_an_error_of_a_package_has_its_file_and_line(package, tmp_path):
     (plugin,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
     activate([plugin])
     execute([plugin])
-    assert place_of(LossShapeError(), "own_rows_xyz.mine:my_dcl") == "own_rows_xyz/mine.py:10"
+    assert place_of(LossShapeError(), "my_dcl") == "own_rows_xyz/mine.py:10"
     with pytest.raises(ZeroDivisionError) as caught:
         sys.modules["own_rows_xyz.mine"].my_dcl(None, None, 1, 1)
     assert place_of(caught.value) == "own_rows_xyz/helper.py:2"
