@@ -230,8 +230,7 @@ def prepare_files(study: Study) -> None:
     Raises:
         RequestError: they are missing or damaged, or the disk has no room.
     """
-    from clsweep.data.cache import prepare
-    from clsweep.data.datasets import load_splits
+    from clsweep.data.datasets import load_splits, prepare
 
     require_files(study)
     for cell in study.cells or (study,):

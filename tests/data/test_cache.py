@@ -22,8 +22,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from clsweep.data import cache, datasets, pictures
-from clsweep.data.cache import prepare
-from clsweep.data.datasets import Splits, load_splits
+from clsweep.data.datasets import Splits, load_splits, prepare
 from clsweep.data.folders import scan
 from clsweep.data.found import DataPlace, sized_dataset
 from clsweep.data.pictures import Pictures, decode
@@ -363,7 +362,7 @@ def test_a_refused_call_or_folder_names_the_flag(
 
 SCRIPT = """
 import sys, time
-from clsweep.data import cache, pictures
+from clsweep.data import cache, datasets, pictures
 from clsweep.data.found import DataPlace
 from clsweep.data.found import sized_dataset
 root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
@@ -375,7 +374,7 @@ def slow(path, size, channels):
     return decode(path, size, channels)
 pictures.decode = slow
 place = DataPlace(root=root, cache=root + "/../cache")
-cache.prepare(sized_dataset("imagefolder", place, image_size=16), place)
+datasets.prepare(sized_dataset("imagefolder", place, image_size=16), place)
 assert "torch" not in sys.modules
 """
 

@@ -107,7 +107,7 @@ def test_a_row_is_written_without_the_plan_being_read_again(
 ) -> None:
     local.add_trial(outcome(plan[0]))
     with monkeypatch.context() as patch:
-        patch.setattr(local._store.files, "read", None)
+        patch.setattr(local.files, "read", None)
         local.add_trial(outcome(plan[1]))
     wider = [*plan[:2], {**plan[2], "sigma": 0.5}, *plan[3:]]
     local.create(load_study(STUDY).document.dump(), wider)  # as an extension does
@@ -164,7 +164,7 @@ def test_epochs_that_are_gone_are_missed_while_trials_wait_for_compaction(
     folder.compact()
     folder.add_trial(outcome(plan[1]), epochs=[{"epoch": 1}])
     assert len(open_results(folder.path).epochs) == 2
-    folder._store.files.remove("epochs.parquet")
+    folder.files.remove("epochs.parquet")
     with pytest.raises(RequestError, match=r"epochs\.parquet.*missing"):
         _ = open_results(folder.path).epochs
 
@@ -244,8 +244,8 @@ def test_compaction_reads_each_part_once(
 ) -> None:
     for row in plan:
         local.add_trial(outcome(row), epochs=[{"epoch": 1}])
-    read, seen = local._store.files.read, []
-    monkeypatch.setattr(local._store.files, "read", lambda name: seen.append(name) or read(name))
+    read, seen = local.files.read, []
+    monkeypatch.setattr(local.files, "read", lambda name: seen.append(name) or read(name))
     local.compact()
     parts = [name for name in seen if name.startswith("parts/")]
     assert len(parts) == len(set(parts)) == 2 * len(plan)
@@ -272,14 +272,14 @@ def test_an_interrupted_compaction_leaves_one_row_per_trial(
 
 
 def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyPatch) -> None:
-    left, remove = iter(range(num_deleted)), folder._store.files.remove
+    left, remove = iter(range(num_deleted)), folder.files.remove
 
     def interrupted(name: str) -> None:
         if next(left, None) is None:
             raise KeyboardInterrupt
         remove(name)
 
-    patch.setattr(folder._store.files, "remove", interrupted)
+    patch.setattr(folder.files, "remove", interrupted)
 
 
 @pytest.mark.usefixtures("no_folder_flush")
@@ -435,13 +435,13 @@ def test_a_reader_misses_nothing_while_parts_are_compacted(
         folder.add_trial(outcome(row), epochs=[])
     reader = ResultsFolder(folder.path)
     compact_once = iter([folder.compact])
-    is_file = reader._store.files.is_file
+    is_file = reader.files.is_file
 
     def compacting(name: str) -> bool:
         next(compact_once, lambda: None)()
         return is_file(name)
 
-    monkeypatch.setattr(reader._store.files, "is_file", compacting)
+    monkeypatch.setattr(reader.files, "is_file", compacting)
     assert reader.trials().num_rows == 4
 
 
