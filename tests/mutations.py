@@ -158,7 +158,7 @@ FAULTS = (
     Fault("probe: the grid's first rate", "train/probe.py",
           "hits.index(max(hits))", "0",
           "tests/train/test_probe.py -k Grid"),
-    Fault("fine-tuning on all labels", "train/finetune.py",
+    Fault("fine-tuning on all labels", "train/probe.py",
           "labelled_rows(bank_labels_N, share)", "labelled_rows(bank_labels_N, 1.0)",
           "tests/train/test_scores.py -k more_labels"),
     Fault("transfer scored on the images it is fitted on", "train/scores.py",

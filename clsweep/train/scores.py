@@ -26,8 +26,8 @@ from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
 from clsweep.train.evaluate import are_finite
-from clsweep.train.finetune import Network, views_of
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
+from clsweep.train.probe import Network, views_of
 from clsweep.train.state import derived_seed, seeded, untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]

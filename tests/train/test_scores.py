@@ -22,13 +22,12 @@ from clsweep.data.augment import Recipe, apply, draw
 from clsweep.data.datasets import load_splits
 from clsweep.data.found import DataPlace
 from clsweep.model.encoders import conv4, layer_of, resnet18
-from clsweep.train import finetune, loop
+from clsweep.train import loop, probe
 from clsweep.train.attempt import unpack
 from clsweep.train.evaluate import uniform_knn_scores
-from clsweep.train.finetune import Network, fine_tuned, labelled_rows
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_trial
-from clsweep.train.probe import ridge_probe
+from clsweep.train.probe import Network, fine_tuned, labelled_rows, ridge_probe
 from clsweep.train.scores import augmented_features, score_encoder, transfer_of
 from clsweep.train.state import derived_seed
 from tests.contracts.attempts import MemoryStore, attempt
@@ -265,7 +264,7 @@ def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(
             tuned.append(len(rows_R) / len(network.bank))
         return nn.Sequential(network.copy(), nn.Linear(16, 10)).eval()
 
-    monkeypatch.setattr(finetune, "fine_tuned", fine_tuned)
+    monkeypatch.setattr(probe, "fine_tuned", fine_tuned)
     monkeypatch.setitem(DATASET, "synthetic", replace(DATASET["synthetic"], num_train=300))
     config = {**CONFIG, **FINE, "finetune_labels": labels, "transfer_dataset": "synthetic"}
     splits = load_splits(config, DataPlace())
