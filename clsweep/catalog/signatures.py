@@ -13,25 +13,21 @@ from clsweep.catalog.rows import CatalogRow, Component, Dataset, Diagnostic, Met
 Call = tuple[int, tuple[str, ...]]
 
 _SCORE: Call = (4, ("num_classes",))
-_PARTS: dict[str, Call] = {
-    "framework": (0, ("encoder", "comparison")),
-    "loss": (2, ()),
-    "regularizer": (2, ()),
-    "views": (1, ()),
-    "encoder": (0, ()),
-    "optimizer": (1, ("lr",)),
-    "lr_schedule": (1, ()),
-    "linear_probe": _SCORE,
-    "knn_weights": _SCORE,
-    "finetune": _SCORE,
-}
+_CALLS: dict[str, Call] = {
+    "framework": (0, ("encoder", "comparison")), "framework of pairs": (0, ("dim", "criterion")),
+    "regularizer": (2, ()), "regularizer of all views": (1, ("generator",)),
+    "loss": (2, ()), "views": (1, ()), "encoder": (0, ()), "optimizer": (1, ("lr",)),
+    "lr_schedule": (1, ()), "linear_probe": _SCORE, "knn_weights": _SCORE, "finetune": _SCORE,
+    "Metric": _SCORE, "Metric of pairs": (2, ()),
+    "Dataset": (2, ()), "Dataset of pairs": (1, ("generator",)),
+}  # fmt: skip
 
 
 def mismatch(row: CatalogRow, function: Callable[..., Any]) -> str:
     """Why a function or class cannot be called as its row is; empty if it can, or if it cannot be
     told.
     """
-    if isinstance(row, Param) or (isinstance(row, Component) and row.part not in _PARTS):
+    if isinstance(row, Param) or (isinstance(row, Component) and row.part not in _CALLS):
         return ""
     num_positional, named = _call_of(row)
     try:
@@ -51,21 +47,18 @@ def mismatch(row: CatalogRow, function: Callable[..., Any]) -> str:
 def _call_of(row: Component | Dataset | Metric | Diagnostic) -> Call:
     if isinstance(row, Diagnostic) or (isinstance(row, Metric) and row.takes):
         return len(row.takes), ()
-    if isinstance(row, Metric):
-        return (4, ("num_classes", *row.owns)) if row.kind == "images" else (2, row.owns)
-    if isinstance(row, Dataset):
-        return (2, ()) if row.kind == "images" else (1, ("generator", *row.owns))
-    num_positional, named = _PARTS[row.part]
-    if row.part == "framework" and row.kind == "pairs":
-        named = ("dim", "criterion")
-    if row.part == "regularizer" and row.of_all_views:
-        num_positional, named = 1, ("generator",)
+    kind = row.part if isinstance(row, Component) else type(row).__name__
+    kind += " of pairs" if row.kind == "pairs" and kind != "loss" else ""
+    kind += " of all views" if getattr(row, "of_all_views", False) else ""
+    num_positional, named = _CALLS[kind]
     applied_outside = {
         "regularizer": ("lam",),
         "optimizer": ("decay_exclude",),
         "views": COMPONENT["views"]["all_pairs"].owns,
-    }.get(row.part, ())
-    owned = (name for name in (*row.owns, *row.takes) if name not in applied_outside)
+    }.get(kind.partition(" ")[0], ())
+    owned = (
+        name for name in (*row.owns, *getattr(row, "takes", ())) if name not in applied_outside
+    )
     return num_positional, (*named, *owned)
 
 

@@ -123,9 +123,9 @@ class Estimate:
     def __init__(
         self, planned: Sequence[Row], recorded: Sequence[Row] = (), like: Sequence[Row] = ()
     ):
-        self._left = {row["trial_id"]: row for row in planned}
+        self.left = {row["trial_id"]: row for row in planned}
         self._work_left: dict[str, float] = defaultdict(float)  # kept: every heartbeat asks
-        for row in self._left.values():
+        for row in self.left.values():
             self._work_left[row["objective"]] += work_of(row)
         self._seconds: dict[str, float] = defaultdict(float)  # by objective, of trials that ended
         self._work: dict[str, float] = defaultdict(float)
@@ -136,7 +136,7 @@ class Estimate:
 
     def ended(self, row: Row) -> None:
         """A trial has its row."""
-        planned = self._left.pop(row["trial_id"], None)
+        planned = self.left.pop(row["trial_id"], None)
         if planned is not None:
             self._work_left[planned["objective"]] -= work_of(planned)
             self._learn(row, work_of(planned))
@@ -146,10 +146,6 @@ class Estimate:
         if row.get("wall_time_s") and row["status"] != "failed":
             self._seconds[row["objective"]] += row["wall_time_s"]
             self._work[row["objective"]] += work
-
-    @property
-    def num_left(self) -> int:
-        return len(self._left)
 
     def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
         """Until the last trial has ended; None where the pace of most of the work is unknown."""
@@ -217,7 +213,7 @@ class Progress:
 
     def announce(self, num: int) -> None:
         """Say how many trials are about to run, and for how long if others have told."""
-        is_all = num == self._estimate.num_left
+        is_all = num == len(self._estimate.left)
         seconds = self._estimate.seconds_left([], self._concurrent) if is_all else None
         long = "" if not seconds else f", about {duration(seconds)} once they run"
         trials = "1 trial" if num == 1 else f"{num:,} trials"

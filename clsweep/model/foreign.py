@@ -265,7 +265,11 @@ def fitting(network: nn.Module, init: str) -> dict[str, Tensor]:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise ValueError(f"{path}: expected weights to begin with, given: {reason}") from None
     wanted = {n: t for n, t in network.state_dict().items() if not n.endswith(_COUNTERS)}
-    prefix = _prefix(wanted, state)
+    # What stands before the network's names in the file, as `module.encoder_q.`: that under which
+    # the most of them are found; the shortest of equals.
+    first = next(iter(wanted))
+    prefixes = {name.removesuffix(first) for name in state if name.endswith(first)} | {""}
+    prefix = max(sorted(prefixes, key=len), key=lambda p: sum(p + name in state for name in wanted))
     for name, tensor in wanted.items():
         found = state.get(prefix + name)
         if found is None or found.shape != tensor.shape:
@@ -297,14 +301,3 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     if not isinstance(found, Mapping) or not any(isinstance(t, Tensor) for t in found.values()):
         raise ValueError("no weights by name")
     return {str(name): t for name, t in found.items() if isinstance(t, Tensor)}
-
-
-def _prefix(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
-    """What stands before the network's names in the file, as `module.encoder_q.`: that under which
-    the most of them are found; the shortest of equals.
-    """
-    first = next(iter(wanted))
-    prefixes = {name.removesuffix(first) for name in state if name.endswith(first)} | {""}
-    return max(
-        sorted(prefixes, key=len), key=lambda prefix: sum(prefix + name in state for name in wanted)
-    )

@@ -177,16 +177,12 @@ class Conditions:
     def count(self, values: Values) -> int:
         """Number of different configurations, none of which is made."""
         found = {}
-        for taken, sizes in self._classes(values):
+        for taken, sizes in self.classes(values):
             key = tuple((name, taken[name] if name in sizes else "") for name in taken)
             found[key] = math.prod(sizes.get(name) or size_of(values[name]) for name in taken)
         return sum(found.values())
 
-    def ever_taken(self, values: Values) -> set[str]:
-        """The hyperparameters that take part in some configuration."""
-        return {name for taken, _ in self._classes(values) for name in taken}
-
-    def _classes(self, values: Values) -> Iterator[tuple[dict[str, Value], dict[str, int]]]:
+    def classes(self, values: Values) -> Iterator[tuple[dict[str, Value], dict[str, int]]]:
         """A configuration of each class of them, as `taken`, and how many values of those that
         others hang on it stands for: all that no condition names are one class.
         """
