@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow.compute as pc
@@ -12,7 +12,7 @@ from clsweep.catalog import COMPONENT, Component
 from clsweep.catalog.open_encoders import is_own
 from clsweep.catalog.plugins import declare, execute, opened, would_execute
 from clsweep.catalog.rows import Row
-from clsweep.errors import RequestError, nearest
+from clsweep.errors import RequestError, listed, nearest
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.ranking import Standings
 from clsweep.results.reading import StudyResults
@@ -20,7 +20,6 @@ from clsweep.study.document import refuse
 
 About = dict[str, Any]
 
-MAX_LISTED = 5
 ADVICE = "A study with encoders: {keep: all} keeps every trial's"
 
 
@@ -92,7 +91,7 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
 
     payload = folder.checkpoint(trial_id)
     if payload is None:
-        stored = _listed(folder.checkpoints())
+        stored = listed(folder.checkpoints())
         raise RequestError(
             f"{_at(folder, trial_id)}: no checkpoint of this trial. Stored: {stored}. A study with "
             "checkpoints: {keep: best} keeps those of each objective's best configuration"
@@ -168,14 +167,9 @@ def _kept(folder: ResultsFolder, row: Row) -> str:
     same = of_best or [name for key, name in configs if key and key[0] == objective]
     if same:
         kept = f" Take {_at(folder, same[0])}."
-    return f"{why}{kept} Kept: {_listed(same or stored)}. {ADVICE}"
+    return f"{why}{kept} Kept: {listed(same or stored)}. {ADVICE}"
 
 
 def _at(folder: ResultsFolder, trial_id: str) -> str:
     """DIR/TRIAL_ID, as a command takes it."""
     return f"{folder.path}/{trial_id}" if folder.local_path else folder.place(trial_id)
-
-
-def _listed(trial_ids: Sequence[str]) -> str:
-    more = f" and {len(trial_ids) - MAX_LISTED} more" if len(trial_ids) > MAX_LISTED else ""
-    return f"{', '.join(trial_ids[:MAX_LISTED])}{more}" if trial_ids else "none"

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
-from clsweep.cluster.asha import Rules
 from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
-from clsweep.cluster.desk import LEAVE_S, desk_here, let_save
+from clsweep.cluster.desk import LEAVE_S, Rules, desk_here, let_save
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.losses import MOST_ALONE, Losses
 from clsweep.cluster.progress import Estimate, Progress

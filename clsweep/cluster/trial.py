@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog.plugins import place_of, plug_in
 from clsweep.catalog.rows import Row
-from clsweep.cluster.asha import Rules
 from clsweep.cluster.desk import (
     FolderUnreachableError,
     Line,
+    Rules,
     TrialFiles,
     ask,
     ask_to_save,

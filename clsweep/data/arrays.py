@@ -20,13 +20,13 @@ from clsweep.data.found import (
     DataPlace,
     Found,
     files_digest,
-    listed,
     mismatch,
     numbered,
     stamp,
 )
 from clsweep.data.pictures import require_regular
 from clsweep.display.numbers import setting
+from clsweep.errors import listed
 
 _NAMES = {
     ("train", "images"): ("train_images", "x_train", "images"),

@@ -17,12 +17,12 @@ from clsweep.data.found import (
     DataPlace,
     Found,
     files_digest,
-    listed,
     mismatch,
     numbered,
     stamp,
 )
 from clsweep.data.pictures import A_FILE, A_FOLDER, NOTHING, SPECIAL, kind_of, require_regular
+from clsweep.errors import listed
 
 # torchvision's
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")

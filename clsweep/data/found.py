@@ -308,12 +308,6 @@ def stamp(path: Path) -> str:
     return f"{found.st_size} {found.st_mtime_ns}"
 
 
-def listed(names: Sequence[str]) -> str:
-    """The first five of some names, and how many more there are."""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more or "none"
-
-
 def numbered(train: np.ndarray) -> tuple[str, ...]:
     """The classes of labels that are numbers: all up to the largest; none of images without."""
     return tuple(str(number) for number in range(int(train.max(initial=-1)) + 1))

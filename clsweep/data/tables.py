@@ -25,12 +25,12 @@ from clsweep.data.found import (
     DataPlace,
     Found,
     files_digest,
-    listed,
     mismatch,
     numbered,
     stamp,
 )
 from clsweep.data.pictures import Encoded, require_regular
+from clsweep.errors import listed
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)

@@ -17,7 +17,7 @@ from optuna.distributions import FloatDistribution
 from optuna.storages import JournalStorage
 from optuna.trial import TrialState
 
-from clsweep.cluster.asha import VERDICT, Judge, Rules
+from clsweep.cluster.desk import VERDICT, Judge, Rules
 from clsweep.cluster.search import PlanSearch
 from clsweep.results.journal import Journal, Outcome, open_storage
 from clsweep.study.design import plan_trials
@@ -252,7 +252,7 @@ def test_the_states_in_the_journal_agree_with_the_rows(tmp_path, study, seed):
 
 JUDGE = """
 import sys
-from clsweep.cluster.asha import Judge, Rules
+from clsweep.cluster.desk import Judge, Rules
 rules = Rules(first_seed=5, grace_epochs=1, reduction_factor=3, last_epochs={"a": 20})
 judge = Judge(sys.argv[1], rules)
 for config in range(20):
