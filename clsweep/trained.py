@@ -38,7 +38,7 @@ def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -
     from clsweep.results.weights import agreed, unpack
 
     place = folder.place(encoder_file(trial_id))
-    weights, about = unpack(folder.encoder(trial_id), place)
+    weights, about = unpack(folder.decoded(encoder_file(trial_id), bytes), place)
     import torch
 
     from clsweep.objective.build import build_encoder
@@ -91,7 +91,7 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
 
     payload = folder.checkpoint(trial_id)
     if payload is None:
-        stored = listed(folder.checkpoints())
+        stored = listed(folder.stored("checkpoints"))
         raise RequestError(
             f"{_at(folder, trial_id)}: no checkpoint of this trial. Stored: {stored}. A study with "
             "checkpoints: {keep: best} keeps those of each objective's best configuration"
@@ -137,7 +137,7 @@ def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
             f"{at}: expected a trial that trains an encoder, given one of framework "
             f"{row['framework']}"
         )
-    if trial_id not in folder.encoders():
+    if trial_id not in folder.stored("encoders"):
         raise RequestError(f"{at}: the encoder of this trial was not kept{_kept(folder, row)}")
     return row
 
@@ -161,7 +161,7 @@ def _kept(folder: ResultsFolder, row: Row) -> str:
             f": of {objective}, configuration {best.config} has the best mean over the seeds; "
             f"this trial is of configuration {config}."
         )
-    kept, stored = "", folder.encoders()
+    kept, stored = "", folder.stored("encoders")
     configs = [(standings.config_of(trial_id), trial_id) for trial_id in stored]
     of_best = [name for key, name in configs if best and key == (objective, best.config)]
     same = of_best or [name for key, name in configs if key and key[0] == objective]

@@ -28,7 +28,7 @@ from optuna.trial import FrozenTrial
 
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
-from clsweep.results.folder import ResultsFolder
+from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.journal import latest_entries, open_storage
 from clsweep.results.weights import about_encoder, pack
 from clsweep.study.design import Study, sampler_of
@@ -217,22 +217,23 @@ class TrialFiles:
     trial_id: str
 
     def load(self) -> bytes | None:
-        payload: bytes | None = self._do("checkpoint")
+        payload: bytes | None = self._do("checkpoint", self.trial_id)
         return payload
 
     def save(self, payload: bytes) -> None:
-        self._do("add_checkpoint", payload)
+        self._do("write", checkpoint_file(self.trial_id), payload)
 
     def keep_encoder(self, row: Row, weights: Mapping[str, Any], normalisation: Row) -> None:
         """Keep an encoder, a state dict on the CPU; on the disk when this returns."""
         arrays = {name: tensor.numpy() for name, tensor in weights.items()}
-        self._do("add_encoder", pack(arrays, about_encoder(row, normalisation)))
+        payload = pack(arrays, about_encoder(row, normalisation))
+        self._do("write", encoder_file(self.trial_id), payload)
 
     def _do(self, method: str, *arguments: Any) -> Any:
         if self.desk is not None:
-            return ask(self.desk, "file", method, self.trial_id, *arguments)
+            return ask(self.desk, "file", method, *arguments)
         try:
-            return getattr(ResultsFolder(self.path, self.run), method)(self.trial_id, *arguments)
+            return getattr(ResultsFolder(self.path, self.run), method)(*arguments)
         except RequestError as error:
             raise FolderUnreachableError(_reason(error)) from None
 

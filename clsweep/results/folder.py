@@ -213,18 +213,6 @@ class ResultsFolder(Store):
         """
         return self.decoded(f"{PRINTED}/{CELLS}", decode)
 
-    def encoders(self) -> list[str]:
-        """Trials whose encoder is stored, by id."""
-        return self.stored("encoders")
-
-    def encoder(self, trial_id: str) -> bytes:
-        """The safetensors file of a trial's encoder."""
-        return self.decoded(encoder_file(trial_id), bytes)
-
-    def checkpoints(self) -> list[str]:
-        """Trials whose checkpoint is stored, by id."""
-        return self.stored("checkpoints")
-
     def checkpoint(self, trial_id: str) -> bytes | None:
         """The last checkpoint of a trial, None if there is none."""
         try:
@@ -298,20 +286,6 @@ class ResultsFolder(Store):
             self.remove(RUNNING)
             return
         self._write_table(RUNNING, to_table(rows, side_schema("epochs")), durable=False)
-
-    def add_encoder(self, trial_id: str, payload: bytes) -> None:
-        """Keep a trial's encoder; on the disk when this returns."""
-        self.write(encoder_file(trial_id), payload)
-
-    def remove_encoder(self, trial_id: str) -> None:
-        self.remove(encoder_file(trial_id))
-
-    def add_checkpoint(self, trial_id: str, payload: bytes) -> None:
-        """Replace the checkpoint of a trial; on the disk when this returns."""
-        self.write(checkpoint_file(trial_id), payload)
-
-    def remove_checkpoint(self, trial_id: str) -> None:
-        self.remove(checkpoint_file(trial_id))
 
     def remove_unfinished(self) -> None:
         """Remove what writers that were killed left; nobody else may be writing."""

@@ -21,7 +21,7 @@ from clsweep.analysis.best import Place, place_of
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import mentioned
-from clsweep.results.folder import ResultsFolder
+from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.schemas import STATUSES
 
 
@@ -312,9 +312,9 @@ class KeptFiles:
         row.
         """
         self._folder.remove_unfinished()
-        for trial_id in self._folder.encoders():
+        for trial_id in self._folder.stored("encoders"):
             if trial_id not in self._status:
-                self._folder.remove_encoder(trial_id)
+                self._folder.remove(encoder_file(trial_id))
         self._prune_encoders()
         self._prune_checkpoints()
 
@@ -323,18 +323,22 @@ class KeptFiles:
         self._status[row["trial_id"]] = row["status"]
 
     def _prune_encoders(self) -> None:
-        stored = [trial_id for trial_id in self._folder.encoders() if trial_id in self._status]
+        stored = self._stored("encoders")
         wanted = self._of_the_best(stored) if self._encoders == "best" else set(stored)
         for trial_id in stored:
             if trial_id not in wanted or self._status[trial_id] == "failed":
-                self._folder.remove_encoder(trial_id)
+                self._folder.remove(encoder_file(trial_id))
 
     def _prune_checkpoints(self) -> None:
-        stored = [trial_id for trial_id in self._folder.checkpoints() if trial_id in self._status]
+        stored = self._stored("checkpoints")
         wanted = self._of_the_best(stored) if self._checkpoints == "best" else set()
         for trial_id in stored:
             if trial_id not in wanted and self._status[trial_id] != "failed":
-                self._folder.remove_checkpoint(trial_id)
+                self._folder.remove(checkpoint_file(trial_id))
+
+    def _stored(self, kind: str) -> list[str]:
+        """The trials that have a file of a kind, and a row."""
+        return [name for name in self._folder.stored(kind) if name in self._status]
 
     def _of_the_best(self, stored: Sequence[str]) -> set[str]:
         """Those trials whose configuration is open, or the best of its objective among them."""

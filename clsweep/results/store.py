@@ -50,7 +50,7 @@ class Store:
         return self.files.folder if isinstance(self.files, Disk) else None
 
     def stored(self, folder: str) -> list[str]:
-        """Trials that have a file in `folder`."""
+        """Trials, by id, that have a file in `folder`: `encoders` or `checkpoints`."""
         suffix = SUFFIX[folder]
         return sorted(
             name.removesuffix(suffix) for name in self.files.names(folder) if name.endswith(suffix)

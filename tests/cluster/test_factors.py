@@ -44,6 +44,6 @@ def test_the_trials_of_a_cell_are_those_of_its_study_alone(tmp_path: Path) -> No
         found = try_trial(alone, row["objective"], config=row["config"], seed=0, device="cpu")
         for name in ("knn_top1", "linear_top1", "train_loss"):
             assert found[name] == row[name], (row["trial_id"], name)
-    kept = both.folder.encoders()
+    kept = both.folder.stored("encoders")
     assert len(kept) == 4  # the best of each objective on each data set
     assert all(both.encoder(trial_id).num_features == 32 for trial_id in kept)

@@ -22,7 +22,7 @@ from clsweep.api import open_results
 from clsweep.cli.status import trial_rows
 from clsweep.errors import RequestError, UserError
 from clsweep.findings.notes import reference_notes
-from clsweep.results.folder import ResultsFolder
+from clsweep.results.folder import ResultsFolder, checkpoint_file
 from clsweep.results.schemas import (
     POINTS_SCHEMA,
     param_fields,
@@ -300,7 +300,7 @@ def test_what_a_disk_refuses_is_one_line_and_no_file(
     before, reason = Raw(local).names(), f"cannot be written: {os.strerror(errno.EDQUOT)}"
     monkeypatch.setattr(os, call, refuse)
     with pytest.raises(RequestError) as refused:
-        local.add_checkpoint("a-0", b"x")
+        local.write(checkpoint_file("a-0"), b"x")
     assert str(refused.value) == f"{local.path}/checkpoints/a-0.ckpt: {reason}"
     with pytest.raises(RequestError, match=reason):
         local.add_trial(outcome(plan[0]), epochs=[])
@@ -309,31 +309,31 @@ def test_what_a_disk_refuses_is_one_line_and_no_file(
 
 
 def test_checkpoints_are_replaced_listed_and_removed(folder: ResultsFolder) -> None:
-    assert folder.checkpoints() == []
+    assert folder.stored("checkpoints") == []
     assert folder.checkpoint("a-0") is None
     payload = os.urandom(12_000_000)  # an object store takes it in parts
     for trial_id, data in (("a-0", b"old"), ("a-0", payload), ("b-1", b"")):
-        folder.add_checkpoint(trial_id, data)
-    assert folder.checkpoints() == ["a-0", "b-1"]
+        folder.write(checkpoint_file(trial_id), data)
+    assert folder.stored("checkpoints") == ["a-0", "b-1"]
     assert folder.checkpoint("a-0") == payload
     assert folder.checkpoint("b-1") == b""
     for _ in range(2):
-        folder.remove_checkpoint("a-0")
-    assert folder.checkpoints() == ["b-1"]
-    assert folder.encoders() == []
+        folder.remove(checkpoint_file("a-0"))
+    assert folder.stored("checkpoints") == ["b-1"]
+    assert folder.stored("encoders") == []
 
 
 def test_what_killed_writers_left_is_no_file_and_is_removed(
     local: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:
     local.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
-    local.add_checkpoint("a-0", b"1")
+    local.write(checkpoint_file("a-0"), b"1")
     whole = Raw(local).names()
     for name in ("", "checkpoints/", "encoders/", "parts/trials/", "parts/epochs/"):
         os.makedirs(f"{local.path}/{name}", exist_ok=True)
         Raw(local).write(f"{name}.0123.tmp", b"half")
     assert local.trials().num_rows == 1
-    assert local.checkpoints() == ["a-0"]
+    assert local.stored("checkpoints") == ["a-0"]
     local.remove_unfinished()
     assert sorted(Raw(local).names()) == sorted(whole)
 
