@@ -36,7 +36,7 @@ from clsweep.cluster.desk import (
 from clsweep.cluster.losses import describe, is_lost, text_of
 from clsweep.data.found import DataPlace
 from clsweep.display import text
-from clsweep.study.design import placed_references, reference_rows
+from clsweep.study.design import placed_references
 
 if TYPE_CHECKING:
     import torch
@@ -351,7 +351,7 @@ def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial
     was extended.
     """
     num_recorded = folder.references().num_rows if folder.exists() else 0
-    return len(reference_rows(study, planned)) > num_recorded
+    return len(placed_references(study, planned)) > num_recorded
 
 
 def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list[Row]:

@@ -85,8 +85,16 @@ class Study:
         return {o.name: cell for cell in self.cells for o in cell.objectives}
 
     def plan(self) -> pd.DataFrame:
-        """The planned trials, one row a trial; nothing has run."""
-        return plan_frame(self)
+        """The planned trials, one row a trial; nothing has run: ids, the four parts, seed, sampler
+        and one column per hyperparameter in use.
+        """
+        import pandas as pd
+
+        trials = plan_trials(self)
+        used = [name for name in PARAM if any(name in t.params for t in trials)]
+        rows = [plan_row(self, trial) for trial in trials]
+        ids = [name for name in rows[0] if name not in PARAM]
+        return with_factors(pd.DataFrame(rows).reindex(columns=[*ids, *used]), self.document.tree)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,19 +217,6 @@ def distributions(objective: Objective) -> dict[str, optuna.distributions.BaseDi
     return {name: of(dimension) for name, dimension in objective.space.items()}
 
 
-def plan_frame(study: Study) -> pd.DataFrame:
-    """The plan as a table: ids, the four parts, seed, sampler and one column per hyperparameter in
-    use.
-    """
-    import pandas as pd
-
-    trials = plan_trials(study)
-    used = [name for name in PARAM if any(name in t.params for t in trials)]
-    rows = [plan_row(study, trial) for trial in trials]
-    ids = [name for name in rows[0] if name not in PARAM]
-    return with_factors(pd.DataFrame(rows).reindex(columns=[*ids, *used]), study.document.tree)
-
-
 def plan_row(
     study: Study, trial: PlannedTrial, chosen: Mapping[str, Value | None] | None = None
 ) -> dict[str, Any]:
@@ -246,20 +241,15 @@ def plan_row(
     }
 
 
-def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
+def placed_references(
+    study: Study, trials: Sequence[PlannedTrial]
+) -> list[tuple[dict[str, Any], DataPlace]]:
     """What is scored without training, once per study: raw pixels, and each untrained encoder on
-    every seed.
+    every seed; each with the place of its data set.
 
     One row for every distinct encoder and yardstick of the plan; a width that a live search has yet
     to choose has none.
     """
-    return [row for row, _ in placed_references(study, trials)]
-
-
-def placed_references(
-    study: Study, trials: Sequence[PlannedTrial]
-) -> list[tuple[dict[str, Any], DataPlace]]:
-    """The rows of `reference_rows`, each with the place of its data set."""
     rows: dict[tuple[Any, ...], tuple[dict[str, Any], DataPlace]] = {}
     of_pixels = [name for name in yardstick_params() if name != "feature_layer"]
     params = {"raw_pixels": of_pixels, "untrained": reference_params()}

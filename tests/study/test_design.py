@@ -12,10 +12,9 @@ from clsweep.catalog.ownership import ALL_THERE_IS, trial_owns
 from clsweep.cli.plan import plan_counts, plan_notes
 from clsweep.study.design import (
     distributions,
-    plan_frame,
+    placed_references,
     plan_row,
     plan_trials,
-    reference_rows,
 )
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import LIVE_METHODS
@@ -254,7 +253,7 @@ def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(stud
 
 
 def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
-    frame = plan_frame(study())
+    frame = study().plan()
     ids = [
         "trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config",
         "seed", "sampler",
@@ -268,7 +267,7 @@ def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
 
 
 def test_the_frame_leaves_what_an_objective_does_not_own_empty(study):
-    frame = plan_frame(study()).set_index("objective")
+    frame = study().plan().set_index("objective")
     assert frame.loc["infonce", "sigma"].isna().all()
     assert frame.loc["untrained", "tau"].isna().all()
     assert set(frame.loc["DCL-w 2", "sigma"]) == set(SIGMAS)
@@ -294,7 +293,7 @@ def test_integer_ranges_are_drawn_without_repeats_or_enumerated(tmp_path: Path) 
 
 def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
     planned = study()
-    rows = reference_rows(planned, plan_trials(planned))
+    rows = [row for row, _ in placed_references(planned, plan_trials(planned))]
     assert [(row["reference"], row.get("seed")) for row in rows] == [
         ("raw_pixels", None), ("untrained", 3), ("untrained", 5)
     ]  # fmt: skip
