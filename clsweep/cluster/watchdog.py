@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import re
 import shutil
@@ -23,7 +24,7 @@ from pathlib import Path
 from clsweep.cluster.session import PREFIX
 from clsweep.errors import BusyError, RequestError
 from clsweep.machine import here, living
-from clsweep.results.folder import ResultsFolder
+from clsweep.results.folder import LEFTOVERS, ResultsFolder
 
 INTERVAL_S = 1.0
 ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not answer for a minute
@@ -70,7 +71,7 @@ class Watchdog:
             Path(self._ray, MARK).write_text(self._folder.place(""))
         noted = {"machine": here(), "ray": self._ray, "scratch": self._folder.scratch}
         with contextlib.suppress(RequestError):
-            self._folder.note_leftovers(noted)
+            self._folder.write(LEFTOVERS, json.dumps(noted).encode(), durable=False)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _end_processes(self) -> None:
@@ -159,7 +160,7 @@ def remove_leftovers(folder: ResultsFolder) -> None:
             shutil.rmtree(_whole(ray_folder), ignore_errors=True)
         if scratch := _own_scratch(noted.get("scratch")):
             shutil.rmtree(scratch, ignore_errors=True)
-    folder.forget_leftovers()
+    folder.remove(LEFTOVERS)
 
 
 def _own_ray_folder(noted: object, folder: ResultsFolder) -> str | None:

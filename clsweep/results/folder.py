@@ -327,20 +327,13 @@ class ResultsFolder(Store):
         self.held.beat(state)
 
     def leftovers(self) -> Any:
-        """What `note_leftovers` was last given, or whatever stands there; None if that is nothing,
-        or no JSON.
+        """What a run would leave on its machine if it were killed, as it noted, or whatever stands
+        there; None if that is nothing, or no JSON.
         """
         try:
             return json.loads(self.files.read(LEFTOVERS))
         except (FileNotFoundError, ValueError, RecursionError):
             return None
-
-    def note_leftovers(self, noted: Mapping[str, Any]) -> None:
-        """Say what a run would leave on its machine if it were killed now."""
-        self.write(LEFTOVERS, json.dumps(noted).encode(), durable=False)
-
-    def forget_leftovers(self) -> None:
-        self.remove(LEFTOVERS)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

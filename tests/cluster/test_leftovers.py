@@ -57,7 +57,7 @@ class Killed:
     def note(self, **changes: Any) -> None:
         """What such a run has noted, but for the changes."""
         noted = {"machine": here(), "ray": str(self.ray), "scratch": None}
-        self.folder.note_leftovers({**noted, **changes})
+        self.folder.write(LEFTOVERS, json.dumps({**noted, **changes}).encode())
 
     def is_alive(self) -> bool:
         return self.agent in living()
