@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from clsweep.catalog.rows import numbers
+from clsweep.data.cache import require_regular
 from clsweep.data.found import (
     PARTS,
     DataPlace,
@@ -24,7 +25,6 @@ from clsweep.data.found import (
     numbered,
     stamp,
 )
-from clsweep.data.pictures import require_regular
 from clsweep.display.numbers import setting
 from clsweep.errors import listed
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from clsweep.catalog import DATASET, Dataset, implementation, named
 from clsweep.data import synthetic
-from clsweep.data.cache import Source, cached
+from clsweep.data.cache import Pictures, Source, cached
 from clsweep.data.found import (
     DataPlace,
     data_folder,
@@ -28,7 +28,6 @@ from clsweep.data.found import (
     require_data,
     stamp,
 )
-from clsweep.data.pictures import Pictures
 from clsweep.errors import RequestError
 
 DIGITS = ("datasets", "data", "digits.csv.gz")  # in scikit-learn's package

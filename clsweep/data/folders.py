@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from clsweep.data.cache import A_FILE, A_FOLDER, NOTHING, SPECIAL, kind_of, require_regular
 from clsweep.data.found import (
     HELD_OUT,
     PARTS,
@@ -21,7 +22,6 @@ from clsweep.data.found import (
     numbered,
     stamp,
 )
-from clsweep.data.pictures import A_FILE, A_FOLDER, NOTHING, SPECIAL, kind_of, require_regular
 from clsweep.errors import listed
 
 # torchvision's

@@ -26,8 +26,7 @@ from clsweep.machine import num_cores
 if TYPE_CHECKING:
     import numpy as np
 
-    from clsweep.data.cache import Source
-    from clsweep.data.pictures import Encoded
+    from clsweep.data.cache import Encoded, Source
 
 PARTS = ("train", "test")
 # what others call the part that is scored at the end, in the order in which they are looked for
@@ -204,13 +203,13 @@ def _decoded(
     found: Found, store_size: int, num_channels: int, part: str, rows: range, images: Any
 ) -> list[str]:
     """Decode pictures of a part into images; a line for each that is broken."""
-    from clsweep.data import pictures
+    from clsweep.data import cache
 
     assert found.open is not None
     broken = []
     for image, row in zip(images, rows, strict=True):
         try:
-            image[...] = pictures.decode(found.open(part, row), store_size, num_channels)
+            image[...] = cache.decode(found.open(part, row), store_size, num_channels)
         except Exception as error:  # Pillow's plugins raise anything at a damaged file
             broken.append(f"{found.name(part, row)}: {first_line(error)}")
     return broken
@@ -222,7 +221,7 @@ def _stored_sizes(found: Found, part: str, rows: Sequence[int], store_size: int)
     """
     import numpy as np
 
-    from clsweep.data.pictures import size_of, stored_size
+    from clsweep.data.cache import size_of, stored_size
 
     def of(row: int) -> tuple[int, int]:
         assert found.open is not None

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clsweep.data.cache import Encoded, require_regular
 from clsweep.data.found import (
     HELD_OUT,
     PARTS,
@@ -29,7 +30,6 @@ from clsweep.data.found import (
     numbered,
     stamp,
 )
-from clsweep.data.pictures import Encoded, require_regular
 from clsweep.errors import listed
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")

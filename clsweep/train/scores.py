@@ -16,9 +16,9 @@ from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, impl
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws
+from clsweep.data.cache import needed_size
 from clsweep.data.datasets import Splits, load_splits
 from clsweep.data.found import DataPlace, sized_dataset
-from clsweep.data.pictures import needed_size
 from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
