@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from clsweep.catalog import COMPONENT, install
+from clsweep.catalog import COMPONENT, install, mismatch
 from clsweep.catalog.rows import (
     SEALED,
     CatalogRow,
@@ -33,7 +33,6 @@ from clsweep.catalog.rows import (
     Metric,
     Param,
 )
-from clsweep.catalog.signatures import mismatch
 from clsweep.errors import UserError
 from clsweep.files import read_regular
 
