@@ -5,13 +5,15 @@ other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from torch import Generator, Tensor
+
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.ownership import num_crop_only
-from clsweep.data.augment import Recipe
+from clsweep.data.augment import Draws, Recipe, draw
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -93,3 +95,12 @@ def pairs_and_compute(
         "compute_per_image": compute,
         "pairs_per_compute": len(pairs) / compute,
     }
+
+
+def draw_views(
+    transforms: Sequence[Recipe], num_images: int, image_size: int | Tensor, generator: Generator
+) -> tuple[Draws, ...]:
+    """Independent views of each image of the global batch (DCL A.4); image_size as in
+    `data.augment.draw`.
+    """
+    return tuple(draw(transform, num_images, image_size, generator) for transform in transforms)

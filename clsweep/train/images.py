@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.data.augment import LEVELS, Draws, Recipe, apply, draw
+from clsweep.data.augment import LEVELS, Draws, Recipe, apply
 from clsweep.data.cache import SCORED_SHARE, Pictures
 from clsweep.data.datasets import Split, Splits
-from clsweep.objective.views import recipes
+from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import rank, world_size
 from clsweep.train.state import derived_seed
 
@@ -78,8 +78,7 @@ class Images:
             assert self.rows_N is not None
             transforms = [replace(t, output_size=t.output_size or self.size) for t in transforms]
             size = torch.from_numpy(self.pictures.sizes[self.rows_N[chosen_M].numpy()].T)
-        # independent views of each image of the global batch (DCL A.4)
-        return tuple(draw(transform, len(chosen_M), size, generator) for transform in transforms)
+        return draw_views(transforms, len(chosen_M), size, generator)
 
     def views(self, chosen_M: Tensor, draws: Sequence[Draws]) -> list[Tensor]:
         """The drawn views of the chosen images, as an encoder takes them: (M, C, V, V) each."""
