@@ -4,7 +4,7 @@ a traceback.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class UserError(ValueError):
@@ -38,3 +38,9 @@ def nearest(word: str, candidates: Iterable[str], aliases: Mapping[str, str] | N
     meant = (aliases or {}).get(word.lower().replace("-", "_"))
     match = [meant] if meant in known else difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f" Did you mean '{match[0]}'?" if match else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first five of some names, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more or "none"

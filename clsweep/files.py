@@ -1,4 +1,4 @@
-"""Files of anybody, read whole."""
+"""Files of anybody, read whole, and files of ours, safe on the disk."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import errno
 import os
 import stat
 from pathlib import Path
+
+# what a file system says to a call that it has not: locks, the flush of a folder
+UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def read_regular(path: str | Path, most: int) -> bytes:
@@ -24,3 +27,17 @@ def read_regular(path: str | Path, most: int) -> bytes:
     if (size := max(status.st_size, len(content))) > most:
         raise OSError(errno.EFBIG, f"expected at most {most:,} bytes, given {size:,}")
     return content
+
+
+def sync(path: str | Path) -> None:
+    """Return once a file, or the names in a folder, are on the disk, where the file system can say
+    so.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+    finally:
+        os.close(descriptor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow.compute as pc
@@ -12,15 +12,14 @@ from clsweep.catalog import COMPONENT, Component
 from clsweep.catalog.open_encoders import is_own
 from clsweep.catalog.plugins import declare, execute, opened, would_execute
 from clsweep.catalog.rows import Row
-from clsweep.errors import RequestError, nearest
+from clsweep.errors import RequestError, listed, nearest
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.ranking import Standings
 from clsweep.results.reading import StudyResults
-from clsweep.study.plugged import refuse
+from clsweep.study.document import refuse
 
 About = dict[str, Any]
 
-MAX_LISTED = 5
 ADVICE = "A study with encoders: {keep: all} keeps every trial's"
 
 
@@ -39,7 +38,7 @@ def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -
     from clsweep.results.weights import agreed, unpack
 
     place = folder.place(encoder_file(trial_id))
-    weights, about = unpack(folder.encoder(trial_id), place)
+    weights, about = unpack(folder.decoded(encoder_file(trial_id), bytes), place)
     import torch
 
     from clsweep.objective.build import build_encoder
@@ -92,7 +91,7 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
 
     payload = folder.checkpoint(trial_id)
     if payload is None:
-        stored = _listed(folder.checkpoints())
+        stored = listed(folder.stored("checkpoints"))
         raise RequestError(
             f"{_at(folder, trial_id)}: no checkpoint of this trial. Stored: {stored}. A study with "
             "checkpoints: {keep: best} keeps those of each objective's best configuration"
@@ -138,7 +137,7 @@ def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
             f"{at}: expected a trial that trains an encoder, given one of framework "
             f"{row['framework']}"
         )
-    if trial_id not in folder.encoders():
+    if trial_id not in folder.stored("encoders"):
         raise RequestError(f"{at}: the encoder of this trial was not kept{_kept(folder, row)}")
     return row
 
@@ -162,20 +161,15 @@ def _kept(folder: ResultsFolder, row: Row) -> str:
             f": of {objective}, configuration {best.config} has the best mean over the seeds; "
             f"this trial is of configuration {config}."
         )
-    kept, stored = "", folder.encoders()
+    kept, stored = "", folder.stored("encoders")
     configs = [(standings.config_of(trial_id), trial_id) for trial_id in stored]
     of_best = [name for key, name in configs if best and key == (objective, best.config)]
     same = of_best or [name for key, name in configs if key and key[0] == objective]
     if same:
         kept = f" Take {_at(folder, same[0])}."
-    return f"{why}{kept} Kept: {_listed(same or stored)}. {ADVICE}"
+    return f"{why}{kept} Kept: {listed(same or stored)}. {ADVICE}"
 
 
 def _at(folder: ResultsFolder, trial_id: str) -> str:
     """DIR/TRIAL_ID, as a command takes it."""
     return f"{folder.path}/{trial_id}" if folder.local_path else folder.place(trial_id)
-
-
-def _listed(trial_ids: Sequence[str]) -> str:
-    more = f" and {len(trial_ids) - MAX_LISTED} more" if len(trial_ids) > MAX_LISTED else ""
-    return f"{', '.join(trial_ids[:MAX_LISTED])}{more}" if trial_ids else "none"

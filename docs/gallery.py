@@ -23,7 +23,7 @@ from clsweep.display.theme import themed, to_svg
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.model import Report
 from clsweep.report.sections import build_report
-from clsweep.study.shipped import question
+from clsweep.study.document import question
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"

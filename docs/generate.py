@@ -52,7 +52,7 @@ def columns_page() -> str:
     params = schemas.param_fields(PARAM)
     tables = {
         "trials.parquet": schemas.trials_schema(params),
-        "epochs.parquet": schemas.epochs_schema(),
+        "epochs.parquet": schemas.side_schema("epochs"),
         "references.parquet": schemas.references_schema(),
         "histograms.parquet": schemas.HISTOGRAMS_SCHEMA,
         "points.parquet": schemas.POINTS_SCHEMA,

@@ -22,7 +22,7 @@ import yaml
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.search import PlanSearch
 from clsweep.objective.build import build_encoder
-from clsweep.results.folder import ResultsFolder
+from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.journal import open_storage
 from clsweep.results.weights import about_encoder, pack, unpack
 from clsweep.study.design import plan_row, plan_trials
@@ -87,8 +87,9 @@ def make_folder(root: Path) -> Path:
         folder.add_references(
             [{"reference": "raw_pixels", "dataset": "digits", "knn_k": 5, "knn_top1": 91.0}]
         )
-        folder.add_checkpoint(
-            KEPT, pack_checkpoint({"state": {"weight": torch.ones(9)}}, identity_of(rows[0]))
+        folder.write(
+            checkpoint_file(KEPT),
+            pack_checkpoint({"state": {"weight": torch.ones(9)}}, identity_of(rows[0])),
         )
         PlanSearch(
             study, planned[-1:], folder.trials().to_pylist(), open_storage(folder.journal_path)
@@ -97,7 +98,9 @@ def make_folder(root: Path) -> Path:
     row = next(row for row in rows if row["trial_id"] == KEPT)
     torch.manual_seed(0)
     weights = {name: tensor.numpy() for name, tensor in build_encoder(row).state_dict().items()}
-    folder.add_encoder(KEPT, pack(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]})))
+    folder.write(
+        encoder_file(KEPT), pack(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]}))
+    )
     again = confirming_study(folder)
     fresh = [plan_row(again, trial) for trial in plan_confirmation(again, folder)]
     with folder.confirmation.lock():

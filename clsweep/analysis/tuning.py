@@ -116,7 +116,8 @@ def tuning_cost(
     et al. 2019).
 
     One row per objective with the columns of `COST_COLUMNS`. `best_level` is that of `robustness`;
-    `best_of_k` ends there, but for the limits of that level. Between the listed k the curve is read off linearly and k_within rounded up.
+    `best_of_k` ends there, but for the limits of that level. Between the listed k the curve is
+    read off linearly and k_within rounded up.
 
     defaults: objective -> hyperparameter -> default value. The default is looked up among the
         configurations by the swept hyperparameters (numbers to 12 digits). Where it is not among

@@ -227,13 +227,6 @@ def num_features(params: Mapping[str, Any]) -> int:
     return factor * int(params[name])
 
 
-# In whose place `effective` may put what other hyperparameters come to.
-RESOLVED = (
-    *("proj_hidden", "num_negatives", "chunk_size", "whitening_size"),
-    *("view_size", "small_view_size", "small_crop_scale"),
-)
-
-
 def effective(
     parts: Mapping[str, str], params: Mapping[str, Any], dataset: Dataset
 ) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from clsweep.catalog import install
+from clsweep.catalog import COMPONENT, install, mismatch
 from clsweep.catalog.rows import (
     SEALED,
     CatalogRow,
@@ -33,7 +33,6 @@ from clsweep.catalog.rows import (
     Metric,
     Param,
 )
-from clsweep.catalog.signatures import mismatch
 from clsweep.errors import UserError
 from clsweep.files import read_regular
 
@@ -62,7 +61,6 @@ class Plugin:
         is_sealed: a results folder has it, which may be anybody's: its rows name no function.
         file: of a package, `my_package/losses.py`, as messages name it.
         rows: what it adds to the catalog, with `impl` as module:function.
-        places: of its functions, `my_losses.py:12`, by `impl`.
     """
 
     name: str
@@ -73,12 +71,11 @@ class Plugin:
     is_sealed: bool = False
     file: str = ""
     rows: tuple[CatalogRow, ...] = field(repr=False)
-    places: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def packed(self) -> dict[str, Any]:
         """As plain values, for JSON and for the way to other processes."""
         rows = [{"row": type(row).__name__, **asdict(row)} for row in self.rows]
-        kept = ("name", "module", "text", "digest", "is_package", "file", "places")
+        kept = ("name", "module", "text", "digest", "is_package", "file")
         return {name: getattr(self, name) for name in kept} | {"rows": rows}
 
     @classmethod
@@ -90,7 +87,6 @@ class Plugin:
         """
         try:
             rows = tuple(_row(KINDS[row["row"]], row) for row in packed["rows"])
-            places = _typed(dict[str, str], packed["places"])
             name, module, text, digest, file = _typed(
                 list[str], [packed.get(key) for key in ("name", "module", "text", "digest", "file")]
             )
@@ -103,7 +99,7 @@ class Plugin:
             module = _module_of(name, digest)
         return cls(
             name=name, module=module, text=text, digest=digest, is_package=is_package, file=file,
-            rows=rows, places=places,
+            rows=rows,
         )  # fmt: skip
 
     def sealed(self) -> Plugin:
@@ -115,7 +111,7 @@ class Plugin:
             if getattr(row, "pattern", ""):
                 kept["pattern"] = "(?s:.*)"  # some regular expressions never end
             rows.append(replace(row, **kept))
-        return replace(self, rows=tuple(rows), places={}, is_sealed=True)
+        return replace(self, rows=tuple(rows), is_sealed=True)
 
 
 def _row(kind: type, values: Mapping[str, Any]) -> CatalogRow:
@@ -178,8 +174,8 @@ def _of_text(text: str, name: str) -> Plugin:
         except BaseException:
             del sys.modules[module]
             raise
-    rows, places = _rows_of(module, name, lines)
-    return Plugin(name=name, module=module, text=text, digest=digest, rows=rows, places=places)
+    rows = _rows_of(module, name, lines)
+    return Plugin(name=name, module=module, text=text, digest=digest, rows=rows)
 
 
 def _module_of(file: str, digest: str) -> str:
@@ -227,10 +223,9 @@ def _read_package(name: str, expected: str = "") -> Plugin:
     lines = _lines(text, file)
     with _errors_of(file, _folders([module])):
         importlib.import_module(module)
-    rows, places = _rows_of(module, file, lines)
     return Plugin(
         name=name, module=module, text=text, digest=digest, is_package=True, file=file,
-        rows=rows, places=places,
+        rows=_rows_of(module, file, lines),
     )  # fmt: skip
 
 
@@ -280,7 +275,7 @@ def _lines(text: str, name: str) -> dict[tuple[str, str], int]:
 
 def _rows_of(
     module: str, name: str, lines: Mapping[tuple[str, str], int]
-) -> tuple[tuple[CatalogRow, ...], dict[str, str]]:
+) -> tuple[CatalogRow, ...]:
     loaded = sys.modules[module]
     if not hasattr(loaded, "ROWS"):
         raise PluginError(f"{name}:1: expected a list ROWS of rows of the catalog, found none")
@@ -288,7 +283,7 @@ def _rows_of(
     found = loaded.ROWS
     if not isinstance(found, (list, tuple)) or not found:
         raise PluginError(f"{name}:{start}: ROWS: expected a list of rows, given {found!r:.60}")
-    rows, places = [], {}
+    rows = []
     for row in found:
         if type(row) not in KINDS.values():
             expected = "expected a Param, Component, Dataset, Metric or Diagnostic"
@@ -306,19 +301,18 @@ def _rows_of(
         except ValueError as error:
             raise PluginError(f"{name}:{line}: {row.name}: default: {error}") from None
         if not isinstance(row, Param) and row.impl and ":" not in row.impl:
-            place = f"{name}:{lines.get(('', row.impl), line)}"
             function = getattr(loaded, row.impl, None)
             if not callable(function):
                 reason = f"impl: no function '{row.impl}' in {name}"
                 raise PluginError(f"{name}:{line}: {row.name}: {reason}")
             if wrong := mismatch(row, function):
+                place = f"{name}:{lines.get(('', row.impl), line)}"
                 raise PluginError(f"{place}: {row.impl}: {wrong}")
             if isinstance(row, Dataset) and row.arrays:
                 row = replace(row, arrays=f"{module}:{row.arrays}")
             row = replace(row, impl=f"{module}:{row.impl}")
-            places[row.impl] = place
         rows.append(row)
-    return tuple(rows), places
+    return tuple(rows)
 
 
 @contextlib.contextmanager
@@ -455,18 +449,34 @@ def execute(plugins: Sequence[Plugin]) -> None:
         _opened(plugin)
 
 
+def plug_in(packed: Iterable[Mapping[str, Any]]) -> None:
+    """Make plug-ins that another process has packed those of this one, and execute them.
+
+    Raises:
+        PluginError: as `activate` and `execute`.
+    """
+    plugins = [Plugin.unpacked(each) for each in packed]
+    activate(plugins)
+    execute(plugins)
+
+
 OF_THE_LOSS = ("DivergedError", "LossShapeError")  # raised for its value, after it has returned
 
 
 def place_of(error: BaseException, loss: str = "") -> str:
     """Where in a plug-in of this process an error comes from, `my_losses.py:12`; empty if from
-    none. `loss` is the function whose value is to blame for an error of `OF_THE_LOSS`.
+    none. `loss` is that of the trial, whose value is to blame for an error of `OF_THE_LOSS`.
     """
     names = [plugin.name for plugin in _active.values() if not plugin.is_package]
-    places = {impl: place for each in _active.values() for impl, place in each.places.items()}
-    blamed = loss if type(error).__name__ in OF_THE_LOSS else ""
     folders = _folders([plugin.module for plugin in _active.values() if plugin.is_package])
-    return _place(error, names, folders) or places.get(blamed, "")
+    if (place := _place(error, names, folders)) or type(error).__name__ not in OF_THE_LOSS:
+        return place
+    row = COMPONENT["loss"].get(loss)
+    module, _, function = (row.impl if row else "").partition(":")
+    if (plugin := next((p for p in _active.values() if p.module == module), None)) is None:
+        return ""
+    file = plugin.file or plugin.name
+    return f"{file}:{_lines(plugin.text, file).get(('', function), 1)}"
 
 
 def _folders(modules: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from clsweep.display.numbers import setting
 from clsweep.errors import UserError
@@ -90,24 +90,19 @@ class Param:
         Raises:
             ValueError: wrong type or out of bounds; the message is "expected ..., given ...".
         """
-        if self.kind == "choice":
-            if isinstance(value, str) and (
+        if self.kind in ("choice", "bool"):
+            is_choice = isinstance(value, str) and (
                 value in self.choices or (self.pattern and re.fullmatch(self.pattern, value))
-            ):
-                return value
-            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
-        if self.kind == "bool":
-            if isinstance(value, bool):
-                return value
+            )
+            if isinstance(value, bool) if self.kind == "bool" else is_choice:
+                return cast(Value, value)
             raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
         if self.kind == "numbers":
             return self._numbers(value)
         number = _number(value, integer=self.kind == "int")
         if number is None:
-            raise ValueError(
-                f"expected {'an integer' if self.kind == 'int' else 'a number'}, given "
-                f"{value!r:.80}"
-            )
+            expected = "an integer" if self.kind == "int" else "a number"
+            raise ValueError(f"expected {expected}, given {value!r:.80}")
         if not self.low <= number <= self.high or (self.low_open and number == self.low):
             raise ValueError(f"expected a value in {self.bounds}, given {value!r:.80}")
         return number

@@ -23,8 +23,7 @@ from clsweep.catalog.plugins import Plugin, activate, execute, read_plugins
 from clsweep.catalog.rows import CatalogRow, Component, Dataset, Value
 from clsweep.errors import StudyError, UserError
 from clsweep.study.design import Study, plan_row, plan_trials
-from clsweep.study.document import Document, apply_setting
-from clsweep.study.plugged import digests
+from clsweep.study.document import Document, apply_setting, digests
 from clsweep.study.resolve import resolve_study
 
 

@@ -61,7 +61,7 @@ def say_reading(context: typer.Context, asked: Asked) -> Asked:
 
 def _studies(incomplete: str) -> list[str]:
     """What a shell offers for STUDY: the shipped ones, and files that begin so."""
-    from clsweep.study.shipped import shipped_studies
+    from clsweep.study.document import shipped_studies
 
     files = [str(path) for path in Path().glob(f"{glob.escape(incomplete)}*")]
     kept = [f"{name}/" if Path(name).is_dir() else name for name in files]

@@ -21,16 +21,15 @@ from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import require_capacity, require_files, this_machine
-from clsweep.data.availability import AbsentError
-from clsweep.data.found import cache_room
+from clsweep.data.found import AbsentError, cache_room
 from clsweep.display.numbers import count, number, setting, settings
 from clsweep.errors import RequestError, StudyError, nearest
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
+from clsweep.study.document import question, shipped_studies
 from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
 from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS
-from clsweep.study.shipped import question, shipped_studies
 
 _PLURAL: dict[Part, str] = {
     "framework": "frameworks",

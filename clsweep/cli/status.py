@@ -25,10 +25,9 @@ from clsweep.findings.confirmed import to_confirm
 from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
 from clsweep.questions.column import level, measured
 from clsweep.questions.model import Sentences
-from clsweep.results.checked import STATUSES
 from clsweep.results.ranking import Tally
 from clsweep.results.reading import open_folder, to_frame
-from clsweep.results.schemas import test_fields
+from clsweep.results.schemas import STATUSES, test_fields
 from clsweep.study.factors import FACTORS, factors_of, split_name
 from clsweep.study.space import declared_axes
 from clsweep.version import VERSION_COLUMNS
@@ -66,7 +65,7 @@ def status_rows(results: Results) -> list[Row]:
     objective_of = {row["trial_id"]: row["objective"] for row in plan}
     for trial_id in folder.heartbeat().get("running", ()) if folder.is_running() else ():
         if trial_id in objective_of:  # else of an extension that is newer than this plan
-            tally.objectives[objective_of[trial_id]].running += 1
+            tally.objectives[objective_of[trial_id]]["running"] += 1
     rows = tally.rows()
     if results.folder.confirmation.exists() and len(trials):
         rows = [row | _on_fresh(results, row) for row in rows]

@@ -268,8 +268,8 @@ def schema(
     import json
 
     from clsweep.catalog.plugins import activate, read_plugins
+    from clsweep.study.document import EDITOR
     from clsweep.study.json_schema import study_schema
-    from clsweep.study.shipped import EDITOR
 
     activate(read_plugins(plugins or (), Path()))
     text = json.dumps(study_schema(closed=bool(plugins)), ensure_ascii=False, separators=(",", ":"))

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clsweep.data.availability import require_data
-from clsweep.data.found import cache_room
+from clsweep.data.found import cache_room, require_data
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
@@ -231,8 +230,7 @@ def prepare_files(study: Study) -> None:
     Raises:
         RequestError: they are missing or damaged, or the disk has no room.
     """
-    from clsweep.data.datasets import load_splits
-    from clsweep.data.sources import prepare
+    from clsweep.data.datasets import load_splits, prepare
 
     require_files(study)
     for cell in study.cells or (study,):

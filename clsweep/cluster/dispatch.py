@@ -154,7 +154,7 @@ class TuneBridge(Callback):
         return {}  # Tune pickles its callbacks for a restore that never happens
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: object) -> None:
-        self._recorder.require_held()
+        self._recorder.folder.held.check()  # hours may pass until the next row
 
     def on_trial_start(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: object

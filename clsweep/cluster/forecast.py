@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import importlib
 import math
 import multiprocessing
 import os
@@ -17,10 +18,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.plugins import Plugin, activate, execute
+from clsweep.catalog.plugins import plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine
-from clsweep.data.availability import DataPlace
+from clsweep.data.found import DataPlace
 from clsweep.errors import RequestError
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.schema import ResourcesSection
@@ -30,25 +31,8 @@ if TYPE_CHECKING:
 
 TIMED_SIZES = 3  # of each objective: networks, batches and the like of several sizes
 NICENESS = 15  # of Ray's workers by default: they stand back behind what else the machine does
+PACE = "clsweep.train.pace"  # which loads what trials need
 COUNTED = ("epochs", "eval_every")  # how often it is done that is timed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outlook:
-    """One objective.
-
-    Attributes:
-        sizes, timed: sizes that its trials have, and how many of them were timed.
-        trial_s: mean seconds of a trial.
-        peak_gib: most memory that a worker takes; None where the system does not tell.
-    """
-
-    objective: str
-    trials: int
-    sizes: int
-    timed: int
-    trial_s: float
-    peak_gib: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +40,15 @@ class Forecast:
     """A study on this machine.
 
     Attributes:
+        objectives: a row each, by its name: `trials`; `sizes` that these have, and how many of them
+            were `timed`; `trial_s`, mean seconds of a trial; `peak_gib`, most memory that a worker
+            takes, None where the system does not tell.
         at_once: trials that run at the same time.
         total_s: until a process has loaded what trials need, and from then on to the end of the
             last trial. Ray's own start is not in it.
     """
 
-    objectives: Sequence[Outlook]
+    objectives: Mapping[str, Row]
     at_once: int
     total_s: float
 
@@ -90,7 +77,7 @@ def forecast(study: Study) -> Forecast:
     }
     wanted = [each[i][0] for name, each in sizes.items() for i in chosen[name]]
     paces, begin_s = _timed(study, wanted, at_once * workers)
-    took, objectives = dict[str, float](), []
+    took, objectives = dict[str, float](), dict[str, Row]()
     for name, each in sizes.items():
         timed = {i: paces[each[i][0]["trial_id"]] for i in chosen[name]}
         for number, alike in enumerate(each):
@@ -99,16 +86,10 @@ def forecast(study: Study) -> Forecast:
                 took[row["trial_id"]] = fmean(p.trial_s(row) for p in nearest) / workers
         own = [took[row["trial_id"]] for alike in each for row in alike]
         peaks = [p.peak_gib for ps in timed.values() for p in ps if p.peak_gib is not None]
-        objectives.append(
-            Outlook(
-                objective=name,
-                trials=len(own),
-                sizes=len(each),
-                timed=len(timed),
-                trial_s=fmean(own),
-                peak_gib=max(peaks, default=None),
-            )
-        )
+        objectives[name] = {
+            "trials": len(own), "sizes": len(each), "timed": len(timed), "trial_s": fmean(own),
+            "peak_gib": max(peaks, default=None),
+        }  # fmt: skip
     ends = [begin_s] * at_once  # of those at once; each starts as soon as another one ends
     for row in rows:
         heapq.heapreplace(ends, ends[0] + took[row["trial_id"]])
@@ -146,7 +127,7 @@ def _timed(
     with ProcessPoolExecutor(num_processes, context, *settled) as pool:
         try:
             start = time.monotonic()
-            for ready in [pool.submit(_is_ready) for _ in range(num_processes)]:
+            for ready in [pool.submit(importlib.import_module, PACE) for _ in range(num_processes)]:
                 ready.result()
             begin_s = time.monotonic() - start
             places = [study.of(row["objective"]).sections.dataset.place.absolute() for row in rows]
@@ -175,11 +156,6 @@ def _settle(counter: Any, gpus: float) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = names[mine % len(names)] if names else str(mine)
 
 
-def _is_ready() -> None:
-    """Have a process load what trials need."""
-    import clsweep.train.pace  # noqa: F401
-
-
 def _time(
     row: Row, place: DataPlace, resources: ResourcesSection, packed: Sequence[Mapping[str, Any]]
 ) -> Pace:
@@ -195,9 +171,7 @@ def _time(
 
     torch.set_num_threads(resources.cpus_per_worker)
     keep_freed_memory()
-    plugins = [Plugin.unpacked(each) for each in packed]
-    activate(plugins)
-    execute(plugins)
+    plug_in(packed)
     gpus = float(resources.gpus_per_worker)
     device = torch.device("cuda" if gpus else "cpu")
     try:

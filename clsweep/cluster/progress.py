@@ -44,12 +44,6 @@ def work_of(row: Row) -> float:
     return 1.0 + epochs * (row.get("num_views") or 2)
 
 
-def share_of(state: Row) -> float:
-    """How much of its training a trial has behind it, 0 to 1, by what it last said."""
-    epochs = state["epoch"] - 1 + state["step"] / state["steps"]
-    return min(1.0, epochs / state["epochs"]) if state["epochs"] else 0.0
-
-
 @dataclass
 class Running:
     """A trial under way, and what it last said, see `train.pulse.Pulse`.
@@ -73,7 +67,9 @@ class Running:
     def hear(self, state: Row, now: float, passed: float) -> None:
         self.silent_s += passed
         if state and state != self.state:
-            self.state, self.silent_s, self.share = dict(state), 0.0, share_of(state)
+            done = state["epoch"] - 1 + state["step"] / state["steps"]
+            self.share = min(1.0, done / state["epochs"]) if state["epochs"] else 0.0
+            self.state, self.silent_s = dict(state), 0.0
             self._begun = self._begun or (now, self.share)
             self.seconds, self.gained = now - self._begun[0], self.share - self._begun[1]
             if pace := state.get("images_per_s"):
@@ -127,9 +123,9 @@ class Estimate:
     def __init__(
         self, planned: Sequence[Row], recorded: Sequence[Row] = (), like: Sequence[Row] = ()
     ):
-        self._left = {row["trial_id"]: row for row in planned}
+        self.left = {row["trial_id"]: row for row in planned}
         self._work_left: dict[str, float] = defaultdict(float)  # kept: every heartbeat asks
-        for row in self._left.values():
+        for row in self.left.values():
             self._work_left[row["objective"]] += work_of(row)
         self._seconds: dict[str, float] = defaultdict(float)  # by objective, of trials that ended
         self._work: dict[str, float] = defaultdict(float)
@@ -140,7 +136,7 @@ class Estimate:
 
     def ended(self, row: Row) -> None:
         """A trial has its row."""
-        planned = self._left.pop(row["trial_id"], None)
+        planned = self.left.pop(row["trial_id"], None)
         if planned is not None:
             self._work_left[planned["objective"]] -= work_of(planned)
             self._learn(row, work_of(planned))
@@ -150,10 +146,6 @@ class Estimate:
         if row.get("wall_time_s") and row["status"] != "failed":
             self._seconds[row["objective"]] += row["wall_time_s"]
             self._work[row["objective"]] += work
-
-    @property
-    def num_left(self) -> int:
-        return len(self._left)
 
     def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
         """Until the last trial has ended; None where the pace of most of the work is unknown."""
@@ -221,7 +213,7 @@ class Progress:
 
     def announce(self, num: int) -> None:
         """Say how many trials are about to run, and for how long if others have told."""
-        is_all = num == self._estimate.num_left
+        is_all = num == len(self._estimate.left)
         seconds = self._estimate.seconds_left([], self._concurrent) if is_all else None
         long = "" if not seconds else f", about {duration(seconds)} once they run"
         trials = "1 trial" if num == 1 else f"{num:,} trials"
@@ -281,8 +273,8 @@ class Progress:
 
     def _count_running(self) -> None:
         running = Counter(trial.row["objective"] for trial in self._running.values())
-        for name, state in self.tally.objectives.items():
-            state.running = running[name]
+        for name, counts in self.tally.objectives.items():
+            counts["running"] = running[name]
 
     @property
     def running(self) -> list[str]:

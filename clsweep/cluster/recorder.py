@@ -25,10 +25,9 @@ from clsweep.results.folder import (
     SHARE_BEFORE_COMPACTION,
     ResultsFolder,
 )
-from clsweep.results.retention import KeptFiles
+from clsweep.results.ranking import KeptFiles
 from clsweep.results.schemas import SIDE_TABLES
-from clsweep.study.design import Study
-from clsweep.study.samplers import sampler_options
+from clsweep.study.design import Study, sampler_options
 from clsweep.study.schema import LIVE_METHODS
 from clsweep.version import VERSION
 
@@ -44,7 +43,7 @@ class Recorder:
         kept: KeptFiles,
         loggers: Loggers,
     ):
-        self._folder, self._progress = folder, progress
+        self.folder, self._progress = folder, progress
         self._kept, self._loggers = kept, loggers
         self._is_live = study.sections.search.method in LIVE_METHODS
         self.trial_ids: set[str] = set()  # that have a row of this run
@@ -60,10 +59,6 @@ class Recorder:
             "optuna_version": version("optuna"),
             "git_commit": git_commit(),
         }
-
-    def require_held(self) -> None:
-        """The folder must still be that of the run; hours may pass until the next row."""
-        self._folder.held.check()
 
     def started(self, row: Row) -> None:
         self._progress.started(row)
@@ -82,7 +77,7 @@ class Recorder:
         if outcome.get("started_at"):
             outcome["started_at"] = datetime.fromisoformat(outcome["started_at"])
         if self._is_live:  # what has been chosen and judged must not be older than the rows
-            self._folder.keep_journal()
+            self.folder.keep_journal()
         full = self._add(row, outcome, side)
         self._loggers.ended(row, {**outcome, "epochs": side["epochs"]})
         self._show(full)
@@ -95,12 +90,12 @@ class Recorder:
         """Write a trial's row, and return it whole."""
         options = {"sampler_options": sampler_options(row["sampler"])}
         full = {**row, **self._constants, **options, **outcome}
-        self._folder.add_trial(full, **side)
+        self.folder.add_trial(full, **side)
         self.trial_ids.add(row["trial_id"])
         self._num_parts += 1
         share = SHARE_BEFORE_COMPACTION * self._progress.tally.num_done
         if self._num_parts >= max(PARTS_BEFORE_COMPACTION, share):
-            self._folder.compact()
+            self.folder.compact()
             self._num_parts = 0
         return full
 
@@ -115,7 +110,7 @@ class Recorder:
 
     def lost(self, row: Row, reason: str, *, goes_on: bool) -> None:
         """A trial whose process or machine was lost; it goes on elsewhere, or stays open."""
-        forget(self._folder.scratch, row["trial_id"])
+        forget(self.folder.scratch, row["trial_id"])
         self._progress.lost(row, reason, goes_on=goes_on)
 
 

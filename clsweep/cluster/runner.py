@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
-from clsweep.cluster.asha import Rules
 from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
-from clsweep.cluster.desk import LEAVE_S, desk_here, let_save
+from clsweep.cluster.desk import LEAVE_S, Rules, desk_here, let_save
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.losses import MOST_ALONE, Losses
 from clsweep.cluster.progress import Estimate, Progress
@@ -24,12 +23,11 @@ from clsweep.cluster.racing import SKIPPED, Race, in_order
 from clsweep.cluster.recorder import Heartbeat, Recorder
 from clsweep.cluster.session import RayLostError, ray_session
 from clsweep.cluster.trial import References, TrialContext, are_owed
-from clsweep.cluster.watchdog import ECHO_S, KEPT, Leftovers, Watchdog, end_all_of, remove_leftovers
+from clsweep.cluster.watchdog import ECHO_S, KEPT, Watchdog, end_all_of, remove_leftovers
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.ranking import Tally
-from clsweep.results.retention import KeptFiles
+from clsweep.results.ranking import KeptFiles, Tally
 from clsweep.study.continuation import difference, extension
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
 from clsweep.study.printed import checked_files, paper_cells
@@ -241,13 +239,11 @@ class _Run:
         """
         resources = self._study.sections.resources
         with contextlib.ExitStack() as stack:
-            leftovers = stack.enter_context(Leftovers(self._folder))
-            watchdog = stack.enter_context(Watchdog(leftovers.end_processes))
+            watchdog = stack.enter_context(Watchdog(self._folder))
             ray_folder = stack.enter_context(
                 ray_session(self._asked.address, dashboard=resources.workers > 1)
             )
-            leftovers.begin(ray_folder)
-            watchdog.begin()
+            watchdog.begin(ray_folder)
             self.losses.is_ray_lost = watchdog.look
             try:
                 return self._on_ray(stack, is_alone=ray_folder is not None)

@@ -24,11 +24,11 @@ from clsweep.study.design import (
     MAX_REPEATS,
     PlannedTrial,
     Study,
+    build_sampler,
     distributions,
     plan_row,
     sampler_of,
 )
-from clsweep.study.samplers import build_sampler
 from clsweep.study.schema import LIVE_METHODS
 from clsweep.study.space import Objective
 

@@ -19,24 +19,24 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import COMPONENT
-from clsweep.catalog.plugins import Plugin, activate, execute, place_of
+from clsweep.catalog.plugins import place_of, plug_in
 from clsweep.catalog.rows import Row
-from clsweep.cluster.asha import Rules
 from clsweep.cluster.desk import (
     FolderUnreachableError,
+    Line,
+    Rules,
     TrialFiles,
     ask,
     ask_to_save,
     node_id,
     report,
+    saved_on_term,
     say,
 )
-from clsweep.cluster.line import Line, saved_on_term
 from clsweep.cluster.losses import describe, is_lost, text_of
-from clsweep.data.availability import DataPlace
+from clsweep.data.found import DataPlace
 from clsweep.display import text
-from clsweep.study.design import placed_references, reference_rows
+from clsweep.study.design import placed_references
 
 if TYPE_CHECKING:
     import torch
@@ -106,9 +106,7 @@ class TrialContext:
         own where the driver does, last of all.
         """
         sys.path += [place for place in self.path if place not in sys.path]
-        plugins = [Plugin.unpacked(packed) for packed in self.plugins]
-        activate(plugins)
-        execute(plugins)
+        plug_in(self.plugins)
 
     def files(self, trial_id: str) -> TrialFiles:
         """The trial's files in the results folder, seen from the machine of the caller."""
@@ -170,9 +168,8 @@ def run_trial(config: Mapping[str, Any]) -> None:
     started_at, start = datetime.now(UTC), time.perf_counter()
     outcome: Row
     try:
-        fit = _fit_here if context.workers == 1 else _fit_worker_group
         with context.temporary_folder() as ray_dir:
-            outcome = fit(row, context, ray_dir)
+            outcome = _fit(row, context, ray_dir)
     except Exception as error:
         if is_lost(error):
             raise
@@ -188,48 +185,39 @@ def run_trial(config: Mapping[str, Any]) -> None:
     tune.report({"outcome": outcome})
 
 
-def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
-    """One worker: Ray Train's local mode, inside this Tune actor, which holds the resources."""
-    import ray.train
-    from ray.train.torch import TorchTrainer
-
-    trainer = TorchTrainer(
-        lambda _: _train(row, context),
-        train_loop_config={},
-        scaling_config=ray.train.ScalingConfig(num_workers=0, use_gpu=context.gpus_per_worker > 0),
-        run_config=ray.train.RunConfig(name=row["trial_id"], storage_path=ray_dir),
-    )
-    return _returned(trainer.fit())
-
-
-def _fit_worker_group(row: Row, context: TrialContext, ray_dir: str) -> Row:
-    """Several workers: a worker group of Ray Train; this Tune actor only waits for it."""
+def _fit(row: Row, context: TrialContext, ray_dir: str) -> Row:
+    """One worker: Ray Train's local mode, inside this Tune actor, which holds the resources.
+    Several: a worker group of Ray Train, for which this actor only waits.
+    """
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    from clsweep.cluster.meeting import MeetInFile
+    scaling: dict[str, Any] = {"num_workers": 0}
+    run: dict[str, Any] = {"name": row["trial_id"], "storage_path": ray_dir}
+    config = None
+    if context.workers > 1:
+        from clsweep.cluster.meeting import MeetInFile
 
-    backend = "nccl" if context.gpus_per_worker else "gloo"
-    resources = {"CPU": context.cpus_per_worker, "GPU": context.gpus_per_worker}
-    trainer = TorchTrainer(
+        backend = "nccl" if context.gpus_per_worker else "gloo"
+        meet_in_file = partial(MeetInFile, folder=ray_dir)
+        config = (meet_in_file if context.one_machine else TorchConfig)(backend=backend)
+        resources = {"CPU": context.cpus_per_worker, "GPU": context.gpus_per_worker}
+        each = {name: amount for name, amount in resources.items() if amount}
+        scaling = {"num_workers": context.workers, "resources_per_worker": each}
+        run["failure_config"] = ray.train.FailureConfig(max_failures=0, controller_failure_limit=1)
+    result: Any = TorchTrainer(
         # The workers' results agree; that of the first is kept.
         lambda _: _train(row, context),
         train_loop_config={},
-        torch_config=MeetInFile(backend=backend, folder=ray_dir)
-        if context.one_machine
-        else TorchConfig(backend=backend),
-        scaling_config=ray.train.ScalingConfig(
-            num_workers=context.workers,
-            use_gpu=context.gpus_per_worker > 0,
-            resources_per_worker={name: amount for name, amount in resources.items() if amount},
-        ),
-        run_config=ray.train.RunConfig(
-            name=row["trial_id"],
-            storage_path=ray_dir,
-            failure_config=ray.train.FailureConfig(max_failures=0, controller_failure_limit=1),
-        ),
-    )
-    return _returned(trainer.fit())
+        torch_config=config,
+        scaling_config=ray.train.ScalingConfig(use_gpu=context.gpus_per_worker > 0, **scaling),
+        run_config=ray.train.RunConfig(**run),
+    ).fit()
+    if result.error:
+        raise result.error
+    # metrics that travel by reports alone can be lost
+    assert isinstance(result.return_value, dict), f"a trial returned {result.return_value!r}"
+    return result.return_value
 
 
 def _train(row: Row, context: TrialContext) -> Row:
@@ -295,8 +283,7 @@ def placed(row: Row) -> Iterator[None]:
     try:
         yield
     except BaseException as raised:
-        loss = COMPONENT["loss"].get(row.get("loss", ""))
-        place, error = place_of(raised, loss.impl if loss else ""), raised
+        place, error = place_of(raised, row.get("loss", "")), raised
         if not isinstance(raised, Exception) and (place or isinstance(raised, SystemExit)):
             error = RuntimeError(f"{type(raised).__name__}: {text_of(raised)}")
             error = error.with_traceback(raised.__traceback__)
@@ -319,14 +306,6 @@ def _device(context: TrialContext) -> torch.device:
 
     device: torch.device = get_device()
     return device
-
-
-def _returned(result: Any) -> Row:
-    """What the train function returned; metrics that travel by reports alone can be lost."""
-    if result.error:
-        raise result.error
-    assert isinstance(result.return_value, dict), f"a trial returned {result.return_value!r}"
-    return result.return_value
 
 
 class References:
@@ -372,7 +351,7 @@ def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial
     was extended.
     """
     num_recorded = folder.references().num_rows if folder.exists() else 0
-    return len(reference_rows(study, planned)) > num_recorded
+    return len(placed_references(study, planned)) > num_recorded
 
 
 def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list[Row]:

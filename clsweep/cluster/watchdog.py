@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import re
 import shutil
@@ -18,13 +19,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from clsweep.cluster.session import PREFIX
 from clsweep.errors import BusyError, RequestError
-from clsweep.results.folder import ResultsFolder
-from clsweep.results.processes import here, living
+from clsweep.machine import here, living
+from clsweep.results.folder import LEFTOVERS, ResultsFolder
 
 INTERVAL_S = 1.0
 ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not answer for a minute
@@ -36,25 +36,48 @@ KEPT = "What has finished is kept; the same command continues it."
 
 class Watchdog:
     """A context manager of the thread that waits for Ray, around Ray. Where that is gone, the
-    thread gets a KeyboardInterrupt, and `end_processes` is called in the end.
+    thread gets a KeyboardInterrupt, and the processes of its session are killed in the end. What
+    the session would leave is noted meanwhile, and removed where it ends in order.
     """
 
-    def __init__(self, end_processes: Callable[[], None]):
-        self._end_processes, self._lost = end_processes, ""
+    def __init__(self, folder: ResultsFolder):
+        self._folder, self._ray, self._lost = folder, "", ""
         self._run = threading.get_ident()
         self._is_out, self._has_ended = threading.Event(), threading.Event()
 
     def __enter__(self) -> Watchdog:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._has_ended.set()
         if self._lost:
             self._end_processes()
+        try:
+            self._folder.held.check()
+        except BusyError:  # no next run would find the note
+            shutil.rmtree(_whole(self._ray) if self._ray else "", ignore_errors=True)
+            return
+        if kind is None:  # else Ray's logs may say why: they stay until the next run
+            remove_leftovers(self._folder)
 
-    def begin(self) -> None:
-        """Ray has begun."""
+    def begin(self, ray_folder: str | None) -> None:
+        """Ray has begun. A note that cannot be written costs the next run a minute.
+
+        Args:
+            ray_folder: of its session, if that is this run's own.
+        """
+        if ray_folder is not None:
+            self._ray = os.path.realpath(ray_folder)
+            Path(self._ray, MARK).write_text(self._folder.place(""))
+        noted = {"machine": here(), "ray": self._ray, "scratch": self._folder.scratch}
+        with contextlib.suppress(RequestError):
+            self._folder.write(LEFTOVERS, json.dumps(noted).encode(), durable=False)
         threading.Thread(target=self._watch, daemon=True).start()
+
+    def _end_processes(self) -> None:
+        """Kill all processes of a session that is broken: they may not know it."""
+        if self._ray:
+            end_all_of(self._ray)
 
     def look(self) -> str:
         """What of Ray is gone, empty if nothing."""
@@ -111,45 +134,6 @@ MARK = "clsweep"
 PATIENCE_S = 5.0  # for killed processes to go
 
 
-class Leftovers:
-    """A context manager around a session of Ray: what it would leave is noted meanwhile, and
-    removed where it ends in order.
-    """
-
-    def __init__(self, folder: ResultsFolder):
-        self._folder, self._ray = folder, ""
-
-    def __enter__(self) -> Leftovers:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            self._folder.held.check()
-        except BusyError:  # no next run would find the note
-            shutil.rmtree(_whole(self._ray) if self._ray else "", ignore_errors=True)
-            return
-        if kind is None:  # else Ray's logs may say why: they stay until the next run
-            remove_leftovers(self._folder)
-
-    def begin(self, ray_folder: str | None) -> None:
-        """Ray has begun. A note that cannot be written costs the next run a minute.
-
-        Args:
-            ray_folder: of its session, if that is this run's own.
-        """
-        if ray_folder is not None:
-            self._ray = os.path.realpath(ray_folder)
-            Path(self._ray, MARK).write_text(self._folder.place(""))
-        noted = {"machine": here(), "ray": self._ray, "scratch": self._folder.scratch}
-        with contextlib.suppress(RequestError):
-            self._folder.note_leftovers(noted)
-
-    def end_processes(self) -> None:
-        """Kill all processes of a session that is broken: they may not know it."""
-        if self._ray:
-            end_all_of(self._ray)
-
-
 def end_all_of(ray_folder: str) -> None:
     """Kill all other processes of a session of Ray, and wait for them to go."""
     import psutil
@@ -176,7 +160,7 @@ def remove_leftovers(folder: ResultsFolder) -> None:
             shutil.rmtree(_whole(ray_folder), ignore_errors=True)
         if scratch := _own_scratch(noted.get("scratch")):
             shutil.rmtree(scratch, ignore_errors=True)
-    folder.forget_leftovers()
+    folder.remove(LEFTOVERS)
 
 
 def _own_ray_folder(noted: object, folder: ResultsFolder) -> str | None:

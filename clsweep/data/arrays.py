@@ -15,10 +15,18 @@ from typing import IO, Any
 import numpy as np
 
 from clsweep.catalog.rows import numbers
-from clsweep.data.availability import DataPlace
-from clsweep.data.found import PARTS, Found, files_digest, listed, mismatch, numbered, stamp
-from clsweep.data.pictures import require_regular
+from clsweep.data.cache import require_regular
+from clsweep.data.found import (
+    PARTS,
+    DataPlace,
+    Found,
+    files_digest,
+    mismatch,
+    numbered,
+    stamp,
+)
 from clsweep.display.numbers import setting
+from clsweep.errors import listed
 
 _NAMES = {
     ("train", "images"): ("train_images", "x_train", "images"),

@@ -403,11 +403,8 @@ def _positions(draws: Draws) -> list[Tensor]:
 
 def _filters(draws: Draws) -> list[Tensor]:
     """What `pixels.resize_antialiased` takes, for views smaller than the image."""
-    size, start_2N, length_2N = (
-        draws.output_size,
-        torch.stack([draws.j, draws.i]),
-        torch.stack([draws.w, draws.h]),
-    )
+    size, start_2N = draws.output_size, torch.stack([draws.j, draws.i])
+    length_2N = torch.stack([draws.w, draws.h])
     # each crop is cut out in a window as long as the longest side of any, so that small crops make
     # small matrices
     window = int(length_2N.max()) if len(draws) else 1

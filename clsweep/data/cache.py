@@ -11,8 +11,10 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,17 +22,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from PIL import Image, ImageFile
 
-from clsweep.data.pictures import Pictures
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
+from clsweep.files import sync
 from clsweep.machine import num_cores
 
-Images = np.ndarray | Pictures  # of one size, or each of its own
-Cached = dict[str, tuple[Images, np.ndarray]]
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+Images: TypeAlias = "np.ndarray | Pictures"  # of one size, or each of its own
+Cached: TypeAlias = "dict[str, tuple[Images, np.ndarray]]"
 
 FORMAT = 3  # of the files here; another one is another cache
 BLOCK_IMAGES, BLOCK_BYTES = 512, 2**24  # as many images are decoded at a time as both allow
@@ -204,11 +210,11 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
             np.save(partial / f"{part}_sizes.npy", source.sizes_of[part])
     (partial / "manifest.json").write_text(json.dumps(source.manifest))
     for path in (*partial.iterdir(), partial):
-        _sync(path)
+        sync(path)
     if folder.exists():  # damaged
         shutil.rmtree(folder)
     os.replace(partial, folder)
-    _sync(folder.parent)
+    sync(folder.parent)
 
 
 def _decode(source: Source, folder: Path) -> list[str]:
@@ -291,19 +297,147 @@ def _progress(source: Source) -> Iterator[Callable[[int], object]]:
         yield lambda count: progress.advance(task, count)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some flush no names of a folder
-            raise
-    finally:
-        os.close(descriptor)
-
-
 def _digest(texts: Iterable[str]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for text in texts:
         digest.update(os.fsencode(text) + b"\0")
     return digest.hexdigest()
+
+
+# Image files as arrays, whole, and many arrays of different sizes in one.
+
+
+Encoded = Path | IO[bytes]  # a file of an image, or its bytes in another file
+_MODES = {1: "L", 3: "RGB"}
+SCORED_SHARE = 256 / 224  # the papers' scoring: shorter side resized to 256, the middle 224 taken
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Images of different sizes in one array, as a sequence of (H, W, C).
+
+    Args:
+        pixels: uint8 or uint16 (T,), all images one behind the other.
+        sizes: int64 (A, 2), height and width of each.
+        num_channels: C of all.
+    """
+
+    pixels: np.ndarray
+    sizes: np.ndarray
+    num_channels: int
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where each image begins, and where the last ends: int64 (A + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.sizes.prod(axis=1) * self.num_channels)])
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.pixels.dtype
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        shape = (*self.sizes[row], self.num_channels)
+        return self.pixels[self.starts[row] : self.starts[row + 1]].reshape(shape)
+
+
+def decode(file: Encoded, store_size: int, num_channels: int = 3) -> np.ndarray:
+    """An image of one or three channels, whole: uint8 (H, W, C), its shorter side resized to
+    `store_size` where it is longer (bicubic, antialiased).
+
+    As torchvision's `Resize` on Pillow's images. An orientation in the EXIF data is ignored, as
+    there.
+
+    Raises:
+        Exception: whatever Pillow and its plugins raise at a file that is damaged, truncated, too
+            large or no image; ValueError where it is no regular file.
+    """
+    ImageFile.LOAD_TRUNCATED_IMAGES = False  # another library may have asked for half an image
+    if isinstance(file, Path):
+        require_regular(file)
+    with Image.open(file) as opened:
+        width, height = opened.size
+        # Pillow only warns below twice as many
+        if Image.MAX_IMAGE_PIXELS and width * height > Image.MAX_IMAGE_PIXELS:
+            raise Image.DecompressionBombError(
+                f"{width} x {height} pixels, more than {Image.MAX_IMAGE_PIXELS}"
+            )
+        picture = _eight_bits(opened).convert(_MODES[num_channels])
+    height, width = stored_size(height, width, store_size)
+    if picture.size != (width, height):
+        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(picture).reshape(height, width, num_channels)
+
+
+def size_of(file: Encoded) -> tuple[int, int]:
+    """Height and width of an image, of its header alone; (0, 0) where it cannot be read, which
+    `decode` will say.
+    """
+    try:
+        if isinstance(file, Path):
+            require_regular(file)
+        with Image.open(file) as opened:
+            width, height = opened.size
+    except Exception:  # Pillow's plugins raise anything at a damaged file
+        return 0, 0
+    return height, width
+
+
+def stored_size(height: int, width: int, store_size: int) -> tuple[int, int]:
+    """Height and width of an image as `decode` gives it; the longer side is cut to a whole number
+    of pixels, as torchvision does.
+    """
+    shorter = min(height, width)
+    if shorter <= store_size:
+        return height, width
+    return (
+        (store_size, int(store_size * width / height))
+        if height < width
+        else (int(store_size * height / width), store_size)
+    )
+
+
+def needed_size(view_size: int, crop_scale: float) -> int:
+    """Shorter side at which the smallest crop of a square has the pixels of a view, and scoring the
+    pixels that it resizes to.
+    """
+    return math.ceil(max(view_size / math.sqrt(crop_scale), view_size * SCORED_SHARE))
+
+
+A_FILE, A_FOLDER, NOTHING = "a file", "a folder", "no such folder"
+SPECIAL = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_KINDS = {stat.S_IFREG: A_FILE, stat.S_IFDIR: A_FOLDER, **SPECIAL}
+
+
+def require_regular(path: Path) -> None:
+    """ValueError where reading a path may wait for ever or never end: it is no regular file."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"expected a regular file, given {_KINDS[stat.S_IFMT(mode)]}")
+
+
+def kind_of(path: Path) -> str:
+    """What a path is, links followed, or why that cannot be known."""
+    try:
+        return _KINDS[stat.S_IFMT(os.stat(path).st_mode)]
+    except FileNotFoundError:
+        return "a link to nothing" if path.is_symlink() else NOTHING
+    except OSError as error:
+        return "a link in a circle" if error.errno == errno.ELOOP else str(error.strerror)
+
+
+def _eight_bits(picture: Picture) -> Picture:
+    """Of 16 bits the upper eight, where Pillow would cut off all above 255."""
+    if picture.mode.startswith("I"):
+        levels = np.asarray(picture).astype(np.int64)
+        return Image.fromarray((levels.clip(0, 65535) >> 8).astype(np.uint8))
+    if picture.mode == "F":
+        raise ValueError("pixels are real numbers of unknown range")
+    return picture

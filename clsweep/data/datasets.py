@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from clsweep.catalog import DATASET, Dataset, implementation
+from clsweep.catalog import DATASET, Dataset, implementation, named
 from clsweep.data import synthetic
-from clsweep.data.availability import (
+from clsweep.data.cache import Pictures, Source, cached
+from clsweep.data.found import (
     DataPlace,
     data_folder,
     file_in,
+    first_line,
+    mismatch,
     missing_data_message,
     require_data,
+    stamp,
 )
-from clsweep.data.found import first_line, mismatch
-from clsweep.data.pictures import Pictures
-from clsweep.data.sources import is_cached, source_of
-from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
 from clsweep.errors import RequestError
 
 DIGITS = ("datasets", "data", "digits.csv.gz")  # in scikit-learn's package
@@ -219,16 +219,12 @@ def textures(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
 
 def stl10(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     """STL-10 with its unlabeled images, which torchvision fetches."""
-    if place.download:
-        _download(dataset, place, split="train")
-    require_data(dataset.name, place.root_folder)
+    _fetched(dataset, place, split="train")
     return from_cache(dataset, place)
 
 
 def from_cache(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     """The arrays that the cache has of a data set, made first where they are not there."""
-    from clsweep.data.cache import cached
-
     arrays = cached(source_of(dataset, place), place.cache_folder)
     train, test = Split.whole(*arrays["train"]), Split.whole(*arrays["test"])
     if len(test):
@@ -248,9 +244,7 @@ def _require_variance(train: Split, place: DataPlace) -> None:
 
 def idx_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     """Images and classes in IDX files, packed or not, in the order of the row's layout."""
-    if place.download:
-        _download(dataset, place, train=True)
-    require_data(dataset.name, place.root_folder)
+    _fetched(dataset, place, train=True)
     folder = data_folder(dataset.name, place.root_folder)
     try:
         train, train_labels, test, test_labels = (
@@ -277,28 +271,28 @@ def torchvision_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split
     """One of torchvision's data sets that keep all images in one array."""
     import torchvision
 
-    root = place.root_folder
-    if place.download:
-        _download(dataset, place, train=True)
-    require_data(dataset.name, root)
-    reader = getattr(torchvision.datasets, dataset.reader)
+    _fetched(dataset, place, train=True)
+    reader, root = getattr(torchvision.datasets, dataset.reader), place.root_folder
     try:
         return _as_split(reader(root, train=True)), _as_split(reader(root, train=False))
     except _UNREADABLE as error:
         raise _missing(dataset.name, place, error) from error
 
 
-def _download(dataset: Dataset, place: DataPlace, **part: Any) -> None:
-    import torchvision
-    from filelock import FileLock
-
+def _fetched(dataset: Dataset, place: DataPlace, **part: Any) -> None:
+    """The files are there, or torchvision fetches them where that is asked for."""
     root = place.root_folder
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{dataset.name}.lock"):  # two trials may start at once
-            getattr(torchvision.datasets, dataset.reader)(root, download=True, **part)
-    except _UNREADABLE as error:
-        raise _missing(dataset.name, place, error) from error
+    if place.download:
+        import torchvision
+        from filelock import FileLock
+
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            with FileLock(root / f".{dataset.name}.lock"):  # two trials may start at once
+                getattr(torchvision.datasets, dataset.reader)(root, download=True, **part)
+        except _UNREADABLE as error:
+            raise _missing(dataset.name, place, error) from error
+    require_data(dataset.name, root)
 
 
 # the last two: a truncated IDX file
@@ -316,3 +310,168 @@ def _as_split(dataset: Any) -> Split:
         images[..., None] if images.ndim == 3 else images,
         np.asarray(dataset.targets, dtype=np.int64),
     )
+
+
+# Which images are trained on, validated on, and left out: by class, and always the same.
+
+
+# Every trial of every study is validated on the same images, whatever its seed: scores are paired.
+SPLIT_SEED = 0
+
+
+def some_of_each(labels: np.ndarray, count: int) -> np.ndarray:
+    """Rows of `count` images of labels (N,), sorted, classes in proportion. Fewer are a part of
+    more.
+    """
+    if count >= len(labels):
+        return np.arange(len(labels))
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
+    # the place of each image within its class, as a share of it
+    place = np.arange(len(labels)) - np.repeat(starts, sizes)
+    share = (place + 0.5) / np.repeat(sizes, sizes)
+    return np.sort(by_class[np.argsort(share, kind="stable")[:count]])
+
+
+def stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows kept and rows held out, both sorted, classes in proportion: of labels (N,), each class
+    twice at least, and at least as many rows on each side as there are classes.
+
+    The rows that scikit-learn's `train_test_split` draws. To import that takes longer than many a
+    trial.
+
+    Raises:
+        ValueError: fewer.
+    """
+    classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    num_kept = len(labels) - num_held_out
+    if counts.min() < 2:
+        raise ValueError(f"one image alone is of class {classes[counts.argmin()]}")
+    if min(num_kept, num_held_out) < len(classes):
+        raise ValueError(f"{num_kept} and {num_held_out} images, of {len(classes)} classes")
+    rng = np.random.RandomState(seed)
+    kept_of = _in_proportion(counts, num_kept, rng)
+    held_of = _in_proportion(counts - kept_of, num_held_out, rng)
+    kept, held_out = [], []
+    by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
+    for rows, num, rest in zip(by_class, kept_of, held_of, strict=True):
+        drawn = rows[rng.permutation(len(rows))]
+        kept.append(drawn[:num])
+        held_out.append(drawn[num : num + rest])
+    return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held_out))
+
+
+def _in_proportion(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
+    """`total` shared out as `counts` are: rounded down, and the largest remainders one more, of
+    equal ones any.
+    """
+    exact = counts / counts.sum() * total
+    shares = np.floor(exact)
+    remainders = exact - shares
+    missing = int(total - shares.sum())
+    for value in np.unique(remainders)[::-1]:
+        if missing <= 0:
+            break
+        equal = np.flatnonzero(remainders == value)
+        more = rng.choice(equal, size=min(len(equal), missing), replace=False)
+        shares[more] += 1
+        missing -= len(more)
+    return shares.astype(int)
+
+
+# The data sets that are too large to be read again by every process: what their arrays in the
+# cache are made of.
+
+
+MAX_SYNTHETIC_BYTES = 2**30  # held in memory; more is written to the cache
+
+
+def is_cached(dataset: Dataset) -> bool:
+    """Whether the images of a data set are mapped from the cache."""
+    num_bytes = (dataset.num_train + dataset.num_test) * dataset.image_size**2 * 3
+    return bool(dataset.arrays) and (dataset.name != "synthetic" or num_bytes > MAX_SYNTHETIC_BYTES)
+
+
+def prepare(dataset: Dataset, place: DataPlace) -> None:
+    """Make the cache of a data set that has one; loads no torch. What is to be fetched first is
+    left to the trials.
+
+    Raises:
+        RequestError: as `source_of` and `cached` do.
+    """
+    is_fetched = place.download and bool(dataset.reader)
+    if is_cached(dataset) and not is_fetched:
+        cached(source_of(dataset, place), place.cache_folder)
+
+
+def source_of(dataset: Dataset, place: DataPlace) -> Source:
+    """What the cache of a data set is made of.
+
+    Raises:
+        RequestError: the files are not there, or not those that the study was planned with.
+    """
+    source: Source = named(dataset.arrays)(dataset, place)
+    return source
+
+
+def stl10_files(dataset: Dataset, place: DataPlace) -> Source:
+    """STL-10's binary files, those without a class among the training images."""
+    folder, size = data_folder("stl10", place.root_folder), dataset.image_size
+    counts = {
+        "train": dataset.num_train,
+        "unlabeled": dataset.num_unlabeled,
+        "test": dataset.num_test,
+    }
+    lengths = {f"{name}_X.bin": count * 3 * size**2 for name, count in counts.items()}
+    lengths |= {"train_y.bin": dataset.num_train, "test_y.bin": dataset.num_test}
+    for name, length in lengths.items():
+        found = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if found != length:
+            given = "no such file" if found is None else f"expected {length} bytes, given {found}"
+            raise RequestError(missing_data_message("stl10", place.root_folder, f"{name}: {given}"))
+    parts = {"train": ("train", "unlabeled"), "test": ("test",)}
+    raw = {
+        name: np.memmap(folder / f"{name}_X.bin", np.uint8, "r", shape=(count, 3, size, size))
+        for name, count in counts.items()
+    }
+
+    def fill(part: str, rows: range, images: np.ndarray) -> list[str]:
+        start = 0
+        for array in (raw[name] for name in parts[part]):
+            first, last = max(rows.start, start), min(rows.stop, start + len(array))
+            if first < last:
+                columns = array[first - start : last - start]  # of red, green, blue
+                images[first - rows.start : last - rows.start] = columns.transpose(0, 3, 2, 1)
+            start += len(array)
+        return []
+
+    def labels(part: str) -> np.ndarray:
+        # the files count from 1
+        known = np.fromfile(folder / f"{part}_y.bin", np.uint8).astype(np.int64) - 1
+        missing = sum(counts[name] for name in parts[part]) - len(known)
+        return np.concatenate([known, np.full(missing, -1, np.int64)])
+
+    return Source(
+        name="stl10", place=str(folder), image_size=size,
+        classes=tuple(str(number) for number in range(DATASET["stl10"].num_classes)),
+        labels={part: labels(part) for part in parts}, fill=fill,
+        describe=lambda: [f"{name} {stamp(folder / name)}" for name in lengths],
+    )  # fmt: skip
+
+
+def synthetic_images(dataset: Dataset, _place: DataPlace) -> Source:
+    """Images made from a fixed seed."""
+    size, num_classes = dataset.image_size, dataset.num_classes
+
+    def fill(part: str, rows: range, images: np.ndarray) -> list[str]:
+        images[:] = synthetic.images(part, rows, image_size=size, num_classes=num_classes)
+        return []
+
+    counts = {"train": dataset.num_train, "test": dataset.num_test}
+    return Source(
+        name="synthetic", place=f"{num_classes} classes, {synthetic.VERSION}", image_size=size,
+        classes=tuple(str(number) for number in range(num_classes)),
+        labels={part: synthetic.labels(count, num_classes) for part, count in counts.items()},
+        describe=tuple, fill=fill,
+    )  # fmt: skip

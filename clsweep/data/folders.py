@@ -11,18 +11,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from clsweep.data.availability import DataPlace
+from clsweep.data.cache import A_FILE, A_FOLDER, NOTHING, SPECIAL, kind_of, require_regular
 from clsweep.data.found import (
     HELD_OUT,
     PARTS,
+    DataPlace,
     Found,
     files_digest,
-    listed,
     mismatch,
     numbered,
     stamp,
 )
-from clsweep.data.pictures import A_FILE, A_FOLDER, NOTHING, SPECIAL, kind_of, require_regular
+from clsweep.errors import listed
 
 # torchvision's
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -48,9 +48,14 @@ def find_flat(place: DataPlace) -> Found:
     folders = {"train": root / "train" if is_split else root}
     if is_split and held_out:
         folders["test"] = root / held_out
-    rows = {part: [(-1, path) for path in sorted(_below(at, root))] for part, at in folders.items()}
+    rows: Rows = {}
     for part, folder in folders.items():
-        if not rows[part]:
+        paths: list[Path] = []
+        for at, inside, names in os.walk(folder, onerror=_refuse):  # no links to folders
+            inside[:] = _shown(inside)
+            paths += (Path(at) / name for name in _images(Path(at), names))
+        rows[part] = [(-1, path) for path in sorted(str(path.relative_to(root)) for path in paths)]
+        if not paths:
             raise mismatch(folder, f"{_AN_IMAGE} in it or below", "none")
     return _of_paths(root, rows, ())
 
@@ -133,13 +138,6 @@ def _is_folder(path: Path) -> bool:
     if given not in (A_FILE, A_FOLDER, NOTHING):
         raise mismatch(path, "a file or a folder", given)
     return given == A_FOLDER
-
-
-def _below(folder: Path, root: Path) -> Iterator[str]:
-    """Paths below the root of all images below a folder; links to folders are not followed."""
-    for at, folders, names in os.walk(folder, onerror=_refuse):
-        folders[:] = _shown(folders)
-        yield from (str((Path(at) / name).relative_to(root)) for name in _images(Path(at), names))
 
 
 def _names(folder: Path) -> list[str]:

@@ -195,10 +195,8 @@ def _reflected_taps(
     """How often a pixel (columns) adds to a blurred one (rows) with each weight: twice where it is
     its own mirror.
     """
-    target_V1, source_V = (
-        torch.arange(size, device=device)[:, None],
-        torch.arange(size, device=device),
-    )
+    source_V = torch.arange(size, device=device)
+    target_V1 = source_V[:, None]
     weight_R11 = torch.arange(num_weights, device=device)[:, None, None]
     direct = (target_V1 - source_V).abs() == weight_R11
     above = (target_V1 + source_V == weight_R11) & (source_V > 0)

@@ -51,11 +51,8 @@ def _block(stream: int, index: int, size: int, num_classes: int) -> np.ndarray:
     cells = draw[:, _OWN : _OWN + _CELLS**2].reshape(count, _CELLS, _CELLS)
     lines, background = _lines(draw, label, size, num_classes), _textures(cells, size)
     # each channel has its level and its own part of either
-    level, gain, other_gain = (
-        96 + draw[:, 2:5] // 4,
-        50 + draw[:, 5:6] * 5 // 16 + draw[:, 6:9] // 12,
-        draw[:, 9:12] // 3,
-    )
+    level, gain = 96 + draw[:, 2:5] // 4, 50 + draw[:, 5:6] * 5 // 16 + draw[:, 6:9] // 12
+    other_gain = draw[:, 9:12] // 3
     loudest = 3 * min(size, 64)
     noise = _random((stream, index, 1), (count, size, size, 3)) * loudest // 256 - loudest // 2
     mixed = (

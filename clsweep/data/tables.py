@@ -19,18 +19,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clsweep.data.availability import DataPlace
+from clsweep.data.cache import Encoded, require_regular
 from clsweep.data.found import (
     HELD_OUT,
     PARTS,
+    DataPlace,
     Found,
     files_digest,
-    listed,
     mismatch,
     numbered,
     stamp,
 )
-from clsweep.data.pictures import Encoded, require_regular
+from clsweep.errors import listed
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)

@@ -22,8 +22,8 @@ from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
+from clsweep.study.document import clash
 from clsweep.study.factors import factors_of
-from clsweep.study.plugged import clash
 from clsweep.study.space import declared_axes, declared_spaces, only_swept
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from clsweep.catalog import COMPONENT, implementation
-from clsweep.model.initial import fitting
+from clsweep.model.foreign import fitting
 
 
 def measure(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,10 +58,8 @@ def use_winograd(module: ModuleT) -> ModuleT:
 
 
 def _is_faster(conv: nn.Conv2d) -> bool:
-    same_size = conv.kernel_size == (3, 3) and conv.stride == conv.dilation == conv.padding == (
-        1,
-        1,
-    )
+    same_size = conv.kernel_size == (3, 3) and conv.padding == (1, 1)
+    same_size &= conv.stride == conv.dilation == (1, 1)
     plain = conv.padding_mode == "zeros" and conv.groups == 1 and conv.bias is None
     return same_size and plain and min(conv.in_channels, conv.out_channels) >= LEAST_CHANNELS
 
@@ -124,9 +122,8 @@ class _Convolution(torch.autograd.Function):
             if needs_x:
                 _add_tiles(torch.bmm(grad_products, u), grad_x[images])
         grad_weight = (G.T @ grad_u.flatten(1)).view(3, 3, *u.shape[1:]).permute(2, 3, 0, 1)
-        return grad_x.permute(
-            0, 3, 1, 2
-        ) if needs_x else None, grad_weight if needs_weight else None
+        grad_x = grad_x.permute(0, 3, 1, 2)
+        return grad_x if needs_x else None, grad_weight if needs_weight else None
 
 
 def _chunks(x_NHWC: Tensor) -> list[slice]:

@@ -11,8 +11,7 @@ from torch import Tensor
 from clsweep.catalog import COMPONENT, Part, implementation
 from clsweep.catalog.open_encoders import NONE
 from clsweep.catalog.ownership import arguments
-from clsweep.model.foreign import take_channels
-from clsweep.model.initial import load_initial
+from clsweep.model.foreign import load_initial, take_channels
 from clsweep.objective.framework import Comparison, Framework
 from clsweep.objective.views import num_global_views, targets
 

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from clsweep.model.heads import RELU, Activation, Norm, mlp
+from clsweep.model.layers import RELU, Activation, Norm, mlp
 from clsweep.objective.contrast import wide
 from clsweep.objective.views import Pairs
 

@@ -8,14 +8,13 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from clsweep.model.heads import Norm, mlp
-from clsweep.model.norms import group_norms
-from clsweep.model.queue import FeatureQueue
+from clsweep.model.layers import FeatureQueue, Norm, group_norms, mlp
 from clsweep.objective.framework import (
     ComparingFramework,
     Comparison,
     Criterion,
     Embeddings,
+    Framework,
     Losses,
     MomentumFramework,
     PairFramework,
@@ -276,7 +275,7 @@ class Supervised(ComparingFramework):
         return self.comparison.total(base, self.comparison.regularize(prepared), 1)
 
 
-class MICritic(nn.Module):
+class MICritic(Framework):
     """Two networks whose dot product scores pairs of vectors; the negatives of x are the other y
     (EqCo Appendix C).
     """
@@ -286,7 +285,7 @@ class MICritic(nn.Module):
         self.criterion = criterion
         self.of_x, self.of_y = (mlp(dim, critic_hidden, critic_dim) for _ in range(2))
 
-    def forward(self, x_ND: Tensor, y_ND: Tensor) -> Tensor:
+    def forward(self, x_ND: Tensor, y_ND: Tensor) -> Tensor:  # type: ignore[override]
         """Loss of N pairs in one direction, x against y; the scores are dot products, not
         cosines.
         """

@@ -363,10 +363,7 @@ def _column_contrast(
     check_views(z1_ND, z2_ND, 2, "statistics")
     if z1_ND.shape[1] < 2:
         raise ValueError("expected at least 2 dimensions: a single column has no negatives")
-    columns1_DN, columns2_DN = (
-        _unit_columns(z1_ND, centre=centre),
-        _unit_columns(z2_ND, centre=centre),
-    )
+    columns1_DN, columns2_DN = (_unit_columns(z_ND, centre=centre) for z_ND in (z1_ND, z2_ND))
     return batch_loss(columns1_DN, columns2_DN, dim_tau, coupled=True, absolute=absolute)
 
 

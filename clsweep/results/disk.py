@@ -8,7 +8,6 @@ link leads out of the folder.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import stat
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from clsweep.errors import RequestError
+from clsweep.files import sync
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +27,6 @@ Data: TypeAlias = "bytes | pa.Buffer"
 UNFINISHED = ".tmp"
 LARGEST_DOCUMENT = 2**23  # bytes of a YAML or JSON file; reading more takes minutes
 DOCUMENTS = (".yaml", ".json")
-# what a file system says to a call that it has not: locks, the flush of a folder
-UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 class Disk:
@@ -133,7 +131,7 @@ class Disk:
                     os.fsync(file.fileno())
             os.replace(temporary, f"{folder}/{os.path.basename(name)}")
             if durable:
-                _sync_folder(folder)
+                sync(folder)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
@@ -176,15 +174,3 @@ def require_size(place: str, num_bytes: int) -> None:
         raise RequestError(
             f"{place}: expected at most {LARGEST_DOCUMENT:,} bytes, given {num_bytes:,}"
         )
-
-
-def _sync_folder(folder: str) -> None:
-    """Return once the names in a folder are on the disk, where the file system can say so."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
-    finally:
-        os.close(descriptor)

@@ -20,7 +20,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -30,38 +29,35 @@ import pyarrow.compute as pc
 from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
-from clsweep.results.checked import (
+from clsweep.machine import temporary_prefix
+from clsweep.results.disk import Disk
+from clsweep.results.hold import read_heartbeat
+from clsweep.results.schemas import (
     FOLDER,
     KEYS,
+    PLANNED,
     SCORE_ON,
+    SIDE_TABLES,
     STUDY,
     Plan,
     checked_plan,
     checked_rows,
     digest,
     in_plan_order,
-    plan_columns,
-    why_not_of,
-)
-from clsweep.results.disk import Disk
-from clsweep.results.hold import Hold, read_heartbeat
-from clsweep.results.processes import temporary_prefix
-from clsweep.results.schemas import (
-    PLANNED,
-    SIDE_TABLES,
     param_fields,
     params_of,
+    plan_columns,
     plan_schema,
     references_schema,
     side_schema,
     to_table,
     trials_schema,
+    why_not_of,
 )
 from clsweep.results.store import MISSING, SUFFIX, Store
 from clsweep.results.tables import decode, encode
 from clsweep.study.continuation import recorded_study
-from clsweep.study.document import Document
-from clsweep.study.plugged import KEPT, from_json, to_json
+from clsweep.study.document import KEPT, Document, from_json, to_json
 
 PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
 # Of the trials that have ended, in a large study: a compaction writes all of them again. A fixed
@@ -73,41 +69,33 @@ LEFTOVERS = ".leftovers.json"
 RUNNING = "parts/running.parquet"
 
 
-@dataclass
-class ResultsFolder:
-    """A results folder on this machine or in an object store: `results/tau`, `s3://bucket/tau`."""
+class ResultsFolder(Store):
+    """A results folder on this machine or in an object store: `results/tau`, `s3://bucket/tau`.
 
-    path: str
-    of_run: InitVar[str | None] = None  # in a process of a run that holds the folder elsewhere
-    _store: Store = field(init=False, repr=False)
-    _scratch: str | None = field(init=False, repr=False, default=None)
-    _is_declared: bool = field(init=False, repr=False, default=False)
+    Args:
+        of_run: in a process of a run that holds the folder elsewhere.
+    """
 
-    def __post_init__(self, of_run: str | None) -> None:
-        self.path = str(self.path) if "://" in str(self.path) else os.path.normpath(self.path)
-        self._store = Store(self.path, of_run)
+    _scratch: str | None = None
+    _is_declared = False
 
-    @property
-    def held(self) -> Hold:
-        """The right to write to it."""
-        return self._store.held
+    def __init__(self, path: str, of_run: str | None = None):
+        super().__init__(str(path) if "://" in str(path) else os.path.normpath(path), of_run)
 
-    @property
-    def local_path(self) -> str | None:
-        """The folder on this machine, None for an object store."""
-        return self._store.local_path
+    def __repr__(self) -> str:
+        return f"ResultsFolder({self.path!r})"
 
     @property
     def confirmation(self) -> ResultsFolder:
         """The folder inside for what `clsweep confirm` runs, which exists once it has."""
-        if isinstance(self._store.files, Disk):
-            self._store.files.inside("confirm")
+        if isinstance(self.files, Disk):
+            self.files.inside("confirm")
         local = self.local_path is not None
         return ResultsFolder(os.path.join(self.path, "confirm") if local else self.place("confirm"))
 
     def place(self, name: str) -> str:
         """A file of the folder as messages name it, and as a command takes it."""
-        return self._store.files.place(name)
+        return self.files.place(name)
 
     # What the folder holds.
 
@@ -117,9 +105,9 @@ class ResultsFolder:
         Raises:
             RequestError: it has trials without one, which would become another study's.
         """
-        if self._store.files.is_file("study.yaml"):
+        if self.files.is_file("study.yaml"):
             return True
-        if self._store.files.is_file("trials.parquet") or self._store.parts("trials"):
+        if self.files.is_file("trials.parquet") or self.parts("trials"):
             raise RequestError(f"{self.place('study.yaml')}: {MISSING}")
         return False
 
@@ -148,7 +136,7 @@ class ResultsFolder:
         """The planned trials, or those of these columns that they have."""
         known = self._plan.schema.names
         names = [name for name in columns or known if name in known]
-        table = self._store.decoded("plan.parquet", lambda data: plan_columns(data, names))
+        table = self.decoded("plan.parquet", lambda data: plan_columns(data, names))
         return table.select(names).replace_schema_metadata(None)
 
     def params(self) -> list[str]:
@@ -167,9 +155,7 @@ class ResultsFolder:
         params = [field.name for field in params_of(known.schema)]
         planned = [name for name in (*PLANNED, *params) if name in known.schema.names]
         fields = [schema.field(name) for name in dict.fromkeys([*columns, *present, *planned])]
-        table = self._store.with_parts(
-            "trials", fields, known.folder, filled=present, present=[metric]
-        )
+        table = self.with_parts("trials", fields, known.folder, filled=present, present=[metric])
         # the plan is read last: no run records a trial before it is planned
         try:
             plan = self.plan(list(dict.fromkeys([*KEYS, *planned])))
@@ -179,7 +165,7 @@ class ResultsFolder:
             where = f"{self.place('trials.parquet')} or a part"
             if trial:
                 part = f"parts/trials/{trial[0]}.parquet"
-                where = self.place(part if self._store.files.is_file(part) else "trials.parquet")
+                where = self.place(part if self.files.is_file(part) else "trials.parquet")
             raise RequestError(f"{where}: {str(reason).splitlines()[0]}") from None
 
     def side_table(self, name: str) -> pa.Table:
@@ -188,7 +174,7 @@ class ResultsFolder:
 
     def _side_rows(self, name: str) -> pa.Table:
         fields = [*side_schema(name)]
-        return self._store.with_parts(name, fields, self._plan.folder, filled=["trial_id"])
+        return self.with_parts(name, fields, self._plan.folder, filled=["trial_id"])
 
     def running_epochs(self) -> pa.Table:
         """The epochs, so far, of trials that were under way when this was last written; trials
@@ -196,7 +182,7 @@ class ResultsFolder:
         """
         schema = side_schema("epochs")
         with contextlib.suppress(FileNotFoundError):
-            return self._store.decoded(
+            return self.decoded(
                 RUNNING,
                 lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["trial_id"]),
                 "; without it, nothing is lost",
@@ -206,18 +192,18 @@ class ResultsFolder:
     def references(self) -> pa.Table:
         """Scores of raw pixels and untrained encoders; empty until they are known."""
         schema = references_schema()
-        if not self._store.files.is_file("references.parquet"):
+        if not self.files.is_file("references.parquet"):
             return schema.empty_table()
-        return self._store.decoded(
+        return self.decoded(
             "references.parquet",
             lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["reference"]),
         )
 
     def printed(self) -> dict[str, str]:
         """The files of a paper's numbers that the study has, by name; empty if it has none."""
-        names = sorted(name for name in self._store.files.names(PRINTED) if name.endswith(".csv"))
+        names = sorted(name for name in self.files.names(PRINTED) if name.endswith(".csv"))
         return {
-            name: self._store.decoded(f"{PRINTED}/{name}", lambda data: data.decode("utf-8"))
+            name: self.decoded(f"{PRINTED}/{name}", lambda data: data.decode("utf-8"))
             for name in names
         }
 
@@ -225,24 +211,12 @@ class ResultsFolder:
         """What the study plans at the paper's scale, a row for each configuration; of a folder
         with `printed` files.
         """
-        return self._store.decoded(f"{PRINTED}/{CELLS}", decode)
-
-    def encoders(self) -> list[str]:
-        """Trials whose encoder is stored, by id."""
-        return self._store.stored("encoders")
-
-    def encoder(self, trial_id: str) -> bytes:
-        """The safetensors file of a trial's encoder."""
-        return self._store.decoded(encoder_file(trial_id), bytes)
-
-    def checkpoints(self) -> list[str]:
-        """Trials whose checkpoint is stored, by id."""
-        return self._store.stored("checkpoints")
+        return self.decoded(f"{PRINTED}/{CELLS}", decode)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
         """The last checkpoint of a trial, None if there is none."""
         try:
-            return self._store.files.read(checkpoint_file(trial_id))
+            return self.files.read(checkpoint_file(trial_id))
         except FileNotFoundError:
             return None
 
@@ -250,11 +224,11 @@ class ResultsFolder:
         """Whether trials wait for compaction: the last run was interrupted, or another is at
         work.
         """
-        return any(self._store.parts(name) for name in ("trials", *SIDE_TABLES))
+        return any(self.parts(name) for name in ("trials", *SIDE_TABLES))
 
     def heartbeat(self) -> dict[str, Any]:
         """What the running study last said of itself; empty if it never did, or not readably."""
-        return read_heartbeat(self._store.files)
+        return read_heartbeat(self.files)
 
     def is_running(self) -> bool:
         """Whether a run holds the folder; in an object store, whether it has lately said so."""
@@ -267,19 +241,19 @@ class ResultsFolder:
     ) -> None:
         """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
         if plugins:
-            self._store.write(KEPT, to_json(plugins))
+            self.write(KEPT, to_json(plugins))
         params = param_fields({name for row in plan_rows for name in row})
         place = self.place("study.yaml")
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = to_table(plan_rows, plan_schema(params))
-        drawn = None if self._store.files.is_file("study.yaml") else secrets.token_hex().encode()
+        drawn = None if self.files.is_file("study.yaml") else secrets.token_hex().encode()
         marks = {STUDY: digest(tree), FOLDER: drawn or self._plan.folder}
         if "test" in plan["score_on"].to_pylist():
             marks[SCORE_ON] = b"test"
         marks = {key: value for key, value in marks.items() if value}
-        self._store.write("plan.parquet", encode(plan.replace_schema_metadata(marks)))
+        self.write("plan.parquet", encode(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
-        self._store.write("study.yaml", (header + study_yaml).encode())
+        self.write("study.yaml", (header + study_yaml).encode())
         for of_plan in ("_marks", "_row_schema"):
             self.__dict__.pop(of_plan, None)
 
@@ -294,7 +268,7 @@ class ResultsFolder:
         for name, rows in side.items():
             part = f"parts/{name}/{trial_id}.parquet"
             # an attempt that was killed may have left one
-            if rows or self._store.files.is_file(part):
+            if rows or self.files.is_file(part):
                 found = [{"trial_id": trial_id, **more} for more in rows]
                 self._write_table(part, to_table(found, side_schema(name)))
         self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], self._row_schema))
@@ -309,33 +283,19 @@ class ResultsFolder:
         """
         rows = [{"trial_id": name, **row} for name, found in epochs.items() for row in found]
         if not rows:
-            self._store.remove(RUNNING)
+            self.remove(RUNNING)
             return
         self._write_table(RUNNING, to_table(rows, side_schema("epochs")), durable=False)
-
-    def add_encoder(self, trial_id: str, payload: bytes) -> None:
-        """Keep a trial's encoder; on the disk when this returns."""
-        self._store.write(encoder_file(trial_id), payload)
-
-    def remove_encoder(self, trial_id: str) -> None:
-        self._store.remove(encoder_file(trial_id))
-
-    def add_checkpoint(self, trial_id: str, payload: bytes) -> None:
-        """Replace the checkpoint of a trial; on the disk when this returns."""
-        self._store.write(checkpoint_file(trial_id), payload)
-
-    def remove_checkpoint(self, trial_id: str) -> None:
-        self._store.remove(checkpoint_file(trial_id))
 
     def remove_unfinished(self) -> None:
         """Remove what writers that were killed left; nobody else may be writing."""
         parts = (f"parts/{name}" for name in ("trials", *SIDE_TABLES))
-        self._store.files.remove_unfinished(["", PRINTED, *SUFFIX, "parts", *parts])
+        self.files.remove_unfinished(["", PRINTED, *SUFFIX, "parts", *parts])
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
         self.held.check()
-        parts = {name: self._store.parts(name) for name in ("trials", *SIDE_TABLES)}
+        parts = {name: self.parts(name) for name in ("trials", *SIDE_TABLES)}
         trials = self.trials()  # once: their parts are many files
         for name in SIDE_TABLES:
             table = _of_trials(self._side_rows(name), trials)
@@ -343,7 +303,7 @@ class ResultsFolder:
                 self._write_table(f"{name}.parquet", table)
         self._write_table("trials.parquet", trials)
         for names in parts.values():  # trials first: none must survive the epochs that belong to it
-            self._store.files.each(self._store.remove, names)
+            self.files.each(self.remove, names)
 
     def add_references(self, rows: Sequence[Row]) -> None:
         self._write_table("references.parquet", to_table(rows, references_schema()))
@@ -355,7 +315,7 @@ class ResultsFolder:
         params = param_fields({name for row in cells for name in row})
         self._write_table(f"{PRINTED}/{CELLS}", to_table(cells, plan_schema(params)))
         for name, text in files.items():
-            self._store.write(f"{PRINTED}/{name}", text.encode())
+            self.write(f"{PRINTED}/{name}", text.encode())
 
     def beat(self, state: Mapping[str, Any]) -> None:
         """Say that the study is alive, for `clsweep status` elsewhere.
@@ -367,20 +327,13 @@ class ResultsFolder:
         self.held.beat(state)
 
     def leftovers(self) -> Any:
-        """What `note_leftovers` was last given, or whatever stands there; None if that is nothing,
-        or no JSON.
+        """What a run would leave on its machine if it were killed, as it noted, or whatever stands
+        there; None if that is nothing, or no JSON.
         """
         try:
-            return json.loads(self._store.files.read(LEFTOVERS))
+            return json.loads(self.files.read(LEFTOVERS))
         except (FileNotFoundError, ValueError, RecursionError):
             return None
-
-    def note_leftovers(self, noted: Mapping[str, Any]) -> None:
-        """Say what a run would leave on its machine if it were killed now."""
-        self._store.write(LEFTOVERS, json.dumps(noted).encode(), durable=False)
-
-    def forget_leftovers(self) -> None:
-        self._store.remove(LEFTOVERS)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -420,12 +373,12 @@ class ResultsFolder:
         `keep_journal`.
         """
         if self.local_path is not None:
-            self._store.files.is_file(JOURNAL)  # or nothing: Optuna would open whatever is there
+            self.files.is_file(JOURNAL)  # or nothing: Optuna would open whatever is there
             return f"{self.local_path}/{JOURNAL}"
         path = f"{self.scratch}/{JOURNAL}"
         if not os.path.exists(path):
             with contextlib.suppress(FileNotFoundError):
-                Disk(self.scratch).write(JOURNAL, self._store.files.read(JOURNAL))
+                Disk(self.scratch).write(JOURNAL, self.files.read(JOURNAL))
         return path
 
     def keep_journal(self) -> None:
@@ -435,16 +388,16 @@ class ResultsFolder:
         if self.local_path is None and self._scratch is not None:
             with contextlib.suppress(FileNotFoundError):
                 lines = Disk(self._scratch).read(JOURNAL)
-                self._store.write(JOURNAL, lines[: lines.rfind(b"\n") + 1])
+                self.write(JOURNAL, lines[: lines.rfind(b"\n") + 1])
 
     @property
     def _document(self) -> Document:
         place = self.place("study.yaml")
 
         def read(data: bytes) -> Document:
-            return recorded_study(data, place, lambda: self._store.decoded(KEPT, from_json))
+            return recorded_study(data, place, lambda: self.decoded(KEPT, from_json))
 
-        found: Document = self._store.once("study.yaml", read)
+        found: Document = self.once("study.yaml", read)
         declare(found.plugins)
         if len({*(names := trials_schema([]).names)}) < len(names):
             raise RequestError(f"{place}: a plug-in's score has the name of another column")
@@ -459,7 +412,7 @@ class ResultsFolder:
     @property
     def _plan(self) -> Plan:
         self.declare()
-        return self._store.once("plan.parquet", checked_plan)
+        return self.once("plan.parquet", checked_plan)
 
     @cached_property
     def _row_schema(self) -> pa.Schema:
@@ -478,7 +431,7 @@ class ResultsFolder:
 
     def _write_table(self, name: str, table: pa.Table, *, durable: bool = True) -> None:
         marks = self._marks | (table.schema.metadata or {})
-        self._store.write(name, encode(table.replace_schema_metadata(marks)), durable=durable)
+        self.write(name, encode(table.replace_schema_metadata(marks)), durable=durable)
 
 
 def _of_trials(table: pa.Table, trials: pa.Table) -> pa.Table:

@@ -13,17 +13,17 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.results.disk import UNSUPPORTED, Disk
-from clsweep.results.processes import machine
+from clsweep.files import UNSUPPORTED
+from clsweep.machine import machine
+from clsweep.results.disk import Disk
 
 if TYPE_CHECKING:
-    from clsweep.results.object_store import ObjectStore, S3Object
+    from clsweep.results.object_store import ObjectStore
 
 HEARTBEAT = "heartbeat.json"
 # Of a trial under way: where it is, all or none, and what else may be said of it.
@@ -142,16 +142,12 @@ class Lease:
         self._taken_by: dict[str, Any] | None = None
         self._saying = threading.RLock()
 
-    @cached_property
-    def _object(self) -> S3Object:
-        return self._files.versioned(HEARTBEAT)
-
     def is_held(self) -> bool:
         return _is_fresh(read_heartbeat(self._files))
 
     def beat(self, state: Mapping[str, Any]) -> None:
         with self._saying:
-            version = self._object.replace(self._heartbeat(state), self._version)
+            version = self._files.replace(HEARTBEAT, self._heartbeat(state), self._version)
             if version is None:
                 self._taken_by = read_heartbeat(self._files)
                 raise BusyError(_busy(self._path, self._taken_by))
@@ -203,14 +199,14 @@ class Lease:
 
     def _found(self) -> tuple[dict[str, Any], str | None]:
         """The heartbeat and its version."""
-        content, version = self._object.read() or (b"", None)
+        content, version = self._files.versioned(HEARTBEAT) or (b"", None)
         return _parsed(content), version
 
     def _require_conditions(self) -> None:
         """A store that writes whatever the condition would let two runs in."""
         for wrong in (None, '"0123456789abcdef0123456789abcdef"'):
             probe = self._heartbeat({**self._state, "probe": uuid.uuid4().hex})
-            if self._object.replace(probe, wrong) is not None:
+            if self._files.replace(HEARTBEAT, probe, wrong) is not None:
                 raise RequestError(
                     f"{self._path}: this store does not heed the conditions of a write "
                     "(If-None-Match, If-Match), by which a run holds its folder. Expected a store "

@@ -19,7 +19,6 @@ import os
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.storages.journal._file import get_lock_file
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
@@ -207,7 +206,7 @@ class Journal:
         running: bool = False,
     ) -> None:
         """A new entry in one write: no kill leaves half of one."""
-        name, now = attributes[self._key], datetime.now()
+        name = attributes[self._key]
         former = self.entry(name)
         known, history = {}, {}
         scores: dict[int, float] = {}
@@ -221,14 +220,9 @@ class Journal:
         epoch, score = outcome.epoch, outcome.score
         if outcome.state == TrialState.PRUNED and epoch is not None and score is not None:
             scores[epoch] = score
-        template = FrozenTrial(
-            number=-1,
-            trial_id=-1,
+        template = create_trial(
             state=TrialState.RUNNING if running else outcome.state,
-            value=None,
             values=self._values(outcome),
-            datetime_start=now,
-            datetime_complete=None if running else now,
             params={name: params[name] for name in self._space if name in params},
             distributions={name: each for name, each in self._space.items() if name in params},
             user_attrs={**known, **attributes},

@@ -107,18 +107,51 @@ class ObjectStore:
         with contextlib.suppress(FileNotFoundError):
             self._do("removed", name, lambda: self._fs.delete_file(self._at(name)))
 
-    def versioned(self, name: str) -> S3Object:
-        """A file that is replaced under the condition that it is still as it was.
+    def versioned(self, name: str) -> tuple[bytes, str] | None:
+        """Content and version of a file, None if there is none: every content has a version.
 
         Raises:
-            RequestError: the store has no such writes, or there is no client for them.
+            RequestError: the store has no such writes as `replace`, or there is no client for them.
+        """
+        return self._do("read", name, lambda: self._get(name))
+
+    def replace(self, name: str, data: bytes, version: str | None) -> str | None:
+        """Write over this version, None for no file at all; the new version, or None if another
+        one stands there. `data` must be new: if the store has it already, then by us, in a request
+        whose answer was lost.
+        """
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+
+        def replace() -> str | None:
+            made = self._put(name, data, condition)
+            found = None if made else self._get(name)
+            return found[1] if found and found[0] == data else made
+
+        return self._do("written", name, replace)
+
+    def _get(self, name: str) -> tuple[bytes, str] | None:
+        def get() -> tuple[bytes, str]:
+            answer = self._s3("get_object", name)
+            return answer["Body"].read(), answer["ETag"]
+
+        return _unless_refused(get)
+
+    def _put(self, name: str, data: bytes, condition: Mapping[str, str]) -> str | None:
+        put = functools.partial(self._s3, "put_object", name, Body=data, **condition)
+        return _unless_refused(lambda: str(put()["ETag"]))
+
+    def _s3(self, request: str, name: str, **options: Any) -> Any:
+        """A request of S3, or of a store that speaks like it. What fails is an OSError, in the
+        words of pyarrow, so that `patiently` knows what passes.
         """
         if self._fs.type_name != "s3":
             raise RequestError(
                 f"{self.uri}: a run holds its folder by conditional writes, which clsweep knows of "
                 "s3:// alone. Run into a folder, and copy it there; reading needs none"
             )
-        return S3Object(self, name)
+        bucket, _, key = self._at(name).partition("/")
+        client = _s3_client(self.uri, self._fs.region)
+        return getattr(client, request)(Bucket=bucket, Key=key, **options)
 
     def remove_unfinished(self, folders: Iterable[str]) -> None:
         """There is nothing: an upload that was cut off is no object."""
@@ -188,48 +221,6 @@ def _notice(line: str) -> None:
     if time.monotonic() - _noticed_at >= PATIENCE_S:
         _noticed_at = time.monotonic()
         print(line, file=sys.stderr, flush=True)
-
-
-class S3Object:
-    """An object in S3, or in a store that speaks like it; every content of it has a version. What
-    fails is an OSError, in the words of pyarrow, so that `patiently` knows what passes.
-    """
-
-    def __init__(self, store: ObjectStore, name: str):
-        self._store, self._name = store, name
-        bucket, _, key = store._at(name).partition("/")
-        self._client = _s3_client(store.uri, store._fs.region)
-        self._at = {"Bucket": bucket, "Key": key}
-
-    def read(self) -> tuple[bytes, str] | None:
-        """Content and version; None if there is no such object."""
-        return self._store._do("read", self._name, self._get)
-
-    def replace(self, data: bytes, version: str | None) -> str | None:
-        """Write over this version, None for no object at all; the new version, or None if another
-        one stands there. `data` must be new: if the store has it already, then by us, in a request
-        whose answer was lost.
-        """
-        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
-
-        def replace() -> str | None:
-            made = self._put(data, condition)
-            found = None if made else self._get()
-            return found[1] if found and found[0] == data else made
-
-        return self._store._do("written", self._name, replace)
-
-    def _get(self) -> tuple[bytes, str] | None:
-        def get() -> tuple[bytes, str]:
-            answer = self._client.get_object(**self._at)
-            return answer["Body"].read(), answer["ETag"]
-
-        return _unless_refused(get)
-
-    def _put(self, data: bytes, condition: Mapping[str, str]) -> str | None:
-        return _unless_refused(
-            lambda: str(self._client.put_object(**self._at, Body=data, **condition)["ETag"])
-        )
 
 
 def _unless_refused(request: Callable[[], T]) -> T | None:

@@ -6,7 +6,7 @@ fail would hide the failures, and one over fewer seeds is more often high by cha
 the configuration planned first is better. `status`, `export`, `recommend`, `confirm` and the kept
 encoders all ask here.
 
-How far a study is stands here too, as counts per objective.
+How far a study is stands here too, as counts per objective, and which files of trials stay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from clsweep.analysis.best import Place, place_of
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import mentioned
-from clsweep.results.checked import STATUSES
+from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
+from clsweep.results.schemas import STATUSES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,19 +170,6 @@ def rank_configs(
     return standings.rankings()
 
 
-@dataclass
-class ObjectiveState:
-    """Counts of one objective."""
-
-    name: str
-    planned: int = 0
-    finished: int = 0
-    stopped: int = 0  # by the scheduler
-    skipped: int = 0  # by the scheduler, before they began
-    failed: int = 0
-    running: int = 0
-
-
 class Tally:
     """The state of a study as counts, from the rows that exist and the trials that run, and each
     objective's best configuration so far.
@@ -203,20 +191,17 @@ class Tally:
     ):
         self.metric, self._axes = metric, axes
         self.standings = Standings(planned, metric=metric, mode=mode)
-        self.objectives: dict[str, ObjectiveState] = {}
+        # of each objective: planned, running, and how its trials ended
+        self.objectives: dict[str, Counter[str]] = {}
         self._at: dict[tuple[str, int], str] = {}  # of the best: its swept values
         for row in planned:
-            self._state(row).planned += 1
+            self.objectives.setdefault(row["objective"], Counter())["planned"] += 1
         for row in rows:
             self.add(row)
 
-    def _state(self, row: Row) -> ObjectiveState:
-        return self.objectives.setdefault(row["objective"], ObjectiveState(row["objective"]))
-
     def add(self, row: Row) -> None:
         """Count one trial that has ended."""
-        state = self._state(row)
-        setattr(state, row["status"], getattr(state, row["status"]) + 1)
+        self.objectives.setdefault(row["objective"], Counter())[row["status"]] += 1
         self.standings.add(row)
         best = self.standings.best(row["objective"])
         if best is not None and best.config == row["config"]:
@@ -228,7 +213,7 @@ class Tally:
         return sum(self.total(status) for status in STATUSES)
 
     def total(self, count: str) -> int:
-        return sum(getattr(state, count) for state in self.objectives.values())
+        return sum(counts[count] for counts in self.objectives.values())
 
     def rows(self) -> list[dict[str, Any]]:
         """The table of `clsweep run` and `clsweep status`; the best is a mean over so many
@@ -237,17 +222,16 @@ class Tally:
         fewer = [name for name in ("stopped", "skipped") if self.total(name)]
         unit = METRIC[self.metric].unit if self.metric in METRIC else ""
         rows = []
-        for s in self.objectives.values():
-            best = self.standings.best(s.name)
-            counts = {key: getattr(s, key) for key in ("planned", "finished", "running", *fewer)}
+        for name, counts in self.objectives.items():
+            best = self.standings.best(name)
             rows.append(
                 {
-                    "objective": s.name,
-                    **counts,
-                    "failed": s.failed,
+                    "objective": name,
+                    **{key: counts[key] for key in ("planned", "finished", "running", *fewer)},
+                    "failed": counts["failed"],
                     f"best {self.metric} {unit}".rstrip(): best.score if best else None,
                     "seeds": best.num_seeds if best else None,
-                    "at": self._at[s.name, best.config] if best else "",
+                    "at": self._at[name, best.config] if best else "",
                 }
             )
         return rows
@@ -265,3 +249,109 @@ def describe_params(row: Row, names: Sequence[str]) -> str:
     """`tau=0.2, batch_size=64`, without the parameters that the row's objective does not own."""
     texts = ((name, mentioned(row.get(name))) for name in names)
     return ", ".join(f"{name}={text}" for name, text in texts if text)
+
+
+class KeptFiles:
+    """Which encoders and checkpoints stay in a results folder: whatever an interruption left, from
+    rows and files alone.
+
+    `best` keeps those of each objective's best configuration, of all its seeds: its score is a mean
+    over them, and so will be what is measured on its encoders. The seeds of a configuration end one
+    after another, so a file goes only when its configuration can no longer become the best:
+
+    - A trial without a row is under way: its files stay.
+    - A configuration with a seed still to come, of which the scheduler stopped or skipped none, is
+      open: its files stay.
+    - Of the others that have files, the best one's stay. One that lost a seed comes after all that
+      are whole, so an objective in which every configuration lost a seed keeps something too.
+
+    Seeds of a configuration start together. So at most (objectives + trials at once) x seeds
+    encoders lie in the folder, however many configurations the study has. A race runs seed by seed,
+    and keeps the files of all configurations that are still in it. What was removed does not come
+    back: further seeds may make another configuration the best, of which then those seeds' files
+    are there.
+
+    Args:
+        folder: a results folder that this run holds.
+        planned: trial_id, objective and config of every planned trial.
+        rows: of the trials that have ended.
+        encoders: all | best | none; `best` is those of each objective's best configuration, and
+            none keeps no further ones.
+        checkpoints: last | best | none; of trials that have ended, `best` keeps those of each
+            objective's best configuration. Those of failed trials stay, for another attempt.
+        metric, mode: what is best. Only a finished trial can be: it has had all its epochs.
+    """
+
+    def __init__(
+        self,
+        folder: ResultsFolder,
+        planned: Iterable[Row],
+        rows: Iterable[Row],
+        *,
+        encoders: str,
+        checkpoints: str,
+        metric: str,
+        mode: str,
+    ):
+        self._folder, self._encoders, self._checkpoints = folder, encoders, checkpoints
+        self._standings = Standings(planned, metric=metric, mode=mode)
+        self._status: dict[str, str] = {}  # of the trials that have a row
+        for row in rows:
+            self._note(row)
+
+    def record(self, row: Row) -> None:
+        """After the row of a trial was written: remove what it supersedes, or its own files."""
+        self._note(row)
+        if self._encoders == "best" or row["status"] == "failed":
+            self._prune_encoders()
+        if self._checkpoints != "none":
+            self._prune_checkpoints()
+
+    def settle(self) -> None:
+        """While no trial runs: remove also what trials left that were stopped before they had a
+        row.
+        """
+        self._folder.remove_unfinished()
+        for trial_id in self._folder.stored("encoders"):
+            if trial_id not in self._status:
+                self._folder.remove(encoder_file(trial_id))
+        self._prune_encoders()
+        self._prune_checkpoints()
+
+    def _note(self, row: Row) -> None:
+        self._standings.add(row)
+        self._status[row["trial_id"]] = row["status"]
+
+    def _prune_encoders(self) -> None:
+        stored = self._stored("encoders")
+        wanted = self._of_the_best(stored) if self._encoders == "best" else set(stored)
+        for trial_id in stored:
+            if trial_id not in wanted or self._status[trial_id] == "failed":
+                self._folder.remove(encoder_file(trial_id))
+
+    def _prune_checkpoints(self) -> None:
+        stored = self._stored("checkpoints")
+        wanted = self._of_the_best(stored) if self._checkpoints == "best" else set()
+        for trial_id in stored:
+            if trial_id not in wanted and self._status[trial_id] != "failed":
+                self._folder.remove(checkpoint_file(trial_id))
+
+    def _stored(self, kind: str) -> list[str]:
+        """The trials that have a file of a kind, and a row."""
+        return [name for name in self._folder.stored(kind) if name in self._status]
+
+    def _of_the_best(self, stored: Sequence[str]) -> set[str]:
+        """Those trials whose configuration is open, or the best of its objective among them."""
+        wanted: set[str] = set()
+        by_config: dict[tuple[str, int], list[str]] = {}
+        for trial_id in stored:
+            if (key := self._standings.scored(trial_id)) is not None:
+                by_config.setdefault(key, []).append(trial_id)
+        best: dict[str, tuple[Place, list[str]]] = {}
+        for key, trial_ids in by_config.items():
+            if self._standings.is_open(*key):
+                wanted.update(trial_ids)
+            elif (place := self._standings.place(*key)) is not None:
+                objective = key[0]
+                best[objective] = min((place, trial_ids), best.get(objective, (place, trial_ids)))
+        return wanted.union(*(trial_ids for _, trial_ids in best.values()))

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.errors import RequestError, UserError
-from clsweep.results.checked import checked_rows, of_one_trial
 from clsweep.results.disk import Data, Disk
 from clsweep.results.hold import hold_of
+from clsweep.results.schemas import checked_rows, of_one_trial
 from clsweep.results.tables import decode
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Store:
         return self.files.folder if isinstance(self.files, Disk) else None
 
     def stored(self, folder: str) -> list[str]:
-        """Trials that have a file in `folder`."""
+        """Trials, by id, that have a file in `folder`: `encoders` or `checkpoints`."""
         suffix = SUFFIX[folder]
         return sorted(
             name.removesuffix(suffix) for name in self.files.names(folder) if name.endswith(suffix)

@@ -13,9 +13,8 @@ from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by
 from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting
 from clsweep.study.check_training import Draft, TrainingChecks
-from clsweep.study.conditions import size_of
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS
-from clsweep.study.space import Objective, slug
+from clsweep.study.space import Objective, size_of, slug
 
 MAX_OBJECTIVE_NAME = 64
 
@@ -35,7 +34,12 @@ class _ObjectiveChecks(TrainingChecks):
             self.check_encoder()
             self.check_training()
         else:
-            self.check_pairs()
+            name = self.dataset.name
+            if self.workers > 1:
+                only = f"a trial on {name} has 1 worker, given {self.workers}"
+                self.error(("resources", "workers"), only)
+            if self.lowest("epochs") == 0:
+                self.mistake("epochs", f"expected at least 1 on {name}, given 0")
         self.check_inert()
         self.check_when()
         self.check_search()
@@ -102,14 +106,6 @@ class _ObjectiveChecks(TrainingChecks):
                 self.mistake(key, str(error))
                 return
 
-    def check_pairs(self) -> None:
-        name = self.dataset.name
-        if self.workers > 1:
-            only = f"a trial on {name} has 1 worker, given {self.workers}"
-            self.error(("resources", "workers"), only)
-        if self.lowest("epochs") == 0:
-            self.mistake("epochs", f"expected at least 1 on {name}, given 0")
-
     def check_inert(self) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""
         for name, dimension in self.space.items():
@@ -129,7 +125,7 @@ class _ObjectiveChecks(TrainingChecks):
                 self.check_condition(name, other, wanted, values.get(other))
         listed = {name: each or (self.space[name].low or 0.0,) for name, each in values.items()}
         for name in self.space if len(self.draft.errors) == num_errors else ():
-            if name not in conditions.ever_taken(listed):
+            if all(name not in taken for taken, _ in conditions.classes(listed)):
                 self.mistake(name, "takes part in no configuration: its conditions never hold")
         if self.sections.search.method == "gp" and conditions.names:
             some = ", ".join(sorted(conditions.names))

@@ -16,8 +16,7 @@ from clsweep.catalog.plugins import Plugin, PluginError, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import StudyError
 from clsweep.study.design import PlannedTrial, Study, plan_row
-from clsweep.study.document import Document, Keys, parse_document
-from clsweep.study.plugged import require_same
+from clsweep.study.document import Document, Keys, parse_document, require_same
 from clsweep.study.schema import LIVE_METHODS, parse_sections
 from clsweep.study.space import parse_dimension
 

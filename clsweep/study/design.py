@@ -5,8 +5,10 @@ it.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import random
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,15 +22,13 @@ from clsweep.catalog.ownership import (
     yardstick_params,
 )
 from clsweep.catalog.plugins import activate
-from clsweep.data.availability import DataPlace
+from clsweep.data.found import DataPlace
 from clsweep.display.text import html_table
 from clsweep.errors import StudyError
-from clsweep.study.conditions import size_of
 from clsweep.study.document import Document
 from clsweep.study.factors import with_factors
-from clsweep.study.samplers import build_sampler, storage
 from clsweep.study.schema import LIVE_METHODS, StudySections
-from clsweep.study.space import Dimension, Objective, slug
+from clsweep.study.space import Dimension, Objective, size_of, slug
 
 if TYPE_CHECKING:
     import optuna
@@ -85,8 +85,16 @@ class Study:
         return {o.name: cell for cell in self.cells for o in cell.objectives}
 
     def plan(self) -> pd.DataFrame:
-        """The planned trials, one row a trial; nothing has run."""
-        return plan_frame(self)
+        """The planned trials, one row a trial; nothing has run: ids, the four parts, seed, sampler
+        and one column per hyperparameter in use.
+        """
+        import pandas as pd
+
+        trials = plan_trials(self)
+        used = [name for name in PARAM if any(name in t.params for t in trials)]
+        rows = [plan_row(self, trial) for trial in trials]
+        ids = [name for name in rows[0] if name not in PARAM]
+        return with_factors(pd.DataFrame(rows).reindex(columns=[*ids, *used]), self.document.tree)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,19 +217,6 @@ def distributions(objective: Objective) -> dict[str, optuna.distributions.BaseDi
     return {name: of(dimension) for name, dimension in objective.space.items()}
 
 
-def plan_frame(study: Study) -> pd.DataFrame:
-    """The plan as a table: ids, the four parts, seed, sampler and one column per hyperparameter in
-    use.
-    """
-    import pandas as pd
-
-    trials = plan_trials(study)
-    used = [name for name in PARAM if any(name in t.params for t in trials)]
-    rows = [plan_row(study, trial) for trial in trials]
-    ids = [name for name in rows[0] if name not in PARAM]
-    return with_factors(pd.DataFrame(rows).reindex(columns=[*ids, *used]), study.document.tree)
-
-
 def plan_row(
     study: Study, trial: PlannedTrial, chosen: Mapping[str, Value | None] | None = None
 ) -> dict[str, Any]:
@@ -246,20 +241,15 @@ def plan_row(
     }
 
 
-def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
+def placed_references(
+    study: Study, trials: Sequence[PlannedTrial]
+) -> list[tuple[dict[str, Any], DataPlace]]:
     """What is scored without training, once per study: raw pixels, and each untrained encoder on
-    every seed.
+    every seed; each with the place of its data set.
 
     One row for every distinct encoder and yardstick of the plan; a width that a live search has yet
     to choose has none.
     """
-    return [row for row, _ in placed_references(study, trials)]
-
-
-def placed_references(
-    study: Study, trials: Sequence[PlannedTrial]
-) -> list[tuple[dict[str, Any], DataPlace]]:
-    """The rows of `reference_rows`, each with the place of its data set."""
     rows: dict[tuple[Any, ...], tuple[dict[str, Any], DataPlace]] = {}
     of_pixels = [name for name in yardstick_params() if name != "feature_layer"]
     params = {"raw_pixels": of_pixels, "untrained": reference_params()}
@@ -335,36 +325,52 @@ def _draw(
     """`num_configs` distinct points of Optuna's sampler; fewer where no further ones come.
 
     Choices are drawn as their index: a QMC sequence then covers them as evenly as it covers a
-    range, where Optuna would fall back to independent random draws.
+    range.
     """
-    import optuna
     from optuna.distributions import IntDistribution
 
     choices = {name: d.choices for name, d in objective.space.items() if d.choices}
     indices = {name: IntDistribution(0, len(values) - 1) for name, values in choices.items()}
     space = distributions(objective) | indices
-    # The first trial only tells this sampler its space; it is no point of the sequence.
-    num_skipped = 1 if method == "qmc" else 0
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(storage=storage(), sampler=build_sampler(method, seed))
     points: dict[tuple[Value | None, ...], dict[str, Value | None]] = {}
     # A point that is drawn again would be counted as a further configuration with the same scores.
     # There are mostly more distinct points than are wanted: smaller spaces are enumerated. Yet a
     # range of real numbers may hold two of them, and the last of many integers come rarely.
     repeats = 0
-    while len(points) < num_configs and repeats < MAX_REPEATS:
-        trial = study.ask(space)
-        # Its space is that of the others; each further one told would make all later ones slower.
-        if trial.number == 0:
-            study.tell(trial, 0.0)
-        if trial.number >= num_skipped:
-            drawn = trial.params
-            point = {n: choices[n][drawn[n]] if n in choices else drawn[n] for n in space}
-            point = objective.conditions.settled(point)
-            key = tuple(point.values())
-            repeats = repeats + 1 if key in points else 0
-            points.setdefault(key, point)
+    for drawn in points_of(space, method, seed):
+        point = {n: choices[n][drawn[n]] if n in choices else drawn[n] for n in space}
+        point = objective.conditions.settled(point)
+        key = tuple(point.values())
+        repeats = repeats + 1 if key in points else 0
+        points.setdefault(key, point)
+        if len(points) == num_configs or repeats == MAX_REPEATS:
+            break
     return list(points.values())
+
+
+def points_of(space: Mapping[str, Any], method: str, seed: int) -> Iterator[dict[str, Any]]:
+    """The points of Optuna's random or QMC sampler, without end: of a space of its distributions of
+    numbers.
+
+    Optuna itself looks among all trials for each point, and makes its sequence anew: that takes
+    time that grows with the square of their number.
+    """
+    import numpy as np
+    from optuna._transform import _SearchSpaceTransform
+
+    if method == "qmc":
+        from scipy.stats import qmc
+
+        whole = _SearchSpaceTransform(dict(space), transform_0_1=True)
+        sequence = qmc.Sobol(len(space), seed=seed, scramble=True)
+        while True:
+            yield whole.untransform(sequence.random(1)[0])
+    random_state = np.random.RandomState(seed)
+    drawn = {n: _SearchSpaceTransform({n: d}) for n, d in space.items() if not d.single()}
+    single = {n: d.to_external_repr(d.low) for n, d in space.items() if n not in drawn}
+    while True:
+        each = {n: t.untransform(random_state.uniform(*t.bounds.T))[n] for n, t in drawn.items()}
+        yield {n: single[n] if n in single else each[n] for n in space}
 
 
 def num_saved(study: Study, objective: Objective) -> int:
@@ -375,3 +381,47 @@ def num_saved(study: Study, objective: Objective) -> int:
         return 0
     sizes = [size_of(values or ()) for values in objective.values.values()]
     return math.prod(sizes) - count_configs(study, objective)
+
+
+# Optuna's samplers with every argument that decides what they draw.
+#
+# Optuna changes its defaults from version to version: version 5 made `multivariate` and
+# `constant_liar` true. The values here are those that version 5.0 takes by itself.
+
+
+# By `search.method`. What is missing is no choice: seeds, warnings, and arguments that Optuna is
+# about to remove with their values fixed.
+SAMPLER_OPTIONS: Mapping[str, Mapping[str, int | bool | str]] = {
+    "random": {},
+    "qmc": {"qmc_type": "sobol", "scramble": True},
+    "tpe": {
+        "n_startup_trials": 10,
+        "n_ei_candidates": 24,
+        "multivariate": True,
+        "group": False,
+        "constant_liar": True,
+    },
+    "gp": {"n_startup_trials": 10, "deterministic_objective": False},
+}
+
+
+def build_sampler(method: str, seed: int) -> optuna.samplers.BaseSampler:
+    """Optuna's sampler of a search that chooses its configurations, or random; what it draws
+    independently of the others is random, from the same seed.
+    """
+    from optuna import samplers
+
+    independent = samplers.RandomSampler(seed=seed)
+    if method == "random":
+        return independent
+    classes: dict[str, Any] = {"tpe": samplers.TPESampler, "gp": samplers.GPSampler}
+    beside = {} if method == "tpe" else {"independent_sampler": independent}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some are marked experimental
+        return classes[method](**SAMPLER_OPTIONS[method], **beside, seed=seed)
+
+
+def sampler_options(method: str) -> str | None:
+    """The arguments as the results record them, a JSON object; None where Optuna draws nothing."""
+    options = SAMPLER_OPTIONS.get(method)
+    return None if options is None else json.dumps(options)

@@ -33,9 +33,8 @@ from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study
 from clsweep.study.design import Study, require_enumerable
-from clsweep.study.document import Document, Keys, read_document
+from clsweep.study.document import Document, Keys, load_plugins, read_document, require_trusted
 from clsweep.study.factors import Cell, cell_document, check_factors, told_of_cells
-from clsweep.study.plugged import load_plugins, require_trusted
 from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection, parse_sections
 from clsweep.study.space import (
     DIMENSION_KEYS,

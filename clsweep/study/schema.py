@@ -22,7 +22,7 @@ from pydantic import (
 
 from clsweep.catalog import DATASET, METRIC, PARAM
 from clsweep.catalog.ownership import aliases
-from clsweep.data.availability import DataPlace
+from clsweep.data.found import DataPlace
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError, nearest
 from clsweep.study.document import Document, Keys, dotted

@@ -7,40 +7,31 @@ counts as none: the trial begins again, and only time is lost.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
+import math
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from clsweep.catalog.rows import Row
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.notice import Notice
-from clsweep.train.state import EpochUnderWay
+from clsweep.train.scores import DivergedError
+from clsweep.train.state import TrialState
 from clsweep.version import VERSION
 
 Report = Callable[[Row], bool | None]
 
 # of an attempt's time that checkpoints may take, if they are not asked for after every epoch
 SAVING_SHARE = 0.05
-
-
-class Resumable(Protocol):
-    """What a trial is made of between two steps."""
-
-    epoch: int
-
-    @property
-    def under_way(self) -> EpochUnderWay | None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class CheckpointStore(Protocol):
@@ -97,7 +88,7 @@ class Attempt:
         self._checkpoints = checkpoints if rank() == 0 else None
         self._started_at = self._saved_at = monotonic()
         self._saving_s = 0.0
-        self._state: Resumable | None = None
+        self._state: TrialState | None = None
         self._identity = b""
         self._was_stopped = False
         self.rows: list[Row] = []
@@ -105,7 +96,7 @@ class Attempt:
         self.points: list[Row] = []
         self.num_resumes, self.earlier_s = 0, 0.0
 
-    def resume(self, state: Resumable) -> None:
+    def resume(self, state: TrialState) -> None:
         """Bring the state, and the log, to where the latest checkpoint left them; stay at the
         beginning without one.
 
@@ -215,7 +206,7 @@ class Attempt:
         checkpoints.notice.answer()
 
 
-FORMAT = 4  # of the contents; another one when state or log change their shape
+FORMAT = 5  # of the contents; another one when state or log change their shape
 _DIGEST_SIZE = hashlib.sha256().digest_size
 # what a trial is called decides no number
 _NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")
@@ -281,3 +272,77 @@ def _digest(identity: bytes, body: bytes | memoryview) -> bytes:
     digest = hashlib.sha256(identity)
     digest.update(body)
     return digest.digest()
+
+
+# What a trial says while an epoch is under way, and whether its loss is still finite.
+
+
+Tell = Callable[[Row], object]
+
+TELL_S = 2.0
+CHECK_STEPS = 50  # to read a loss waits for the device, which no step should
+
+
+class Pulse:
+    """Of one trial, looked at after every step.
+
+    Args:
+        config: as in `train_trial`.
+        tell: called at most every `TELL_S` with epoch, epochs, step, steps, loss (the mean of the
+            epoch so far) and images_per_s (since it was called last), without the last two before
+            the first step, and with `scoring` before scores that may take long; None: nobody
+            listens.
+    """
+
+    def __init__(self, config: Mapping[str, Any], tell: Tell | None = None):
+        self._config, self._tell = config, tell
+        self._told_at, self._num_untold = monotonic(), 0
+        self._epoch = self._num_steps = 0
+        self._said: Row = {}
+        self._scores_are_long = True
+
+    def begin_epoch(self, epoch: int, num_steps: int, done: int = 0) -> None:
+        """`done`: steps of it that an earlier attempt has done."""
+        self._epoch, self._num_steps = epoch, num_steps
+        if not self._said:
+            self._say({"step": done})
+
+    def step(self, done: int, total: Tensor) -> None:
+        """After `done` steps of the epoch, whose losses come to `total`.
+
+        Raises:
+            DivergedError: it is not finite; seen within `CHECK_STEPS` steps.
+        """
+        self._num_untold += 1
+        is_due = self._tell is not None and monotonic() - self._told_at >= TELL_S
+        if not is_due and done % CHECK_STEPS:
+            return
+        loss = total.item() / done
+        if not math.isfinite(loss):
+            where = f"in epoch {self._epoch}, by step {done} of {self._num_steps}"
+            raise DivergedError.of(f"the loss is {loss} {where}", self._config)
+        if is_due:
+            num_images = self._num_untold * self._config["batch_size"]
+            pace = num_images / (monotonic() - self._told_at)
+            self._say({"step": done, "loss": loss, "images_per_s": pace})
+
+    @contextlib.contextmanager
+    def scoring(self) -> Iterator[None]:
+        """Around the scores after the steps of an epoch. If they were long, say that it goes on, as
+        whoever listens may have a demand; what follows the last epoch is not said to have ended.
+        """
+        started, is_last = monotonic(), self._epoch == self._config["epochs"]
+        if self._scores_are_long or is_last:
+            self._say({"step": self._num_steps, "scoring": 1})
+        yield
+        is_long = monotonic() - started >= TELL_S
+        if not is_last and (is_long or self._scores_are_long):
+            self._say({"step": self._num_steps})
+        self._scores_are_long = is_long
+
+    def _say(self, state: Row) -> None:
+        place = {"epoch": self._epoch, "epochs": self._config["epochs"], "steps": self._num_steps}
+        self._said = {**place, **state}
+        if self._tell:
+            self._tell(self._said)
+        self._told_at, self._num_untold = monotonic(), 0

@@ -5,7 +5,6 @@ process group.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 import torch
@@ -14,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from clsweep.model.norms import FollowingBatchNorm, GroupedBatchNorm
+from clsweep.model.layers import FollowingBatchNorm, GroupedBatchNorm
 from clsweep.objective.contrast import wide
 
 T = TypeVar("T")
@@ -205,24 +204,15 @@ def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
     if grouped:  # an objective has none beside them
         return module
     if device.type == "cuda":
-        hooks = _hooks_of(module)
-        return _with_hooks(nn.SyncBatchNorm.convert_sync_batchnorm(module), hooks)
+        norms = (nn.BatchNorm1d, nn.BatchNorm2d)
+        hooks = {at: m._forward_hooks for at, m in module.named_modules() if isinstance(m, norms)}
+        converted: ModuleT = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+        for at, hook in hooks.items():  # what follows a norm, as an activation, is left behind
+            converted.get_submodule(at)._forward_hooks = hook
+        return converted
     for child in module.modules():
         if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d):
             child.__class__ = GlobalBatchNorm
-    return module
-
-
-def _hooks_of(module: nn.Module) -> dict[str, Any]:
-    """What follows each batch norm, such as an activation."""
-    norms = (nn.BatchNorm1d, nn.BatchNorm2d)
-    return {at: m._forward_hooks for at, m in module.named_modules() if isinstance(m, norms)}
-
-
-def _with_hooks(module: ModuleT, hooks: Mapping[str, Any]) -> ModuleT:
-    """torch's conversion makes new modules, and leaves the hooks behind."""
-    for at, hook in hooks.items():
-        module.get_submodule(at)._forward_hooks = hook
     return module
 
 

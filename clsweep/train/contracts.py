@@ -21,11 +21,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from clsweep.catalog import COMPONENT
-from clsweep.catalog.plugins import Plugin, activate, active, execute, place_of
+from clsweep.catalog.plugins import active, place_of, plug_in
 from clsweep.catalog.rows import Row
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.data.found import DataPlace
 from clsweep.train.attempt import Checkpoints
 from clsweep.train.collectives import distributed, world_size
 from clsweep.train.images import batches, scored_images
@@ -118,16 +117,15 @@ def _failure(contract: Callable[[], None], config: Mapping[str, Any]) -> str:
     try:
         contract()
     except Exception as error:
-        loss = COMPONENT["loss"].get(config.get("loss", ""))
-        return _told(error, loss.impl if loss else "")
+        return _told(error, config.get("loss", ""))
     return ""
 
 
-def _told(error: Exception, impl: str = "") -> str:
+def _told(error: Exception, loss: str = "") -> str:
     line = (str(error).strip().splitlines() or [""])[0]
     if isinstance(error, BrokenContractError):
         return line
-    place = place_of(error, impl)
+    place = place_of(error, loss)
     return f"{place}{': ' if place else ''}{type(error).__name__}: {line}"
 
 
@@ -278,14 +276,12 @@ def _work(
 ) -> None:
     sys.stdout = sys.stderr  # a plug-in may print
     torch.set_num_threads(1)
-    plugins = [Plugin.unpacked(each) for each in packed]
-    activate(plugins)
     place_to_meet, timeout = f"file://{folder / 'store'}", timedelta(seconds=TIMEOUT_S / 2)
     dist.init_process_group(
         "gloo", init_method=place_to_meet, rank=rank, world_size=2, timeout=timeout
     )
     try:
-        execute(plugins)
+        plug_in(packed)
         found = vars(take_steps(config, place))
     except Exception as error:
         (folder / f"{rank}.txt").write_text(_told(error))

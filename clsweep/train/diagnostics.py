@@ -24,7 +24,7 @@ from clsweep.catalog import COMPONENT, DIAGNOSTICS, METRICS, MIN_TSNE_POINTS, im
 from clsweep.catalog.ownership import num_others
 from clsweep.catalog.rows import Diagnostic, Metric
 from clsweep.objective.losses import npc_multiplier
-from clsweep.train.evaluate import widest_float
+from clsweep.train.evaluate import centred_svdvals, widest_float
 
 BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
@@ -87,10 +87,7 @@ def effective_rank(z_ND: Tensor) -> Tensor:
     """
     eps = min(torch.finfo(z_ND.dtype).eps, torch.finfo(torch.float32).eps)
     z_ND = z_ND.to(widest_float(z_ND.device))
-    # Relative to the first row, so that equal rows are 0 without rounding.
-    centred_ND = z_ND - z_ND[:1]
-    centred_ND = centred_ND - centred_ND.mean(dim=0)
-    values_K = torch.linalg.svdvals(centred_ND)
+    values_K = centred_svdvals(z_ND)
     values_K = torch.where(values_K > eps * torch.linalg.matrix_norm(z_ND), values_K, 0.0)
     total = values_K.sum()
     p_K = values_K / torch.where(total > 0, total, 1.0)
@@ -253,14 +250,6 @@ def _gradient_norms(
 Moments = tuple[int, Tensor, Tensor]  # number, mean, sum of the squared differences to the mean
 
 
-def _merged(one: Moments, other: Moments) -> Moments:
-    """The moments of both together, as Chan et al. (1979): no cancellation."""
-    (num1, mean1, squares1), (num2, mean2, squares2) = one, other
-    total, delta = num1 + num2, mean2 - mean1
-    squares = squares1 + squares2 + delta.square() * (num1 * num2 / total)
-    return total, mean1 + delta * (num2 / total), squares
-
-
 class StepStatistics:
     """What the catalog's diagnostics say of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
     and the gradient norms (DCL A.9, Fig. 5; EqCo Fig. 4).
@@ -300,10 +289,14 @@ class StepStatistics:
         if values.numel() == 0:
             return
         values = values.to(widest_float(values.device)).flatten()
-        mean = values.mean()
-        added = values.numel(), mean, (values - mean).square().sum()
-        so_far = self._moments.get(impl)
-        self._moments[impl] = added if so_far is None else _merged(so_far, added)
+        num, mean = values.numel(), values.mean()
+        squares = (values - mean).square().sum()
+        if so_far := self._moments.get(impl):  # joined as Chan et al. (1979): no cancellation
+            (num1, mean1, squares1), num2, delta = so_far, num, mean - so_far[1]
+            num = num1 + num2
+            squares = squares1 + squares + delta.square() * (num1 * num2 / num)
+            mean = mean1 + delta * (num2 / num)
+        self._moments[impl] = num, mean, squares
         if any(row.histogram for row in self._rows if row.impl == impl):
             if self._counts is None:
                 self._counts = torch.zeros(NUM_BINS, dtype=torch.int64, device=values.device)

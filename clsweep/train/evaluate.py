@@ -132,9 +132,14 @@ def percent(name: str, hits: Tensor, num_rows: int) -> dict[str, float]:
     return {f"{name}_top1": top1, f"{name}_top5": top5}
 
 
+def are_finite(*tensors: Tensor) -> bool:
+    """Whether all numbers are; waits for the device."""
+    return all(bool(torch.isfinite(x).all()) for x in tensors)
+
+
 def require_finite(*features: Tensor) -> None:
     """ValueError if a feature is not finite: a diverged encoder has no score."""
-    if not all(torch.isfinite(x).all() for x in features):
+    if not are_finite(*features):
         raise ValueError("the encoder's features are not finite: it has diverged")
 
 
@@ -197,9 +202,7 @@ def spectrum_decay(features_ND: Tensor) -> Tensor:
     Agrawal et al. (2022), Eq. 1.
     """
     features_ND = _some(features_ND)
-    centred_ND = features_ND - features_ND[:1]
-    centred_ND = centred_ND - centred_ND.mean(dim=0)
-    values_K = torch.linalg.svdvals(centred_ND)
+    values_K = centred_svdvals(features_ND)
     rounding = torch.finfo(torch.float32).eps
     values_K = values_K[values_K > rounding * torch.linalg.matrix_norm(features_ND)]
     first = FIRST_RANK - 1
@@ -223,6 +226,12 @@ def alpha_req(features_ND: Tensor) -> Tensor:
     guarantee.
     """
     return (spectrum_decay(features_ND) - 1).abs()
+
+
+def centred_svdvals(z_ND: Tensor) -> Tensor:
+    """The singular values of centred rows; equal rows are 0 without rounding."""
+    relative_ND = z_ND - z_ND[:1]  # to the first row
+    return torch.linalg.svdvals(relative_ND - relative_ND.mean(dim=0))
 
 
 def _some(features_ND: Tensor) -> Tensor:

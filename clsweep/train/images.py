@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clsweep.data.augment import LEVELS, Draws, Recipe, apply
+from clsweep.data.cache import SCORED_SHARE, Pictures
 from clsweep.data.datasets import Split, Splits
-from clsweep.data.pictures import SCORED_SHARE, Pictures
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import rank, world_size
 from clsweep.train.state import derived_seed

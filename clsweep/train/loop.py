@@ -16,22 +16,20 @@ from clsweep.catalog import COMPONENT, DATASET
 from clsweep.catalog.ownership import num_crop_only, with_defaults
 from clsweep.catalog.plugins import forget_folders
 from clsweep.catalog.rows import Row
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.data.found import DataPlace
 from clsweep.objective.contrast import wide
 from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
-from clsweep.train.attempt import Attempt, Checkpoints, Report
+from clsweep.train.attempt import Attempt, Checkpoints, Pulse, Report, Tell
 from clsweep.train.collectives import distributed, gather, rank, world_size
 from clsweep.train.diagnostics import StepStatistics, watched_parameters
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import build_schedule, lr_at, peak_lr
-from clsweep.train.pulse import Pulse, Tell
 from clsweep.train.scores import (
     DivergedError,
-    Heads,
     diagnose,
     embed_in_plane,
     score_encoder,
@@ -117,19 +115,21 @@ def _train_encoder(
     score = partial(score_encoder, train=train, config=config)
     on_val = partial(score, val=val, transfer=transfer_of(config, splits, place, device))
     if config["epochs"] == 0:
-        encoder, heads = untrained_encoder(config, device), Heads()
-        result = _score_untrained(encoder, config, val, on_val, attempt)
+        encoder, objective = untrained_encoder(config, device), None
+        scores, features = on_val(encoder, last=True)
+        attempt.end_epoch({"epoch": 0, **scores})
+        result = attempt.result(0) | {"points": embed_in_plane(features, val, config)}
     else:
         state = new_state(config, device)
-        encoder, heads = state.objective.encoder, Heads.of(state.objective)
+        objective, encoder = state.objective, state.objective.encoder
         result = _train(state, config, train, val, on_val, attempt, pulse)
     if test and config["val_fraction"] is not None:
         last = result["status"] == "finished"
         tested = scored_images(splits.test, splits, config, device)
         transfer = transfer_of(config, splits, place, device, test=True)
-        scores, _ = score(encoder, val=tested, heads=heads, last=last, transfer=transfer)
-        if heads.objective is not None:
-            scores |= score_views(heads.objective, tested, config)
+        scores, _ = score(encoder, val=tested, objective=objective, last=last, transfer=transfer)
+        if objective is not None:
+            scores |= score_views(objective, tested, config)
         result |= {f"test_{name}": score for name, score in scores.items()}
     return result | {
         "peak_memory_gib": memory.peak_gib(),
@@ -141,15 +141,7 @@ def _train_encoder(
     }
 
 
-Score = Callable[..., tuple[dict[str, float], torch.Tensor]]  # encoder, last=, heads=
-
-
-def _score_untrained(
-    encoder: nn.Module, config: Mapping[str, Any], val: Images, score: Score, attempt: Attempt
-) -> Row:
-    scores, features = score(encoder, last=True)
-    attempt.end_epoch({"epoch": 0, **scores})
-    return attempt.result(0) | {"points": embed_in_plane(features, val, config)}
+Score = Callable[..., tuple[dict[str, float], torch.Tensor]]  # encoder, last=, objective=
 
 
 def _train(
@@ -180,7 +172,7 @@ def _train(
         histogram, points = list[Row](), list[Row]()
         if statistics is not None:
             with pulse.scoring():
-                scores, features = score(objective.encoder, last=is_last, heads=Heads.of(objective))
+                scores, features = score(objective.encoder, last=is_last, objective=objective)
                 row |= scores | statistics.summary()
                 row |= diagnose(objective, val, features, config, base_loss=row["base_loss"])
                 histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]

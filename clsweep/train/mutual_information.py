@@ -6,21 +6,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clsweep.catalog import DATASET, METRICS, implementation
 from clsweep.catalog.rows import Row
 from clsweep.objective.build import build_critic
-from clsweep.train.attempt import Attempt
+from clsweep.train.attempt import Attempt, Pulse
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.memory import PeakMemory
-from clsweep.train.pulse import Pulse
 from clsweep.train.scores import DivergedError, take_scores
-from clsweep.train.state import EpochUnderWay, derived_seed, seeded
+from clsweep.train.state import EpochUnderWay, Precision, TrialState, derived_seed, seeded
 
 DIM = 20  # of each vector (EqCo Eq. 15)
 STEPS_PER_EPOCH = 250
@@ -58,37 +56,6 @@ def mi_estimate(
     return {"mi_estimate": bound}
 
 
-@dataclass
-class CriticState:
-    """A critic, its optimiser, the generator of its pairs, finished epochs and the one under way:
-    see `TrialState`.
-    """
-
-    critic: nn.Module
-    optimizer: torch.optim.Optimizer
-    generator: torch.Generator
-    epoch: int = 0
-    under_way: EpochUnderWay | None = None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "critic": self.critic.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "generator": self.generator.get_state(),
-            "epoch": self.epoch,
-            "under_way": self.under_way.state_dict() if self.under_way else None,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.critic.load_state_dict(state["critic"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.generator.set_state(state["generator"])
-        self.epoch = state["epoch"]
-        if state["under_way"] is not None:
-            device = next(self.critic.parameters()).device
-            self.under_way = EpochUnderWay.of_state(state["under_way"], device, self.generator)
-
-
 def train_critic(
     config: Mapping[str, Any], attempt: Attempt, device: torch.device, pulse: Pulse
 ) -> Row:
@@ -104,7 +71,11 @@ def train_critic(
     critic = seeded(lambda c: build_critic(c, DIM), config).to(device)
     optimizer = torch.optim.Adam(critic.parameters(), lr=config["lr"])
     generator = torch.Generator().manual_seed(derived_seed(config["seed"], "data"))
-    state = CriticState(critic, optimizer, generator)
+    precision = Precision.on(device, "fp32")
+    state = TrialState(
+        objective=critic, optimizer=optimizer, view_generator=torch.Generator(),
+        draw_generator=generator, scaler=precision.scaler(), precision=precision,
+    )  # fmt: skip
     attempt.resume(state)
     dataset = DATASET[config["dataset"]]
     draw, owned = implementation(dataset), {name: config[name] for name in dataset.owns}
@@ -116,7 +87,10 @@ def train_critic(
 
     num_pairs_per_epoch = STEPS_PER_EPOCH * config["batch_size"]
     while attempt.goes_on:
-        so_far = state.under_way = state.under_way or EpochUnderWay(torch.zeros((), device=device))
+        if state.under_way is None:
+            no_views = state.view_generator.get_state()
+            state.under_way = EpochUnderWay(torch.zeros((), device=device), began_at=no_views)
+        so_far = state.under_way
         pulse.begin_epoch(state.epoch + 1, STEPS_PER_EPOCH, so_far.step)
         for step in range(so_far.step, STEPS_PER_EPOCH):
             loss = loss_of_fresh_pairs()

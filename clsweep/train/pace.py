@@ -11,12 +11,13 @@ import torch
 
 from clsweep.catalog import DATASET
 from clsweep.catalog.rows import Row
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.data.found import DataPlace
+from clsweep.objective.framework import Framework
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images, steps_per_epoch
 from clsweep.train.loop import train_epoch, train_trial
 from clsweep.train.memory import PeakMemory
-from clsweep.train.scores import Heads, diagnose, embed_in_plane, score_encoder, transfer_of
+from clsweep.train.scores import diagnose, embed_in_plane, score_encoder, transfer_of
 from clsweep.train.state import TrialState, new_state, untrained_encoder
 
 STEPS_S = 2.0  # of steps that are timed, or longer until a block of views is through,
@@ -88,16 +89,16 @@ def _of_images(
     bank, query = _some(train), _some(val)
     share = (len(bank) + len(query)) / (len(train) + len(val))
 
-    def score_s(encoder: torch.nn.Module, heads: Heads, *, last: bool) -> float:
+    def score_s(encoder: torch.nn.Module, trained: Framework | None, *, last: bool) -> float:
         """Of all images, and of the diagnostics that come with it, which look at some alone."""
-        how: dict[str, Any] = {"last": last, "heads": heads, "transfer": transfer if last else None}
+        how: dict[str, Any] = {"last": last, "transfer": transfer if last else None}
         took, (_, features) = _seconds(
-            lambda: score_encoder(encoder, bank, query, config, **how), device
+            lambda: score_encoder(encoder, bank, query, config, objective=trained, **how), device
         )
 
         def look_closer() -> None:
-            if heads.objective is not None:
-                diagnose(heads.objective, query, features, config, base_loss=0.0)
+            if trained is not None:
+                diagnose(trained, query, features, config, base_loss=0.0)
             if last:
                 embed_in_plane(features, query, config)
 
@@ -105,13 +106,13 @@ def _of_images(
 
     if not config["epochs"]:
         begin_s, encoder = _seconds(lambda: untrained_encoder(config, device), device)
-        score_s(encoder, Heads(), last=False)
-        return {"begin_s": begin_s, "last_s": score_s(encoder, Heads(), last=True)}
+        score_s(encoder, None, last=False)
+        return {"begin_s": begin_s, "last_s": score_s(encoder, None, last=True)}
     new_state(config, device)  # what is compiled is so once for many trials
     begin_s, state = _seconds(lambda: new_state(config, device), device)
-    encoder, heads = state.objective.encoder, Heads.of(state.objective)
-    score_s(encoder, heads, last=False)
-    scored_s, last_s = (score_s(encoder, heads, last=last) for last in (False, True))
+    encoder = state.objective.encoder
+    score_s(encoder, state.objective, last=False)
+    scored_s, last_s = (score_s(encoder, state.objective, last=last) for last in (False, True))
     _step_s(state, train, config, most=WARM_STEPS)
     epoch_s = steps_per_epoch(train, config) * _step_s(state, train, config)
     last_s = max(0.0, last_s - scored_s)

@@ -1,5 +1,5 @@
 """Linear classification of frozen features: an exact fit for short trials, and the protocol of the
-papers.
+papers. Fine-tuning of the encoder.
 
 Shapes: N rows of the bank (the training split), M queries, D features, C classes, B rows at once.
 
@@ -12,17 +12,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypedDict, Unpack
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from clsweep.catalog import FINETUNE_SHARES
 from clsweep.catalog.rows import numbers
-from clsweep.data.splits import SPLIT_SEED, stratified
-from clsweep.train.evaluate import percent, require_finite, top_hits, widest_float
+from clsweep.data.augment import Recipe
+from clsweep.data.datasets import SPLIT_SEED, stratified
+from clsweep.train.evaluate import are_finite, percent, require_finite, top_hits, widest_float
+from clsweep.train.images import Images
 from clsweep.train.optim import Moment, constant, cosine
+from clsweep.train.state import derived_seed
 
 LARS_TRUST = 1e-3  # SimSiam (2021)
 BLOCK_ROWS = 8192  # rows held in float64 at once
@@ -192,7 +196,7 @@ def sgd_probe(
     ((weight_DC, bias_C),) = sgd_fit(
         bank_ND, bank_labels_N, probe_lrs=(probe_lr,), redraw=views, **tuning
     )
-    if not _is_finite(weight_DC, bias_C):
+    if not are_finite(weight_DC, bias_C):  # what has overflowed stays so
         raise ValueError(
             f"the linear probe has overflowed at probe_lr {probe_lr}; a smaller probe_lr is needed"
         )
@@ -238,7 +242,7 @@ def sgd_grid_probe(
     judged_JD, labels_J = bank_ND[judged_J].float(), bank_labels_N[judged_J]
     hits = [
         int(top_hits(judged_JD @ weight_DC + bias_C, labels_J)[0])
-        if _is_finite(weight_DC, bias_C)
+        if are_finite(weight_DC, bias_C)
         else -1
         for weight_DC, bias_C in fits
     ]
@@ -342,11 +346,6 @@ def _lars_gradient(
     fit.velocity_C.mul_(momentum).add_(grad_BC.sum(dim=0))
 
 
-def _is_finite(*weights: Tensor) -> bool:
-    """What has overflowed stays so: one look at the end is enough."""
-    return all(bool(torch.isfinite(weight).all()) for weight in weights)
-
-
 def _scores(
     classify: Callable[[Tensor], Tensor], query_MD: Tensor, query_labels_M: Tensor
 ) -> dict[str, float]:
@@ -357,3 +356,132 @@ def _scores(
     ):
         hits += top_hits(classify(rows_BD), labels_B)
     return percent("linear", hits, len(query_labels_M))
+
+
+# Fine-tuning of a trained encoder on a share of the labels.
+#
+# Shapes: N labelled training images, M scored ones, B of them at once, C classes.
+
+
+MOMENTUM = 0.9  # SimCLR B.5, with Nesterov's step
+CROP_AND_FLIP = Recipe(crop_scale=0.08, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A trained encoder with the images that it is fine-tuned on and scored on.
+
+    copy: a new encoder with the trained weights, on the images' device.
+    """
+
+    copy: Callable[[], Any]
+    bank: Images
+    query: Images
+    at_once: int  # images that go through the encoder together
+
+
+class FineTuning(TypedDict):
+    """How `fine_tuned` trains; `seed` is that of the order and the views."""
+
+    num_classes: int
+    finetune_lr: float
+    finetune_epochs: int
+    finetune_batch_size: int
+    finetune_weight_decay: float
+    seed: int
+
+
+def finetune_scores(
+    _bank_ND: Tensor,
+    bank_labels_N: Tensor,
+    _query_MD: Tensor,
+    query_labels_M: Tensor,
+    *,
+    finetune_labels: str,
+    network: Network,
+    **tuning: Unpack[FineTuning],
+) -> dict[str, float | None]:
+    """Accuracy of a copy of the encoder and a new linear classifier, both trained by SGD (SimCLR
+    B.5).
+
+    Images are cropped (8 % and more) and flipped anew at every epoch; they are scored as they are.
+    The labelled images are stratified by class, the same in every trial. Steps are Nesterov's with
+    momentum 0.9, on a cosine to 0; the classifier starts at 0. Computed in float32.
+
+    Args:
+        finetune_labels: shares of the bank to train on, of `FINETUNE_SHARES`; each from the trained
+            encoder anew.
+
+    Returns:
+        {"finetune_1pct_top1", ...} in percent; None for a share that was not asked for.
+
+    Raises:
+        ValueError: the training has diverged.
+    """
+    asked = numbers(finetune_labels)
+    scores: dict[str, float | None] = {}
+    for share, name in FINETUNE_SHARES.items():
+        scores[f"finetune_{name}_top1"] = None
+        if share in asked:
+            trained = fine_tuned(network, labelled_rows(bank_labels_N, share), **tuning)
+            scores[f"finetune_{name}_top1"] = _top1(trained, network, query_labels_M)
+    return scores
+
+
+def labelled_rows(labels_N: Tensor, share: float) -> Tensor:
+    """Sorted rows of a share of the images, classes in proportion; int64 on the CPU."""
+    if share == 1:
+        return torch.arange(len(labels_N))
+    _, chosen = stratified(labels_N.cpu().numpy(), round(share * len(labels_N)), SPLIT_SEED)
+    return torch.from_numpy(chosen)
+
+
+@torch.enable_grad()
+def fine_tuned(network: Network, rows_R: Tensor, **tuning: Unpack[FineTuning]) -> nn.Module:
+    """Encoder and classifier after training on these rows of the bank; a last batch of one image is
+    left out, as batch norm cannot see it.
+    """
+    encoder, images = network.copy(), network.bank
+    lr, num_epochs = tuning["finetune_lr"], tuning["finetune_epochs"]
+    batch_size, weight_decay = tuning["finetune_batch_size"], tuning["finetune_weight_decay"]
+    classifier = nn.Linear(encoder.num_features, tuning["num_classes"], device=images.device)
+    for parameter in classifier.parameters():
+        nn.init.zeros_(parameter)
+    model = nn.Sequential(encoder, classifier).train()
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=lr, momentum=MOMENTUM, weight_decay=weight_decay, nesterov=True
+    )
+    generator = torch.Generator().manual_seed(derived_seed(tuning["seed"], "fine-tuning"))
+    recipe = views_of(images)
+    num_steps, step = num_epochs * sum(len(part) > 1 for part in rows_R.split(batch_size)), 0
+    for _ in range(num_epochs):
+        order_R = rows_R[torch.randperm(len(rows_R), generator=generator)]
+        for chosen_B in order_R.split(batch_size):
+            if len(chosen_B) == 1:
+                continue
+            for group in optimizer.param_groups:
+                group["lr"] = lr * cosine(Moment(step, num_steps))
+            draws = images.draw([recipe], chosen_B, generator)
+            (x_BCHW,) = images.views(chosen_B, draws)
+            optimizer.zero_grad(set_to_none=True)
+            labels_B = images.labels_N[chosen_B.to(images.device)]
+            F.cross_entropy(model(x_BCHW), labels_B).backward()
+            optimizer.step()
+            step += 1
+    return model.eval()
+
+
+def views_of(images: Images) -> Recipe:
+    """Crops and flips at the size at which images are scored."""
+    return replace(CROP_AND_FLIP, output_size=images.scored_size)
+
+
+@torch.no_grad()
+def _top1(model: nn.Module, network: Network, labels_M: Tensor) -> float:
+    logits = [
+        model(network.query.plain(chosen))
+        for chosen in torch.arange(len(labels_M)).split(network.at_once)
+    ]
+    logits_MC = torch.cat(logits)
+    require_finite(logits_MC)
+    return percent("finetune", top_hits(logits_MC, labels_M), len(labels_M))["finetune_top1"]

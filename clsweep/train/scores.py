@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,18 +16,18 @@ from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, impl
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws
-from clsweep.data.availability import DataPlace
+from clsweep.data.cache import needed_size
 from clsweep.data.datasets import Splits, load_splits
-from clsweep.data.found import sized_dataset
-from clsweep.data.pictures import needed_size
+from clsweep.data.found import DataPlace, sized_dataset
 from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
-from clsweep.train.finetune import Network, views_of
+from clsweep.train.evaluate import are_finite
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
+from clsweep.train.probe import Network, views_of
 from clsweep.train.state import derived_seed, seeded, untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]
@@ -48,20 +48,6 @@ class DivergedError(ArithmeticError):
         return cls(f"{what}; {remedy} may help")
 
 
-class Heads(NamedTuple):
-    """What was trained on top of an encoder, as far as scores ask for it."""
-
-    projector: nn.Module | None = None
-    classifier: nn.Module | None = None
-    objective: Framework | None = None  # that trained them
-
-    @classmethod
-    def of(cls, objective: Framework) -> Heads:
-        parts = {name: getattr(objective, name, None) for name in ("projector", "classifier")}
-        return cls(**parts, objective=objective)
-
-
-NO_HEADS = Heads()
 Transfer = Callable[[], tuple[Images, Images]]  # images of another data set: to fit on, to score
 
 
@@ -72,19 +58,20 @@ def score_encoder(
     config: Mapping[str, Any],
     *,
     last: bool,
-    heads: Heads = NO_HEADS,
+    objective: Framework | None = None,
     transfer: Transfer | None = None,
 ) -> tuple[dict[str, float], Tensor]:
     """Scores of the features of `feature_layer`, and these features of the split that is scored.
 
     The bank are the training images that have a label. At the `last` epoch all metrics are taken,
     also on another data set, if one is given. Images without a label have those scores alone that
-    need none.
+    need none. An `objective` has trained what lies on top of the encoder.
 
     Raises:
         DivergedError: features are not finite.
     """
-    layer = layer_of(encoder, heads.projector, config["feature_layer"])
+    projector, classifier = (getattr(objective, n, None) for n in ("projector", "classifier"))
+    layer = layer_of(encoder, projector, config["feature_layer"])
     bank = train.labelled()
     if len(bank) and len(val.labelled()):
         scores, query_MD = _score_images(layer, encoder, bank, val, config, last=last)
@@ -95,8 +82,8 @@ def score_encoder(
     if config.get("lidar_views"):
         at_hand["views_NVD"] = _several_views(layer, val, config["lidar_views"])
     scores |= label_free_scores(at_hand)
-    if heads.classifier is not None:
-        logits_MC = _features(nn.Sequential(encoder, heads.classifier), val)
+    if classifier is not None:
+        logits_MC = _features(nn.Sequential(encoder, classifier), val)
         scores |= take_scores(_metrics("classifier", config, last), config, logits_MC, val.labels_N)
     if last and transfer is not None:
         bank, query = transfer()
@@ -254,7 +241,7 @@ def embed_in_plane(features_ND: Tensor, val: Images, config: Mapping[str, Any]) 
 
 
 def _require_finite(what: str, config: Mapping[str, Any], *tensors: Tensor) -> None:
-    if not all(torch.isfinite(x).all() for x in tensors):
+    if not are_finite(*tensors):
         raise DivergedError.of(f"{what} not finite", config)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any, cast
 
@@ -71,7 +72,9 @@ class Precision:
             )
         if wanted == "fp16" and device.type == "cpu":
             raise RequestError("precision: fp16 needs a GPU. Expected on a CPU: fp32 or bf16")
-        if wanted == "bf16" and device.type == "cuda" and not _has_bf16():
+        # emulated it is slower than fp32
+        has_bf16 = partial(torch.cuda.is_bf16_supported, including_emulation=False)
+        if wanted == "bf16" and device.type == "cuda" and not has_bf16():
             raise RequestError(
                 "precision: this GPU has no bf16 arithmetic. Expected: fp16 or fp32, as in --set "
                 "base.precision=fp16"
@@ -95,11 +98,6 @@ class Precision:
     def scaler(self) -> torch.amp.GradScaler:
         """Keeps the gradients of fp16 from vanishing; passes everything through otherwise."""
         return torch.amp.GradScaler(self.device.type, enabled=self.name == "fp16")
-
-
-def _has_bf16() -> bool:
-    """Whether the current GPU computes it in hardware; emulated it is slower than fp32."""
-    return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 @dataclass

@@ -32,10 +32,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import clsweep
 from clsweep.display.printing import print_table
 from clsweep.results.schemas import (
-    epochs_schema,
     metric_fields,
     param_fields,
     plan_schema,
+    side_schema,
     trials_schema,
 )
 from tests.planted import planted
@@ -65,7 +65,7 @@ def make_results(folder: Path, num_configs: int, num_objectives: int, num_seeds:
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
     write(trials, trials_schema(param_fields(SPACE)), folder / "trials.parquet")
     epochs = trials[["trial_id", "knn_top1"]].assign(epoch=1, time_s=1.0)
-    write(epochs, epochs_schema(), folder / "epochs.parquet")
+    write(epochs, side_schema("epochs"), folder / "epochs.parquet")
     write(trials, plan_schema(param_fields(SPACE)), folder / "plan.parquet")
 
 

@@ -20,7 +20,7 @@ from _machine import CLSWEEP, in_turn, machine, python_seconds, seconds, spreads
 
 from clsweep.display.printing import print_table
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.schemas import epochs_schema, param_fields, to_table, trials_schema
+from clsweep.results.schemas import param_fields, side_schema, to_table, trials_schema
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -86,7 +86,7 @@ def make_results(study: Study, folder: ResultsFolder, num_epochs: int, num_parts
     schema = trials_schema(param_fields(folder.params()))
     folder._write_table("trials.parquet", to_table(compacted, schema))
     epochs = [row for trial in compacted for row in epochs_of(trial, num_epochs)]
-    folder._write_table("epochs.parquet", to_table(epochs, epochs_schema()))
+    folder._write_table("epochs.parquet", to_table(epochs, side_schema("epochs")))
     for row in ended[len(compacted) :]:
         side = [
             {k: v for k, v in epoch.items() if k != "trial_id"}

@@ -235,8 +235,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     from clsweep.cluster.search import PlanSearch
     from clsweep.results.folder import ResultsFolder
     from clsweep.results.journal import open_storage
-    from clsweep.results.ranking import Tally
-    from clsweep.results.retention import KeptFiles
+    from clsweep.results.ranking import KeptFiles, Tally
     from clsweep.study.design import plan_row, plan_trials
 
     clock, calls = Clock(), Counter[str]()
@@ -245,7 +244,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
         trials = plan_trials(study)
         rows = [plan_row(study, trial) for trial in trials]
     folder = ResultsFolder(str(root / "out"))
-    folder._store.files = counting_disk(folder._store.files.folder, calls)
+    folder.files = counting_disk(folder.files.folder, calls)
     folder.create(study.document.dump(), rows)
     best: dict[str, Any] = {"metric": "knn_top1", "mode": "max"}
     kept = KeptFiles(folder, rows, [], encoders="best", checkpoints="best", **best)
@@ -316,7 +315,7 @@ def compaction(num_trials: int, num_epochs: int, num_parts: int, root: Path) -> 
     folder._write_table("epochs.parquet", many.set_column(at, epochs.field(at), ids))
     for row in new:
         folder.add_trial({**row, **told}, epochs=outcome_of(row, num_epochs)["epochs"])
-    folder._store.files, clock = counting_disk(folder._store.files.folder, calls), Clock()  # type: ignore[union-attr]
+    folder.files, clock = counting_disk(folder.files.folder, calls), Clock()  # type: ignore[union-attr]
     with clock(f"a compaction of {num_parts} parts"):
         folder.compact()
     found = {f"requests of it: {name}": float(num) for name, num in calls.items()}

@@ -25,8 +25,8 @@ from clsweep.catalog import (
 )
 from clsweep.cli.export import snippet
 from clsweep.cli.plan import catalog_tables, plan_matrix
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import Split
+from clsweep.data.found import DataPlace
 from clsweep.errors import StudyError
 from clsweep.objective.build import build_objective
 from clsweep.objective.frameworks import SimCLR

@@ -20,11 +20,12 @@ from clsweep.catalog.plugins import (
 from clsweep.cluster.losses import describe
 from clsweep.cluster.trial import TrialContext
 from clsweep.errors import RequestError, StudyError
+from clsweep.objective.framework import LossShapeError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults
 from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.plugged import from_json, to_json
+from clsweep.study.document import from_json, to_json
 from clsweep.study.resolve import load_study
 from clsweep.train.attempt import identity_of
 from clsweep.train.loop import train_trial
@@ -290,9 +291,9 @@ def test_an_error_of_a_package_has_its_file_and_line(package, tmp_path):
     text = text.replace("return my_scale *", "return scaled(1) *")
     package(helper=helper, mine=text)
     (plugin,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
-    assert plugin.places["own_rows_xyz.mine:my_dcl"] == "own_rows_xyz/mine.py:10"
     activate([plugin])
     execute([plugin])
+    assert place_of(LossShapeError(), "my_dcl") == "own_rows_xyz/mine.py:10"
     with pytest.raises(ZeroDivisionError) as caught:
         sys.modules["own_rows_xyz.mine"].my_dcl(None, None, 1, 1)
     assert place_of(caught.value) == "own_rows_xyz/helper.py:2"

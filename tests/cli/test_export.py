@@ -17,8 +17,8 @@ from clsweep.api import open_results
 from clsweep.errors import RequestError
 from clsweep.findings.confirmed import ranking
 from clsweep.objective.build import build_encoder
-from clsweep.results.folder import ResultsFolder
-from clsweep.results.retention import KeptFiles
+from clsweep.results.folder import ResultsFolder, encoder_file
+from clsweep.results.ranking import KeptFiles
 from clsweep.results.weights import about_encoder, pack
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -79,7 +79,7 @@ def store(folder: ResultsFolder, row: dict[str, Any]) -> None:
         if name.endswith("running_mean"):
             torch.nn.init.normal_(buffer)
     weights = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
-    folder.add_encoder(row["trial_id"], pack(weights, about_encoder(row, NORMALISATION)))
+    folder.write(encoder_file(row["trial_id"]), pack(weights, about_encoder(row, NORMALISATION)))
 
 
 def features(network: Any) -> torch.Tensor:
@@ -137,7 +137,7 @@ def test_encoders_beyond_the_catalog_and_of_other_channels_are_loaded_too(
     network = build_encoder(row)
     weights = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
     told = {"mean": [0.5] * channels, "std": [0.2] * channels}
-    folder.add_encoder(row["trial_id"], pack(weights, about_encoder(row, told)))
+    folder.write(encoder_file(row["trial_id"]), pack(weights, about_encoder(row, told)))
     x_NCHW = torch.randn(2, channels, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = network.eval()(x_NCHW)

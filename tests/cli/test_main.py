@@ -11,11 +11,11 @@ import pytest
 from clsweep.catalog import COMPONENT, DATASETS, DIAGNOSTICS, METRICS, PARAMS
 from clsweep.catalog.open_encoders import ROWS as OPEN_ENCODERS
 from clsweep.cli.main import app
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.data.found import DataPlace
 from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.document import shipped_studies
 from clsweep.study.resolve import load_study
-from clsweep.study.shipped import shipped_studies
 
 STUDY = str(Path(__file__).parents[2] / "studies" / "quickstart.yaml")
 SMALL = """\

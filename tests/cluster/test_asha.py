@@ -16,7 +16,7 @@ from optuna.distributions import FloatDistribution
 from optuna.storages import JournalStorage
 from optuna.trial import TrialState
 
-from clsweep.cluster.asha import VERDICT, Judge, Rules
+from clsweep.cluster.desk import VERDICT, Judge, Rules
 from clsweep.results.journal import Journal, Outcome, open_storage
 from clsweep.study.resolve import load_study
 from tests.cluster.conftest import study_tree, wait_until
@@ -189,7 +189,7 @@ def test_the_rules_name_the_objectives_that_are_judged(study):
 
 JUDGE = """
 import sys
-from clsweep.cluster.asha import Judge, Rules
+from clsweep.cluster.desk import Judge, Rules
 rules = Rules(first_seed=5, grace_epochs=1, reduction_factor=3, last_epochs={"a": 20})
 judge = Judge(sys.argv[1], rules)
 for config in range(20):

@@ -21,8 +21,8 @@ from clsweep.cli.status import (
     confirm_rows,
     status_rows,
 )
-from clsweep.cluster.asha import Rules
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
+from clsweep.cluster.desk import Rules
 from clsweep.errors import RequestError, UserError
 from clsweep.report import told
 from clsweep.results.folder import ResultsFolder

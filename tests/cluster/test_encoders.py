@@ -38,8 +38,8 @@ def best(trials: pd.DataFrame) -> list[str]:
 
 def knn_top1(encoder: Any, row: dict[str, Any]) -> float:
     """The score of an encoder on the study's own yardstick."""
-    from clsweep.data.availability import DataPlace
     from clsweep.data.datasets import load_splits
+    from clsweep.data.found import DataPlace
     from clsweep.train.images import on_device
     from clsweep.train.scores import score_encoder
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from clsweep.cluster.watchdog import MARK, Leftovers, remove_leftovers
+from clsweep.cluster.watchdog import MARK, Watchdog, remove_leftovers
+from clsweep.machine import here, living, temporary_prefix
 from clsweep.results.folder import LEFTOVERS, ResultsFolder
-from clsweep.results.processes import here, living, temporary_prefix
 
 Start = Callable[[Path | None], int]
 
@@ -57,7 +57,7 @@ class Killed:
     def note(self, **changes: Any) -> None:
         """What such a run has noted, but for the changes."""
         noted = {"machine": here(), "ray": str(self.ray), "scratch": None}
-        self.folder.note_leftovers({**noted, **changes})
+        self.folder.write(LEFTOVERS, json.dumps({**noted, **changes}).encode())
 
     def is_alive(self) -> bool:
         return self.agent in living()
@@ -160,8 +160,9 @@ def test_only_a_dead_run_s_temporary_folder_goes(
 def test_a_run_notes_its_ray(tmp_path: Path) -> None:
     folder, ray = ResultsFolder(str(tmp_path / "out")), tmp_path / "session_1_1"
     ray.mkdir()
-    with Leftovers(folder) as leftovers:
-        leftovers.begin(str(ray))
+    with Watchdog(folder) as watchdog:
+        watchdog.begin(str(ray))
+        watchdog.stop()
         noted = json.loads(Path(folder.place(LEFTOVERS)).read_text())
         assert noted["ray"] == str(ray)
     assert folder.leftovers() is None

@@ -12,15 +12,14 @@ from typing import Any, cast
 import pytest
 
 from clsweep.cluster import recorder
-from clsweep.cluster.desk import ask_to_save, asked, heard, let_save, say
-from clsweep.cluster.line import Line
+from clsweep.cluster.desk import Line, ask_to_save, asked, heard, let_save, say
 from clsweep.cluster.recorder import Heartbeat
 
 STATE = {"epoch": 1, "epochs": 3, "step": 4, "steps": 9, "loss": 2.0, "images_per_s": 10.0}
 
 LEAVES = """
 import signal, sys, threading, time
-from clsweep.cluster.line import saved_on_term
+from clsweep.cluster.desk import saved_on_term
 from clsweep.train.notice import Notice
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's

@@ -16,10 +16,9 @@ from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.retention import KeptFiles
-from clsweep.study.design import Study, plan_row, plan_trials
+from clsweep.results.ranking import KeptFiles
+from clsweep.study.design import SAMPLER_OPTIONS, Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.study.samplers import SAMPLER_OPTIONS
 from tests.cluster.conftest import study_tree
 
 

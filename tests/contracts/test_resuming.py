@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from clsweep.catalog import OBJECTIVE_PARTS
 from clsweep.train import attempt as attempts
-from clsweep.train import images, loop, mutual_information, pulse
+from clsweep.train import images, loop, mutual_information
 from clsweep.train.attempt import unpack
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.images import batches
@@ -154,7 +154,7 @@ CUT = {
 
 @pytest.fixture
 def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "TELL_S", 0.0)
+    monkeypatch.setattr(attempts, "TELL_S", 0.0)
 
 
 def asked(
@@ -281,7 +281,7 @@ class ForbiddenStore(MemoryStore):
 def work(of_one: bytes) -> Row:
     """What one worker gets. It alone knows what it is given: what counts is the first one's."""
     loop.load_splits = few_images
-    pulse.TELL_S = 0.0
+    attempts.TELL_S = 0.0
     vars(dist.distributed_c10d)["_unpickler"] = None  # what a group hands out is never executed
     is_first = rank() == 0
     found: Row = {"undisturbed": {}, "chain": {}, "whole": {}, "cut": {}}

@@ -21,13 +21,11 @@ import pytest
 from PIL import Image
 from torchvision.transforms import v2
 
-from clsweep.data import cache, datasets, pictures
-from clsweep.data.availability import DataPlace
-from clsweep.data.datasets import Splits, load_splits
+from clsweep.data import cache, datasets
+from clsweep.data.cache import Pictures, decode
+from clsweep.data.datasets import Splits, load_splits, prepare
 from clsweep.data.folders import scan
-from clsweep.data.found import sized_dataset
-from clsweep.data.pictures import Pictures, decode
-from clsweep.data.sources import prepare
+from clsweep.data.found import DataPlace, sized_dataset
 from clsweep.errors import RequestError
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded")
@@ -87,7 +85,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counts["/".join(path.parts[-3:])] += 1
         return decode(path, size, channels)
 
-    monkeypatch.setattr(pictures, "decode", counting)
+    monkeypatch.setattr(cache, "decode", counting)
     return counts
 
 
@@ -329,19 +327,19 @@ def test_a_refused_call_or_folder_names_the_flag(
 
 SCRIPT = """
 import sys, time
-from clsweep.data import cache, pictures, sources
-from clsweep.data.availability import DataPlace
+from clsweep.data import cache, datasets
+from clsweep.data.found import DataPlace
 from clsweep.data.found import sized_dataset
 root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
-decode, cache.BLOCK_IMAGES, cache.num_cores = pictures.decode, 2, lambda: 2
+decode, cache.BLOCK_IMAGES, cache.num_cores = cache.decode, 2, lambda: 2
 def slow(path, size, channels):
     time.sleep(pause)
     with open(log, "a") as file:
         file.write(f"{path.parent.parent.name}/{path.parent.name}/{path.name}\\n")
     return decode(path, size, channels)
-pictures.decode = slow
+cache.decode = slow
 place = DataPlace(root=root, cache=root + "/../cache")
-sources.prepare(sized_dataset("imagefolder", place, image_size=16), place)
+datasets.prepare(sized_dataset("imagefolder", place, image_size=16), place)
 assert "torch" not in sys.modules
 """
 

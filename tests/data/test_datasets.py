@@ -17,10 +17,9 @@ import torchvision.datasets
 from sklearn.datasets import load_digits
 
 from clsweep.catalog import DATASET
-from clsweep.data import datasets, sources, synthetic
-from clsweep.data.availability import DataPlace, require_data
+from clsweep.data import datasets, synthetic
 from clsweep.data.datasets import Split, Splits, load_splits
-from clsweep.data.found import sized_dataset
+from clsweep.data.found import DataPlace, require_data, sized_dataset
 from clsweep.errors import RequestError
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded")
@@ -424,7 +423,7 @@ def test_many_synthetic_images_are_mapped_from_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = load("synthetic", root=tmp_path, num_train=300)
-    monkeypatch.setattr(sources, "MAX_SYNTHETIC_BYTES", 0)
+    monkeypatch.setattr(datasets, "MAX_SYNTHETIC_BYTES", 0)
     datasets._load.cache_clear()
     mapped = load("synthetic", root=tmp_path, num_train=300)
     assert isinstance(mapped.train.images, np.memmap)

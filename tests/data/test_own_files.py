@@ -23,10 +23,8 @@ from torchvision.transforms import v2
 
 from clsweep.catalog import DATASET
 from clsweep.data import found as found_module
-from clsweep.data.availability import DataPlace
-from clsweep.data.datasets import Splits, load_splits
-from clsweep.data.found import cache_room, sized_dataset
-from clsweep.data.sources import prepare
+from clsweep.data.datasets import Splits, load_splits, prepare
+from clsweep.data.found import DataPlace, cache_room, sized_dataset
 from clsweep.errors import RequestError
 from clsweep.train.images import Images, on_device
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from clsweep.model.heads import Norm, mlp
+from clsweep.model.layers import Norm, mlp
 
 
 def layers(head: nn.Sequential) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clsweep.model.norms import GroupedBatchNorm, group_norms
+from clsweep.model.layers import GroupedBatchNorm, group_norms
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clsweep.model.queue import FeatureQueue
+from clsweep.model.layers import FeatureQueue
 
 DIM = 3
 

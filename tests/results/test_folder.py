@@ -20,7 +20,7 @@ from clsweep.api import open_results
 from clsweep.cli.status import trial_rows
 from clsweep.errors import RequestError, UserError
 from clsweep.findings.notes import reference_notes
-from clsweep.results.folder import ResultsFolder
+from clsweep.results.folder import ResultsFolder, checkpoint_file
 from clsweep.results.schemas import (
     to_table,
 )
@@ -102,7 +102,7 @@ def test_a_row_is_written_without_the_plan_being_read_again(
 ) -> None:
     local.add_trial(outcome(plan[0]))
     with monkeypatch.context() as patch:
-        patch.setattr(local._store.files, "read", None)
+        patch.setattr(local.files, "read", None)
         local.add_trial(outcome(plan[1]))
     wider = [*plan[:2], {**plan[2], "sigma": 0.5}, *plan[3:]]
     local.create(load_study(STUDY).document.dump(), wider)  # as an extension does
@@ -145,7 +145,7 @@ def test_epochs_that_are_gone_are_missed_while_trials_wait_for_compaction(
     folder.compact()
     folder.add_trial(outcome(plan[1]), epochs=[{"epoch": 1}])
     assert len(open_results(folder.path).epochs) == 2
-    folder._store.files.remove("epochs.parquet")
+    folder.files.remove("epochs.parquet")
     with pytest.raises(RequestError, match=r"epochs\.parquet.*missing"):
         _ = open_results(folder.path).epochs
 
@@ -221,14 +221,14 @@ def test_an_interrupted_compaction_leaves_one_row_per_trial(
 
 
 def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyPatch) -> None:
-    left, remove = iter(range(num_deleted)), folder._store.files.remove
+    left, remove = iter(range(num_deleted)), folder.files.remove
 
     def interrupted(name: str) -> None:
         if next(left, None) is None:
             raise KeyboardInterrupt
         remove(name)
 
-    patch.setattr(folder._store.files, "remove", interrupted)
+    patch.setattr(folder.files, "remove", interrupted)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "makedirs"])
@@ -241,7 +241,7 @@ def test_what_a_disk_refuses_is_one_line_and_no_file(
     before, reason = Raw(local).names(), f"cannot be written: {os.strerror(errno.EDQUOT)}"
     monkeypatch.setattr(os, call, refuse)
     with pytest.raises(RequestError) as refused:
-        local.add_checkpoint("a-0", b"x")
+        local.write(checkpoint_file("a-0"), b"x")
     assert str(refused.value) == f"{local.path}/checkpoints/a-0.ckpt: {reason}"
     with pytest.raises(RequestError, match=reason):
         local.add_trial(outcome(plan[0]), epochs=[])
@@ -250,31 +250,31 @@ def test_what_a_disk_refuses_is_one_line_and_no_file(
 
 
 def test_checkpoints_are_replaced_listed_and_removed(folder: ResultsFolder) -> None:
-    assert folder.checkpoints() == []
+    assert folder.stored("checkpoints") == []
     assert folder.checkpoint("a-0") is None
     payload = os.urandom(12_000_000)  # an object store takes it in parts
     for trial_id, data in (("a-0", b"old"), ("a-0", payload), ("b-1", b"")):
-        folder.add_checkpoint(trial_id, data)
-    assert folder.checkpoints() == ["a-0", "b-1"]
+        folder.write(checkpoint_file(trial_id), data)
+    assert folder.stored("checkpoints") == ["a-0", "b-1"]
     assert folder.checkpoint("a-0") == payload
     assert folder.checkpoint("b-1") == b""
     for _ in range(2):
-        folder.remove_checkpoint("a-0")
-    assert folder.checkpoints() == ["b-1"]
-    assert folder.encoders() == []
+        folder.remove(checkpoint_file("a-0"))
+    assert folder.stored("checkpoints") == ["b-1"]
+    assert folder.stored("encoders") == []
 
 
 def test_what_killed_writers_left_is_no_file_and_is_removed(
     local: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:
     local.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
-    local.add_checkpoint("a-0", b"1")
+    local.write(checkpoint_file("a-0"), b"1")
     whole = Raw(local).names()
     for name in ("", "checkpoints/", "encoders/", "parts/trials/", "parts/epochs/"):
         os.makedirs(f"{local.path}/{name}", exist_ok=True)
         Raw(local).write(f"{name}.0123.tmp", b"half")
     assert local.trials().num_rows == 1
-    assert local.checkpoints() == ["a-0"]
+    assert local.stored("checkpoints") == ["a-0"]
     local.remove_unfinished()
     assert sorted(Raw(local).names()) == sorted(whole)
 
@@ -351,13 +351,13 @@ def test_a_reader_misses_nothing_while_parts_are_compacted(
         folder.add_trial(outcome(row), epochs=[])
     reader = ResultsFolder(folder.path)
     compact_once = iter([folder.compact])
-    is_file = reader._store.files.is_file
+    is_file = reader.files.is_file
 
     def compacting(name: str) -> bool:
         next(compact_once, lambda: None)()
         return is_file(name)
 
-    monkeypatch.setattr(reader._store.files, "is_file", compacting)
+    monkeypatch.setattr(reader.files, "is_file", compacting)
     assert reader.trials().num_rows == 4
 
 

@@ -23,8 +23,8 @@ import pytest
 from clsweep.errors import BusyError, RequestError
 from clsweep.results import hold as lock
 from clsweep.results import object_store
-from clsweep.results.folder import ResultsFolder
-from clsweep.results.object_store import S3Object
+from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
+from clsweep.results.object_store import ObjectStore
 
 HOLD = """
 import sys
@@ -144,7 +144,7 @@ print("ready", flush=True)
 while line := sys.stdin.readline():
     place, start = line.split()
     folder = ResultsFolder(place)
-    folder.held._object.read()  # connected: what follows is the claim alone
+    folder.held._found()  # connected: what follows is the claim alone
     time.sleep(max(0.0, float(start) - time.time()))
     try:
         with folder.lock():
@@ -245,16 +245,16 @@ def test_a_claim_that_the_store_gets_late_is_refused(s3: str, s3_server: Any) ->
 def test_a_write_whose_answer_is_lost_is_known_for_ours(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, lost = S3Object._put, []
+    real, lost = ObjectStore._put, []
 
-    def lose_the_first(self: S3Object, *written: Any) -> str | None:
+    def lose_the_first(self: ObjectStore, *written: Any) -> str | None:
         made = real(self, *written)
         if not lost:
             lost.append(made)
             raise OSError("AWS Error SLOW_DOWN (HTTP status 503) during PutObject operation: slow")
         return made
 
-    monkeypatch.setattr(S3Object, "_put", lose_the_first)
+    monkeypatch.setattr(ObjectStore, "_put", lose_the_first)
     with ResultsFolder(s3).lock():
         assert ResultsFolder(s3).is_running()
     assert lost != [None]
@@ -288,13 +288,13 @@ def test_without_the_client_a_run_is_refused_and_a_reader_is_not(
 # A path that comes to name another folder.
 
 WRITES: dict[str, Callable[[ResultsFolder], object]] = {
-    "checkpoint": lambda folder: folder.add_checkpoint("a-0", b"x"),
-    "encoder": lambda folder: folder.add_encoder("a-0", b"x"),
-    "no checkpoint": lambda folder: folder.remove_checkpoint("a-0"),
+    "checkpoint": lambda folder: folder.write(checkpoint_file("a-0"), b"x"),
+    "encoder": lambda folder: folder.write(encoder_file("a-0"), b"x"),
+    "no checkpoint": lambda folder: folder.remove(checkpoint_file("a-0")),
     "references": lambda folder: folder.add_references([]),
     "compaction": lambda folder: folder.compact(),
     "epochs": lambda folder: folder.keep_running({}),
-    "leftovers": lambda folder: folder.note_leftovers({}),
+    "leftovers": lambda folder: folder.write(".leftovers.json", b"{}"),
     "beat": lambda folder: folder.beat({"state": "running", "running": []}),
     "any error": lambda _: [][0],
 }
@@ -317,7 +317,7 @@ def replace_by_a_copy(out: Path) -> None:
 def begin_another(out: Path) -> None:
     delete(out)
     with ResultsFolder(str(out)).lock():  # often the same inodes, if nobody keeps them
-        ResultsFolder(str(out)).add_checkpoint("a-0", b"theirs")
+        ResultsFolder(str(out)).write(checkpoint_file("a-0"), b"theirs")
 
 
 def lose_the_lock(out: Path) -> None:
@@ -339,13 +339,13 @@ def test_a_run_whose_folder_is_another_one_ends_and_leaves_it_alone(
     def run() -> None:
         with folder.lock():
             scratch.append(Path(folder.scratch))
-            folder.add_checkpoint("a-0", b"ours")
+            folder.write(checkpoint_file("a-0"), b"ours")
             beside = ResultsFolder(str(out), folder.held.run)  # of a trial's process
-            beside.add_checkpoint("a-0", b"ours again")
+            beside.write(checkpoint_file("a-0"), b"ours again")
             change(out)
             after.update(content(out))
             with pytest.raises(BusyError):
-                beside.add_encoder("a-0", b"ours")
+                beside.write(encoder_file("a-0"), b"ours")
             WRITES[write](folder)
 
     with pytest.raises(BusyError, match="out: this results folder was deleted, moved or") as ended:
@@ -360,10 +360,10 @@ def test_a_process_that_an_earlier_run_has_left_writes_nothing(place: str) -> No
     folder = ResultsFolder(place)
     with folder.lock():
         left = ResultsFolder(place, folder.held.run)
-        left.add_checkpoint("a-0", b"x")
+        left.write(checkpoint_file("a-0"), b"x")
     with ResultsFolder(place).lock():
         with pytest.raises(BusyError):
-            left.add_checkpoint("a-0", b"y")
+            left.write(checkpoint_file("a-0"), b"y")
         assert folder.checkpoint("a-0") == b"x"
 
 
@@ -381,11 +381,11 @@ def test_a_store_whose_folder_was_taken_over_or_deleted_ends_the_run(s3: str, ta
             else:
                 fs.delete_file(f"{base}/heartbeat.json")
             with pytest.raises(BusyError, match=why):
-                beside.add_checkpoint("a-0", b"x")
+                beside.write(checkpoint_file("a-0"), b"x")
             assert folder.checkpoint("a-0") is None
             deadline = time.monotonic() + 20  # its own heartbeat meets the other one
             while time.monotonic() < deadline:
-                folder.add_encoder("a-0", b"x")
+                folder.write(encoder_file("a-0"), b"x")
 
     with pytest.raises(BusyError, match=why):
         run()
@@ -408,11 +408,11 @@ def test_without_locks_one_that_comes_unseen_ends_the_first(tmp_path: Path) -> N
 
     def run() -> None:
         with first.lock():
-            first.add_checkpoint("a-0", b"first")
+            first.write(checkpoint_file("a-0"), b"first")
             with second.lock():  # before the first has said anything
                 with pytest.raises(BusyError):
-                    first.add_checkpoint("a-0", b"first again")
-                second.add_checkpoint("a-0", b"second")
+                    first.write(checkpoint_file("a-0"), b"first again")
+                second.write(checkpoint_file("a-0"), b"second")
             first.compact()
 
     with pytest.raises(BusyError, match="was deleted, moved or replaced"):

@@ -11,7 +11,7 @@ import pytest
 
 from clsweep.errors import RequestError
 from clsweep.results import object_store
-from clsweep.results.folder import ResultsFolder
+from clsweep.results.folder import ResultsFolder, checkpoint_file
 from clsweep.results.journal import open_storage
 from tests.s3_server import ACCESS_DENIED, SLOW_DOWN, S3Server
 
@@ -37,9 +37,9 @@ def test_an_outage_is_waited_for_and_named_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(object_store, "_noticed_at", -object_store.PATIENCE_S)
-    folder.add_checkpoint("a-0", b"first")
+    folder.write(checkpoint_file("a-0"), b"first")
     actions: list[Any] = [
-        lambda: folder.add_checkpoint("a-0", b"second"),
+        lambda: folder.write(checkpoint_file("a-0"), b"second"),
         lambda: folder.checkpoint("a-0") == b"second" or pytest.fail("not what was written"),
     ]
     for action in actions:
@@ -52,10 +52,14 @@ def test_an_outage_is_waited_for_and_named_once(
 
 def test_what_will_not_pass_is_said_at_once(folder: ResultsFolder, s3_server: S3Server) -> None:
     with pytest.raises(RequestError, match="cannot be written: there is no such bucket"):
-        ResultsFolder(s3_server.uri("nobodys/out")).add_checkpoint("a-0", b"0")
+        ResultsFolder(s3_server.uri("nobodys/out")).write(checkpoint_file("a-0"), b"0")
     s3_server.refuse = lambda _: ACCESS_DENIED
     num_before = len(s3_server.requests)
-    for action in (folder.exists, folder.encoders, lambda: folder.add_references(ROWS)):
+    for action in (
+        folder.exists,
+        lambda: folder.stored("encoders"),
+        lambda: folder.add_references(ROWS),
+    ):
         with pytest.raises(
             RequestError, match=r"access is denied; expected credentials .*AWS_ACCESS_KEY_ID"
         ):
@@ -67,15 +71,15 @@ def test_an_upload_that_fails_half_way_is_never_seen(
     folder: ResultsFolder, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_store, "PATIENCE_S", 0.0)
-    folder.add_checkpoint("a-0", b"old")
+    folder.write(checkpoint_file("a-0"), b"old")
     s3_server.refuse = lambda environ: (
         ACCESS_DENIED if "partNumber=2" in environ["QUERY_STRING"] else None
     )
     for trial_id in ("a-0", "a-1"):
         with pytest.raises(RequestError, match="cannot be written"):
-            folder.add_checkpoint(trial_id, os.urandom(25_000_000))
+            folder.write(checkpoint_file(trial_id), os.urandom(25_000_000))
     assert folder.checkpoint("a-0") == b"old"
-    assert folder.checkpoints() == ["a-0"]
+    assert folder.stored("checkpoints") == ["a-0"]
 
 
 def test_places_are_named_as_they_are_typed(folder: ResultsFolder) -> None:

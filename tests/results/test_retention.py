@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from clsweep.results.folder import ResultsFolder
-from clsweep.results.retention import KeptFiles
+from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
+from clsweep.results.ranking import KeptFiles
 
 Row = dict[str, Any]
 Keep = Callable[..., KeptFiles]
@@ -69,8 +69,8 @@ def keep(folder: ResultsFolder) -> Keep:
 
 def store(folder: ResultsFolder, *trial_ids: str) -> None:
     for trial_id in trial_ids:
-        folder.add_encoder(trial_id, b"weights")
-        folder.add_checkpoint(trial_id, b"state")
+        folder.write(encoder_file(trial_id), b"weights")
+        folder.write(checkpoint_file(trial_id), b"state")
 
 
 def end(kept: KeptFiles, folder: ResultsFolder, *rows: Row) -> None:
@@ -86,13 +86,13 @@ def test_the_best_configuration_stays_on_all_its_seeds_and_not_the_best_trial(
     scores = {"a-0-s0": 99.0, "a-0-s1": 51.0, "a-1-s0": 80.0, "a-1-s1": 82.0, "b-0-s0": 1.0}
     scores |= {"a-2-s0": 75.0, "a-2-s1": 75.0, "b-0-s1": 2.0}
     end(kept, folder, *(row(*item) for item in scores.items()))
-    assert folder.encoders() == ["a-1-s0", "a-1-s1", "b-0-s0", "b-0-s1"]
+    assert folder.stored("encoders") == ["a-1-s0", "a-1-s1", "b-0-s0", "b-0-s1"]
 
 
 def test_a_lower_value_is_better_where_the_study_says_so(folder: ResultsFolder, keep: Keep) -> None:
     store(folder, "a-0-s0", "a-1-s0")
     keep(plan(seeds=1, a=2), row("a-0-s0", 1.0), row("a-1-s0", 2.0), mode="min").settle()
-    assert folder.encoders() == ["a-0-s0"]
+    assert folder.stored("encoders") == ["a-0-s0"]
 
 
 @pytest.mark.parametrize("order", [("a-0-s0", "a-1-s0"), ("a-1-s0", "a-0-s0")])
@@ -100,7 +100,7 @@ def test_of_equals_the_first_planned_stays_in_whatever_order_they_end(
     folder: ResultsFolder, keep: Keep, order: tuple[str, str]
 ) -> None:
     end(keep(plan(seeds=1, a=2)), folder, *(row(trial_id, 50.0) for trial_id in order))
-    assert folder.encoders() == ["a-0-s0"]
+    assert folder.stored("encoders") == ["a-0-s0"]
 
 
 def test_a_configuration_with_a_seed_to_come_keeps_those_it_has(
@@ -108,9 +108,9 @@ def test_a_configuration_with_a_seed_to_come_keeps_those_it_has(
 ) -> None:
     kept = keep(plan(a=3))
     end(kept, folder, row("a-1-s0", 10.0), row("a-0-s0", 50.0), row("a-0-s1", 50.0))
-    assert folder.encoders() == ["a-0-s0", "a-0-s1", "a-1-s0"]
+    assert folder.stored("encoders") == ["a-0-s0", "a-0-s1", "a-1-s0"]
     end(kept, folder, row("a-1-s1", 95.0))  # on the mean of both it is the best
-    assert folder.encoders() == ["a-1-s0", "a-1-s1"]
+    assert folder.stored("encoders") == ["a-1-s0", "a-1-s1"]
 
 
 def test_a_trial_under_way_keeps_its_encoder_until_its_row_is_there(
@@ -119,7 +119,7 @@ def test_a_trial_under_way_keeps_its_encoder_until_its_row_is_there(
     kept = keep(plan(seeds=1, a=3), row("a-0-s0", 90.0))
     store(folder, "a-0-s0", "a-1-s0", "a-2-s0")
     kept.record(row("a-1-s0", 80.0))
-    assert folder.encoders() == ["a-0-s0", "a-2-s0"]
+    assert folder.stored("encoders") == ["a-0-s0", "a-2-s0"]
 
 
 def test_a_configuration_that_the_scheduler_stopped_keeps_nothing(
@@ -128,7 +128,7 @@ def test_a_configuration_that_the_scheduler_stopped_keeps_nothing(
     kept = keep(plan(a=2), row("a-0-s0", 20.0), row("a-0-s1", 20.0))
     store(folder, "a-0-s0", "a-0-s1")
     end(kept, folder, row("a-1-s1", 90.0), row("a-1-s0", 30.0, "stopped"))
-    assert folder.encoders() == ["a-0-s0", "a-0-s1"]
+    assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
 
 
 def test_where_every_configuration_lost_a_seed_the_best_of_them_stays(
@@ -137,9 +137,11 @@ def test_where_every_configuration_lost_a_seed_the_best_of_them_stays(
     kept = keep(plan(seeds=3, a=3))
     end(kept, folder, row("a-0-s0", 99.0), row("a-0-s1", None), row("a-0-s2", None))
     end(kept, folder, row("a-1-s0", 70.0), row("a-1-s1", 70.0), row("a-1-s2", float("nan")))
-    assert folder.encoders() == ["a-1-s0", "a-1-s1"], "more seeds before a higher mean"
+    assert folder.stored("encoders") == ["a-1-s0", "a-1-s1"], "more seeds before a higher mean"
     end(kept, folder, *(row(f"a-2-s{seed}", 50.0) for seed in range(3)))
-    assert folder.encoders() == ["a-2-s0", "a-2-s1", "a-2-s2"], "a whole one before all others"
+    assert folder.stored("encoders") == ["a-2-s0", "a-2-s1", "a-2-s2"], (
+        "a whole one before all others"
+    )
 
 
 @pytest.mark.parametrize("rule", ["all", "best", "none"])
@@ -147,7 +149,7 @@ def test_a_failed_trial_keeps_none(folder: ResultsFolder, keep: Keep, rule: str)
     store(folder, "a-0-s0", "a-0-s1")
     kept = keep(plan(a=1), row("a-0-s0", 50.0), encoders=rule)
     kept.record(row("a-0-s1", None))
-    assert folder.encoders() == ["a-0-s0"]
+    assert folder.stored("encoders") == ["a-0-s0"]
 
 
 @pytest.mark.parametrize(
@@ -163,14 +165,14 @@ def test_the_rule_holds_again_after_an_interruption(
     unfinished.write_bytes(b"half")
     rows = row("a-0-s0", 60.0), row("a-1-s0", 70.0), row("b-0-s0", None)
     keep(plan(seeds=1, a=3, b=1), *rows, encoders=rule).settle()
-    assert folder.encoders() == left
+    assert folder.stored("encoders") == left
     assert not unfinished.exists()
 
 
 def test_the_best_is_among_those_that_are_stored(folder: ResultsFolder, keep: Keep) -> None:
     store(folder, "a-1-s0")  # a-0 ran while none were kept
     keep(plan(seeds=1, a=2), row("a-0-s0", 90.0), row("a-1-s0", 80.0)).settle()
-    assert folder.encoders() == ["a-1-s0"]
+    assert folder.stored("encoders") == ["a-1-s0"]
 
 
 def test_with_further_seeds_the_new_best_has_at_least_those(
@@ -178,13 +180,13 @@ def test_with_further_seeds_the_new_best_has_at_least_those(
 ) -> None:
     rows = [row("a-0-s0", 80.0), row("a-1-s0", 70.0)]
     end(keep(plan(seeds=1, a=2)), folder, *rows)
-    assert folder.encoders() == ["a-0-s0"]
+    assert folder.stored("encoders") == ["a-0-s0"]
     kept = keep(plan(seeds=2, a=2), *rows)
     kept.settle()
     end(kept, folder, row("a-0-s1", 10.0))
-    assert folder.encoders() == ["a-0-s0", "a-0-s1"]
+    assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
     end(kept, folder, row("a-1-s1", 70.0))
-    assert folder.encoders() == ["a-1-s1"]
+    assert folder.stored("encoders") == ["a-1-s1"]
 
 
 def test_a_failed_seed_that_is_tried_again_makes_its_configuration_open(
@@ -196,7 +198,7 @@ def test_a_failed_seed_that_is_tried_again_makes_its_configuration_open(
     store(folder, "a-0-s1")
     kept.settle()
     end(kept, folder, row("a-0-s0", 90.0))
-    assert folder.encoders() == ["a-0-s0", "a-0-s1"]
+    assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
 
 
 def test_checkpoints_go_by_the_same_rule_and_those_of_failed_trials_stay(
@@ -204,9 +206,9 @@ def test_checkpoints_go_by_the_same_rule_and_those_of_failed_trials_stay(
 ) -> None:
     kept = keep(plan(a=3), encoders="none", checkpoints="best")
     end(kept, folder, row("a-0-s0", 99.0), row("a-0-s1", 51.0), row("a-1-s0", 80.0))
-    assert folder.checkpoints() == ["a-0-s0", "a-0-s1", "a-1-s0"]
+    assert folder.stored("checkpoints") == ["a-0-s0", "a-0-s1", "a-1-s0"]
     end(kept, folder, row("a-1-s1", 80.0), row("a-2-s0", None), row("a-2-s1", 85.0))
-    assert folder.checkpoints() == ["a-1-s0", "a-1-s1", "a-2-s0"]
+    assert folder.stored("checkpoints") == ["a-1-s0", "a-1-s1", "a-2-s0"]
 
 
 def test_checkpoints_of_ended_trials_go_unless_the_best_are_asked_for(
@@ -215,7 +217,7 @@ def test_checkpoints_of_ended_trials_go_unless_the_best_are_asked_for(
     kept = keep(plan(a=1), encoders="none", checkpoints="last")
     store(folder, "a-0-s0", "a-0-s1")
     kept.record(row("a-0-s0", 99.0))
-    assert folder.checkpoints() == ["a-0-s1"]
+    assert folder.stored("checkpoints") == ["a-0-s1"]
 
 
 @pytest.mark.parametrize("sample", range(3))
@@ -233,11 +235,11 @@ def test_a_large_sweep_holds_few_encoders_and_loses_none_that_the_best_needs(
         score = None if rng.random() < 0.1 else float(rng.randrange(60, 80))  # with ties
         rows.append(row(trial_id, score))
         end(kept, folder, rows[-1])
-        assert len(folder.encoders()) <= (2 + places) * seeds
+        assert len(folder.stored("encoders")) <= (2 + places) * seeds
     frame = pd.DataFrame(rows)
     whole = frame.groupby(["objective", "config"])["knn_top1"].agg(["mean", "count"])
     whole = whole[whole["count"] == seeds].round(9).reset_index()
     best = whole.sort_values(["mean", "config"], ascending=[False, True]).groupby("objective")
     keys = best.first()["config"].items()
     expected = [f"{name}-{config}-s{seed}" for name, config in keys for seed in range(seeds)]
-    assert folder.encoders() == expected
+    assert folder.stored("encoders") == expected

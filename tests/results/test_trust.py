@@ -22,9 +22,9 @@ from clsweep.catalog.plugins import activate
 from clsweep.cluster import runner
 from clsweep.errors import UserError
 from clsweep.objective.build import build_encoder
-from clsweep.results.checked import STUDY as STUDY_KEY
-from clsweep.results.checked import digest
-from clsweep.results.folder import ResultsFolder
+from clsweep.results.folder import ResultsFolder, encoder_file
+from clsweep.results.schemas import STUDY as STUDY_KEY
+from clsweep.results.schemas import digest
 from clsweep.results.tables import decode, encode
 from clsweep.results.weights import about_encoder, pack, unpack
 from clsweep.study.design import plan_row, plan_trials
@@ -90,7 +90,9 @@ def out(tmp_path: Path) -> Path:
     torch.manual_seed(0)
     row = next(row for row in rows if row["trial_id"] == TRIAL)
     weights = {name: tensor.numpy() for name, tensor in build_encoder(row).state_dict().items()}
-    folder.add_encoder(TRIAL, pack(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]})))
+    folder.write(
+        encoder_file(TRIAL), pack(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]}))
+    )
     activate(())
     return tmp_path / "out"
 
@@ -165,9 +167,11 @@ def _instead_of_mine(out: Path, encoder: str) -> None:
     tree["base"]["encoder"] = encoder
     _write(out, tree)
     folder = ResultsFolder(str(out))
-    weights, _ = unpack(folder.encoder(TRIAL), "")
+    weights, _ = unpack(folder.decoded(encoder_file(TRIAL), bytes), "")
     row = next(row for row in folder.trials().to_pylist() if row["trial_id"] == TRIAL)
-    folder.add_encoder(TRIAL, pack(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]})))
+    folder.write(
+        encoder_file(TRIAL), pack(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]}))
+    )
 
 
 ATTACKS = [

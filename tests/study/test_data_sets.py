@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from clsweep.errors import StudyError
-from clsweep.study.design import plan_frame, plan_row, plan_trials, reference_rows
+from clsweep.study.design import placed_references, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
 STUDY = """\
@@ -70,7 +70,7 @@ def test_the_plan_has_the_sizes_of_its_data_set(load, dataset, expected):
     assert sizes(study) == expected
     assert all(
         tuple(row[name] for name in SIZES) == expected
-        for row in reference_rows(study, plan_trials(study))
+        for row, _ in placed_references(study, plan_trials(study))
     )
 
 
@@ -78,7 +78,7 @@ def test_the_plan_has_the_sizes_of_an_image_folder(load, root):
     study = load(f"name: imagefolder, root: {root}, val_fraction: 0.25")
     assert sizes(study) == (224, 24, 2)
     assert study.dataset.num_test == 6
-    assert plan_frame(study)["small_view_size"].tolist() == [96], "3/7 of 224"
+    assert study.plan()["small_view_size"].tolist() == [96], "3/7 of 224"
     assert sizes(
         load(f"name: imagefolder, root: {root}, val_fraction: 0.25", "dataset.image_size=64")
     ) == (64, 24, 2)

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.ownership import RESOLVED, trial_owns
+from clsweep.catalog.ownership import ALL_THERE_IS, trial_owns
 from clsweep.cli.plan import plan_counts, plan_notes
 from clsweep.study.design import (
     distributions,
-    plan_frame,
+    placed_references,
     plan_row,
     plan_trials,
-    reference_rows,
 )
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import LIVE_METHODS
@@ -212,7 +211,7 @@ def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(stud
 
 
 def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
-    frame = plan_frame(study())
+    frame = study().plan()
     ids = [
         "trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config",
         "seed", "sampler",
@@ -243,7 +242,7 @@ def test_integer_ranges_are_drawn_without_repeats_or_enumerated(tmp_path: Path) 
 
 def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
     planned = study()
-    rows = reference_rows(planned, plan_trials(planned))
+    rows = [row for row, _ in placed_references(planned, plan_trials(planned))]
     assert [(row["reference"], row.get("seed")) for row in rows] == [
         ("raw_pixels", None), ("untrained", 3), ("untrained", 5)
     ]  # fmt: skip
@@ -290,4 +289,4 @@ def test_a_live_search_changes_what_it_chooses_and_what_hangs_on_that(study):
             row = plan_row(found, trial, chosen)
             assert {name for name in chosen if planned[name] is not None} == set()
             changed |= {n for n, v in planned.items() if v is not None and row[n] != v}
-    assert {"chunk_size", "proj_hidden"} <= changed <= {*RESOLVED}
+    assert {"chunk_size", "proj_hidden"} <= changed <= {*ALL_THERE_IS}

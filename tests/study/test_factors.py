@@ -6,7 +6,7 @@ import yaml
 from clsweep.cli.plan import plan_counts, plan_matrix, plan_notes, plan_trial_rows
 from clsweep.errors import StudyError
 from clsweep.study.continuation import extension
-from clsweep.study.design import plan_row, plan_trials, reference_rows
+from clsweep.study.design import placed_references, plan_row, plan_trials
 from clsweep.study.factors import cells_of, split_name
 from clsweep.study.resolve import load_study
 
@@ -132,7 +132,7 @@ def test_names_split_where_the_cell_ends(load):
 
 def test_references_are_scored_once_for_each_data_set_and_network(load):
     study = load()
-    rows = reference_rows(study, plan_trials(study))
+    rows = [row for row, _ in placed_references(study, plan_trials(study))]
     raw = [row["dataset"] for row in rows if row["reference"] == "raw_pixels"]
     assert sorted(raw) == ["digits", "synthetic"]
     untrained = [(row["dataset"], row["encoder"], row["seed"]) for row in rows if "seed" in row]

@@ -16,9 +16,8 @@ from clsweep.catalog import PARAM
 from clsweep.catalog.plugins import activate
 from clsweep.cli.study_commands import schema
 from clsweep.errors import RequestError, StudyError
-from clsweep.study.document import parse_document
+from clsweep.study.document import parse_document, question, shipped_studies
 from clsweep.study.json_schema import study_schema
-from clsweep.study.shipped import question, shipped_studies
 from tests.study.test_malformed import CASES, STUDY
 
 # What a schema cannot say: these need the meaning of one value beside another, or of a file.

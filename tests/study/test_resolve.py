@@ -8,7 +8,7 @@ import yaml
 from clsweep.catalog.ownership import owned_params
 from clsweep.cli.plan import plan_notes
 from clsweep.errors import StudyError
-from clsweep.study.design import plan_frame, plan_row, plan_trials
+from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
 STUDY = """\
@@ -216,7 +216,7 @@ def test_the_merged_study_loads_again_to_the_same_plan(load, settings, preset):
     again = load(text=yaml.safe_dump(study.document.tree, sort_keys=False, allow_unicode=True))
     assert again.sections == study.sections
     assert plan_trials(again) == plan_trials(study)
-    assert plan_frame(again).equals(plan_frame(study))
+    assert again.plan().equals(study.plan())
 
 
 # What the parts decide.
@@ -385,14 +385,14 @@ def test_pairs_of_more_than_two_views_are_compared_both_ways_by_default(load):
 
 def test_small_crops_follow_crop_scale_unless_they_are_given(load):
     rest = ", views: all_pairs, space: {crop_scale: {choices: [0.2, 0.5]}}"
-    frame = plan_frame(load(text=PARTS_STUDY % ("simclr", "dcl", rest)))
+    frame = load(text=PARTS_STUDY % ("simclr", "dcl", rest)).plan()
     assert (frame["small_crop_scale"] == frame["crop_scale"]).all()
 
 
 def test_numbers_that_stand_for_what_there_is_are_planned_as_numbers(load):
-    frame = plan_frame(
-        load(text=PARTS_STUDY % ("simo", "eqco", ", space: {batch_size: {choices: [16, 64]}}"))
-    )
+    frame = load(
+        text=PARTS_STUDY % ("simo", "eqco", ", space: {batch_size: {choices: [16, 64]}}")
+    ).plan()
     assert frame["num_negatives"].tolist() == [size - 1 for size in frame["batch_size"]]
     assert set(frame["proj_hidden"]) == {128}
     assert set(frame["alpha"]) == {65536.0}
@@ -418,7 +418,7 @@ def test_pairs_of_vectors_own_no_hyperparameter_of_images(load):
         "critic_dim",
         "estimate_batches",
     }  # fmt: skip
-    assert plan_frame(study)["val_fraction"].isna().all()
+    assert study.plan()["val_fraction"].isna().all()
 
 
 # Training.
@@ -428,7 +428,7 @@ def test_pairs_of_vectors_own_no_hyperparameter_of_images(load):
     ("batch", "chunk", "expected"), [(256, 0, 256), (256, 64, 64), (256, 256, 256), (64, 256, 64)]
 )
 def test_the_effective_chunk_is_at_most_a_batch(load, batch, chunk, expected):
-    frame = plan_frame(load(f"base.batch_size={batch}", f"base.chunk_size={chunk}"))
+    frame = load(f"base.batch_size={batch}", f"base.chunk_size={chunk}").plan()
     assert set(frame["chunk_size"]) == {expected}
 
 

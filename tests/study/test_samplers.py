@@ -5,16 +5,22 @@ itself.
 from __future__ import annotations
 
 import inspect
+import itertools
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import optuna
 import pytest
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from threadpoolctl import threadpool_limits
 
-from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler
+from clsweep.study.design import SAMPLER_OPTIONS, build_sampler, points_of
 
 CLASSES = {
     "random": optuna.samplers.RandomSampler,
@@ -22,6 +28,7 @@ CLASSES = {
     "tpe": optuna.samplers.TPESampler,
     "gp": optuna.samplers.GPSampler,
 }
+BUILT = ("random", "tpe", "gp")  # in a live search
 SPACE: dict[str, BaseDistribution] = {
     "tau": FloatDistribution(0.05, 1.0, log=True),
     "lr": FloatDistribution(0.01, 1.0),
@@ -36,7 +43,7 @@ NO_CHOICE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", CLASSES)
+@pytest.mark.parametrize("method", BUILT)
 def test_every_argument_that_decides_a_draw_is_given(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -78,11 +85,32 @@ def imported() -> Iterator[None]:
 
 @pytest.mark.skipif(not optuna.__version__.startswith("5."), reason="the defaults of version 5")
 @pytest.mark.usefixtures("imported")
-@pytest.mark.parametrize("method", CLASSES)
+@pytest.mark.parametrize("method", BUILT)
 def test_the_points_are_those_of_the_defaults(method: str) -> None:
-    """QMC alone has an argument of its own: unscrambled points would begin in a corner."""
-    arguments = {"qmc": {"scramble": True}}.get(method, {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = drawn(CLASSES[method](seed=7, **arguments), 16)
+        expected = drawn(CLASSES[method](seed=7), 16)
     assert drawn(build_sampler(method, 7), 16) == expected
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize("method", ["random", "qmc"])
+def test_what_is_drawn_beforehand_is_what_optuna_draws(method: str) -> None:
+    space: dict[str, BaseDistribution] = {
+        "tau": FloatDistribution(0.05, 1.0, log=True),
+        "choice": IntDistribution(0, 2),
+        "only": IntDistribution(0, 0),
+        "lr": FloatDistribution(0.01, 1.0),
+        "hidden": IntDistribution(8, 512, log=True),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sampler = CLASSES[method](seed=7, **SAMPLER_OPTIONS[method])
+    study, expected = optuna.create_study(sampler=sampler), []
+    for _ in range(60):
+        trial = study.ask(space)
+        expected.append(trial.params)
+        study.tell(trial, 0.0)
+    # the first trial only tells Optuna's QMC its space
+    own = list(itertools.islice(points_of(space, method, 7), 60))
+    assert own[: -1 if method == "qmc" else None] == expected[1 if method == "qmc" else 0 :]

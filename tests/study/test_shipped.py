@@ -9,8 +9,8 @@ import pytest
 
 from clsweep.cli.plan import catalog_tables
 from clsweep.errors import StudyError
+from clsweep.study.document import question, shipped_studies
 from clsweep.study.resolve import load_study
-from clsweep.study.shipped import question, shipped_studies
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,8 +16,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import Split, Splits, load_splits
+from clsweep.data.found import DataPlace
 from clsweep.objective.build import build_objective
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study

@@ -16,8 +16,8 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.data.augment import Recipe
+from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split
-from clsweep.data.pictures import Pictures
 from clsweep.train import images as module
 from clsweep.train.images import Images, batches, on_device, steps_per_epoch
 from tests.contracts.combinations import CASES, some_digits

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from clsweep.cluster import trial
-from clsweep.data.availability import DataPlace
+from clsweep.data.found import DataPlace
 from clsweep.train.memory import OutOfMemoryError, limited_memory
 
 ROW = {"trial_id": "dcl-0000-s0", "objective": "dcl", "batch_size": 512, "chunk_size": 512}

@@ -15,7 +15,7 @@ from clsweep.catalog import METRICS
 from clsweep.catalog.open_encoders import stated
 from clsweep.catalog.ownership import is_taken
 from clsweep.errors import StudyError
-from clsweep.study.design import plan_row, plan_trials, reference_rows
+from clsweep.study.design import placed_references, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.scores import score_reference
 from tests.contracts.attempts import assert_same, attempt, chain
@@ -72,7 +72,7 @@ def test_a_trial_on_ones_own_files(dataset: Any, tmp_path: Path) -> None:
     assert channels == row["channels"]
     first = next(iter(whole.result["encoder"].values()))
     assert first.shape[1] == channels
-    for reference in reference_rows(found, plan_trials(found)):
+    for reference, _ in placed_references(found, plan_trials(found)):
         assert score_reference(reference, place=place)["knn_top1"] > 50
 
 

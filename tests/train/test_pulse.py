@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from clsweep.train import pulse as module
+from clsweep.train import attempt as module
+from clsweep.train.attempt import CHECK_STEPS, Pulse
 from clsweep.train.loop import train_epoch
-from clsweep.train.pulse import CHECK_STEPS, Pulse
 from clsweep.train.scores import DivergedError
 from clsweep.train.state import new_state
 from tests.contracts.combinations import small_config, some_digits

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,17 +19,16 @@ from torchvision.transforms.v2.functional import resize
 
 from clsweep.catalog import DATASET
 from clsweep.data.augment import Recipe, apply, draw
-from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.data.found import DataPlace
 from clsweep.model.encoders import conv4, layer_of, resnet18
-from clsweep.train import finetune, loop
+from clsweep.train import loop, probe
 from clsweep.train.attempt import unpack
 from clsweep.train.evaluate import uniform_knn_scores
-from clsweep.train.finetune import Network, fine_tuned, labelled_rows
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_trial
-from clsweep.train.probe import ridge_probe
-from clsweep.train.scores import Heads, augmented_features, score_encoder, transfer_of
+from clsweep.train.probe import Network, fine_tuned, labelled_rows, ridge_probe
+from clsweep.train.scores import augmented_features, score_encoder, transfer_of
 from clsweep.train.state import derived_seed
 from tests.contracts.attempts import MemoryStore, attempt
 from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
@@ -80,8 +80,9 @@ def test_scores_are_of_the_layer_that_is_asked_for() -> None:
     network, projector = encoder(), nn.Linear(16, 6)
     train, val = some_digits(200), some_digits(300)
     config = {**CONFIG, "feature_layer": "projector", "knn_weights": "uniform", "knn_k": 5}
+    trained = SimpleNamespace(projector=projector)
     scores, features = score_encoder(
-        network, train, val, config, last=False, heads=Heads(projector=projector)
+        network, train, val, config, last=False, objective=cast(Any, trained)
     )
     whole = nn.Sequential(network, projector)
     expected = [on_pixels(whole, images) for images in (train, val)]
@@ -263,7 +264,7 @@ def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(
             tuned.append(len(rows_R) / len(network.bank))
         return nn.Sequential(network.copy(), nn.Linear(16, 10)).eval()
 
-    monkeypatch.setattr(finetune, "fine_tuned", fine_tuned)
+    monkeypatch.setattr(probe, "fine_tuned", fine_tuned)
     monkeypatch.setitem(DATASET, "synthetic", replace(DATASET["synthetic"], num_train=300))
     config = {**CONFIG, **FINE, "finetune_labels": labels, "transfer_dataset": "synthetic"}
     splits = load_splits(config, DataPlace())

@@ -254,7 +254,7 @@ COMPONENTS = (
               owns=("knn_k",), source="DCL Table 11 (5-NN)",
               doc="a neighbour has one vote; of equal votes the nearer neighbour's class"),
     Component(part="finetune", name="none", source="-", doc="no fine-tuning"),
-    Component(part="finetune", name="sgd", impl="clsweep.train.finetune:finetune_scores",
+    Component(part="finetune", name="sgd", impl="clsweep.train.probe:finetune_scores",
               owns=("finetune_labels", "finetune_lr", "finetune_epochs", "finetune_batch_size",
                     "finetune_weight_decay"),
               takes=("seed", "network"), source="SimCLR (2020) B.5",

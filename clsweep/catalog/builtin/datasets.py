@@ -26,7 +26,7 @@ DATASETS = (
             num_unlabeled=100_000, num_test=8_000, image_size=96, channels=3, num_classes=10,
             folder="stl10_binary", reader="STL10",
             layout=("train_X.bin", "train_y.bin", "unlabeled_X.bin", "test_X.bin", "test_y.bin"),
-            arrays="clsweep.data.sources:stl10",
+            arrays="clsweep.data.datasets:stl10_files",
             doc="STL-10, torchvision's folder layout; 100,000 more images without a class"),
     Dataset(name="imagefolder", impl="clsweep.data.datasets:from_cache", num_train=0, num_test=0,
             image_size=224, channels=3, num_classes=0,
@@ -56,7 +56,7 @@ DATASETS = (
             images_digest="version 2",
             num_test=2_000, image_size=32, channels=3, num_classes=10,
             options=("image_size", "num_train", "num_classes"),
-            arrays="clsweep.data.sources:synthetic_images",
+            arrays="clsweep.data.datasets:synthetic_images",
             doc="lines whose orientation and breadth are the class, from a fixed seed; needs no "
                 "download"),
     Dataset(name="gaussian_mi", impl="clsweep.train.mutual_information:draw_pairs", kind="pairs",
