@@ -32,8 +32,8 @@ COLUMNS = {
 }
 COST_COLUMNS = {
     "objective": "name, in order of first appearance",
-    "best_level": "level of the best of all n, as in robustness: picked without the seed that scores "
-    "it",
+    "best_level": "level of the best of all n, as in robustness: picked without the seed that "
+    "scores it",
     "k_within": "smallest k with expected >= best_level - within: random tries that tuning costs",
     "k_low": "interval of k_within, percentiles of the bootstrap",
     "k_high": "",

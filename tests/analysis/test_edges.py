@@ -6,7 +6,6 @@ import pytest
 
 from clsweep.analysis import health, recommend, tuning
 from clsweep.analysis.comparison import table as comparison
-from clsweep.analysis.comparison import winners
 from clsweep.analysis.robustness import marginals, table
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.sweep import FAILED_AS, read_sweeps
@@ -25,7 +24,7 @@ ASKED = {
     "compare": lambda sweeps: comparison.compare(sweeps),
     "compare std": lambda sweeps: comparison.compare(sweeps, stat="std"),
     "compare within": lambda sweeps: comparison.compare(sweeps, stat="within"),
-    "winners": lambda sweeps: winners.winners(sweeps, by="tau"),
+    "winners": lambda sweeps: comparison.winners(sweeps, by="tau"),
     "best_of_k": lambda sweeps: tuning.best_of_k(sweeps),
     "tuning_cost": lambda sweeps: tuning.tuning_cost(sweeps, defaults={"dcl": {"tau": 0.0}}),
     "recommend": lambda sweeps: recommend.recommend(sweeps),
