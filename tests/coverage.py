@@ -1,6 +1,6 @@
 """Writes clsweep/analysis/STATISTICS.md: what each statistic is, takes for granted, and how often
 its 95 % interval holds the truth in planted sweeps. `make coverage`, or `python tests/coverage.py
---repeats 400 --processes 4`.
+--repeats 200 --processes 4`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,20 @@ sys.path.append(str(Path(__file__).parents[1]))
 import numpy as np
 
 from clsweep.analysis import noise
-from tests.coverage_cells import CELLS, FEWER, SURROGATES, other, robust
-from tests.coverage_texts import HEAD, LIMITS, STATISTICS
+from tests.coverage_cells import (
+    CELLS,
+    FEWER,
+    NO_SHARE,
+    SEARCHES,
+    SURROGATES,
+    TOOLS,
+    TUNED,
+    best,
+    other,
+    robust,
+    search,
+)  # fmt: skip
+from tests.coverage_texts import BESIDE, HEAD, LIMITS, STATISTICS, TRIED
 
 PAGE = Path(__file__).parents[1] / "clsweep/analysis/STATISTICS.md"
 LEAST, MOST = 90.0, 99.5  # percent
@@ -32,16 +44,27 @@ ROWS = {  # columns of the tables of the page
         *("compare mean", "compare std", "compare within"),
         *("best_of_k", "tuning_cost", "sensitivity"),
     ),
+    "compare tuned": ("best", "named", "fresh, best", "fresh, named"),
+    "importance of searches": ("importance", "not resolved"),
 }
+# Of each group what measures a sweep, in which cells, and how many sweeps have one measured.
+GROUPS = {
+    "robustness": (robust, CELLS, 1),
+    "others": (other, FEWER, 2),
+    "compare tuned": (best, TUNED, 1),
+    "importance of searches": (search, SEARCHES, 8),
+}
+# Of each tool: is the order right, how far are the shares off, is an inert parameter called one.
+PEERS = [f"{tool}, {of}" for tool in TOOLS for of in ("told", "order", "first", "total", "inert")]
 
 
 def measured(job):
     """Shares of the intervals given that hold their truth: (group, cell), statistic -> percent."""
     (group, cell), repeats = job
-    one = {"robustness": robust, "others": other}[group]
-    number = [*CELLS, cell].index(cell)
-    found = [one(cell, np.random.default_rng((number, n)), n) for n in range(repeats)]
-    known = {name: [x[name] for x in found if x.get(name) is not None] for name in ROWS[group]}
+    number = [*CELLS, *TUNED, *SEARCHES, cell].index(cell)
+    found = [GROUPS[group][0](cell, np.random.default_rng((number, n)), n) for n in range(repeats)]
+    names = [*ROWS[group], *(PEERS if cell in SEARCHES else ())]
+    known = {name: [x[name] for x in found if x.get(name) is not None] for name in names}
     return (group, cell), {name: 100 * np.mean(x) if x else np.nan for name, x in known.items()}
 
 
@@ -52,6 +75,17 @@ def line(cell, covered, names):
     off = [is_off(covered[name]) for name in names]
     texts = [f"**{text}**" if bold else text for text, bold in zip(texts, off, strict=True)]
     return f"| {' | '.join([space, str(seeds), noise, gap, *texts])} |"
+
+
+def beside(covered):
+    """Rows of the table of what each tool says of the same searches."""
+    for (name, seeds, *_), found in ((at[1], x) for at, x in covered.items() if at[1] in SEARCHES):
+        for tool in TOOLS:
+            told, order, *errors, inert = (found[each] for each in PEERS if each.startswith(tool))
+            texts = [
+                f"{x:.0f}" if np.isfinite(x) else "" for x in (told, order, min(errors), inert)
+            ]
+            yield f"| {' | '.join([name, str(seeds), tool, *texts])} |"
 
 
 def text_of(cell):
@@ -66,9 +100,9 @@ def reasons(covered):
     """Sentences on the numbers that are off, the last on those without a known reason."""
     left = {
         (cell, name): percent < LEAST
-        for (_, cell), found in covered.items()
+        for (group, cell), found in covered.items()
         for name, percent in found.items()
-        if is_off(percent)
+        if name in ROWS[group] and is_off(percent)
     }
     said = []
     for sentence, below, names, where in LIMITS:
@@ -97,17 +131,27 @@ def page(covered, repeats):
         rows = [line(cell, covered[group, cell], names) for at, cell in covered if at == group]
         table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *rows]
         parts.append(f"## Coverage: {group}\n\n" + "\n".join(table) + "\n")
-    return "\n".join([*parts, "## Known limits\n", *(f"- {x}" for x in reasons(covered)), ""])
+    parts.append(BESIDE.format(least=100 * NO_SHARE) + "\n".join(beside(covered)) + "\n")
+    return "\n".join(
+        [*parts, "## Known limits\n", *(f"- {x}" for x in reasons(covered)), "", TRIED]
+    )
+
+
+def jobs_of(repeats):
+    """((group, cell), number of sweeps)."""
+    return [
+        ((group, cell), -(-repeats // share))
+        for group, (_, cells, share) in GROUPS.items()
+        for cell in cells
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=400)
+    parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     asked = parser.parse_args()
-    jobs = [(("robustness", cell), asked.repeats) for cell in CELLS]
-    jobs += [(("others", cell), -(-asked.repeats // 2)) for cell in FEWER]
-    covered = {}
+    jobs, covered = jobs_of(asked.repeats), {}
     with get_context("spawn").Pool(asked.processes) as pool:
         for number, (key, found) in enumerate(pool.imap(measured, jobs), start=1):
             covered[key] = found

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
+import optuna
 import pandas as pd
+from optuna.distributions import FloatDistribution
+from optuna.importance import (
+    FanovaImportanceEvaluator,
+    PedAnovaImportanceEvaluator,
+    get_param_importances,
+)
 from scipy import special
 
-from clsweep.analysis import tuning
+from clsweep.analysis import tuned, tuning
 from clsweep.analysis.comparison import table as comparison
 from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.sensitivity import searched
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.cluster.racing import standing
+from clsweep.study.samplers import build_sampler
+from clsweep.study.schema import FIRST_SEEDS
 from tests.analysis.draws import drawing
 
 
@@ -37,6 +49,7 @@ SPACES = {"grid of 6": 6, "grid of 11 x 5": 55, "random 64": 64}
 CLIFF, FALL = "grid of 6 with a cliff", 0.6 * np.array([60.0, 72.0, 74.0, 80.0, 76.0, 74.0])
 NOISES = ("even", "x3 at the worst", "x5 at the worst", "t3", "half shared by a seed")
 GAPS = ("complete", "20 % missing", "two best rerun", "own seeds")
+RACED, KEPT_AT = "raced", 0.95  # a race of all seeds, at the confidence that a study has by itself
 # Every noise in complete tables, every gap with even noise, and gaps with the two worst noises.
 # Trials with seeds of their own share no shift.
 BOTH = (NOISES[1], NOISES[4])
@@ -47,10 +60,23 @@ CELLS = [
     or noise == "even"
     or (seeds == 3 and noise in BOTH and (noise, gap) != (NOISES[4], GAPS[3]))
 ] + [(CLIFF, seeds, NOISES[2], GAPS[0]) for seeds in (2, 3, 5)]
+RACES = [(space, 5, noise, RACED) for space in SPACES for noise in ("even", *BOTH)]
+CELLS += RACES
+# Of objectives at their best settings, what matters is noise there.
+BEST = "x3 at the best"
+PLANS = ((2, GAPS[0]), (3, GAPS[0]), (5, GAPS[0]), (5, RACED))
+TUNED = [
+    (space, seeds, noise, gap)
+    for space in ("grid of 6", "random 64")
+    for seeds, gap in PLANS
+    for noise in (NOISES[0], BEST, NOISES[4])
+]
 SPACES |= {CLIFF: len(FALL)}
 FLAT = "a grid of 6 on which nothing matters"
+TUNED += [(FLAT, seeds, NOISES[0], gap) for seeds, gap in PLANS]
 # Where the statistics are measured that take longer, on half as many sweeps.
 FEWER = [cell for cell in CELLS if cell[1] == 3 and (cell[2] == "even" or cell[3] == "complete")]
+FEWER += RACES
 SAMPLE = {name: SURFACES[name](np.random.default_rng(5).random((100_000, 2))) for name in SURFACES}
 SPACE = {name: np.sort(each / (each.std() or 1.0)) for name, each in SAMPLE.items()}
 SCALE = {name: each.std() or 1.0 for name, each in SAMPLE.items()}
@@ -73,7 +99,8 @@ def scored(theta, seeds, noise, gap, rng):
     """Scores (n, columns), NaN = no trial, and the SD of each row's noise."""
     num, size = len(theta), np.full(len(theta), NOISE)
     if noise.startswith("x"):
-        size[np.argsort(theta)[: max(1, num // 10)]] *= float(noise[1])
+        sign = -1 if noise.endswith("best") else 1
+        size[np.argsort(sign * theta)[: max(1, num // 10)]] *= float(noise[1])
     columns = seeds + 7 * (gap == "two best rerun")
     drawn = rng.normal(size=(num, columns))
     if noise == "t3":
@@ -91,6 +118,11 @@ def scored(theta, seeds, noise, gap, rng):
         wide = np.full((num, num * seeds), np.nan)
         wide[np.repeat(np.arange(num), seeds), np.arange(num * seeds)] = scores.ravel()
         scores = wide
+    if gap == RACED:
+        for turn in range(FIRST_SEEDS, seeds):
+            alive = np.flatnonzero(np.isfinite(scores[:, turn]))
+            _, behind, margins = standing(scores[alive, :turn], confidence=KEPT_AT)
+            scores[alive[behind > margins], turn:] = np.nan
     return scores, size
 
 
@@ -116,13 +148,14 @@ def truth_of(space, best, tenth, num_seeds):
     }
 
 
-def sweep_of(name, scores, settings, space):
-    config, seed = np.nonzero(np.isfinite(scores))
+def sweep_of(name, scores, settings, space, gap=GAPS[0]):
+    config, seed = np.nonzero(np.isfinite(scores) | (gap == RACED))
     trials = pd.DataFrame({"config": config, "seed": seed, "acc": scores[config, seed]})
     trials = trials.assign(**{param: values[config] for param, values in settings.items()})
-    sampler = "random" if "random" in space else "grid"
-    trials = trials.assign(objective=name, status="finished", sampler=sampler)
-    scales = {"x": "log" if len(settings) == 1 else "linear", "y": "linear"}
+    sampler = next((name for name in ("random", "tpe") if name in space), "grid")
+    status = np.where(trials["acc"].isna(), "skipped", "finished")
+    trials = trials.assign(objective=name, status=status, sampler=sampler)
+    scales = dict.fromkeys(settings, "log" if len(settings) == 1 else "linear")
     return read_sweeps(trials, metric="acc", params=list(settings), scales=scales)[0]
 
 
@@ -140,8 +173,10 @@ def robust(cell, rng, seed):
     theta, settings = planted(space, 0, rng)
     scores, size = scored(theta, seeds, noise, gap, rng)
     with drawing(400, seed):
-        row = robustness([sweep_of("a", scores, settings, space)]).iloc[0]
+        row = robustness([sweep_of("a", scores, settings, space, gap)]).iloc[0]
     truth = truths(space, 0, theta)
+    if gap == RACED:
+        scores = scores[:, :FIRST_SEEDS]
     counts, own = np.isfinite(scores).sum(axis=1), size**2 * (0.5 if noise == NOISES[-1] else 1.0)
     truth["sd"] = np.sqrt(truth["sd_star"] ** 2 + np.mean(own / counts))
     truth["share_within"] = truth.pop("share")
@@ -167,7 +202,7 @@ def other(cell, rng, seed):
     for which, name in enumerate("ab"):
         theta, settings = planted(space, which, rng)
         scores, size = scored(theta, seeds, noise, gap, rng)
-        sweeps.append(sweep_of(name, scores, settings, space))
+        sweeps.append(sweep_of(name, scores, settings, space, gap).of_space)
         levels.append(truths(space, which, theta))
     found = {}
     for stat, name in {"mean": "mean", "std": "sd_star", "within": "share"}.items():
@@ -191,6 +226,41 @@ def other(cell, rng, seed):
     return found
 
 
+def best(cell, rng, seed):
+    """Of two objectives at their best settings, on the study's seeds and on fresh ones: whether the
+    interval holds the difference of their best levels, or of the settings that it names.
+    """
+    space, seeds, noise, gap = cell
+    sweeps, levels, found = [], [], {}
+    for which, name in enumerate("ab"):
+        theta, settings = planted(space, which, rng)
+        scores, size = scored(theta, seeds, noise, gap, rng)
+        sweep = sweep_of(name, scores, settings, space, gap)
+        sweeps.append(replace(sweep, fresh=confirmed(theta, scores, size, noise, rng)))
+        levels.append(theta)
+    a, b = levels
+    for at, pair in {"": [replace(x, fresh={}) for x in sweeps], "fresh, ": sweeps}.items():
+        with drawing(400, seed):
+            row = comparison.compare(pair, stat="tuned").iloc[0]
+        first, second = (tuned.pick(sweep).row for sweep in pair)
+        found[f"{at}best"] = held(row, "", a.max() - b.max())
+        found[f"{at}named"] = held(row, "", a[first] - b[second])
+    return found
+
+
+def confirmed(theta, scores, size, noise, rng, top=3, seeds=3):
+    """Scores of the best settings on fresh seeds, as `Sweep.fresh` has them."""
+    whole = np.isfinite(scores).sum(axis=1)
+    rows = np.flatnonzero(whole == whole.max())
+    rows = rows[np.argsort(-np.nanmean(scores[rows], axis=1))[:top]]
+    drawn = rng.normal(size=(top, seeds))
+    if noise == NOISES[-1]:
+        drawn = np.sqrt(0.5) * (drawn + rng.normal(size=seeds))
+    fresh = (theta[rows, None] + size[rows, None] * drawn[: len(rows)]).tolist()
+    told = zip(rows.tolist(), fresh, strict=True)
+    return {row: dict(enumerate(each, 100)) for row, each in told}
+
+
 def variance_shares(space, noise):
     """Shares of the variance: of one trial in a grid, of the response in a sample."""
     if "random" in space:
@@ -201,14 +271,99 @@ def variance_shares(space, noise):
     return {name: part / (sum(parts.values()) + noise) for name, part in parts.items()}
 
 
+# Shares of the variance, with all interactions: 0.81, 0.17, 0.02; 0.85, 0.54, 0.07; 0.75, 0.25, 0.
+SEARCHED = {
+    "additive": lambda u: -8 * (u[:, 0] - 0.6) ** 2 + 1.2 * u[:, 1] + 0.4 * u[:, 2],
+    "interaction": lambda u: -6 * (u[:, 0] + 0.6 * u[:, 1] - 0.7) ** 2 + 0.8 * u[:, 2],
+    "one inert": lambda u: -8 * (u[:, 0] - 0.6) ** 2 + 1.5 * u[:, 1],
+}
+TRIED = "tpe, 60 configurations"
+SEARCHES = [(name, seeds, NOISES[0], TRIED) for name in SEARCHED for seeds in (1, 2)]
+TOOLS = ("clsweep", "fANOVA", "PED-ANOVA")
+NO_SHARE = 0.05  # what is below is called unimportant
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def shares_of(function, nodes=24):
+    """First-order and total Sobol indices of a function of three parameters, by quadrature, (2, 3),
+    and the standard deviation of its values.
+    """
+    at, weights = np.polynomial.legendre.leggauss(nodes)
+    at, weights = (at + 1) / 2, weights / 2
+    u = np.stack(np.meshgrid(at, at, at, indexing="ij"), axis=-1).reshape(-1, 3)
+    level = function(u).reshape((nodes,) * 3)
+
+    def mean(values, axes):
+        for axis in sorted(axes, reverse=True):
+            values = np.tensordot(values, weights, (axis, 0))
+        return values
+
+    total = mean(level**2, (0, 1, 2)) - mean(level, (0, 1, 2)) ** 2
+    found = np.empty((2, 3))
+    for axis in range(3):
+        others = [each for each in range(3) if each != axis]
+        alone = mean(level, others)
+        found[0, axis] = (weights @ alone**2 - (weights @ alone) ** 2) / total
+        found[1, axis] = mean(mean(level**2, [axis]) - mean(level, [axis]) ** 2, (0, 1)) / total
+    return found, np.sqrt(total)
+
+
+def search(cell, rng, seed):
+    """What is said of a search: whether the intervals of `importance` hold the shares, and whether
+    an inert parameter is left alone; of each tool whether the order is right, the mean error of its
+    shares of their sum, and whether it calls an inert parameter important.
+    """
+    name, seeds, _, _ = cell
+    (first, total), scale = shares_of(SEARCHED[name])
+    study, table = searching(lambda u: SEARCHED[name](u) / scale, seeds, rng, seed)
+    with drawing(seed=seed):
+        rows = searched.importance([table], within=1.0).set_index("param")
+    found, names = {}, ["x0", "x1", "x2"]
+    known = not rows["importance"].isna().any()
+    inert = total < 1e-9
+    if known:
+        rows = rows.loc[names]
+        hits = [held(row, "", x) for row, x in zip(rows.to_dict("records"), total, strict=True)]
+        found["importance"] = np.mean(hits)
+        found["not resolved"] = not rows["resolved"][inert].any() if inert.any() else None
+    told = {"clsweep": rows["importance"].to_numpy(dtype=float)} if known else {}
+    made = FanovaImportanceEvaluator(seed=seed), PedAnovaImportanceEvaluator()
+    for tool, evaluator in zip(TOOLS[1:], made, strict=True):
+        shares = get_param_importances(study, evaluator=evaluator, params=names)
+        told[tool] = np.array([shares[each] for each in names])
+    found |= {f"{tool}, told": tool in told for tool in TOOLS}
+    for tool, shares in told.items():
+        shares = shares / (shares.sum() or 1.0)
+        found[f"{tool}, order"] = list(shares.argsort()) == list(total.argsort())
+        for kind, truth in (("first", first), ("total", total)):
+            found[f"{tool}, {kind}"] = np.abs(shares - truth / truth.sum()).mean()
+        found[f"{tool}, inert"] = (shares[inert] > NO_SHARE).any() if inert.any() else None
+    return found
+
+
+def searching(function, seeds, rng, seed, num=60):
+    """An Optuna study of a search with clsweep's sampler, and the sweep of its trials."""
+    study = optuna.create_study(direction="maximize", sampler=build_sampler("tpe", seed))
+    space = {f"x{p}": FloatDistribution(0.0, 1.0) for p in range(3)}
+    tried, scores = [], []
+    for _ in range(num):
+        trial = study.ask(space)
+        tried.append(list(trial.params.values()))
+        scores.append(function(np.array(tried[-1:])) + NOISE * rng.normal(size=seeds))
+        study.tell(trial, float(scores[-1].mean()))
+    at = dict(zip(space, np.array(tried).T, strict=True))
+    sweep = sweep_of("a", np.array(scores), at, "tpe")
+    return study, replace(sweep, bounds=dict.fromkeys(space, (0.0, 1.0)))
+
+
 CURVES = {}
 
 
 def expected_best(cell, repeats=2000):
     """(n,) level of the one that looks best of k = 1, 2, ... n, picked on a score less."""
     if cell not in CURVES:
-        rng, (space, seeds, noise, _) = np.random.default_rng(3), cell
-        num, levels = SPACES[space], []
+        rng, (space, seeds, noise, gap) = np.random.default_rng(3), cell
+        seeds, num, levels = FIRST_SEEDS if gap == RACED else seeds, SPACES[space], []
         for _ in range(repeats):
             theta = planted(space, 0, rng)[0]
             looks = scored(theta, seeds, noise, "complete", rng)[0][:, 1:].mean(axis=1)

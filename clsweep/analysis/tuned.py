@@ -109,8 +109,8 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     Each level is cross-fitted: picked on all seeds but one and scored on that one, for each seed in
     turn (`resample.folds`), so that none is too good. Where the settings of both ran again on two
     or more common fresh seeds, the same is done with these alone, and the differences at each seed
-    have a t-interval. On the study's seeds the interval is t SE about the estimate, SE from
-    bootstrap tables of new noise around shrunken means (`tuning.noisy_tables`).
+    have a t-interval (`_by_seed`). On the study's seeds the interval is t SE about the estimate, SE
+    from bootstrap tables of new noise around shrunken means (`tuning.noisy_tables`).
     """
     pick_a, pick_b = pick(a), pick(b)
     if pick_a is None or pick_b is None:
@@ -155,12 +155,18 @@ def _evidence(estimate: float, se: float, freedom: float) -> Evidence:
 
 
 def _by_seed(a: Array, b: Array) -> tuple[Evidence, tuple[float, float]]:
-    """Of complete tables (n, F) of the same seeds: the differences at each seed."""
+    """Of complete tables (n, F) of the same seeds: the differences at each seed.
+
+    SE^2 = s^2 / F where every fold picks the same settings. Else the picks of a fold hang on the
+    scores of the others, and  SE^2 = s^2 (1 / F + 1 / (F - 1))  (Nadeau & Bengio 2003, Machine
+    Learning 52): of 95 % intervals 87 to 93 % held the truth without, 94 to 97 % with it.
+    """
     held = _held(a), _held(b)
     apart, num = held[0] - held[1], a.shape[1]
     if num < 2:
         return Evidence(float(apart.mean())), (float(held[0].mean()), float(held[1].mean()))
-    found = _evidence(float(apart.mean()), float(apart.std(ddof=1)) / num**0.5, num - 1)
+    inverse = 1.0 / num + (1.0 / (num - 1) if _changes(a) or _changes(b) else 0.0)
+    found = _evidence(float(apart.mean()), float(apart.std(ddof=1)) * inverse**0.5, num - 1)
     return found, (float(held[0].mean()), float(held[1].mean()))
 
 
@@ -168,6 +174,12 @@ def _held(table: Array) -> Array:
     """(F,) of a complete table: the score at each seed of the row that the other seeds pick."""
     looks, scores = map(np.concatenate, zip(*resample.folds(table), strict=True))
     return np.asarray(np.take_along_axis(scores, looks.argmax(axis=-1)[:, None], axis=-1)[:, 0])
+
+
+def _changes(table: Array) -> bool:
+    """Whether that is not the same row for every seed."""
+    looks = np.concatenate([looks for looks, _ in resample.folds(table)])
+    return len(np.unique(looks.argmax(axis=-1))) > 1
 
 
 def _by_noise(a: Array, b: Array, *, is_paired: bool) -> tuple[Evidence, tuple[float, float]]:

@@ -11,7 +11,18 @@ from clsweep.analysis.comparison.table import COLUMNS as COMPARISON
 from clsweep.analysis.robustness.table import COLUMNS as ROBUSTNESS
 from clsweep.analysis.sensitivity.table import COLUMNS as SENSITIVITY
 from tests import coverage
-from tests.coverage_cells import CELLS, FEWER, expected_best, planted, variance_shares
+from tests.analysis.truths import ishigami
+from tests.coverage_cells import (
+    RACED,
+    SEARCHES,
+    TOOLS,
+    expected_best,
+    planted,
+    scored,
+    shares_of,
+    sweep_of,
+    variance_shares,
+)  # fmt: skip
 from tests.coverage_texts import STATISTICS
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +57,7 @@ def test_the_page_gives_every_formula_as_the_tables_do():
 
 
 def test_the_page_has_a_row_for_every_cell():
-    for group, cells in (("robustness", CELLS), ("others", FEWER)):
+    for group, (_, cells, _) in coverage.GROUPS.items():
         table = PAGE.split(f"## Coverage: {group}\n")[1].split("\n## ")[0]
         rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
         names = (*rows[0][4:-1], rows[0][-1].removesuffix(" |"))
@@ -57,12 +68,16 @@ def test_the_page_has_a_row_for_every_cell():
 
 @pytest.mark.parametrize("group", list(coverage.ROWS))
 def test_a_run_of_few_repeats_gives_such_a_row(group):
-    key, covered = coverage.measured(((group, CELLS[0] if group == "robustness" else FEWER[0]), 3))
+    cells = coverage.GROUPS[group][1]
+    key, covered = coverage.measured(((group, cells[-1] if cells is SEARCHES else cells[0]), 3))
     names = coverage.ROWS[group]
-    assert set(covered) == set(names)
+    assert set(names) <= set(covered)
     assert all(0 <= value <= 100 for value in covered.values())
     row = coverage.line(key[1], covered, names)
-    assert re.fullmatch(r"\| grid of 6 \| \d \| even \| complete( \| (\*\*)?\d+(\*\*)?)+ \|", row)
+    assert re.fullmatch(r"\| [a-z6 ]+ \| \d \| even \| [a-z0-9, ]+( \| (\*\*)?\d+(\*\*)?)+ \|", row)
+    if cells is SEARCHES:  # three tools in three searches
+        rows = list(coverage.beside({key: covered}))
+        assert [row.split(" | ")[2] for row in rows] == list(TOOLS)
 
 
 def test_what_is_outside_the_limits_is_bold_and_what_was_withheld_is_empty():
@@ -103,6 +118,24 @@ def test_the_planted_truths_are_those_of_other_formulas():
     part = 64 * ((0.4**5 + 0.6**5) / 5 - ((0.4**3 + 0.6**3) / 3) ** 2)
     shares = variance_shares("random 64", 0.0)
     assert shares["x"] == pytest.approx(part / (part + 1.5**2 / 12), rel=1e-3)
+
+
+def test_shares_by_quadrature_are_those_of_the_literature():
+    first, total = shares_of(ishigami, nodes=60)[0]
+    assert first == pytest.approx([0.3139, 0.4424, 0.0], abs=1e-4)
+    assert total == pytest.approx([0.5576, 0.4424, 0.2437], abs=1e-4)
+
+
+def test_a_planted_race_drops_who_is_clearly_behind_and_is_read_as_one():
+    theta, settings = planted("grid of 6", 0, None)
+    scores = scored(theta, 5, "even", RACED, np.random.default_rng(0))[0]
+    kept = np.isfinite(scores)
+    assert kept[:, :2].all()
+    assert kept[theta.argmax()].all()
+    assert not kept[theta.argmin(), 2:].any()
+    sweep = sweep_of("a", scores, settings, "grid of 6", RACED)
+    assert (sweep.num_skipped, sweep.raced) == ((~kept).sum(), (2, 3, 4))
+    assert sweep.of_space.scores.shape == (6, 2)
 
 
 def test_the_page_is_linked():

@@ -10,7 +10,7 @@ from clsweep.analysis.comparison.table import compare
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.recommend import recommend
 from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.tuned import pick
+from clsweep.analysis.tuned import difference, pick
 from tests.analysis.truths import sweep_of
 
 NAN = float("nan")
@@ -77,6 +77,19 @@ def test_fresh_seeds_decide_and_are_paired():
         assert pick(replace(first, fresh=unknown)).row == 0
     failed = {0: {10: NAN, 11: 99.0}, 1: {10: 88.0, 11: 87.0}}
     assert pick(replace(first, fresh=failed)).row == 1
+
+
+def test_equal_settings_win_nothing_on_fresh_seeds_either():
+    """Every seed picks another of them, so the differences at the seeds are not independent."""
+    rng, names = np.random.default_rng(1), ("a", "b")
+    tried = both(*(tables(rng, [0.0] * 3, 2) for _ in names))
+    won = []
+    for _ in range(400):
+        fresh = [tables(rng, [0.0] * 3, 5) for _ in names]
+        told = [dict(enumerate(dict(enumerate(row)) for row in table)) for table in fresh]
+        row = difference(*(replace(x, fresh=y) for x, y in zip(tried, told, strict=True)))[0]
+        won.append(row["side"] != 0)
+    assert 0.01 < np.mean(won) <= 0.065  # a plain t-test of them: 0.1
 
 
 def test_nothing_is_best_until_a_configuration_has_all_planned_seeds():

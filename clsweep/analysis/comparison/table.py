@@ -43,9 +43,10 @@ COLUMNS = {
     "num_seeds": "seeds of both; unpaired: of the objective with fewer",
     "value_a": "the statistic of a over what is compared, in the metric's own sign",
     "value_b": "that of b",
-    "estimate": "mean, within: a - b, oriented so that positive = a is better; std: the ratio a / "
-    "b, below 1 = a varies less",
-    "low": "interval of the estimate: BCa bootstrap for mean, percentiles for std and within",
+    "estimate": "mean, within, tuned: a - b, oriented so that positive = a is better; std: the "
+    "ratio a / b, below 1 = a varies less",
+    "low": "interval of the estimate: BCa bootstrap for mean, percentiles for std and within, t "
+    "for tuned",
     "high": "",
     "p": "two-sided p-value: sign flips of the paired differences for mean, else the tail of the "
     "bootstrap",
