@@ -23,7 +23,7 @@ from clsweep.analysis.sensitivity import searched
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.cluster.racing import standing
-from clsweep.study.samplers import build_sampler
+from clsweep.study.design import build_sampler
 from clsweep.study.schema import FIRST_SEEDS
 from tests.analysis.draws import drawing
 

@@ -6,7 +6,7 @@ import pytest
 
 from clsweep.analysis import health, recommend, tuning
 from clsweep.analysis.comparison import table as comparison
-from clsweep.analysis.robustness import marginals, table
+from clsweep.analysis.robustness import response, table
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.sweep import FAILED_AS, read_sweeps
 from tests.analysis.draws import drawing
@@ -19,7 +19,7 @@ ASKED = {
     "robustness": lambda sweeps: table.robustness(sweeps),
     "robustness by": lambda sweeps: table.robustness(sweeps, by="tau"),
     "tolerance": lambda sweeps: table.tolerance_curve(sweeps),
-    "marginals": lambda sweeps: marginals.marginals(sweeps),
+    "marginals": lambda sweeps: response.marginals(sweeps),
     "sensitivity": lambda sweeps: sensitivity.sensitivity(sweeps),
     "compare": lambda sweeps: comparison.compare(sweeps),
     "compare std": lambda sweeps: comparison.compare(sweeps, stat="std"),

@@ -42,7 +42,7 @@ LEVELS = {
     "marginals": ("mean", ""),
     "best_of_k": ("expected", ""),
     "tuning_cost": ("best_level", "default"),
-    "recommend": ("score", "", "neighbourhood_worst"),
+    "recommend": ("score", "", "when_tuned", "neighbourhood_worst"),
     "mechanism": ("score",),
 }
 SPREADS = {

@@ -34,7 +34,7 @@ def test_scores_stand_where_config_and_seed_say():
         "tau=0.1",
         ("tau",),
         (),
-        "config 3",
+        "",
     )
     low = read_sweeps(trials, metric="acc", params=["tau"], mode="min")[0]
     np.testing.assert_array_equal(low.scores, -dcl.scores)

@@ -251,7 +251,7 @@ def _mean(
             why = note(Reason.ONE_SEED)
             notes.append(note(Reason.P_PER_SETTING))
     needed = found.repeats_needed(repeats)
-    if part.crossed and part.fixed:  # and enough for the sign flips
+    if part.crossed and part.fixed and len(sides[0]) > 1:  # and enough for the sign flips
         flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
         needed = np.maximum(needed, float(flips))
     value_a, value_b = (float(resample.row_means(side).mean()) for side in sides)
