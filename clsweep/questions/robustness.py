@@ -241,7 +241,7 @@ COLUMNS = (
     Column(
         "within {near}",
         share("share_within", "share"),
-        "share of the space that loses no more than that against the level when tuned",
+        "share of the space that loses no more than that against the best level",
         called="within {points}",
     ),
     Column(

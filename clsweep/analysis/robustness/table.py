@@ -43,7 +43,7 @@ COLUMNS = {
     "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
     "best": "m_i of the best configuration, that of `recommend`; picked on its own noise, so "
     "optimistic",
-    "best_level": "L, best when tuned: level of the best, picked without the seed that scores it "
+    "best_level": "L: level of the best, picked without the seed that scores it "
     "(cross-fitted, resample.best_level). Regret and shares count against it",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
     "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
