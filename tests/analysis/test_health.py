@@ -141,3 +141,24 @@ def test_edge_cases():
     assert failure_regions([sweep_of(np.ones((1, 2)), tau=[1.0])]).empty  # nothing is swept
     table = failure_regions([sweep_of([[1], [0], [0]], weighting=["a", None, "b"])])
     assert len(table) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [True, False])
+def test_a_uniform_rate_resolves_no_region(together):
+    rng = np.random.default_rng(1)
+    tables = [failure_regions([planted(rng, 0.1, 0.1, together=together)]) for _ in range(200)]
+    assert np.mean([table["resolved"].any() for table in tables]) <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [True, False])
+def test_coverage_of_the_rate(together):
+    rng = np.random.default_rng(3)
+    hits = []
+    for _ in range(200):
+        tau = np.repeat(np.arange(3.0), 30)
+        failed = drawn(rng, np.array([0.3, 0.1, 0.5])[tau.astype(int)], together)
+        table = failure_regions([sweep_of(failed, tau=tau)])
+        hits.append((table["low"] <= [0.3, 0.1, 0.5]) & (table["high"] >= [0.3, 0.1, 0.5]))
+    assert np.mean(hits) >= 0.93

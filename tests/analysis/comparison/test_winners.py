@@ -7,6 +7,7 @@ from clsweep.analysis.comparison.table import WINNER_COLUMNS as COLUMNS
 from clsweep.analysis.comparison.table import winners
 from clsweep.analysis.reasons import Reason, note
 from tests.analysis.comparison.test_table import sweep
+from tests.analysis.draws import drawing
 
 
 def field(rng, levels, *, noise=0.3, num_seeds=3):
@@ -47,3 +48,14 @@ def test_nobody_to_beat_and_nobody_at_all():
     assert list(winners([tpe], by="tau")["reason"]) == [Reason.NOBODY_COMPETES]
     with pytest.raises(ValueError, match=r"no objective sweeps 'taus'. Did you mean 'tau'"):
         winners([tpe], by="taus")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_planted_ties_have_few_false_winners(names):
+    rng = np.random.default_rng(3)
+    curve, false = [0, 1, 2, 2, 1, 0], 0
+    for k in range(100):
+        with drawing(400, k):
+            false += winners(field(rng, dict.fromkeys(names, curve)), by="tau")["resolved"].any()
+    assert false <= 10  # 5 expected for two
