@@ -9,6 +9,7 @@ import pandas as pd
 
 from clsweep.analysis.recommend import level_of
 from clsweep.analysis.sweep import STATUSES, Sweep
+from clsweep.analysis.tuned import whole
 
 HISTORY_COLUMNS = {
     "objective": "name, in order of first appearance",
@@ -106,14 +107,13 @@ def saved(trials: pd.DataFrame, epochs: pd.Series[float]) -> pd.DataFrame:
 
 
 def top(sweeps: Sequence[Sweep], num: int) -> pd.DataFrame:
-    """The best `num` configurations of each objective, with the columns of `TOP_COLUMNS`."""
+    """The best `num` configurations of each objective that may be named (`tuned.whole`), with the
+    columns of `TOP_COLUMNS`.
+    """
     rows = []
     for sweep in sweeps:
         measured = sweep.measured
-        if not measured.alive.any():
-            continue
-        counts = measured.num_measured
-        means = np.where(counts == counts.max(), measured.means, -np.inf)
+        means = np.where(whole(measured), measured.means, -np.inf)
         order = np.argsort(-means, kind="stable")[: min(num, int(np.isfinite(means).sum()))]
         for rank, i in enumerate(order.tolist(), 1):
             scores = sweep.sign * measured.scores[i]
