@@ -8,6 +8,7 @@ import contextlib
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import accumulate
@@ -56,6 +57,8 @@ def print_statistic(
         along = f", by {asked['by']}" if asked.get("by") else ""
         references = reference_notes(findings.side_table("references"), metric=material.metric)
         notes = (*references, *material.notes)
+    if name == "recommend" and not findings.cells:
+        material = replace(material, confirmation=findings.side_table("confirmation"))
     tell = getattr(told, name, None) if is_told else None
     print_question(
         question or import_module(f"clsweep.questions.{name}").QUESTION,

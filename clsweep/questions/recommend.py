@@ -160,6 +160,14 @@ QUESTION = Question(
             spare=1,
             optional=True,
         ),
+        Column(
+            "when tuned",
+            level("when_tuned", half("score", "")),
+            "level of the best without the luck of the pick, of which the lead is said: on the "
+            "fresh seeds once there are any",
+            spare=5,
+            optional=True,
+        ),
         Column("fresh seeds", measured("fresh"), optional=True),
         Column("test", measured("test"), spare=3, optional=True),
     ),
