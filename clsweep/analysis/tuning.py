@@ -5,6 +5,7 @@ default setting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
-from clsweep.analysis.noise import half_width, seed_shift
+from clsweep.analysis.noise import half_width, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import setting
@@ -152,7 +153,9 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
     ks = _list_of_k(len(sweep.configs))
     point = _curve(resample.packed(sweep.scores), _weights(len(sweep.configs), ks))
-    draws = _draws(sweep, ks)
+    # What a seed does to all is no noise of their differences.
+    still = replace(sweep, scores=unshifted(sweep.scores))
+    draws = _draws(still, ks)
     level = float(resample.best_level(resample.packed(given.scores[given.alive])))
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
@@ -166,7 +169,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         if sweep.has_repeats:
             gains += [
                 best_levels(x) - resample.row_means(x[:, default])
-                for x in noisy_tables(resample.packed(sweep.scores))
+                for x in noisy_tables(resample.packed(still.scores))
             ]
         half = float(_half_width(np.concatenate(gains)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}

@@ -146,7 +146,7 @@ def importance(
     findings = reading.opened(paths)
     if style.format is Format.table and findings.importance(within=within).empty:
         other = reading.command("sensitivity", paths)
-        say(f"No search: {other} says which hyperparameter matters.")
+        print_note(f"No search: {other} says which hyperparameter matters.")
         return
     how = {"style": style, "following": reading.command("recommend", paths)}
     _print(findings, "importance", within=within, question=IMPORTANCE, **how)

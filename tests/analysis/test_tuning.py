@@ -163,3 +163,16 @@ def test_wrong_options_and_the_same_seed():
     pd.testing.assert_frame_equal(
         best_of_k([sweep, sweep]).iloc[6:].reset_index(drop=True), best_of_k([sweep])
     )
+
+
+def test_a_shift_of_the_seeds_does_not_hide_what_tuning_gains():
+    """As wide as a paired t-interval, and not as the shift."""
+    rng = np.random.default_rng(5)
+    scores = 90 + np.arange(5.0)[:, None] + 0.1 * rng.normal(size=(5, 5))
+    plain, shifted = (
+        tuning_cost([sweep_of(table)], defaults={"dcl": {"tau": 0.0}}).iloc[0]
+        for table in (scores, scores + 5 * rng.normal(size=5))
+    )
+    widths = [row["tunability_high"] - row["tunability_low"] for row in (plain, shifted)]
+    assert plain["tunability"] == pytest.approx(shifted["tunability"])
+    assert widths[1] == pytest.approx(widths[0], rel=0.5)
