@@ -97,13 +97,14 @@ def _rows(
     none does.
     """
     start = {"objective": sweep.objective, "at": "", "on_front": False}
-    if not sweep.alive.any():
-        return pd.DataFrame([{**start, **noted(why=note(Reason.NO_SCORE))}])
+    if why := sweep.no_score:
+        return pd.DataFrame([{**start, **noted(why=why)}])
     spent = np.array([seconds.get((sweep.objective, config), np.nan) for config in sweep.configs])
     part = np.flatnonzero((sweep.num_measured == sweep.num_measured.max()) & np.isfinite(spent))
     if not part.size:
         return pd.DataFrame([{**start, **noted(why=note(Reason.TIMES_UNKNOWN))}])
     levels = {name: values[part] for name, values in levels_of(sweep).items()}
-    said = {name: [value] * len(part) for name, value in noted(*notes).items()}
+    told = noted(*notes, *sweep.failures)
+    said = {name: [value] * len(part) for name, value in told.items()}
     columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **said}
     return pd.DataFrame({**start, **columns}, index=part)

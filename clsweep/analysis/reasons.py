@@ -20,6 +20,7 @@ TEXTS = {
     "configurations",
     # There is nothing to measure.
     "NO_SCORE": "no finished trial",
+    "ALL_FAILED": "all {trials} trials failed",
     "ONE_CONFIG": "one configuration: no spread, and nothing to tune",
     "ONE_SCORED": "one configuration has a score",
     "NOT_SWEPT": "does not sweep {param}",

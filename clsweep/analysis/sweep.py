@@ -164,21 +164,37 @@ class Sweep:
     @property
     def missing(self) -> tuple[Note, ...]:
         """What of the plan has no score: what failed, was stopped or skipped, or has not run."""
-        found = self._cut_short
-        if self.num_failed:
-            figures: dict[str, Any] = {"failed": self.num_failed, "trials": self.num_trials}
-            if np.isfinite(self.failed_level):
-                figures["level"] = self.sign * self.failed_level
-            found.insert(0, note(COUNTED_AS[self.failed_as], **figures))
+        found = [*self.failures, *self._cut_short]
         if self.is_unfinished:
             figures = {"configs": len(self.configs), "planned": self.num_planned}
             found.append(note(Reason.UNFINISHED, **figures))
         return tuple(found)
 
     @property
+    def failures(self) -> tuple[Note, ...]:
+        """That trials failed, and what they count as here; that all did is `nothing` to say."""
+        if not self.num_failed or self._all_failed:
+            return ()
+        figures: dict[str, Any] = {"failed": self.num_failed, "trials": self.num_trials}
+        if np.isfinite(self.failed_level):
+            figures["level"] = self.sign * self.failed_level
+        return (note(COUNTED_AS[self.failed_as], **figures),)
+
+    @property
+    def _all_failed(self) -> bool:
+        return self.num_trials > 0 and self.num_failed == self.num_trials
+
+    @property
     def nothing(self) -> Note | None:
         """Why there is nothing to say of the space as a whole: no even samples, or no score."""
-        return self.not_measured or (None if self.alive.any() else note(Reason.NO_SCORE))
+        return self.not_measured or self.no_score
+
+    @property
+    def no_score(self) -> Note | None:
+        """Why no configuration has a score that was measured; None where one has."""
+        if self._all_failed:
+            return note(Reason.ALL_FAILED, trials=self.num_trials)
+        return None if self.alive.any() else note(Reason.NO_SCORE)
 
     def lost(self, reason: str, **figures: Any) -> tuple[Note, ...]:
         """A note with this reason where configurations have no score."""

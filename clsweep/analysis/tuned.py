@@ -31,6 +31,7 @@ class Pick:
     Attributes:
         row: of it in the sweep.
         first: that of the study's seeds alone.
+        rows: (n) of the table in the sweep.
         table: (n, S) what the pick rests on, larger is better: the fresh scores of the settings
             that ran again, on the seeds that they share, else all that may be picked.
         seeds: (S,) labels of its columns.
@@ -39,6 +40,7 @@ class Pick:
 
     row: int
     first: int
+    rows: tuple[int, ...]
     table: Array
     seeds: NDArray[Any]
     is_fresh: bool
@@ -62,11 +64,12 @@ def pick(sweep: Sweep) -> Pick | None:
         return place_of(sweep.configs[row], scores[np.isfinite(scores)].tolist(), "max")
 
     first = min(near.tolist(), key=place)
-    rows, seeds, fresh = _fresh(sweep, np.flatnonzero(may).tolist())
+    all_rows = np.flatnonzero(may).tolist()
+    rows, seeds, fresh = _fresh(sweep, all_rows)
     if sweep.configs[first] not in sweep.fresh or not rows:
-        return Pick(first, first, sweep.scores[may], sweep.seeds, False)
+        return Pick(first, first, tuple(all_rows), sweep.scores[may], sweep.seeds, False)
     best = max(range(len(rows)), key=lambda at: (fresh[at].mean(), sweep.means[rows[at]], -at))
-    return Pick(rows[best], first, fresh, seeds, True)
+    return Pick(rows[best], first, tuple(rows), fresh, seeds, True)
 
 
 def whole(sweep: Sweep) -> NDArray[np.bool_]:
@@ -117,13 +120,14 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         lost = a if pick_a is None else b
         return {}, no_whole(lost).of(lost.objective), []
     at = {"at_a": a.label(pick_a.row), "at_b": b.label(pick_b.row)}
-    tables, notes = [resample.packed(x.measured.scores[whole(x)]) for x in (a, b)], []
+    tables = [resample.packed(x.measured.scores[whole(x)]) for x in (a, b)]
+    notes = [each.of(x.objective) for x in (a, b) for each in x.measured.failures]
     by_seed = np.array_equal(a.seeds, b.seeds)
     is_paired = by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in tables)
     shared = sorted({*pick_a.seeds.tolist()} & {*pick_b.seeds.tolist()})
     if pick_a.is_fresh and pick_b.is_fresh and len(shared) >= FEWEST_FRESH:
         tables = [p.table[:, np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
-        notes, is_paired = [note(Reason.ON_FRESH, seeds=len(shared))], True
+        notes, is_paired = [note(Reason.ON_FRESH, seeds=len(shared)), *notes], True
     found, values = _by_seed(*tables) if is_paired else _by_noise(*tables, is_paired=by_seed)
     num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
     silent = None if np.isfinite(found.se) else note(Reason.NO_NOISE)
@@ -134,7 +138,7 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
 def no_whole(sweep: Sweep) -> Note:
     """Why an objective has no best setting."""
     if not sweep.measured.alive.any():
-        return sweep.measured.nothing or note(Reason.NO_SCORE)
+        return sweep.nothing or note(Reason.NO_SCORE)
     return note(Reason.NO_WHOLE_CONFIG, seeds=sweep.planned_seeds)
 
 

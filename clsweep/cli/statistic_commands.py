@@ -10,7 +10,6 @@ from rich.console import Console
 
 from clsweep.cli.endings import print_failures, print_next
 from clsweep.cli.options import (
-    ExplainOption,
     FormatOption,
     FullReading,
     Reading,
@@ -201,15 +200,8 @@ def compare(
 
 
 @with_groups
-def pareto(
-    paths: ResultsPaths,
-    *,
-    reading: Reading,
-    explain: ExplainOption = False,
-    format: FormatOption = Format.table,
-) -> None:
+def pareto(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
-    style = Style(format=format, explain=explain)
     following = reading.command("recommend", paths)
     _print(reading.opened(paths), "pareto", style=style, following=following)
 

@@ -57,7 +57,7 @@ def print_statistic(
         along = f", by {asked['by']}" if asked.get("by") else ""
         references = reference_notes(findings.side_table("references"), metric=material.metric)
         notes = (*references, *material.notes)
-    if name == "recommend" and not findings.cells:
+    if name in ("recommend", "pareto") and not findings.cells:
         material = replace(material, confirmation=findings.side_table("confirmation"))
     tell = getattr(told, name, None) if is_told else None
     print_question(

@@ -5,7 +5,7 @@ place where the notes of the analysis become text.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -104,15 +104,16 @@ def notes(frame: pd.DataFrame) -> list[str]:
     if "note" not in frame:
         return []
     about: dict[str, list[str]] = {}
-    levels = levels_of(frame)
-    for row in frame.to_dict("records"):
+    levels, rows = levels_of(frame), frame.to_dict("records")
+    kinds = [kind for kind in dict.fromkeys(row.get("kind") for row in rows) if kind]
+    for row in rows:
         texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
         if texts and texts[0] and (reason := row.get("reason", "")):
             texts[0] = f"{status(reason)}: {texts[0]}"
         who = str(row.get("objective") or row.get("region", ""))
         if "a" in row:
             who = f"{row['a']} - {row['b']}"
-        elif row.get("kind") and row["reason"]:
+        elif row.get("kind"):
             who = f"{who} ({row['kind']})"  # the best may well be known where the robust one is not
         cell = "/".join(row[name] for name in levels)
         for text in filter(None, texts):
@@ -120,10 +121,25 @@ def notes(frame: pd.DataFrame) -> list[str]:
     found = []
     for text, those in about.items():
         names = list(dict.fromkeys(those))
+        is_all = len(names) == len(frame) > 1
+        names = _of_kinds(names, kinds, len(rows) // len(kinds)) if kinds else names
         more = f" and {len(names) - MANY_NAMES} more" if len(names) > MANY_NAMES else ""
-        is_all = not more and len(names) == len(frame) > 1
         found.append(text if is_all else f"{', '.join(names[:MANY_NAMES])}{more}: {text}")
     return found
+
+
+def _of_kinds(names: list[str], kinds: Sequence[str], everybody: int) -> list[str]:
+    """`dcl (best)` and `dcl (robust)` as `dcl`, where these are all kinds; one kind of everybody as
+    `best`.
+    """
+    those = [name.rpartition(" (")[::2] for name in names]
+    if everybody == len(those) > 1 and len({kind for _, kind in those}) == 1:
+        return [those[0][1].rstrip(")")]
+    out = [
+        start if {f"{start} ({kind})" for kind in kinds} <= {*names} else name
+        for name, (start, _) in zip(names, those, strict=True)
+    ]
+    return list(dict.fromkeys(out))
 
 
 def reference_notes(references: pd.DataFrame, *, metric: str) -> list[str]:

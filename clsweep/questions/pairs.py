@@ -43,7 +43,7 @@ def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
 
 def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is better on average, from `compare` of stat "mean"."""
-    return _leads(pairs, words, "means", "on average", " over the shared space")
+    return _leads(pairs, words, "means", "without tuning", ", on average over the shared space")
 
 
 def tuned(pairs: pd.DataFrame, words: Wording) -> Sentences:
@@ -66,8 +66,9 @@ def _leads(pairs: pd.DataFrame, words: Wording, measured: str, how: str, where: 
     def evidence(row: Row) -> str:
         if not known(row["estimate"], row["low"], row["high"]):
             return ""
+        row = seen_from(row, row["a" if row["estimate"] >= 0 else "b"])
         seen = f"{words.amount(row['estimate'])}{interval(row['low'], row['high'])}"
-        return f" (lead of {row['a']}: {seen})"
+        return f" ({row['a']} leads by {seen})"
 
     ahead, which = f"is better {how}", f"scores better {how}"
     return _pairwise(pairs, measured, ahead=ahead, which=which, claim=claim, evidence=evidence)

@@ -11,6 +11,7 @@ from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, measured, whole
 from clsweep.questions.model import Figure
+from clsweep.questions.recommend import with_fresh
 
 MAX_COSTS = 750  # beside those on a front: a page has to stay small
 
@@ -70,7 +71,7 @@ QUESTION = Question(
     ahead=True,
     columns=(
         Column("objective"),
-        Column("config", whole("config")),
+        Column("config", whole("config"), spare=2),
         Column("at"),
         Column("seconds", means="worker seconds of a trial. A near tie is no finding"),
         Column(
@@ -78,10 +79,11 @@ QUESTION = Question(
             measured("score", ""),
             "mean over the seeds. These were picked by it, so it is optimistic",
         ),
-        Column("seeds", whole("num_seeds")),
+        Column("fresh seeds", measured("fresh"), optional=True),
+        Column("seeds", whole("num_seeds"), spare=1),
     ),
     levels="score",
-    rows=lambda frame, _: frame[frame["on_front"].astype(bool)],
+    rows=lambda frame, of: with_fresh(frame[frame["on_front"].astype(bool)], of),
     intro="Settings that no other one beats in both cost and score",
     caption="{columns}. With 95 % intervals.",
     has_notes=False,

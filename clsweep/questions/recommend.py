@@ -39,31 +39,44 @@ def confirmed(asked: Asked) -> Sentences:
         (row["objective"], row["config"]): row for row in records_of(confirmation)
     }
     firsts = {row["objective"]: row for row in rows.values() if row["rank"] == 1}
-    best = {row["objective"]: row["config"] for row in records_of(picked[picked["kind"] == "best"])}
+    best = {row["objective"]: row for row in records_of(picked[picked["kind"] == "best"])}
     out = []
     for name in dict.fromkeys(confirmation["objective"]):
-        row, first = rows.get((name, best.get(name, -1))), firsts.get(name)
+        named = best.get(name, {})
+        row, first = rows.get((name, named.get("config", -1))), firsts.get(name)
         if row and first and row is not first:
-            kept = words.level(first["fresh"]) if known(first["fresh"]) else "nothing"
-            out.append(
-                f"Fresh seeds overturn the pick of {name}: {row['at']} keeps "
-                f"{words.level(row['fresh'])}. {first['at']}, the search's first, keeps {kept}."
-            )
-        if said := _confirmed(row, words) if row else "":
+            out.append(_preferred(named, first, words))
+        if said := _confirmed(named | row, words) if row else "":
             out.append(said)
     return tuple(out)
 
 
+def _preferred(named: Row, first: Row, words: Wording) -> str:
+    """What fresh seeds name in place of the search's first, and whether they are sure of it."""
+    sign = 1 if words.mode == "max" else -1
+    lead, low, high = (named[f"over_first{end}"] for end in ("", "_low", "_high"))
+    start = f"Fresh seeds prefer {named['at']} to {first['at']}, the search's pick of"
+    if not known(lead, low, high):
+        return f"{start} {named['objective']}, which failed on some of them."
+    seen = f"{words.amount(abs(lead))}{interval(*sorted((sign * low, sign * high)))}"
+    if min(sign * low, sign * high) > 0:
+        return (
+            f"Fresh seeds overturn the pick of {named['objective']}: {named['at']} is {seen} "
+            f"better than {first['at']}, the search's first."
+        )
+    return f"{start} {named['objective']}, by {seen}: not resolved."
+
+
 def _confirmed(row: Row, words: Wording) -> str:
     """What is kept, beside the search's score and by how much that is too good, where the noise of
-    both scores does not explain it.
+    both scores does not explain it: half the interval of that difference is the root of the sum of
+    squares of theirs.
 
-    Half the interval of that difference: t sd sqrt(1 / n + 1 / m) for n fresh seeds and m of the
-    search, one noise; it is half the fresh interval times sqrt(1 + n / m).
+    row: of the confirmation, with the interval of the search's score as `low` and `high`.
     """
-    row = {"fresh_seeds": math.nan, "search_seeds": math.nan, "fresh_failed": math.nan, **row}
+    row = {"fresh_seeds": math.nan, "fresh_failed": math.nan, **row}
     name, fresh, low, high = (row[key] for key in ("objective", "fresh", "fresh_low", "fresh_high"))
-    num, searched, search = (row[key] for key in ("fresh_seeds", "search_seeds", "search"))
+    num, search = row["fresh_seeds"], row["search"]
     if not known(fresh):
         all_failed = known(row["fresh_failed"]) and row["fresh_failed"] > 0
         return f"The best {name} setting failed on every fresh seed." if all_failed else ""
@@ -71,10 +84,11 @@ def _confirmed(row: Row, words: Wording) -> str:
     out = f"The best {name} setting keeps {words.level(fresh)}{interval(low, high)} on {seeds}"
     if known(search):
         out += f"; the search said {words.level(search)}"
-    if known(search, num, searched, low, high) and searched >= 1:
+    ends = row.get("low", math.nan), row.get("high", math.nan)
+    if known(search, low, high, *ends):
         excess = (search - fresh) * (1 if words.mode == "max" else -1)
-        # The longer side: the other one may end where the metric ends.
-        half = max(fresh - low, high - fresh) * math.sqrt(1 + num / searched)
+        # The longer sides: the others may end where the metric ends.
+        half = math.hypot(max(fresh - low, high - fresh), max(search - ends[0], ends[1] - search))
         if excess > half:
             seen = interval(excess - half, excess + half, apart_from=0.0)
             out += f", {words.amount(excess)} too good{seen}"
@@ -120,7 +134,7 @@ def _ranks(table: pd.DataFrame) -> list[str]:
     return [f"{name} #{int(rank)}" for name, rank in pairs]
 
 
-def _with_fresh(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
+def with_fresh(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
     """Beside the study's scores, what fresh seeds and the test say."""
     again = material.confirmation
     if again.empty:
@@ -172,12 +186,12 @@ QUESTION = Question(
         Column("test", measured("test"), spare=3, optional=True),
     ),
     levels="score",
-    rows=_with_fresh,
+    rows=with_fresh,
     formulas={"recommendation": analysis.COLUMNS},
 )
 REPORTED = replace(
     QUESTION,
-    rows=lambda frame, material: _with_fresh(frame[frame["config"].notna()], material),
+    rows=lambda frame, material: with_fresh(frame[frame["config"].notna()], material),
     say=confirmed,
     draw=lambda asked: [confirmation_figure(asked.material)],
 )

@@ -11,7 +11,8 @@ import pandas as pd
 
 from clsweep.display.numbers import count, settings, work
 from clsweep.findings.material import Material
-from clsweep.findings.notes import version_notes
+from clsweep.findings.notes import notes as notes_of
+from clsweep.findings.notes import version_notes, worded
 from clsweep.questions import comparison, leaderboard, reproduction
 from clsweep.questions.answers import Asked
 from clsweep.questions.column import with_levels
@@ -101,9 +102,17 @@ def verdicts(asked: Asked) -> Sentences:
 def notes(asked: Asked) -> Sentences:
     return (
         *cautions(board(asked), asked.words, is_search=asked.is_search),
+        *_failures(asked.material),
         *asked.material.notes,
         *version_notes(asked.material.trials),
     )
+
+
+def _failures(material: Material) -> list[str]:
+    """What failed of each objective, and what that counts as."""
+    found = {x.objective: x.failures or (x.no_score,) for x in material.sweeps}
+    rows = {"objective": list(found), "note": [tuple(filter(None, n)) for n in found.values()]}
+    return notes_of(worded(pd.DataFrame(rows).assign(reason="")))
 
 
 def board_table(asked: Asked) -> Table:

@@ -8,7 +8,7 @@ from clsweep.questions import comparison as pairs
 from clsweep.questions import pairs as sentences
 from clsweep.questions import robustness as spreads
 from clsweep.questions.answers import Answers, Asked, asked_of, of_each
-from clsweep.questions.leaderboard import board
+from clsweep.questions.leaderboard import board, cautions
 from clsweep.questions.model import Sentences, told
 from clsweep.questions.named import (
     TUNED,
@@ -119,7 +119,8 @@ def recommend(findings: Answers) -> Sentences:
             named = best(rows, own, asked.words, TUNED)
             return (*named, *(() if kept else settings(rows, asked.words, lead_of(own))))
 
-        return (*each_yardstick(board(asked), of), *kept)
+        beside = cautions(board(asked), asked.words, is_search=asked.is_search)
+        return (*each_yardstick(board(asked), of), *kept, *beside)
 
     return of_each(findings, say)
 

@@ -210,9 +210,9 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         missing = [alone]
     if missing:
         return [blank | noted(*missing, why=missing[0])]
-    branches = []
+    told = [each.of(x.objective) for x in (a, b) for each in x.failures]
     if by is not None:
-        branches = [each.of(x.objective) for x in (a, b) for each in branch(x, by)]
+        told += [each.of(x.objective) for x in (a, b) for each in branch(x, by)]
         a, b = holding(a, by), holding(b, by)
     pairing = pair(a, b)
     parts = pairing.split(None if by is None else cut(by, (a, b), per_bin=PER_BIN))
@@ -230,7 +230,7 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         seeds = [int(np.isfinite(side.scores).sum(axis=1).max()) for side in (part.a, part.b)]
         row |= {"region": label, "num_pairs": part.num_pairs, "num_seeds": min(seeds)}
         row |= {"superiority": _superiority(part), "fixed": part.fixed}
-        rows.append(blank | row | noted(*branches, *pairing.notes, *notes, why=why))
+        rows.append(blank | row | noted(*told, *pairing.notes, *notes, why=why))
     return rows
 
 

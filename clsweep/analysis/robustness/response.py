@@ -349,7 +349,12 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
     return [
         {"objective": sweep.objective, "param": name}
         | dict(zip(columns, cells, strict=True))
-        | noted(*said, *notes, *sweep.missing, why=None if count else note(Reason.NO_SCORE))
+        | noted(
+            *said,
+            *notes,
+            *sweep.missing,
+            why=None if count else sweep.no_score or note(Reason.NO_SCORE),
+        )
         for *cells, count in zip(*columns.values(), counts, strict=True)
     ]
 

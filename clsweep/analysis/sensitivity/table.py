@@ -122,7 +122,7 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
     if why := _unmeasurable(sweep, searched=searched):
         return [{**common, **noted(why=why)}], None
-    notes = list(sweep.lost(Reason.LEFT_OUT))
+    notes = [*sweep.failures, *sweep.lost(Reason.LEFT_OUT)]
     whole, nested = folded(sweep)
     if nested and sweep.is_grid and anova.cells_of(whole):
         sweep, notes = whole, [*nested, *notes]
@@ -184,7 +184,7 @@ def _unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:
     if not sweep.params:
         return note(Reason.NOTHING_SWEPT)
     if sweep.alive.sum() < 2:
-        return note(Reason.ONE_SCORED if sweep.alive.any() else Reason.NO_SCORE)
+        return sweep.no_score or note(Reason.ONE_SCORED)
     scores = sweep.scores[np.isfinite(sweep.scores)]
     if np.ptp(scores) <= 1e-12 * np.abs(scores).max():
         return note(Reason.EQUAL_SCORES)
