@@ -12,6 +12,7 @@ from clsweep.analysis import reasons
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.recommend import levels_of
 from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.tuned import no_whole, whole
 
 COLUMNS = {
     "objective": "name; objectives that are scored alike share a front",
@@ -34,7 +35,7 @@ def pareto(
     """One row per configuration with the columns of `COLUMNS`, the cheapest first in each group of
     objectives that are scored alike.
 
-    A configuration takes part with as many scores as any of its objective has, and a known time.
+    A configuration takes part with a score on every planned seed (`tuned.whole`) and a known time.
     Scores and times are means, so a near tie on the front is no finding. Where devices differ, or
     times are not known, the notes say so.
 
@@ -100,9 +101,11 @@ def _rows(
     if why := sweep.no_score:
         return pd.DataFrame([{**start, **noted(why=why)}])
     spent = np.array([seconds.get((sweep.objective, config), np.nan) for config in sweep.configs])
-    part = np.flatnonzero((sweep.num_measured == sweep.num_measured.max()) & np.isfinite(spent))
+    may = whole(sweep)
+    part = np.flatnonzero(may & np.isfinite(spent))
     if not part.size:
-        return pd.DataFrame([{**start, **noted(why=note(Reason.TIMES_UNKNOWN))}])
+        why = note(Reason.TIMES_UNKNOWN) if may.any() else no_whole(sweep)
+        return pd.DataFrame([{**start, **noted(why=why)}])
     levels = {name: values[part] for name, values in levels_of(sweep).items()}
     told = noted(*notes, *sweep.failures)
     said = {name: [value] * len(part) for name, value in told.items()}

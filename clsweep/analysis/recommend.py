@@ -129,7 +129,8 @@ def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
         cause = Reason.NO_NEIGHBOURHOOD if sweep.params else Reason.NOTHING_SWEPT
         if (around.counts > 0).any() and sweep.num_failed:
             cause = Reason.NEIGHBOURS_FAILED
-        return [*rows, {**no_robust, **noted(why=note(cause))}]
+        too_few = None if sweep.params else sweep.too_few
+        return [*rows, {**no_robust, **noted(why=too_few or note(cause))}]
     eligible = around.eligible & complete if (around.eligible & complete).any() else around.eligible
     worst = np.where(eligible, around.worst, -np.inf)
     # Of equals, the better one.

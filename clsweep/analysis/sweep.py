@@ -165,10 +165,7 @@ class Sweep:
     def missing(self) -> tuple[Note, ...]:
         """What of the plan has no score: what failed, was stopped or skipped, or has not run."""
         found = [*self.failures, *self._cut_short]
-        if self.is_unfinished:
-            figures = {"configs": len(self.configs), "planned": self.num_planned}
-            found.append(note(Reason.UNFINISHED, **figures))
-        return tuple(found)
+        return (*found, self.too_few) if self.too_few else tuple(found)
 
     @property
     def failures(self) -> tuple[Note, ...]:
@@ -179,6 +176,12 @@ class Sweep:
         if np.isfinite(self.failed_level):
             figures["level"] = self.sign * self.failed_level
         return (note(COUNTED_AS[self.failed_as], **figures),)
+
+    @property
+    def too_few(self) -> Note | None:
+        """That configurations are still to come; None where all have been tried."""
+        figures = {"configs": len(self.configs), "planned": self.num_planned}
+        return note(Reason.UNFINISHED, **figures) if self.is_unfinished else None
 
     @property
     def _all_failed(self) -> bool:

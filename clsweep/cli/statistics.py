@@ -142,9 +142,9 @@ def print_question(
     Scores of the test split have a column that says so where no title does.
     """
     format, near = style.format, material.within if within is None else within
-    if format is Format.table:
-        for sentence in said():
-            print_note(sentence)
+    sentences = said() if format is Format.table else ()
+    for sentence in sentences:
+        print_note(sentence)
     chosen = frame
     if format not in (Format.csv, Format.json):
         rows = question.rows(frame, material)
@@ -156,7 +156,7 @@ def print_question(
         records_of(chosen),
         list(map(str, chosen)),
         format=format,
-        title=f"\n{heading}{along}",
+        title=f"{chr(10) * bool(sentences)}{heading}{along}",
         spare=question.spare,
         wide=style.wide,
     )

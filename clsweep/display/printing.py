@@ -100,7 +100,8 @@ def laid_out(
     spare: Sequence[str] = (),
 ) -> tuple[list[list[str]], list[str]]:
     """The lines of a table that is no wider than `room`, head first, and the columns that found no
-    room. What does not fit without those of `spare` stands in blocks below one another.
+    room. What does not fit without those of `spare` stands in blocks below one another, each with
+    the first columns that tell rows apart.
     """
     kept = {key: _column(key, [row[key] for row in rows], digits) for key in rows[0]}
     left_out: list[str] = []
@@ -108,13 +109,25 @@ def laid_out(
         if name in kept and len(kept) > 1 and _least(kept.values()) > room:
             left_out += [name]
             del kept[name]
-    first, *others = kept.values()
-    blocks = [[first]]
-    for column in others:
-        if len(blocks[-1]) > 1 and _least([*blocks[-1], column]) > room:
-            blocks.append([first])
+    columns = list(kept.values())
+    num = _num_keys(columns, room)
+    blocks = [columns[:num]]
+    for column in columns[num:]:
+        if len(blocks[-1]) > num and _least([*blocks[-1], column]) > room:
+            blocks.append(columns[:num])
         blocks[-1].append(column)
     return [list(_lines(block, room)) for block in blocks], left_out
+
+
+def _num_keys(columns: Sequence[_Column], room: float) -> int:
+    """How many of the first columns tell rows apart; 1 where they would take half of the room."""
+    for num in range(1, len(columns)):
+        cells = list(zip(*(column.texts for column in columns[:num]), strict=True))
+        if _least(columns[:num]) > room / 2:
+            break
+        if len(set(cells)) == len(cells):
+            return num
+    return 1
 
 
 class _Column(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import METRIC
 from clsweep.errors import RequestError
@@ -70,10 +71,14 @@ def to_confirm(study: StudyResults, top: int | None = None) -> list[Ranked]:
     """The best configurations now, `top` of each objective, as asked of `clsweep confirm` by
     default.
     """
-    asked = study.folder.confirmation.study()["confirm"].get(
-        "top", ConfirmSection.model_fields["top"].default
-    )
-    return [ranked for each in ranking(study) for ranked in each.configs[: top or asked]]
+    asked = top or top_of(study.folder.confirmation.study())
+    return [ranked for each in ranking(study) for ranked in each.configs[:asked]]
+
+
+def top_of(study: Mapping[str, Any]) -> int:
+    """How many of each objective the study file has confirmed."""
+    default = ConfirmSection.model_fields["top"].default
+    return int((study.get("confirm") or {}).get("top", default))
 
 
 def ranking(study: StudyResults) -> list[Ranking]:

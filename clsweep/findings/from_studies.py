@@ -13,11 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.api.types import is_numeric_dtype
 
+from clsweep.analysis.tuned import FEWEST_FRESH
 from clsweep.catalog import DATASET, METRIC
 from clsweep.catalog.ownership import metric_params
 from clsweep.errors import RequestError, nearest
-from clsweep.findings.confirmed import confirmed, fresh_scores
-from clsweep.findings.material import Material, chance_of, material_of, mode_of, sweeps_of, unit_of
+from clsweep.findings.confirmed import confirmed, fresh_scores, top_of
+from clsweep.findings.material import (
+    Confirming,
+    Material,
+    chance_of,
+    material_of,
+    mode_of,
+    sweeps_of,
+    unit_of,
+)
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
@@ -99,7 +108,7 @@ def of_studies(
             named,
             lambda s: dict.fromkeys(s.study["objectives"] if s.metric == name else (), s.path),
         ),
-        fresh_seeds={study.path: seeds for study in studies if (seeds := _fresh_seeds(study))},
+        confirming={study.path: _confirming(study) for study in studies},
     )
 
 
@@ -302,12 +311,15 @@ def _differences(studies: Sequence[StudyResults]) -> list[str]:
     return [said] if listed else []
 
 
-def _fresh_seeds(study: StudyResults) -> tuple[int, ...]:
-    """As many seeds as the study has, after the last of them; none where it names its own."""
-    if (study.study.get("confirm") or {}).get("seeds"):
-        return ()
-    seeds = study.study["seeds"]
-    return tuple(range(max(seeds) + 1, max(seeds) + 1 + len(seeds)))
+def _confirming(study: StudyResults) -> Confirming:
+    """The seeds that the study names, or as many as it has, two or more, after the last of them."""
+    named, seeds = (study.study.get("confirm") or {}).get("seeds"), study.study["seeds"]
+    first, num = max(seeds) + 1, max(len(seeds), FEWEST_FRESH)
+    return Confirming(
+        top=top_of(study.study),
+        seeds=tuple(named or range(first, first + num)),
+        is_named=bool(named),
+    )
 
 
 def _num_left(study: StudyResults) -> int:

@@ -22,6 +22,17 @@ from clsweep.errors import RequestError
 SYMBOLS = {name: param.symbol or name for name, param in PARAM.items()}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Confirming:
+    """The best `top` configurations of each objective on these fresh seeds, which the study itself
+    may name.
+    """
+
+    top: int
+    seeds: tuple[int, ...]
+    is_named: bool
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Material:
     """The trials of one or more studies, and what belongs to them. Frames other than `trials` may
@@ -43,7 +54,7 @@ class Material:
         confirmation: the best configurations once more on fresh seeds.
         confirmable: objective -> the results folder in which `clsweep confirm` runs its best by
             this metric again. It does so by a study's own metric alone.
-        fresh_seeds: results folder -> seeds for `clsweep confirm`, where its study names none.
+        confirming: results folder -> what `clsweep confirm` would run in it.
         within: how far from the best still counts as good, unless somebody says otherwise.
         yardsticks: objective -> what its scores depend on beside the encoder (data set, split, k of
             the kNN); scores of different yardsticks are not compared. Objectives that are not named
@@ -70,7 +81,7 @@ class Material:
     on_test: bool = False
     yardsticks: Mapping[str, str] = field(default_factory=dict)
     confirmable: Mapping[str, str] = field(default_factory=dict)
-    fresh_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    confirming: Mapping[str, Confirming] = field(default_factory=dict)
     references: pd.DataFrame = field(default_factory=pd.DataFrame)
     histograms: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -233,7 +233,13 @@ class Asked:
     def words(self) -> Wording:
         """What the sentences call things."""
         found = self.answers.material
-        return Wording(metric=found.metric, unit=found.unit, mode=found.mode, within=self.within)
+        return Wording(
+            metric=found.metric,
+            unit=found.unit,
+            mode=found.mode,
+            within=self.within,
+            swept=bool(self.swept),
+        )
 
     @cached_property
     def swept(self) -> list[str]:

@@ -44,12 +44,14 @@ class Wording:
         unit: of the metric: "%", "nats" or "".
         mode: "max" or "min", which values of the metric are good.
         within: how far from the best still counts as good, in points.
+        swept: whether any objective has settings to choose from.
     """
 
     metric: str
     unit: str = ""
     mode: str = "max"
     within: float = 1.0
+    swept: bool = True
 
     def level(self, value: float) -> str:
         """A value of the metric: `94.1 %`."""

@@ -53,13 +53,14 @@ def tuned(pairs: pd.DataFrame, words: Wording) -> Sentences:
 
 def _leads(pairs: pd.DataFrame, words: Wording, measured: str, how: str, where: str) -> Sentences:
     side = "higher" if words.mode == "max" else "lower"
+    how, where = (f" {how}", where) if words.swept else ("", "")
 
     def claim(pair: Row) -> str:
         lead, low, high = pair["estimate"], pair["low"], pair["high"]
         if not known(lead, low, high) or lead <= 0:
             return ""
         return (
-            f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']} {how}{where}"
+            f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']}{how}{where}"
             f"{interval(low, high, apart_from=0.0)}."
         )
 
@@ -70,7 +71,7 @@ def _leads(pairs: pd.DataFrame, words: Wording, measured: str, how: str, where: 
         seen = f"{words.amount(row['estimate'])}{interval(row['low'], row['high'])}"
         return f" ({row['a']} leads by {seen})"
 
-    ahead, which = f"is better {how}", f"scores better {how}"
+    ahead, which = f"is better{how}", f"scores better{how}"
     return _pairwise(pairs, measured, ahead=ahead, which=which, claim=claim, evidence=evidence)
 
 

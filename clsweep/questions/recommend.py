@@ -169,7 +169,7 @@ QUESTION = Question(
         ),
         Column(
             "neighbours",
-            "num_neighbours",
+            whole("num_neighbours"),
             "one step away on a grid, else the nearest",
             spare=1,
             optional=True,

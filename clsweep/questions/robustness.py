@@ -207,7 +207,6 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
     )
 
 
-FEW_SETTINGS = 20  # of fewer the worst tenth is the worst setting
 _worst = measured("worst_10", least=1)
 COLUMNS = (
     Column("objective"),
@@ -223,18 +222,19 @@ COLUMNS = (
         level("best_level", itemgetter("sd")),
         "what shares count against: one part of the seeds picks it and another scores it, without "
         "the luck of the pick. Of a race by the seeds of all, and fresh seeds have no part in it",
+        optional=True,
     ),
     Column("at", "best_at"),
     Column(
         "worst",
-        lambda row: _worst(row) if row["num_configs"] < FEW_SETTINGS else None,
+        lambda row: _worst(row) if row["num_configs"] < analysis.FEW_SETTINGS else None,
         "level of the worst setting, estimated as the best level: above the worst mean, which was "
         "picked for its bad luck",
         optional=True,
     ),
     Column(
         "worst 10 %",
-        lambda row: _worst(row) if row["num_configs"] >= FEW_SETTINGS else None,
+        lambda row: _worst(row) if row["num_configs"] >= analysis.FEW_SETTINGS else None,
         "level of that tenth of the space, estimated likewise",
         optional=True,
     ),
@@ -243,20 +243,23 @@ COLUMNS = (
         share("share_within", "share"),
         "share of the space that loses no more than that against the best level",
         called="within {points}",
+        optional=True,
     ),
     Column(
         "sd*",
         measured("sd_star"),
         "spread over the swept configurations without the seeds' noise",
         spare=7,
+        optional=True,
     ),
-    Column("sd", measured("sd"), "with it", spare=5),
-    Column("mean", level("mean", itemgetter("sd")), spare=4),
+    Column("sd", measured("sd"), "with it", spare=5, optional=True),
+    Column("mean", level("mean", itemgetter("sd")), spare=4, optional=True),
     Column(
         "range",
         level("range", itemgetter("sd")),
         "best - worst mean, optimistic as best is",
         spare=3,
+        optional=True,
     ),
     Column("configs", "num_configs", spare=2),
     Column("seeds", "num_seeds", spare=6),

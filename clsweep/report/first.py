@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -16,6 +16,7 @@ from clsweep.findings.notes import version_notes, worded
 from clsweep.questions import comparison, leaderboard, reproduction
 from clsweep.questions.answers import Asked
 from clsweep.questions.column import with_levels
+from clsweep.questions.health import health
 from clsweep.questions.leaderboard import board, cautions
 from clsweep.questions.learning import learning, learning_figures
 from clsweep.questions.marginals import marginal_figures, marginals
@@ -161,26 +162,54 @@ def next_steps(asked: Asked) -> tuple[Step, ...]:
     """What to do next, the most useful first."""
     material, found = asked.material, []
     if material.left:
-        left = f"{count(material.left)} trials are left"
+        left = f"{counted(material.left, 'trial is', 'trials are')} left"
         found.append(Step(f"{left}: run the same command again and only they run"))
     for folder, names in {} if material.left else _to_confirm(asked).items():
-        seeds = ",".join(map(str, material.fresh_seeds.get(folder, ())))
+        of = material.confirming[folder]
+        num = {sweep.objective: len(sweep.configs) for sweep in material.sweeps}
+        trials = {name: min(of.top, num[name]) * len(of.seeds) for name in names}
+        seeds = "" if of.is_named else f" --seeds {','.join(map(str, of.seeds))}"
         best = f"Run the best of {listed(names)} on fresh seeds and on the test set"
-        again = f"clsweep confirm {shlex.quote(folder)}{f' --seeds {seeds}' * bool(seeds)}"
-        found.append(Step(best, again))
-    pairs = comparison.means(asked), comparison.spreads(asked)
-    # What has no upper end may be no difference at all.
-    seeds = pd.concat([each.query("needs_high < inf")["needs_seeds"] for each in pairs])
-    needed = math.ceil(min(seeds.dropna(), default=0))
-    if 0 < needed <= MANY_SEEDS and not asked.is_search:
-        more = f"Run about {count(needed)} seeds for the first open comparison"
-        found.append(Step(f"{more}: add them to seeds in the study file. What has run is kept"))
+        command = f"clsweep confirm {shlex.quote(folder)}{seeds}"
+        found.append(Step(f"{best}{_cost(asked, trials)}", command))
+    found += [] if asked.is_search else _more_seeds(asked)
     if len(material.sources) == 1 and len(found) < 2 and material.confirmable:
         sort = f"{'-' * (material.mode == 'max')}{material.metric}"
         folder = shlex.quote(material.sources[0])
         listing = f"clsweep trials {folder} --sort {sort} --top 10"
         found.append(Step("See the best trials with all their settings", listing))
     return tuple(found)
+
+
+def _more_seeds(asked: Asked) -> list[Step]:
+    """The open comparison that takes the fewest seeds; one whose needs have no upper end may be of
+    no difference at all.
+    """
+    which = {"mean": "scores better without tuning", "std": "depends less on its settings"}
+    pairs = pd.concat([comparison.means(asked), comparison.spreads(asked)])
+    open_ones = pairs.query(f"needs_high < inf and needs_seeds <= {MANY_SEEDS}")
+    if open_ones.empty:
+        return []
+    row = open_ones.loc[open_ones["needs_seeds"] == open_ones["needs_seeds"].min()].iloc[0]
+    needed, names = math.ceil(row["needs_seeds"]), (row["a"], row["b"])
+    sweeps = [sweep for sweep in asked.material.sweeps if sweep.objective in names]
+    more = {x.objective: len(x.configs) * max(0, needed - len(x.seeds)) for x in sweeps}
+    return [
+        Step(
+            f"Run {count(needed)} seeds in all, to see which of {listed(names)} "
+            f"{which[row['stat']]}{_cost(asked, more)}. Add them to seeds in the study file: what "
+            "has run is kept"
+        )
+    ]
+
+
+def _cost(asked: Asked, trials: Mapping[str, int]) -> str:
+    """`: 18 trials, about 5 min of work`, by what those of each objective took."""
+    took = asked.ask(health).set_index("objective")
+    each = (took["hours"] / took["trials"]).reindex(list(trials))
+    hours = sum(each[name] * num for name, num in trials.items())
+    about = f", about {work(hours)} of work" if known(hours) else ""
+    return f": {counted(sum(trials.values()), 'trial', 'trials')}{about}"
 
 
 def _to_confirm(asked: Asked) -> dict[str, list[str]]:

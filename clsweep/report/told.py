@@ -56,7 +56,8 @@ def robustness(
         least = spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
         is_swept = bool(asked.swept) and asked.says_of_space
         means = pairs.means(asked) if is_swept else pd.DataFrame()
-        return (*best(board(asked), means, asked.words, UNTUNED), *least)
+        said = (*best(board(asked), means, asked.words, UNTUNED), *least)
+        return said or spreads.unmeasured(asked.material.spaces)
 
     return of_each(findings, say, within)
 
@@ -86,6 +87,8 @@ def compare(
 
     def say(asked: Asked) -> Sentences:
         frame = asked.ask(pairs.compare, *pair, stat=stat, by=by, within=asked.within)
+        if frame.empty:
+            return ("One objective has trials: there is nothing to compare.",)
         if by is not None:
             said = sentences.by_value(frame, by, stat=stat)
             return said if len(said) <= sentences.FEW_PAIRS else ()

@@ -200,7 +200,8 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     """The rows of one pair of objectives, without what needs the other rows."""
     blank: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
-    if stat == TUNED:
+    is_one = not (a.params or b.params or a.num_failed or b.num_failed)
+    if stat == TUNED or (stat == "mean" and is_one):  # where nothing is swept both are one
         row, why, notes = difference(a, b)
         return [blank | row | noted(*notes, why=why)]
     missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]

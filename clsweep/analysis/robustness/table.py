@@ -111,6 +111,8 @@ TOLERANCE_COLUMNS = {
 }
 STEPS = 50
 
+FEW_SETTINGS = 20  # of fewer the worst tenth is the worst setting
+
 
 def robustness(
     sweeps: Sequence[Sweep], *, by: str | None = None, within: float = 1.0
@@ -165,7 +167,7 @@ def _row(all_seeds: Sweep, by: str | None, within: float) -> dict[str, Any]:
         row |= _extremes(table, all_seeds, notes, with_worst=False)
         return row | noted(*notes, why=why)
     table = _table(sweep, by)
-    why = note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
+    why = sweep.too_few or note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
     notes += table.notes
     is_bounded = _measure(row, table, notes, by, within, sweep)
     row |= _extremes(table, all_seeds, notes, with_worst=True)
@@ -223,6 +225,9 @@ def _measure(
     if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
         bounds = bounds and _opened(bounds, values, table, within)
+    lost = float(resample.best_level(values)) - point["worst_10"]
+    if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
+        notes.append(note(Reason.NOISY_SHARE))
     row["best_level"] = sweep.sign * float(resample.best_level(values))
     for key in STATISTICS:
         factor = sweep.sign if key in LEVELS else 1.0

@@ -212,7 +212,7 @@ def _shares(
             f = float(stats.f.ppf(CONFIDENCE, effect.freedom, noise.freedom))
             variance = f * effect.expected * noise.per_mean / noise.num_cells
             passing = replace(effect, variance=variance)
-        row["null"] = noise.corrected(passing) / total
+        row["null"] = min(1.0, noise.corrected(passing) / total)
         rows.append(row)
     low, high = _share_interval(everything, Part(0.0, 0.0), noise)
     share = noise.variance / total

@@ -182,7 +182,7 @@ def _unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:
     if sweep.not_measured and not searched:
         return sweep.not_measured
     if not sweep.params:
-        return note(Reason.NOTHING_SWEPT)
+        return sweep.too_few or note(Reason.NOTHING_SWEPT)
     if sweep.alive.sum() < 2:
         return sweep.no_score or note(Reason.ONE_SCORED)
     scores = sweep.scores[np.isfinite(sweep.scores)]
