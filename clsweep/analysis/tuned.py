@@ -132,7 +132,8 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
     silent = None if np.isfinite(found.se) else note(Reason.NO_NOISE)
     why = note(Reason.ONE_SEED) if num < 2 else silent
-    return _row(found, values, a.sign, num) | at, why, notes
+    pairs = {"num_pairs": num} if is_paired else {}
+    return _row(found, values, a.sign, num) | at | pairs, why, notes
 
 
 def no_whole(sweep: Sweep) -> Note:

@@ -121,7 +121,7 @@ def test_tables_without_intervals():
     analysis = clsweep.analyse(trials(1e-7).query("seed == 0"))
     robust = robustness.QUESTION.shown(analysis.robustness(within=1e-7), analysis.material, 1e-7)
     assert robust["sd"].str.fullmatch(r"\d\.\de-0[78]").all()
-    assert robust["sd*"].tolist() == [None, None]
+    assert "sd*" not in robust  # which has no value
     assert float(robust["best level"].iloc[0]) == pytest.approx(8e-6, rel=0.05)
 
 

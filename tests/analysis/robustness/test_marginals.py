@@ -52,7 +52,7 @@ def test_categories_and_few_values():
     [
         (RNG.normal(size=(6, 1)), {}, Reason.ONE_SEED),
         (RNG.normal(size=(6, 2)), {"sampler": "tpe"}, Reason.FEW_FOR_SURROGATE),
-        (np.full((6, 2), np.nan), {}, Reason.NO_SCORE),
+        (np.full((6, 2), np.nan), {}, Reason.ALL_FAILED),
         (
             np.where(np.arange(6)[:, None] % 4 == 0, np.nan, RNG.normal(size=(6, 2))),
             {},

@@ -243,7 +243,7 @@ def test_no_interval_where_there_is_none_without_the_failures():
 
 def test_all_failed_one_finished_and_one_configuration():
     row = one(table([[None], [None]]))
-    assert row["reason"] == Reason.NO_SCORE
+    assert row["reason"] == Reason.ALL_FAILED
     assert math.isnan(row["best"])
     row = one(table([[90.0, 91.0], [None, None]]), failed_as="left out")
     assert math.isnan(row["sd"])
