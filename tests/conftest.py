@@ -89,8 +89,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_power_cuts() -> Iterator[None]:
-    """What is written stays in the page cache: no test pulls the plug, and a disk takes its time.
-    """
+    """What is written stays in the page cache: no test pulls the plug, and a disk is slow."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield

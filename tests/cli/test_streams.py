@@ -166,7 +166,7 @@ def test_a_user_without_a_name_and_a_home(tmp_path: Path) -> None:
         "import pwd, sys\n"
         "def nobody(_): raise KeyError('uid not found')\n"
         "pwd.getpwuid = nobody\n"
-        f"sys.argv[1:] = ['report', 'few.parquet', '--out', 'report']\n"
+        "sys.argv[1:] = ['report', 'few.parquet', '--out', 'report']\n"
         "from clsweep.cli.main import main; main()"
     )
     line = f"env -u HOME -u USER -u LOGNAME {shlex.join([sys.executable, '-c', script])}"
