@@ -87,6 +87,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(num_threads)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_cuts() -> Iterator[None]:
+    """What is written stays in the page cache: no test pulls the plug, and a disk is slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture
 def nothing_loaded() -> Iterator[None]:
     """No data set is kept from an earlier test, nor for a later one."""

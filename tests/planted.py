@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.results.folder import ResultsFolder
+from clsweep.results.schemas import side_schema, to_table
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.printed import checked_files, paper_cells
 
@@ -85,8 +86,19 @@ def recorded(
         folder.create(study.document.dump(), plan)
         if printed:
             folder.add_printed(checked_files(printed), paper_cells(printed))
-        for row in plan:
-            if (found := outcome(row)) is not None:
-                folder.add_trial({**row, "status": "finished", **found}, epochs=list(epochs))
-        folder.compact()
+        found = [(row, outcome(row)) for row in plan]
+        rows = [{**row, "status": "finished", **more} for row, more in found if more is not None]
+        record(folder, rows, epochs=epochs)
     return str(folder.path)
+
+
+def record(
+    folder: ResultsFolder, rows: Sequence[Mapping[str, Any]], **side: Sequence[Mapping[str, Any]]
+) -> None:
+    """Trials that have ended, each with the same rows of side tables, in a folder that has none
+    yet: as a run's compaction leaves them, without a file for each on the way.
+    """
+    for name, each in {"epochs": (), **side}.items():
+        found = [{"trial_id": row["trial_id"], **more} for row in rows for more in each]
+        folder._write_table(f"{name}.parquet", to_table(found, side_schema(name)))
+    folder._write_table("trials.parquet", to_table(rows, folder._row_schema))

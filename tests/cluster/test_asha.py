@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -22,12 +21,6 @@ from clsweep.study.resolve import load_study
 from tests.cluster.conftest import study_tree, wait_until
 
 SPACE = {"x": FloatDistribution(0, 1)}
-
-
-@pytest.fixture(autouse=True)
-def _no_power_cuts(monkeypatch):
-    """What is written stays in the page cache: no test pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 class PlainAsha:

@@ -8,7 +8,6 @@ import copy
 import hashlib
 import itertools
 import math
-import os
 import random
 from pathlib import Path
 
@@ -31,12 +30,6 @@ SPACE = {
     "lr_rule": {"choices": ["none", "sqrt"]},
 }
 SPACE["proj_dim"] = {"low": 8, "high": 64, "grid": [8, 64]}
-
-
-@pytest.fixture(autouse=True)
-def _no_power_cuts(monkeypatch):
-    """What is written stays in the page cache: no test pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture

@@ -84,7 +84,6 @@ FAST = (
     "swav-soft_cross_entropy-none-multicrop-chunked",
     "dino-soft_cross_entropy-none-two",
     FROZEN,
-    TIMM,
     "nnclr-dclw-dimcl-two",
     "supervised-cross_entropy-dimcl-two-chunked",
 )

@@ -11,6 +11,7 @@ import clsweep
 from clsweep.analysis.reference import Verdict
 from clsweep.errors import RequestError
 from clsweep.questions.model import trial_anchor
+from clsweep.report.formats.page import render_page
 from clsweep.report.sections import build_report
 from clsweep.study.resolve import load_study
 from tests.planted import planted, recorded
@@ -203,8 +204,12 @@ def test_a_printed_number_is_answered_by_its_own_data_set(tmp_path, alone):
 # The report and the command line
 
 
-def test_the_report_has_the_cells_side_by_side(crossed):
-    report = build_report(clsweep.open_results(crossed))
+@pytest.fixture(scope="module")
+def report(crossed):
+    return build_report(clsweep.open_results(crossed))
+
+
+def test_the_report_has_the_cells_side_by_side(report):
     tables = {table.name: table for section in report.sections for table in section.tables}
     for name, table in tables.items():
         if name != "formulas":
@@ -224,10 +229,8 @@ def test_the_report_has_the_cells_side_by_side(crossed):
     clsweep.report.model.check(report)
 
 
-def test_a_point_of_any_cell_leads_to_the_row_of_its_trial(cli_command, crossed, tmp_path):
-    code, _, errors = cli_command("report", crossed, "--out", str(tmp_path / "report"))
-    assert code == 0, errors
-    page = (tmp_path / "report" / "index.html").read_text()
+def test_a_point_of_any_cell_leads_to_the_row_of_its_trial(crossed, report):
+    page = render_page(report)
     for name in clsweep.open_results(crossed).trials["trial_id"]:
         assert f'id="{trial_anchor(name)}"' in page
 

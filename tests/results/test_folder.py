@@ -63,12 +63,6 @@ def local(tmp_path: Path, plan: list[dict[str, Any]]) -> ResultsFolder:
     return created(str(tmp_path / "out"), plan)
 
 
-@pytest.fixture
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written stays in the page cache: no test pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
 def created(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
     folder = ResultsFolder(place)
     folder.create(load_study(STUDY).document.dump(), plan)
@@ -407,7 +401,6 @@ FOREIGN: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.usefixtures("no_power_cuts")
 @pytest.mark.parametrize(
     ("name", "value", "compacted"),
     [*((*each, False) for each in FOREIGN), ("tau", 0.123, True), ("config", 99, True)],
@@ -415,9 +408,10 @@ FOREIGN: list[tuple[str, Any]] = [
 def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for(
     local: ResultsFolder, plan: list[dict[str, Any]], name: str, value: Any, compacted: bool
 ) -> None:
-    ended = [outcome(row, **({name: value} if row is plan[3] else {})) for row in plan]
+    over = plan[:5]
+    ended = [outcome(row, **({name: value} if row is plan[3] else {})) for row in over]
     file, trial = f"parts/trials/{plan[3]['trial_id']}.parquet", plan[3]["trial_id"]
-    for row, as_planned in zip(ended, plan, strict=True):
+    for row, as_planned in zip(ended, over, strict=True):
         local.add_trial(outcome(as_planned) if compacted else row, epochs=[{"epoch": 1}])
     if compacted:
         file = "trials.parquet"
@@ -433,7 +427,6 @@ def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for
             read()
 
 
-@pytest.mark.usefixtures("no_power_cuts")
 def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_ids(
     tmp_path: Path, plan: list[dict[str, Any]]
 ) -> None:
@@ -448,7 +441,7 @@ def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_id
 
     def made(name: str) -> ResultsFolder:
         folder = created(str(tmp_path / name), plan)
-        for row in plan:
+        for row in plan[:4]:
             points = [{"index": 0, "label": 0}]
             folder.add_trial(outcome(row), epochs=[{"epoch": 1}], points=points)
         folder.keep_running({plan[0]["trial_id"]: [{"epoch": 1}]})
@@ -470,7 +463,7 @@ def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_id
             (Path(one.path) / name).write_bytes(kept)
         for folder in (one, other):
             folder.compact()
-    assert one.trials().num_rows == len(plan)
+    assert one.trials().num_rows == 4
 
 
 def test_what_a_live_search_chooses_is_no_difference(

@@ -40,8 +40,7 @@ def row(trial_id: str, score: float | None, status: str | None = None) -> Row:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsFolder:
-    monkeypatch.setattr("os.fsync", lambda _: None)  # no machine goes down here
+def folder(tmp_path: Path) -> ResultsFolder:
     return ResultsFolder(str(tmp_path / "out"))
 
 
