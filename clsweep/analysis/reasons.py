@@ -96,8 +96,8 @@ TEXTS = {
     "ONE_PER_VALUE": "one configuration per value: no interval",
     "NOT_CORRECTED": "SD not corrected for seed noise",
     "OPTIMISTIC": "picked and scored on the same noise, so optimistic",
-    "NOISY_SHARE": "the share near the best counts means with seed noise; without it every setting "
-    "is near",
+    "NOISY_SHARE": "the share near the best counts means with seed noise, without which every "
+    "setting is near",
     "PESSIMISTIC": "{columns}: the best is picked and scored on the same noise, so pessimistic",
     "ON_FRESH": "on {seeds} fresh seeds, which took no part in the picking",
     "OVERTURNED": "fresh seeds prefer it to {at}, the best on the study's own",

@@ -39,9 +39,9 @@ ONE = {"robustness": "one_config", "robustness by": "not_swept", "tolerance": "o
 NOBODY = {"winners": "nobody_else"}
 # Scores [config][seed], options, and the reason that each statistic gives; others have an answer.
 EDGES = {
-    "no score": (np.full((4, 2), NAN), {}, dict.fromkeys(ALL, "no_score") | NOBODY),
+    "no score": (np.full((4, 2), NAN), {}, dict.fromkeys(ALL, "all_failed") | NOBODY),
     "none, left out": (np.full((4, 2), NAN), {"failed_as": "left out"},
-                       dict.fromkeys(ALL, "no_score") | NOBODY),
+                       dict.fromkeys(ALL, "all_failed") | NOBODY),
     "one configuration": ([[90.0, 91.0]], {}, ONE | TWO | NOBODY),
     "one seed": ([[90.0], [91.0]], {}, TWO | {"compare": "one_seed"}),
     "one failed": ([[60.0, 91.0], [NAN, NAN]], {}, TWO),

@@ -268,7 +268,7 @@ def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(
     assert results.leaderboard()["objective"].tolist()[0] == "dcl"
     told_there = [*told.answer_of(results)[0][:1], *told.recommend(results)]
     assert all(text.startswith("dcl is best when tuned: it scores") for text in told_there[:2])
-    overturned = f"Fresh seeds overturn the pick of dcl: {at} keeps"
+    overturned = f"Fresh seeds overturn the pick of dcl: {at} is"
     assert any(text.startswith(overturned) for text in told_there)
     assert list(best_when_tuned(results, status_rows(results))) == told_there[:1]
 
