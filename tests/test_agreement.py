@@ -7,6 +7,7 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,9 @@ def facts(results: Results) -> Facts:
          tuned="when_tuned", share="share_within")  # fmt: skip
     if not results.folder.confirmation.exists():  # the best by the study's seeds
         tell("top", top[top["rank"] == 1], at="at", score="score", seeds="num_seeds")
+        by_score = results.pareto().sort_values("score", na_position="first")
+        keys = [name for name in ("dataset", "objective") if name in by_score]
+        tell("pareto", by_score.groupby(keys).tail(1), score="score", seeds="num_seeds")
     pairs, means = results.compare(tuned=True), results.compare()
     for side in "ab":
         own = {f"{n}_{side}": n for n in ("at", "value")} | {side: "objective"}
@@ -273,6 +277,10 @@ def names_the_winner(said: Sequence[str], pairs: pd.DataFrame) -> bool:
 def test_no_two_commands_disagree(name: str, tmp_path: Path) -> None:
     results = open_results(make(tmp_path / "study", name))
     assert {fact: by for fact, by in facts(results).items() if differing(fact, by)} == {}
+    if (results.trials["status"] == "failed").any():
+        asked = (results.robustness, results.recommend, results.compare, results.pareto,
+                 results.sensitivity, partial(results.compare, tuned=True))  # fmt: skip
+        assert all("failed" in " ".join(ask()["note"]) for ask in asked)
     said = sentences(results)
     for sense, tuned in ((" when tuned", True), (" without tuning", False)):
         own = {name: tuple(s for s in each if sense in s) for name, each in said.items()}

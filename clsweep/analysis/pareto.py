@@ -105,7 +105,7 @@ def _rows(
     part = np.flatnonzero(may & np.isfinite(spent))
     if not part.size:
         why = note(Reason.TIMES_UNKNOWN) if may.any() else no_whole(sweep)
-        return pd.DataFrame([{**start, **noted(why=why)}])
+        return pd.DataFrame([{**start, **noted(*sweep.failures, why=why)}])
     levels = {name: values[part] for name, values in levels_of(sweep).items()}
     told = noted(*notes, *sweep.failures)
     said = {name: [value] * len(part) for name, value in told.items()}

@@ -103,7 +103,7 @@ def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
     start = {"objective": sweep.objective, "at": ""}
     found, complete = pick(sweep), whole(sweep)
     if found is None:
-        nothing = noted(why=no_whole(sweep))
+        nothing = noted(*sweep.failures, why=no_whole(sweep))
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
     best = found.row
     row = {

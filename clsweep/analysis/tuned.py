@@ -116,12 +116,12 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     from bootstrap tables of new noise around shrunken means (`tuning.noisy_tables`).
     """
     pick_a, pick_b = pick(a), pick(b)
+    notes = [each.of(x.objective) for x in (a, b) for each in x.measured.failures]
     if pick_a is None or pick_b is None:
         lost = a if pick_a is None else b
-        return {}, no_whole(lost).of(lost.objective), []
+        return {}, no_whole(lost).of(lost.objective), notes
     at = {"at_a": a.label(pick_a.row), "at_b": b.label(pick_b.row)}
     tables = [resample.packed(x.measured.scores[whole(x)]) for x in (a, b)]
-    notes = [each.of(x.objective) for x in (a, b) for each in x.measured.failures]
     by_seed = np.array_equal(a.seeds, b.seeds)
     is_paired = by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in tables)
     shared = sorted({*pick_a.seeds.tolist()} & {*pick_b.seeds.tolist()})
