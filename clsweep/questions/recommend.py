@@ -57,7 +57,7 @@ def _preferred(named: Row, first: Row, words: Wording) -> str:
     lead, low, high = (named[f"over_first{end}"] for end in ("", "_low", "_high"))
     start = f"Fresh seeds prefer {named['at']} to {first['at']}, the search's pick of"
     if not known(lead, low, high):
-        return f"{start} {named['objective']}, which failed on some of them."
+        return f"{start} {named['objective']}, which lacks scores on some of them."
     seen = f"{words.amount(abs(lead))}{interval(*sorted((sign * low, sign * high)))}"
     if min(sign * low, sign * high) > 0:
         return (
