@@ -134,12 +134,13 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(
         assert said in output
 
     study.start()
+    study.advance(1)
+    study.wait_until(lambda: "running: " in headline(study), "the status to say so")
     for _ in range(2):
-        study.advance(draw.randint(2, 6))
+        study.advance(draw.randint(1, 3))
         study.wait_until(lambda: len(study.under_way()) == 2, "two trials under way")
         study.kill(TRIAL_CALLED, draw)
     study.advance(2)
-    study.wait_until(lambda: "running: " in headline(study), "the status to say so")
     output = study.signal(signal.SIGINT)
     # A process may be between the end of its trial and the next: then it is no loss.
     assert 1 <= output.count("lost its process or machine; it goes on from its last") <= 2
