@@ -71,6 +71,7 @@ def _protocol(material: Material, ours: pd.DataFrame) -> str:
     samplers = list(dict.fromkeys(name for sweep in sweeps for name in sweep.samplers))
     design = " and ".join(DESIGNS.get(name, name) for name in samplers)
     configs = counted(max(num, planned), "configuration", "configurations")
+    skipped = int((trials["status"] == "skipped").sum())
     epochs, hours = _values(trials, "epochs"), ours["hours"].sum(min_count=1)
     parts = [
         _values(trials, "dataset"),
@@ -78,7 +79,8 @@ def _protocol(material: Material, ours: pd.DataFrame) -> str:
         f"{epochs} epochs" if epochs else "",
         counted(max((len(sweep.seeds) for sweep in sweeps), default=0), "seed", "seeds"),
         f"{design} of {configs}{f', {count(num)} so far' if num < planned else ''}",
-        counted(len(trials), "trial", "trials"),
+        counted(len(trials) - skipped, "trial", "trials"),
+        f"{count(skipped)} skipped" if skipped else "",
         f"{work(hours)} of work" if known(hours) else "",
     ]
     return ", ".join(part for part in parts if part)
