@@ -304,6 +304,7 @@ def _print_answer(study: Study, results: Results, path: str) -> str:
     costly = ["pareto"] if study.sections.search.cost == "seconds" else []
     for name in ("robustness", *costly):
         style = Style(command=command_line(name, path))
+        say()
         print_statistic(results, name, style=style, is_told=False)
     return following
 
