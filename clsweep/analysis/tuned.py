@@ -121,9 +121,10 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         lost = a if pick_a is None else b
         return {}, no_whole(lost).of(lost.objective), notes
     at = {"at_a": a.label(pick_a.row), "at_b": b.label(pick_b.row)}
-    tables = [resample.packed(x.measured.scores[whole(x)]) for x in (a, b)]
+    raw = [x.measured.scores[whole(x)] for x in (a, b)]
+    tables = [resample.packed(scores) for scores in raw]  # which closes the gaps of failed seeds
     by_seed = np.array_equal(a.seeds, b.seeds)
-    is_paired = by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in tables)
+    is_paired = by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in raw)
     shared = sorted({*pick_a.seeds.tolist()} & {*pick_b.seeds.tolist()})
     if pick_a.is_fresh and pick_b.is_fresh and len(shared) >= FEWEST_FRESH:
         tables = [p.table[:, np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
@@ -139,7 +140,7 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
 def no_whole(sweep: Sweep) -> Note:
     """Why an objective has no best setting."""
     if not sweep.measured.alive.any():
-        return sweep.nothing or note(Reason.NO_SCORE)
+        return sweep.no_score or note(Reason.NO_SCORE)
     return note(Reason.NO_WHOLE_CONFIG, seeds=sweep.planned_seeds)
 
 

@@ -5,6 +5,7 @@ wins where along a hyperparameter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -200,8 +201,9 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     """The rows of one pair of objectives, without what needs the other rows."""
     blank: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
-    is_one = not (a.params or b.params or a.num_failed or b.num_failed)
-    if stat == TUNED or (stat == "mean" and is_one):  # where nothing is swept both are one
+    if stat == "mean" and by is None and all(map(_is_one, (a, b))):  # both senses are one
+        a, b, stat = replace(a, fresh={}), replace(b, fresh={}), TUNED
+    if stat == TUNED:
         row, why, notes = difference(a, b)
         return [blank | row | noted(*notes, why=why)]
     missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]
@@ -233,6 +235,11 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         row |= {"superiority": _superiority(part), "fixed": part.fixed}
         rows.append(blank | row | noted(*told, *pairing.notes, *notes, why=why))
     return rows
+
+
+def _is_one(sweep: Sweep) -> bool:
+    """Whether there is one setting, all planned, of which no seed failed."""
+    return len(sweep.configs) == 1 and not (sweep.too_few or sweep.num_failed)
 
 
 def _bounds(found: Evidence) -> dict[str, Any]:
