@@ -20,7 +20,7 @@ TEXTS = {
     "configurations",
     # There is nothing to measure.
     "NO_SCORE": "no finished trial",
-    "ALL_FAILED": "all {trials} trials failed",
+    "ALL_FAILED": "all trials failed ({trials})",
     "ONE_CONFIG": "one configuration: no spread, and nothing to tune",
     "ONE_SCORED": "one configuration has a score",
     "NOT_SWEPT": "does not sweep {param}",
@@ -95,9 +95,8 @@ TEXTS = {
     "copies carry one draw of the noise",
     "ONE_PER_VALUE": "one configuration per value: no interval",
     "NOT_CORRECTED": "SD not corrected for seed noise",
-    "OPTIMISTIC": "picked and scored on the same noise, so optimistic",
     "NOISY_SHARE": "the share near the best counts means with seed noise, without which every "
-    "setting is near",
+    "setting may be near",
     "PESSIMISTIC": "{columns}: the best is picked and scored on the same noise, so pessimistic",
     "ON_FRESH": "on {seeds} fresh seeds, which took no part in the picking",
     "OVERTURNED": "fresh seeds prefer it to {at}, the best on the study's own",

@@ -37,7 +37,7 @@ COLUMNS = {
     "when_tuned": "level of the best without the luck of the pick: one part of the seeds picks it, "
     "another scores it (of compare --tuned); on the fresh seeds once there are any",
     "over_first": "where fresh seeds prefer the best to the best mean over the study's own: by how "
-    "much on average, over the fresh seeds that all share",
+    "much it is better on average, over the fresh seeds that all share",
     "over_first_low": "its t-interval of the differences at each seed, at 95 % over all that ran "
     "again (Bonferroni)",
     "over_first_high": "",
@@ -95,11 +95,12 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """
     rows = []
     for sweep in sweeps:
-        rows += _rows(sweep.measured, sweep.failed_level)
+        rows += _rows(sweep.measured, sweep)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
+def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
+    """Of a sweep without its failed trials; of those that are `counted` neighbours hold some."""
     start = {"objective": sweep.objective, "at": ""}
     found, complete = pick(sweep), whole(sweep)
     if found is None:
@@ -111,16 +112,17 @@ def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
         "kind": "best",
         **level_of(sweep, best),
         "when_tuned": sweep.sign * level(found),
-        **_over_first(found, sweep.sign),
+        **_over_first(found),
     }
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
     if best != found.first:
         picked = [note(Reason.OVERTURNED, at=sweep.label(found.first))]
-    notes = [*picked, *sweep.failures, *_cautions(sweep, best), *_passed_over(sweep, best)]
+    failed = (sweep if sweep.not_measured else counted).failures
+    notes = [*picked, *failed, *_cautions(sweep, best), *_passed_over(sweep, best)]
     no_robust = {**start, "kind": "robust"}
     if why := sweep.not_measured:
         return [{**row, **noted(*notes)}, {**no_robust, **noted(why=why)}]
-    around = neighbourhoods(sweep, failed_level)
+    around = neighbourhoods(sweep, counted.failed_level)
     row |= around.of(best, sweep.sign)
     if around.counts[best] and np.isnan(around.worst[best]):
         notes.append(note(Reason.NEIGHBOUR_FAILED))
@@ -136,21 +138,24 @@ def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
     # Of equals, the better one.
     robust = int(np.where(worst == worst.max(), sweep.means, -np.inf).argmax())
     notes = [note(Reason.SAME_AS_BEST)] if robust == best else []
-    notes += [*sweep.failures, *_cautions(sweep, robust)]
+    notes += [*failed, *_cautions(sweep, robust)]
     row = {**no_robust, **level_of(sweep, robust), **around.of(robust, sweep.sign)}
     return [*rows, {**row, **noted(*notes)}]
 
 
-def _over_first(found: Pick, sign: float) -> dict[str, float]:
-    """The lead of a pick over the one that the study's own seeds would have named."""
+def _over_first(found: Pick) -> dict[str, float]:
+    """The lead of a pick over the one that the study's own seeds would have named; without noise it
+    has no interval.
+    """
     at = {row: place for place, row in enumerate(found.rows)}
     if found.row == found.first or found.first not in at:
         return {}
     apart = found.table[at[found.row]] - found.table[at[found.first]]
     num, tries = len(apart), len(at) - 1
-    half = stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * tries), num - 1) * apart.std(ddof=1) / num**0.5
-    lead, ends = sign * apart.mean(), sorted(sign * (apart.mean() + np.array([-half, half])))
-    return {"over_first": lead, "over_first_low": ends[0], "over_first_high": ends[1]}
+    lead, se = float(apart.mean()), float(apart.std(ddof=1)) / num**0.5
+    is_noisy = se > resample.EPSILON * max(1.0, abs(lead))
+    half = se * stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * tries), num - 1) if is_noisy else np.nan
+    return {"over_first": lead, "over_first_low": lead - half, "over_first_high": lead + half}
 
 
 def level_of(sweep: Sweep, row: int) -> dict[str, Any]:

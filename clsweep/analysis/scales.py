@@ -191,3 +191,12 @@ def _is_monotone(pair: pd.DataFrame) -> bool:
     points = pair.astype(float).drop_duplicates().sort_values(str(pair.columns[0])).to_numpy()
     steps = np.diff(points[:, 1])
     return bool((steps > 0).all() or (steps < 0).all())
+
+
+def encloses(ends: tuple[float, float] | None, column: pd.Series[Any], scale: str) -> bool:
+    """Whether declared ends are finite, have a place on the axis, and hold every value seen."""
+    if ends is None or scale == "category" or not np.isfinite(ends).all():
+        return False
+    values = pd.to_numeric(column)
+    has_place = scale != "log" or ends[0] > 0
+    return bool(has_place and ends[0] <= values.min() and values.max() <= ends[1])

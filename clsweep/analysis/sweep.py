@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.scales import SCALES, scale_of
+from clsweep.analysis.scales import SCALES, encloses, scale_of
 from clsweep.display.numbers import settings
 from clsweep.errors import nearest
 
@@ -29,8 +29,6 @@ ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
 # What a failed trial counts as, in every statistic: the worst score that any objective of the table
 # has, the score of a guess, or nothing.
 FAILED_AS = WORST, CHANCE, LEFT_OUT = "worst", "chance", "left out"
-
-
 COUNTED_AS = {
     WORST: Reason.TRIALS_FAILED_AS_WORST,
     CHANCE: Reason.TRIALS_FAILED_AS_CHANCE,
@@ -170,22 +168,18 @@ class Sweep:
     @property
     def failures(self) -> tuple[Note, ...]:
         """That trials failed, and what they count as here; that all did is `nothing` to say."""
-        if not self.num_failed or self._all_failed:
+        if self.num_failed in (0, self.num_trials):
             return ()
-        figures: dict[str, Any] = {"failed": self.num_failed, "trials": self.num_trials}
-        if np.isfinite(self.failed_level):
-            figures["level"] = self.sign * self.failed_level
-        return (note(COUNTED_AS[self.failed_as], **figures),)
+        is_counted = np.isfinite(self.failed_level)
+        level = {"level": self.sign * self.failed_level} if is_counted else {}
+        reason = COUNTED_AS[self.failed_as]
+        return (note(reason, failed=self.num_failed, trials=self.num_trials, **level),)
 
     @property
     def too_few(self) -> Note | None:
         """That configurations are still to come; None where all have been tried."""
         figures = {"configs": len(self.configs), "planned": self.num_planned}
         return note(Reason.UNFINISHED, **figures) if self.is_unfinished else None
-
-    @property
-    def _all_failed(self) -> bool:
-        return self.num_trials > 0 and self.num_failed == self.num_trials
 
     @property
     def nothing(self) -> Note | None:
@@ -195,7 +189,7 @@ class Sweep:
     @property
     def no_score(self) -> Note | None:
         """Why no configuration has a score that was measured; None where one has."""
-        if self._all_failed:
+        if self.num_failed == self.num_trials > 0:
             return note(Reason.ALL_FAILED, trials=self.num_trials)
         return None if self.alive.any() else note(Reason.NO_SCORE)
 
@@ -485,7 +479,7 @@ class _Told:
             bounds={
                 name: self.bounds[name]
                 for name in swept
-                if _encloses(self.bounds.get(name), settings[name], scales[name])
+                if encloses(self.bounds.get(name), settings[name], scales[name])
             },
             limits=self.limits if is_within else ANYWHERE,
             constants={
@@ -494,15 +488,6 @@ class _Told:
                 if name not in swept and group[name].notna().all() and group[name].nunique() == 1
             },
         )
-
-
-def _encloses(ends: tuple[float, float] | None, column: pd.Series[Any], scale: str) -> bool:
-    """Whether declared ends are finite, have a place on the axis, and hold every value seen."""
-    if ends is None or scale == "category" or not np.isfinite(ends).all():
-        return False
-    values = pd.to_numeric(column)
-    has_place = scale != "log" or ends[0] > 0
-    return bool(has_place and ends[0] <= values.min() and values.max() <= ends[1])
 
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:

@@ -55,7 +55,7 @@ CHUNK_CELLS = 2_000_000
 FEW_RESAMPLES = 16
 EVERY_RANK = 512  # resamples count so many of the best ranks one by one, those below in runs
 NEAR = 0.05  # of an axis: how far from the default a sampled configuration may be
-ONE_SEED = (note(Reason.ONE_SEED), note(Reason.OPTIMISTIC))
+ONE_SEED = (note(Reason.ONE_SEED), note(Reason.PICKED))
 
 
 def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
@@ -147,7 +147,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         return {**row, **noted(*notes, why=why)}
     if len(sweep.configs) == 1:
         row["best_level"] = sweep.sign * sweep.means[0]
-        return {**row, **noted(*notes, why=note(Reason.ONE_CONFIG))}
+        return {**row, **noted(*notes, why=sweep.too_few or note(Reason.ONE_CONFIG))}
     if not sweep.has_repeats:
         notes = (*ONE_SEED, *notes)
 

@@ -44,7 +44,7 @@ def confirmed(asked: Asked) -> Sentences:
     for name in dict.fromkeys(confirmation["objective"]):
         named = best.get(name, {})
         row, first = rows.get((name, named.get("config", -1))), firsts.get(name)
-        if row and first and row is not first:
+        if row and first and row is not first and known(named["over_first"]):
             out.append(_preferred(named, first, words))
         if said := _confirmed(named | row, words) if row else "":
             out.append(said)
@@ -53,18 +53,17 @@ def confirmed(asked: Asked) -> Sentences:
 
 def _preferred(named: Row, first: Row, words: Wording) -> str:
     """What fresh seeds name in place of the search's first, and whether they are sure of it."""
-    sign = 1 if words.mode == "max" else -1
     lead, low, high = (named[f"over_first{end}"] for end in ("", "_low", "_high"))
-    start = f"Fresh seeds prefer {named['at']} to {first['at']}, the search's pick of"
-    if not known(lead, low, high):
-        return f"{start} {named['objective']}, which lacks scores on some of them."
-    seen = f"{words.amount(abs(lead))}{interval(*sorted((sign * low, sign * high)))}"
-    if min(sign * low, sign * high) > 0:
+    seen = words.amount(lead) + (interval(low, high) if known(low, high) else "")
+    if low > 0:
         return (
             f"Fresh seeds overturn the pick of {named['objective']}: {named['at']} is {seen} "
             f"better than {first['at']}, the search's first."
         )
-    return f"{start} {named['objective']}, by {seen}: not resolved."
+    return (
+        f"Fresh seeds prefer {named['at']} to {first['at']}, the search's pick of "
+        f"{named['objective']}, by {seen}: not resolved."
+    )
 
 
 def _confirmed(row: Row, words: Wording) -> str:

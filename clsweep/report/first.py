@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from clsweep.analysis.tuned import whole
 from clsweep.display.numbers import count, settings, work
 from clsweep.findings.material import Material
 from clsweep.findings.notes import notes as notes_of
@@ -168,12 +169,14 @@ def next_steps(asked: Asked) -> tuple[Step, ...]:
         found.append(Step(f"{left}: run the same command again and only they run"))
     for folder, names in {} if material.left else _to_confirm(asked).items():
         of = material.confirming[folder]
-        num = {sweep.objective: len(sweep.configs) for sweep in material.sweeps}
+        num = {sweep.objective: int(whole(sweep).sum()) for sweep in material.sweeps}
         trials = {name: min(of.top, num[name]) * len(of.seeds) for name in names}
         seeds = "" if of.is_named else f" --seeds {','.join(map(str, of.seeds))}"
         best = f"Run the best of {listed(names)} on fresh seeds and on the test set"
         command = f"clsweep confirm {shlex.quote(folder)}{seeds}"
-        found.append(Step(f"{best}{_cost(asked, trials)}", command))
+        # Of what has run on fresh seeds before, less is left.
+        cost = _cost(asked, trials) if material.confirmation.empty else ""
+        found.append(Step(f"{best}{cost}", command))
     found += [] if asked.is_search else _more_seeds(asked)
     if len(material.sources) == 1 and len(found) < 2 and material.confirmable:
         sort = f"{'-' * (material.mode == 'max')}{material.metric}"
@@ -187,26 +190,34 @@ def _more_seeds(asked: Asked) -> list[Step]:
     """The open comparison that takes the fewest seeds; one whose needs have no upper end may be of
     no difference at all.
     """
-    which = {"mean": "scores better without tuning", "std": "depends less on its settings"}
+    untuned = " without tuning" * asked.words.swept
+    which = {"mean": f"scores better{untuned}", "std": "depends less on its settings"}
     pairs = pd.concat([comparison.means(asked), comparison.spreads(asked)])
     open_ones = pairs.query(f"needs_high < inf and needs_seeds <= {MANY_SEEDS}")
     if open_ones.empty:
         return []
     row = open_ones.loc[open_ones["needs_seeds"] == open_ones["needs_seeds"].min()].iloc[0]
     needed, names = math.ceil(row["needs_seeds"]), (row["a"], row["b"])
-    sweeps = [sweep for sweep in asked.material.sweeps if sweep.objective in names]
-    more = {x.objective: len(x.configs) * max(0, needed - len(x.seeds)) for x in sweeps}
+    place = asked.material.confirmable  # a study's seeds are those of all its objectives
+    theirs = {place.get(name) for name in names}
+    sweeps = [x for x in asked.material.sweeps if place.get(x.objective) in theirs]
+    more = {x.objective: x.num_planned * max(0, needed - len(x.seeds)) for x in sweeps}
+    how = ". Add them to seeds in the study file: what has run is kept"
     return [
         Step(
             f"Run {count(needed)} seeds in all, to see which of {listed(names)} "
-            f"{which[row['stat']]}{_cost(asked, more)}. Add them to seeds in the study file: what "
-            "has run is kept"
+            f"{which[row['stat']]}{_cost(asked, more)}{how * bool(asked.material.confirming)}"
         )
     ]
 
 
 def _cost(asked: Asked, trials: Mapping[str, int]) -> str:
-    """`: 18 trials, about 5 min of work`, by what those of each objective took."""
+    """`: 18 trials, about 5 min of work`, by what those of each objective took.
+
+    Nothing of a cell of a study with factors, as the other cells run too.
+    """
+    if asked.answers.levels:
+        return ""
     took = asked.ask(health).set_index("objective")
     each = (took["hours"] / took["trials"]).reindex(list(trials))
     hours = sum(each[name] * num for name, num in trials.items())

@@ -96,7 +96,7 @@ def test_one_seed_is_the_plain_estimator():
     table = best_of_k([sweep_of(scores)])
     # The failed one brings nothing.
     assert table["expected"].to_numpy() == pytest.approx([2.0, 14 / 6, 11 / 4, 3.0])
-    assert all(note(Reason.OPTIMISTIC) in notes for notes in table["note"])
+    assert all(note(Reason.PICKED) in notes for notes in table["note"])
     assert table[["low", "high"]].isna().all().all()
 
 

@@ -369,7 +369,7 @@ def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataF
     if not 0 < within < np.inf:
         raise ValueError(f"within: expected a number > 0, got {within!r}")
     alone = note(Reason.ONE_CONFIG)
-    missing = [x.nothing or (alone if len(x.configs) == 1 else None) for x in sweeps]
+    missing = [x.nothing or (x.too_few or alone if len(x.configs) == 1 else None) for x in sweeps]
     gaps = [_gaps(x).max() for x, why in zip(sweeps, missing, strict=True) if not why]
     gap, reach = max(gaps, default=0.0), resample.AREA_WIDTHS * within
     if 0 < gap < reach:
