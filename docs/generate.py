@@ -56,6 +56,7 @@ def columns_page() -> str:
         "references.parquet": schemas.references_schema(),
         "histograms.parquet": schemas.HISTOGRAMS_SCHEMA,
         "points.parquet": schemas.POINTS_SCHEMA,
+        "hits.parquet": schemas.HITS_SCHEMA,
     }
     parts = ["# Columns", "## Files of a results folder"]
     for name, schema in tables.items():

@@ -118,7 +118,16 @@ def _end(folder: ResultsFolder, row: dict[str, Any], **more: Any) -> None:
         epochs=[{"epoch": epoch, "train_loss": 2.0 - epoch, "knn_top1": score} for epoch in (1, 2)],
         histograms=[{"epoch": 2, "bin_low": 0.0, "bin_high": 1.0, "share": 1.0}],
         points=[{"index": 0, "label": 3, "x": 0.5, "y": -1.0}],
+        hits=[_hits_of(row, score)],
     )
+
+
+def _hits_of(row: dict[str, Any], score: float) -> dict[str, Any]:
+    """Of 100 images, as many right as the score says."""
+    right = np.random.default_rng(row["seed"]).permutation(100) < round(score)
+    bits = np.packbits(right).tobytes()
+    place = {"metric": "knn_top1", "split": "validation", "images": "0f", "num_images": 100}
+    return {**place, "bits": bits}
 
 
 def damages(out: Path, *, seed: int = 0) -> Iterator[Damage]:
@@ -143,7 +152,7 @@ def damages(out: Path, *, seed: int = 0) -> Iterator[Damage]:
 def _of_any(file: str, path: Path, rng: random.Random) -> Iterator[Damage]:
     data = path.read_bytes()
     # Nothing says that there was such a file, or the run goes on as if there had been none.
-    optional = ("histograms.", "points.", "references.", "parts/")
+    optional = ("histograms.", "points.", "hits.", "references.", "parts/")
     contents = {
         "empty": b"",
         "half": data[: len(data) // 2],
@@ -259,7 +268,7 @@ def _of_table(file: str, table: pa.Table) -> Iterator[Damage]:
             yield of(f"nan in {column}", with_(column, pa.array([float("nan"), *values[1:]])))
             yield of(f"another {column}", with_(column, pa.array([999, *values[1:]])))
         elif rows > 1 or (column == "trial_id" and "parts" in file):
-            is_side = name.split(".")[0] in ("epochs", "histograms", "points")
+            is_side = name.split(".")[0] in ("epochs", "histograms", "points", "hits")
             other = with_(column, pa.array(["../../x", *values[1:]]))
             yield of(f"another {column}", other, is_fine=is_side)
     if "trials" in file:
@@ -272,6 +281,7 @@ def _of_table(file: str, table: pa.Table) -> Iterator[Damage]:
         "epochs.parquet",
         "histograms.parquet",
         "points.parquet",
+        "hits.parquet",
         "references.parquet",
     )
     yield of(

@@ -276,7 +276,9 @@ class Metric:
     fresh pairs.
 
     Attributes:
-        impl: "module:function", which gives {name of the metric: score}. Of images it is called
+        impl: "module:function", which gives {name of the metric: score}: a number, or whether each
+            image that is scored is right, bool (M,), of which the percentage is the score. Only
+            such scores have intervals for new images. Of images it is called
             with bank_ND, bank_labels_N, query_MD and query_labels_M, and by name with num_classes
             and what it owns. The bank is the training split, the query the split that is scored. Of
             pairs it is called with a function that draws a loss of fresh pairs, with the

@@ -169,7 +169,7 @@ class ResultsFolder(Store):
             raise RequestError(f"{where}: {str(reason).splitlines()[0]}") from None
 
     def side_table(self, name: str) -> pa.Table:
-        """`epochs`, `histograms` or `points` of the trials that have ended so far."""
+        """`epochs`, `histograms`, `points` or `hits` of the trials that have ended so far."""
         return _of_trials(self._side_rows(name), self.trials(["trial_id"]))
 
     def _side_rows(self, name: str) -> pa.Table:

@@ -85,6 +85,13 @@ class StudyResults:
         return self._placed(self.folder.side_table("points"))
 
     @cached_property
+    def hits(self) -> pd.DataFrame:
+        """Which images the last scores of a trial have right: a row for each metric that says it.
+        `numpy.unpackbits(numpy.frombuffer(bits, "uint8"), count=num_images)` are those of a row.
+        """
+        return self._placed(self.folder.side_table("hits"))
+
+    @cached_property
     def references(self) -> pd.DataFrame:
         """Scores of raw pixels and of untrained encoders on the same yardstick."""
         return to_frame(self.folder.references())

@@ -97,9 +97,19 @@ POINTS_SCHEMA = pa.schema(
     # index: of the image in the split that is scored
     [_TRIAL_ID, *_fields(_WHOLE, "index", "label"), *_fields(_REAL, "x", "y")]
 )
-_FIXED = {"histograms": HISTOGRAMS_SCHEMA, "points": POINTS_SCHEMA}
+# which images the last scores have right: a row for each metric that says it
+HITS_SCHEMA = pa.schema(
+    [
+        _TRIAL_ID,
+        *_fields(_TEXT, "metric", "split"),  # validation | test
+        *_fields(_TEXT, "images"),  # digest of the images in their order
+        *_fields(_WHOLE, "num_images"),
+        *_fields(pa.binary(), "bits"),  # one an image, eight a byte, the first one highest
+    ]
+)
+_FIXED = {"histograms": HISTOGRAMS_SCHEMA, "points": POINTS_SCHEMA, "hits": HITS_SCHEMA}
 # The tables that grow with every trial, beside `trials`.
-SIDE_TABLES = ("epochs", "histograms", "points")
+SIDE_TABLES = ("epochs", *_FIXED)
 _KIND = b"kind"  # of a column, in its field's metadata: "param" is a hyperparameter
 
 

@@ -94,6 +94,7 @@ class Attempt:
         self.rows: list[Row] = []
         self.histograms: list[Row] = []
         self.points: list[Row] = []
+        self.hits: list[Row] = []  # of the latest scores
         self.num_resumes, self.earlier_s = 0, 0.0
 
     def resume(self, state: TrialState) -> None:
@@ -113,7 +114,7 @@ class Attempt:
         saved = unpack(payload)
         state.load_state_dict(saved["state"])
         self.rows, self.histograms = saved["rows"], saved["histograms"]
-        self.points = saved["points"]
+        self.points, self.hits = saved["points"], saved["hits"]
         self.num_resumes, self.earlier_s = saved["num_resumes"] + 1, saved["time_s"]
         if self.rows:
             self._tell(self.rows)
@@ -137,14 +138,21 @@ class Attempt:
         return self._saving_s
 
     def end_epoch(
-        self, row: Row, histogram: Sequence[Row] = (), points: Sequence[Row] = ()
+        self,
+        row: Row,
+        histogram: Sequence[Row] = (),
+        points: Sequence[Row] = (),
+        hits: Sequence[Row] | None = None,
     ) -> None:
         """Log an epoch, save a checkpoint if one is due, and report: what was told is then not
         trained again.
+
+        hits: of its scores; None: it has none.
         """
         self.rows.append(row)
         self.histograms += histogram
         self.points += points
+        self.hits = self.hits if hits is None else list(hits)
         if (found := self._checkpoints) is not None and self._state is not None:
             is_due = found.every_s == 0 or self._is_asked_for(found)
             if (is_due and self.goes_on) or (found.keep_end and not self.goes_on):
@@ -169,6 +177,8 @@ class Attempt:
             "num_resumes": self.num_resumes,
             "earlier_s": self.earlier_s,
             "num_images": self.epochs_trained * images_per_epoch,
+            "histograms": self.histograms,
+            "points": self.points,
         }
         if result["num_images"]:
             result["images_per_s"] = result["num_images"] / sum(row["time_s"] for row in self.rows)
@@ -197,6 +207,7 @@ class Attempt:
             "rows": self.rows,
             "histograms": self.histograms,
             "points": self.points,
+            "hits": self.hits,
             "num_resumes": self.num_resumes,
             "time_s": self.earlier_s + start - self._started_at,
         }
@@ -206,7 +217,7 @@ class Attempt:
         checkpoints.notice.answer()
 
 
-FORMAT = 5  # of the contents; another one when state or log change their shape
+FORMAT = 6  # of the contents; another one when state or log change their shape
 _DIGEST_SIZE = hashlib.sha256().digest_size
 # what a trial is called decides no number
 _NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")

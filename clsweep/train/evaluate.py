@@ -7,12 +7,14 @@ wider, finite. Each gives a scalar on the features' device, finite for a collaps
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Hits = dict[str, Tensor]  # by metric, whether each image that is scored is right: bool (M,)
+Outcomes = dict[str, float | Tensor]  # the same, beside scores that are numbers
 CHUNK_ELEMENTS = 2**25  # similarities held at once: 128 MiB in float32
 
 
@@ -25,7 +27,7 @@ def knn_scores(
     num_classes: int,
     knn_k: int = 200,
     knn_temperature: float = 0.1,
-) -> dict[str, float]:
+) -> Hits:
     """Weighted kNN accuracy (Wu et al. 2018): the most similar bank rows vote with weight exp(s /
     knn_temperature).
 
@@ -36,7 +38,7 @@ def knn_scores(
         knn_temperature: of the votes; never the loss's tau, so that no sweep moves the yardstick.
 
     Returns:
-        {"knn_top1", "knn_top5"} in percent.
+        {"knn_top1", "knn_top5"}: whether each query is right, bool (M,).
 
     Raises:
         ValueError: knn_k > N, or features that are not finite (a diverged encoder has no score).
@@ -50,7 +52,7 @@ def knn_scores(
     return _votes(*arrays, num_classes=num_classes, knn_k=knn_k, weigh=weigh)
 
 
-def uniform_knn_scores(*arrays: Tensor, num_classes: int, knn_k: int) -> dict[str, float]:
+def uniform_knn_scores(*arrays: Tensor, num_classes: int, knn_k: int) -> Hits:
     """kNN accuracy of equal votes (DCL Table 11: 5-NN); of equally many votes, the class with the
     nearest neighbour counts.
 
@@ -67,13 +69,13 @@ def uniform_knn_scores(*arrays: Tensor, num_classes: int, knn_k: int) -> dict[st
     return _votes(*arrays, num_classes=num_classes, knn_k=knn_k, weigh=weigh)
 
 
-def classifier_scores(logits_MC: Tensor, labels_M: Tensor) -> dict[str, float]:
-    """{"classifier_top1", "classifier_top5"} in percent of a trained classifier's logits.
+def classifier_scores(logits_MC: Tensor, labels_M: Tensor) -> Hits:
+    """{"classifier_top1", "classifier_top5"}, bool (M,), of a trained classifier's logits.
 
     Raises ValueError for logits that are not finite.
     """
     require_finite(logits_MC)
-    return percent("classifier", top_hits(logits_MC, labels_M), len(labels_M))
+    return named_hits("classifier", top_hits(logits_MC, labels_M))
 
 
 def _votes(
@@ -85,7 +87,7 @@ def _votes(
     num_classes: int,
     knn_k: int,
     weigh: Callable[[Tensor], Tensor],
-) -> dict[str, float]:
+) -> Hits:
     """Scores by the votes of the knn_k most similar rows; weigh: their similarities, the largest
     first, to the votes' weights.
     """
@@ -95,7 +97,7 @@ def _votes(
         )
     require_finite(bank_ND, query_MD)
     bank_DN = F.normalize(bank_ND.float(), dim=1).T.contiguous()
-    hits = torch.zeros(2, dtype=torch.int64, device=query_MD.device)
+    hits = []
     chunk = max(1, CHUNK_ELEMENTS // len(bank_ND))
     for queries_BD, labels_B in zip(
         query_MD.split(chunk), query_labels_M.split(chunk), strict=True
@@ -107,13 +109,12 @@ def _votes(
         votes_BC = weights_Bk.new_zeros(len(queries_BD), num_classes)
         votes_BC.scatter_add_(1, bank_labels_N[rows_Bk], weights_Bk)
         # Fewer than five classes may have votes: the rest of the five are no guesses.
-        hits += top_hits(votes_BC, labels_B, guess_above=0.0)
-    return percent("knn", hits, len(query_labels_M))
+        hits.append(top_hits(votes_BC, labels_B, guess_above=0.0))
+    return named_hits("knn", torch.cat(hits, dim=1))
 
 
 def top_hits(scores_BC: Tensor, labels_B: Tensor, *, guess_above: float | None = None) -> Tensor:
-    """Number of rows whose label has the highest score, and one of the five highest: int64 (2,), on
-    the device.
+    """Whether a row's label has the highest score, and one of the five highest: bool (2, B).
 
     A class whose score is not above `guess_above` is no guess; None: every class may be one.
     """
@@ -121,15 +122,28 @@ def top_hits(scores_BC: Tensor, labels_B: Tensor, *, guess_above: float | None =
     correct_B5 = ranked_B5 == labels_B[:, None]
     if guess_above is not None:
         correct_B5 &= highest_B5 > guess_above
-    return torch.stack([correct_B5[:, 0].sum(), correct_B5.sum()])
+    return torch.stack([correct_B5[:, 0], correct_B5.any(dim=1)])
 
 
-def percent(name: str, hits: Tensor, num_rows: int) -> dict[str, float]:
-    """{NAME_top1, NAME_top5} in percent from the sums of `top_hits` over `num_rows` rows; waits for
-    the device.
-    """
-    top1, top5 = (100 * hits.cpu().double() / num_rows).tolist()
-    return {f"{name}_top1": top1, f"{name}_top5": top5}
+def named_hits(name: str, hits_2M: Tensor) -> Hits:
+    """{NAME_top1, NAME_top5} of the rows of `top_hits`, on the CPU."""
+    top1_M, top5_M = hits_2M.cpu()
+    return {f"{name}_top1": top1_M, f"{name}_top5": top5_M}
+
+
+def hits_among(outcomes: Mapping[str, float | Tensor]) -> Hits:
+    """Those that are outcomes of images."""
+    return {
+        name: found
+        for name, found in outcomes.items()
+        if isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() == 1
+    }
+
+
+def in_percent(outcomes: Mapping[str, float | Tensor]) -> dict[str, float]:
+    """Numbers as they are; of outcomes of images the share that is right."""
+    shares = {name: 100 * int(x.sum()) / len(x) for name, x in hits_among(outcomes).items()}
+    return {name: shares[name] if name in shares else float(x) for name, x in outcomes.items()}
 
 
 def are_finite(*tensors: Tensor) -> bool:

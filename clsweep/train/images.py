@@ -5,6 +5,7 @@ Shape suffixes: N images of a split or batch, M some of them, C channels, H = W 
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -50,6 +52,7 @@ class Images:
     mean_1C11: Tensor
     std_1C11: Tensor
     view_size: int = 0  # pixels a side at which images are scored; 0: their own
+    digest: str = ""  # of which images of a data set these are, if they are a whole split
     pictures: Pictures | None = None
 
     def __len__(self) -> int:
@@ -144,7 +147,7 @@ class Images:
             where: dict[str, Any] = {"pixels_NHWC": self.pixels_NHWC[on_device_M]}
         else:
             where = {"rows_N": self.rows_N[chosen_M]}
-        return replace(self, **where, labels_N=self.labels_N[on_device_M])
+        return replace(self, **where, labels_N=self.labels_N[on_device_M], digest="")
 
 
 # training, validation and test split, and those of a second data set, for all trials of a process
@@ -178,7 +181,11 @@ def scored_images(
     at the size of the trial's views.
     """
     size = config["view_size"] or config["image_size"]
-    return replace(on_device(split, splits.train, device), view_size=size)
+    digest = hashlib.sha256(f"{config['dataset']} {config.get('images_digest')}".encode())
+    for places in (split.rows, split.labels):
+        digest.update(np.ascontiguousarray(places).tobytes())
+    told = {"view_size": size, "digest": digest.hexdigest()[:16]}
+    return replace(on_device(split, splits.train, device), **told)
 
 
 def steps_per_epoch(images: Images, config: Mapping[str, Any]) -> int:

@@ -30,6 +30,7 @@ from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import build_schedule, lr_at, peak_lr
 from clsweep.train.scores import (
     DivergedError,
+    Scores,
     diagnose,
     embed_in_plane,
     score_encoder,
@@ -81,10 +82,10 @@ def train_trial(
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
         peak_memory_gib, ... status ("finished", or "stopped" before its last epoch by an answer),
         epochs_trained, num_resumes (checkpoints gone on from), earlier_s (time of the attempts
-        before the last of them), `test_knn_top1` and so on if asked for, under "histograms" and
-        "points" the rows of the side tables, under "encoder" the encoder's state dict on the CPU,
-        and under "normalisation" the mean and standard deviation of each channel that its inputs
-        are scaled by.
+        before the last of them), `test_knn_top1` and so on if asked for, under "histograms",
+        "points" and "hits" rows of the side tables, under "encoder" the encoder's state dict on the
+        CPU, and under "normalisation" the mean and standard deviation of each channel that its
+        inputs are scaled by.
 
     Raises:
         DivergedError: loss or features are not finite.
@@ -116,21 +117,26 @@ def _train_encoder(
     on_val = partial(score, val=val, transfer=transfer_of(config, splits, place, device))
     if config["epochs"] == 0:
         encoder, objective = untrained_encoder(config, device), None
-        scores, features = on_val(encoder, last=True)
-        attempt.end_epoch({"epoch": 0, **scores})
-        result = attempt.result(0) | {"points": embed_in_plane(features, val, config)}
+        scores = on_val(encoder, last=True)
+        points = embed_in_plane(scores.features_MD, val, config)
+        attempt.end_epoch({"epoch": 0, **scores.values}, points=points, hits=scores.hits)
+        result = attempt.result(0)
     else:
         state = new_state(config, device)
         objective, encoder = state.objective, state.objective.encoder
         result = _train(state, config, train, val, on_val, attempt, pulse)
+    split = "test" if config["val_fraction"] is None else "validation"
+    result["hits"] = [{**row, "split": split} for row in attempt.hits]
     if test and config["val_fraction"] is not None:
         last = result["status"] == "finished"
         tested = scored_images(splits.test, splits, config, device)
         transfer = transfer_of(config, splits, place, device, test=True)
-        scores, _ = score(encoder, val=tested, objective=objective, last=last, transfer=transfer)
+        scores = score(encoder, val=tested, objective=objective, last=last, transfer=transfer)
+        values = dict(scores.values)
         if objective is not None:
-            scores |= score_views(objective, tested, config)
-        result |= {f"test_{name}": score for name, score in scores.items()}
+            values |= score_views(objective, tested, config)
+        result |= {f"test_{name}": score for name, score in values.items()}
+        result["hits"] += [{**row, "split": "test"} for row in scores.hits]
     return result | {
         "peak_memory_gib": memory.peak_gib(),
         "encoder": {name: value.detach().cpu() for name, value in encoder.state_dict().items()},
@@ -141,7 +147,7 @@ def _train_encoder(
     }
 
 
-Score = Callable[..., tuple[dict[str, float], torch.Tensor]]  # encoder, last=, objective=
+Score = Callable[..., Scores]  # encoder, last=, objective=
 
 
 def _train(
@@ -169,21 +175,18 @@ def _train(
         if not math.isfinite(row["train_loss"]):
             raise DivergedError.of(f"the loss is {row['train_loss']} in epoch {epoch}", config)
         row["images_per_s"] = epoch_images / row["time_s"]
-        histogram, points = list[Row](), list[Row]()
+        histogram, points, hits = list[Row](), list[Row](), None
         if statistics is not None:
             with pulse.scoring():
-                scores, features = score(objective.encoder, last=is_last, objective=objective)
-                row |= scores | statistics.summary()
+                scores = score(objective.encoder, last=is_last, objective=objective)
+                features, hits = scores.features_MD, scores.hits
+                row |= scores.values | statistics.summary()
                 row |= diagnose(objective, val, features, config, base_loss=row["base_loss"])
                 histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
                 points = embed_in_plane(features, val, config) if is_last else []
-        attempt.end_epoch(row, histogram, points)
-    result = attempt.result(epoch_images) | {
-        "precision": state.precision.name,
-        "lr_peak": peak_lr(config),
-        "histograms": attempt.histograms,
-        "points": attempt.points,
-    }
+        attempt.end_epoch(row, histogram, points, hits)
+    told = {"precision": state.precision.name, "lr_peak": peak_lr(config)}
+    result = attempt.result(epoch_images) | told
     if COMPONENT["framework"][config["framework"]].pairs_views:
         pairs = cast(PairFramework, objective).comparison.pairs
         result |= pairs_and_compute(config, pairs, train.size)

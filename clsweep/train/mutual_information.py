@@ -16,6 +16,7 @@ from clsweep.catalog.rows import Row
 from clsweep.objective.build import build_critic
 from clsweep.train.attempt import Attempt, Pulse
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
+from clsweep.train.evaluate import in_percent
 from clsweep.train.memory import PeakMemory
 from clsweep.train.scores import DivergedError, take_scores
 from clsweep.train.state import EpochUnderWay, Precision, TrialState, derived_seed, seeded
@@ -111,7 +112,7 @@ def train_critic(
         row |= diagnostics_of({"config": config, "base_loss": mean})
         if state.epoch == config["epochs"]:
             metrics = [metric for metric in METRICS if metric.kind == "pairs"]
-            row |= take_scores(metrics, config, loss_of_fresh_pairs, config)
+            row |= in_percent(take_scores(metrics, config, loss_of_fresh_pairs, config))
         attempt.end_epoch(row)
     return attempt.result(num_pairs_per_epoch) | {
         "lr_peak": config["lr"],

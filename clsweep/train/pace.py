@@ -92,15 +92,15 @@ def _of_images(
     def score_s(encoder: torch.nn.Module, trained: Framework | None, *, last: bool) -> float:
         """Of all images, and of the diagnostics that come with it, which look at some alone."""
         how: dict[str, Any] = {"last": last, "transfer": transfer if last else None}
-        took, (_, features) = _seconds(
+        took, scores = _seconds(
             lambda: score_encoder(encoder, bank, query, config, objective=trained, **how), device
         )
 
         def look_closer() -> None:
             if trained is not None:
-                diagnose(trained, query, features, config, base_loss=0.0)
+                diagnose(trained, query, scores.features_MD, config, base_loss=0.0)
             if last:
-                embed_in_plane(features, query, config)
+                embed_in_plane(scores.features_MD, query, config)
 
         return took / share + _seconds(look_closer, device)[0]
 

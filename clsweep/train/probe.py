@@ -23,7 +23,14 @@ from clsweep.catalog import FINETUNE_SHARES
 from clsweep.catalog.rows import numbers
 from clsweep.data.augment import Recipe
 from clsweep.data.datasets import SPLIT_SEED, stratified
-from clsweep.train.evaluate import are_finite, percent, require_finite, top_hits, widest_float
+from clsweep.train.evaluate import (
+    Hits,
+    are_finite,
+    named_hits,
+    require_finite,
+    top_hits,
+    widest_float,
+)
 from clsweep.train.images import Images
 from clsweep.train.optim import Moment, constant, cosine
 from clsweep.train.state import derived_seed
@@ -69,7 +76,7 @@ def ridge_probe(
     *,
     num_classes: int,
     probe_l2: float,
-) -> dict[str, float]:
+) -> Hits:
     """Accuracy of the ridge regression on one-hot targets that `ridge_fit` solves exactly.
 
     Features are centred and divided by their standard deviation (population), both of the bank, so
@@ -82,7 +89,7 @@ def ridge_probe(
         probe_l2: penalty in units of N, > 0: means the same at every size of the bank.
 
     Returns:
-        {"linear_top1", "linear_top5"} in percent.
+        {"linear_top1", "linear_top5"}: whether each query is right, bool (M,).
 
     Raises:
         ValueError: features that are not finite, or a probe_l2 that is too small to solve with.
@@ -168,7 +175,7 @@ def sgd_probe(
     probe_views: Views,
     redraw: Redraw | None = None,
     **tuning: Unpack[Tuning],
-) -> dict[str, float]:
+) -> Hits:
     """Accuracy of a linear layer that `sgd_fit` trains on the features as they are: the protocol of
     the papers.
 
@@ -186,7 +193,7 @@ def sgd_probe(
         probe_views: "plain": train on bank_ND; "augmented": on what `redraw` gives for every epoch.
 
     Returns:
-        {"linear_top1", "linear_top5"} in percent.
+        {"linear_top1", "linear_top5"}: whether each query is right, bool (M,).
 
     Raises:
         ValueError: features that are not finite, or a training that overflows.
@@ -214,7 +221,7 @@ def sgd_grid_probe(
     probe_views: Views,
     redraw: Redraw | None = None,
     **tuning: Unpack[Tuning],
-) -> dict[str, float]:
+) -> Hits:
     """As `sgd_probe`, with the best learning rate of a grid; the queries take no part in choosing.
 
     A share of the bank is held out, stratified by class and the same in every trial. Each rate is
@@ -241,7 +248,7 @@ def sgd_grid_probe(
     )
     judged_JD, labels_J = bank_ND[judged_J].float(), bank_labels_N[judged_J]
     hits = [
-        int(top_hits(judged_JD @ weight_DC + bias_C, labels_J)[0])
+        int(top_hits(judged_JD @ weight_DC + bias_C, labels_J)[0].sum())
         if are_finite(weight_DC, bias_C)
         else -1
         for weight_DC, bias_C in fits
@@ -346,16 +353,11 @@ def _lars_gradient(
     fit.velocity_C.mul_(momentum).add_(grad_BC.sum(dim=0))
 
 
-def _scores(
-    classify: Callable[[Tensor], Tensor], query_MD: Tensor, query_labels_M: Tensor
-) -> dict[str, float]:
+def _scores(classify: Callable[[Tensor], Tensor], query_MD: Tensor, query_labels_M: Tensor) -> Hits:
     """Top-1 and top-5 of `classify`, which maps rows (B, D) to one score a class."""
-    hits = torch.zeros(2, dtype=torch.int64, device=query_MD.device)
-    for rows_BD, labels_B in zip(
-        query_MD.split(BLOCK_ROWS), query_labels_M.split(BLOCK_ROWS), strict=True
-    ):
-        hits += top_hits(classify(rows_BD), labels_B)
-    return percent("linear", hits, len(query_labels_M))
+    blocks = zip(query_MD.split(BLOCK_ROWS), query_labels_M.split(BLOCK_ROWS), strict=True)
+    hits = [top_hits(classify(rows_BD), labels_B) for rows_BD, labels_B in blocks]
+    return named_hits("linear", torch.cat(hits, dim=1))
 
 
 # Fine-tuning of a trained encoder on a share of the labels.
@@ -400,7 +402,7 @@ def finetune_scores(
     finetune_labels: str,
     network: Network,
     **tuning: Unpack[FineTuning],
-) -> dict[str, float | None]:
+) -> dict[str, Tensor | None]:
     """Accuracy of a copy of the encoder and a new linear classifier, both trained by SGD (SimCLR
     B.5).
 
@@ -413,13 +415,14 @@ def finetune_scores(
             encoder anew.
 
     Returns:
-        {"finetune_1pct_top1", ...} in percent; None for a share that was not asked for.
+        {"finetune_1pct_top1", ...}: whether each image is right, bool (M,); None for a share that
+        was not asked for.
 
     Raises:
         ValueError: the training has diverged.
     """
     asked = numbers(finetune_labels)
-    scores: dict[str, float | None] = {}
+    scores: dict[str, Tensor | None] = {}
     for share, name in FINETUNE_SHARES.items():
         scores[f"finetune_{name}_top1"] = None
         if share in asked:
@@ -477,11 +480,11 @@ def views_of(images: Images) -> Recipe:
 
 
 @torch.no_grad()
-def _top1(model: nn.Module, network: Network, labels_M: Tensor) -> float:
+def _top1(model: nn.Module, network: Network, labels_M: Tensor) -> Tensor:
     logits = [
         model(network.query.plain(chosen))
         for chosen in torch.arange(len(labels_M)).split(network.at_once)
     ]
     logits_MC = torch.cat(logits)
     require_finite(logits_MC)
-    return percent("finetune", top_hits(logits_MC, labels_M), len(labels_M))["finetune_top1"]
+    return top_hits(logits_MC, labels_M)[0].cpu()

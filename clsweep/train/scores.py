@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from clsweep.objective.framework import Framework
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
-from clsweep.train.evaluate import are_finite
+from clsweep.train.evaluate import Outcomes, are_finite, hits_among, in_percent
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
 from clsweep.train.probe import Network, views_of
 from clsweep.train.state import derived_seed, seeded, untrained_encoder
@@ -51,6 +52,20 @@ class DivergedError(ArithmeticError):
 Transfer = Callable[[], tuple[Images, Images]]  # images of another data set: to fit on, to score
 
 
+class Scores(NamedTuple):
+    """What an encoder scores.
+
+    Attributes:
+        values: by metric; where images are right or wrong, the share that is right, percent.
+        features_MD: of the split that is scored.
+        hits: by metric, which images are right: rows of the table `hits` without trial and split.
+    """
+
+    values: dict[str, float]
+    features_MD: Tensor
+    hits: list[Row]
+
+
 def score_encoder(
     encoder: nn.Module,
     train: Images,
@@ -60,8 +75,8 @@ def score_encoder(
     last: bool,
     objective: Framework | None = None,
     transfer: Transfer | None = None,
-) -> tuple[dict[str, float], Tensor]:
-    """Scores of the features of `feature_layer`, and these features of the split that is scored.
+) -> Scores:
+    """Scores of the features of `feature_layer`.
 
     The bank are the training images that have a label. At the `last` epoch all metrics are taken,
     also on another data set, if one is given. Images without a label have those scores alone that
@@ -73,23 +88,40 @@ def score_encoder(
     projector, classifier = (getattr(objective, n, None) for n in ("projector", "classifier"))
     layer = layer_of(encoder, projector, config["feature_layer"])
     bank = train.labelled()
+    outcomes: Outcomes = {}
     if len(bank) and len(val.labelled()):
-        scores, query_MD = _score_images(layer, encoder, bank, val, config, last=last)
+        outcomes, query_MD = _score_images(layer, encoder, bank, val, config, last=last)
     else:
-        scores, query_MD = {}, _features(layer, val)
+        query_MD = _features(layer, val)
         _require_finite("the encoder's features are", config, query_MD)
     at_hand = {"features_ND": query_MD}
     if config.get("lidar_views"):
         at_hand["views_NVD"] = _several_views(layer, val, config["lidar_views"])
-    scores |= label_free_scores(at_hand)
+    outcomes |= label_free_scores(at_hand)
     if classifier is not None:
         logits_MC = _features(nn.Sequential(encoder, classifier), val)
-        scores |= take_scores(_metrics("classifier", config, last), config, logits_MC, val.labels_N)
+        metrics = _metrics("classifier", config, last)
+        outcomes |= take_scores(metrics, config, logits_MC, val.labels_N)
+    values, hits = in_percent(outcomes), _packed(outcomes, val)
     if last and transfer is not None:
         bank, query = transfer()
         found, _ = _score_images(layer, encoder, bank, query, config, last=last, of="transfer")
-        scores |= found
-    return scores, query_MD
+        values |= in_percent(found)
+        hits += _packed(found, query)
+    return Scores(values, query_MD, hits)
+
+
+def _packed(outcomes: Outcomes, images: Images) -> list[Row]:
+    """Which of the images are right, by metric: a bit for each, in their order."""
+    rows: list[Row] = []
+    for name, found in hits_among(outcomes).items():
+        if len(found) != len(images):
+            expected = f"expected an outcome of each of {len(images)} images"
+            raise LookupError(f"{name}: {expected}, given {len(found)}")
+        bits = np.packbits(found.numpy(force=True)).tobytes()
+        place = {"images": images.digest, "num_images": len(images)}
+        rows.append({"metric": name, **place, "bits": bits})
+    return rows
 
 
 def _score_images(
@@ -101,7 +133,7 @@ def _score_images(
     *,
     last: bool,
     of: Of = "features",
-) -> tuple[dict[str, float], Tensor]:
+) -> tuple[Outcomes, Tensor]:
     """Scores of images, and the features of those that are scored."""
     bank_ND, query_MD = (_features(layer, images) for images in (bank, query))
     _require_finite("the encoder's features are", config, bank_ND, query_MD)
@@ -129,7 +161,7 @@ def score_features(
     *,
     last: bool,
     of: Of = "features",
-) -> dict[str, float]:
+) -> Outcomes:
     """The metrics of images: those of every epoch and, at the `last` one, all of them.
 
     `config` may hold beside the trial's what some of them take: `redraw`, `network`. Without a
@@ -148,15 +180,15 @@ def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
 
 def take_scores(
     metrics: Iterable[Metric], config: Mapping[str, Any], *given: Any, **named: Any
-) -> dict[str, float]:
+) -> Outcomes:
     """The scores of these metrics by name, each of its function, which is called with what is given
     and what its row owns.
 
     Raises:
         LookupError: a function that does not give the metric whose row names it.
     """
-    found: dict[str, dict[str, float | None]] = {}  # several metrics may come of one function
-    scores: dict[str, float] = {}
+    found: dict[str, dict[str, float | Tensor | None]] = {}  # several metrics of one function
+    scores: Outcomes = {}
     for metric in metrics:
         row: Metric | Component = metric
         if metric.part:
@@ -370,7 +402,7 @@ def score_reference(
         train, val = (scored_images(split, splits, config, where) for split in scored)
         transfer = transfer_of(config, splits, place, where)
         encoder = untrained_encoder(config, where)
-        return score_encoder(encoder, train, val, config, last=True, transfer=transfer)[0]
+        return score_encoder(encoder, train, val, config, last=True, transfer=transfer).values
     # at their own size, whatever that of the views
     whole = {**config, "view_size": 0}
     train, val = (scored_images(split, splits, whole, where) for split in scored)
@@ -380,7 +412,8 @@ def score_reference(
     bank_ND, query_MD = (_features(_Pixels(images), images) for images in (bank, val))
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
     config["redraw"] = lambda epoch: augmented_features(_Pixels(bank), bank, config, epoch)
-    return score_features(bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=True)
+    arrays = bank_ND, bank.labels_N, query_MD, val.labels_N
+    return in_percent(score_features(*arrays, config, last=True))
 
 
 class _Pixels(nn.Module):

@@ -32,6 +32,7 @@ from clsweep.objective.build import build_objective
 from clsweep.objective.frameworks import SimCLR
 from clsweep.objective.views import all_pairs
 from clsweep.results.folder import ResultsFolder
+from clsweep.results.schemas import SIDE_TABLES
 from clsweep.results.reading import StudyResults
 from clsweep.results.weights import about_encoder
 from clsweep.study.design import Study, plan_row, plan_trials
@@ -273,7 +274,7 @@ def written(path: Path, study: Study, row: dict[str, Any], result: dict[str, Any
     """A results folder with one trial."""
     folder = ResultsFolder(str(path))
     folder.create(study.document.dump(), [row])
-    dropped = ("encoder", "normalisation", "histograms", "points", "earlier_s")
+    dropped = ("encoder", "normalisation", *SIDE_TABLES, "earlier_s")
     outcome = {name: value for name, value in result.items() if name not in dropped}
     folder.add_trial(row | outcome)
     return folder

@@ -55,7 +55,8 @@ def commands(
     def tables(out: Path) -> Answer:
         results = open_results(out)
         shown = [
-            getattr(results, name) for name in ("epochs", "histograms", "points", "references")
+            getattr(results, name)
+            for name in ("epochs", "histograms", "points", "hits", "references")
         ]
         return 0, "\n".join(table.to_csv() for table in shown), ""
 

@@ -281,7 +281,7 @@ def assert_same_numbers(out: str | Path, undisturbed: str | Path) -> None:
     ours, theirs = clsweep.open_results(out), clsweep.open_results(undisturbed)
     assert ours.trials["trial_id"].is_unique
     assert list(ours.trials["trial_id"]) == list(ours.plan["trial_id"])
-    for table in ("plan", "trials", "epochs", "histograms", "points", "references"):
+    for table in ("plan", "trials", "epochs", "histograms", "points", "hits", "references"):
         a, b = (_numbers(getattr(results, table)) for results in (ours, theirs))
         pd.testing.assert_frame_equal(a, b, obj=table)
     trained = ours.epochs.groupby("trial_id")["epoch"].agg(list)

@@ -10,7 +10,9 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import optuna
 import pandas as pd
 import pytest
@@ -73,14 +75,15 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished: Finished) -> None
     assert sum(int(line.split()[0]) for line in grouped) == len(diverged) == 4
     whole = results.trials.query("status == 'finished'")
     assert whole["knn_top1"].between(0, 100).all()
+    assert_hits_are_the_scores(results)
     untrained = whole.query("objective == 'untrained'")
     assert untrained["tau"].isna().all()
     assert untrained["seed"].tolist() == [0, 1]
     counts = results.epochs.groupby("trial_id").size()
     assert (counts[whole.query("epochs == 2")["trial_id"]] == 2).all()
     assert sorted(p.name for p in out.iterdir() if p.is_file() and p.name[0] != ".") == [
-        "epochs.parquet", "heartbeat.json", "histograms.parquet", "optuna.journal", "plan.parquet",
-        "references.parquet", "study.yaml", "trials.parquet",
+        "epochs.parquet", "heartbeat.json", "histograms.parquet", "hits.parquet", "optuna.journal",
+        "plan.parquet", "references.parquet", "study.yaml", "trials.parquet",
     ]  # fmt: skip
     kept = {
         path.stem.rpartition("-s")[0].rpartition("-")[0] for path in (out / "encoders").iterdir()
@@ -95,6 +98,19 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished: Finished) -> None
     assert (
         whole.query("epochs == 2")[["q_b_mean", "alignment", "linear_top1"]].notna().all(axis=None)
     )
+
+
+def assert_hits_are_the_scores(results: Any) -> None:
+    """Every finished trial has a bit for each image and metric, and their share is its score."""
+    trials = results.trials.query("status == 'finished'").set_index("trial_id")
+    hits = results.hits
+    assert hits["images"].nunique() == 1
+    assert {*hits["split"]} == {"validation"}
+    for row in hits.itertuples():
+        right = np.unpackbits(np.frombuffer(row.bits, "uint8"), count=row.num_images)
+        assert 100 * right.mean() == pytest.approx(trials.loc[row.trial_id, row.metric], abs=1e-9)
+    of_images = ["knn_top1", "knn_top5", "linear_top1", "linear_top5"]
+    assert len(hits) == trials[of_images].notna().to_numpy().sum()
 
 
 def test_the_numbers_beside_a_study_travel_with_its_results(finished: Finished) -> None:

@@ -235,7 +235,7 @@ def every_score() -> tuple[Tensor, dict[str, float]]:
     config = CASES["simclr-dcl-none-two"] | PROBE
     torch.manual_seed(0)
     network = conv4(width=4).eval()
-    scores, _ = score_encoder(network, some_digits(201), some_digits(301), config, last=True)
+    scores, *_ = score_encoder(network, some_digits(201), some_digits(301), config, last=True)
     return augmented_features(network, some_digits(201), config, 1), scores
 
 

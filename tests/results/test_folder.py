@@ -155,7 +155,10 @@ def test_side_tables_hold_the_rows_of_recorded_trials(
         outcome(plan[0]), epochs=[{"epoch": 1, "q_b_mean": 0.4}], histograms=bars, points=[]
     )
     folder.add_trial(
-        outcome(plan[1]), epochs=[], points=[{"index": 0, "label": 3, "x": 0.5, "y": -1.0}]
+        outcome(plan[1]),
+        epochs=[],
+        points=[{"index": 0, "label": 3, "x": 0.5, "y": -1.0}],
+        hits=[{"metric": "knn_top1", "split": "test", "num_images": 9, "bits": b"\xff\x00"}],
     )
     for _ in range(2):  # from the parts, then from the compacted tables
         results = open_results(folder.path)
@@ -163,6 +166,7 @@ def test_side_tables_hold_the_rows_of_recorded_trials(
         assert results.histograms["trial_id"].unique().tolist() == [plan[0]["trial_id"]]
         assert results.points[["trial_id", "label"]].values.tolist() == [[plan[1]["trial_id"], 3]]
         assert results.epochs["q_b_mean"].tolist() == [0.4]
+        assert results.hits[["split", "bits"]].values.tolist() == [["test", b"\xff\x00"]]
         folder.compact()
 
 

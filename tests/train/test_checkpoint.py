@@ -323,6 +323,8 @@ def test_the_test_split_is_scored_with_the_same_yardstick(
     plain, scored = attempt(config), attempt(config, test=True)
     tests = {name: value for name, value in scored.result.items() if name.startswith("test_")}
     scored.result = {name: value for name, value in scored.result.items() if name not in tests}
+    hits = scored.result["hits"]
+    scored.result["hits"] = [row for row in hits if row["split"] == "validation"]
     assert_same(scored, plain)
 
     def swapped(*args: Any) -> Any:
@@ -331,6 +333,9 @@ def test_the_test_split_is_scored_with_the_same_yardstick(
 
     monkeypatch.setattr(loop, "load_splits", swapped)
     result = attempt(config).result
+    assert [row for row in hits if row["split"] == "test"] == [
+        {**row, "split": "test"} for row in result["hits"]
+    ]
     metrics = [name.removeprefix("test_") for name in tests]
     assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} <= {*metrics}
     assert tests == {f"test_{name}": result[name] for name in metrics}

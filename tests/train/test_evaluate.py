@@ -4,6 +4,7 @@ Shapes: N rows of the bank, M queries, D features.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +13,22 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from clsweep.train import evaluate
-from clsweep.train.evaluate import (
-    classifier_scores,
-    knn_scores,
-    top_hits,
-    uniform_knn_scores,
-)
+from clsweep.train.evaluate import in_percent, top_hits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def knn_scores(*arrays: Tensor, **options: Any) -> dict[str, float]:
+    return in_percent(evaluate.knn_scores(*arrays, **options))
+
+
+def uniform_knn_scores(*arrays: Tensor, **options: Any) -> dict[str, float]:
+    return in_percent(evaluate.uniform_knn_scores(*arrays, **options))
+
+
+def classifier_scores(*arrays: Tensor) -> dict[str, float]:
+    return in_percent(evaluate.classifier_scores(*arrays))
+
 
 Features = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -142,7 +151,7 @@ def test_top_hits_are_those_of_a_sort() -> None:
     )
     ranked = scores.numpy().argsort(axis=1)[:, ::-1]
     at = [list(row).index(label) for row, label in zip(ranked, labels.tolist(), strict=True)]
-    assert top_hits(scores, labels).tolist() == [sum(i < 1 for i in at), sum(i < 5 for i in at)]
+    assert top_hits(scores, labels).tolist() == [[i < 1 for i in at], [i < 5 for i in at]]
 
 
 def test_only_scores_above_the_bound_are_guesses() -> None:
@@ -150,8 +159,8 @@ def test_only_scores_above_the_bound_are_guesses() -> None:
         torch.tensor([[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]]),
         torch.tensor([0, 2, 0]),
     )
-    assert top_hits(scores, labels, guess_above=0.0).tolist() == [0, 1]
-    assert top_hits(scores, labels)[1] == 3
+    assert top_hits(scores, labels, guess_above=0.0).sum(dim=1).tolist() == [0, 1]
+    assert top_hits(scores, labels)[1].sum() == 3
 
 
 @pytest.mark.parametrize("k", [1, 5, 30])

@@ -129,8 +129,8 @@ def test_images_without_labels_have_the_scores_that_need_none() -> None:
     torch.manual_seed(0)
     encoder = conv4(width=4).eval()
     train, val = some_digits(200), some_digits(100)
-    known, x = score_encoder(encoder, train, val, CONFIG, last=True)
-    scores, _ = score_encoder(
+    known, x, _ = score_encoder(encoder, train, val, CONFIG, last=True)
+    scores, *_ = score_encoder(
         encoder, without_labels(train), without_labels(val), CONFIG, last=True
     )
     assert set(scores) == {"rankme", "lidar", "alpha_req"}

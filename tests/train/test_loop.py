@@ -190,7 +190,10 @@ def test_no_epochs_score_the_untrained_encoder(
     scores = METRICS | PROBED | {"rankme", "alpha_req"}
     assert [(row["epoch"], set(row)) for row in rows] == [(0, {"epoch", *scores})]
     counts = {"status": "finished", "epochs_trained": 0, "num_resumes": 0, "num_images": 0}
-    assert result == {**{name: rows[0][name] for name in scores}, **counts, "points": []}
+    hits = result["hits"]
+    side = {"histograms": [], "points": [], "hits": hits}
+    assert result == {**{name: rows[0][name] for name in scores}, **counts, **side}
+    assert [row["metric"] for row in hits] == ["knn_top1", "knn_top5", "linear_top1", "linear_top5"]
     assert run(configs["dcl"], epochs=0)[1] == result, (
         "nothing but the encoder and the seed matters"
     )

@@ -17,13 +17,10 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from clsweep.train import probe
-from clsweep.train.evaluate import top_hits
+from clsweep.train.evaluate import in_percent, top_hits
 from clsweep.train.probe import (
     Standardiser,
     ridge_fit,
-    ridge_probe,
-    sgd_grid_probe,
-    sgd_probe,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,6 +31,18 @@ PROTOCOL: dict[str, Any] = {
     "probe_momentum": 0.9, "probe_weight_decay": 0.0, "probe_batch_size": 256, "seed": 0,
 }  # fmt: skip
 SGD: dict[str, Any] = PROTOCOL | {"probe_lr": 0.25, "probe_views": "plain"}
+
+
+def ridge_probe(*arrays: Tensor, **options: Any) -> dict[str, float]:
+    return in_percent(probe.ridge_probe(*arrays, **options))
+
+
+def sgd_probe(*arrays: Tensor, **options: Any) -> dict[str, float]:
+    return in_percent(probe.sgd_probe(*arrays, **options))
+
+
+def sgd_grid_probe(*arrays: Tensor, **options: Any) -> dict[str, float]:
+    return in_percent(probe.sgd_grid_probe(*arrays, **options))
 
 
 def sgd_fit(*bank: Tensor, num_classes: int, **arguments: Any) -> tuple[Tensor, Tensor]:
@@ -179,7 +188,7 @@ class TestSgd:
         layer = zero_layer()
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.02, momentum=0.995, weight_decay=0.01)
         steps(layer, optimizer, bank_labels, moved, 100)
-        hits = top_hits(layer(queries).detach(), labels)
+        hits = top_hits(layer(queries).detach(), labels).sum(dim=1)
         arguments: dict[str, Any] = SGD | given | {"probe_lr": 0.02, "probe_views": views}
         scores = sgd_probe(
             bank, bank_labels, queries, labels,

@@ -13,19 +13,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
+from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torchvision.transforms.v2.functional import resize
 
-from clsweep.catalog import DATASET
+from clsweep.catalog import DATASET, METRIC
 from clsweep.data.augment import Recipe, apply, draw
 from clsweep.data.datasets import load_splits
 from clsweep.data.found import DataPlace
 from clsweep.model.encoders import conv4, layer_of, resnet18
-from clsweep.train import loop, probe
+from clsweep.train import loop, probe, scores
 from clsweep.train.attempt import unpack
-from clsweep.train.evaluate import uniform_knn_scores
-from clsweep.train.images import Images, on_device
+from clsweep.train.evaluate import in_percent, uniform_knn_scores
+from clsweep.train.images import Images, on_device, scored_images
 from clsweep.train.loop import train_trial
 from clsweep.train.probe import Network, fine_tuned, labelled_rows, ridge_probe
 from clsweep.train.scores import augmented_features, score_encoder, transfer_of
@@ -55,6 +58,64 @@ def on_pixels(network: nn.Module, images: Images) -> Tensor:
     return network.eval()(x.expand(-1, 3, -1, -1))
 
 
+# Which images are right.
+
+
+def test_hits_are_those_of_scikit_learn_image_by_image() -> None:
+    network, train, val = encoder(), some_digits(400), some_digits(301)
+    config = {**CONFIG, "knn_k": 5, "knn_temperature": 0.1, "probe_l2": 1e-3}
+    values, _, rows = score_encoder(network, train, val, config, last=True)
+    bank, query = (on_pixels(network, images).double().numpy() for images in (train, val))
+    labels = train.labels_N.numpy(), val.labels_N.numpy()
+    scaler = StandardScaler().fit(bank)
+    ridge = RidgeClassifier(alpha=1e-3 * len(bank)).fit(scaler.transform(bank), labels[0])
+    knn = KNeighborsClassifier(5, metric="cosine", weights=lambda d: np.exp((1 - d) / 0.1))
+    knn.fit(bank, labels[0])
+    expected = {
+        "linear_top1": ridge.predict(scaler.transform(query)) == labels[1],
+        "knn_top1": knn.predict(query) == labels[1],
+    }
+    hits = {row["metric"]: row for row in rows}
+    assert {*expected} < {*hits}
+    for name, row in hits.items():
+        right = np.unpackbits(np.frombuffer(row["bits"], np.uint8))
+        assert (row["num_images"], len(row["bits"])) == (301, 38)
+        assert values[name] == pytest.approx(100 * right.sum() / 301, abs=1e-12)
+        if name in expected:
+            assert (right[:301] != expected[name]).sum() <= 1
+            assert 40 < values[name] < 99
+
+
+def test_images_have_a_digest_of_their_own_and_keep_it() -> None:
+    splits = load_splits(few_config := {**CONFIG, "dataset": "digits"}, DataPlace())
+    found = [
+        scored_images(split, splits, few_config | more, CPU).digest
+        for split, more in ((splits.val, {}), (splits.val, {"view_size": 4}), (splits.test, {}))
+    ]
+    assert found[0] == found[1] != found[2]
+    other = {**few_config, "dataset": "synthetic"}
+    assert scored_images(splits.val, splits, other, CPU).digest not in found
+
+
+@pytest.mark.parametrize("num", [1, 40])
+def test_a_metric_of_ones_own_may_say_which_images_are_right(
+    num: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first(*arrays: Tensor, **_: Any) -> dict[str, Tensor]:
+        return {"knn_top1": (arrays[3] == 0)[:num]}
+
+    row = replace(METRIC["knn_top1"], part=None, impl="own", owns=())
+    monkeypatch.setattr(scores, "METRICS", [row])
+    monkeypatch.setattr(scores, "implementation", lambda _: first)
+    images = some_digits(200), some_digits(40)
+    if num == 1:
+        with pytest.raises(LookupError, match="outcome of each of 40 images, given 1"):
+            score_encoder(encoder(), *images, CONFIG, last=True)
+        return
+    found = score_encoder(encoder(), *images, CONFIG, last=True)
+    assert found.values["knn_top1"] == 100 * int((images[1].labels_N == 0).sum()) / 40
+
+
 # Layers.
 
 
@@ -81,15 +142,14 @@ def test_scores_are_of_the_layer_that_is_asked_for() -> None:
     train, val = some_digits(200), some_digits(300)
     config = {**CONFIG, "feature_layer": "projector", "knn_weights": "uniform", "knn_k": 5}
     trained = SimpleNamespace(projector=projector)
-    scores, features = score_encoder(
+    scores, features, _ = score_encoder(
         network, train, val, config, last=False, objective=cast(Any, trained)
     )
     whole = nn.Sequential(network, projector)
     expected = [on_pixels(whole, images) for images in (train, val)]
     torch.testing.assert_close(features, expected[1], rtol=1e-4, atol=1e-5)
-    of_knn = uniform_knn_scores(
-        expected[0], train.labels_N, expected[1], val.labels_N, num_classes=10, knn_k=5
-    )
+    arrays = expected[0], train.labels_N, expected[1], val.labels_N
+    of_knn = in_percent(uniform_knn_scores(*arrays, num_classes=10, knn_k=5))
     assert {name: scores[name] for name in of_knn} == pytest.approx(of_knn, abs=0.4)
 
 
@@ -229,7 +289,7 @@ def test_transfer_is_the_probe_on_the_other_data_set(
     transfer = transfer_of(config, splits, DataPlace(), CPU, test=test)
     train, val = (on_device(s, splits.train, CPU) for s in (splits.train, splits.val))
     network = encoder()
-    scores, _ = score_encoder(network, train, val, config, last=True, transfer=transfer)
+    scores, *_ = score_encoder(network, train, val, config, last=True, transfer=transfer)
 
     sizes = {"image_size": 32, "num_train": 300, "num_classes": 10}
     other = load_splits({**config, **sizes, "dataset": "synthetic"}, DataPlace())
@@ -241,10 +301,10 @@ def test_transfer_is_the_probe_on_the_other_data_set(
         small = resize(pixels, [8, 8], antialias=True)
         return network.eval()((small - train.mean_1C11) / train.std_1C11)
 
-    expected = ridge_probe(
+    expected = in_percent(ridge_probe(
         features(other.train), torch.from_numpy(other.train.labels),
         features(scored), torch.from_numpy(scored.labels), num_classes=10, probe_l2=1e-3,
-    )  # fmt: skip
+    ))  # fmt: skip
     assert scores["transfer_linear_top1"] == pytest.approx(expected["linear_top1"], abs=1e-6)
     assert scores["transfer_linear_top1"] != scores["linear_top1"]
     assert transfer_of(CONFIG, splits, DataPlace(), CPU) is None
@@ -270,7 +330,7 @@ def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(
     splits = load_splits(config, DataPlace())
     train, val = (on_device(s, splits.train, CPU) for s in (splits.train, splits.val))
     transfer = transfer_of(config, splits, DataPlace(), CPU)
-    scores, _ = score_encoder(encoder(), train, val, config, last=True, transfer=transfer)
+    scores, *_ = score_encoder(encoder(), train, val, config, last=True, transfer=transfer)
     assert tuned == shares
     assert ("transfer_finetune_100pct_top1" in scores) == bool(shares)
 
