@@ -32,8 +32,8 @@ from clsweep.objective.build import build_objective
 from clsweep.objective.frameworks import SimCLR
 from clsweep.objective.views import all_pairs
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.schemas import SIDE_TABLES
 from clsweep.results.reading import StudyResults
+from clsweep.results.schemas import SIDE_TABLES
 from clsweep.results.weights import about_encoder
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
