@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pandas as pd
 from scipy import stats
+
+from clsweep.analysis.images import Hits
 
 FRESH_COLUMNS = {
     "fresh": "mean of the metric over the fresh seeds that finished",
@@ -27,11 +30,13 @@ def confirmation(
     *,
     metric: str,
     limits: tuple[float, float] = (-math.inf, math.inf),
+    hits: Mapping[str, Hits] | None = None,
 ) -> pd.DataFrame:
     """`best` with the columns of `FRESH_COLUMNS`, without the configurations that no fresh seed has
     ended for.
 
-    The 95 % interval is that of a mean of normal values: mean +- t_{n-1} sd / sqrt(n).
+    The 95 % interval is that of a mean of normal values: mean +- t_{n-1} sd / sqrt(n); where the
+    hits are known, with that of new images.
 
     Args:
         best: one row a configuration: objective, config and search, its score there.
@@ -39,6 +44,7 @@ def confirmation(
             there is no test split, `test_<metric>`.
         metric: name of the metric.
         limits: the values that it can take; the intervals end there.
+        hits: of the trials on fresh seeds, by column of `fresh`.
     """
     trials = dict(iter(fresh.groupby(["objective", "config"])))
     rows = []
@@ -53,6 +59,10 @@ def confirmation(
             mean, half = scores.mean() if num else math.nan, math.nan
             if num > 1:
                 half = stats.t.ppf(0.975, num - 1) * scores.std(ddof=1) / math.sqrt(num)
+                if hits and column in hits:
+                    half = math.hypot(
+                        half, hits[column].half_width(row["objective"], row["config"])
+                    )
             low, high = max(mean - half, limits[0]), min(mean + half, limits[1])
             row |= {name: float(mean), f"{name}_low": float(low), f"{name}_high": float(high)}
         row["fresh_seeds"] = len(finished)

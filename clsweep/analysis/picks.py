@@ -12,6 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from clsweep.analysis import TAIL, reasons
+from clsweep.analysis.images import Images, images_of, joined
 from clsweep.analysis.mechanism import config_means, rank_correlation
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -94,6 +95,8 @@ def _rows(
         frame = config_means(trials, sweep, metric, list(scores)).reindex(configs)
         frames.append(frame.assign(objective=sweep.objective, config=configs))
     of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
+    seen = ((images_of(sweep), sweep.alive) for sweep in sweeps)
+    images = joined([each and each.rows(alive) for each, alive in seen])
     notes = [each.of(sweep.objective) for sweep in sweeps for each in sweep.missing]
     withheld = next((sweep.not_measured for sweep in sweeps if sweep.not_measured), None)
     sign, rows = sweeps[0].sign, []
@@ -110,7 +113,7 @@ def _rows(
         place = places[known].iloc[pick]
         loss = float(best_level(values)) - means[pick]
         regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
-        low, high, why = _interval(values, pick)
+        low, high, why = _interval(values, pick, images and images.rows(known))
         link = rank_correlation(np.column_stack([score, means]), withheld)
         [sweep] = [each for each in sweeps if each.objective == place["objective"]]
         at = sweep.label(int(np.flatnonzero(sweep.configs == place["config"])[0]))
@@ -123,7 +126,7 @@ def _rows(
     return rows
 
 
-def _interval(values: Array, pick: int) -> tuple[float, float, Note | None]:
+def _interval(values: Array, pick: int, images: Images | None) -> tuple[float, float, Note | None]:
     """Of max_j theta_j - theta_p; NaN and the reason where the seeds show no noise."""
     counts = np.isfinite(values).sum(axis=1)
     noise = noise_of(values)
@@ -138,7 +141,11 @@ def _interval(values: Array, pick: int) -> tuple[float, float, Note | None]:
     variance = np.delete(even + even[pick] + alone + alone[pick], pick)
     loss = (even + even[pick]) ** 2 / noise.freedom
     loss += alone**2 / noise.own_freedom + alone[pick] ** 2 / noise.own_freedom[pick]
-    freedom, error = variance**2 / np.delete(loss, pick), np.sqrt(variance)
+    freedom = variance**2 / np.delete(loss, pick)
+    if images:
+        pairs = np.eye(len(values)) - np.eye(len(values))[pick]
+        variance = variance + np.delete(images.variance(pairs), pick)
+    error = np.sqrt(variance)
     low = np.max(lead - stats.t.isf(TAIL / (len(lead) * len(values)), freedom) * error)
     high = np.max(lead + stats.t.isf(TAIL, freedom) * error)
     return max(0.0, float(low)), max(0.0, float(high)), None

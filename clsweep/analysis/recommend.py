@@ -14,6 +14,7 @@ from scipy import stats
 from scipy.spatial import cKDTree
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis.images import images_of
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
@@ -53,6 +54,7 @@ COLUMNS = {
 RADIUS = 0.2  # of each axis (log where it is log), root mean square over them
 APART = 100.0  # between categories, in axes: farther than any neighbour
 MANY = 10_000
+PAIR = np.array([1.0, -1.0])
 EDGE = 0.05  # of an axis: how near its end a sampled configuration is at the edge
 
 
@@ -112,7 +114,7 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
         "kind": "best",
         **level_of(sweep, best),
         "when_tuned": sweep.sign * level(found),
-        **_over_first(found),
+        **_over_first(found, sweep),
     }
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
     if best != found.first:
@@ -143,7 +145,7 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     return [*rows, {**row, **noted(*notes)}]
 
 
-def _over_first(found: Pick) -> dict[str, float]:
+def _over_first(found: Pick, sweep: Sweep) -> dict[str, float]:
     """The lead of a pick over the one that the study's own seeds would have named; without noise it
     has no interval.
     """
@@ -154,7 +156,11 @@ def _over_first(found: Pick) -> dict[str, float]:
     num, tries = len(apart), len(at) - 1
     lead, se = float(apart.mean()), float(apart.std(ddof=1)) / num**0.5
     is_noisy = se > resample.EPSILON * max(1.0, abs(lead))
-    half = se * stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * tries), num - 1) if is_noisy else np.nan
+    tail = (1 - CONFIDENCE) / (2 * tries)
+    half = se * stats.t.isf(tail, num - 1) if is_noisy else np.nan
+    if images := images_of(sweep):
+        pair = images.rows([found.row, found.first])
+        half = np.hypot(half, stats.t.isf(tail, images.num - 1) * pair.variance(PAIR) ** 0.5)
     return {"over_first": lead, "over_first_low": lead - half, "over_first_high": lead + half}
 
 
@@ -170,6 +176,8 @@ def levels_of(sweep: Sweep) -> dict[str, Array]:
     if sweep.has_repeats:
         variance, freedom = sweep.noise.of_each(1.0 / num[sweep.alive])
         half[sweep.alive] = half_width(variance, freedom)
+    if images := images_of(sweep):
+        half = np.hypot(half, images.half_width(images.of_each))
     score = sweep.sign * sweep.means
     low, high = sweep.limited((score - half, score + half))
     return {"score": score, "low": low, "high": high, "num_seeds": num}

@@ -12,7 +12,7 @@ is to be taken out before (`seed_shift`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 AREA_WIDTHS = 10.0
 EPSILON = 1e-13  # of the largest score: what rounding may make of equal ones
 NUM_RESAMPLES = 2000  # of a small table: 50 lie beyond each end of an interval
+# What cannot be below 0, and the most that it can be.
+MOST = {"sd": np.inf, "sd_star": np.inf, "regret": np.inf, "share": 1.0, "tolerance_area": 1.0}
 SEED = 0  # of every draw: the same trials give the same numbers
 CELLS = 1_000_000  # scores drawn for one table; it sets the number of resamples of a large one
 CHUNK = 400_000  # scores held at once
@@ -304,10 +306,14 @@ def intervals(
         size, centre = max(2, num // 10) if name == "worst_10" else num, moved.get(name)
         bounds[name] = bootstrap.bounds(drawn, size, estimate=point[name], centre=centre)
     bounds["iqm"] = min(bounds["iqm"][0], point["iqm"]), max(bounds["iqm"][1], point["iqm"])
-    ends = {"sd_star": np.sqrt(np.maximum(0.0, bounds.pop("variance")))}
-    for name, most in {"sd": np.inf, "regret": np.inf, "share": 1, "tolerance_area": 1}.items():
-        ends[name] = np.clip(bounds[name], 0.0, most)
-    return bounds | {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+    low, high = np.sqrt(np.maximum(0.0, bounds.pop("variance")))
+    return bounds | limited(bounds) | {"sd_star": (float(low), float(high))}
+
+
+def limited(bounds: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """The intervals that end at 0, and at 1 of shares."""
+    ends = {name: np.clip(bounds[name], 0.0, most) for name, most in MOST.items() if name in bounds}
+    return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
 
 def centres(values: Array) -> Array:

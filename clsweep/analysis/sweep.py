@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.analysis.images import Hits
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.scales import SCALES, encloses, scale_of
@@ -64,6 +65,7 @@ class Sweep:
         planned_seeds: seeds that the plan gives each configuration; 0 where no plan is known.
         fresh: config -> seed -> the metric, in its own sign, on seeds that took no part in the
             study; NaN of a trial that failed.
+        hits: which images the trials have right; None: nobody knows (`images.images_of`).
     """
 
     objective: str
@@ -88,6 +90,7 @@ class Sweep:
     constants: Mapping[str, Any] = field(default_factory=dict)
     planned_seeds: int = 0
     fresh: Mapping[Any, Mapping[Any, float]] = field(default_factory=dict)
+    hits: Hits | None = None
 
     @cached_property
     def measured(self) -> Sweep:
@@ -153,10 +156,10 @@ class Sweep:
         """That trials were stopped early, which count in no score; that a race left out some."""
         ran, stopped, skipped = self.num_trials, self.num_stopped, self.num_skipped
         found = [note(Reason.TRIALS_STOPPED, stopped=stopped, trials=ran)] if stopped else []
-        if skipped and self.raced:
-            found.append(note(Reason.TRIALS_SKIPPED, skipped=skipped, trials=ran + skipped))
-        elif skipped:
-            found.append(note(Reason.RACED_SEEDS, skipped=skipped, seeds=len(self.seeds)))
+        if skipped:
+            raced = note(Reason.TRIALS_SKIPPED, skipped=skipped, trials=ran + skipped)
+            by_seed = note(Reason.RACED_SEEDS, skipped=skipped, seeds=len(self.seeds))
+            found.append(raced if self.raced else by_seed)
         return found
 
     @property

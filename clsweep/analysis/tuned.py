@@ -16,6 +16,7 @@ from scipy import stats
 from clsweep.analysis import CONFIDENCE, resample
 from clsweep.analysis.best import place_of
 from clsweep.analysis.comparison.evidence import Evidence
+from clsweep.analysis.images import apart, images_of
 from clsweep.analysis.noise import noise_of, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array, Sweep
@@ -130,6 +131,8 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         tables = [p.table[:, np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
         notes, is_paired = [note(Reason.ON_FRESH, seeds=len(shared)), *notes], True
     found, values = _by_seed(*tables) if is_paired else _by_noise(*tables, is_paired=by_seed)
+    weights = (np.eye(len(x.configs))[p.row] for x, p in ((a, pick_a), (b, pick_b)))
+    found = found.over_images(*apart(images_of(a), images_of(b), *weights))
     num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
     silent = None if np.isfinite(found.se) else note(Reason.NO_NOISE)
     why = note(Reason.ONE_SEED) if num < 2 else silent
@@ -145,7 +148,7 @@ def no_whole(sweep: Sweep) -> Note:
 
 
 def _row(found: Evidence, values: tuple[float, float], sign: float, seeds: int) -> dict[str, Any]:
-    names = ("estimate", "low", "high", "p", "detectable")
+    names = ("estimate", "low", "high", "p", "detectable", "images")
     row = {name: getattr(found, name) for name in names}
     row |= {"value_a": sign * values[0], "value_b": sign * values[1], "num_seeds": seeds}
     row |= {"side": int(found.low > 0) - int(found.high < 0), "fixed": True}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
+from clsweep.analysis.images import Images, images_of
 from clsweep.analysis.noise import half_width, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
@@ -104,6 +105,10 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
         half = _half_width(_draws(sweep, ks))
     if shift := seed_shift(sweep.scores):
         half = np.hypot(half, shift.half_width)
+    if images := images_of(sweep):
+        curve, scores = _rough_curve(len(sweep.configs), ks), resample.packed(sweep.scores)
+        found = images.variance_of(lambda tables: {"": curve(tables)}, scores)
+        half = np.hypot(half, images.half_width(found.get("", 0.0)))
     return point, point - half, point + half
 
 
@@ -172,8 +177,20 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
                 for x in noisy_tables(resample.packed(still.scores))
             ]
         half = float(_half_width(np.concatenate(gains)))
+        if images := images_of(sweep):
+            half = float(np.hypot(half, _of_images(images, sweep, default)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
     return {**row, **noted(*notes, *sweep.missing)}
+
+
+def _of_images(images: Images, sweep: Sweep, default: int) -> float:
+    """Half width of the gain over the default by the images alone."""
+
+    def gain(tables: Array) -> dict[str, Array]:
+        return {"": best_levels(tables) - resample.row_means(tables[:, default])}
+
+    found = images.variance_of(gain, resample.packed(sweep.scores))
+    return float(images.half_width(found.get("", 0.0)))
 
 
 def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:
@@ -273,7 +290,13 @@ def _draws(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     """Bootstrap (B, K) of the curve, larger is better; B = 0 without repeats."""
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
-    num = len(sweep.configs)
+    curve = _rough_curve(len(sweep.configs), ks)
+    tables = noisy_tables(resample.packed(sweep.scores), redraw=not sweep.is_grid)
+    return np.concatenate([curve(chunk) for chunk in tables])
+
+
+def _rough_curve(num: int, ks: NDArray[np.int64]) -> Callable[[Array], Array]:
+    """The curve of resamples of `num` configurations, (B, n, S) -> (B, K)."""
     weights, edges = _weights(num, ks), np.arange(num)
     if num > EVERY_RANK:  # below the best ones the weights hardly change from rank to rank
         steps = np.geomspace(EVERY_RANK, num, 2 + int(np.log(num / EVERY_RANK) / np.log(1.01)))
@@ -281,8 +304,7 @@ def _draws(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
             np.int64
         )
         weights = np.add.reduceat(weights, edges, axis=0) / np.diff(edges, append=num)[:, None]
-    tables = noisy_tables(resample.packed(sweep.scores), redraw=not sweep.is_grid)
-    return np.concatenate([_rough_curves(chunk, weights, edges) for chunk in tables])
+    return lambda tables: _rough_curves(tables, weights, edges)
 
 
 def _jackknife(sweep: Sweep, ks: NDArray[np.int64]) -> Array:

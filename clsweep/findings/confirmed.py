@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import METRIC
@@ -25,6 +26,8 @@ def confirmed(study: StudyResults, *, top: int | None = None) -> pd.DataFrame:
     import pandas as pd
 
     from clsweep.analysis.confirmation import confirmation
+    from clsweep.analysis.images import Hits
+    from clsweep.findings.hits import hits_in
 
     if isinstance(study, CellResults):
         return study.frame_here(confirmed(study.whole, top=top))
@@ -41,7 +44,13 @@ def confirmed(study: StudyResults, *, top: int | None = None) -> pd.DataFrame:
     columns = ["objective", "config", "rank", "at", "search", "search_seeds"]
     limits = METRIC[study.metric].limits
     picked = pd.DataFrame(best, columns=columns)
-    return confirmation(picked, _fresh_trials(study), metric=study.metric, limits=limits)
+    fresh, splits = _fresh_trials(study), {study.metric: study.score_on}
+    hits = {
+        column: Hits(partial(hits_in, study.folder.confirmation, fresh, study.metric, **place))
+        for column, split in (splits | {f"test_{study.metric}": "test"}).items()
+        if (place := {"split": split, "column": column})
+    }
+    return confirmation(picked, fresh, metric=study.metric, limits=limits, hits=hits)
 
 
 def _fresh_trials(study: StudyResults) -> pd.DataFrame:

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.api.types import is_numeric_dtype
 
+from clsweep.analysis.images import NEW, Hits
 from clsweep.analysis.tuned import FEWEST_FRESH
 from clsweep.catalog import DATASET, METRIC
 from clsweep.catalog.ownership import metric_params
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import confirmed, fresh_scores, top_of
+from clsweep.findings.hits import hits_in
 from clsweep.findings.material import (
     Confirming,
     Material,
@@ -47,6 +49,7 @@ def of_studies(
     metric: str | None = None,
     mode: str | None = None,
     failed: str = "worst",
+    images: str = "new",
 ) -> Material:
     """The trials of one or several results folders; of several, an objective is called
     `study/objective`.
@@ -57,6 +60,7 @@ def of_studies(
         mode: "max" or "min", to be said of a metric that is neither the catalog's nor the studies'
             own.
         failed: what failed trials count as: "worst", "chance" or "left out".
+        images: which ones intervals are for: "new" ones, or the "fixed" ones that were scored.
 
     Raises:
         RequestError: no trial has ended, there is no such metric, the studies optimised different
@@ -86,6 +90,7 @@ def of_studies(
     reading |= {"bounds": bounds, "planned": {name: num for name, (num, _) in planned.items()}}
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
     sweeps = sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
+    hits = Hits(lambda: _together(named, lambda study: _hits(study, name)))
     again = _by_objective(named, lambda s: fresh_scores(s) if s.metric == name else {})
     return material_of(
         trials,
@@ -93,7 +98,12 @@ def of_studies(
         unit_of(name),
         tuple(column for column in trials.columns if column in {*sum(axes.values(), ())}),
         tuple(
-            replace(s, planned_seeds=planned[s.objective][1], fresh=again.get(s.objective, {}))
+            replace(
+                s,
+                planned_seeds=planned[s.objective][1],
+                fresh=again.get(s.objective, {}),
+                hits=hits if images == NEW else None,
+            )
             for s in sweeps
         ),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
@@ -110,6 +120,10 @@ def of_studies(
         ),
         confirming={study.path: _confirming(study) for study in studies},
     )
+
+
+def _hits(study: StudyResults, metric: str) -> pd.DataFrame:
+    return hits_in(study.folder, study.trials, metric, split=study.score_on, column=metric)
 
 
 def epochs_of(

@@ -21,7 +21,17 @@ from scipy import special, stats
 
 from clsweep.analysis import CONFIDENCE, TAIL, resample
 from clsweep.analysis.comparison.pairing import Pairing
-from clsweep.analysis.noise import UNEVEN, Codes, Noise, chance_of, copies, noise_of, two_way
+from clsweep.analysis.images import apart, widened
+from clsweep.analysis.noise import (
+    UNEVEN,
+    Codes,
+    Noise,
+    chance_of,
+    copies,
+    half_width,
+    noise_of,
+    two_way,
+)
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array
 
@@ -187,6 +197,7 @@ class Evidence:
             noise.
         p, p_min: p-value, two-sided, and the smallest that this test could give.
         se, freedom: standard error (of the log for a ratio) and its degrees of freedom.
+        of_images, images: the part of se that no seed makes smaller, and of how many images.
     """
 
     estimate: float
@@ -196,6 +207,22 @@ class Evidence:
     p_min: float = np.nan
     se: float = np.nan
     freedom: float = np.nan
+    of_images: float = 0.0
+    images: int = 0
+
+    def over_images(self, variance: float, freedom: float) -> Evidence:
+        """The same for new images, of a variance beside the noise of the seeds: the interval is
+        wider, and p is no smaller than that of t with both.
+        """
+        if not variance > 0 or not np.isfinite(self.se):
+            return self
+        low, high = widened(self.low, self.high, half_width(variance, freedom))
+        whole = self.se**2 + variance
+        left = whole**2 / (self.se**4 / self.freedom + variance**2 / freedom)
+        p = 2.0 * float(special.stdtr(left, -abs(self.estimate) / np.sqrt(whole)))
+        found = replace(self, low=float(low), high=float(high), p=max(self.p, p), freedom=left)
+        of_images, se = float(np.sqrt(variance)), float(np.sqrt(whole))
+        return replace(found, se=se, of_images=of_images, images=int(freedom) + 1)
 
     @property
     def detectable(self) -> float:
@@ -209,8 +236,8 @@ class Evidence:
         |estimate| +- t_{.9} SE.
 
         The smallest N up to 10,000 with  (t_{1 - alpha/2} + t_{.8}) SE sqrt(R / N) <= |effect|,
-        R = repeats now, the degrees of freedom grown likewise. inf where none is enough, NaN
-        without SE.
+        R = repeats now, the degrees of freedom grown likewise; what is of images stays. inf where
+        none is enough, NaN without SE.
         """
         if not np.isfinite(self.se) or self.freedom <= 0 or num_repeats < 2:
             return np.full(3, np.nan)
@@ -219,7 +246,8 @@ class Evidence:
         reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) + stats.t.ppf(POWER, freedom)
         half = stats.t.ppf(0.9, self.freedom) * self.se
         effects = abs(self.estimate) + np.array([[0.0], [half], [-half]])
-        enough = reach * self.se * np.sqrt(num_repeats / num) <= effects
+        of_seeds = (self.se**2 - self.of_images**2) * num_repeats / num
+        enough = reach * np.sqrt(of_seeds + self.of_images**2) <= effects
         return np.where(enough.any(axis=1), num[enough.argmax(axis=1)], np.inf)
 
 
@@ -231,6 +259,15 @@ def mean_difference(
 
     Repeats: seeds of a grid, settings of a sample.
     """
+    found, repeats, notes = _over_seeds(part, whole, num_parts, rng)
+    weights = (np.full(len(s.scores), 1.0 / len(s.scores)) for s in (part.a, part.b))
+    return found.over_images(*apart(part.a.images, part.b.images, *weights)), repeats, notes
+
+
+def _over_seeds(
+    part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
+) -> tuple[Evidence, float, list[Note]]:
+    """`mean_difference` for these images alone."""
     terms = _terms(part, whole)
     found = mean_effect(terms, rng)
     repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis.images import Images, images_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Codes, Regions, numbers_in, rounded
 from clsweep.analysis.sweep import Array, Sweep
@@ -25,16 +26,18 @@ KEPT = 64  # pairs of sweeps: each statistic of a report asks for them again
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One objective's part of a comparison: scores (C, S), larger is better, and the settings of
-    the C rows.
+    """One objective's part of a comparison: scores (C, S), larger is better, the settings of the C
+    rows, and the images that these are scored on.
     """
 
     scores: Array
     settings: pd.DataFrame
+    images: Images | None
 
     def at(self, rows: Codes, columns: Codes | slice = ALL) -> Side:
         """The part of it that these rows are, with these columns of scores."""
-        return Side(self.scores[rows][:, columns], self.settings.iloc[rows])
+        images = self.images and self.images.rows(rows)
+        return Side(self.scores[rows][:, columns], self.settings.iloc[rows], images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +145,10 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     settings = settings.iloc[first[kept]].reset_index(drop=True)
     tables = [scores_a[kept], scores_b[kept]]
     rows, by_seed = _order(*tables), [table.T for table in tables]
+    seen = [_images(a, codes_a, common[kept]), _images(b, codes_b, common[kept])]
     sides = [
-        Side(table, settings).at(rows, _order(*(by_seed if crossed else [table.T])))
-        for table in tables
+        Side(table, settings, images).at(rows, _order(*(by_seed if crossed else [table.T])))
+        for table, images in zip(tables, seen, strict=True)
     ]
     notes = (*averaged, *seed_notes)
     return Pairing(sides[0], sides[1], True, crossed, fixed or len(common) == 1, notes)
@@ -153,8 +157,17 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
 @lru_cache(KEPT)
 def _alone(sweep: Sweep) -> Side:
     """All that an objective has a score of, in an order of its own."""
-    table = sweep.scores[sweep.alive]
-    return Side(table, sweep.settings[sweep.alive]).at(_order(table), _order(table.T))
+    table, images = sweep.scores[sweep.alive], images_of(sweep)
+    images = images and images.rows(sweep.alive)
+    return Side(table, sweep.settings[sweep.alive], images).at(_order(table), _order(table.T))
+
+
+def _images(sweep: Sweep, codes: Codes, settings: Codes) -> Images | None:
+    """Those of the settings, over the configurations that share one."""
+    if (images := images_of(sweep)) is None:
+        return None
+    rows = np.flatnonzero(sweep.alive & np.isin(codes, settings))
+    return images.rows(rows).averaged(np.searchsorted(settings, codes[rows]), len(settings))
 
 
 def _order(*tables: Array) -> Codes:

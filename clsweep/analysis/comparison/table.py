@@ -18,6 +18,7 @@ from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.comparison.evidence import Evidence, mean_difference, spread_effect
 from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, Side, pair, unmatched
 from clsweep.analysis.holm import holm
+from clsweep.analysis.images import variances_of
 from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -243,7 +244,7 @@ def _is_one(sweep: Sweep) -> bool:
 
 
 def _bounds(found: Evidence) -> dict[str, Any]:
-    names = ("estimate", "low", "high", "p", "p_min", "detectable")
+    names = ("estimate", "low", "high", "p", "p_min", "detectable", "images")
     side = int(found.low > 0) - int(found.high < 0)
     return {name: getattr(found, name) for name in names} | {"side": side}
 
@@ -296,6 +297,7 @@ def _spread(
 
     statistic = log_sd_star if stat == "std" else share_within
     found = spread_effect(*sides, statistic, paired=part.paired, fixed=part.fixed, rng=rng)
+    found = found.over_images(*_images_of_spread(part, sides, statistic))
     values = [float(statistic(side, False)) for side in sides]
     row = {**_bounds(found), "value_a": values[0], "value_b": values[1]}
     if stat == "within":
@@ -311,6 +313,21 @@ def _spread(
         seeds = min(np.isfinite(side).sum(axis=1).mean() for side in sides)
         row["needed"] = found.repeats_needed(float(seeds))
     return row, None, notes
+
+
+def _images_of_spread(
+    part: Pairing, sides: tuple[Array, Array], statistic: Callable[[Array, bool], Array]
+) -> tuple[float, float]:
+    """Variance of the statistic's difference over new images, and its degrees of freedom."""
+    a, b = part.a.images, part.b.images
+    if a is None or b is None or a.digest != b.digest:
+        return 0.0, np.inf
+
+    def difference(tables: list[Array]) -> dict[str, Array]:
+        return {"": statistic(tables[0], False) - statistic(tables[1], False)}
+
+    found = variances_of(difference, [(a, sides[0]), (b, sides[1])])
+    return found.get("", 0.0), a.num - 1.0
 
 
 def _superiority(part: Pairing) -> float:
@@ -340,7 +357,9 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         needed = row.get("needed", np.full(3, np.nan))
         if not np.isfinite(needed[0]):
             if row["stat"] in ("mean", TUNED):
-                row |= noted(*row["note"], why=note(Reason.NO_DIFFERENCE))
+                num, why = row.get("images"), note(Reason.NO_DIFFERENCE)
+                why = note(Reason.IMAGES_DECIDE, images=num) if num else why
+                row |= noted(*row["note"], why=why)
             continue
         if row["fixed"]:  # p_holm may ask for more than the interval
             needed = np.maximum(needed, row["num_seeds"] + 1)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis.images import Images, images_of
 from clsweep.analysis.nested import branch, holding, others_of
 from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -64,6 +65,7 @@ class Response:
         balanced: whether all rows rest on the same settings of the other hyperparameters, or a fair
             sample of them.
         notes: what the table is made of.
+        images: those that the rows are scored on.
     """
 
     param: str
@@ -79,13 +81,14 @@ class Response:
     of_seeds: bool = True
     balanced: bool = True
     notes: tuple[Note, ...] = ()
+    images: Images | None = None
 
     @classmethod
     def of_configs(cls, sweep: Sweep) -> Response:
         """The table with one row a configuration and one column a seed."""
         none = np.empty(0)
         told = sweep.scores, not sweep.is_grid, sweep.failing, sweep.unknown
-        return cls("", sweep.label, none, none, none, *told)
+        return cls("", sweep.label, none, none, none, *told, images=images_of(sweep))
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
@@ -105,14 +108,14 @@ def respond(sweep: Sweep, param: str) -> Response:
     """
     regions = cut(param, [sweep])
     levels = regions.place(sweep.settings[param])
-    num, balanced = len(regions), True
+    num, balanced, rows = len(regions), True, sweep.alive
     notes = []
     if regions.is_binned:
         notes.append(note(Reason.BINNED, param=param, bins=regions.num_bins))
     if sweep.samplers == ("grid",):
         used, found = shared_settings(sweep, param, levels)
         balanced = found > 0
-        rows = used if balanced else sweep.alive
+        rows = used if balanced else rows
         table = _average(sweep.scores[rows], levels[rows], num)
         if not balanced:
             notes.append(note(Reason.UNBALANCED, param=param))
@@ -126,6 +129,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = sweep.means[order]
         notes.append(note(Reason.NOISE_OF_CONFIGS, unit="bin" if regions.is_binned else "value"))
     notes += sweep.lost(Reason.LEFT_OUT)
+    images = images_of(sweep)
     middle = regions.low
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))
@@ -148,6 +152,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         of_seeds=sweep.samplers == ("grid",) and bool(np.isfinite(table).all()),
         balanced=balanced,
         notes=tuple(notes),
+        images=images and images.rows(rows).averaged(levels[rows], num),
     )
 
 
@@ -162,8 +167,8 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
 
     A value k is shown to be within where m_k - w_k >= max m - within, with
 
-        w_k = t s_w sqrt(1 / S_k + 1 / min S),  t = t quantile of 1 - (1 - confidence) / (values -
-        1),
+        w_k = t sqrt(s_w^2 (1 / S_k + 1 / min S) + v_k),  t = t quantile of 1 - (1 - confidence) /
+        (values - 1), v_k that of m_k - max m over new images,
 
     at once for all values (multiple comparisons with the best, Hsu 1981, with Bonferroni's t): that
     any value of the sure run is truly more than `within` below the best one has a probability of at
@@ -191,7 +196,11 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     variance = float(resample.noise_variance(scores))
     found["level_noise"] = float(np.sqrt(variance / resample.mean_seeds(scores)))
     quantile = float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / (len(scores) - 1)))
-    means[usable] -= quantile * np.sqrt(variance * (1 / counts + 1 / counts.min()))
+    spread = variance * (1 / counts + 1 / counts.min())
+    if table.images:
+        pairs = np.eye(len(rows))[usable] - np.eye(len(rows))[best]
+        spread = spread + table.images.rows(rows).variance(pairs)
+    means[usable] -= quantile * np.sqrt(spread)
     top = float(resample.row_means(scores).max())
     shown = means >= top - within - slack
     if shown[best]:
@@ -250,6 +259,8 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
     if freedom < 1:
         return value, np.nan, np.nan
     half = float(half_width(1.0, freedom)) * variance**0.5
+    if images := images_of(sweep) if table.sampled else table.images:
+        half = float(np.hypot(half, images.half_width(images.rows(used).variance(weights))))
     return value, value - half, value + half
 
 
@@ -328,6 +339,9 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
     counts = np.bincount(groups[used], minlength=num)
     centres = means_by(groups[used], sweep.sign * sweep.means[used], num)
     half, said = _half_widths(sweep, used, groups, counts, centres)
+    if images := images_of(sweep):
+        seen = images.rows(used).averaged(groups[used], num)
+        half = np.hypot(half, images.half_width(seen.of_each))
     ends = np.array(sweep.turned(sweep.sign * centres - half, sweep.sign * centres + half))
     ends[0 if sweep.sign > 0 else 1, np.bincount(groups, sweep.unknown, num) > 0] = np.nan
     low, high = sweep.limited(ends)

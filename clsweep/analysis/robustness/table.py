@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
+from clsweep.analysis.images import images_of, widened
 from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import blindness, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -254,11 +255,13 @@ def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
     bounds = resample.intervals(values, bootstrap, within=within)
     notes += blindness(values) if table.of_seeds else ()
     if shift and bounds:
-        more = shift.half_width
-        for name in LEVELS:
-            low, high = bounds[name]
-            middle, half = (low + high) / 2, np.hypot((high - low) / 2, more)
-            bounds[name] = middle - half, middle + half
+        bounds |= {name: widened(*bounds[name], shift.half_width) for name in LEVELS}
+    if bounds and table.images:
+        images = table.images.rows(table.alive)
+        moved = images.variance_of(lambda each: resample.statistics(each, within=within), values)
+        for name, variance in ((name, moved[name]) for name in bounds if name in moved):
+            bounds[name] = widened(*bounds[name], images.half_width(variance))
+        bounds |= resample.limited(bounds)
     return bounds
 
 
@@ -426,7 +429,11 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
         bootstrap.bounds(column, len(values), estimate=at)
         for column, at in zip(drawn.T, share, strict=True)
     ]
-    return np.clip(np.array(pairs).T, 0.0, 1.0)
+    low, high = np.array(pairs).T
+    if images := images_of(sweep):
+        found = images.rows(sweep.alive).variance_of(lambda each: measure(each, each), values)
+        low, high = widened(low, high, images.half_width(found.get("share", 0.0)))
+    return np.clip([low, high], 0.0, 1.0)
 
 
 def _gaps(sweep: Sweep) -> Array:

@@ -1,0 +1,241 @@
+"""The images that are scored are a sample too: what other images like them would have given.
+
+Shape legend: n = configurations, S = seeds, M = images, B = draws.
+
+h_ism says whether encoder (i, s) has image m right; its score is the mean over m. All encoders of a
+study are scored on the same images, so no spread between seeds shows what hangs on these. In
+
+    h_ism = theta_i + b_is + a_im + e_ism
+
+a mean over seeds and images varies by  Var b / S + Var a / M + Var e / (S M). The scores of the
+seeds show the first and the last. The middle one is the spread of c_im = mean_s h_ism over the
+images, less what e adds to it:
+
+    Var a / M = Var_m(c_im) / M - MS_e / (S M),   MS_e of the two-way table of each configuration.
+
+Sums of means are the same with sum_i w_i c_im in place of c_im: what images do to all alike
+cancels. An image's mean is never seen, so it is drawn: `Images.draws` are means over other samples
+of images, the same samples for all configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clsweep.analysis.noise import half_width
+from clsweep.errors import RequestError
+
+if TYPE_CHECKING:
+    from clsweep.analysis.sweep import Sweep
+
+Array = NDArray[np.float64]
+
+IMAGES = NEW, FIXED = "new", "fixed"  # which ones intervals are for: others like them, or these
+NUM_DRAWS = 512  # of images; of so many images or fewer, variances of sums are exact
+AT_ONCE = 2**24  # outcomes unpacked together
+DRAWN = 2**21  # scores of drawn tables held together
+KEPT = 256
+FEWEST_IMAGES = 2
+MATCH = 1e-6  # percent: how far a score may lie from the share of its own hits
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """What the scored images leave open of the means of some rows.
+
+    Attributes:
+        digest: of which images they are.
+        num: of them.
+        draws: (n, B) by how much a mean over other images differs, larger is better.
+        own: (n,) variance of these that is of seed and image together, which is in the noise of the
+            seeds already.
+    """
+
+    digest: str
+    num: int
+    draws: Array
+    own: Array
+
+    def rows(self, chosen: Any) -> Images:
+        """Those of some rows."""
+        return replace(self, draws=self.draws[chosen], own=self.own[chosen])
+
+    def averaged(self, groups: NDArray[Any], num: int) -> Images:
+        """Those of the means over the rows of each of `num` groups; 0 where one has none."""
+        share = 1.0 / np.bincount(groups, minlength=num)[groups]
+        draws, own = np.zeros((num, self.draws.shape[1])), np.zeros(num)
+        np.add.at(draws, groups, self.draws * share[:, None])
+        np.add.at(own, groups, self.own * share**2)
+        return replace(self, draws=draws, own=own)
+
+    def variance(self, weights: Array) -> Array:
+        """Of sum_i w_i m_i over new images, beside the noise of the seeds; w is (..., n)."""
+        moved = np.square(weights @ self.draws).mean(axis=-1)
+        return np.asarray(np.maximum(0.0, moved - np.square(weights) @ self.own))
+
+    @property
+    def of_each(self) -> Array:
+        """(n,) `variance` of each mean alone."""
+        return np.maximum(0.0, np.square(self.draws).mean(axis=1) - self.own)
+
+    def variance_of(
+        self, statistic: Callable[[Array], Mapping[str, Array]], scores: Array
+    ) -> dict[str, Any]:
+        """The same of a statistic of tables (B, n, S), by name: how it varies when all scores of a
+        row move by a draw, less how it does by the part that is in the seeds' noise already.
+        """
+        return variances_of(lambda tables: statistic(*tables), [(self, scores)])
+
+    def half_width(self, variance: Any) -> Any:
+        """Of an interval by the images alone."""
+        return half_width(variance, self.num - 1.0)
+
+
+def variances_of(
+    statistic: Callable[[list[Array]], Mapping[str, Array]], sides: list[tuple[Images, Array]]
+) -> dict[str, Any]:
+    """`Images.variance_of` of a statistic of several tables that share their images."""
+    rng = np.random.default_rng(0)
+    step = max(1, DRAWN // sum(scores.size for _, scores in sides))
+    of_seeds = [np.sqrt(i.own)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
+    found: list[dict[str, Array]] = []
+    for moves in ([i.draws for i, _ in sides], of_seeds):
+        parts = [
+            statistic([
+                scores + move.T[start : start + step, :, None]
+                for move, (_, scores) in zip(moves, sides, strict=True)
+            ])
+            for start in range(0, NUM_DRAWS, step)
+        ]  # fmt: skip
+        found.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    return {
+        name: np.maximum(0.0, np.var(moved, axis=0) - np.var(found[1][name], axis=0))
+        for name, moved in found[0].items()
+        if np.isfinite(moved).all() and np.isfinite(found[1][name]).all()
+    }
+
+
+def joined(parts: Sequence[Images | None]) -> Images | None:
+    """The rows of several tables one below the other; None where not all have the same images."""
+    known = [part for part in parts if part]
+    if len(known) < len(parts) or len({part.digest for part in known}) > 1:
+        return None
+    draws, own = (np.concatenate([getattr(p, name) for p in known]) for name in ("draws", "own"))
+    return replace(known[0], draws=draws, own=own)
+
+
+def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[float, float]:
+    """Variance of  wa m_a - wb m_b  over new images, of two tables; and its degrees of freedom. 0
+    where one of both does not say which images it has right.
+    """
+    if a is None or b is None:
+        return 0.0, np.inf
+    if a.digest != b.digest:  # each has images of its own
+        return float(a.variance(wa) + b.variance(wb)), min(a.num, b.num) - 1.0
+    moved = float(np.square(wa @ a.draws - wb @ b.draws).mean())
+    own = float(np.square(wa) @ a.own + np.square(wb) @ b.own)
+    return max(0.0, moved - own), a.num - 1.0
+
+
+def widened(low: Any, high: Any, more: Any) -> tuple[Any, Any]:
+    """An interval, with the half width of what it does not know of yet: both are independent."""
+    middle, half = (low + high) / 2, np.hypot((high - low) / 2, more)
+    return middle - half, middle + half
+
+
+@dataclass(frozen=True, eq=False)
+class Hits:
+    """Which images the trials of some objectives have right.
+
+    Attributes:
+        read: gives one row a trial: objective, config, score (percent), images (their digest),
+            num_images and bits. Asked for once, when it is needed.
+    """
+
+    read: Callable[[], pd.DataFrame]
+
+    @cached_property
+    def known(self) -> dict[str, tuple[pd.Series[int], Images]]:
+        """By objective: the number of trials of each configuration, and their images, with draws
+        of the score; without objectives that were scored on several sets of images.
+        """
+        table = self.read()
+        groups = {} if table.empty else dict(iter(table.groupby("objective")))
+        found = {str(name): _images_of(group) for name, group in groups.items()}
+        return {name: each for name, each in found.items() if each}
+
+    def half_width(self, objective: str, config: Any) -> float:
+        """Of the interval of a configuration's mean over its trials, by the images alone; 0 where
+        they are not known.
+        """
+        counts, images = self.known.get(objective, (pd.Series(dtype=int), None))
+        if images is None or config not in counts.index:
+            return 0.0
+        at = counts.index.get_loc(config)
+        return float(images.half_width(images.of_each[at]))
+
+
+@lru_cache(KEPT)
+def images_of(sweep: Sweep) -> Images | None:
+    """Those of the means of a sweep; None where a score does not say which images it has right."""
+    known = sweep.hits.known.get(sweep.objective) if sweep.hits else None
+    if known is None:
+        return None
+    counts, images = known
+    if (counts.reindex(sweep.configs, fill_value=0).to_numpy() < sweep.num_measured).any():
+        return None
+    rows = counts.index.get_indexer(pd.Index(sweep.configs))
+    # what failed trials count as hangs on no image; of a configuration that has no hits all failed
+    share = np.where(rows < 0, 0.0, sweep.num_measured / np.maximum(sweep.counts, 1))
+    chosen = images.rows(rows)
+    draws = sweep.sign * share[:, None] * chosen.draws
+    return replace(chosen, draws=draws, own=np.square(share) * chosen.own)
+
+
+def _images_of(trials: pd.DataFrame) -> tuple[pd.Series[int], Images] | None:
+    places = trials[["images", "num_images"]].drop_duplicates()
+    if len(places) != 1 or places["num_images"].iloc[0] < FEWEST_IMAGES:
+        return None
+    digest, num = str(places["images"].iloc[0]), int(places["num_images"].iloc[0])
+    trials = trials.sort_values("config", kind="stable")
+    counts = trials.groupby("config").size()
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    weights, draws, own = _samples(digest, num), [], []
+    for config in range(len(counts)):
+        some = trials.iloc[starts[config] : starts[config + 1]]
+        hits = np.stack([_unpacked(bits, num) for bits in some["bits"]])
+        shares = hits.mean(axis=1)
+        if not np.allclose(100 * shares, some["score"], atol=MATCH, rtol=0):
+            return None  # the bits of another score
+        of_image = hits.mean(axis=0)
+        draws.append(100 * ((of_image - of_image.mean()) @ weights))
+        rest = np.square(hits - shares[:, None] - of_image + of_image.mean()).sum()
+        own.append(100**2 * rest / (len(hits) - 1) / (num - 1) if len(hits) > 1 else np.nan)
+    pooled = np.nanmean(own) if np.isfinite(own).any() else 0.0
+    alone = np.where(np.isfinite(own), own, pooled) / counts.to_numpy() / num
+    return counts, Images(digest, num, np.array(draws), alone)
+
+
+def _unpacked(bits: bytes, num: int) -> Array:
+    if len(bits) != -(-num // 8):
+        raise RequestError(f"hits: expected {num} images, found {len(bits)} bytes of them")
+    return np.unpackbits(np.frombuffer(bits, np.uint8), count=num).astype(np.float64)
+
+
+@lru_cache(KEPT)
+def _samples(digest: str, num: int) -> Array:
+    """(M, B) weights whose sums over centred outcomes are how much other samples of images move
+    their mean: of variance 1 / M (M - 1), and uncorrelated, exactly where M <= B.
+    """
+    rng = np.random.default_rng([int(digest or "0", 16), num])
+    weights = rng.standard_normal((num, NUM_DRAWS))
+    if num <= NUM_DRAWS:
+        weights = np.sqrt(NUM_DRAWS) * np.linalg.qr(weights.T)[0].T
+    return weights / np.sqrt(num * (num - 1.0))

@@ -1,0 +1,30 @@
+"""Which images trials have right, as the analysis takes it."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow.compute as pc
+
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.reading import to_frame
+
+COLUMNS = ["objective", "config", "score", "images", "num_images", "bits"]
+
+
+def hits_in(
+    folder: ResultsFolder, trials: pd.DataFrame, metric: str, *, split: str, column: str
+) -> pd.DataFrame:
+    """One row a finished trial that says which images it has right: `COLUMNS`.
+
+    Args:
+        trials: trial_id, objective, config, status and `column`, which has the score.
+        metric, split: of which scores, as the table `hits` calls them.
+    """
+    table = folder.side_table("hits")
+    is_asked = pc.and_(pc.equal(table["metric"], metric), pc.equal(table["split"], split))
+    found = to_frame(table.filter(is_asked).drop_columns(["metric", "split"]))
+    if found.empty or column not in trials:
+        return pd.DataFrame(columns=COLUMNS)
+    finished = trials[trials["status"] == "finished"]
+    known = finished[["trial_id", "objective", "config", column]].rename(columns={column: "score"})
+    return found.merge(known.dropna(subset="score"), on="trial_id")[COLUMNS]
