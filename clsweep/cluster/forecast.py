@@ -127,7 +127,7 @@ def _timed(
     with ProcessPoolExecutor(num_processes, context, *settled) as pool:
         try:
             start = time.monotonic()
-            for ready in [pool.submit(importlib.import_module, PACE) for _ in range(num_processes)]:
+            for ready in [pool.submit(_load) for _ in range(num_processes)]:
                 ready.result()
             begin_s = time.monotonic() - start
             places = [study.of(row["objective"]).sections.dataset.place.absolute() for row in rows]
@@ -139,6 +139,11 @@ def _timed(
                 f"--estimate: a process died with {num_processes} at once, perhaps out of memory"
             ) from None
     return paces, begin_s
+
+
+def _load() -> None:
+    """What trials need; a module itself cannot be sent back."""
+    importlib.import_module(PACE)
 
 
 def _settle(counter: Any, gpus: float) -> None:

@@ -2,6 +2,9 @@
 
 import csv
 import io
+import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -173,3 +176,13 @@ def test_an_estimate_holds_within_a_factor_of_two(study, monkeypatch):
     took = time.process_time() - start
     monkeypatch.setattr(pace, "perf_counter", time.process_time)
     assert took / 2 < pace.pace_of(row, place, device).trial_s(row) < took * 2
+
+
+@pytest.mark.slow
+def test_real_processes_time_a_study(study):
+    """By the program itself, as nothing of a test's own process may help it."""
+    argv = [sys.executable, "-m", "clsweep", "plan", study(), "--estimate"]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=True)
+    told = ended.stdout.partition("Estimate for this machine")[2]
+    assert re.search(r"^simclr +4 .* MiB$", told, re.MULTILINE), ended
+    assert re.search(r"^6 trials, \d+ at once: about ", told, re.MULTILINE), ended
