@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,9 +31,6 @@ from numpy.typing import NDArray
 
 from clsweep.analysis.noise import half_width
 from clsweep.errors import RequestError
-
-if TYPE_CHECKING:
-    from clsweep.analysis.sweep import Sweep
 
 Array = NDArray[np.float64]
 
@@ -161,6 +158,10 @@ class Hits:
 
     read: Callable[[], pd.DataFrame]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which has nowhere to read it."""
+        return {"known": self.known}
+
     @cached_property
     def known(self) -> dict[str, tuple[pd.Series[int], Images]]:
         """By objective: the number of trials of each configuration, and their images, with draws
@@ -168,8 +169,32 @@ class Hits:
         """
         table = self.read()
         groups = {} if table.empty else dict(iter(table.groupby("objective")))
-        found = {str(name): _images_of(group) for name, group in groups.items()}
+        found = {str(name): _images_in(group) for name, group in groups.items()}
         return {name: each for name, each in found.items() if each}
+
+    def of(
+        self,
+        objective: str,
+        sign: float,
+        configs: NDArray[Any],
+        counts: NDArray[np.int64],
+        measured: NDArray[np.int64],
+    ) -> Images | None:
+        """Those of the means of configurations over `counts` scores, of which so many are
+        `measured`, larger is better; None where one does not say which images it has right.
+        """
+        known = self.known.get(objective)
+        if known is None:
+            return None
+        trials, images = known
+        if (trials.reindex(configs, fill_value=0).to_numpy() < measured).any():
+            return None
+        rows = trials.index.get_indexer(pd.Index(configs))
+        # what failed trials count as hangs on no image; without any hits all of them failed
+        share = np.where(rows < 0, 0.0, measured / np.maximum(counts, 1))
+        chosen = images.rows(rows)
+        draws = sign * share[:, None] * chosen.draws
+        return replace(chosen, draws=draws, own=np.square(share) * chosen.own)
 
     def half_width(self, objective: str, config: Any) -> float:
         """Of the interval of a configuration's mean over its trials, by the images alone; 0 where
@@ -182,24 +207,7 @@ class Hits:
         return float(images.half_width(images.of_each[at]))
 
 
-@lru_cache(KEPT)
-def images_of(sweep: Sweep) -> Images | None:
-    """Those of the means of a sweep; None where a score does not say which images it has right."""
-    known = sweep.hits.known.get(sweep.objective) if sweep.hits else None
-    if known is None:
-        return None
-    counts, images = known
-    if (counts.reindex(sweep.configs, fill_value=0).to_numpy() < sweep.num_measured).any():
-        return None
-    rows = counts.index.get_indexer(pd.Index(sweep.configs))
-    # what failed trials count as hangs on no image; of a configuration that has no hits all failed
-    share = np.where(rows < 0, 0.0, sweep.num_measured / np.maximum(sweep.counts, 1))
-    chosen = images.rows(rows)
-    draws = sweep.sign * share[:, None] * chosen.draws
-    return replace(chosen, draws=draws, own=np.square(share) * chosen.own)
-
-
-def _images_of(trials: pd.DataFrame) -> tuple[pd.Series[int], Images] | None:
+def _images_in(trials: pd.DataFrame) -> tuple[pd.Series[int], Images] | None:
     places = trials[["images", "num_images"]].drop_duplicates()
     if len(places) != 1 or places["num_images"].iloc[0] < FEWEST_IMAGES:
         return None
@@ -215,7 +223,7 @@ def _images_of(trials: pd.DataFrame) -> tuple[pd.Series[int], Images] | None:
         if not np.allclose(100 * shares, some["score"], atol=MATCH, rtol=0):
             return None  # the bits of another score
         of_image = hits.mean(axis=0)
-        draws.append(100 * ((of_image - of_image.mean()) @ weights))
+        draws.append(100 * ((of_image - of_image.mean()).astype(np.float32) @ weights))
         rest = np.square(hits - shares[:, None] - of_image + of_image.mean()).sum()
         own.append(100**2 * rest / (len(hits) - 1) / (num - 1) if len(hits) > 1 else np.nan)
     pooled = np.nanmean(own) if np.isfinite(own).any() else 0.0
@@ -230,7 +238,7 @@ def _unpacked(bits: bytes, num: int) -> Array:
 
 
 @lru_cache(KEPT)
-def _samples(digest: str, num: int) -> Array:
+def _samples(digest: str, num: int) -> NDArray[np.float32]:
     """(M, B) weights whose sums over centred outcomes are how much other samples of images move
     their mean: of variance 1 / M (M - 1), and uncorrelated, exactly where M <= B.
     """
@@ -238,4 +246,4 @@ def _samples(digest: str, num: int) -> Array:
     weights = rng.standard_normal((num, NUM_DRAWS))
     if num <= NUM_DRAWS:
         weights = np.sqrt(NUM_DRAWS) * np.linalg.qr(weights.T)[0].T
-    return weights / np.sqrt(num * (num - 1.0))
+    return np.asarray(weights / np.sqrt(num * (num - 1.0)), np.float32)

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from clsweep.analysis import TAIL, reasons
-from clsweep.analysis.images import Images, images_of, joined
+from clsweep.analysis.images import Images, joined
 from clsweep.analysis.mechanism import config_means, rank_correlation
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -95,7 +95,7 @@ def _rows(
         frame = config_means(trials, sweep, metric, list(scores)).reindex(configs)
         frames.append(frame.assign(objective=sweep.objective, config=configs))
     of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
-    seen = ((images_of(sweep), sweep.alive) for sweep in sweeps)
+    seen = ((sweep.images, sweep.alive) for sweep in sweeps)
     images = joined([each and each.rows(alive) for each, alive in seen])
     notes = [each.of(sweep.objective) for sweep in sweeps for each in sweep.missing]
     withheld = next((sweep.not_measured for sweep in sweeps if sweep.not_measured), None)

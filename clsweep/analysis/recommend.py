@@ -14,7 +14,6 @@ from scipy import stats
 from scipy.spatial import cKDTree
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.images import images_of
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
@@ -158,7 +157,7 @@ def _over_first(found: Pick, sweep: Sweep) -> dict[str, float]:
     is_noisy = se > resample.EPSILON * max(1.0, abs(lead))
     tail = (1 - CONFIDENCE) / (2 * tries)
     half = se * stats.t.isf(tail, num - 1) if is_noisy else np.nan
-    if images := images_of(sweep):
+    if images := sweep.images:
         pair = images.rows([found.row, found.first])
         half = np.hypot(half, stats.t.isf(tail, images.num - 1) * pair.variance(PAIR) ** 0.5)
     return {"over_first": lead, "over_first_low": lead - half, "over_first_high": lead + half}
@@ -176,7 +175,7 @@ def levels_of(sweep: Sweep) -> dict[str, Array]:
     if sweep.has_repeats:
         variance, freedom = sweep.noise.of_each(1.0 / num[sweep.alive])
         half[sweep.alive] = half_width(variance, freedom)
-    if images := images_of(sweep):
+    if images := sweep.images:
         half = np.hypot(half, images.half_width(images.of_each))
     score = sweep.sign * sweep.means
     low, high = sweep.limited((score - half, score + half))

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis.images import Hits
+from clsweep.analysis.images import Hits, Images
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.scales import SCALES, encloses, scale_of
@@ -65,7 +65,7 @@ class Sweep:
         planned_seeds: seeds that the plan gives each configuration; 0 where no plan is known.
         fresh: config -> seed -> the metric, in its own sign, on seeds that took no part in the
             study; NaN of a trial that failed.
-        hits: which images the trials have right; None: nobody knows (`images.images_of`).
+        hits: which images the trials have right; None: nobody knows.
     """
 
     objective: str
@@ -247,6 +247,12 @@ class Sweep:
         """The noise of the configurations with a score."""
         return noise_of(self.scores[self.alive], self.silent[self.alive])
 
+    @cached_property
+    def images(self) -> Images | None:
+        """Those that the means are scored on; None where a score does not say which are right."""
+        given = self.objective, self.sign, self.configs, self.counts, self.num_measured
+        return self.hits.of(*given) if self.hits else None
+
     def limited(self, ends: Any) -> Any:
         """The ends of intervals of levels, in the metric's own sign, as far as the metric goes."""
         return np.clip(ends, *self.limits)
@@ -309,20 +315,6 @@ def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
             f"by: no objective sweeps {by!r}.{nearest(by, swept)} Swept: "
             f"{', '.join(swept) or 'nothing'}"
         )
-
-
-def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
-    """The sweeps of these objectives; all where none is named.
-
-    Raises ValueError for an unknown one.
-    """
-    names = [sweep.objective for sweep in sweeps]
-    for name in objectives:
-        if name not in names:
-            raise ValueError(
-                f"no objective {name!r}.{nearest(name, names)} Objectives: {', '.join(names)}"
-            )
-    return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]
 
 
 def read_sweeps(

@@ -16,7 +16,7 @@ from scipy import stats
 from clsweep.analysis import CONFIDENCE, resample
 from clsweep.analysis.best import place_of
 from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.images import apart, images_of
+from clsweep.analysis.images import apart
 from clsweep.analysis.noise import noise_of, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array, Sweep
@@ -132,7 +132,7 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         notes, is_paired = [note(Reason.ON_FRESH, seeds=len(shared)), *notes], True
     found, values = _by_seed(*tables) if is_paired else _by_noise(*tables, is_paired=by_seed)
     weights = (np.eye(len(x.configs))[p.row] for x, p in ((a, pick_a), (b, pick_b)))
-    found = found.over_images(*apart(images_of(a), images_of(b), *weights))
+    found = found.over_images(*apart(a.images, b.images, *weights))
     num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
     silent = None if np.isfinite(found.se) else note(Reason.NO_NOISE)
     why = note(Reason.ONE_SEED) if num < 2 else silent

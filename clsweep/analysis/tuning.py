@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
-from clsweep.analysis.images import Images, images_of
+from clsweep.analysis.images import Images
 from clsweep.analysis.noise import half_width, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
@@ -105,7 +105,7 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
         half = _half_width(_draws(sweep, ks))
     if shift := seed_shift(sweep.scores):
         half = np.hypot(half, shift.half_width)
-    if images := images_of(sweep):
+    if images := sweep.images:
         curve, scores = _rough_curve(len(sweep.configs), ks), resample.packed(sweep.scores)
         found = images.variance_of(lambda tables: {"": curve(tables)}, scores)
         half = np.hypot(half, images.half_width(found.get("", 0.0)))
@@ -177,7 +177,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
                 for x in noisy_tables(resample.packed(still.scores))
             ]
         half = float(_half_width(np.concatenate(gains)))
-        if images := images_of(sweep):
+        if images := sweep.images:
             half = float(np.hypot(half, _of_images(images, sweep, default)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
     return {**row, **noted(*notes, *sweep.missing)}

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS
+from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS, Sweep
 from clsweep.catalog.plugins import Plugin, active, declare
-from clsweep.errors import RequestError, UserError
+from clsweep.errors import RequestError, UserError, nearest
 from clsweep.findings.material import Material
 from clsweep.findings.notes import worded
 from clsweep.processes import are_beside, beside, shared
@@ -192,6 +192,20 @@ def ask_ahead(answers: Answers, questions: Iterable[Expected]) -> None:
         return
     for table, options in questions:
         answers.expect(table, options, beside(_answered, *at_hand, table, options))
+
+
+def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
+    """The sweeps of these objectives; all where none is named.
+
+    Raises ValueError for an unknown one.
+    """
+    names = [sweep.objective for sweep in sweeps]
+    for name in objectives:
+        if name not in names:
+            raise ValueError(
+                f"no objective {name!r}.{nearest(name, names)} Objectives: {', '.join(names)}"
+            )
+    return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]
 
 
 def _answered(

@@ -9,10 +9,10 @@ import pandas as pd
 from clsweep.analysis.nested import holding
 from clsweep.analysis.regions import cut
 from clsweep.analysis.robustness import response as analysis
-from clsweep.analysis.sweep import Sweep, chosen
+from clsweep.analysis.sweep import Sweep
 from clsweep.findings.material import Material
 from clsweep.questions import charts
-from clsweep.questions.answers import Answers
+from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Question
 from clsweep.questions.model import Figure

@@ -9,14 +9,13 @@ import pandas as pd
 
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.sensitivity import table as analysis
-from clsweep.analysis.sweep import chosen
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
 from clsweep.findings.material import Material
 from clsweep.findings.notes import status
 from clsweep.questions import charts
-from clsweep.questions.answers import Answers
+from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.column import Column, Question, share
 from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.words import interval, is_true, known, listed, needed, number, text

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.images import Images, images_of
+from clsweep.analysis.images import Images
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Codes, Regions, numbers_in, rounded
 from clsweep.analysis.sweep import Array, Sweep
@@ -157,14 +157,14 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
 @lru_cache(KEPT)
 def _alone(sweep: Sweep) -> Side:
     """All that an objective has a score of, in an order of its own."""
-    table, images = sweep.scores[sweep.alive], images_of(sweep)
+    table, images = sweep.scores[sweep.alive], sweep.images
     images = images and images.rows(sweep.alive)
     return Side(table, sweep.settings[sweep.alive], images).at(_order(table), _order(table.T))
 
 
 def _images(sweep: Sweep, codes: Codes, settings: Codes) -> Images | None:
     """Those of the settings, over the configurations that share one."""
-    if (images := images_of(sweep)) is None:
+    if (images := sweep.images) is None:
         return None
     rows = np.flatnonzero(sweep.alive & np.isin(codes, settings))
     return images.rows(rows).averaged(np.searchsorted(settings, codes[rows]), len(settings))

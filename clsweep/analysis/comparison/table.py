@@ -23,7 +23,7 @@ from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut, means_by
-from clsweep.analysis.sweep import Array, Sweep, check_by, chosen
+from clsweep.analysis.sweep import Array, Sweep, check_by
 from clsweep.analysis.threads import in_threads
 from clsweep.analysis.tuned import difference
 from clsweep.display.cells import records_of
@@ -156,16 +156,20 @@ def compare(
 
 
 def _chosen(sweeps: Sequence[Sweep], a: str | None, b: str | None) -> Sequence[Sweep]:
-    if a is not None and b is not None:
-        known = {sweep.objective: sweep for sweep in chosen(sweeps, (a, b))}
-        if a == b:
-            raise ValueError(f"b: expected another objective than a, got {b!r} twice")
-        return known[a], known[b]
-    if a is not None or b is not None:
+    if a is None and b is None:
+        return sweeps
+    if a is None or b is None:
         raise ValueError(
             f"compare: expected two objectives, or none for every pair; got {a or b!r} alone"
         )
-    return sweeps
+    known = {sweep.objective: sweep for sweep in sweeps}
+    for name in (a, b):
+        if name not in known:
+            told = f"{nearest(name, known)} Objectives: {', '.join(known)}"
+            raise ValueError(f"no objective {name!r}.{told}")
+    if a == b:
+        raise ValueError(f"b: expected another objective than a, got {b!r} twice")
+    return known[a], known[b]
 
 
 def gated(

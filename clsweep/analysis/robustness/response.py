@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.images import Images, images_of
+from clsweep.analysis.images import Images
 from clsweep.analysis.nested import branch, holding, others_of
 from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -88,7 +88,7 @@ class Response:
         """The table with one row a configuration and one column a seed."""
         none = np.empty(0)
         told = sweep.scores, not sweep.is_grid, sweep.failing, sweep.unknown
-        return cls("", sweep.label, none, none, none, *told, images=images_of(sweep))
+        return cls("", sweep.label, none, none, none, *told, images=sweep.images)
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
@@ -129,7 +129,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = sweep.means[order]
         notes.append(note(Reason.NOISE_OF_CONFIGS, unit="bin" if regions.is_binned else "value"))
     notes += sweep.lost(Reason.LEFT_OUT)
-    images = images_of(sweep)
+    images = sweep.images
     middle = regions.low
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))
@@ -259,7 +259,7 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
     if freedom < 1:
         return value, np.nan, np.nan
     half = float(half_width(1.0, freedom)) * variance**0.5
-    if images := images_of(sweep) if table.sampled else table.images:
+    if images := sweep.images if table.sampled else table.images:
         half = float(np.hypot(half, images.half_width(images.rows(used).variance(weights))))
     return value, value - half, value + half
 
@@ -339,7 +339,7 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
     counts = np.bincount(groups[used], minlength=num)
     centres = means_by(groups[used], sweep.sign * sweep.means[used], num)
     half, said = _half_widths(sweep, used, groups, counts, centres)
-    if images := images_of(sweep):
+    if images := sweep.images:
         seen = images.rows(used).averaged(groups[used], num)
         half = np.hypot(half, images.half_width(seen.of_each))
     ends = np.array(sweep.turned(sweep.sign * centres - half, sweep.sign * centres + half))

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
-from clsweep.analysis.images import images_of, widened
+from clsweep.analysis.images import widened
 from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import blindness, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -430,7 +430,7 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
         for column, at in zip(drawn.T, share, strict=True)
     ]
     low, high = np.array(pairs).T
-    if images := images_of(sweep):
+    if images := sweep.images:
         found = images.rows(sweep.alive).variance_of(lambda each: measure(each, each), values)
         low, high = widened(low, high, images.half_width(found.get("share", 0.0)))
     return np.clip([low, high], 0.0, 1.0)
