@@ -51,7 +51,7 @@ class Results(StudyResults, Findings):
         **reading: Any,
     ) -> None:
         self._folders, self._table, self._cells = folders, table, tuple(cells)
-        self._reading = reading  # metric, mode and failed, as `open_results` has them
+        self._reading = reading  # metric, mode, failed and images, as `open_results` has them
 
     def __repr__(self) -> str:
         return f"Results({', '.join(self.sources)})"
@@ -206,6 +206,7 @@ def open_results(
     params: Sequence[str] | None = None,
     scales: Mapping[str, str] | None = None,
     failed: str = "worst",
+    images: str = "new",
 ) -> Results:
     """Open results folders, `results/tau` or `s3://bucket/tau`, also while their studies run.
 
@@ -220,6 +221,8 @@ def open_results(
         scales: of a Parquet file, on which axes they stand; see `analyse`.
         failed: what failed trials count as in every statistic: "worst", the worst score of all
             objectives; "chance", the score of a guess; or "left out".
+        images: which ones intervals are for: "new", others like the ones that were scored; or
+            "fixed", those. A Parquet file does not say which it has right, so its are for those.
 
     Raises:
         RequestError: there are no results of clsweep at a source, or none that the statistics can
@@ -245,8 +248,9 @@ def open_results(
                 f"{paths[0]}: {option}: the hyperparameters of a study are known; expected none to "
                 "be named"
             )
-    results = Results(*map(open_folder, paths), metric=metric, mode=mode, failed=failed)
-    if len(paths) > 1 or metric is not None or mode is not None or failed != "worst":
+    told = {"metric": metric, "mode": mode, "failed": failed, "images": images}
+    results = Results(*map(open_folder, paths), **told)
+    if len(paths) > 1 or told != {"metric": None, "mode": None, "failed": "worst", "images": "new"}:
         results.material  # noqa: B018  # what does not fit together is said at once
     return results
 

@@ -21,6 +21,7 @@ from clsweep.analysis import noise
 from tests.coverage_cells import (
     CELLS,
     FEWER,
+    NEW_IMAGES,
     NO_SHARE,
     SEARCHES,
     SURROGATES,
@@ -30,6 +31,7 @@ from tests.coverage_cells import (
     other,
     robust,
     search,
+    seen,
 )  # fmt: skip
 from tests.coverage_texts import BESIDE, HEAD, LIMITS, STATISTICS, TRIED
 
@@ -46,6 +48,10 @@ ROWS = {  # columns of the tables of the page
     ),
     "compare tuned": ("best", "named", "fresh, best", "fresh, named"),
     "importance of searches": ("importance", "not resolved"),
+    "new images": (
+        *("level", "lead", "no winner", "tuned", "mean", "worst_10", "sd_star"),
+        *("level (seeds)", "lead (seeds)", "no winner (seeds)", "tuned (seeds)"),
+    ),
 }
 # Of each group what measures a sweep, in which cells, and how many sweeps have one measured.
 GROUPS = {
@@ -53,6 +59,7 @@ GROUPS = {
     "others": (other, FEWER, 2),
     "compare tuned": (best, TUNED, 1),
     "importance of searches": (search, SEARCHES, 8),
+    "new images": (seen, NEW_IMAGES, 1),
 }
 # Of each tool: is the order right, how far are the shares off, is an inert parameter called one.
 PEERS = [f"{tool}, {of}" for tool in TOOLS for of in ("told", "order", "first", "total", "inert")]
@@ -61,7 +68,7 @@ PEERS = [f"{tool}, {of}" for tool in TOOLS for of in ("told", "order", "first", 
 def measured(job):
     """Shares of the intervals given that hold their truth: (group, cell), statistic -> percent."""
     (group, cell), repeats = job
-    number = [*CELLS, *TUNED, *SEARCHES, cell].index(cell)
+    number = [*CELLS, *TUNED, *SEARCHES, *NEW_IMAGES, cell].index(cell)
     found = [GROUPS[group][0](cell, np.random.default_rng((number, n)), n) for n in range(repeats)]
     names = [*ROWS[group], *(PEERS if cell in SEARCHES else ())]
     known = {name: [x[name] for x in found if x.get(name) is not None] for name in names}

@@ -18,6 +18,8 @@ from scipy import special
 
 from clsweep.analysis import tuned, tuning
 from clsweep.analysis.comparison import table as comparison
+from clsweep.analysis.images import Hits
+from clsweep.analysis.recommend import levels_of
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.sensitivity import searched
 from clsweep.analysis.sensitivity import table as sensitivity
@@ -259,6 +261,73 @@ def confirmed(theta, scores, size, noise, rng, top=3, seeds=3):
     fresh = (theta[rows, None] + size[rows, None] * drawn[: len(rows)]).tolist()
     told = zip(rows.tolist(), fresh, strict=True)
     return {row: dict(enumerate(each, 100)) for row, each in told}
+
+
+# Of images: how many are scored, and what beside their difficulty makes one right or wrong.
+ITEMS = {
+    "easy and hard": (0.0, 1.0, 0.0),  # spread of seeds, images, and images of a setting
+    "own to a setting": (0.05, 1.0, 1.0),
+    "seeds shift": (0.2, 1.0, 0.5),
+}
+SCORED = ("80 images", "300 images", "2000 images")
+NEW_IMAGES = [
+    (space, seeds, items, scored)
+    for space in ("one setting", "6 settings", "6 equal settings")
+    for seeds in (2, 3, 5)
+    for items in ITEMS
+    for scored in SCORED
+    if scored == SCORED[1] or (seeds == 5 and items == "own to a setting")
+]
+
+
+def planted_hits(cell, rng):
+    """Trials of two objectives of equal levels with their hits; the levels, percent.
+
+    An image is right where  q_i + a_m + c_im + b_s + b_is + e_ism > 0,  all normal, so that the
+    level is Phi(q_i / sqrt(1 + the variances)).
+    """
+    space, seeds, items, scored = cell
+    num, of_seeds = int(scored.split()[0]), ITEMS[items][0]
+    _, of_items, own = ITEMS[items]
+    settings = 1 if "one" in space else 6
+    levels = 0.85 + (0.0 if "equal" in space else 0.1) * np.linspace(-0.5, 0.5, settings)
+    scale = np.sqrt(1 + of_seeds**2 + of_items**2 + own**2)
+    items_M, shifts = rng.normal(0, of_items, num), rng.normal(0, of_seeds / 2, seeds)
+    rows = []
+    for name, config in itertools.product("ab", range(settings)):
+        base = special.ndtri(levels[config]) * scale + items_M + rng.normal(0, own, num)
+        for seed in range(seeds):
+            shift = shifts[seed] + rng.normal(0, of_seeds * np.sqrt(0.75))
+            hits = base + shift + rng.normal(size=num) > 0
+            place = {"objective": name, "config": config, "seed": seed, "lr": config + 1.0}
+            told = {"images": "0f", "num_images": num, "bits": np.packbits(hits).tobytes()}
+            rows.append({**place, **told, "score": 100 * hits.mean()})
+    return pd.DataFrame(rows).assign(status="finished", sampler="grid"), 100 * levels
+
+
+def seen(cell, rng, seed):
+    """Which intervals hold the truth of new images, with the hits and by the seeds alone; and
+    whether nobody wins, as both objectives are equal.
+    """
+    trials, levels = planted_hits(cell, rng)
+    params = ["lr"] if len(levels) > 1 else []
+    sweeps = read_sweeps(trials, metric="score", params=params, limits=(0.0, 100.0))
+    known, found = [replace(x, hits=Hits(lambda: trials)) for x in sweeps], {}
+    with drawing(400, seed):
+        for at, pair in {"": known, " (seeds)": sweeps}.items():
+            table = levels_of(pair[0])
+            row = {name: values[0] for name, values in table.items()}
+            found[f"level{at}"] = held(row, "", levels[0])
+            row = comparison.compare(pair).iloc[0]
+            found[f"lead{at}"] = held(row, "", 0.0)
+            found[f"no winner{at}"] = not row["winner"]
+            row = comparison.compare(pair, stat="tuned").iloc[0]
+            found[f"tuned{at}"] = not row["winner"]
+        row = robustness([known[0]]).iloc[0]
+        named = {"mean": levels.mean(), "worst_10": levels.min()}
+        for name, truth in (named | {"sd_star": np.std(levels, ddof=1)} if params else {}).items():
+            found[name] = held(row, name, truth)
+    return found
 
 
 def variance_shares(space, noise):

@@ -98,6 +98,13 @@ class Failed(StrEnum):
     left_out = "left-out"
 
 
+class ImagesFor(StrEnum):
+    """Which images intervals are for."""
+
+    new = "new"
+    fixed = "fixed"
+
+
 class Statistic(StrEnum):
     """What `clsweep compare` compares."""
 
@@ -160,6 +167,7 @@ class Reading:
     ] = None
     scales: list[str] | None = None
     failed: Failed = Failed.worst
+    images: ImagesFor = ImagesFor.new
 
     def opened(self, paths: Sequence[str]) -> Results:
         """The results, read so."""
@@ -177,13 +185,15 @@ class Reading:
             params=self.params,
             scales=axes or None,
             failed=self.failed.value,
+            images=self.images.value,
         )
 
     def command(self, name: str, paths: Sequence[str]) -> str:
         """Another command of the same trials, read in the same way."""
         lists = {"param": list(self.params or ()), "scale": list(self.scales or ())}
         failed = None if self.failed is Failed.worst else self.failed.value
-        chosen = {"metric": self.metric, "mode": self.mode}
+        images = None if self.images is ImagesFor.new else self.images.value
+        chosen = {"metric": self.metric, "mode": self.mode, "images": images}
         return command_line(name, *paths, **chosen, **lists, failed=failed)
 
 
@@ -201,6 +211,9 @@ class FullReading(Reading):
     failed: Annotated[
         Failed, option("--failed", "what failed trials count as: the worst score, a guess, nothing")
     ] = Failed.worst
+    images: Annotated[
+        ImagesFor, option("--images", "intervals for new images, or for the ones that were scored")
+    ] = ImagesFor.new
 
 
 @dataclass(frozen=True, kw_only=True)

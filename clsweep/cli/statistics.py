@@ -151,7 +151,9 @@ def print_question(
         chosen = with_levels(rows, question.shown(frame, material, near))
     if material.on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
-    heading = filled(question.heading or str(question.title), near, material.metric_title)
+    heading = filled(
+        question.heading or str(question.title), near, material.metric_title, material.images
+    )
     left_out = print_table(
         records_of(chosen),
         list(map(str, chosen)),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.api.types import is_numeric_dtype
 
-from clsweep.analysis.images import NEW, Hits
+from clsweep.analysis.images import IMAGES, NEW, Hits
 from clsweep.analysis.tuned import FEWEST_FRESH
 from clsweep.catalog import DATASET, METRIC
 from clsweep.catalog.ownership import metric_params
@@ -67,6 +67,8 @@ def of_studies(
             ones, or have different plug-ins of one name, whose columns are not the same; one of
             several has factors.
     """
+    if images not in IMAGES:
+        raise RequestError(f"images: expected {' or '.join(IMAGES)}, given {images!r}")
     for study in studies if len(studies) > 1 else ():
         if factors := factors_of(study.study):
             raise RequestError(

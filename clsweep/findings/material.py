@@ -92,6 +92,17 @@ class Material:
         """The sweeps by what speaks for the space as a whole (`Sweep.of_space`)."""
         return tuple(sweep.of_space for sweep in self.sweeps)
 
+    @cached_property
+    def images(self) -> str:
+        """Which images intervals are for: "new images" where all trials say which ones they have
+        right, "these images" of other scores of images; empty where there are none.
+        """
+        if self.metric not in METRIC or METRIC[self.metric].kind != "images":
+            return ""
+        scored = [sweep for sweep in self.sweeps if sweep.measured.alive.any()]
+        is_known = scored and all(sweep.images for sweep in scored)
+        return "new images" if is_known else "these images"
+
     @property
     def metric_title(self) -> str:
         """The metric, its unit, and the split if it is the test split: `knn_top1 (%, test)`."""

@@ -217,9 +217,13 @@ def has_interval(frame: pd.DataFrame) -> bool:
     return bool((frame["low"].notna() & frame["high"].notna()).any())
 
 
-def bands_text(frame: pd.DataFrame, material: Material, what: str = "Bands") -> str:
+def bands_text(
+    frame: pd.DataFrame, material: Material, what: str = "Bands", *, of_seeds: bool = False
+) -> str:
+    """What bands or bars are; `of_seeds`: they know of no images."""
     if has_interval(frame):
-        return f"{what} are 95 % intervals."
+        images = "" if of_seeds or not material.images else f" for {material.images}"
+        return f"{what} are 95 % intervals{images}."
     if any(sweep.has_repeats for sweep in material.sweeps):
         return "No intervals: the notes say why."
     return "No intervals: they need two seeds."

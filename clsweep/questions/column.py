@@ -30,7 +30,7 @@ class Column:
     """A column of a table for eyes.
 
     Attributes:
-        heading: its name; `{near}`, `{points}` and `{metric}` stand for what the table is asked by.
+        heading: its name; `{near}`, `{points}`, `{metric}` and `{images}` stand for what is asked.
         cell: the column of the full table, or what makes a cell of a row; the heading's by default.
         means: what `--explain` and the report's caption say of it.
         spare: a screen without room does without it, 1 goes first; 0 always stays.
@@ -140,11 +140,12 @@ class Question:
             return []
         said = "; ".join(self.explained(asked.within))
         title = self.title(asked) if callable(self.title) else self.title
+        caption, images = self.caption.replace("{columns}", said), asked.material.images
         return [
             Table(
                 name=self.name,
-                title=filled(title, asked.within, asked.material.metric),
-                caption=filled(self.caption.replace("{columns}", said), asked.within),
+                title=filled(title, asked.within, asked.material.metric, images),
+                caption=filled(caption, asked.within, images=images),
                 frame=frame,
                 shown=self.shown(frame, asked.material, asked.within),
             )
@@ -157,9 +158,10 @@ class Question:
         return notes(self.full(asked)) if self.has_notes else []
 
 
-def filled(text: str, within: float, metric: str = "") -> str:
+def filled(text: str, within: float, metric: str = "", images: str = "") -> str:
     """A text with what its table is asked by."""
     values = {"near": setting(within), "points": points(within), "metric": metric}
+    values["images"] = f" for {images}" if images else ""
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", value)
     return text

@@ -196,7 +196,7 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
 
 MEANS = Question(
     name="comparison-mean",
-    title="Lead of a over b in {metric}, over what both sweep, with 95 % intervals",
+    title="Lead of a over b in {metric}, over what both sweep, with 95 % intervals{images}",
     frame=means,
     ahead=lambda _: [(compare, {"stat": "mean"})],
     columns=_columns(
@@ -211,7 +211,7 @@ MEANS = Question(
 )
 TUNED = Question(
     name="comparison-tuned",
-    title="Lead of a over b in {metric} when tuned, with 95 % intervals",
+    title="Lead of a over b in {metric} when tuned, with 95 % intervals{images}",
     frame=tuned,
     ahead=lambda _: [(compare, {"stat": "tuned"})],
     columns=_columns(
@@ -226,7 +226,7 @@ TUNED = Question(
 SPREADS = Question(
     name="comparison-std",
     title="Ratio of the spreads of {metric} due to hyperparameters (sd* of a / sd* of b), with 95 "
-    "% intervals",
+    "% intervals{images}",
     frame=spreads,
     ahead=lambda _: [(compare, {"stat": "std"})],
     columns=_columns(
@@ -237,7 +237,7 @@ SPREADS = Question(
 SHARES = Question(
     name="comparison-within",
     title="Difference of the shares of the space within {points} of the best of {metric}, with 95 "
-    "% intervals",
+    "% intervals{images}",
     frame=_shares,
     ahead=lambda asked: [(compare, {"stat": "within", "within": asked.within})],
     columns=_columns(

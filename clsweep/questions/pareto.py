@@ -66,7 +66,7 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
 QUESTION = Question(
     name="pareto",
     title="Accuracy against cost",
-    heading="Accuracy against cost by {metric}, with 95 % intervals",
+    heading="Accuracy against cost by {metric}, with 95 % intervals{images}",
     table=pareto,
     ahead=True,
     columns=(
@@ -85,7 +85,7 @@ QUESTION = Question(
     levels="score",
     rows=lambda frame, of: with_fresh(frame[frame["on_front"].astype(bool)], of),
     intro="Settings that no other one beats in both cost and score",
-    caption="{columns}. With 95 % intervals.",
+    caption="{columns}. with 95 % intervals{images}.",
     has_notes=False,
     draw=lambda asked: [pareto_figure(asked.ask(pareto), asked.material)],
     formulas={"accuracy against cost": analysis.COLUMNS},

@@ -36,7 +36,8 @@ def _pick(row: Row) -> str:
 QUESTION = Question(
     name="picks",
     title="Scores without labels as judges of {metric}",
-    heading="What scores without labels would have picked, by {metric}, with 95 % intervals",
+    heading="What scores without labels would have picked, by {metric}, with 95 % intervals"
+    "{images}",
     table=picks,
     ahead=True,
     columns=(
@@ -60,6 +61,6 @@ QUESTION = Question(
         ),
     ),
     levels="picked",
-    caption="With 95 % intervals. {columns}.",
+    caption="with 95 % intervals{images}. {columns}.",
     formulas={"picks": analysis.COLUMNS},
 )

@@ -145,7 +145,7 @@ def with_fresh(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
 QUESTION = Question(
     name="recommendation",
     title="The best setting when tuned, and the one whose worst neighbour is best",
-    heading="Settings by {metric}, with 95 % intervals",
+    heading="Settings by {metric}, with 95 % intervals{images}",
     table=recommend,
     ahead=True,
     columns=(

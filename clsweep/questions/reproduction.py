@@ -247,10 +247,11 @@ def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, material: Materi
     param = charts.param_title(material, part.across)
     place = ", ".join(str(part.rows[n].iloc[0]) for n in ("dataset", "encoder"))
     apart = (frame["verdict"] == Verdict.OTHER_SCALE).any()
+    bars = charts.bands_text(frame, material, "Bars", of_seeds=True)
     return Figure(
         name=name,
         title=f"{part.item}: {metric} against {param}, {place.strip(', ')}",
-        caption=f"Filled points: measured. {charts.bands_text(frame, material, 'Bars')} "
+        caption=f"Filled points: measured. {bars} "
         f"Open points, dashed: printed in {part.paper}."
         f"{' The scales differ: see the notes.' if apart else ''}",
         chart=charts.layers(_printed(frame, part.across, metric, material)),

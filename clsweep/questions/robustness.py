@@ -311,7 +311,7 @@ def _near(asked: Asked) -> dict[str, float]:
 QUESTION = Question(
     name="robustness",
     title="Spread of {metric} over the swept space",
-    heading="Robustness of {metric}, with 95 % intervals",
+    heading="Robustness of {metric}, with 95 % intervals{images}",
     table=robustness,
     options=_near,
     ahead=True,

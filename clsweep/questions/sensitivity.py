@@ -202,7 +202,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
         title=f"What matters for {name}",
         caption=f"{method} of {material.metric}, alone and with all interactions. Grey ticks: what "
         "an inert hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is "
-        f"resolved. {charts.bands_text(frame, material, 'Bars')}",
+        f"resolved. {charts.bands_text(frame, material, 'Bars', of_seeds=True)}",
         chart=charts.dots(frame, x, list(EFFECTS.values()), tips=tips, null=True),
         data=rows.reset_index(drop=True),
     )

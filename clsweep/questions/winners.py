@@ -147,7 +147,7 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
 QUESTION = Question(
     name="winners",
     title="Who is ahead at each value",
-    caption="lead: over the next objective, with its 95 % interval; p adjusted by Holm.",
+    caption="lead: over the next objective, with its 95 % interval{images}; p adjusted by Holm.",
     frame=_by_each,
     ahead=lambda asked: [(winners, {"by": name}) for name in asked.shared],
     columns=(

@@ -39,6 +39,8 @@ TERMS: Mapping[str, str] = {
     "not resolved": "It was measured, and the noise is too large to tell.",
     "not measured": "The trials cannot answer this at all; the reason stands beside it.",
     "interval": "The two numbers in brackets hold the true value in 95 % of studies.",
+    "new images": "Intervals for new images hold for others like the scored ones. Those for these "
+    "images hold for the scored ones alone.",
     "Spearman": "Rank correlation: 1 rises together, -1 one rises as the other falls.",
     "q_B": "Coupling of negatives and positives (DCL): near 0 an anchor hardly learns.",
 }

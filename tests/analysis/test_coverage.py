@@ -53,3 +53,11 @@ def test_every_space(space, num_seeds, gap):
 def test_comparisons_tuning_and_sensitivity(space):
     known = check("others", (space, 3, *PLAIN), 200, SEEN)
     assert len(known) == len(ROWS["others"])
+
+
+@pytest.mark.parametrize("cell", [("6 settings", 3, "own to a setting", "300 images")])
+def test_new_images(cell):
+    """With the hits intervals hold for them; those of the seeds alone do not."""
+    _, found = measured((("new images", cell), 60))
+    assert min(found[name] for name in ROWS["new images"][:7]) >= SEEN, found
+    assert max(found["level (seeds)"], found["lead (seeds)"]) < SEEN, found
