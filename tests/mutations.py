@@ -247,7 +247,7 @@ FAULTS = (
           "np.where(eligible, around.worst, -np.inf)", "np.where(eligible, -around.worst, -np.inf)",
           "tests/analysis/test_recommend.py"),
     Fault("twice the seeds for a lead", "analysis/comparison/evidence.py",
-          "np.sqrt(num_repeats / num) <= effects", "np.sqrt(2 * num_repeats / num) <= effects",
+          "np.sqrt(of_seeds + self.of_images**2)", "np.sqrt(2 * of_seeds + self.of_images**2)",
           "tests/analysis/comparison"),
     Fault("the bands of every value are those of one", "analysis/robustness/response.py",
           "table[levels[order], np.arange", "table[levels[order] * 0, np.arange",

@@ -242,7 +242,7 @@ def _samples(digest: str, num: int) -> NDArray[np.float32]:
     """(M, B) weights whose sums over centred outcomes are how much other samples of images move
     their mean: of variance 1 / M (M - 1), and uncorrelated, exactly where M <= B.
     """
-    rng = np.random.default_rng([int(digest or "0", 16), num])
+    rng = np.random.default_rng([*digest.encode(), num])
     weights = rng.standard_normal((num, NUM_DRAWS))
     if num <= NUM_DRAWS:
         weights = np.sqrt(NUM_DRAWS) * np.linalg.qr(weights.T)[0].T

@@ -13,6 +13,7 @@ from clsweep.analysis.sensitivity.table import COLUMNS as SENSITIVITY
 from tests import coverage
 from tests.analysis.truths import ishigami
 from tests.coverage_cells import (
+    NEW_IMAGES,
     RACED,
     SEARCHES,
     TOOLS,
@@ -69,12 +70,13 @@ def test_the_page_has_a_row_for_every_cell():
 @pytest.mark.parametrize("group", list(coverage.ROWS))
 def test_a_run_of_few_repeats_gives_such_a_row(group):
     cells = coverage.GROUPS[group][1]
-    key, covered = coverage.measured(((group, cells[-1] if cells is SEARCHES else cells[0]), 3))
+    cell = cells[-1] if cells in (SEARCHES, NEW_IMAGES) else cells[0]
+    key, covered = coverage.measured(((group, cell), 3))
     names = coverage.ROWS[group]
     assert set(names) <= set(covered)
     assert all(0 <= value <= 100 for value in covered.values())
     row = coverage.line(key[1], covered, names)
-    assert re.fullmatch(r"\| [a-z6 ]+ \| \d \| even \| [a-z0-9, ]+( \| (\*\*)?\d+(\*\*)?)+ \|", row)
+    assert re.fullmatch(r"\| [a-z6 ]+ \| \d \| (even|seeds shift) \| [a-z0-9, ]+( \| (\*\*)?\d+(\*\*)?)+ \|", row)
     if cells is SEARCHES:  # three tools in three searches
         rows = list(coverage.beside({key: covered}))
         assert [row.split(" | ")[2] for row in rows] == list(TOOLS)
