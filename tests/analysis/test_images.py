@@ -1,0 +1,224 @@
+"""What scored images leave open, against loops over the two-way table of seeds and images."""
+
+import itertools
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import special
+
+from clsweep.analysis.images import Hits, apart, joined, variances_of, widened
+from clsweep.analysis.sweep import read_sweeps
+from clsweep.errors import RequestError
+
+NUM = 150
+
+
+def planted(configs=3, seeds=4, num=NUM, digest="0f", seed=0, objective="a"):
+    """(n, S, M) outcomes of images with difficulties, and their trials."""
+    rng = np.random.default_rng(seed)
+    ease, own = rng.normal(0, 1, num), rng.normal(0, 1, (configs, 1, num))
+    shift, drawn = rng.normal(0, 0.2, (configs, seeds, 1)), rng.normal(0, 1, (configs, seeds, num))
+    hits = 1 + ease + own + shift + drawn > 0
+    rows = [
+        {
+            "objective": objective,
+            "config": config,
+            "seed": each,
+            "lr": 10.0**config,
+            "score": 100 * hits[config, each].mean(),
+            "images": digest,
+            "num_images": num,
+            "bits": np.packbits(hits[config, each]).tobytes(),
+        }
+        for config, each in itertools.product(range(configs), range(seeds))
+    ]
+    return hits, pd.DataFrame(rows)
+
+
+def images_of(trials, configs=(0, 1, 2), sign=1.0, counts=4, measured=4):
+    each = np.ones(len(configs), int)
+    return Hits(lambda: trials).of(
+        "a", sign, np.array(configs), counts * each, measured * each
+    )  # fmt: skip
+
+
+def by_loops(hits, weights):
+    """Variance of sum_i w_i m_i over new images, percent squared, of (n, S, M) outcomes: that of
+    each image's own sum over the seeds, less what their chance adds to it.
+    """
+    (configs, seeds, num), total = hits.shape, 0.0
+    sums = [
+        sum(w * hits[i, s, m] / seeds for i, w in enumerate(weights) for s in range(seeds))
+        for m in range(num)
+    ]
+    total = np.var(sums, ddof=1) / num
+    for i in range(configs):
+        square = 0.0
+        for s, m in itertools.product(range(seeds), range(num)):
+            at_seed, at_image, mean = hits[i, s].mean(), hits[i, :, m].mean(), hits[i].mean()
+            square += (hits[i, s, m] - at_seed - at_image + mean) ** 2
+        within = square / (seeds - 1) / (num - 1)
+        total -= weights[i] ** 2 * within / seeds / num
+    return 100**2 * total
+
+
+@pytest.mark.parametrize(
+    "weights", [(1, 0, 0), (0, 0, 1), (1, -1, 0), (1 / 3, 1 / 3, 1 / 3), (0.5, 0.5, -1)]
+)
+def test_variance_over_new_images_is_that_of_the_two_way_table(weights):
+    hits, trials = planted()
+    found = images_of(trials).variance(np.array(weights, float))
+    assert found == pytest.approx(by_loops(hits, weights), rel=1e-5)
+
+
+def test_each_mean_alone_and_its_half_width():
+    hits, trials = planted()
+    images = images_of(trials)
+    alone = [by_loops(hits, np.eye(3)[i]) for i in range(3)]
+    assert images.of_each == pytest.approx(alone, rel=1e-5)
+    t_of_149 = special.stdtrit(NUM - 1, 0.975)
+    assert images.half_width(images.of_each) == pytest.approx(t_of_149 * np.sqrt(alone), rel=1e-5)
+    assert Hits(lambda: trials).half_width("a", 1) == pytest.approx(
+        t_of_149 * np.sqrt(alone[1]), rel=1e-5
+    )
+
+
+def test_a_difference_of_the_same_images_knows_that_some_are_hard_for_all():
+    (a, of_a), (_, of_b) = planted(1), planted(1, seed=1)
+    weights = np.ones(1)
+    same = images_of(of_a, (0,))
+    moved, freedom = apart(same, same, weights, weights)
+    assert moved == pytest.approx(0.0, abs=1e-9)
+    assert freedom == NUM - 1
+    others = replace(images_of(of_b, (0,)), digest="0e", num=90)
+    moved, freedom = apart(same, others, weights, weights)
+    assert moved == pytest.approx(same.variance(weights) + others.variance(weights))
+    assert freedom == 89
+    assert apart(None, same, weights, weights) == (0.0, np.inf)
+    assert a.shape == (1, 4, NUM)
+
+
+def test_a_difference_is_one_of_a_table_of_both():
+    hits, trials = planted()
+    images, weights = images_of(trials), np.ones(1)
+    moved, _ = apart(images.rows([0]), images.rows([2]), weights, weights)
+    assert moved == pytest.approx(by_loops(hits, (1, 0, -1)), rel=1e-5)
+
+
+def test_a_statistic_without_a_formula_varies_as_it_does_where_one_is():
+    hits, trials = planted()
+    images, scores = images_of(trials), 100 * hits.mean(axis=2)
+
+    def mean(tables):
+        return {"mean": tables.mean(axis=(1, 2))}
+
+    found = images.variance_of(mean, scores)["mean"]
+    assert found == pytest.approx(by_loops(hits, np.full(3, 1 / 3)), rel=0.1)
+
+    def lead(tables):
+        a, b = tables
+        return {"lead": a.mean(axis=(1, 2)) - b.mean(axis=(1, 2))}
+
+    sides = [(images.rows([0]), scores[:1]), (images.rows([1]), scores[1:2])]
+    found = variances_of(lead, sides)["lead"]
+    assert found == pytest.approx(by_loops(hits, (1, -1, 0)), rel=0.15)
+
+
+def test_of_more_images_than_draws_a_variance_is_near():
+    hits, trials = planted(num=1200)
+    found = images_of(trials).variance(np.array([1.0, -1.0, 0.0]))
+    assert found == pytest.approx(by_loops(hits, (1, -1, 0)), rel=0.25)
+
+
+def test_a_mean_over_groups_is_one_over_their_rows():
+    hits, trials = planted()
+    images = images_of(trials).averaged(np.array([0, 0, 1]), 2)
+    found = [images.variance(row) for row in np.eye(2)]
+    weights = (0.5, 0.5, 0), (0, 0, 1)
+    assert found == pytest.approx([by_loops(hits, each) for each in weights], rel=1e-5)
+
+
+def test_of_one_seed_nothing_is_taken_off():
+    """Chance of the one encoder cannot be told from what the setting does with an image."""
+    hits, trials = planted(seeds=1)
+    alone = images_of(trials, counts=1, measured=1).of_each
+    assert alone == pytest.approx(100**2 * hits[:, 0].var(axis=1, ddof=1) / NUM, rel=1e-5)
+
+
+def test_rows_are_found_whatever_their_order_and_lower_is_better_turns_them():
+    _, trials = planted()
+    plain = images_of(trials)
+    turned = images_of(trials.sample(frac=1, random_state=0), (2, 0, 1), sign=-1.0)
+    assert np.allclose(turned.draws, -plain.draws[[2, 0, 1]], atol=1e-5)
+    assert np.allclose(turned.own, plain.own[[2, 0, 1]])
+
+
+def test_what_a_failed_trial_counts_as_hangs_on_no_image():
+    _, trials = planted()
+    whole, half = images_of(trials), images_of(trials, counts=8)
+    assert half.of_each == pytest.approx(whole.of_each / 4)
+    none = images_of(trials, (0, 7), measured=np.array([4, 0]))
+    assert none.of_each == pytest.approx([whole.of_each[0], 0.0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda trials: trials.iloc[1:],
+        lambda trials: trials.iloc[:0],
+        lambda trials: trials.assign(images=["0e", *trials["images"][1:]]),
+        lambda trials: trials.assign(score=trials["score"] + 1e-3),
+        lambda trials: trials.assign(objective="b"),
+    ],
+    ids=["a trial without", "none", "other images", "another score", "another objective"],
+)
+def test_without_hits_of_all_trials_nobody_knows(change):
+    assert images_of(change(planted()[1])) is None
+
+
+def test_bits_of_another_number_of_images_are_refused():
+    trials = planted()[1].assign(bits=b"\x00")
+    with pytest.raises(RequestError, match="expected 150 images"):
+        images_of(trials)
+
+
+def test_a_digest_need_not_be_a_number():
+    _, trials = planted(digest="../x")
+    assert images_of(trials).num == NUM
+
+
+def test_tables_of_other_images_are_not_one_table():
+    images = images_of(planted()[1])
+    assert joined([images, images]).draws.shape[0] == 6
+    assert joined([images, None]) is None
+    assert joined([images, replace(images, digest="0e")]) is None
+
+
+def test_hits_go_to_another_process_without_their_folder():
+    trials = planted()[1]
+    sent = pickle.loads(pickle.dumps(Hits(lambda: trials)))
+    assert sent.half_width("a", 0) == Hits(lambda: trials).half_width("a", 0) > 0
+    assert sent.half_width("a", 9) == sent.half_width("b", 0) == 0.0
+
+
+def test_half_widths_add_up_as_their_squares_do():
+    assert widened(1.0, 7.0, 4.0) == (-1.0, 9.0)
+
+
+def test_a_sweep_reads_its_hits_once_and_only_when_asked():
+    _, trials = planted()
+    asked = []
+
+    def read():
+        asked.append(1)
+        return trials
+
+    (without,) = read_sweeps(trials, metric="score", params=["lr"])
+    assert without.images is None
+    sweep = replace(without, hits=Hits(read))
+    assert not asked
+    assert sweep.measured.images.num == sweep.images.num == NUM
+    assert len(asked) == 1
