@@ -82,6 +82,12 @@ class Images:
         """(n,) `variance` of each mean alone."""
         return np.maximum(0.0, np.square(self.draws).mean(axis=1) - self.own)
 
+    @property
+    def beyond_seeds(self) -> Array:
+        """(n, B) the draws, less what is in the noise of the seeds: of variance `of_each`."""
+        moved = np.square(self.draws).mean(axis=1)
+        return self.draws * np.sqrt(self.of_each / np.where(moved > 0, moved, 1.0))[:, None]
+
     def variance_of(
         self, statistic: Callable[[Array], Mapping[str, Array]], scores: Array
     ) -> dict[str, Any]:

@@ -47,7 +47,7 @@ TEXTS = {
     "SURROGATE_WEAK_ONE_SEED": "the surrogate explains R2 = {r2}: with one seed the possible one "
     "is unknown",
     "NO_DIFFERENCE": "no difference seen",
-    "IMAGES_DECIDE": "no number of seeds helps: the {images} scored images decide",
+    "IMAGES_DECIDE": "no number of seeds helps, as the {images} scored images decide",
     "FAILURES_DECIDE": "counted or left out, the failed trials give different winners",
     "NO_NOISE": "no interval: the seeds show no noise, or one side has no repeat",
     "NO_NOISE_OF_SETTINGS": "no interval: one setting, or none differs",

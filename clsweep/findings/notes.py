@@ -72,6 +72,11 @@ def text_of(*notes: Note) -> str:
     )
 
 
+def cause(row: Mapping[str, Any]) -> str:
+    """Why a row of a worded table says nothing: the first of its notes."""
+    return str(row["note"]).split(NOTES_APART)[0] if row["reason"] else ""
+
+
 def is_measured(reason: str) -> bool:
     """Whether a row with this reason was measured, if not resolved."""
     return not reason or reason in UNRESOLVED

@@ -15,7 +15,7 @@ import pandas as pd
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, number
-from clsweep.findings.notes import is_measured, said
+from clsweep.findings.notes import cause, is_measured
 from clsweep.questions.model import Sentences, Wording
 from clsweep.questions.pairs import is_resolved, robust, seen_from
 from clsweep.questions.words import counted, interval, known, listed, text
@@ -102,7 +102,7 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     one = f"p = {number(lead.pair['p_holm'])}"
     several = f"among {count(lead.num_pairs)} pairs" if lead.num_pairs > 1 else one
     among = f", {several}" if known(low) and low > 0 else ""
-    why = "" if known(low, high) else f" ({said(lead.pair['reason'], lead.pair)})"
+    why = "" if known(low, high) else f" ({cause(lead.pair)})"
     also = f" It is better than {listed(lead.beaten)}." if lead.beaten else ""
     return (
         f"Best{sense} is not resolved: {first} leads {second} by {words.amount(amount)}{where}"

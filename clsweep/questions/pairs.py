@@ -12,7 +12,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.findings.notes import is_measured, said
+from clsweep.findings.notes import cause, is_measured
 from clsweep.questions.model import Open, Sentences, Wording
 from clsweep.questions.words import (
     ALPHA,
@@ -190,7 +190,7 @@ def _undecided(
     few = []
     for row in rows if len(rows) <= FEW_PAIRS else ():
         takes = f"; it needs {it}" if (it := needed(row)) else ""
-        why = f": {said(row['reason'], row)}" if row["reason"] else takes
+        why = f": {cause(row)}" if row["reason"] else takes
         few.append(
             Open(
                 f"Whether {row['a']} or {row['b']} {which} is not resolved"

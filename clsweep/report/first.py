@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import pandas as pd
 
+from clsweep.analysis.reasons import Reason
 from clsweep.analysis.tuned import whole
+from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, settings, work
 from clsweep.findings.material import Material
 from clsweep.findings.notes import notes as notes_of
-from clsweep.findings.notes import version_notes, worded
+from clsweep.findings.notes import cause, version_notes, worded
 from clsweep.questions import comparison, leaderboard, reproduction
 from clsweep.questions.answers import Asked
 from clsweep.questions.column import with_levels
@@ -188,14 +190,14 @@ def next_steps(asked: Asked) -> tuple[Step, ...]:
 
 def _more_seeds(asked: Asked) -> list[Step]:
     """The open comparison that takes the fewest seeds; one whose needs have no upper end may be of
-    no difference at all.
+    no difference at all. Else one that takes more images.
     """
     untuned = " without tuning" * asked.words.swept
     which = {"mean": f"scores better{untuned}", "std": "depends less on its settings"}
     pairs = pd.concat([comparison.means(asked), comparison.spreads(asked)])
     open_ones = pairs.query(f"needs_high < inf and needs_seeds <= {MANY_SEEDS}")
     if open_ones.empty:
-        return []
+        return _more_images(asked, pairs)[:1]
     row = open_ones.loc[open_ones["needs_seeds"] == open_ones["needs_seeds"].min()].iloc[0]
     needed, names = math.ceil(row["needs_seeds"]), (row["a"], row["b"])
     place = asked.material.confirmable  # a study's seeds are those of all its objectives
@@ -208,6 +210,15 @@ def _more_seeds(asked: Asked) -> list[Step]:
             f"Run {count(needed)} seeds in all, to see which of {listed(names)} "
             f"{which[row['stat']]}{_cost(asked, more)}{how * bool(asked.material.confirming)}"
         )
+    ]
+
+
+def _more_images(asked: Asked, pairs: pd.DataFrame) -> list[Step]:
+    """The comparisons that no number of seeds decides."""
+    how = "" if asked.material.on_test else " (a larger dataset.val_fraction, in a new study)"
+    return [
+        Step(f"Score more images{how}: for {row['a']} against {row['b']} {cause(row)}")
+        for row in records_of(pairs[pairs["reason"] == Reason.IMAGES_DECIDE])
     ]
 
 

@@ -216,7 +216,8 @@ def test_a_sweep_reads_its_hits_once_and_only_when_asked():
         asked.append(1)
         return trials
 
-    (without,) = read_sweeps(trials, metric="score", params=["lr"])
+    table = trials.assign(status="finished", sampler="grid")
+    (without,) = read_sweeps(table, metric="score", params=["lr"])
     assert without.images is None
     sweep = replace(without, hits=Hits(read))
     assert not asked

@@ -76,7 +76,9 @@ def test_a_run_of_few_repeats_gives_such_a_row(group):
     assert set(names) <= set(covered)
     assert all(0 <= value <= 100 for value in covered.values())
     row = coverage.line(key[1], covered, names)
-    assert re.fullmatch(r"\| [a-z6 ]+ \| \d \| (even|seeds shift) \| [a-z0-9, ]+( \| (\*\*)?\d+(\*\*)?)+ \|", row)
+    assert re.fullmatch(
+        r"\| [a-z6 ]+ \| \d \| (even|seeds shift) \| [a-z0-9, ]+( \| (\*\*)?\d+(\*\*)?)+ \|", row
+    )
     if cells is SEARCHES:  # three tools in three searches
         rows = list(coverage.beside({key: covered}))
         assert [row.split(" | ")[2] for row in rows] == list(TOOLS)

@@ -130,9 +130,11 @@ TOLD = [
     ("robustness", [SEEN | {"needs_configs": 90.0, "needs_low": 50.0, "needs_high": INF}],
      [f"{OPEN_RATIO} (SD* ratio dcl / simclr 0.8 [0.4, 1.9]); it needs 50 configurations or more, "
       "how many cannot be said yet."]),
-    ("robustness", [SEEN | NO_ENDS | {"stat": "std", "reason": Reason.ONE_SEED_NO_SPREAD}],
+    ("robustness", [SEEN | NO_ENDS | {"stat": "std", "reason": Reason.ONE_SEED_NO_SPREAD,
+                                  "note": "one seed: no std, which needs the seed noise; b"}],
      [f"{OPEN_RATIO}: one seed: no std, which needs the seed noise."]),
-    ("robustness", [SEEN | {"needs_seeds": 8.0, "reason": Reason.FAILURES_DECIDE}],
+    ("robustness", [SEEN | {"needs_seeds": 8.0, "reason": Reason.FAILURES_DECIDE, "note":
+             "counted or left out, the failed trials give different winners; 3 of 9 failed"}],
      [f"{OPEN_RATIO} (SD* ratio dcl / simclr 0.8 [0.4, 1.9]): counted or left out, the failed "
       "trials give different winners."]),
     ("robustness", [{"estimate": 0.0, "low": 0.0, "value_a": 0.0}],

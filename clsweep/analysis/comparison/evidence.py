@@ -433,6 +433,7 @@ def spread_effect(
     paired: bool,
     fixed: bool,
     rng: np.random.Generator,
+    moves: tuple[Array, Array] | None = None,
 ) -> Evidence:
     """statistic(a) - statistic(b) of two tables (C, S), with a percentile interval of bootstrap
     tables.
@@ -444,13 +445,14 @@ def spread_effect(
     g r*_cs. Otherwise rows are drawn with replacement, the same for both sides if paired, and the
     percentiles are widened for their number (Hesterberg 2015, expanded percentile). A large table
     has fewer resamples; below 400 the interval is estimate -+ t SD of the resamples.
+    moves: (C, D) of each side, by how much the means of other images differ: each resample has one.
     """
     num = int(np.clip(CELLS // (a.size + b.size), FEWEST_RESAMPLES, resample.NUM_RESAMPLES))
     with np.errstate(invalid="ignore"):
         estimate = float(statistic(a, False) - statistic(b, False))
         if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
             return Evidence(estimate)
-        tables = _redrawn(a, b, num, paired=paired, fixed=fixed, rng=rng)
+        tables = _redrawn(a, b, num, paired=paired, fixed=fixed, moves=moves, rng=rng)
         parts = [statistic(x, not fixed) - statistic(y, not fixed) for x, y in tables]
     draws = np.concatenate(parts)
     tail = TAIL
@@ -474,7 +476,14 @@ def spread_effect(
 
 
 def _redrawn(
-    a: Array, b: Array, num: int, *, paired: bool, fixed: bool, rng: np.random.Generator
+    a: Array,
+    b: Array,
+    num: int,
+    *,
+    paired: bool,
+    fixed: bool,
+    moves: tuple[Array, Array] | None,
+    rng: np.random.Generator,
 ) -> Iterator[tuple[Array, Array]]:
     """Bootstrap tables of both sides, a chunk of `num` resamples at a time (see `spread_effect`);
     copies of a row share their noise.
@@ -487,7 +496,13 @@ def _redrawn(
             for side, tables in zip((a, b), drawn, strict=True):
                 tables += resample.centres(side)[:, None]
                 tables[:, ~np.isfinite(side)] = np.nan
-            yield drawn[0], drawn[1]
-            continue
-        rows = rng.integers(0, len(a), (size, len(a)))
-        yield a[rows], b[rows if paired else rng.integers(0, len(b), (size, len(b)))]
+            rows_a, rows_b = np.arange(len(a)), np.arange(len(b))
+        else:
+            rows_a = rng.integers(0, len(a), (size, len(a)))
+            rows_b = rows_a if paired else rng.integers(0, len(b), (size, len(b)))
+            drawn = [a[rows_a], b[rows_b]]
+        if moves:
+            images = rng.integers(0, moves[0].shape[1], (size, 1))
+            for tables, move, rows in zip(drawn, moves, (rows_a, rows_b), strict=True):
+                tables += move[rows, images][..., None]
+        yield drawn[0], drawn[1]

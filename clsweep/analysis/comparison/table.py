@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from typing import Any
 
@@ -300,8 +300,10 @@ def _spread(
         return np.asarray((means >= reach[..., None]).mean(axis=-1))
 
     statistic = log_sd_star if stat == "std" else share_within
-    found = spread_effect(*sides, statistic, paired=part.paired, fixed=part.fixed, rng=rng)
-    found = found.over_images(*_images_of_spread(part, sides, statistic))
+    effect = partial(
+        spread_effect, *sides, statistic, paired=part.paired, fixed=part.fixed, rng=rng
+    )
+    found = _spread_over_images(part, sides, statistic, effect)
     values = [float(statistic(side, False)) for side in sides]
     row = {**_bounds(found), "value_a": values[0], "value_b": values[1]}
     if stat == "within":
@@ -319,19 +321,28 @@ def _spread(
     return row, None, notes
 
 
-def _images_of_spread(
-    part: Pairing, sides: tuple[Array, Array], statistic: Callable[[Array, bool], Array]
-) -> tuple[float, float]:
-    """Variance of the statistic's difference over new images, and its degrees of freedom."""
+def _spread_over_images(
+    part: Pairing,
+    sides: tuple[Array, Array],
+    statistic: Callable[[Array, bool], Array],
+    effect: Callable[..., Evidence],
+) -> Evidence:
+    """The effect for new images: wider by how its difference varies over them. Where the log of a
+    spread of 0 makes that infinite, each resample has other images.
+    """
     a, b = part.a.images, part.b.images
+    found = effect()
     if a is None or b is None or a.digest != b.digest:
-        return 0.0, np.inf
+        return found
 
     def difference(tables: list[Array]) -> dict[str, Array]:
-        return {"": statistic(tables[0], False) - statistic(tables[1], False)}
+        with np.errstate(invalid="ignore"):
+            return {"": statistic(tables[0], False) - statistic(tables[1], False)}
 
-    found = variances_of(difference, [(a, sides[0]), (b, sides[1])])
-    return found.get("", 0.0), a.num - 1.0
+    moved = variances_of(difference, [(a, sides[0]), (b, sides[1])])
+    if moved and np.isfinite(found.se):
+        return found.over_images(moved[""], a.num - 1.0)
+    return effect(moves=(a.beyond_seeds, b.beyond_seeds))
 
 
 def _superiority(part: Pairing) -> float:
