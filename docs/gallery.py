@@ -19,6 +19,7 @@ import yaml
 from scipy.stats import t as student
 
 import clsweep
+from clsweep.analysis.images import Images
 from clsweep.display.theme import themed, to_svg
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.model import Report
@@ -27,7 +28,7 @@ from clsweep.study.document import question
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
-TABLES = ("trials", "epochs", "plan", "references", "histograms")
+TABLES = ("trials", "epochs", "plan", "references", "histograms", "hits")
 VERSIONS = ("clsweep_version", "torch_version", "ray_version", "optuna_version")
 
 # Links to files that are not kept.
@@ -167,13 +168,16 @@ def effects(one: Kept) -> list[str]:
     if not (asked := one.run.get("effect")):
         return []
     (name, (first, *others)), metric = asked.popitem(), one.results.metric
+    sweeps = {sweep.objective: sweep for sweep in one.results.material.sweeps}
     parts = [part for _, part in one.results.trials.groupby("objective", sort=False)]
     parts = [part for part in parts if part[name].nunique() > 1]
     level = 1 - 0.05 / (len(parts) * len(others))
     lines = []
     for part in parts:
+        sweep = sweeps[part["objective"].iloc[0]]
+        images = sweep.images and sweep.images.rows(np.argsort(sweep.configs))
         for value in others:
-            gain, low, high = effect(part, metric, name, (first, value), level)
+            gain, low, high = effect(part, metric, name, (first, value), level, images)
             shown = "" if low > 0 or high < 0 else ": not resolved"
             lines.append(
                 f"{part['objective'].iloc[0]}, {name} {value:g} instead of {first:g}: "
@@ -183,9 +187,15 @@ def effects(one: Kept) -> list[str]:
 
 
 def effect(
-    trials: pd.DataFrame, metric: str, name: str, values: tuple[float, float], level: float
+    trials: pd.DataFrame,
+    metric: str,
+    name: str,
+    values: tuple[float, float],
+    level: float,
+    images: Images | None = None,
 ) -> tuple[float, float, float]:
-    """Mean gain from the first to the second value, and its interval at this level.
+    """Mean gain from the first to the second value, and its interval at this level; for new images
+    where those of the configurations, by their number, are given.
 
     Of a whole grid: a score is its configuration's level + its seed's shift + even noise.
     """
@@ -197,6 +207,10 @@ def effect(
     first, second = (scores[at == value] for value in values)
     variance = (rest**2).sum() / free * (1 / first.size + 1 / second.size)
     half = student.ppf((1 + level) / 2, free) * np.sqrt(variance)
+    if images:
+        before, after = (at == value for value in values)
+        moved = images.variance(after / after.sum() - before / before.sum())
+        half = np.hypot(half, student.ppf((1 + level) / 2, images.num - 1) * np.sqrt(moved))
     gain = second.mean() - first.mean()
     return float(gain), float(gain - half), float(gain + half)
 

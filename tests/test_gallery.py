@@ -116,3 +116,29 @@ def test_the_quickstart_ends_as_it_is_shown(gallery, page):
     for row in kept.results.robustness().to_dict("records"):
         levels = f"{row['best']:.2f} {row['best_level']:.2f}"
         assert f"{row['objective']} {levels} {row['best_at']}" in said
+
+
+def test_an_effect_is_for_new_images_where_hits_are_kept(gallery):
+    """Of DCLW, tau 1 instead of 0.2: how much images differ in it, less their chance."""
+    digits, fashion = (
+        clsweep.open_results(DOCS / f"results/tau-{on}") for on in ("digits", "fashion")
+    )
+    assert all(sweep.images is None for sweep in fashion.material.sweeps)
+    images = next(s for s in digits.material.sweeps if s.objective == "dclw").images
+    trials = digits.trials.query("objective == 'dclw'").set_index("trial_id")
+    kept = digits.hits.query("metric == 'linear_top1'").set_index("trial_id")["bits"]
+    bits = {at: np.unpackbits(np.frombuffer(kept[at], np.uint8), count=287) for at in trials.index}
+    gains, chance = np.zeros(287), 0.0
+    for tau, sign in ((1.0, 1), (0.2, -1)):
+        for _, each in trials.query(f"tau == {tau}").groupby("config"):
+            table = 100.0 * np.stack([bits[at] for at in each.index])  # two learning rates, 3 seeds
+            gains += sign * table.mean(0) / 2
+            rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
+            chance += (rest**2).sum() / 2 / 286 / (3 * 287) / 4
+    more = student.ppf(0.975, 286) * np.sqrt(gains.var(ddof=1) / 287 - chance)
+    asked = trials.reset_index(), "linear_top1", "tau", (0.2, 1.0), 0.95
+    gain, low, high = gallery.effect(*asked)
+    half = np.hypot((high - low) / 2, more)
+    assert gallery.effect(*asked, images) == pytest.approx(
+        (gain, gain - half, gain + half), rel=1e-5
+    )

@@ -83,6 +83,13 @@ class Images:
         return np.maximum(0.0, np.square(self.draws).mean(axis=1) - self.own)
 
     @property
+    def spread(self) -> float:
+        """What the images add to the variance of the means, (n - 1) in the denominator."""
+        if len(self.draws) < 2:
+            return 0.0
+        return max(0.0, float(self.draws.var(axis=0, ddof=1).mean() - self.own.mean()))
+
+    @property
     def beyond_seeds(self) -> Array:
         """(n, B) the draws, less what is in the noise of the seeds: of variance `of_each`."""
         moved = np.square(self.draws).mean(axis=1)
@@ -145,6 +152,16 @@ def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[flo
     moved = float(np.square(wa @ a.draws - wb @ b.draws).mean())
     own = float(np.square(wa) @ a.own + np.square(wb) @ b.own)
     return max(0.0, moved - own), a.num - 1.0
+
+
+def spread_of(images: Images | None) -> float:
+    """`Images.spread`; 0 where nobody knows them."""
+    return images.spread if images else 0.0
+
+
+def less(spread: Any, variance: float) -> Any:
+    """sqrt(max(0, spread^2 - variance)): a spread without a part of its variance."""
+    return np.sqrt(np.maximum(0.0, np.square(spread) - variance))
 
 
 def widened(low: Any, high: Any, more: Any) -> tuple[Any, Any]:

@@ -14,8 +14,8 @@ from clsweep.analysis.tuned import whole
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, settings, work
 from clsweep.findings.material import Material
-from clsweep.findings.notes import notes as notes_of
 from clsweep.findings.notes import cause, version_notes, worded
+from clsweep.findings.notes import notes as notes_of
 from clsweep.questions import comparison, leaderboard, reproduction
 from clsweep.questions.answers import Asked
 from clsweep.questions.column import with_levels

@@ -54,6 +54,8 @@ FEWEST_RESAMPLES = 30
 NORMAL_BELOW = 400
 MAX_SEEDS = 10_000
 
+Measures = tuple[Callable[[Array, bool], Array], Callable[[Array, bool], Array]]
+
 
 @dataclass(frozen=True)
 class Doubt:
@@ -428,19 +430,18 @@ def tail_p(low_draws: Array, high_draws: Array) -> tuple[float, float]:
 def spread_effect(
     a: Array,
     b: Array,
-    statistic: Callable[[Array, bool], Array],
+    measures: Measures,
     *,
     paired: bool,
     fixed: bool,
     rng: np.random.Generator,
     moves: tuple[Array, Array] | None = None,
 ) -> Evidence:
-    """statistic(a) - statistic(b) of two tables (C, S), with a percentile interval of bootstrap
-    tables.
+    """of_a(a) - of_b(b) of two tables (C, S), with a percentile interval of bootstrap tables.
 
-    statistic: (tables (..., C, S), whether they are redrawn rows) -> (...); minus infinity on both
-        sides gives a difference that could be anything, and a resample like that widens the
-        interval both ways.
+    measures: of_a and of_b, each (tables (..., C, S), whether they are redrawn rows) -> (...);
+        minus infinity on both sides gives a difference that could be anything, and a resample like
+        that widens the interval both ways.
     fixed: the residual bootstrap of each side,  m_c shrunk towards their mean to the spread SD*, +
     g r*_cs. Otherwise rows are drawn with replacement, the same for both sides if paired, and the
     percentiles are widened for their number (Hesterberg 2015, expanded percentile). A large table
@@ -449,11 +450,12 @@ def spread_effect(
     """
     num = int(np.clip(CELLS // (a.size + b.size), FEWEST_RESAMPLES, resample.NUM_RESAMPLES))
     with np.errstate(invalid="ignore"):
-        estimate = float(statistic(a, False) - statistic(b, False))
+        of_a, of_b = measures
+        estimate = float(of_a(a, False) - of_b(b, False))
         if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
             return Evidence(estimate)
         tables = _redrawn(a, b, num, paired=paired, fixed=fixed, moves=moves, rng=rng)
-        parts = [statistic(x, not fixed) - statistic(y, not fixed) for x, y in tables]
+        parts = [of_a(x, not fixed) - of_b(y, not fixed) for x, y in tables]
     draws = np.concatenate(parts)
     tail = TAIL
     if not fixed:

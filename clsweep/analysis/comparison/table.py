@@ -15,10 +15,10 @@ import pandas as pd
 from scipy import stats
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.comparison.evidence import Evidence, mean_difference, spread_effect
+from clsweep.analysis.comparison.evidence import Evidence, Measures, mean_difference, spread_effect
 from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, Side, pair, unmatched
 from clsweep.analysis.holm import holm
-from clsweep.analysis.images import variances_of
+from clsweep.analysis.images import spread_of, variances_of
 from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -48,7 +48,7 @@ COLUMNS = {
     "estimate": "mean, within, tuned: a - b, oriented so that positive = a is better; std: the "
     "ratio a / b, below 1 = a varies less",
     "low": "interval of the estimate: BCa bootstrap for mean, percentiles for std and within, t "
-    "for tuned",
+    "for tuned; wider by what other images give, where trials keep which they have right",
     "high": "",
     "p": "two-sided p-value: sign flips of the paired differences for mean, else the tail of the "
     "bootstrap",
@@ -285,12 +285,12 @@ def _spread(
     if any(np.isfinite(side).sum(axis=1).max() < 2 for side in sides):
         return {}, note(Reason.ONE_SEED_NO_SPREAD, stat=stat), []
 
-    def log_sd_star(tables: Array, redrawn: bool) -> Array:
-        """log of sqrt( max(0, sd^2 - s_w^2 / S) ); -inf for none."""
+    def log_sd_star(tables: Array, redrawn: bool, *, of_images: float) -> Array:
+        """log of sqrt( max(0, sd^2 - s_w^2 / S - v) ), v of the images; -inf for none."""
         num = tables.shape[-2]  # redrawn rows repeat, and vary by (n - 1) / n less
         variance = np.square(resample.row_means(tables).std(axis=-1, ddof=1))
         variance = variance * (num / (num - 1) if redrawn else 1.0)
-        variance -= resample.noise_variance(tables) / resample.mean_seeds(tables)
+        variance -= resample.noise_variance(tables) / resample.mean_seeds(tables) + of_images
         with np.errstate(divide="ignore"):
             return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
 
@@ -299,12 +299,11 @@ def _spread(
         reach = best - within - resample.rounding(means)
         return np.asarray((means >= reach[..., None]).mean(axis=-1))
 
-    statistic = log_sd_star if stat == "std" else share_within
-    effect = partial(
-        spread_effect, *sides, statistic, paired=part.paired, fixed=part.fixed, rng=rng
-    )
-    found = _spread_over_images(part, sides, statistic, effect)
-    values = [float(statistic(side, False)) for side in sides]
+    of_a, of_b = (partial(log_sd_star, of_images=spread_of(s.images)) for s in (part.a, part.b))
+    measures: Measures = (of_a, of_b) if stat == "std" else (share_within, share_within)
+    effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
+    found = _spread_over_images(part, sides, measures, effect)
+    values = [float(of(side, False)) for of, side in zip(measures, sides, strict=True)]
     row = {**_bounds(found), "value_a": values[0], "value_b": values[1]}
     if stat == "within":
         return row, None, []
@@ -324,7 +323,7 @@ def _spread(
 def _spread_over_images(
     part: Pairing,
     sides: tuple[Array, Array],
-    statistic: Callable[[Array, bool], Array],
+    measures: Measures,
     effect: Callable[..., Evidence],
 ) -> Evidence:
     """The effect for new images: wider by how its difference varies over them. Where the log of a
@@ -337,7 +336,7 @@ def _spread_over_images(
 
     def difference(tables: list[Array]) -> dict[str, Array]:
         with np.errstate(invalid="ignore"):
-            return {"": statistic(tables[0], False) - statistic(tables[1], False)}
+            return {"": measures[0](tables[0], False) - measures[1](tables[1], False)}
 
     moved = variances_of(difference, [(a, sides[0]), (b, sides[1])])
     if moved and np.isfinite(found.se):

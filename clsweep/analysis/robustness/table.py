@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
-from clsweep.analysis.images import widened
+from clsweep.analysis.images import less, spread_of, widened
 from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import blindness, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -30,15 +30,16 @@ COLUMNS = {
     "num_failed": "trials that failed, or finished without a finite metric; the note says what "
     "they count as. Where there are any, intervals reach to those without them too",
     "mean": "mean_i m_i",
-    "mean_low": "interval of mean",
+    "mean_low": "interval of mean; all are for new images where trials keep which they have right",
     "mean_high": "",
     "sd": "sqrt( sum_i (m_i - mean)^2 / (n - 1) ): the spread seen with this many seeds, seed "
     "noise included. ddof = 1",
     "sd_low": "interval of sd, for the spread to expect with this many seeds",
     "sd_high": "",
-    "sd_star": "sqrt( max(0, sd^2 - s_w^2 / S) ): the spread due to hyperparameters alone; s_w^2 = "
-    "pooled within-configuration seed variance, S = harmonic mean of seeds per configuration; both "
-    "of the scores without what a seed gives to all, where that is seen",
+    "sd_star": "sqrt( max(0, sd^2 - s_w^2 / S - v) ): the spread due to hyperparameters alone; "
+    "s_w^2 = pooled within-configuration seed variance, S = harmonic mean of seeds per "
+    "configuration; both of the scores without what a seed gives to all, where that is seen; v = "
+    "what the scored images add to the variance of the m_i, 0 where intervals are for these alone",
     "sd_star_low": "interval of sd_star",
     "sd_star_high": "",
     "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
@@ -209,6 +210,8 @@ def _measure(
     if table.of_seeds:  # what a seed does to all is no noise of their differences
         still = resample.packed(unshifted(table.scores[table.alive]))
         point["sd_star"] = resample.statistics(_by_row(still), within=within)["sd_star"]
+    images = table.images and table.images.rows(table.alive)
+    point["sd_star"] = less(point["sd_star"], spread_of(images))
     bounds = _intervals(table, within, notes)
     if not bounds:
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
@@ -258,6 +261,8 @@ def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
         bounds |= {name: widened(*bounds[name], shift.half_width) for name in LEVELS}
     if bounds and table.images:
         images = table.images.rows(table.alive)
+        low, high = less(bounds["sd_star"], images.spread)
+        bounds["sd_star"] = float(low), float(high)
         moved = images.variance_of(lambda each: resample.statistics(each, within=within), values)
         for name, variance in ((name, moved[name]) for name in bounds if name in moved):
             bounds[name] = widened(*bounds[name], images.half_width(variance))
