@@ -32,8 +32,9 @@ The grid "with a cliff" has one setting far below the others, so its noise domin
 
 What every statistic has in common:
 
-- Scored images are a sample, where trials say which ones they have right (0 or 1: h_ism, of seed s and
-  image m). Beside the noise of the seeds, a mean of S seeds and M images then varies over new images.
+- Scored images are a sample, where trials say which ones they have right (0 or 1: h_ism, of seed s
+  and image m). Beside the noise of the seeds, a mean of S seeds and M images then varies over new
+  images.
   Formula: Var_m(mean_s h_ism) / M - MS_e / (S M), MS_e of the two-way table h_ism.
   Half widths of both add up as their squares do. Shares of the variance (sensitivity, importance)
   know of no images.

@@ -76,6 +76,7 @@ def recorded(
     *,
     printed: Any = None,
     epochs: Sequence[Mapping[str, Any]] = (),
+    hits: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] | None = None,
 ) -> str:
     """The results folder of a study that nobody ran: `outcome` is what a trial of the plan gave,
     None where it has not ended. `printed` is the study file that has a paper's numbers beside it.
@@ -88,17 +89,21 @@ def recorded(
             folder.add_printed(checked_files(printed), paper_cells(printed))
         found = [(row, outcome(row)) for row in plan]
         rows = [{**row, "status": "finished", **more} for row, more in found if more is not None]
-        record(folder, rows, epochs=epochs)
+        record(folder, rows, epochs=epochs, **({"hits": hits} if hits else {}))
     return str(folder.path)
 
 
 def record(
-    folder: ResultsFolder, rows: Sequence[Mapping[str, Any]], **side: Sequence[Mapping[str, Any]]
+    folder: ResultsFolder,
+    rows: Sequence[Mapping[str, Any]],
+    **side: Sequence[Mapping[str, Any]] | Callable[..., Sequence[Mapping[str, Any]]],
 ) -> None:
-    """Trials that have ended, each with the same rows of side tables, in a folder that has none
-    yet: as a run's compaction leaves them, without a file for each on the way.
+    """Trials that have ended, each with the same rows of side tables or those that a function gives
+    of it, in a folder that has none yet: as a run's compaction leaves them, without a file for each
+    on the way.
     """
-    for name, each in {"epochs": (), **side}.items():
-        found = [{"trial_id": row["trial_id"], **more} for row in rows for more in each]
+    for name, given in {"epochs": (), **side}.items():
+        each = given if callable(given) else lambda _, same=given: same
+        found = [{"trial_id": row["trial_id"], **more} for row in rows for more in each(row)]
         folder._write_table(f"{name}.parquet", to_table(found, side_schema(name)))
     folder._write_table("trials.parquet", to_table(rows, folder._row_schema))
