@@ -194,7 +194,11 @@ def compare(
         raise RequestError(f"--tuned: expected without {' and '.join(others)}")
     asked = "tuned" if tuned else stat.value
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
-    following = reading.command("recommend", [path for path in paths if path not in pair])
+    folders = [path for path in paths if path not in pair]
+    searched = any(sweep.not_measured for sweep in findings.material.spaces)
+    following = reading.command("recommend", folders)
+    if searched and not tuned:
+        following = f"{reading.command('compare', paths)} --tuned"
     how = {"question": BY_STAT[asked], "style": style, "following": following}
     _print(findings, "compare", *pair, stat=asked, by=by, within=within, **how)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from clsweep.catalog.rows import Row
@@ -17,7 +16,7 @@ from clsweep.questions.model import Sentences, Wording
 from clsweep.questions.named import scored
 from clsweep.questions.recommend import recommend
 from clsweep.questions.robustness import robustness
-from clsweep.questions.words import text
+from clsweep.questions.words import listed, text
 
 _FRESH = ("fresh", "fresh_low", "fresh_high")
 FORMULAS = {
@@ -108,25 +107,34 @@ def board(asked: Asked) -> pd.DataFrame:
 
 
 def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentences:
-    """References that no objective beats, and that the best of many is too good."""
+    """References that objectives do not beat, and that the best of many is too good."""
     ours = scored(board)
     if ours.empty:
         return ()
-    sign = 1 if words.mode == "max" else -1
-    highest = (sign * ours["score"]).groupby(ours["yardstick"]).max()
-    out = [
-        f"{str(row['objective']).capitalize()}, without any training, reaches "
-        f"{words.level(row['score'])}: no trained setting is better"
-        f"{' (' + row['yardstick'] + ')' if row['yardstick'] else ''}."
-        for row in records_of(board[board["kind"] == "reference"])
-        if sign * row["score"] >= highest.get(row["yardstick"], np.inf)
-    ]
+    out = []
+    for row in records_of(board[board["kind"] == "reference"]):
+        if beaten := _not_better(ours[ours["yardstick"] == row["yardstick"]], row, words):
+            name = str(row["objective"]).capitalize()
+            yardstick = f" ({row['yardstick']})" * bool(row["yardstick"])
+            out.append(
+                f"{name}, without any training, reach{'' if name.endswith('s') else 'es'} "
+                f"{words.level(row['score'])}: {beaten} is better{yardstick}."
+            )
     if is_search and ours["fresh"].isna().all():
         out.append(
             "The best of many tries is picked on its own noise, so its score is too good. Fresh "
             "seeds say what it keeps."
         )
     return tuple(out)
+
+
+def _not_better(ours: pd.DataFrame, reference: Row, words: Wording) -> str:
+    """Whose settings do not beat a reference; empty where all do."""
+    ahead = (1 if words.mode == "max" else -1) * (ours["score"] - reference["score"])
+    if not ours.empty and (ahead <= 0).all():
+        return "no trained setting"
+    behind = ours.loc[ahead < 0, "objective"].tolist()  # untrained ones are as good as untrained
+    return f"no setting of {listed(behind)}" if behind else ""
 
 
 def _best(row: Row) -> Number | None:

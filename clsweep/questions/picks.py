@@ -56,8 +56,8 @@ QUESTION = Question(
         Column(
             "rank correlation",
             share("rho", "rho", most=2),
-            "of score and metric on the scored images. It is 1 where better by the one is better by "
-            "the other",
+            "of score and metric on the scored images. It is 1 where better by the one is better "
+            "by the other",
             spare=5,
         ),
     ),

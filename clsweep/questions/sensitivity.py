@@ -209,7 +209,8 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
 
 
 def _resolved(row: Row) -> str:
-    return {True: "yes", False: "no"}.get(row["resolved"], "") if row["term"] else ""
+    is_asked = row["term"] and row["order"] != 0  # the noise is no effect
+    return {True: "yes", False: "no"}.get(row["resolved"], "") if is_asked else ""
 
 
 QUESTION = Question(

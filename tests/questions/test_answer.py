@@ -115,6 +115,10 @@ def test_what_stands_against_the_answer():
     for score, is_said in {95.5: True, 90.0: False}.items():
         table = raw.assign(score=[92.0, score])
         assert bool(cautions(table, WORDS, is_search=False)) == is_said
+    two = pd.concat([raw, board({"objective": "dcl", "score": 89.0})], ignore_index=True)
+    two["score"] = [92.0, 90.0, 89.0]
+    (said,) = cautions(two, WORDS, is_search=False)
+    assert said.endswith("reach 90 %: no setting of dcl is better.")
     apart = raw.assign(score=[92.0, 95.5], yardstick=["dataset digits", "dataset fashion"])
     assert not cautions(apart, WORDS, is_search=False)
     least = Wording(metric="loss", unit="", mode="min")
