@@ -247,7 +247,7 @@ FAULTS = (
           "np.where(eligible, around.worst, -np.inf)", "np.where(eligible, -around.worst, -np.inf)",
           "tests/analysis/test_recommend.py"),
     Fault("images are counted twice, in the seeds' noise too", "analysis/images.py",
-          "np.maximum(0.0, moved - np.square(weights) @ self.own)", "np.maximum(0.0, moved)",
+          "np.maximum(0.0, moved - squares @ self.own)", "np.maximum(0.0, moved)",
           "tests/analysis/test_images.py"),
     Fault("each side of a lead has images of its own", "analysis/images.py",
           "np.square(wa @ a.draws - wb @ b.draws).mean()",

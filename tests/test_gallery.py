@@ -135,7 +135,8 @@ def test_an_effect_is_for_new_images_where_hits_are_kept(gallery):
             gains += sign * table.mean(0) / 2
             rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
             chance += (rest**2).sum() / 2 / 286 / (3 * 287) / 4
-    more = student.ppf(0.975, 286) * np.sqrt(gains.var(ddof=1) / 287 - chance)
+    variance = gains.var(ddof=1) / 287 - chance + (50 / 287) ** 2  # the last: half an image a pair
+    more = student.ppf(0.975, 286) * np.sqrt(variance)
     asked = trials.reset_index(), "linear_top1", "tau", (0.2, 1.0), 0.95
     gain, low, high = gallery.effect(*asked)
     half = np.hypot((high - low) / 2, more)

@@ -13,6 +13,9 @@ images, less what e adds to it:
 
     Var a / M = Var_m(c_im) / M - MS_e / (S M),   MS_e of the two-way table of each configuration.
 
+Two encoders that differ in none of these images may differ in others, so half an image a pair is
+added (after Agresti & Min 2005): Var of a mean + 1 / (2 M)^2.
+
 Sums of means are the same with sum_i w_i c_im in place of c_im: what images do to all alike
 cancels. An image's mean is never seen, so it is drawn: `Images.draws` are means over other samples
 of images, the same samples for all configurations.
@@ -53,34 +56,40 @@ class Images:
         draws: (n, B) by how much a mean over other images differs, larger is better.
         own: (n,) variance of these that is of seed and image together, which is in the noise of the
             seeds already.
+        grain: (n,) variance that no difference between these images can show.
     """
 
     digest: str
     num: int
     draws: Array
     own: Array
+    grain: Array
 
     def rows(self, chosen: Any) -> Images:
         """Those of some rows."""
-        return replace(self, draws=self.draws[chosen], own=self.own[chosen])
+        draws, own, grain = (each[chosen] for each in (self.draws, self.own, self.grain))
+        return replace(self, draws=draws, own=own, grain=grain)
 
     def averaged(self, groups: NDArray[Any], num: int) -> Images:
         """Those of the means over the rows of each of `num` groups; 0 where one has none."""
         share = 1.0 / np.bincount(groups, minlength=num)[groups]
-        draws, own = np.zeros((num, self.draws.shape[1])), np.zeros(num)
+        draws = np.zeros((num, self.draws.shape[1]))
         np.add.at(draws, groups, self.draws * share[:, None])
+        own, grain = np.zeros((2, num))
         np.add.at(own, groups, self.own * share**2)
-        return replace(self, draws=draws, own=own)
+        np.add.at(grain, groups, self.grain * share**2)
+        return replace(self, draws=draws, own=own, grain=grain)
 
     def variance(self, weights: Array) -> Array:
         """Of sum_i w_i m_i over new images, beside the noise of the seeds; w is (..., n)."""
-        moved = np.square(weights @ self.draws).mean(axis=-1)
-        return np.asarray(np.maximum(0.0, moved - np.square(weights) @ self.own))
+        moved, squares = np.square(weights @ self.draws).mean(axis=-1), np.square(weights)
+        beyond = np.maximum(0.0, moved - squares @ self.own)
+        return np.asarray(beyond + squares @ self.grain)
 
     @property
     def of_each(self) -> Array:
         """(n,) `variance` of each mean alone."""
-        return np.maximum(0.0, np.square(self.draws).mean(axis=1) - self.own)
+        return np.maximum(0.0, np.square(self.draws).mean(axis=1) - self.own) + self.grain
 
     @property
     def spread(self) -> float:
@@ -115,8 +124,10 @@ def variances_of(
     rng = np.random.default_rng(0)
     step = max(1, DRAWN // sum(scores.size for _, scores in sides))
     of_seeds = [np.sqrt(i.own)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
+    grains = [np.sqrt(i.grain)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
+    of_images = [i.draws + grain for (i, _), grain in zip(sides, grains, strict=True)]
     found: list[dict[str, Array]] = []
-    for moves in ([i.draws for i, _ in sides], of_seeds):
+    for moves in (of_images, of_seeds):
         parts = [
             statistic([
                 scores + move.T[start : start + step, :, None]
@@ -137,8 +148,9 @@ def joined(parts: Sequence[Images | None]) -> Images | None:
     known = [part for part in parts if part]
     if len(known) < len(parts) or len({part.digest for part in known}) > 1:
         return None
-    draws, own = (np.concatenate([getattr(p, name) for p in known]) for name in ("draws", "own"))
-    return replace(known[0], draws=draws, own=own)
+    parted = zip(*((part.draws, part.own, part.grain) for part in known), strict=True)
+    draws, own, grain = map(np.concatenate, parted)
+    return replace(known[0], draws=draws, own=own, grain=grain)
 
 
 def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[float, float]:
@@ -151,7 +163,8 @@ def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[flo
         return float(a.variance(wa) + b.variance(wb)), min(a.num, b.num) - 1.0
     moved = float(np.square(wa @ a.draws - wb @ b.draws).mean())
     own = float(np.square(wa) @ a.own + np.square(wb) @ b.own)
-    return max(0.0, moved - own), a.num - 1.0
+    grain = float(np.square(wa) @ a.grain + np.square(wb) @ b.grain)
+    return max(0.0, moved - own) + grain, a.num - 1.0
 
 
 def spread_of(images: Images | None) -> float:
@@ -217,7 +230,8 @@ class Hits:
         share = np.where(rows < 0, 0.0, measured / np.maximum(counts, 1))
         chosen = images.rows(rows)
         draws = sign * share[:, None] * chosen.draws
-        return replace(chosen, draws=draws, own=np.square(share) * chosen.own)
+        own, grain = (np.square(share) * each for each in (chosen.own, chosen.grain))
+        return replace(chosen, draws=draws, own=own, grain=grain)
 
     def half_width(self, objective: str, config: Any) -> float:
         """Of the interval of a configuration's mean over its trials, by the images alone; 0 where
@@ -251,7 +265,8 @@ def _images_in(trials: pd.DataFrame) -> tuple[pd.Series[int], Images] | None:
         own.append(100**2 * rest / (len(hits) - 1) / (num - 1) if len(hits) > 1 else np.nan)
     pooled = np.nanmean(own) if np.isfinite(own).any() else 0.0
     alone = np.where(np.isfinite(own), own, pooled) / counts.to_numpy() / num
-    return counts, Images(digest, num, np.array(draws), alone)
+    grain = np.full(len(counts), (50.0 / num) ** 2)
+    return counts, Images(digest, num, np.array(draws), alone, grain)
 
 
 def _unpacked(bits: bytes, num: int) -> Array:
