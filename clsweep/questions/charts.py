@@ -257,7 +257,7 @@ def reference_lines(
     means = table.groupby(table["reference"].str.replace("_", " "), sort=False)[material.metric]
     levels = means.mean().dropna().astype(float).to_dict()
     low, high = np.nanmin(scores), np.nanmax(scores)
-    named = {f"{name} {mentioned(at)}": at for name, at in levels.items()}
+    named = {f"{name} {mentioned(float(f'{at:.4g}'))}": at for name, at in levels.items()}
     near = {name: at for name, at in named.items() if 2 * low - high <= at <= 2 * high - low}
     away = [name for name in named if name not in near]
     said = f" Off the axis: {', '.join(away)}." if away else ""
