@@ -50,12 +50,8 @@ def find_flat(place: DataPlace) -> Found:
         folders["test"] = root / held_out
     rows: Rows = {}
     for part, folder in folders.items():
-        paths: list[Path] = []
-        for at, inside, names in os.walk(folder, onerror=_refuse):  # no links to folders
-            inside[:] = _shown(inside)
-            paths += (Path(at) / name for name in _images(Path(at), names))
-        rows[part] = [(-1, path) for path in sorted(str(path.relative_to(root)) for path in paths)]
-        if not paths:
+        rows[part] = [(-1, str((folder / name).relative_to(root))) for name in _below(folder)]
+        if not rows[part]:
             raise mismatch(folder, f"{_AN_IMAGE} in it or below", "none")
     return _of_paths(root, rows, ())
 
@@ -119,11 +115,24 @@ def _classes(folder: Path) -> dict[str, list[str]]:
     names = [name for name in _names(folder) if _is_folder(folder / name)]
     if not names:
         raise mismatch(folder, "a folder of images for each class", "none")
-    classes = {name: _images(folder / name, _names(folder / name)) for name in names}
+    classes = {name: _below(folder / name) for name in names}
     if empty := [name for name, files in classes.items() if not files]:
         others = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
-        raise mismatch(folder / empty[0], f"{_AN_IMAGE} directly inside", f"none{others}")
+        raise mismatch(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{others}")
     return classes
+
+
+def _below(folder: Path) -> list[str]:
+    """The images in a folder and in those inside it, which may be links: sorted paths from it."""
+    paths, seen = [], set()
+    for at, inside, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        if (real := os.path.realpath(at)) in seen:  # a link back
+            inside.clear()
+            continue
+        seen.add(real)
+        inside[:] = _shown(inside)
+        paths += [Path(at) / name for name in _images(Path(at), names)]
+    return sorted(str(path.relative_to(folder)) for path in paths)
 
 
 def _folders(folder: Path) -> list[str]:

@@ -19,9 +19,11 @@ import pytest
 import torch
 from PIL import Image
 from torch.nn import functional as F
+from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from clsweep.catalog import DATASET
+from clsweep.data import folders
 from clsweep.data import found as found_module
 from clsweep.data.datasets import Splits, load_splits, prepare
 from clsweep.data.found import DataPlace, cache_room, sized_dataset
@@ -419,6 +421,23 @@ def by_class(tmp_path: Path) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{i}.png").write_bytes(png(picture))
     return root
+
+
+def test_images_below_a_class_are_of_that_class_as_in_torchvision(by_class: Path) -> None:
+    """Half of a class in a folder of its own, and in one behind a link, was left out in silence."""
+    (by_class / "train" / "c0" / "batch2" / "more").mkdir(parents=True)
+    (by_class / "train" / "c1").rename(by_class / "elsewhere")
+    (by_class / "train" / "c1").mkdir()
+    (by_class / "train" / "c1" / "linked").symlink_to(by_class / "elsewhere")
+    (by_class / "elsewhere" / "circle").symlink_to(by_class / "elsewhere")
+    for i, at in enumerate(("batch2", "batch2/more")):
+        (by_class / "train" / "c0" / at / "0.png").write_bytes(png(PICTURES[15 + i]))
+    found = folders.scan(by_class)[1]["train"]
+    (by_class / "elsewhere" / "circle").unlink()  # which torchvision follows 40 times
+    expected = ImageFolder(str(by_class / "train")).samples
+    named = {(str(by_class / path), label) for label, path in found}
+    assert len(found) == 14
+    assert named == set(expected)
 
 
 @pytest.mark.parametrize(
