@@ -129,12 +129,18 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
 
 
 def _not_better(ours: pd.DataFrame, reference: Row, words: Wording) -> str:
-    """Whose settings do not beat a reference; empty where all do."""
+    """Whose settings do not beat a reference; empty where all do. Which ones stay below an untrained
+    encoder is not asked: an objective may be one.
+    """
     ahead = (1 if words.mode == "max" else -1) * (ours["score"] - reference["score"])
     if not ours.empty and (ahead <= 0).all():
         return "no trained setting"
-    behind = ours.loc[ahead < 0, "objective"].tolist()  # untrained ones are as good as untrained
-    return f"no setting of {listed(behind)}" if behind else ""
+    behind = ours.loc[ahead <= 0, "objective"].tolist()
+    return (
+        f"no setting of {listed(behind)}"
+        if behind and reference["objective"] == "raw pixels"
+        else ""
+    )
 
 
 def _best(row: Row) -> Number | None:
