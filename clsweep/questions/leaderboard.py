@@ -129,8 +129,8 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
 
 
 def _not_better(ours: pd.DataFrame, reference: Row, words: Wording) -> str:
-    """Whose settings do not beat a reference; empty where all do. Which ones stay below an untrained
-    encoder is not asked: an objective may be one.
+    """Whose settings do not beat a reference; empty where all do. Which ones stay below an
+    untrained encoder is not asked: an objective may be one.
     """
     ahead = (1 if words.mode == "max" else -1) * (ours["score"] - reference["score"])
     if not ours.empty and (ahead <= 0).all():
