@@ -7,6 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from clsweep.display.numbers import is_number
 from clsweep.errors import RequestError
 from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, numbers, parsed, told
 
@@ -22,8 +25,8 @@ BOOKKEEPING = {
 
 def read_ray(source: Path) -> ForeignSweep:
     """The trials of an experiment, or of several in one folder, a group for each; of each metric
-    the last value. A trial that ended after fewer reports than others was stopped, unless a
-    setting says how many there are.
+    the last value. A trial that ended after fewer iterations than others of its experiment was
+    stopped, unless a setting says how many there are.
 
     Raises:
         RequestError: no trial is there, or a file is damaged.
@@ -42,9 +45,9 @@ def read_ray(source: Path) -> ForeignSweep:
             if experiment not in states:
                 states[experiment] = _state(experiment)
             reports = _reports(trial)
-            status = states[experiment]["status"].get(trial.name, "TERMINATED")
-            if (trial / "error.txt").exists():
-                status = "ERROR"
+            # of a trial that was tried again, error.txt is that of an earlier attempt
+            unknown = "ERROR" if (trial / "error.txt").exists() else "TERMINATED"
+            status = states[experiment]["status"].get(trial.name, unknown)
             last = reports[-1] if reports else {}
             results = {n: last[n] for n in last if n not in BOOKKEEPING and n[:7] != "config/"}
             trials.append(
@@ -55,9 +58,15 @@ def read_ray(source: Path) -> ForeignSweep:
                     results=numbers(results),
                 )
             )
-        lengths.append(len(reports))
+        lengths.append(int(last.get("training_iteration") or len(reports)))
     metrics = {state["metric"] for state in states.values()}
-    _mark_stopped(trials, lengths)
+    for name in dict.fromkeys(trial.group for trial in trials):
+        ended = [
+            (trial, length)
+            for trial, length in zip(trials, lengths, strict=True)
+            if trial.group == name and trial.status == "finished"
+        ]
+        _mark_stopped(ended)
     return ForeignSweep(trials=trials, metric=metrics.pop() if len(metrics) == 1 else "")
 
 
@@ -98,16 +107,18 @@ def _json_lines(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _mark_stopped(trials: list[ForeignTrial], lengths: list[int]) -> None:
-    ended = [(t, n) for t, n in zip(trials, lengths, strict=True) if t.status == "finished"]
-    names = dict.fromkeys(name for trial, _ in ended for name in trial.settings)
-    for name in names:
-        found: dict[str, set[int]] = {}
-        for trial, length in ended:
-            found.setdefault(str(trial.settings.get(name)), set()).add(length)
-        if len(found) < len(ended) and all(len(each) == 1 for each in found.values()):
-            return  # as many reports as a setting says
-    longest = max((n for _, n in ended), default=0)
+def _mark_stopped(ended: list[tuple[ForeignTrial, int]]) -> None:
+    """Those that ended after fewer iterations than the longest; none where a setting says how long
+    each is: a whole number of iterations, or of so many a report.
+    """
+    lengths = np.array([length for _, length in ended], dtype=float)
+    for name in dict.fromkeys(name for trial, _ in ended for name in trial.settings):
+        values = [trial.settings.get(name) for trial, _ in ended]
+        asked = np.array([value if is_number(value) else np.nan for value in values], dtype=float)
+        is_whole = (asked >= lengths).all() and (asked % 1 == 0).all()
+        if is_whole and (np.abs(lengths - lengths.max() * asked / asked.max()) < 1).all():
+            return
+    longest = max((length for _, length in ended), default=0)
     for trial, length in ended:
         if length < longest:
             trial.status = "stopped"

@@ -312,6 +312,38 @@ def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path: Pat
     assert {t.status for t in read_ray(tmp_path / "exp").trials} == {"finished"}
 
 
+@pytest.mark.parametrize(
+    ("settings", "lengths", "ended"),
+    [
+        ([(3, 0.1), (9, 0.1), (3, 0.2), (9, 0.2)], [1, 3, 1, 3], "all"),  # a report per 3 epochs
+        ([(4, 0.1), (10, 0.1), (4, 0.2), (10, 0.2)], [2, 4, 2, 4], "all"),  # and at the end
+        ([(9, 0.1), (9, 0.2), (9, 0.3), (9, 0.3)], [1, 2, 3, 3], "the longest"),
+        ([(9, 0.4), (9, 0.1), (9, 0.1), (9, 0.2)], [3, 1, 1, 3], "the longest"),
+    ],
+)
+def test_a_setting_says_how_long_trials_of_ray_are_or_none_does(
+    settings: list[tuple[int, float]], lengths: list[int], ended: str, tmp_path: Path
+) -> None:
+    """That lengths are the same wherever a learning rate is says nothing."""
+    for number, ((epochs, lr), length) in enumerate(zip(settings, lengths, strict=True)):
+        ray_trial(tmp_path / "exp", f"t{number}", {"epochs": epochs, "lr": lr}, [80.0] * length)
+    ray_trial(tmp_path / "of another length", "t", {"epochs": 9, "lr": 1.0}, [80.0] * 7)
+    found = [t.status == "finished" for t in read_ray(tmp_path).trials if t.group == "exp"]
+    assert found == [ended == "all" or length == 3 for length in lengths]
+
+
+def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_path: Path) -> None:
+    rows = []
+    for name, status in (("retried", "TERMINATED"), ("lost", "ERROR"), ("on its way", "RUNNING")):
+        ray_trial(tmp_path / "exp", name, {"lr": 0.1}, [80.0])
+        (tmp_path / "exp" / name / "error.txt").write_text("of the first attempt")
+        rows.append([json.dumps({"relative_logdir": name, "status": status}), "{}"])
+    state = {"trial_data": rows, "runner_data": {}}
+    (tmp_path / "exp" / "experiment_state-1.json").write_text(json.dumps(state))
+    found = [t.status for t in read_ray(tmp_path / "exp").trials]
+    assert found == ["failed", "running", "finished"]
+
+
 @pytest.mark.parametrize("reader", [read_mlflow, read_optuna])
 def test_what_is_no_source_is_refused_in_one_line(reader: Any, tmp_path: Path) -> None:
     for name, data in (("a", b"\x00\xff\n"), ("b", b"[1]\n"), ("c", b"SQLite format 3\x00 no")):
