@@ -94,11 +94,12 @@ class Material:
 
     @cached_property
     def images(self) -> str:
-        """Which images intervals are for: "new images" where all trials say which ones they have
-        right, "these images" of other scores of images; empty where there are none.
+        """What intervals are for: "new images" where all trials say which ones they have right,
+        "these images" of other scores of images, "the data scored" of another tool's; empty where
+        it is of no data.
         """
         if self.metric not in METRIC or METRIC[self.metric].kind != "images":
-            return ""
+            return "" if "framework" in self.trials else "the data scored"
         scored = [sweep for sweep in self.sweeps if sweep.measured.alive.any()]
         is_known = scored and all(sweep.images for sweep in scored)
         return "new images" if is_known else "these images"
