@@ -116,7 +116,7 @@ TEXTS = {
     "draws",
     "SEED_SHIFT_OF_LEVELS": "a seed shifts all scores (F test, p = {p}): the intervals of levels "
     "rest on {seeds} seeds",
-    "SPREAD_WITHIN_NOISE": "a spread that does not exceed the seed noise counts as 0",
+    "SPREAD_WITHIN_NOISE": "a spread that does not exceed the noise counts as 0",
     "SAME_AS_BEST": "same as the best",
     "AT_EDGE": "at the edge of the swept {params}: the optimum may lie outside",
     # What the numbers are made of.

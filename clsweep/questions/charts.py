@@ -222,8 +222,8 @@ def bands_text(
 ) -> str:
     """What bands or bars are; `of_seeds`: they know of no images."""
     if has_interval(frame):
-        images = "" if of_seeds or not material.images else f" for {material.images}"
-        return f"{what} are 95 % intervals{images}."
+        images = material.images.replace("new", "these") if of_seeds else material.images
+        return f"{what} are 95 % intervals{f' for {images}' * bool(images)}."
     if any(sweep.has_repeats for sweep in material.sweeps):
         return "No intervals: the notes say why."
     return "No intervals: they need two seeds."

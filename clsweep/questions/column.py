@@ -30,7 +30,8 @@ class Column:
     """A column of a table for eyes.
 
     Attributes:
-        heading: its name; `{near}`, `{points}`, `{metric}` and `{images}` stand for what is asked.
+        heading: its name; `{near}`, `{points}`, `{metric}` and `{images}` stand for what is asked,
+            `{scored}` for the images where a table knows of no others.
         cell: the column of the full table, or what makes a cell of a row; the heading's by default.
         means: what `--explain` and the report's caption say of it.
         spare: a screen without room does without it, 1 goes first; 0 always stays.
@@ -162,6 +163,7 @@ def filled(text: str, within: float, metric: str = "", images: str = "") -> str:
     """A text with what its table is asked by."""
     values = {"near": setting(within), "points": points(within), "metric": metric}
     values["images"] = f" for {images}" if images else ""
+    values["scored"] = values["images"].replace("new", "these")
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", value)
     return text

@@ -35,7 +35,7 @@ FORMULAS = {
     "fresh_high": "",
     "when_tuned": "level of the best without the luck of the pick, that of `compare --tuned`; on "
     "the fresh seeds once there are any",
-    "sd_star": "spread over the swept space with seed noise taken out",
+    "sd_star": "spread over the swept space with the noise taken out",
     "sd_star_low": "its interval",
     "sd_star_high": "",
     "share_within": "share of the swept space near the best level, as in robustness",

@@ -246,7 +246,7 @@ def _spread_claim(pair: Row, words: Wording) -> str:
     if own == 0:
         return (
             f"{start}its {words.metric} has no spread due to hyperparameters that shows above the "
-            f"seed noise, against SD* {words.amount(other)}."
+            f"noise, against SD* {words.amount(other)}."
         )
     if not known(ratio) or ratio <= 0:
         return ""

@@ -148,7 +148,7 @@ def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | 
         name="robustness",
         title="Spread due to hyperparameters",
         caption=f"SD* is the standard deviation of {material.metric} over the swept space with "
-        f"seed noise taken out: the further left, the more robust. "
+        f"the noise taken out: the further left, the more robust. "
         f"{charts.bands_text(frame, material, 'Bars')}",
         chart=charts.forest(frame, material, x, legend=False),
         data=robustness[names].reset_index(drop=True),
@@ -248,7 +248,7 @@ COLUMNS = (
     Column(
         "sd*",
         measured("sd_star"),
-        "spread over the swept configurations without the seeds' noise",
+        "spread over the swept configurations without the noise",
         spare=7,
         optional=True,
     ),
@@ -290,7 +290,7 @@ BY_COLUMNS = (
     Column("by"),
     Column("objective"),
     Column("sd", measured("sd"), "spread over the values of this hyperparameter"),
-    Column("sd*", measured("sd_star"), "without the seeds' noise"),
+    Column("sd*", measured("sd_star"), "without the noise"),
     Column("range", level("range", itemgetter("sd")), "best - worst value"),
     Column("best at", "best_at"),
     Column("worst at", "worst_at"),

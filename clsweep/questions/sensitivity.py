@@ -216,7 +216,7 @@ def _resolved(row: Row) -> str:
 QUESTION = Question(
     name="sensitivity",
     title="Shares of the variance of {metric}",
-    heading="Shares of the variance of {metric}, with 95 % intervals",
+    heading="Shares of the variance of {metric}, with 95 % intervals{scored}",
     table=sensitivity,
     ahead=True,
     columns=(

@@ -139,7 +139,7 @@ TOLD = [
       "trials give different winners."]),
     ("robustness", [{"estimate": 0.0, "low": 0.0, "value_a": 0.0}],
      ["dcl is more robust than simclr: its knn_top1 has no spread due to hyperparameters that "
-      "shows above the seed noise, against SD* 1.87 points."]),
+      "shows above the noise, against SD* 1.87 points."]),
     ("robustness", [EVEN | {"estimate": 0.8, "low": 0.0, "high": 1.9}],
      [f"{OPEN_RATIO} (SD* ratio dcl / simclr 0.8, at most 1.9)."]),
     ("robustness", [EVEN | {"estimate": 0.8, "low": 0.3, "high": INF}],
