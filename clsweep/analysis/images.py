@@ -86,6 +86,13 @@ class Images:
         beyond = np.maximum(0.0, moved - squares @ self.own)
         return np.asarray(beyond + squares @ self.grain)
 
+    def against(self, row: int) -> Array:
+        """(n,) `variance` of each mean less that of one row."""
+        moved = np.square(self.draws - self.draws[row]).mean(axis=1)
+        beyond = np.maximum(0.0, moved - self.own - self.own[row]) + self.grain + self.grain[row]
+        beyond[row] = 0.0
+        return beyond
+
     @property
     def of_each(self) -> Array:
         """(n,) `variance` of each mean alone."""
@@ -120,7 +127,7 @@ class Images:
 def variances_of(
     statistic: Callable[[list[Array]], Mapping[str, Array]], sides: list[tuple[Images, Array]]
 ) -> dict[str, Any]:
-    """`Images.variance_of` of a statistic of several tables that share their images."""
+    """`Images.variance_of` of a statistic of several tables; other images have other draws."""
     rng = np.random.default_rng(0)
     step = max(1, DRAWN // sum(scores.size for _, scores in sides))
     of_seeds = [np.sqrt(i.own)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
@@ -144,13 +151,14 @@ def variances_of(
 
 
 def joined(parts: Sequence[Images | None]) -> Images | None:
-    """The rows of several tables one below the other; None where not all have the same images."""
+    """The rows of several tables one below the other; None where one has no images."""
     known = [part for part in parts if part]
-    if len(known) < len(parts) or len({part.digest for part in known}) > 1:
+    if len(known) < len(parts):
         return None
     parted = zip(*((part.draws, part.own, part.grain) for part in known), strict=True)
     draws, own, grain = map(np.concatenate, parted)
-    return replace(known[0], draws=draws, own=own, grain=grain)
+    digest, num = "+".join({part.digest: 0 for part in known}), min(part.num for part in known)
+    return Images(digest, num, draws, own, grain)
 
 
 def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[float, float]:

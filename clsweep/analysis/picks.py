@@ -143,8 +143,7 @@ def _interval(values: Array, pick: int, images: Images | None) -> tuple[float, f
     loss += alone**2 / noise.own_freedom + alone[pick] ** 2 / noise.own_freedom[pick]
     freedom = variance**2 / np.delete(loss, pick)
     if images:
-        pairs = np.eye(len(values)) - np.eye(len(values))[pick]
-        variance = variance + np.delete(images.variance(pairs), pick)
+        variance = variance + np.delete(images.against(pick), pick)
     error = np.sqrt(variance)
     low = np.max(lead - stats.t.isf(TAIL / (len(lead) * len(values)), freedom) * error)
     high = np.max(lead + stats.t.isf(TAIL, freedom) * error)

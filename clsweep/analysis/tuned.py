@@ -131,8 +131,8 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         tables = [p.table[:, np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
         notes, is_paired = [note(Reason.ON_FRESH, seeds=len(shared)), *notes], True
     found, values = _by_seed(*tables) if is_paired else _by_noise(*tables, is_paired=by_seed)
-    weights = (np.eye(len(x.configs))[p.row] for x, p in ((a, pick_a), (b, pick_b)))
-    found = found.over_images(*apart(a.images, b.images, *weights))
+    of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in ((a, pick_a), (b, pick_b)))
+    found = found.over_images(*apart(of_a, of_b, np.ones(1), np.ones(1)))
     num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
     silent = None if np.isfinite(found.se) else note(Reason.NO_NOISE)
     why = note(Reason.ONE_SEED) if num < 2 else silent

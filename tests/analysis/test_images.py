@@ -193,11 +193,16 @@ def test_a_digest_need_not_be_a_number():
     assert images_of(trials).num == NUM
 
 
-def test_tables_of_other_images_are_not_one_table():
-    images = images_of(planted()[1])
-    assert joined([images, images]).draws.shape[0] == 6
+def test_tables_one_below_the_other_may_have_images_of_their_own():
+    (_, trials), (_, others) = planted(), planted(num=90, digest="0e")
+    images, apart_from = images_of(trials), images_of(others)
     assert joined([images, None]) is None
-    assert joined([images, replace(images, digest="0e")]) is None
+    same, both = joined([images, images]), joined([images, apart_from])
+    assert (same.digest, same.num, both.num, len(both.draws)) == ("0f", NUM, 90, 6)
+    lead = np.array([1.0, 0, 0, -1.0, 0, 0])
+    alone = images.of_each[0] + apart_from.of_each[0]
+    assert both.variance(lead) == pytest.approx(alone, rel=0.15)
+    assert same.variance(lead) < alone / 10
 
 
 def test_hits_go_to_another_process_without_their_folder():

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 from clsweep.analysis import CONFIDENCE, TAIL, resample
 from clsweep.analysis.comparison.pairing import Pairing
-from clsweep.analysis.images import apart, widened
+from clsweep.analysis.images import apart
 from clsweep.analysis.noise import (
     UNEVEN,
     Codes,
@@ -53,6 +53,7 @@ FEWEST_RESAMPLES = 30
 # Resamples that are too few for percentiles: their spread and a t quantile instead.
 NORMAL_BELOW = 400
 MAX_SEEDS = 10_000
+LEAST_P = 1e-12
 
 Measures = tuple[Callable[[Array, bool], Array], Callable[[Array, bool], Array]]
 
@@ -214,14 +215,17 @@ class Evidence:
 
     def over_images(self, variance: float, freedom: float) -> Evidence:
         """The same for new images, of a variance beside the noise of the seeds: the interval is
-        wider, and p is no smaller than that of t with both.
+        wider, and p no smaller than one less the level of an interval that ends at 0.
         """
         if not variance > 0 or not np.isfinite(self.se):
             return self
-        low, high = widened(self.low, self.high, half_width(variance, freedom))
+        more, towards = half_width(variance, freedom), self.low if self.estimate > 0 else self.high
+        below, above = self.estimate - self.low, self.high - self.estimate
+        low, high = self.estimate - np.hypot(below, more), self.estimate + np.hypot(above, more)
         whole = self.se**2 + variance
         left = whole**2 / (self.se**4 / self.freedom + variance**2 / freedom)
-        p = 2.0 * float(special.stdtr(left, -abs(self.estimate) / np.sqrt(whole)))
+        of_seeds = ((self.estimate - towards) / stats.t.isf(TAIL, self.freedom)) ** 2
+        p = _tail(self.estimate, (of_seeds, self.freedom), (variance, freedom))
         found = replace(self, low=float(low), high=float(high), p=max(self.p, p), freedom=left)
         of_images, se = float(np.sqrt(variance)), float(np.sqrt(whole))
         return replace(found, se=se, of_images=of_images, images=int(freedom) + 1)
@@ -393,6 +397,19 @@ def units_of(term: Term) -> Array:
     counts, means = present.sum(axis=1, keepdims=True), resample.row_means(table)[:, None]
     inflated = term.estimate + (table - means) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
     return (term.weights * np.where(counts > 1, inflated, table))[present]
+
+
+def _tail(estimate: float, *parts: tuple[float, float]) -> float:
+    """p at which the root of the squared half widths, each of a variance and its degrees of
+    freedom, is the estimate.
+    """
+
+    def beyond(p: float) -> float:
+        return sum(v * stats.t.isf(p / 2.0, freedom) ** 2 for v, freedom in parts) - estimate**2
+
+    if beyond(LEAST_P) <= 0:
+        return LEAST_P
+    return 1.0 if not estimate else float(optimize.brentq(beyond, LEAST_P, 1.0))
 
 
 def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:

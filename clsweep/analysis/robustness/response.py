@@ -198,8 +198,7 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     quantile = float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / (len(scores) - 1)))
     spread = variance * (1 / counts + 1 / counts.min())
     if table.images:
-        pairs = np.eye(len(rows))[usable] - np.eye(len(rows))[best]
-        spread = spread + table.images.rows(rows).variance(pairs)
+        spread = spread + table.images.rows(rows).against(best)[usable]
     means[usable] -= quantile * np.sqrt(spread)
     top = float(resample.row_means(scores).max())
     shown = means >= top - within - slack
