@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy import special
 
+from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.images import Hits, apart, joined, variances_of, widened
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.errors import RequestError
@@ -274,3 +275,31 @@ def test_half_of_the_images_predict_the_other_half(name):
     assert len(KEPT) == 6
     assert num > 700
     assert 0.93 <= np.concatenate(held).mean() <= 0.97
+
+
+def evidence(estimate, se=0.4, freedom=16.0):
+    half = special.stdtrit(freedom, 0.975) * se
+    return Evidence(estimate, estimate - half, estimate + half, 0.0, 0.0, se, freedom)
+
+
+@pytest.mark.parametrize("estimate", [-1.5, -0.9, 0.9, 0.95, 1.0, 2.0])
+def test_an_interval_for_new_images_holds_0_where_its_p_is_above_5_percent(estimate):
+    found = evidence(estimate).over_images(0.01, 286.0)
+    half = np.hypot(*(special.stdtrit(f, 0.975) * se for se, f in ((0.4, 16.0), (0.1, 286.0))))
+    assert (found.low, found.high) == pytest.approx((estimate - half, estimate + half))
+    assert (found.low <= 0 <= found.high) == (found.p > 0.05)
+    edge = evidence(half).over_images(0.01, 286.0)
+    assert edge.p == pytest.approx(0.05)
+
+
+def test_images_decide_what_few_seeds_would_find_without_them():
+    assert evidence(1.0).over_images(1.0, 286.0).images_deciding(5) == 287
+    assert evidence(1.0).over_images(0.01, 286.0).images_deciding(5) == 0  # more seeds help
+    assert evidence(0.01).over_images(1.0, 286.0).images_deciding(5) == 0  # nothing is seen
+    assert evidence(1.0).images_deciding(5) == 0
+
+
+def test_a_mean_against_one_is_a_difference_of_both():
+    hits, trials = planted()
+    expected = [by_loops(hits, np.eye(3)[i] - np.eye(3)[1]) if i != 1 else 0.0 for i in range(3)]
+    assert images_of(trials).against(1) == pytest.approx(expected, rel=1e-5)

@@ -52,7 +52,7 @@ CHUNK = 500_000
 FEWEST_RESAMPLES = 30
 # Resamples that are too few for percentiles: their spread and a t quantile instead.
 NORMAL_BELOW = 400
-MAX_SEEDS = 10_000
+MAX_SEEDS, FEW_SEEDS = 10_000, 100
 LEAST_P = 1e-12
 
 Measures = tuple[Callable[[Array, bool], Array], Callable[[Array, bool], Array]]
@@ -255,6 +255,15 @@ class Evidence:
         of_seeds = (self.se**2 - self.of_images**2) * num_repeats / num
         enough = reach * np.sqrt(of_seeds + self.of_images**2) <= effects
         return np.where(enough.any(axis=1), num[enough.argmax(axis=1)], np.inf)
+
+    def images_deciding(self, num_seeds: float) -> int:
+        """Of how many images the variance is that keeps any number of seeds from finding the
+        effect, which a few would find without it; 0 of none.
+        """
+        alone = np.sqrt(max(0.0, self.se**2 - self.of_images**2))
+        seeds = replace(self, se=float(alone), of_images=0.0).repeats_needed(num_seeds)[0]
+        is_so = np.isinf(self.repeats_needed(num_seeds)[0]) and seeds <= FEW_SEEDS
+        return self.images if is_so else 0
 
 
 def mean_difference(

@@ -248,7 +248,7 @@ def _is_one(sweep: Sweep) -> bool:
 
 
 def _bounds(found: Evidence) -> dict[str, Any]:
-    names = ("estimate", "low", "high", "p", "p_min", "detectable", "images")
+    names = ("estimate", "low", "high", "p", "p_min", "detectable")
     side = int(found.low > 0) - int(found.high < 0)
     return {name: getattr(found, name) for name in names} | {"side": side}
 
@@ -269,6 +269,7 @@ def _mean(
         needed = np.maximum(needed, float(flips))
     value_a, value_b = (float(resample.row_means(side).mean()) for side in sides)
     row = {**_bounds(found), "value_a": value_a, "value_b": value_b, "needed": needed}
+    row["images"] = found.images_deciding(repeats) if part.fixed else 0
     return row, why, notes
 
 
