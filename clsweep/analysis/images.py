@@ -209,12 +209,12 @@ class Hits:
     @cached_property
     def known(self) -> dict[str, tuple[pd.Series[int], Images]]:
         """By objective: the number of trials of each configuration, and their images, with draws
-        of the score; without objectives that were scored on several sets of images.
+        of the score; nothing where an objective was scored on several sets of images.
         """
         table = self.read()
         groups = {} if table.empty else dict(iter(table.groupby("objective")))
         found = {str(name): _images_in(group) for name, group in groups.items()}
-        return {name: each for name, each in found.items() if each}
+        return {name: each for name, each in found.items() if each} if all(found.values()) else {}
 
     def of(
         self,

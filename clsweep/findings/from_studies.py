@@ -92,7 +92,7 @@ def of_studies(
     reading |= {"bounds": bounds, "planned": {name: num for name, (num, _) in planned.items()}}
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
     sweeps = sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
-    hits = Hits(lambda: _together(named, lambda study: _hits(study, name)))
+    hits = Hits(lambda: _hits(named, name))
     again = _by_objective(named, lambda s: fresh_scores(s) if s.metric == name else {})
     return material_of(
         trials,
@@ -124,8 +124,14 @@ def of_studies(
     )
 
 
-def _hits(study: StudyResults, metric: str) -> pd.DataFrame:
-    return hits_in(study.folder, study.trials, metric, split=study.score_on, column=metric)
+def _hits(named: Mapping[str, StudyResults], metric: str) -> pd.DataFrame:
+    """Those of all studies; none where one has none."""
+    found = {
+        study.path: hits_in(study.folder, study.trials, metric, split=study.score_on, column=metric)
+        for study in named.values()
+    }
+    table = _together(named, lambda study: found[study.path])
+    return table if all(map(len, found.values())) else table.iloc[:0]
 
 
 def epochs_of(

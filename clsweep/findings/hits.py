@@ -14,7 +14,8 @@ COLUMNS = ["objective", "config", "score", "images", "num_images", "bits"]
 def hits_in(
     folder: ResultsFolder, trials: pd.DataFrame, metric: str, *, split: str, column: str
 ) -> pd.DataFrame:
-    """One row a finished trial that says which images it has right: `COLUMNS`.
+    """One row a finished trial that says which images it has right: `COLUMNS`; none where one does
+    not, as intervals of one table are for the same images.
 
     Args:
         trials: trial_id, objective, config, status and `column`, which has the score.
@@ -27,4 +28,6 @@ def hits_in(
         return pd.DataFrame(columns=COLUMNS)
     finished = trials[trials["status"] == "finished"]
     known = finished[["trial_id", "objective", "config", column]].rename(columns={column: "score"})
-    return found.merge(known.dropna(subset="score"), on="trial_id")[COLUMNS]
+    known = known.dropna(subset="score")
+    merged = found.merge(known, on="trial_id")
+    return merged.loc[:, COLUMNS] if len(merged) == len(known) else merged.loc[[], COLUMNS]
