@@ -119,7 +119,7 @@ class Results(StudyResults, Findings):
         return from_studies.of_studies(self.studies, **self._reading)
 
     def side_table(self, kind: str) -> pd.DataFrame:
-        return from_studies.side_table(self.studies, kind, metric=self.material.metric)
+        return from_studies.side_table(self.studies, kind, self.material)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
         return from_studies.epochs_of(self.studies, trials, metric=self.material.metric)
@@ -170,7 +170,8 @@ class Results(StudyResults, Findings):
         Raises:
             RequestError: nothing has been confirmed yet.
         """
-        return with_factors(confirmed(self, top=top), self.study)
+        new_images = self.material.images == "new images"
+        return with_factors(confirmed(self, top=top, new_images=new_images), self.study)
 
     def encoder(self, trial_id: str, *, trust: bool = False) -> nn.Module:
         """The trained encoder of a trial in eval mode, if the study kept it; images come

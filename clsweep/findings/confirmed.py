@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def confirmed(study: StudyResults, *, top: int | None = None) -> pd.DataFrame:
-    """What the best configurations are worth on fresh seeds, see `Results.confirm`.
+def confirmed(
+    study: StudyResults, *, top: int | None = None, new_images: bool = True
+) -> pd.DataFrame:
+    """What the best configurations are worth on fresh seeds, see `Results.confirm`; with intervals
+    for new images, or for those that were scored.
 
     Raises:
         RequestError: nothing has been confirmed yet.
@@ -30,7 +33,7 @@ def confirmed(study: StudyResults, *, top: int | None = None) -> pd.DataFrame:
     from clsweep.findings.hits import hits_in
 
     if isinstance(study, CellResults):
-        return study.frame_here(confirmed(study.whole, top=top))
+        return study.frame_here(confirmed(study.whole, top=top, new_images=new_images))
     if not study.folder.confirmation.exists():
         raise RequestError(
             f"{study.path}: nothing is confirmed yet; clsweep confirm {study.path} does it"
@@ -50,7 +53,8 @@ def confirmed(study: StudyResults, *, top: int | None = None) -> pd.DataFrame:
         for column, split in (splits | {f"test_{study.metric}": "test"}).items()
         if (place := {"split": split, "column": column})
     }
-    return confirmation(picked, fresh, metric=study.metric, limits=limits, hits=hits)
+    known = hits if new_images else None
+    return confirmation(picked, fresh, metric=study.metric, limits=limits, hits=known)
 
 
 def _fresh_trials(study: StudyResults) -> pd.DataFrame:

@@ -164,17 +164,17 @@ def under_way(studies: Sequence[StudyResults], *, metric: str) -> pd.DataFrame:
     return _together(_named(studies), read)
 
 
-def side_table(studies: Sequence[StudyResults], kind: str, *, metric: str) -> pd.DataFrame:
+def side_table(studies: Sequence[StudyResults], kind: str, material: Material) -> pd.DataFrame:
     """What only a report asks for: references, histograms (of the last scored epoch), points,
-    confirmation.
+    confirmation. `material` has the metric, and which images intervals are for.
     """
-
-    named = _named(studies)
+    named, metric = _named(studies), material.metric
 
     def read(study: StudyResults) -> pd.DataFrame:
         if kind == "confirmation":  # by the study's own metric; of another nothing was confirmed
             is_asked = study.folder.confirmation.exists() and metric == study.metric
-            return confirmed(study) if is_asked else pd.DataFrame()
+            new = material.images == "new images"
+            return confirmed(study, new_images=new) if is_asked else pd.DataFrame()
         table: pd.DataFrame = getattr(study, kind)
         if kind == "histograms" and not table.empty:
             table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]

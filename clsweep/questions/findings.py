@@ -204,7 +204,7 @@ def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
     found = []
     for results in begun:
         material = of_studies([results], **reading)
-        side = partial(side_table, [results], metric=material.metric)
+        side = partial(side_table, [results], material=material)
         found.append(Findings(material, results.cell.levels, side))
     return _alike(found)
 

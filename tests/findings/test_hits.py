@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 import clsweep
 from clsweep.findings.from_studies import of_studies
+from tests.test_agreement import make
 from tests.test_docs import DOCS
 
 KEPT = DOCS / "results" / "quickstart"
@@ -50,3 +51,17 @@ def test_intervals_for_new_images_hold_those_of_the_seeds() -> None:
         assert (ours["high"] >= theirs["high"] - 1e-9)[scored].all()
         assert ((ours["high"] - ours["low"]) > (theirs["high"] - theirs["low"]))[scored].all()
     assert (new.robustness()["sd_star"] <= fixed.robustness()["sd_star"]).all()
+
+
+def test_fresh_seeds_are_for_the_images_that_the_table_is_for(tmp_path: Path) -> None:
+    """As `--images fixed` and a study without hits have it."""
+    made = make(tmp_path / "study", "confirmed, with hits")
+    new, fixed = (clsweep.open_results(made, images=images) for images in ("new", "fixed"))
+    ours, theirs = new.confirm(), fixed.confirm()
+    pd.testing.assert_series_equal(ours["fresh"], theirs["fresh"])
+    assert (
+        ours["fresh_high"] - ours["fresh_low"] > theirs["fresh_high"] - theirs["fresh_low"]
+    ).all()
+    board = fixed.leaderboard().merge(theirs, on=["objective", "config"], suffixes=("", "_of"))
+    assert len(board) == 2
+    assert (board["fresh_low"] == board["fresh_low_of"]).all()
