@@ -39,7 +39,6 @@ Array = NDArray[np.float64]
 
 IMAGES = NEW, FIXED = "new", "fixed"  # which ones intervals are for: others like them, or these
 NUM_DRAWS = 512  # of images; of so many images or fewer, variances of sums are exact
-AT_ONCE = 2**24  # outcomes unpacked together
 DRAWN = 2**21  # scores of drawn tables held together
 KEPT = 256
 FEWEST_IMAGES = 2

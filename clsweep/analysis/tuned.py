@@ -150,7 +150,7 @@ def no_whole(sweep: Sweep) -> Note:
 def _row(found: Evidence, values: tuple[float, float], sign: float, seeds: int) -> dict[str, Any]:
     names = ("estimate", "low", "high", "p", "detectable")
     row = {name: getattr(found, name) for name in names}
-    row["images"] = found.images_deciding(float(seeds))
+    row |= {"images": found.images_deciding(float(seeds)), "over_images": bool(found.images)}
     row |= {"value_a": sign * values[0], "value_b": sign * values[1], "num_seeds": seeds}
     row |= {"side": int(found.low > 0) - int(found.high < 0), "fixed": True}
     return row | {"needed": found.repeats_needed(float(seeds))}

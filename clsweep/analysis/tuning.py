@@ -45,7 +45,7 @@ COST_COLUMNS = {
     "tunability": "by how much best_level is better than default, in points (positive = tuning "
     "helps)",
     "tunability_low": "interval of tunability, for the configurations tried: it carries the "
-    "seeds' noise alone",
+    "noise of seeds and images alone",
     "tunability_high": "",
     **reasons.COLUMNS,
 }

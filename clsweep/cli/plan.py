@@ -168,7 +168,7 @@ def _data_lines(study: Study) -> list[str]:
         worth = 100 / num_scored
         lines[1] += f"; one scored image is {number(worth)} points"
         others = 100 * 1.96 * (0.9 * 0.1 / num_scored) ** 0.5
-        lines.append(f"Other images would move a score of 90 % by about {number(others)} points")
+        lines.append(f"Other images would move a score of 90 % by up to {number(others)} points")
         if worth > COARSE_POINTS:
             lines.append(
                 f"note: one trial cannot show a difference below {number(worth)} points, which is "

@@ -116,8 +116,10 @@ def robustness(
     """How much each objective depends on its hyperparameters: one row per objective, with
     intervals.
     """
-    how = {"style": style, "following": reading.command("sensitivity", paths)}
-    _print(reading.opened(paths), "robustness", by=by, within=within, **how)
+    findings = reading.opened(paths)
+    searched = any(sweep.not_measured for sweep in findings.material.spaces)
+    following = reading.command("importance" if searched else "sensitivity", paths)
+    _print(findings, "robustness", by=by, within=within, style=style, following=following)
 
 
 @with_groups

@@ -162,7 +162,10 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
         Column(heading, measured("estimate", ""), means, called=called),
         Column(
             "p",
-            means="by flipping signs, least p: the least it could be" if of_means else "",
+            means="by flipping signs or, if larger, by t with the images; least p: the least that "
+            "flips could be"
+            if of_means
+            else "",
             spare=4,
             optional=True,
         ),

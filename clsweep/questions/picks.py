@@ -62,6 +62,6 @@ QUESTION = Question(
         ),
     ),
     levels="picked",
-    caption="with 95 % intervals{images}. {columns}.",
+    caption="Intervals: 95 %{images}. {columns}.",
     formulas={"picks": analysis.COLUMNS},
 )

@@ -83,7 +83,7 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
     """
     amount = words.amount(words.within)
     causes = {
-        "seeds": f"the seeds' noise is too large to tell levels {amount} apart",
+        "seeds": f"the noise is too large to tell levels {amount} apart",
         "configurations": "the configurations that share a value or bin differ too much to tell "
         f"levels {amount} apart, which more of them would mend, not more seeds",
     }

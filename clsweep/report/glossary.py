@@ -15,8 +15,8 @@ TERMS: Mapping[str, str] = {
     "configuration": "One setting of all swept hyperparameters of an objective. It runs once a "
     "seed.",
     "configs": "Configurations: settings of all swept hyperparameters.",
-    "SD*": "Spread of the metric over the swept settings, as a standard deviation, with the seeds' "
-    "noise taken out. Small is robust.",
+    "SD*": "Spread of the metric over the swept settings, as a standard deviation, with the noise "
+    "taken out. Small is robust.",
     "near the best": "Share of the swept settings that lose no more than a given distance against "
     "the objective's best setting.",
     "worst 10 %": "The level of the worst tenth of the settings, or of the worst one of fewer than "

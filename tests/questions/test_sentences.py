@@ -235,7 +235,7 @@ TOLD = [
         ({"num_failed": 1}, "from 0.07 to 0.5 (a factor of 7.14), with 1 failed trial"),
     )],
     ("bands", [NOISY, NOISY | {"objective": "simclr"}],
-     ["The usable band of tau is not resolved for dcl and simclr: the seeds' noise is too large to "
+     ["The usable band of tau is not resolved for dcl and simclr: the noise is too large to "
       "tell levels 1 point apart."]),
     ("bands", [NOISY | {"noise_of": "configurations"}],
      ["The usable band of tau is not resolved for dcl: the configurations that share a value or "

@@ -257,8 +257,8 @@ class Evidence:
         return np.where(enough.any(axis=1), num[enough.argmax(axis=1)], np.inf)
 
     def images_deciding(self, num_seeds: float) -> int:
-        """Of how many images the variance is that keeps any number of seeds from finding the
-        effect, which a few would find without it; 0 of none.
+        """Of how many images the variance is that keeps any number of seeds from finding an effect
+        as large as seen, which a few would find without it; 0 of none.
         """
         alone = np.sqrt(max(0.0, self.se**2 - self.of_images**2))
         seeds = replace(self, se=float(alone), of_images=0.0).repeats_needed(num_seeds)[0]

@@ -87,6 +87,7 @@ WINNER_COLUMNS = {
 }
 WINNER_TEXT = ("region", "objective", "runner_up", "winner")
 FEWEST_SETTINGS = 3  # for a spread
+ROUNDING = 1e-9  # of an estimate of no difference at all
 FEW_RANDOM = 32
 
 
@@ -270,6 +271,7 @@ def _mean(
     value_a, value_b = (float(resample.row_means(side).mean()) for side in sides)
     row = {**_bounds(found), "value_a": value_a, "value_b": value_b, "needed": needed}
     row["images"] = found.images_deciding(repeats) if part.fixed else 0
+    row["over_images"] = bool(found.images) and part.fixed
     return row, why, notes
 
 
@@ -370,9 +372,11 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         if not is_open or row["stat"] == "within":
             continue
         needed = row.get("needed", np.full(3, np.nan))
-        if not np.isfinite(needed[0]):
+        num, is_none = row.get("images", 0), abs(row["estimate"]) < ROUNDING
+        may_do = row.get("over_images") and not is_none and np.isfinite(needed[1])
+        if not np.isfinite(needed[0]) and not may_do:
             if row["stat"] in ("mean", TUNED):
-                num, why = row.get("images"), note(Reason.NO_DIFFERENCE)
+                why = note(Reason.NO_DIFFERENCE)
                 why = note(Reason.IMAGES_DECIDE, images=num) if num else why
                 row |= noted(*row["note"], why=why)
             continue

@@ -198,7 +198,8 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     quantile = float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / (len(scores) - 1)))
     spread = variance * (1 / counts + 1 / counts.min())
     if table.images:
-        spread = spread + table.images.rows(rows).against(best)[usable]
+        images = table.images.rows(rows[usable])
+        spread = spread + [images.against(row).max() for row in range(len(scores))]
     means[usable] -= quantile * np.sqrt(spread)
     top = float(resample.row_means(scores).max())
     shown = means >= top - within - slack
