@@ -221,7 +221,7 @@ TUNED = Question(
         "tuned",
         "lead",
         "by how much a is better than b, each at its best setting. That is picked on other seeds "
-        "than it is scored on, so no luck of the pick is in it",
+        "than it is scored on, so no luck of its seeds is in it",
     ),
     levels="value_a",
     say=lambda asked: sentences.tuned(tuned(asked), asked.words),

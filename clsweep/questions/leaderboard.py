@@ -151,8 +151,8 @@ QUESTION = Question(
     name="leaderboard",
     title="Leaderboard",
     caption="Each at its best setting, with 95 % intervals{images}. A best that was picked by its "
-    "score is a little too good; when tuned: without that luck. Near the best: within {points} of "
-    "the best level (see robustness). In italics: without training.",
+    "score is a little too good; when tuned: without the luck of its seeds. Near the best: within "
+    "{points} of the best level (see robustness). In italics: without training.",
     table=leaderboard,
     options=lambda asked: {"within": asked.within},
     columns=(

@@ -82,8 +82,8 @@ COLUMNS = {
     "slope_low": "t-interval of slope",
     "slope_high": "",
     "band_sure_low": "lowest value of the part of that run which is shown to be within: m_k - w >= "
-    "max m - within, w = t sqrt(2) level_noise, at once for all values (multiple comparisons with "
-    "the best); of a bin its median. None where w > within",
+    "max m - within, w = t sqrt(2) level_noise, and the images' part, at once for all values "
+    "(multiple comparisons with the best); of a bin its median. None where w > within",
     "band_sure_high": "highest value of that part",
     "band_end": 'whether the run reaches the "low" or "high" end of the swept values, or "both"',
     "band_bins": "bins that the hyperparameter is cut into, whose means are its levels; none "
