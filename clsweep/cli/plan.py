@@ -220,7 +220,9 @@ def _told_of_conditions(study: Study) -> list[str]:
         return []
     saved = sum(num_saved(study, o) for o in study.objectives) * len(study.sections.seeds)
     said = ", ".join(f"{' and '.join(names)} where {at}" for at, names in found.items())
-    return [f"note: without effect: {said}; planned once there, {saved} trials fewer"]
+    each = (c for o in study.objectives for of in o.conditions.of.values() for c in of)
+    also = ", with what `when` leaves out" * any(c.needed for c in each)
+    return [f"note: without effect: {said}; planned once there{also}, {saved} trials fewer"]
 
 
 def plan_notes(study: Study) -> list[str]:
