@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import COMPONENT
 from clsweep.display.numbers import count, fixed
+from clsweep.display.printing import print_note
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
@@ -50,7 +51,7 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     owned = ", ".join(f"{param} {about[param]}" for param in row.owns)
     title = f"{about['encoder']} ({owned})" if owned else about["encoder"]
     num_params = sum(p.numel() for p in encoder.parameters())
-    say(
+    print_note(
         f"{path}: {title} of {trial_id}, {count(num_params)} parameters, "
         f"{count(encoder.num_features)} features"
     )
@@ -61,9 +62,11 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     channels = len(normalisation["mean"])
     kinds = {1: "gray images, repeated in three channels,", 3: "RGB images"}
     kind = kinds.get(channels, f"images of {channels} channels")
-    say(f"It takes {kind}{size} in [0, 1], minus the mean ({mean}), divided by the std ({std}).")
+    print_note(
+        f"It takes {kind}{size} in [0, 1], minus the mean ({mean}), divided by the std ({std})."
+    )
     if row.layout == "torchvision":
-        say(
+        print_note(
             "fc is all zeros: a classifier was not trained, and the features are what comes before "
             "it."
         )
