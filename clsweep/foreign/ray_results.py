@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from clsweep.display.numbers import is_number
 from clsweep.errors import RequestError
 from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, numbers, parsed, told
 
@@ -114,7 +113,7 @@ def _mark_stopped(ended: list[tuple[ForeignTrial, int]]) -> None:
     lengths = np.array([length for _, length in ended], dtype=float)
     for name in dict.fromkeys(name for trial, _ in ended for name in trial.settings):
         values = [trial.settings.get(name) for trial, _ in ended]
-        asked = np.array([value if is_number(value) else np.nan for value in values], dtype=float)
+        asked = np.array([v if isinstance(v, int | float) else np.nan for v in values], dtype=float)
         is_whole = (asked >= lengths).all() and (asked % 1 == 0).all()
         if is_whole and (np.abs(lengths - lengths.max() * asked / asked.max()) < 1).all():
             return
