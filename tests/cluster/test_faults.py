@@ -39,7 +39,7 @@ from tests.cluster.fake_cluster import FakeCluster, static_cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-BASE: dict[str, Any] = {**study_tree()["base"], "epochs": 24}  # type: ignore[dict-item]
+BASE: dict[str, Any] = {**study_tree()["base"], "epochs": 16}  # type: ignore[dict-item]
 STUDY = {
     "base": BASE,
     "search": {"method": "qmc", "trials_per_objective": 2},
@@ -126,7 +126,7 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(
     numbers, epochs = first.trials, first.epochs
     study, draw = begin(STUDY), random.Random("killed")
     for change, said in {
-        "base.epochs=5": "base.epochs: 24 -> 5",
+        "base.epochs=5": "base.epochs: 16 -> 5",
         "seeds=[1,2]": "seeds: [0] -> [1, 2]",
     }.items():
         code, output = study.run("--set", change)
