@@ -114,7 +114,7 @@ def _mark_stopped(ended: list[tuple[ForeignTrial, int]]) -> None:
     for name in dict.fromkeys(name for trial, _ in ended for name in trial.settings):
         values = [trial.settings.get(name) for trial, _ in ended]
         asked = np.array([v if isinstance(v, int | float) else np.nan for v in values], dtype=float)
-        is_whole = (asked >= lengths).all() and (asked % 1 == 0).all()
+        is_whole = (asked >= np.maximum(lengths, 1)).all() and (asked % 1 == 0).all()
         if is_whole and (np.abs(lengths - lengths.max() * asked / asked.max()) < 1).all():
             return
     longest = max((length for _, length in ended), default=0)

@@ -15,8 +15,9 @@ import pandas as pd
 from scipy import stats
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.comparison.evidence import Evidence, Measures, mean_difference, spread_effect
+from clsweep.analysis.comparison.evidence import Evidence, mean_difference
 from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, Side, pair, unmatched
+from clsweep.analysis.comparison.spreads import Measures, spread_effect
 from clsweep.analysis.holm import holm
 from clsweep.analysis.images import spread_of, variances_of
 from clsweep.analysis.nested import branch, holding
@@ -117,7 +118,7 @@ def compare(
         the width of t. A shift that a seed gives to both objectives cancels. One seed of a grid: p
         only, under "no difference at any setting"; never resolved.
     std: SD* of a / SD* of b; within: difference of the shares within `within` points of each one's
-        own best (`evidence.spread_effect`), for three settings and two seeds or more.
+        own best (`spreads.spread_effect`), for three settings and two seeds or more.
     tuned: a - b, each at its best setting, picked on other seeds than it is scored on
         (`tuned.difference`); on fresh seeds where both have them.
     by: the noise of a grid is pooled over all its regions. Where a region, or objectives of one
