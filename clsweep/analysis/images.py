@@ -19,6 +19,9 @@ added (after Agresti & Min 2005): Var of a mean + 1 / (2 M)^2.
 Sums of means are the same with sum_i w_i c_im in place of c_im: what images do to all alike
 cancels. An image's mean is never seen, so it is drawn: `Images.draws` are means over other samples
 of images, the same samples for all configurations.
+
+What is picked on some images is too good on these. So the images stand in parts: nine pick, the
+tenth scores (`Images.parts`, `resample.folds`).
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ IMAGES = NEW, FIXED = "new", "fixed"  # which ones intervals are for: others lik
 NUM_DRAWS = 512  # of images; of so many images or fewer, variances of sums are exact
 DRAWN = 2**21  # scores of drawn tables held together
 KEPT = 256
+PARTS = 10  # of the images, of which one scores what the others pick
 FEWEST_IMAGES = 2
+OF_ROWS = ("draws", "own", "grain", "moves")
 MATCH = 1e-6  # percent: how far a score may lie from the share of its own hits
 
 
@@ -56,6 +61,7 @@ class Images:
         own: (n,) variance of these that is of seed and image together, which is in the noise of the
             seeds already.
         grain: (n,) variance that no difference between these images can show.
+        moves: (n, K) by how much the mean over each part of the images differs.
     """
 
     digest: str
@@ -63,21 +69,37 @@ class Images:
     draws: Array
     own: Array
     grain: Array
+    moves: Array
 
     def rows(self, chosen: Any) -> Images:
         """Those of some rows."""
-        draws, own, grain = (each[chosen] for each in (self.draws, self.own, self.grain))
-        return replace(self, draws=draws, own=own, grain=grain)
+        return replace(self, **{name: getattr(self, name)[chosen] for name in OF_ROWS})
 
     def averaged(self, groups: NDArray[Any], num: int) -> Images:
         """Those of the means over the rows of each of `num` groups; 0 where one has none."""
-        share = 1.0 / np.bincount(groups, minlength=num)[groups]
-        draws = np.zeros((num, self.draws.shape[1]))
-        np.add.at(draws, groups, self.draws * share[:, None])
-        own, grain = np.zeros((2, num))
-        np.add.at(own, groups, self.own * share**2)
-        np.add.at(grain, groups, self.grain * share**2)
-        return replace(self, draws=draws, own=own, grain=grain)
+        scaled = self.scaled(1.0 / np.bincount(groups, minlength=num)[groups])
+        means: dict[str, Any] = {}
+        for name in OF_ROWS:
+            parts = getattr(scaled, name)
+            means[name] = np.zeros((num, *parts.shape[1:]))
+            np.add.at(means[name], groups, parts)
+        return replace(self, **means)
+
+    def scaled(self, factor: Array) -> Images:
+        """Those of the means times a factor each."""
+        columns, squares = factor[:, None], np.square(factor)
+        draws, moves = self.draws * columns, self.moves * columns
+        own, grain = self.own * squares, self.grain * squares
+        return replace(self, draws=draws, own=own, grain=grain, moves=moves)
+
+    @property
+    def parts(self) -> Array:
+        """(n, K) `moves` less the noise of the seeds in them: then the mean over the other parts is
+        independent of them, whatever seeds and images do.
+        """
+        moved = np.square(self.draws).mean(axis=1)
+        kept = np.maximum(0.0, 1.0 - self.own / np.where(moved > 0, moved, 1.0))
+        return self.moves * np.sqrt(kept)[:, None]
 
     def variance(self, weights: Array) -> Array:
         """Of sum_i w_i m_i over new images, beside the noise of the seeds; w is (..., n)."""
@@ -154,10 +176,14 @@ def joined(parts: Sequence[Images | None]) -> Images | None:
     known = [part for part in parts if part]
     if len(known) < len(parts):
         return None
-    parted = zip(*((part.draws, part.own, part.grain) for part in known), strict=True)
-    draws, own, grain = map(np.concatenate, parted)
+    rows = {name: np.concatenate([getattr(part, name) for part in known]) for name in OF_ROWS}
     digest, num = "+".join({part.digest: 0 for part in known}), min(part.num for part in known)
-    return Images(digest, num, draws, own, grain)
+    return Images(digest, num, **rows)
+
+
+def parts_of(images: Images | None, rows: Any = slice(None)) -> Array | None:
+    """`Images.parts` of some rows; None where nobody knows them."""
+    return images.parts[rows] if images else None
 
 
 def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[float, float]:
@@ -174,9 +200,9 @@ def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[flo
     return max(0.0, moved - own) + grain, a.num - 1.0
 
 
-def spread_of(images: Images | None) -> float:
-    """`Images.spread`; 0 where nobody knows them."""
-    return images.spread if images else 0.0
+def spread_of(images: Images | None, rows: Any = slice(None)) -> float:
+    """`Images.spread` of some rows; 0 where nobody knows them."""
+    return images.rows(rows).spread if images else 0.0
 
 
 def less(spread: Any, variance: float) -> Any:
@@ -235,10 +261,7 @@ class Hits:
         rows = trials.index.get_indexer(pd.Index(configs))
         # what failed trials count as hangs on no image; without any hits all of them failed
         share = np.where(rows < 0, 0.0, measured / np.maximum(counts, 1))
-        chosen = images.rows(rows)
-        draws = sign * share[:, None] * chosen.draws
-        own, grain = (np.square(share) * each for each in (chosen.own, chosen.grain))
-        return replace(chosen, draws=draws, own=own, grain=grain)
+        return images.rows(rows).scaled(sign * share)
 
     def half_width(self, objective: str, config: Any) -> float:
         """Of the interval of a configuration's mean over its trials, by the images alone; 0 where
@@ -259,7 +282,8 @@ def _images_in(trials: pd.DataFrame) -> tuple[pd.Series[int], Images] | None:
     trials = trials.sort_values("config", kind="stable")
     counts = trials.groupby("config").size()
     starts = np.concatenate([[0], np.cumsum(counts)])
-    weights, draws, own = _samples(digest, num), [], []
+    weights, parts, draws, own = _samples(digest, num), _parts(digest, num), [], []
+    moves = []
     for config in range(len(counts)):
         some = trials.iloc[starts[config] : starts[config + 1]]
         hits = np.stack([_unpacked(bits, num) for bits in some["bits"]])
@@ -267,19 +291,30 @@ def _images_in(trials: pd.DataFrame) -> tuple[pd.Series[int], Images] | None:
         if not np.allclose(100 * shares, some["score"], atol=MATCH, rtol=0):
             return None  # the bits of another score
         of_image = hits.mean(axis=0)
-        draws.append(100 * ((of_image - of_image.mean()).astype(np.float32) @ weights))
+        off = of_image - of_image.mean()
+        draws.append(100 * (off.astype(np.float32) @ weights))
+        in_parts = 100 * (off @ parts)
+        moves.append(in_parts - in_parts.mean())
         rest = np.square(hits - shares[:, None] - of_image + of_image.mean()).sum()
         own.append(100**2 * rest / (len(hits) - 1) / (num - 1) if len(hits) > 1 else np.nan)
     pooled = np.nanmean(own) if np.isfinite(own).any() else 0.0
     alone = np.where(np.isfinite(own), own, pooled) / counts.to_numpy() / num
     grain = np.full(len(counts), (50.0 / num) ** 2)
-    return counts, Images(digest, num, np.array(draws), alone, grain)
+    return counts, Images(digest, num, np.array(draws), alone, grain, np.array(moves))
 
 
 def _unpacked(bits: bytes, num: int) -> Array:
     if len(bits) != -(-num // 8):
         raise RequestError(f"hits: expected {num} images, found {len(bits)} bytes of them")
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=num).astype(np.float64)
+
+
+@lru_cache(KEPT)
+def _parts(digest: str, num: int) -> Array:
+    """(M, K) weights of the mean over each of K parts, which an image falls into by chance."""
+    part = np.random.default_rng([*digest.encode(), num]).permutation(num) % PARTS
+    inside = np.equal.outer(part, np.arange(PARTS))
+    return np.asarray(inside / inside.sum(axis=0) if num >= PARTS else np.zeros((num, PARTS)))
 
 
 @lru_cache(KEPT)

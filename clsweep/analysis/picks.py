@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from clsweep.analysis import TAIL, reasons
-from clsweep.analysis.images import Images, joined
+from clsweep.analysis.images import Images, joined, parts_of
 from clsweep.analysis.mechanism import config_means, rank_correlation
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -111,9 +111,10 @@ def _rows(
         values = packed(of_all[known])
         means, pick = row_means(values), int(score.argmax())
         place = places[known].iloc[pick]
-        loss = float(best_level(values)) - means[pick]
+        seen_in = images and images.rows(known)
+        loss = float(best_level(values, parts_of(seen_in))) - means[pick]
         regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
-        low, high, why = _interval(values, pick, images and images.rows(known))
+        low, high, why = _interval(values, pick, seen_in)
         link = rank_correlation(np.column_stack([score, means]), withheld)
         [sweep] = [each for each in sweeps if each.objective == place["objective"]]
         at = sweep.label(int(np.flatnonzero(sweep.configs == place["config"])[0]))

@@ -81,8 +81,11 @@ def mean_seeds(values: Array) -> Array:
     return np.asarray(1.0 / np.mean(1.0 / np.isfinite(values).sum(axis=-1), axis=-1))
 
 
-def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
-    """Level of the `num` worst configurations, cross-fitted over seeds.
+def tail_level(
+    values: Array, num: int, *, parts: Array | None = None, clipped: bool = True
+) -> Array:
+    """Level of the `num` worst configurations, cross-fitted over seeds, and over `parts` of the
+    images where they are known (`folds`).
 
     tail_level = mean_s mean_{i in W(s)} x_is,  W(s) = the `num` configurations with the lowest mean
     without seed s.
@@ -101,23 +104,29 @@ def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
         plain = np.partition(means, num - 1, axis=-1)[..., :num].mean(axis=-1)
     if values.shape[-1] == 1:
         return np.asarray(plain)
-    if _is_complete(values):
+    if _is_complete(values) and parts is None:
         picked = _lowest(values.sum(axis=-1)[..., None] - values, num)
         level = np.take_along_axis(values, picked, axis=-2).mean(axis=(-2, -1))
     else:
         levels = []
-        for looks, scores in folds(values):
+        for looks, scores in folds(values, parts):
             picked = _lowest(looks[..., None], num)[..., 0]
             levels.append(np.take_along_axis(scores, picked, axis=-1).mean(axis=-1))
         level = np.concatenate(levels).mean(axis=0)
     return np.asarray(np.clip(level, plain, means.mean(axis=-1)) if clipped else level)
 
 
-def best_level(values: Array, *, clipped: bool = True) -> Array:
+def best_level(values: Array, parts: Array | None = None, *, clipped: bool = True) -> Array:
     """Cross-fitted level of the best configuration: mean_s x_{i(s),s}, i(s) = argmax_i of the mean
-    without seed s.
+    without seed s; with `parts` of the images as `tail_level`.
     """
-    return np.asarray(-tail_level(-values, 1, clipped=clipped))
+    turned = None if parts is None else -parts
+    return np.asarray(-tail_level(-values, 1, parts=turned, clipped=clipped))
+
+
+def luck(values: Array, parts: Array | None) -> float:
+    """By how much the level of the best is too good for new images, as these helped to pick it."""
+    return float(best_level(values) - best_level(values, parts)) if parts is not None else 0.0
 
 
 def interquartile_mean(means: Array) -> Array:
@@ -174,19 +183,19 @@ def nearness(means: Array, best: Array, *, within: float, most: float = 1.0) -> 
     }
 
 
-def worst_tenth(values: Array) -> Array:
+def worst_tenth(values: Array, parts: Array | None = None) -> Array:
     """tail_level of max(1, n // 10) configurations."""
-    return tail_level(values, max(1, values.shape[-2] // 10))
+    return tail_level(values, max(1, values.shape[-2] // 10), parts=parts)
 
 
-def statistics(values: Array, *, within: float) -> dict[str, Array]:
+def statistics(values: Array, *, within: float, parts: Array | None = None) -> dict[str, Array]:
     """`spread`, `nearness` and worst_10 over the last two axes of `values`, and sd_star =
     sqrt(max(0, variance)).
     """
     found = spread(values)
-    found |= nearness(row_means(values), best_level(values), within=within)
+    found |= nearness(row_means(values), best_level(values, parts), within=within)
     found["sd_star"] = np.sqrt(np.maximum(0.0, found["variance"]))
-    return found | {"worst_10": worst_tenth(values)}
+    return found | {"worst_10": worst_tenth(values, parts)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +276,7 @@ class Bootstrap:
 
 
 def intervals(
-    values: Array, bootstrap: Bootstrap, *, within: float
+    values: Array, bootstrap: Bootstrap, *, within: float, parts: Array | None = None
 ) -> dict[str, tuple[float, float]]:
     """Intervals of `statistics`; empty when no configuration has two scores.
 
@@ -287,16 +296,21 @@ def intervals(
         return {}
     num = len(values)
 
+    # The tables drawn have the luck of the images still, which `parts` take out of the point.
+    lucky = luck(values, parts)
+    unlucky = worst_tenth(values, parts) - worst_tenth(values)
+
     def measure(drawn: Array, tried: Array) -> dict[str, Array]:
         means, tried_means = row_means(drawn), row_means(tried)
-        free = best_level(tried, clipped=False)
+        free = best_level(tried, clipped=False) - lucky
         best = np.clip(free, tried_means.mean(axis=-1), tried_means.max(axis=-1))
         near = nearness(means, free, within=within, most=np.inf)
         near["share"] = nearness(means, best, within=within)["share"]
-        return spread(drawn) | near | {"worst_10": worst_tenth(drawn)}
+        return spread(drawn) | near | {"worst_10": worst_tenth(drawn) + unlucky}
 
-    point = {name: float(x) for name, x in statistics(values, within=within).items()}
-    free = best_level(values, clipped=False)
+    found = statistics(values, within=within, parts=parts)
+    point = {name: float(x) for name, x in found.items()}
+    free = best_level(values, parts, clipped=False)
     point["regret"] = float(nearness(row_means(values), free, within=within)["regret"])
     draws = bootstrap.collect(values, measure)
     moved = {name: point[name] for name in ("mean", "regret", "tolerance_area", "iqm")}
@@ -365,7 +379,7 @@ def packed(values: Array) -> Array:
     return np.asarray(np.take_along_axis(ordered, ranks.argsort(axis=-1), axis=-1))
 
 
-def folds(values: Array) -> Iterator[tuple[Array, Array]]:
+def folds(values: Array, parts: Array | None = None) -> Iterator[tuple[Array, Array]]:
     """How every configuration looks without some of its scores, and the mean of these: (f, ..., n)
     each, of as many folds at once as do not fill the processor's cache.
 
@@ -378,7 +392,21 @@ def folds(values: Array) -> Iterator[tuple[Array, Array]]:
     else the rows with the fewest would be picked for their noise. A row with one score has none to
     leave out: it looks like, and counts at, its shrunken level. Where no row has two: one fold, of
     the means. A row without a score looks worst, and counts NaN.
+
+    parts: (n, K) by how much the mean over each part of the scored images differs. Then each fold
+    leaves out one part too, for each in turn: neither its seed nor its images took part in the
+    picking.
     """
+    alone = parts is None or np.isfinite(values).sum(axis=-1).max() < 2
+    for looks, scores in _folds_of_seeds(values):
+        if parts is None or alone:
+            yield looks, scores
+            continue
+        for part in parts.T:
+            yield looks - part / (parts.shape[1] - 1), scores + part
+
+
+def _folds_of_seeds(values: Array) -> Iterator[tuple[Array, Array]]:
     if _is_complete(values) and values.shape[-1] > 1:
         total = values.sum(axis=-1)
         for s in range(values.shape[-1]):

@@ -16,12 +16,13 @@ from scipy import stats
 from clsweep.analysis import CONFIDENCE, resample
 from clsweep.analysis.best import place_of
 from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.images import apart
+from clsweep.analysis.images import apart, parts_of
 from clsweep.analysis.noise import noise_of, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.tuning import noisy_tables
 
+Side = tuple[Array, Array | None]  # (n, S) and the parts of the images
 FEWEST_FRESH = 2  # seeds: one has no noise to compare with
 
 
@@ -37,6 +38,7 @@ class Pick:
             that ran again, on the seeds that they share, else all that may be picked.
         seeds: (S,) labels of its columns.
         is_fresh: which of both.
+        parts: (n, K) `Images.parts` of the rows of the table; None where nobody knows them.
     """
 
     row: int
@@ -45,6 +47,7 @@ class Pick:
     table: Array
     seeds: NDArray[Any]
     is_fresh: bool
+    parts: Array | None
 
 
 def pick(sweep: Sweep) -> Pick | None:
@@ -68,9 +71,10 @@ def pick(sweep: Sweep) -> Pick | None:
     all_rows = np.flatnonzero(may).tolist()
     rows, seeds, fresh = _fresh(sweep, all_rows)
     if sweep.configs[first] not in sweep.fresh or not rows:
-        return Pick(first, first, tuple(all_rows), sweep.scores[may], sweep.seeds, False)
+        scores, parts = sweep.scores[may], parts_of(sweep.images, all_rows)
+        return Pick(first, first, tuple(all_rows), scores, sweep.seeds, False, parts)
     best = max(range(len(rows)), key=lambda at: (fresh[at].mean(), sweep.means[rows[at]], -at))
-    return Pick(rows[best], first, tuple(rows), fresh, seeds, True)
+    return Pick(rows[best], first, tuple(rows), fresh, seeds, True, parts_of(sweep.images, rows))
 
 
 def whole(sweep: Sweep) -> NDArray[np.bool_]:
@@ -102,8 +106,8 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], NDArray[Any], Arra
 def level(found: Pick) -> float:
     """The level of an objective when tuned, larger is better: as `difference` has it."""
     if found.is_fresh:
-        return float(_held(found.table)[0].mean())
-    return float(resample.best_level(resample.packed(found.table)))
+        return float(_held(found.table, found.parts)[0].mean())
+    return float(resample.best_level(resample.packed(found.table), found.parts))
 
 
 def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:
@@ -111,10 +115,11 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     interval, and notes.
 
     Each level is cross-fitted: picked on all seeds but one and scored on that one, for each seed in
-    turn (`resample.folds`), so that none is too good. Where the settings of both ran again on two
-    or more common fresh seeds, the same is done with these alone, and the differences at each seed
-    have a t-interval (`_by_seed`). On the study's seeds the interval is t SE about the estimate, SE
-    from bootstrap tables of new noise around shrunken means (`tuning.noisy_tables`).
+    turn, and so over parts of the images (`resample.folds`), so that none is too good. Where the
+    settings of both ran again on two or more common fresh seeds, the same is done with these alone,
+    and the differences at each seed have a t-interval (`_by_seed`). On the study's seeds the
+    interval is t SE about the estimate, SE from bootstrap tables of new noise around shrunken means
+    (`tuning.noisy_tables`).
     """
     pick_a, pick_b = pick(a), pick(b)
     notes = [each.of(x.objective) for x in (a, b) for each in x.measured.failures]
@@ -123,14 +128,17 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         return {}, no_whole(lost).of(lost.objective), notes
     at = {"at_a": a.label(pick_a.row), "at_b": b.label(pick_b.row)}
     raw = [x.measured.scores[whole(x)] for x in (a, b)]
+    parts = [parts_of(x.measured.images, whole(x)) for x in (a, b)]
     tables = [resample.packed(scores) for scores in raw]  # which closes the gaps of failed seeds
     by_seed = np.array_equal(a.seeds, b.seeds)
     is_paired = by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in raw)
     shared = sorted({*pick_a.seeds.tolist()} & {*pick_b.seeds.tolist()})
     if pick_a.is_fresh and pick_b.is_fresh and len(shared) >= FEWEST_FRESH:
         tables = [p.table[:, np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
+        parts = [pick_a.parts, pick_b.parts]
         notes, is_paired = [note(Reason.ON_FRESH, seeds=len(shared)), *notes], True
-    found, values = _by_seed(*tables) if is_paired else _by_noise(*tables, is_paired=by_seed)
+    one, other = zip(tables, parts, strict=True)
+    found, values = _by_seed(one, other) if is_paired else _by_noise(one, other, is_paired=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in ((a, pick_a), (b, pick_b)))
     found = found.over_images(*apart(of_a, of_b, np.ones(1), np.ones(1)))
     num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
@@ -164,15 +172,15 @@ def _evidence(estimate: float, se: float, freedom: float) -> Evidence:
     return Evidence(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
 
 
-def _by_seed(a: Array, b: Array) -> tuple[Evidence, tuple[float, float]]:
+def _by_seed(a: Side, b: Side) -> tuple[Evidence, tuple[float, float]]:
     """Of complete tables (n, F) of the same seeds: the differences at each seed.
 
     SE^2 = s^2 / F where every fold picks the same settings. Else the picks of a fold hang on the
     scores of the others, and  SE^2 = s^2 (1 / F + 1 / (F - 1))  (Nadeau & Bengio 2003, Machine
     Learning 52): of 95 % intervals 87 to 93 % held the truth without, 94 to 97 % with it.
     """
-    (held_a, num_a), (held_b, num_b) = _held(a), _held(b)
-    apart, num = held_a - held_b, a.shape[1]
+    (held_a, num_a), (held_b, num_b) = _held(*a), _held(*b)
+    apart, num = held_a - held_b, len(held_a)
     values = float(held_a.mean()), float(held_b.mean())
     if num < 2:
         return Evidence(float(apart.mean())), values
@@ -181,31 +189,33 @@ def _by_seed(a: Array, b: Array) -> tuple[Evidence, tuple[float, float]]:
     return _evidence(float(apart.mean()), se, num - 1), values
 
 
-def _held(table: Array) -> tuple[Array, int]:
-    """(F,) of a complete table: the score at each seed of the row that the other seeds pick; and
-    how many rows they pick.
+def _held(table: Array, parts: Array | None) -> tuple[Array, int]:
+    """(F,) of a complete table: the score at each seed of the row that the other seeds, and other
+    images, pick; and how many rows they pick.
     """
-    looks, scores = map(np.concatenate, zip(*resample.folds(table), strict=True))
-    picked = looks.argmax(axis=-1)
-    return np.take_along_axis(scores, picked[:, None], axis=-1)[:, 0], len(np.unique(picked))
+    looks, scores = zip(*resample.folds(table, parts), strict=True)
+    picked = np.concatenate(looks).argmax(axis=-1)
+    held = np.take_along_axis(np.concatenate(scores), picked[:, None], axis=-1)[:, 0]
+    return held.reshape(table.shape[1], -1).mean(axis=1), len(np.unique(picked))
 
 
-def _by_noise(a: Array, b: Array, *, is_paired: bool) -> tuple[Evidence, tuple[float, float]]:
+def _by_noise(a: Side, b: Side, *, is_paired: bool) -> tuple[Evidence, tuple[float, float]]:
     """Of the study's tables: under new noise. A shift that a seed gives to both cancels; of one
     objective's own the interval has its share.
     """
-    level_a, level_b = (float(resample.best_level(table)) for table in (a, b))
+    level_a, level_b = (float(resample.best_level(*side)) for side in (a, b))
     estimate, values = level_a - level_b, (level_a, level_b)
-    freedom = min(noise_of(table).freedom for table in (a, b))
+    tables = a[0], b[0]
+    freedom = min(noise_of(table).freedom for table in tables)
     if not freedom:
         return Evidence(estimate), values
-    if is_paired and a.shape[1] == b.shape[1]:
-        both = np.concatenate([a, b])
+    if is_paired and tables[0].shape[1] == tables[1].shape[1]:
+        both = np.concatenate(tables)
         if shift := seed_shift(both):
-            both = shift.without(both)
-            a, b = both[: len(a)], both[len(a) :]
+            both, num = shift.without(both), len(tables[0])
+            tables = both[:num], both[num:]
     draws, own = [], 0.0
-    for stream, table in enumerate((a, b)):
+    for stream, table in enumerate(tables):
         rng = np.random.default_rng([resample.SEED, stream])
         draws.append(np.concatenate([resample.best_level(x) for x in noisy_tables(table, rng)]))
         if shift := seed_shift(table):

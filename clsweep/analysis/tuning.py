@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
-from clsweep.analysis.images import Images
+from clsweep.analysis.images import Images, parts_of
 from clsweep.analysis.noise import half_width, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
@@ -66,9 +66,10 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     The order statistics of a sample without replacement (Dodge et al. 2019, Show Your Work) score
     the pick on the noise that made it the pick, and so rise with k even where every configuration
     is equally good. Here the tries are ranked by their mean over the other seeds, and scored at the
-    seed left out, for each seed in turn: it is what somebody gets who tries k configurations with S
-    - 1 seeds each. Ties share their scores. A configuration without a score at that seed is ranked
-    but does not count there. One seed: the plain estimator, which the note calls optimistic.
+    seed left out, for each seed in turn, and so over parts of the images: it is what somebody gets
+    who tries k configurations with S - 1 seeds each. Ties share their scores. A configuration
+    without a score at that seed is ranked but does not count there. One seed: the plain estimator,
+    which the note calls optimistic.
 
     k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a grid is the whole
     space, and new noise is drawn (`noisy_tables`); of any other design one configuration at a time
@@ -98,7 +99,7 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     num = len(sweep.configs)
-    point = _curve(resample.packed(sweep.scores), _weights(num, ks))
+    point = _curve(resample.packed(sweep.scores), _weights(num, ks), parts_of(sweep.images))
     if sweep.has_repeats and not sweep.is_grid:
         half = half_width(_jackknife(sweep, ks), num - 1)
     else:
@@ -157,11 +158,13 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         notes = (*ONE_SEED, *notes)
 
     ks = _list_of_k(len(sweep.configs))
-    point = _curve(resample.packed(sweep.scores), _weights(len(sweep.configs), ks))
+    weights = _weights(len(sweep.configs), ks)
+    point = _curve(resample.packed(sweep.scores), weights, parts_of(sweep.images))
     # What a seed does to all is no noise of their differences.
     still = replace(sweep, scores=unshifted(sweep.scores))
     draws = _draws(still, ks)
-    level = float(resample.best_level(resample.packed(given.scores[given.alive])))
+    parts = parts_of(given.images, given.alive)
+    level = float(resample.best_level(resample.packed(given.scores[given.alive]), parts))
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
@@ -230,7 +233,9 @@ def _top_weights(logs: Array, k: int) -> tuple[int, Array]:
     return k - 1 + first, np.exp(ranks[first:])
 
 
-def _crossfit(tables: Array, ranked: Callable[[Array], Callable[[Array], Array]]) -> Array:
+def _crossfit(
+    tables: Array, ranked: Callable[[Array], Callable[[Array], Array]], parts: Array | None = None
+) -> Array:
     """A weighted mean of the scores of resamples (B, n, S) by how the configurations look (B, n) on
     other seeds: `ranked` of the looks gives the weighted sum of any values (B, n).
 
@@ -239,7 +244,7 @@ def _crossfit(tables: Array, ranked: Callable[[Array], Callable[[Array], Array]]
     """
     scored: Any = 0.0
     weight: Any = 0.0
-    for fold in resample.folds(tables):
+    for fold in resample.folds(tables, parts):
         for looks, scores in zip(*fold, strict=True):
             counted, total = np.isfinite(scores), ranked(looks)
             scored = scored + total(np.where(counted, scores, 0.0))
@@ -247,7 +252,7 @@ def _crossfit(tables: Array, ranked: Callable[[Array], Callable[[Array], Array]]
     return np.where(weight > 0, scored / np.where(weight > 0, weight, 1.0), np.nan)
 
 
-def _curve(scores: Array, weights: Array) -> Array:
+def _curve(scores: Array, weights: Array, parts: Array | None) -> Array:
     """Expected score of the best of k, (n, S) -> (K,), ties broken at random."""
 
     def ranked(looks: Array) -> Callable[[Array], Array]:
@@ -259,7 +264,7 @@ def _curve(scores: Array, weights: Array) -> Array:
             (np.bincount(runs, values[0, order]) / np.bincount(runs))[runs] @ weights
         )
 
-    return _crossfit(scores[None], ranked)
+    return _crossfit(scores[None], ranked, parts)
 
 
 def _rough_curves(tables: Array, weights: Array, edges: NDArray[np.int64]) -> Array:

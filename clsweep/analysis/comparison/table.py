@@ -19,7 +19,7 @@ from clsweep.analysis.comparison.evidence import Evidence, mean_difference
 from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, Side, pair, unmatched
 from clsweep.analysis.comparison.spreads import Measures, spread_effect
 from clsweep.analysis.holm import holm
-from clsweep.analysis.images import spread_of, variances_of
+from clsweep.analysis.images import parts_of, spread_of, variances_of
 from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -298,13 +298,19 @@ def _spread(
         with np.errstate(divide="ignore"):
             return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
 
-    def share_within(tables: Array, _: bool) -> Array:
-        means, best = resample.row_means(tables), resample.best_level(tables)
+    def share_within(tables: Array, _: bool, *, lucky: float) -> Array:
+        means, best = resample.row_means(tables), resample.best_level(tables) - lucky
         reach = best - within - resample.rounding(means)
         return np.asarray((means >= reach[..., None]).mean(axis=-1))
 
-    of_a, of_b = (partial(log_sd_star, of_images=spread_of(s.images)) for s in (part.a, part.b))
-    measures: Measures = (of_a, of_b) if stat == "std" else (share_within, share_within)
+    both: list[Callable[[Array, bool], Array]] = []
+    for side, table in zip((part.a, part.b), sides, strict=True):
+        if stat == "std":
+            both.append(partial(log_sd_star, of_images=spread_of(side.images)))
+            continue
+        lucky = resample.luck(table, parts_of(side.images))
+        both.append(partial(share_within, lucky=lucky))
+    measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     found = _spread_over_images(part, sides, measures, effect)
     values = [float(of(side, False)) for of, side in zip(measures, sides, strict=True)]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.images import Images
+from clsweep.analysis.images import Images, parts_of
 from clsweep.analysis.nested import branch, holding, others_of
 from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -185,7 +185,8 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     means[usable] = resample.row_means(scores)
     slack = float(resample.rounding(means[usable]))
     best = int(means.argmax())
-    first, last = _run(means >= float(resample.best_level(scores)) - within - slack, best)
+    level = float(resample.best_level(scores, parts_of(table.images, rows[usable])))
+    first, last = _run(means >= level - within - slack, best)
     end = ("", "low", "high", "both")[(first == 0) + 2 * (last == len(rows) - 1)]
     found: dict[str, Any] = {"band_low": float(table.low[rows[first]]), "band_end": end}
     found["band_high"] = float(table.high[rows[last]])

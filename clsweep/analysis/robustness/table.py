@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
-from clsweep.analysis.images import less, spread_of, widened
+from clsweep.analysis.images import less, parts_of, spread_of, widened
 from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import blindness, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -206,12 +206,12 @@ def _measure(
     if len(values) == 1:
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
     population = table.sampled and not table.param
-    point = resample.statistics(values, within=within)
+    parts = parts_of(table.images, table.alive)
+    point = resample.statistics(values, within=within, parts=parts)
     if table.of_seeds:  # what a seed does to all is no noise of their differences
         still = resample.packed(unshifted(table.scores[table.alive]))
         point["sd_star"] = resample.statistics(_by_row(still), within=within)["sd_star"]
-    images = table.images and table.images.rows(table.alive)
-    point["sd_star"] = less(point["sd_star"], spread_of(images))
+    point["sd_star"] = less(point["sd_star"], spread_of(table.images, table.alive))
     bounds = _intervals(table, within, notes)
     if not bounds:
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
@@ -229,10 +229,11 @@ def _measure(
     if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
         bounds = bounds and _opened(bounds, values, table, within)
-    lost = float(resample.best_level(values)) - point["worst_10"]
+    level = float(resample.best_level(values, parts))
+    lost = level - point["worst_10"]
     if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
         notes.append(note(Reason.NOISY_SHARE))
-    row["best_level"] = sweep.sign * float(resample.best_level(values))
+    row["best_level"] = sweep.sign * level
     for key in STATISTICS:
         factor = sweep.sign if key in LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])
@@ -255,19 +256,32 @@ def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
     bootstrap = resample.Bootstrap(population=table.sampled and not table.param)
     values = _by_row(resample.packed(scores))
-    bounds = resample.intervals(values, bootstrap, within=within)
+    images = table.images and table.images.rows(table.alive)
+    bounds = resample.intervals(values, bootstrap, within=within, parts=parts_of(images))
     notes += blindness(values) if table.of_seeds else ()
     if shift and bounds:
         bounds |= {name: widened(*bounds[name], shift.half_width) for name in LEVELS}
-    if bounds and table.images:
-        images = table.images.rows(table.alive)
+    if bounds and images:
         low, high = less(bounds["sd_star"], images.spread)
         bounds["sd_star"] = float(low), float(high)
         moved = images.variance_of(lambda each: resample.statistics(each, within=within), values)
         for name, variance in ((name, moved[name]) for name in bounds if name in moved):
             bounds[name] = widened(*bounds[name], images.half_width(variance))
+        near = resample.statistics(_drawn_in(values, bounds["sd_star"][0]), within=within)
+        for name in ("share", "tolerance_area"):
+            bounds[name] = bounds[name][0], max(bounds[name][1], float(near[name]))
         bounds |= resample.limited(bounds)
     return bounds
+
+
+def _drawn_in(values: Array, sd_star: float) -> Array:
+    """A table whose settings are spread by no more than `sd_star`, without noise: what images add
+    to a spread makes equal settings look far apart.
+    """
+    means = resample.row_means(values)
+    sd = means.std(ddof=1)
+    kept = min(1.0, sd_star / sd) if sd > 0 else 0.0
+    return np.asarray(means.mean() + kept * (means - means.mean()))[:, None]
 
 
 def _by_row(values: Array) -> Array:
@@ -281,7 +295,8 @@ def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bo
     That of worst_10 has no lower one either where most trials of a row in it failed.
     """
     unknown = table.unknown[table.alive]
-    means, best = resample.row_means(values), resample.best_level(values)
+    means = resample.row_means(values)
+    best = resample.best_level(values, parts_of(table.images, table.alive))
     low: dict[str, Any] = {name: ends[0] for name, ends in bounds.items()}
     high = {name: ends[1] for name, ends in bounds.items()}
     low["worst_10"] = np.nan
@@ -423,9 +438,10 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     """(2, deltas) ends of the intervals of the shares."""
     bootstrap = resample.Bootstrap(population=not sweep.is_grid)
     values = resample.packed(sweep.scores[sweep.alive])
+    lucky = resample.luck(values, parts_of(sweep.images, sweep.alive))
 
     def measure(drawn: Array, full: Array) -> dict[str, Array]:
-        gaps = resample.best_level(full)[:, None] - resample.row_means(drawn)
+        gaps = resample.best_level(full)[:, None] - lucky - resample.row_means(drawn)
         return {"share": _shares(gaps, deltas)}
 
     drawn = bootstrap.collect(values, measure)["share"]
@@ -444,7 +460,8 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
 def _gaps(sweep: Sweep) -> Array:
     """(n,) L - m_i of the configurations with a score."""
     values = resample.packed(sweep.scores[sweep.alive])
-    return np.asarray(resample.best_level(values) - resample.row_means(values))
+    best = resample.best_level(values, parts_of(sweep.images, sweep.alive))
+    return np.asarray(best - resample.row_means(values))
 
 
 def _shares(gaps: Array, deltas: Array) -> Array:
