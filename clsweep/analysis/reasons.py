@@ -99,7 +99,7 @@ TEXTS = {
     "NOISY_SHARE": "the share near the best counts means with seed noise, without which every "
     "setting may be near",
     "PESSIMISTIC": "{columns}: the best is picked and scored on the same noise, so pessimistic",
-    "ON_FRESH": "on {seeds} fresh seeds, which took no part in the picking",
+    "ON_FRESH": "on {seeds} fresh seeds",
     "OVERTURNED": "fresh seeds prefer it to {at}, the best on the study's own",
     "PICKED": "picked on its own noise, so optimistic",
     "CEILING_UNKNOWN": "one seed: the surrogate's ceiling is not known",

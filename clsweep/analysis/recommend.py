@@ -10,22 +10,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.spatial import cKDTree
 
-from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis import reasons, resample
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
-from clsweep.analysis.tuned import Pick, level, no_whole, pick, whole
+from clsweep.analysis.tuned import level, no_whole, pick, whole
 
 Rows = NDArray[np.int64]
 
 # Levels are in the metric's own sign.
 COLUMNS = {
     "objective": "name, in order of first appearance",
-    "kind": '"best": the best when tuned, the highest mean over the seeds, or over the fresh ones '
-    'that it ran on again; "robust": the highest neighbourhood_worst. Of the configurations with a '
+    "kind": '"best": the best when tuned, the highest mean over the seeds, unless fresh seeds '
+    'overturn it; "robust": the highest neighbourhood_worst. Of the configurations with a '
     "score on every planned seed, or on as many as any has, where such a one is eligible",
     "config": "number of the configuration within its objective",
     "at": "its swept hyperparameters",
@@ -36,8 +35,9 @@ COLUMNS = {
     "num_seeds": "seeds that the score rests on",
     "when_tuned": "level of the best without the luck of the pick: one part of the seeds picks it, "
     "another scores it (of compare --tuned); on the fresh seeds once there are any",
-    "over_first": "where fresh seeds prefer the best to the best mean over the study's own: by how "
-    "much it is better on average, over the fresh seeds that all share",
+    "preferred_at": "where another has a better mean over the fresh seeds that all share than the "
+    "best of the study's own: which one. Above over_first_low = 0 it is the best",
+    "over_first": "by how much that one is better on average, over these fresh seeds",
     "over_first_low": "its t-interval of the differences at each seed, at 95 % over all that ran "
     "again (Bonferroni)",
     "over_first_high": "",
@@ -53,7 +53,6 @@ COLUMNS = {
 RADIUS = 0.2  # of each axis (log where it is log), root mean square over them
 APART = 100.0  # between categories, in axes: farther than any neighbour
 MANY = 10_000
-PAIR = np.array([1.0, -1.0])
 EDGE = 0.05  # of an axis: how near its end a sampled configuration is at the edge
 
 
@@ -88,8 +87,8 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
     Both are picked among the configurations that may be named (`tuned.whole`): a mean over the
     seeds that did not fail would hide the failures. Where that is not all seeds, and where each
-    robust place has lost one, the note says so. The best is that of `tuned.pick`, by the fresh
-    seeds once there are any; where they overturn the study's own pick, the note says so.
+    robust place has lost one, the note says so. The best is that of `tuned.pick`; where
+    fresh seeds overturn the study's own pick, the note says so.
 
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.
@@ -102,7 +101,7 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
 def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     """Of a sweep without its failed trials; of those that are `counted` neighbours hold some."""
-    start = {"objective": sweep.objective, "at": ""}
+    start = {"objective": sweep.objective, "at": "", "preferred_at": ""}
     found, complete = pick(sweep), whole(sweep)
     if found is None:
         nothing = noted(*sweep.failures, why=no_whole(sweep))
@@ -112,9 +111,11 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
         **start,
         "kind": "best",
         **level_of(sweep, best),
-        "when_tuned": sweep.sign * level(found),
-        **_over_first(found, sweep),
+        "when_tuned": sweep.sign * level(sweep, found),
     }
+    if found.preferred != found.first:
+        row |= {"preferred_at": sweep.label(found.preferred)}
+        row |= zip(("over_first", "over_first_low", "over_first_high"), found.lead, strict=True)
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
     if best != found.first:
         picked = [note(Reason.OVERTURNED, at=sweep.label(found.first))]
@@ -142,25 +143,6 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     notes += [*failed, *_cautions(sweep, robust)]
     row = {**no_robust, **level_of(sweep, robust), **around.of(robust, sweep.sign)}
     return [*rows, {**row, **noted(*notes)}]
-
-
-def _over_first(found: Pick, sweep: Sweep) -> dict[str, float]:
-    """The lead of a pick over the one that the study's own seeds would have named; without noise it
-    has no interval.
-    """
-    at = {row: place for place, row in enumerate(found.rows)}
-    if found.row == found.first or found.first not in at:
-        return {}
-    apart = found.table[at[found.row]] - found.table[at[found.first]]
-    num, tries = len(apart), len(at) - 1
-    lead, se = float(apart.mean()), float(apart.std(ddof=1)) / num**0.5
-    is_noisy = se > resample.EPSILON * max(1.0, abs(lead))
-    tail = (1 - CONFIDENCE) / (2 * tries)
-    half = se * stats.t.isf(tail, num - 1) if is_noisy else np.nan
-    if images := sweep.images:
-        pair = images.rows([found.row, found.first])
-        half = np.hypot(half, stats.t.isf(tail, images.num - 1) * pair.variance(PAIR) ** 0.5)
-    return {"over_first": lead, "over_first_low": lead - half, "over_first_high": lead + half}
 
 
 def level_of(sweep: Sweep, row: int) -> dict[str, Any]:

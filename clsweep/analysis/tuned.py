@@ -6,14 +6,14 @@ Shape legend: n = configurations, S = seeds, F = fresh seeds, of `clsweep confir
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from clsweep.analysis import CONFIDENCE, resample
+from clsweep.analysis import CONFIDENCE, TAIL, resample
 from clsweep.analysis.best import place_of
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.images import apart, parts_of
@@ -23,6 +23,7 @@ from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.tuning import noisy_tables
 
 Side = tuple[Array, Array | None]  # (n, S) and the parts of the images
+PAIR = np.array([1.0, -1.0])
 FEWEST_FRESH = 2  # seeds: one has no noise to compare with
 
 
@@ -33,28 +34,27 @@ class Pick:
     Attributes:
         row: of it in the sweep.
         first: that of the study's seeds alone.
-        rows: (n) of the table in the sweep.
-        table: (n, S) what the pick rests on, larger is better: the fresh scores of the settings
-            that ran again, on the seeds that they share, else all that may be picked.
-        seeds: (S,) labels of its columns.
-        is_fresh: which of both.
-        parts: (n, K) `Images.parts` of the rows of the table; None where nobody knows them.
+        preferred: the one with the best mean over the fresh seeds that all share.
+        lead: its lead over the first and the ends of the interval, larger is better; NaN without.
+        seeds: (F,) labels of the fresh seeds that the pick rests on; none of the study's own.
+        fresh: (F,) its scores on them, larger is better.
     """
 
     row: int
     first: int
-    rows: tuple[int, ...]
-    table: Array
-    seeds: NDArray[Any]
-    is_fresh: bool
-    parts: Array | None
+    preferred: int
+    lead: tuple[float, float, float] = (np.nan, np.nan, np.nan)
+    seeds: tuple[Any, ...] = ()
+    fresh: Array = field(default_factory=lambda: np.empty(0))
 
 
 def pick(sweep: Sweep) -> Pick | None:
     """The best setting; None while no configuration may be named (`whole`).
 
-    It has the best mean over the fresh seeds, once the one with the best mean over the study's
-    seeds has run on fresh ones: that one was picked on its own noise. Ties: `analysis.best`.
+    It has the best mean over the study's seeds. Fresh seeds overturn it where another that ran on
+    them is better there: the differences at each seed have a t-interval, at 95 % over all that ran
+    again (Bonferroni), above 0. A lead within the noise overturns nothing, or the pick would be one
+    on the noise of the fresh seeds. Ties: `analysis.best`.
     """
     sweep = sweep.measured
     may = whole(sweep)
@@ -68,13 +68,30 @@ def pick(sweep: Sweep) -> Pick | None:
         return place_of(sweep.configs[row], scores[np.isfinite(scores)].tolist(), "max")
 
     first = min(near.tolist(), key=place)
-    all_rows = np.flatnonzero(may).tolist()
-    rows, seeds, fresh = _fresh(sweep, all_rows)
+    rows, seeds, fresh = _fresh(sweep, np.flatnonzero(may).tolist())
     if sweep.configs[first] not in sweep.fresh or not rows:
-        scores, parts = sweep.scores[may], parts_of(sweep.images, all_rows)
-        return Pick(first, first, tuple(all_rows), scores, sweep.seeds, False, parts)
+        return Pick(first, first, first)
     best = max(range(len(rows)), key=lambda at: (fresh[at].mean(), sweep.means[rows[at]], -at))
-    return Pick(rows[best], first, tuple(rows), fresh, seeds, True, parts_of(sweep.images, rows))
+    lead, at = (np.nan, np.nan, np.nan), best
+    if first in rows and rows[best] != first:
+        at = rows.index(first)
+        lead = _lead(fresh[best] - fresh[at], len(rows) - 1, sweep, [rows[best], first])
+        at = best if lead[1] > 0 else at
+    return Pick(rows[at], first, rows[best], lead, tuple(seeds.tolist()), fresh[at])
+
+
+def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[float, float, float]:
+    """Of differences at each seed (F,), with the interval of one of so many tries; without noise it
+    has none.
+    """
+    num, tail = len(apart), TAIL / tries
+    lead, se = float(apart.mean()), float(apart.std(ddof=1)) / len(apart) ** 0.5
+    is_noisy = se > resample.EPSILON * max(1.0, abs(lead))
+    half = float(stats.t.isf(tail, num - 1)) * se if is_noisy else np.nan
+    if images := sweep.images:
+        variance = float(images.rows(rows).variance(PAIR))
+        half = float(np.hypot(half, stats.t.isf(tail, images.num - 1) * variance**0.5))
+    return lead, lead - half, lead + half
 
 
 def whole(sweep: Sweep) -> NDArray[np.bool_]:
@@ -103,23 +120,32 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], NDArray[Any], Arra
     return [], np.empty(0), np.empty((0, 0))
 
 
-def level(found: Pick) -> float:
+def level(sweep: Sweep, found: Pick) -> float:
     """The level of an objective when tuned, larger is better: as `difference` has it."""
-    if found.is_fresh:
-        return float(_held(found.table, found.parts)[0].mean())
-    return float(resample.best_level(resample.packed(found.table), found.parts))
+    if len(found.fresh):
+        return float(found.fresh.mean())
+    return float(resample.best_level(*_table(sweep)))
+
+
+def _table(sweep: Sweep) -> Side:
+    """The scores of what may be named, whose gaps of failed seeds are closed."""
+    may = whole(sweep)
+    return resample.packed(sweep.measured.scores[may]), parts_of(sweep.measured.images, may)
 
 
 def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:
     """a - b, both at their best settings: the columns of `comparison.table`, why there is no
     interval, and notes.
 
-    Each level is cross-fitted: picked on all seeds but one and scored on that one, for each seed in
-    turn, and so over parts of the images (`resample.folds`), so that none is too good. Where the
-    settings of both ran again on two or more common fresh seeds, the same is done with these alone,
-    and the differences at each seed have a t-interval (`_by_seed`). On the study's seeds the
-    interval is t SE about the estimate, SE from bootstrap tables of new noise around shrunken means
-    (`tuning.noisy_tables`).
+    Where the settings of both ran again on two or more common fresh seeds, the levels are the means
+    over these, which took no part in the picking, and the differences at each seed have a
+    t-interval. What the images of the study owe to the picking is still in them, so the interval
+    reaches to the difference without it (`resample.luck`).
+
+    On the study's seeds each level is cross-fitted: picked on all seeds but one and scored on that
+    one, for each seed in turn, and so over parts of the images (`resample.folds`), so that none is
+    too good. The interval is t SE about the estimate, SE from bootstrap tables of new noise around
+    shrunken means (`tuning.noisy_tables`).
     """
     pick_a, pick_b = pick(a), pick(b)
     notes = [each.of(x.objective) for x in (a, b) for each in x.measured.failures]
@@ -127,24 +153,30 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         lost = a if pick_a is None else b
         return {}, no_whole(lost).of(lost.objective), notes
     at = {"at_a": a.label(pick_a.row), "at_b": b.label(pick_b.row)}
-    raw = [x.measured.scores[whole(x)] for x in (a, b)]
-    parts = [parts_of(x.measured.images, whole(x)) for x in (a, b)]
-    tables = [resample.packed(scores) for scores in raw]  # which closes the gaps of failed seeds
+    sides = _table(a), _table(b)
+    tables = sides[0][0], sides[1][0]
     by_seed = np.array_equal(a.seeds, b.seeds)
-    is_paired = by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in raw)
-    shared = sorted({*pick_a.seeds.tolist()} & {*pick_b.seeds.tolist()})
-    if pick_a.is_fresh and pick_b.is_fresh and len(shared) >= FEWEST_FRESH:
-        tables = [p.table[:, np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
-        parts = [pick_a.parts, pick_b.parts]
-        notes, is_paired = [note(Reason.ON_FRESH, seeds=len(shared)), *notes], True
-    one, other = zip(tables, parts, strict=True)
-    found, values = _by_seed(one, other) if is_paired else _by_noise(one, other, is_paired=by_seed)
+    shared = sorted({*pick_a.seeds} & {*pick_b.seeds})
+    found, luck, num_pairs = Evidence(np.nan), 0.0, len(shared)
+    if num_pairs >= FEWEST_FRESH:
+        notes = [note(Reason.ON_FRESH, seeds=num_pairs), *notes]
+        held = [p.fresh[np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
+        luck = resample.luck(*sides[0]) - resample.luck(*sides[1])
+        found, num = _of_pairs(held[0] - held[1]), num_pairs
+        values = float(held[0].mean()), float(held[1].mean())
+    else:
+        num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
+        values = float(resample.best_level(*sides[0])), float(resample.best_level(*sides[1]))
+        if by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in tables):
+            found, num_pairs = _of_pairs(tables[0][0] - tables[1][0]), num
+        else:
+            found = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in ((a, pick_a), (b, pick_b)))
-    found = found.over_images(*apart(of_a, of_b, np.ones(1), np.ones(1)))
-    num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
+    found = found.over_images(*apart(of_a, of_b, np.ones(1), np.ones(1)), too_good=luck)
     silent = None if np.isfinite(found.se) else note(Reason.NO_NOISE)
     why = note(Reason.ONE_SEED) if num < 2 else silent
-    pairs = {"num_pairs": num} if is_paired else {}
+    pairs = {"num_pairs": num_pairs} if num_pairs else {}
+    pairs |= {"fresh_seeds": len(shared) if len(shared) >= FEWEST_FRESH else 0}
     return _row(found, values, a.sign, num) | at | pairs, why, notes
 
 
@@ -172,43 +204,21 @@ def _evidence(estimate: float, se: float, freedom: float) -> Evidence:
     return Evidence(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
 
 
-def _by_seed(a: Side, b: Side) -> tuple[Evidence, tuple[float, float]]:
-    """Of complete tables (n, F) of the same seeds: the differences at each seed.
-
-    SE^2 = s^2 / F where every fold picks the same settings. Else the picks of a fold hang on the
-    scores of the others, and  SE^2 = s^2 (1 / F + 1 / (F - 1))  (Nadeau & Bengio 2003, Machine
-    Learning 52): of 95 % intervals 87 to 93 % held the truth without, 94 to 97 % with it.
-    """
-    (held_a, num_a), (held_b, num_b) = _held(*a), _held(*b)
-    apart, num = held_a - held_b, len(held_a)
-    values = float(held_a.mean()), float(held_b.mean())
+def _of_pairs(apart: Array) -> Evidence:
+    """Of differences at each seed (F,)."""
+    num, estimate = len(apart), float(apart.mean())
     if num < 2:
-        return Evidence(float(apart.mean())), values
-    inverse = 1.0 / num + (1.0 / (num - 1) if max(num_a, num_b) > 1 else 0.0)
-    se = float(apart.std(ddof=1)) * inverse**0.5
-    return _evidence(float(apart.mean()), se, num - 1), values
+        return Evidence(estimate)
+    return _evidence(estimate, float(apart.std(ddof=1)) / num**0.5, num - 1)
 
 
-def _held(table: Array, parts: Array | None) -> tuple[Array, int]:
-    """(F,) of a complete table: the score at each seed of the row that the other seeds, and other
-    images, pick; and how many rows they pick.
-    """
-    looks, scores = zip(*resample.folds(table, parts), strict=True)
-    picked = np.concatenate(looks).argmax(axis=-1)
-    held = np.take_along_axis(np.concatenate(scores), picked[:, None], axis=-1)[:, 0]
-    return held.reshape(table.shape[1], -1).mean(axis=1), len(np.unique(picked))
-
-
-def _by_noise(a: Side, b: Side, *, is_paired: bool) -> tuple[Evidence, tuple[float, float]]:
+def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) -> Evidence:
     """Of the study's tables: under new noise. A shift that a seed gives to both cancels; of one
     objective's own the interval has its share.
     """
-    level_a, level_b = (float(resample.best_level(*side)) for side in (a, b))
-    estimate, values = level_a - level_b, (level_a, level_b)
-    tables = a[0], b[0]
     freedom = min(noise_of(table).freedom for table in tables)
     if not freedom:
-        return Evidence(estimate), values
+        return Evidence(estimate)
     if is_paired and tables[0].shape[1] == tables[1].shape[1]:
         both = np.concatenate(tables)
         if shift := seed_shift(both):
@@ -225,4 +235,4 @@ def _by_noise(a: Side, b: Side, *, is_paired: bool) -> tuple[Evidence, tuple[flo
     # Draws carry the doubt of the noise level, as t does against z: it counts once.
     half = float(np.quantile(np.abs(apart - apart.mean()), CONFIDENCE))
     se = half / float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
-    return _evidence(estimate, float(np.hypot(se, own**0.5)), freedom), values
+    return _evidence(estimate, float(np.hypot(se, own**0.5)), freedom)

@@ -30,7 +30,7 @@ def confirmed(
 
     from clsweep.analysis.confirmation import confirmation
     from clsweep.analysis.images import Hits
-    from clsweep.findings.hits import hits_in
+    from clsweep.findings.hits import hits_in, lucky
 
     if isinstance(study, CellResults):
         return study.frame_here(confirmed(study.whole, top=top, new_images=new_images))
@@ -53,8 +53,8 @@ def confirmed(
         for column, split in (splits | {f"test_{study.metric}": "test"}).items()
         if (place := {"split": split, "column": column})
     }
-    known = hits if new_images else None
-    return confirmation(picked, fresh, metric=study.metric, limits=limits, hits=known)
+    more: dict[str, Any] = {"hits": hits, "luck": lucky(study)} if new_images else {}
+    return confirmation(picked, fresh, metric=study.metric, limits=limits, **more)
 
 
 def _fresh_trials(study: StudyResults) -> pd.DataFrame:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from clsweep.analysis.images import Hits, parts_of
+from clsweep.analysis.resample import luck, packed
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.reading import to_frame
+from clsweep.results.reading import StudyResults, to_frame
 
 COLUMNS = ["objective", "config", "score", "images", "num_images", "bits"]
 
@@ -31,3 +36,18 @@ def hits_in(
     known = known.dropna(subset="score")
     merged = found.merge(known, on="trial_id")
     return merged.loc[:, COLUMNS] if len(merged) == len(known) else merged.loc[[], COLUMNS]
+
+
+def lucky(study: StudyResults) -> dict[str, float]:
+    """Objective -> by how much its best look too good, as the scored images helped to pick them."""
+    place = {"split": study.score_on, "column": study.metric}
+    hits = Hits(partial(hits_in, study.folder, study.trials, study.metric, **place))
+    finished = study.trials[study.trials["status"] == "finished"].dropna(subset=study.metric)
+    found = {}
+    for name, trials in finished.groupby("objective"):
+        table = trials.pivot(index="config", columns="seed", values=study.metric)
+        scores = table.to_numpy(dtype=float)
+        counts = np.isfinite(scores).sum(axis=1)
+        images = hits.of(str(name), 1.0, table.index.to_numpy(), counts, counts)
+        found[str(name)] = luck(packed(scores), parts_of(images))
+    return found

@@ -89,6 +89,8 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     how = {TUNED: ", each at its best setting", UNTUNED: " on average over the swept settings"}
     is_tuned, is_swept = sense == TUNED, sweeps(board)
     where, sense = how[sense] * is_swept, f" {sense}" * is_swept
+    fresh = lead.pair["fresh_seeds"] if is_tuned else 0
+    where += f", on {counted(fresh, 'fresh seed', 'fresh seeds')}" if fresh else ""
     side = "higher" if words.mode == "max" else "lower"
     seen = interval(low, high, apart_from=0.0) if known(low, high) else ""
     if lead.is_resolved:
@@ -96,26 +98,26 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
             f"{first} is best{sense}: it scores {words.amount(amount)} {side} than {second}"
             f"{where}{seen}.",
         )
-    if tied := _tied(board, lead, is_tuned=is_tuned):
+    if tied := _tied(board, lead, by_board=is_tuned and not fresh):
         return (f"{listed(tied)} are tied{sense}: they score the same{where}.",)
     # An interval without 0 is not enough for the test, least where several pairs had their chance.
     one = f"p = {number(lead.pair['p_holm'])}"
     several = f"among {count(lead.num_pairs)} pairs" if lead.num_pairs > 1 else one
     among = f", {several}" if known(low) and low > 0 else ""
     why = "" if known(low, high) else f" ({cause(lead.pair)})"
-    also = f" It is better than {listed(lead.beaten)}." if lead.beaten else ""
+    also = f" {first} is better than {listed(lead.beaten)}." if lead.beaten else ""
     return (
         f"Best{sense} is not resolved: {first} leads {second} by {words.amount(amount)}{where}"
         f"{seen}{among}{why}.{also}",
     )
 
 
-def _tied(board: pd.DataFrame, lead: Lead, *, is_tuned: bool) -> list[str]:
-    """Those that share the first place exactly: no lead, or of tuned ones the same best mean."""
+def _tied(board: pd.DataFrame, lead: Lead, *, by_board: bool) -> list[str]:
+    """Those that share the first place exactly: no lead, or the same best mean on the board."""
     amount, reach = lead.pair["estimate"], lead.pair["high"] - lead.pair["low"]
     near = EQUAL * (reach if known(reach) else 1.0)
     tied = [lead.pair["a"], lead.pair["b"]] if abs(amount) <= near else []
-    if is_tuned:
+    if by_board:
         scores = scored(board).set_index("objective")["score"].reindex(list(lead.ranked)).dropna()
         top = scores.get(lead.ranked[0], math.nan)
         equal = [name for name, x in scores.items() if math.isclose(x, top, rel_tol=EQUAL)]

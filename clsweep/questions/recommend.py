@@ -44,7 +44,7 @@ def confirmed(asked: Asked) -> Sentences:
     for name in dict.fromkeys(confirmation["objective"]):
         named = best.get(name, {})
         row, first = rows.get((name, named.get("config", -1))), firsts.get(name)
-        if row and first and row is not first and known(named["over_first"]):
+        if row and first and named["preferred_at"]:
             out.append(_preferred(named, first, words))
         if said := _confirmed(named | row, words) if row else "":
             out.append(said)
@@ -54,14 +54,15 @@ def confirmed(asked: Asked) -> Sentences:
 def _preferred(named: Row, first: Row, words: Wording) -> str:
     """What fresh seeds name in place of the search's first, and whether they are sure of it."""
     lead, low, high = (named[f"over_first{end}"] for end in ("", "_low", "_high"))
-    seen = words.amount(lead) + (interval(low, high) if known(low, high) else "")
+    better, seen = named["preferred_at"], words.amount(lead)
+    seen += interval(low, high) if known(low, high) else ""
     if low > 0:
         return (
-            f"Fresh seeds overturn the pick of {named['objective']}: {named['at']} is {seen} "
+            f"Fresh seeds overturn the pick of {named['objective']}: {better} is {seen} "
             f"better than {first['at']}, the search's first."
         )
     return (
-        f"Fresh seeds prefer {named['at']} to {first['at']}, the search's pick of "
+        f"Fresh seeds prefer {better} to {first['at']}, the search's pick of "
         f"{named['objective']}, by {seen}: not resolved."
     )
 

@@ -208,10 +208,21 @@ class Evidence:
     of_images: float = 0.0
     images: int = 0
 
-    def over_images(self, variance: float, freedom: float) -> Evidence:
+    def over_images(self, variance: float, freedom: float, *, too_good: float = 0.0) -> Evidence:
         """The same for new images, of a variance beside the noise of the seeds: the interval is
         wider, and p no smaller than one less the level of an interval that ends at 0.
+
+        too_good: by how much the estimate may be too high, or too low where it is negative: the
+            interval holds that of the estimate without it too, and p is the larger one.
         """
+        if too_good:
+            low, high, at = (x - too_good for x in (self.low, self.high, self.estimate))
+            without = replace(self, estimate=at, low=low, high=high)
+            found, other = (each.over_images(variance, freedom) for each in (self, without))
+            p = max(found.p, other.p) if found.estimate * at > 0 else 1.0
+            return replace(
+                found, low=min(found.low, other.low), high=max(found.high, other.high), p=p
+            )
         if not variance > 0 or not np.isfinite(self.se):
             return self
         more, towards = half_width(variance, freedom), self.low if self.estimate > 0 else self.high

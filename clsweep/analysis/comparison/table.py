@@ -44,6 +44,7 @@ COLUMNS = {
     "at_b": "that of b",
     "num_pairs": "(setting, seed) pairs with a score on both sides; 0 = unpaired",
     "num_seeds": "seeds of both; unpaired: of the objective with fewer",
+    "fresh_seeds": "of tuned: how many of them are of `clsweep confirm`, which decide alone",
     "value_a": "the statistic of a over what is compared, in the metric's own sign",
     "value_b": "that of b",
     "estimate": "mean, within, tuned: a - b, oriented so that positive = a is better; std: the "
