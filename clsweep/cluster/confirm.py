@@ -51,6 +51,11 @@ def confirm_study(
             differently; no seeds are given, or they are the search's own.
     """
     folder = open_folder(path)
+    if SAMPLER in folder.plan(["sampler"])["sampler"].to_pylist():
+        raise RequestError(
+            f"{path}: expected the results of a search, given the fresh seeds of one: "
+            f"{os.path.dirname(folder.path) or '..'}"
+        )
     if folder.is_running():
         raise RequestError(
             f"{path}: the search still runs; confirm it once it has ended. See clsweep status "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,7 +15,6 @@ import pyarrow.compute as pc
 from pandas.api.types import is_numeric_dtype
 
 from clsweep.analysis.images import IMAGES, NEW, Hits
-from clsweep.analysis.tuned import FEWEST_FRESH
 from clsweep.catalog import DATASET, METRIC
 from clsweep.catalog.ownership import metric_params
 from clsweep.errors import RequestError, nearest
@@ -40,6 +40,7 @@ from clsweep.study.space import declared_axes, declared_spaces, only_swept
 T = TypeVar("T")
 Named = Mapping[str, StudyResults]  # what stands before the names of a study's objectives -> it
 
+ADVISED_FRESH = 3  # seeds
 DATA_COLUMNS = ("dataset", *SPLIT_COLUMNS)
 
 
@@ -118,7 +119,9 @@ def of_studies(
         yardsticks=_yardsticks(named, name),
         confirmable=_by_objective(
             named,
-            lambda s: dict.fromkeys(s.study["objectives"] if s.metric == name else (), s.path),
+            lambda s: dict.fromkeys(
+                s.study["objectives"] if s.metric == name and not _is_again(s) else (), s.path
+            ),
         ),
         confirming={study.path: _confirming(study) for study in studies},
     )
@@ -333,10 +336,17 @@ def _differences(studies: Sequence[StudyResults]) -> list[str]:
     return [said] if listed else []
 
 
+def _is_again(study: StudyResults) -> bool:
+    """Whether it is the folder inside another, of what `clsweep confirm` ran."""
+    return "confirm" in study.planned(["sampler"])["sampler"].to_pylist()
+
+
 def _confirming(study: StudyResults) -> Confirming:
-    """The seeds that the study names, or as many as it has, two or more, after the last of them."""
+    """The seeds that the study names, or as many as it has, three or more, after the last of
+    them: the interval of two is 13 standard errors wide.
+    """
     named, seeds = (study.study.get("confirm") or {}).get("seeds"), study.study["seeds"]
-    first, num = max(seeds) + 1, max(len(seeds), FEWEST_FRESH)
+    first, num = max(seeds) + 1, max(len(seeds), ADVISED_FRESH)
     return Confirming(
         top=top_of(study.study),
         seeds=tuple(named or range(first, first + num)),
@@ -353,7 +363,10 @@ def _notes(study: StudyResults) -> list[str]:
     differed.
     """
     name, left, trials = study.study["name"], _num_left(study), study.trials
-    notes = [f"{name}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
+    search = os.path.dirname(study.path) or ".."
+    again = f"{name}: fresh seeds alone; with those of the search: clsweep report {search}"
+    notes = [again] if _is_again(study) else []
+    notes += [f"{name}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
     swept = {name for space in declared_spaces(study.study).values() for name in space}
     if sizes := [size for size in SIZES if size in swept]:
         notes.append(CAPACITY.format(names=" and ".join(sizes)))
