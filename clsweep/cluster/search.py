@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import optuna
 from optuna.storages import JournalStorage
-from optuna.trial import TrialState
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.racing import SKIPPED, Race
@@ -186,14 +187,7 @@ class LiveDesign(DrawnDesign):
         imagined = optuna.create_study(
             directions=self._journal.directions, sampler=build_sampler(search.method, seed)
         )
-        if search.method == "gp":
-            # A stopped configuration counts with the score that it had reached: GPSampler would
-            # not look at it otherwise.
-            entries = [copy.copy(entry) for entry in entries]
-            for entry in entries:
-                if entry.state == TrialState.PRUNED:
-                    entry.state = TrialState.COMPLETE
-        imagined.add_trials(entries)
+        imagined.add_trials(_as_seen(entries, imagined.directions, search.method))
         for num_asked in range(MAX_REPEATS):
             if num_asked == MAX_ASKED[search.method]:
                 imagined.sampler = build_sampler("random", seed)
@@ -209,6 +203,30 @@ class LiveDesign(DrawnDesign):
             if self._conditions.takes_part(name, found):
                 found[name] = trial._suggest(name, self._space[name])
         return self._conditions.taken(found)
+
+
+def _as_seen(
+    entries: Sequence[FrozenTrial], directions: Sequence[StudyDirection], method: str
+) -> list[FrozenTrial]:
+    """What a sampler is to learn from: no sampler looks at failures, and GPSampler at nothing that
+    was stopped.
+
+    A failed configuration counts as the worst one of those that ended, in the analysis too: else
+    the search comes back to where training diverges. A stopped one counts for gp with the score
+    that it had reached.
+    """
+    ended = [entry.values for entry in entries if entry.state == TrialState.COMPLETE]
+    worst = [
+        min(of) if direction == StudyDirection.MAXIMIZE else max(of)
+        for direction, of in zip(directions, zip(*ended, strict=True), strict=False)
+    ]
+    seen = [copy.copy(entry) for entry in entries]
+    for entry in seen:
+        if entry.state == TrialState.FAIL and worst:
+            entry.state, entry.values = TrialState.COMPLETE, worst
+        elif entry.state == TrialState.PRUNED and method == "gp":
+            entry.state = TrialState.COMPLETE
+    return seen
 
 
 def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:

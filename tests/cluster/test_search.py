@@ -240,6 +240,21 @@ def test_gp_learns_from_what_was_stopped(tmp_path, study):
     assert last(lambda row: row["tau"]) > 2 * last(lambda row: -row["tau"])
 
 
+@pytest.mark.parametrize("method", ["tpe", pytest.param("gp", marks=pytest.mark.slow)])
+def test_a_search_keeps_away_from_where_trials_fail(tmp_path, study, method):
+    """Scores rise with tau up to 0.3, and above that every trial fails."""
+    chosen = study(
+        method, 40, seeds=[0], objectives={"dcl": {"framework": "simclr", "loss": "dcl"}}
+    )
+
+    def end(row):
+        return failed(row) if row["tau"] > 0.3 else finished(row) | {METRIC: 100 * row["tau"]}
+
+    rows = run(chosen, tmp_path / "journal", end=end)
+    # of 12 such searches that looked at no failure 21 to 25 of these 25 failed
+    assert sum(row["status"] == "failed" for row in rows[15:]) < 15
+
+
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize("method", ["qmc", "tpe"])
 def test_a_failed_trial_that_is_run_again_is_a_new_entry(tmp_path, study, method):
