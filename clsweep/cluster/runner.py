@@ -29,6 +29,7 @@ from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.ranking import KeptFiles, Tally
 from clsweep.study.continuation import difference, extension
+from clsweep.study.contrasts import with_added
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
 from clsweep.study.printed import checked_files, paper_cells
 from clsweep.version import VERSION, VERSION_COLUMNS, public_version
@@ -380,6 +381,9 @@ class _Run:
             if folder.has_parts():
                 folder.compact()
             known = folder.plan().to_pylist()
+            asked, ended = folder.study().get("contrasts") or {}, folder.trials(["trial_id"])
+            asked = with_added(document.tree.get("contrasts") or {}, asked, ended.num_rows)
+            document.tree |= {"contrasts": asked} if asked else {}
         new_ids = {row["trial_id"] for row in rows}
         # once the best, in a confirmation
         others = [row for row in known if row["trial_id"] not in new_ids]

@@ -13,6 +13,7 @@ from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by
 from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting
 from clsweep.study.check_training import Draft, TrainingChecks
+from clsweep.study.contrasts import check_contrasts
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS
 from clsweep.study.space import Objective, size_of, slug
 
@@ -25,6 +26,7 @@ def check_study(draft: Draft, objectives: Sequence[Objective]) -> None:
         _ObjectiveChecks(draft, objective).check()
     for check in (_check_dataset, _check_resources, _check_search, _check_names):
         check(draft)
+    check_contrasts(draft, objectives)
 
 
 class _ObjectiveChecks(TrainingChecks):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -47,6 +48,7 @@ def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
 
 MAX_NAME = 128  # characters: the study's name is a folder's too
 MAX_OBJECTIVES = 256
+MAX_CONTRASTS = 100
 FIRST_SEEDS = 2  # that a race gives to every configuration: one has no noise to judge by
 # What each scheduler goes by.
 SCHEDULER_KEYS = {
@@ -166,6 +168,28 @@ class ConfirmSection(_Section):
     seeds: Seeds
 
 
+def _sides(of: object) -> object:
+    return (of,) if isinstance(of, str) else of
+
+
+class ContrastSection(_Section):
+    """A difference that is asked before anything runs, see `contrasts.py`."""
+
+    # the first less the second, or one objective less itself
+    of: Annotated[tuple[StrictStr, ...], BeforeValidator(_sides), Field(min_length=1, max_length=2)]
+    at: dict[StrictStr, object] = {}  # settings; of others both sides are means
+    minus: dict[StrictStr, object] | None = None  # settings of what is subtracted
+    metric: StrictStr | None = None  # by default the study's
+    margin: Annotated[Number, Field(gt=0)] | None = None  # a smaller effect counts as none
+    published: Number | None = None  # the effect that a paper found
+    # trials that had ended when it was asked: clsweep writes it
+    added_after: Annotated[StrictInt, Field(ge=0)] | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.of))
+
+
 class ResourcesSection(_Section):
     workers: Annotated[StrictInt, Field(ge=1)] = 1
     gpus_per_worker: Annotated[Number, Field(ge=0)] = 0
@@ -235,6 +259,10 @@ class StudySections(_Section):
     search: SearchSection
     scheduler: SchedulerSection = SchedulerSection()
     confirm: ConfirmSection | None = None
+    contrasts: Annotated[
+        dict[Annotated[StrictStr, Field(pattern=NAME_PATTERN)], ContrastSection],
+        Field(max_length=MAX_CONTRASTS),
+    ] = {}
     resources: ResourcesSection = ResourcesSection()
     encoders: EncodersSection = EncodersSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
@@ -328,6 +356,8 @@ def _known_keys(section: Keys) -> list[str]:
     model: Any = StudySections
     if section[:1] == ("objectives",):
         model = ObjectiveSection
+    elif section[:1] == ("contrasts",):
+        model = ContrastSection
     elif section:
         annotation = StudySections.model_fields[str(section[0])].annotation
         inside = get_args(annotation) or (annotation,)
