@@ -31,6 +31,8 @@ TEXTS = {
     "FEW_PAIRED": "{configs} configurations have both, at least {least} are needed",
     "NO_PAIR": "no pair of {a} and {b} has both scores",
     "NO_COUNTERPART": "{a} has one setting ({at}), at which {b} has no score",
+    "NO_SETTING": "no setting has {at}",
+    "OPEN_SETTINGS": "{lost} of {configs} settings have no score yet",
     "NOBODY_COMPETES": "no objective to compare",
     "YARDSTICKS": "scored by different yardsticks: {a} against {b}",
     "PRINTED_SPREAD": "a spread over settings, which clsweep robustness measures",
@@ -117,6 +119,7 @@ TEXTS = {
     "SEED_SHIFT_OF_LEVELS": "a seed shifts all scores (F test, p = {p}): the intervals of levels "
     "rest on {seeds} seeds",
     "SPREAD_WITHIN_NOISE": "a spread that does not exceed the noise counts as 0",
+    "ASKED_LATER": "asked after {trials} trials had ended, so it is no prediction",
     "SAME_AS_BEST": "same as the best",
     "AT_EDGE": "at the edge of the swept {params}: the optimum may lie outside",
     # What the numbers are made of.

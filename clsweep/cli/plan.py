@@ -14,6 +14,7 @@ from clsweep.catalog import (
     METRIC,
     METRICS,
     OBJECTIVE_PARTS,
+    PARAM,
     PARAMS,
     Part,
 )
@@ -110,6 +111,46 @@ def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, li
             f"Expected: {', '.join(tables)}, or an entry of one of them"
         )
     return found
+
+
+def contrast_rows(study: Study, noise: float | None) -> list[Row]:
+    """What the study will be able to say of each contrast: the smallest effect that it finds, and
+    that it rules out where there is none.
+
+    Args:
+        noise: standard deviation of one seed's noise; without one the effects are in units of it.
+    """
+    asked = study.sections.contrasts
+    if not asked or len(study.sections.seeds) < 2:
+        return []
+    from clsweep.analysis.power import smallest_effects
+
+    first = (study.cells or (study,))[0]
+    plan = [plan_row(first, trial) for trial in plan_trials(first)]
+    rows = {(row["objective"], row["config"]): row for row in plan}
+    rows_of = []
+    for name, each in asked.items():
+        sizes = [
+            size
+            for at in (each.at, each.minus)
+            for objective in each.sides
+            if at is not None and (size := sum(_has(r, objective, at) for r in rows.values()))
+        ]
+        found = smallest_effects(sizes, len(study.sections.seeds), len(asked))
+        is_known = noise and each.metric in (None, study.sections.metric.name)
+        scale, unit = (noise, "") if is_known else (1.0, " SD")
+        finds, rules_out = (f"{number(x * (scale or 1.0))}{unit}" for x in found)
+        told = {"contrast": name, "margin": each.margin, "published": each.published}
+        rows_of.append(told | {"finds from": finds, "rules out from": rules_out})
+    return rows_of
+
+
+def _has(row: Row, objective: str, at: Mapping[str, object]) -> bool:
+    """Whether a planned trial is of a side of a contrast."""
+    if row["objective"] != objective:
+        return False
+    values = {name: PARAM[name].coerce(raw) for name, raw in at.items()}
+    return all(row.get(name, value) == value for name, value in values.items())  # none: not its own
 
 
 def entry_names(tables: Mapping[str, Sequence[Row]]) -> list[str]:

@@ -206,6 +206,30 @@ def compare(
 
 
 @with_groups
+def contrast(
+    paths: ResultsPaths,
+    study: Annotated[
+        str | None, option("--study FILE", "also those of a study file, marked as asked later")
+    ] = None,
+    *,
+    reading: FullReading,
+    style: Style,
+) -> None:
+    """What the study asked by name, under contrasts: is there an effect, is it too small to
+    matter, is it as large as published?
+    """
+    from clsweep.study.document import read_document
+
+    findings = reading.opened(paths)
+    asked = read_document(study).tree.get("contrasts") or {} if study else {}
+    if style.format is Format.table and not (asked or findings.material.contrasts):
+        say("Nothing was asked: give contrasts in the study file, or --study FILE with some.")
+        return
+    following = reading.command("report", paths)
+    _print(findings, "contrasts", asked=asked or None, style=style, following=following)
+
+
+@with_groups
 def pareto(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
     following = reading.command("recommend", paths)

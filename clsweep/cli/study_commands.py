@@ -95,6 +95,11 @@ def plan(
     price: Annotated[
         float | None, option("--price EUR", "an hour of this machine; with money", min=0)
     ] = None,
+    noise: Annotated[
+        float | None,
+        option("--noise SD", "of one seed's score: what contrasts will find", min=0),
+    ] = None,
+    pilot: Annotated[str | None, option("--pilot DIR", "results to take that noise from")] = None,
     format: FormatOption = Format.table,
 ) -> None:
     """What a study would run: who owns what, configurations and seeds, skips. Nothing is
@@ -131,9 +136,26 @@ def plan(
     counts = planned.plan_counts(study)
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
+    if asked := planned.contrast_rows(study, noise or (noise_in(pilot) if pilot else None)):
+        print_table(asked, title="\nContrasts: the effects that they find, and rule out")
+        print_note(
+            "(in four of five such studies, corrected for all of them. The noise of the images "
+            "comes on top. SD: of one seed's score, as --noise or --pilot says)"
+        )
     for note in [*planned.plan_notes(study), *missing]:
         print_note(note)
     print_next(version.command("plan", path, estimate=True))
+
+
+def noise_in(path: str) -> float:
+    """The standard deviation of one seed's score in results, pooled over all objectives."""
+    from clsweep.cli.options import Reading
+
+    noises = [sweep.measured.noise for sweep in Reading().opened([path]).material.sweeps]
+    freedom = sum(noise.freedom for noise in noises)
+    if not freedom:
+        raise RequestError(f"--pilot {path}: expected a configuration with two seeds, found none")
+    return float(sum(noise.total for noise in noises) / freedom) ** 0.5
 
 
 @with_groups

@@ -18,6 +18,7 @@ from clsweep.analysis.images import IMAGES, NEW, Hits
 from clsweep.catalog import DATASET, METRIC
 from clsweep.catalog.ownership import metric_params
 from clsweep.errors import RequestError, nearest
+from clsweep.findings.asked import contrasts_of
 from clsweep.findings.confirmed import confirmed, fresh_scores, top_of
 from clsweep.findings.hits import hits_in
 from clsweep.findings.material import (
@@ -124,6 +125,11 @@ def of_studies(
             ),
         ),
         confirming={study.path: _confirming(study) for study in studies},
+        contrasts=tuple(
+            contrast
+            for before, study in named.items()
+            for contrast in contrasts_of(study.study, before)
+        ),
     )
 
 

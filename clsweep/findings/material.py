@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis.contrasts import Contrast
 from clsweep.analysis.sweep import Sweep, read_sweeps
 from clsweep.catalog import DIAGNOSTIC, METRIC, METRICS, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import default_of
@@ -61,6 +62,7 @@ class Material:
             share one.
         notes: what limits the report ("still running: 12 of 60 trials are left").
         left: planned trials that have not ended yet.
+        contrasts: what the studies ask by name.
     """
 
     title: str
@@ -80,6 +82,7 @@ class Material:
     within: float = 1.0
     on_test: bool = False
     yardsticks: Mapping[str, str] = field(default_factory=dict)
+    contrasts: tuple[Contrast, ...] = ()
     confirmable: Mapping[str, str] = field(default_factory=dict)
     confirming: Mapping[str, Confirming] = field(default_factory=dict)
     references: pd.DataFrame = field(default_factory=pd.DataFrame)

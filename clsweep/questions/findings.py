@@ -4,7 +4,7 @@ study with factors: its cells as studies of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -98,6 +98,15 @@ class Findings(Answers):
         pair = [each for each in (a, b) if each is not None]
         stat = "tuned" if tuned else stat
         return self.ask(questions.comparison.compare, *pair, stat=stat, by=by, within=within)
+
+    def contrasts(self, asked: Mapping[str, Mapping[str, Any]] | None = None) -> pd.DataFrame:
+        """Named differences with interval, p and verdicts: those of the study's `contrasts`.
+
+        Args:
+            asked: others beside them, by name, as in a study file: {"small": {"of": ["dcl",
+                "simclr"], "at": {"batch_size": 16}, "margin": 1}}. They say that they came later.
+        """
+        return self.ask(questions.contrasts.contrasts, asked=asked)
 
     def winners(self, by: str) -> pd.DataFrame:
         """The best objective at each value of one hyperparameter, where its lead is resolved."""

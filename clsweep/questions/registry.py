@@ -9,6 +9,7 @@ from functools import cache
 from clsweep.analysis import reasons
 from clsweep.questions import (
     comparison,
+    contrasts,
     health,
     leaderboard,
     learning,
@@ -49,6 +50,12 @@ def _says_of_space(asked: Asked) -> bool:
 
 CHAPTERS = (
     Chapter("reproduction", "Does it agree with the paper?", (reproduction.QUESTION,)),
+    Chapter(
+        "contrasts",
+        "What was asked beforehand?",
+        (contrasts.QUESTION,),
+        lambda asked: bool(asked.material.contrasts),
+    ),
     Chapter(
         "comparison",
         "Which objective is better, and where?",

@@ -19,6 +19,8 @@ from clsweep.findings.notes import notes as notes_of
 from clsweep.questions import comparison, leaderboard, reproduction
 from clsweep.questions.answers import Asked
 from clsweep.questions.column import with_levels
+from clsweep.questions.contrasts import contrasts
+from clsweep.questions.contrasts import summary as asked_before
 from clsweep.questions.health import health
 from clsweep.questions.leaderboard import board, cautions
 from clsweep.questions.learning import learning, learning_figures
@@ -97,12 +99,14 @@ def _values(trials: pd.DataFrame, name: str) -> str:
 
 def verdicts(asked: Asked) -> Sentences:
     """Who is best when tuned, who without tuning, and who depends least on its settings; of a
-    reproduction, whether the paper's numbers agree, and the first two of these.
+    reproduction, whether the paper's numbers agree, of contrasts, how many are answered, and the
+    first two of these.
     """
     pairs = comparison.tuned(asked), comparison.means(asked), comparison.spreads(asked)
     said = verdict_of(board(asked), *pairs, asked.words)
     against = summary(printed_numbers(asked))
-    return (*against, *said[: 2 if against else None])
+    rows = records_of(asked.ask(contrasts)) if asked.material.contrasts else []
+    return (*against, *asked_before(rows), *said[: 2 if against or rows else None])
 
 
 def notes(asked: Asked) -> Sentences:

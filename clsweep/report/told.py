@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
+from clsweep.display.cells import records_of
 from clsweep.questions import comparison as pairs
+from clsweep.questions import contrasts as asked_by_name
 from clsweep.questions import pairs as sentences
 from clsweep.questions import robustness as spreads
 from clsweep.questions.answers import Answers, Asked, asked_of, of_each
@@ -27,6 +32,7 @@ from clsweep.questions.sensitivity import sensitivity as shares
 from clsweep.report import first
 from clsweep.report.model import Step
 
+MANY_CONTRASTS = 4  # more have their numbers in the table alone
 _OF_PAIRS = {
     "tuned": sentences.tuned,
     "mean": sentences.means,
@@ -106,6 +112,19 @@ def compare(
         return told(sentences.shares(frame, asked.words)) or (none,)
 
     return of_each(findings, say, within)
+
+
+def contrasts(
+    findings: Answers, *, asked: Mapping[str, Mapping[str, Any]] | None = None
+) -> Sentences:
+    """How many of them are answered; of few, each."""
+
+    def say(of: Asked) -> Sentences:
+        rows = records_of(of.ask(asked_by_name.contrasts, asked=asked))
+        each = map(asked_by_name.sentence, rows)
+        return asked_by_name.summary(rows) if len(rows) > MANY_CONTRASTS else tuple(each)
+
+    return of_each(findings, say)
 
 
 def recommend(findings: Answers) -> Sentences:

@@ -15,15 +15,18 @@ compares two objectives there, `minus` beside it one objective with itself, or t
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from clsweep.catalog import DIAGNOSTIC, METRIC, PARAM, Value
+from clsweep.catalog.rows import Row
 from clsweep.display.numbers import setting
-from clsweep.errors import nearest
+from clsweep.errors import MAX_LINES, StudyError, nearest
 from clsweep.study.check_training import Draft
 from clsweep.study.document import Keys
-from clsweep.study.schema import ContrastSection
+from clsweep.study.schema import ContrastSection, explained
 from clsweep.study.space import Objective
 
 ADDED = "added_after"  # trials that had ended when a contrast came, of a recorded study
@@ -86,6 +89,27 @@ def _values(objective: Objective, param: str) -> list[Value] | None:
         return None
     beside = [] if dimension.otherwise is None else [dimension.otherwise]
     return [*values, *beside]
+
+
+def parse_contrasts(asked: Mapping[str, Any], place: Callable[[Keys, str], str]) -> Row:
+    """Contrasts outside of a study, checked in their shape.
+
+    Args:
+        place: makes the line of a mistake from its keys and what it is.
+
+    Raises:
+        StudyError: one line per mistake.
+    """
+    lines = []
+    for name, each in asked.items():
+        try:
+            ContrastSection.model_validate(each)
+        except ValidationError as error:
+            told = (explained(one, ("contrasts",)) for one in error.errors())
+            lines += [place(("contrasts", name, *keys), message) for keys, message in told]
+    if lines:
+        raise StudyError("\n".join(dict.fromkeys(lines[:MAX_LINES])))
+    return dict(asked)
 
 
 def with_added(new: Mapping[str, Any], old: Mapping[str, Any], ended: int) -> dict[str, Any]:

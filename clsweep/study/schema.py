@@ -291,7 +291,7 @@ def parse_sections(document: Document) -> StudySections:
         return StudySections.model_validate(document.tree)
     except ValidationError as error:
         errors = islice(error.errors(), MAX_LINES)
-        lines = [document.error(keys, message) for keys, message in map(_explain, errors)]
+        lines = [document.error(keys, message) for keys, message in map(explained, errors)]
         raise StudyError("\n".join(dict.fromkeys(lines))) from None
 
 
@@ -317,12 +317,12 @@ _BOUNDS = {
 }
 
 
-def _explain(error: Any) -> tuple[Keys, str]:
-    """Keys and message of one pydantic error."""
+def explained(error: Any, section: Keys = ()) -> tuple[Keys, str]:
+    """Keys and message of one pydantic error, of a whole study or of an entry of a section."""
     keys: Keys = error["loc"]
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        known = _known_keys(keys[:-1])
+        known = _known_keys(section or keys[:-1])
         return keys, f"unknown key.{_nearest_key(keys, known)} Expected: {', '.join(known)}"
     if kind == "missing":
         return keys, "this key is missing"

@@ -1,0 +1,337 @@
+"""Differences that a study asks for by name: is there one, is it too small to matter, is it as
+large as published?
+
+Shape legend: n = configurations, S = seeds. A contrast is  c = sum_i w_i m_i  over the means of
+configurations; a side's w_i are +-1 / (number of its configurations), so they add up to 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from clsweep.analysis import CONFIDENCE, reasons
+from clsweep.analysis.comparison.evidence import Evidence
+from clsweep.analysis.holm import holm
+from clsweep.analysis.images import joined
+from clsweep.analysis.noise import noise_of, seed_shift
+from clsweep.analysis.power import ENOUGH_SEEDS
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.resample import rounding
+from clsweep.analysis.sweep import ANYWHERE, KEYS, Array, Sweep
+from clsweep.display.numbers import settings
+
+COLUMNS = {
+    "contrast": "its name",
+    "metric": "what it is of",
+    "what": "what is subtracted from what",
+    "estimate": "c = sum_i w_i m_i, in the metric's own sign: a side is the mean of all "
+    "configurations with the values asked for",
+    "low": "t-interval of c. From 5 seeds on that all have, by the contrast at each seed. Else by "
+    "the noise of each configuration, its degrees of freedom by Satterthwaite; what a seed does to "
+    "all cancels. For new images where trials keep which they have right",
+    "high": "",
+    "num_seeds": "seeds that it rests on, of the configuration with fewest",
+    "p": "two-sided, of c = 0",
+    "p_holm": "p, corrected for all contrasts that are asked (Holm)",
+    "margin": "a smaller effect counts as none",
+    "p_margin": "of |c| >= margin: the larger of two one-sided tests, corrected likewise",
+    "published": "the effect that a paper found",
+    "p_published": "one-sided, of an effect as large as published, corrected likewise",
+    "shown": "whether p_holm <= 1 - confidence: there is an effect",
+    "equivalent": "whether p_margin is: it is too small to matter",
+    "excluded": "whether p_published is: it is smaller than published, or goes the other way",
+    "detectable": "smallest true effect found with 80 % power: (t_.975 + t_.8) SE",
+    "needs_seeds": "so many seeds would show an effect as large as seen; NaN when resolved, or "
+    "when seeds alone do not help",
+    "needs_low": "the same for the far end of its 80 % interval",
+    "needs_high": "and for the near end",
+    "added_after": "trials that had ended when it was asked; 0: it was asked before",
+    **reasons.COLUMNS,
+}
+ALPHA = 1.0 - CONFIDENCE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """What is asked: the first objective less the second at some settings, or either less itself at
+    others.
+
+    Attributes:
+        of: one or two objectives.
+        at, minus: values of hyperparameters; those that an objective does not sweep pass it over.
+        added_after: trials that had ended when it was asked.
+    """
+
+    name: str
+    of: tuple[str, ...]
+    metric: str
+    at: Mapping[str, Any] = field(default_factory=dict)
+    minus: Mapping[str, Any] | None = None
+    margin: float = np.nan
+    published: float = np.nan
+    added_after: int = 0
+
+    @property
+    def sides(self) -> Iterator[tuple[float, str, Mapping[str, Any]]]:
+        """Sign, objective and settings of each."""
+        for sign, at in ((1.0, self.at), (-1.0, self.minus)):
+            if at is not None:
+                yield from ((sign * (-1) ** place, name, at) for place, name in enumerate(self.of))
+
+    @property
+    def what(self) -> str:
+        """`dcl - simclr at batch_size=16, less that at batch_size=128`."""
+        first = f"{' - '.join(self.of)}{_at(self.at)}"
+        return first if self.minus is None else f"{first}, less that{_at(self.minus) or ' of all'}"
+
+
+def scored_by(sweep: Sweep, trials: pd.DataFrame, metric: str) -> Sweep:
+    """The same configurations with another column of their finished trials as the score, larger
+    first; failed ones have none.
+    """
+    own = trials[(trials["objective"] == sweep.objective) & (trials["status"] == "finished")]
+    table = own.reindex(columns=[*KEYS, metric])
+    table = table.pivot(index="config", columns="seed", values=metric)
+    scores = table.reindex(index=sweep.configs, columns=sweep.seeds).to_numpy(dtype=float)
+    failed = np.zeros(scores.shape, dtype=bool)
+    found = replace(sweep, scores=scores, failed=failed, sign=1.0, limits=ANYWHERE, hits=None)
+    return replace(found, failed_level=np.nan, fresh={})
+
+
+def _at(values: Mapping[str, Any]) -> str:
+    texts = (f"{name}={settings([value])[0]}" for name, value in values.items())
+    return f" at {', '.join(texts)}" if values else ""
+
+
+def contrasts(asked: Sequence[Contrast], sweeps: Mapping[str, Sequence[Sweep]]) -> pd.DataFrame:
+    """One row per contrast with the columns of `COLUMNS`, in the order in which they are asked.
+
+    Failed trials count as in every statistic. Where they do not count at all the verdict must be
+    the same, or it is not resolved (`Reason.FAILURES_DECIDE`).
+
+    Args:
+        sweeps: metric -> the sweeps that have it as their score.
+    """
+    found = [_evidence(each, sweeps[each.metric]) for each in asked]
+    rows = _judged(asked, found)
+    measured = {m: [x.measured for x in each] for m, each in sweeps.items()}
+    if any(x.num_failed for each in sweeps.values() for x in each):
+        without = _judged(asked, [_evidence(each, measured[each.metric]) for each in asked])
+        for row, other in zip(rows, without, strict=True):
+            if any(row[name] != other[name] for name in ("shown", "equivalent", "excluded")):
+                row |= dict.fromkeys(("shown", "equivalent", "excluded"), False)
+                row |= noted(*row["note"], why=note(Reason.FAILURES_DECIDE))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+@dataclass(frozen=True)
+class _Found:
+    evidence: Evidence
+    num_seeds: int = 0
+    why: Note | None = None
+    notes: tuple[Note, ...] = ()
+
+
+def _judged(asked: Sequence[Contrast], found: Sequence[_Found]) -> list[dict[str, Any]]:
+    """The rows, with p-values corrected for all that are asked."""
+    tests = {"p": [x.evidence.p for x in found]}
+    tests["p_margin"] = [_p_margin(x.evidence, a.margin) for x, a in zip(found, asked, strict=True)]
+    tests["p_published"] = [
+        _p_published(x.evidence, a.published) for x, a in zip(found, asked, strict=True)
+    ]
+    corrected = {name: holm(np.array(p, dtype=float)) for name, p in tests.items()}
+    rows = []
+    for at, (each, x) in enumerate(zip(asked, found, strict=True)):
+        p_holm, p_margin, p_published = (float(p[at]) for p in corrected.values())
+        is_known = x.evidence.low, x.evidence.high
+        is_shown = p_holm <= ALPHA and (is_known[0] > 0 or is_known[1] < 0)
+        row = {
+            **dict.fromkeys(COLUMNS, np.nan),
+            "contrast": each.name, "metric": each.metric, "what": each.what,
+            "estimate": x.evidence.estimate, "low": x.evidence.low, "high": x.evidence.high,
+            "num_seeds": x.num_seeds, "p": x.evidence.p, "p_holm": p_holm,
+            "margin": each.margin, "p_margin": p_margin,
+            "published": each.published, "p_published": p_published,
+            "shown": is_shown, "equivalent": p_margin <= ALPHA, "excluded": p_published <= ALPHA,
+            "detectable": x.evidence.detectable, "added_after": each.added_after,
+        }  # fmt: skip
+        notes, why = x.notes, x.why
+        if each.added_after:
+            notes = (note(Reason.ASKED_LATER, trials=each.added_after), *notes)
+        if why is None and not is_shown:
+            needs = x.evidence.repeats_needed(float(x.num_seeds))
+            seen, low = (n if np.isfinite(n) else np.nan for n in needs[:2])
+            row |= {"needs_seeds": seen, "needs_low": low, "needs_high": needs[2]}
+            if images := x.evidence.images_deciding(float(x.num_seeds)):
+                notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
+        rows.append(row | noted(*notes, why=why))
+    return rows
+
+
+def _p_margin(found: Evidence, margin: float) -> float:
+    """Of an effect of the margin or more: the larger of two one-sided tests (Schuirmann 1987)."""
+    if not np.isfinite(found.se * margin):
+        return np.nan
+    return float(stats.t.sf((margin - abs(found.estimate)) / found.se, found.freedom))
+
+
+def _p_published(found: Evidence, published: float) -> float:
+    """Of an effect as large as published, or larger; none of one that was 0."""
+    if not np.isfinite(found.se * published) or published == 0:
+        return np.nan
+    short = np.sign(published) * (published - found.estimate)
+    return float(stats.t.sf(short / found.se, found.freedom))
+
+
+def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
+    """What the trials say of one contrast."""
+    named, weights = {x.objective: x for x in sweeps}, dict[str, Array]()
+    for sign, name, at in asked.sides:
+        sweep = named.get(name)
+        if sweep is None:
+            return _nothing(note(Reason.NO_SCORE).of(name))
+        if why := sweep.nothing or (sweep.too_few if sweep.samplers == ("grid",) else None):
+            return _nothing(why.of(name))
+        rows = _having(sweep, at)
+        if not rows.any():
+            return _nothing(note(Reason.NO_SETTING, at=_at(at).removeprefix(" at ")).of(name))
+        if lost := int((rows & ~sweep.alive).sum()):
+            return _nothing(note(Reason.OPEN_SETTINGS, lost=lost, configs=int(rows.sum())).of(name))
+        own = weights.setdefault(name, np.zeros(len(rows)))
+        own += np.where(rows, sign / rows.sum(), 0.0)
+    parts = [_Part.of(named[name], own) for name, own in weights.items()]
+    estimate = sum(float(part.weights @ part.sweep.means[part.rows]) * part.sign for part in parts)
+    is_grid = all(part.sweep.is_grid for part in parts)
+    variance, freedom = _by_seeds(parts) if is_grid else _of_sample(parts)
+    counts = np.concatenate([part.sweep.counts[part.rows] for part in parts])
+    notes = tuple(each.of(p.sweep.objective) for p in parts for each in p.sweep.failures)
+    scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
+    if not variance**0.5 > scale or not freedom > 0:
+        why = Reason.ONE_SEED if is_grid and counts.min() < 2 else Reason.NO_NOISE
+        why = Reason.NO_DIFFERENCE if freedom > 0 and abs(estimate) <= scale else why
+        return _Found(Evidence(estimate), int(counts.min()), note(why), notes)
+    found = _of_t(estimate, variance**0.5, freedom)
+    if images := joined([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
+        every = np.concatenate([part.weights for part in parts])
+        found = found.over_images(float(images.variance(every)), images.num - 1.0)
+    return _Found(found, int(counts.min()), None, notes)
+
+
+def _nothing(why: Note) -> _Found:
+    return _Found(Evidence(np.nan), 0, why)
+
+
+def _of_t(estimate: float, se: float, freedom: float) -> Evidence:
+    half = float(stats.t.isf(ALPHA / 2, freedom)) * se
+    p = float(2 * stats.t.sf(abs(estimate) / se, freedom))
+    return Evidence(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The configurations of one objective that count: rows (k,) of the sweep, and weights (k,)."""
+
+    sweep: Sweep
+    rows: NDArray[np.intp]
+    weights: Array
+
+    @classmethod
+    def of(cls, sweep: Sweep, weights: Array) -> _Part:
+        rows = np.flatnonzero(weights)
+        return cls(sweep, rows, weights[rows])
+
+    @property
+    def sign(self) -> float:
+        return self.sweep.sign
+
+    @property
+    def scores(self) -> Array:
+        """(k, S)"""
+        return self.sweep.scores[self.rows]
+
+
+def _having(sweep: Sweep, at: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """(n,) bool, the configurations with these values; what is not swept passes them over."""
+    rows = np.ones(len(sweep.configs), dtype=bool)
+    for name, value in at.items():
+        if name in sweep.params:
+            rows &= _equal(sweep.settings[name], value)
+        elif name in sweep.constants:
+            rows &= _equal(pd.Series([sweep.constants[name]]), value)[0]
+    return rows
+
+
+def _equal(column: pd.Series[Any], value: Any) -> NDArray[np.bool_]:
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return np.asarray(column.astype(str) == str(value))
+    return np.asarray(np.isclose(numbers, value, rtol=1e-9, atol=0.0))
+
+
+def _by_seeds(parts: Sequence[_Part]) -> tuple[float, float]:
+    """Variance of the contrast and its degrees of freedom, of a whole space.
+
+    S seeds that all have: the contrasts at each seed vary by s^2, and their mean by s^2 / S, with
+    S - 1 degrees of freedom, whatever a seed does to whom. Of few seeds that is too wide: then
+
+        sum_i w_i^2 s_i^2 / S_i,  of freedom  v^2 / sum_i v_i^2 / (d_i + 2), at most sum_i d_i,
+
+    of the scores without what a seed gives to all. The former counts where it is larger: a seed may
+    move the configurations of one objective together.
+    """
+    tables = [part.scores for part in parts]
+    shared = all(np.array_equal(part.sweep.seeds, parts[0].sweep.seeds) for part in parts)
+    stacked = np.concatenate(tables) if shared else np.empty((0, 0))
+    at_seeds = (np.nan, 0.0)
+    if shared and np.isfinite(stacked).all():
+        weights, num = np.concatenate([part.weights for part in parts]), stacked.shape[1]
+        at_seeds = float((weights @ stacked).var(ddof=1)) / num if num > 1 else np.nan, num - 1.0
+        if num >= ENOUGH_SEEDS:
+            return at_seeds
+    if len(stacked) > 1 and (shift := seed_shift(stacked)):
+        ends = np.cumsum([len(table) for table in tables])[:-1]
+        tables = np.split(shift.without(stacked), ends)
+    return _larger(_by_configs(parts, tables), at_seeds)
+
+
+def _by_configs(parts: Sequence[_Part], tables: Sequence[Array]) -> tuple[float, float]:
+    """By the noise of each configuration; of one without a repeat by that of the others."""
+    variance, loss, most = 0.0, 0.0, 0.0
+    for part, table in zip(parts, tables, strict=True):
+        noise = noise_of(table, part.sweep.silent[part.rows])
+        own = noise.squares / np.maximum(noise.freedoms, 1)
+        own = np.where((noise.freedoms > 0) | noise.silent, own, np.nan_to_num(noise.pooled))
+        each = np.square(part.weights) * own / np.isfinite(table).sum(axis=1)
+        variance, most = variance + float(each.sum()), most + float(noise.freedoms.sum())
+        loss += float((np.square(each) / (noise.freedoms + 2.0)).sum())
+    return variance, min(most, variance**2 / loss) if loss else most
+
+
+def _larger(even: tuple[float, float], at_seeds: tuple[float, float]) -> tuple[float, float]:
+    """The larger of both variances; its degrees of freedom go from the one's to the other's as it
+    grows.
+    """
+    (variance, freedom), (own, own_freedom) = even, at_seeds
+    if not own > variance:
+        return even
+    return own, own_freedom + (freedom - own_freedom) * variance / own
+
+
+def _of_sample(parts: Sequence[_Part]) -> tuple[float, float]:
+    """The same of a sample of the space: the configurations of a side are its noise."""
+    variance, loss = 0.0, 0.0
+    for part in parts:
+        for weight in np.unique(part.weights):
+            means = part.sweep.means[part.rows][part.weights == weight]
+            if len(means) < 2:
+                return np.nan, 0.0
+            each = weight**2 * len(means) * float(means.var(ddof=1))
+            variance, loss = variance + each, loss + each**2 / (len(means) - 1)
+    return variance, variance**2 / loss if loss else np.nan

@@ -1,0 +1,36 @@
+"""What a design will be able to say, before it runs; needs no table library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scipy import special
+
+from clsweep.analysis import CONFIDENCE
+
+POWER = 0.8
+ENOUGH_SEEDS = 5  # from so many on that all have, a contrast is judged by its values at each seed
+
+
+def smallest_effects(sizes: Sequence[int], num_seeds: int, num_tests: int) -> tuple[float, float]:
+    """The smallest effect that a contrast finds, and the smallest that it rules out where there is
+    none, each in four of five studies, in standard deviations of one seed's noise.
+
+        (t_{1 - a/2} + t_.8) SE  and  (t_{1 - a} + t_.9) SE,   SE = sqrt(sum_k 1 / n_k / S),
+
+    a = (1 - confidence) / tests: each is judged as the last of all (Holm).
+
+    Args:
+        sizes: configurations of each side, n_k.
+        num_seeds: S, at least two.
+    """
+    alpha = (1.0 - CONFIDENCE) / num_tests
+    freedom = num_seeds - 1.0
+    if num_seeds < ENOUGH_SEEDS:
+        freedom *= sum(sizes)
+    se = (sum(1.0 / size for size in sizes) / num_seeds) ** 0.5
+    found, ruled_out = (
+        special.stdtrit(freedom, 1.0 - tail) + special.stdtrit(freedom, power)
+        for tail, power in ((alpha / 2, POWER), (alpha, (1.0 + POWER) / 2))
+    )
+    return float(found * se), float(ruled_out * se)

@@ -1,0 +1,57 @@
+"""What is asked by name, of a study or later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from clsweep.analysis.contrasts import Contrast
+from clsweep.catalog import PARAM
+from clsweep.errors import RequestError
+from clsweep.study.contrasts import ADDED, parse_contrasts
+
+if TYPE_CHECKING:
+    from clsweep.findings.material import Material
+
+NUMBERS = ("margin", "published")
+
+
+def added(asked: Mapping[str, Any], material: Material) -> tuple[Contrast, ...]:
+    """The contrasts of the studies, and those that are asked once there are trials, which say so.
+
+    Raises:
+        StudyError: a line for each mistake of their shape.
+        RequestError: a name that the study has for another one.
+    """
+    told = parse_contrasts(asked, lambda keys, what: f"{'.'.join(map(str, keys))}: {what}")
+    tree = {"contrasts": told, "metric": {"name": material.metric}}
+    known = {each.name: replace(each, added_after=0) for each in material.contrasts}
+    new = [each for each in contrasts_of(tree) if known.get(each.name) != each]
+    if twice := [each.name for each in new if each.name in known]:
+        raise RequestError(f"contrasts.{twice[0]}: the study asks another by this name: rename it")
+    return (*material.contrasts, *(replace(c, added_after=len(material.trials)) for c in new))
+
+
+def contrasts_of(tree: Mapping[str, Any], before: str = "") -> list[Contrast]:
+    """Those of a checked study; `before` stands before the names of its objectives."""
+    found = []
+    for name, asked in (tree.get("contrasts") or {}).items():
+        of = [asked["of"]] if isinstance(asked["of"], str) else asked["of"]
+        at, minus = (
+            None if asked.get(key) is None else _coerced(asked[key]) for key in ("at", "minus")
+        )
+        metric = asked.get("metric") or (tree.get("metric") or {}).get("name", "knn_top1")
+        contrast = Contrast(
+            name=f"{before}{name}", of=tuple(f"{before}{each}" for each in of), metric=metric,
+            at=at or {}, minus=minus, added_after=asked.get(ADDED) or 0,
+        )  # fmt: skip
+        numbers: dict[str, Any] = {
+            key: float(asked[key]) for key in NUMBERS if asked.get(key) is not None
+        }
+        found.append(replace(contrast, **numbers))
+    return found
+
+
+def _coerced(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: PARAM[name].coerce(raw) if name in PARAM else raw for name, raw in values.items()}

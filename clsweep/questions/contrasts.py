@@ -1,0 +1,163 @@
+"""What a study asked by name before it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from clsweep.analysis import contrasts as analysis
+from clsweep.analysis.sweep import Sweep
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.errors import MAX_LINES, RequestError, nearest
+from clsweep.findings.asked import added
+from clsweep.findings.material import Material
+from clsweep.findings.notes import cause, status
+from clsweep.questions import charts
+from clsweep.questions.answers import Answers, Asked
+from clsweep.questions.charts import alt
+from clsweep.questions.column import Column, Question
+from clsweep.questions.model import Figure, Open, Sentences
+from clsweep.questions.words import counted, interval, known, needed, number
+
+VERDICTS = {
+    "shown": "shown",
+    "equivalent": "within the margin",
+    "excluded": "less than published",
+}
+
+
+def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """One row per contrast, see `analysis.contrasts`: those of the study, and those that are asked
+    beside them.
+    """
+    material = of.material
+    chosen = added(asked, material) if asked else material.contrasts
+    for each in chosen:
+        require_known("objective", each.of, [sweep.objective for sweep in material.sweeps])
+        require_known("metric", [each.metric], [*material.trials])
+    metrics = dict.fromkeys(each.metric for each in chosen)
+    return analysis.contrasts(chosen, {name: _sweeps(material, name) for name in metrics})
+
+
+def require_known(part: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Raises RequestError for a name that nobody has."""
+    for name in names:
+        if name not in known:
+            few = f" Expected one of: {', '.join(known)}" if len(known) <= MAX_LINES else ""
+            raise RequestError(f"unknown {part} '{name:.80}'.{nearest(name, known)}{few}")
+
+
+def _sweeps(material: Material, metric: str) -> tuple[Sweep, ...]:
+    if metric == material.metric:
+        return material.spaces
+    return tuple(analysis.scored_by(sweep, material.trials, metric) for sweep in material.spaces)
+
+
+def verdict(row: Row) -> str:
+    """`shown, less than published`, `within the margin`, `not resolved`."""
+    parts = [text for name, text in VERDICTS.items() if row[name]]
+    return ", ".join(parts) or status(row["reason"])
+
+
+def _say(asked: Asked) -> Sentences:
+    return tuple(sentence(row) for row in records_of(asked.ask(contrasts)))
+
+
+def sentence(row: Row) -> str:
+    """One contrast in words: the verdict first, then the number."""
+    name, seen = row["contrast"], _seen(row)
+    if not known(row["low"]):
+        return Open(f"{name} is not resolved{f' ({seen})' if seen else ''}: {cause(row)}.")
+    number_of = f"{row['what']} is {seen}"
+    less = ""
+    if row["excluded"]:
+        less = f" An effect as large as the published {number(row['published'])} is excluded."
+    if row["shown"]:
+        small = ", and within its margin" if row["equivalent"] else ""
+        return f"{name} is shown{small}: {number_of}.{less}"
+    if row["equivalent"]:
+        return f"{name} is within its margin of {number(row['margin'])}: {number_of}.{less}"
+    takes = f"; it needs {it}" if (it := needed(row)) else ""
+    text = f"{name} is not resolved: {number_of}{takes}.{less}"
+    return text if row["excluded"] else Open(text)
+
+
+def _seen(row: Row) -> str:
+    if not known(row["estimate"]):
+        return ""
+    low, high = row["low"], row["high"]
+    return f"{number(row['estimate'])}{interval(low, high) if known(low, high) else ''}"
+
+
+def summary(rows: Sequence[Row]) -> Sentences:
+    """How many contrasts are answered, in one sentence; none where nothing was asked beforehand."""
+    before = [row for row in rows if not row["added_after"]]
+    answered = [row for row in before if any(row[name] for name in VERDICTS)]
+    parts = [
+        f"{sum(bool(row[name]) for row in before)} {text}"
+        for name, text in VERDICTS.items()
+        if any(row[name] for row in before)
+    ]
+    what = counted(len(before), "contrast", "contrasts")
+    said = f"Of {what} asked beforehand {len(answered)} are answered"
+    return (f"{said}{': ' * bool(parts)}{', '.join(parts)}.",) if before else ()
+
+
+def _figure(asked: Asked) -> Figure | None:
+    """The contrasts of the study's own metric, with what was published."""
+    table = asked.ask(contrasts)
+    rows = table[(table["metric"] == asked.material.metric) & table["low"].notna()]
+    if rows.empty:
+        return None
+    frame = charts.intervals(rows.assign(objective=""), "estimate", "low", "high").assign(
+        row=rows["contrast"].to_numpy(), published=rows["published"].to_numpy(dtype=float),
+        resolved=rows[list(VERDICTS)].any(axis=1).to_numpy(dtype=bool),
+    )  # fmt: skip
+    x: Any = charts.plain_x(charts.in_points("contrast", asked.material), zero=True, padding=8)
+    chart: Any = charts.forest(frame, asked.material, x, line=0.0)
+    if frame["published"].notna().any():
+        marks = alt.Chart(frame[frame["published"].notna()]).mark_point(
+            shape="diamond", size=60, filled=True
+        )
+        y = alt.Y("row:N", sort=frame["row"].tolist(), title=None)
+        chart = alt.layer(chart, marks.encode(x=alt.X("published:Q"), y=y))
+    return Figure(
+        name="contrasts",
+        title="What was asked",
+        caption="Diamonds are what was published. "
+        f"{charts.bands_text(frame, asked.material, 'Bars')}",
+        chart=chart,
+        data=rows[["contrast", "estimate", "low", "high", "published", "margin"]],
+    )
+
+
+QUESTION = Question(
+    name="contrasts",
+    title="What was asked by name, with 95 % intervals{images}",
+    table=contrasts,
+    columns=(
+        Column("contrast"),
+        Column("what", spare=5, means="what is subtracted from what"),
+        Column("metric", lambda row: row["metric"], spare=4),
+        Column("effect", _seen),
+        Column("p Holm", "p_holm", spare=2, optional=True),
+        Column("margin", lambda row: _number(row["margin"]), spare=1, optional=True,
+               means="a smaller effect counts as none"),
+        Column("published", lambda row: _number(row["published"]), optional=True),
+        Column("seeds", "num_seeds", spare=3),
+        Column("needs seeds", lambda row: needed(row, "needs_seeds"), spare=6, optional=True,
+               means="how many would show it in four of five studies, an 80 % interval"),
+        Column("verdict", verdict, "corrected for all contrasts (Holm). Shown: there is an effect"),
+    ),
+    intro="A side is the mean of all settings with the values asked for.",
+    say=_say,
+    draw=lambda asked: [_figure(asked)],
+    formulas={"contrasts": analysis.COLUMNS},
+)  # fmt: skip
+
+
+def _number(value: float) -> str:
+    return number(value) if known(value) else ""
