@@ -1,0 +1,206 @@
+"""Named differences: against plain tests of scipy, and how often their verdicts are wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.contrasts import Contrast, contrasts, scored_by
+from clsweep.analysis.holm import holm
+from clsweep.analysis.images import Hits
+from clsweep.analysis.power import smallest_effects
+from clsweep.analysis.reasons import Reason
+from clsweep.analysis.sweep import read_sweeps
+
+SMALL, LARGE = {"batch": 16}, {"batch": 128}
+
+
+GRID = [(batch, tau) for batch in (16, 128) for tau in (0.1, 0.5)]
+
+
+def tables(rng, seeds, effect=0.0, noise=(1.0, 1.0), shift=0.0):
+    """(4, S) of two objectives on `GRID`; a is better by `effect` at 16."""
+    level = np.array([90 + batch / 50 + tau for batch, tau in GRID])
+    size, common = np.repeat(noise, 2)[:, None], rng.normal(0, shift, seeds)
+    a, b = (level[:, None] + size * rng.normal(size=(4, seeds)) + common for _ in "ab")
+    return a + effect * (np.arange(4) < 2)[:, None], b
+
+
+def planted(rng, seeds, **how):
+    """The same as trials."""
+    config, seed = np.indices((4, seeds)).reshape(2, -1)
+    batch, tau = np.array(GRID)[config].T
+    place = {"config": config, "seed": seed, "batch": batch, "tau": tau}
+    frames = [
+        pd.DataFrame({**place, "acc": table.ravel()}).assign(objective=name)
+        for name, table in zip("ab", tables(rng, seeds, **how), strict=True)
+    ]
+    whole = pd.concat(frames, ignore_index=True)
+    return whole.assign(status="finished", sampler="grid")
+
+
+def asked(**more):
+    return Contrast(name="it", metric="acc", **{"of": ("a", "b"), "at": SMALL} | more)
+
+
+def answer(trials, *many, **changes):
+    sweeps = read_sweeps(trials, metric="acc", params=["batch", "tau"])
+    sweeps = [replace(sweep, **changes) for sweep in sweeps]
+    return contrasts(many, {"acc": sweeps}).to_dict("records")
+
+
+def answers(rng, seeds, reps, *many, **how):
+    """The rows of one contrast each after the other, of so many planted tables."""
+    empty = read_sweeps(planted(rng, seeds), metric="acc", params=["batch", "tau"])
+    for _ in range(reps):
+        scores = tables(rng, seeds, **how)
+        sweeps = [replace(x, scores=table) for x, table in zip(empty, scores, strict=True)]
+        yield contrasts(many, {"acc": sweeps}).to_dict("records")
+
+
+def at_seeds(trials, name, **at):
+    """(S,) mean over the settings with these values."""
+    rows = trials[(trials["objective"] == name) & (trials[list(at)] == pd.Series(at)).all(axis=1)]
+    return rows.groupby("seed")["acc"].mean().to_numpy()
+
+
+@pytest.mark.parametrize("mode", ["at", "minus", "one"])
+def test_of_five_seeds_on_it_is_the_t_test_of_the_contrasts_at_each_seed(mode):
+    trials = planted(np.random.default_rng(0), 6, effect=1.0, shift=3.0)
+    a, b = (at_seeds(trials, name, batch=16) for name in "ab")
+    rest = at_seeds(trials, "a", batch=128) - at_seeds(trials, "b", batch=128)
+    values = {"at": a - b, "minus": a - b - rest, "one": a - at_seeds(trials, "a", batch=128)}
+    what = {"at": {}, "minus": {"minus": LARGE}, "one": {"of": ("a",), "minus": LARGE}}
+    [row] = answer(trials, asked(**what[mode]))
+    test = stats.ttest_1samp(values[mode], 0.0)
+    low, high = test.confidence_interval()
+    assert [row[name] for name in ("estimate", "low", "high", "p")] == pytest.approx(
+        [values[mode].mean(), low, high, test.pvalue]
+    )
+
+
+def test_few_seeds_count_the_noise_of_each_configuration():
+    trials = planted(np.random.default_rng(4), 3, noise=(2.0, 0.5))
+    [row] = answer(trials, asked())
+    rows = trials[trials["batch"] == 16].groupby(["objective", "config"])["acc"]
+    variance = (rows.var() / rows.size()).sum() / 4
+    by_seed = (at_seeds(trials, "a", batch=16) - at_seeds(trials, "b", batch=16)).var(ddof=1) / 3
+    parts = rows.var() / rows.size() / 4
+    freedom = min(8, variance**2 / (parts**2 / 4).sum())
+    if by_seed > variance:
+        freedom = 2 + (freedom - 2) * variance / by_seed
+    half = stats.t.ppf(0.975, freedom) * max(variance, by_seed) ** 0.5
+    assert (row["high"] - row["low"]) / 2 == pytest.approx(half)
+
+
+# By how much a leads where the batch is small, the noise of small and large batches, and seeds.
+@pytest.mark.parametrize("seeds", [3, 6])
+@pytest.mark.parametrize(("noise", "shift"), [((1.0, 1.0), 0.0), ((2.0, 0.5), 2.0)])
+def test_verdicts_are_wrong_in_one_of_twenty_at_most(seeds, noise, shift):
+    """No effect, one of the margin's size, one as large as published: each is missed seldom."""
+    rng, how = np.random.default_rng(1), {"noise": noise, "shift": shift}
+    # 1.5 is the margin's edge, and what was published: both say that it is smaller
+    many = asked(margin=1.5, published=1.5), asked(of=("a",), minus=LARGE)
+    edge = [*answers(rng, seeds, 150, *many, effect=1.5, **how)]
+    none = [row for (row,) in answers(rng, seeds, 150, asked(), **how)]
+    wrong = [[row["equivalent"] for row, _ in edge], [row["excluded"] for row, _ in edge]]
+    wrong.append([row["shown"] for row in none])
+    assert (np.mean(wrong, axis=1) <= 0.087).all()  # 0.05 + 2 standard errors
+    held = [[row["low"] <= 1.5 <= row["high"] for row, _ in edge]]
+    held.append([row["low"] <= 1.5 - 112 / 50 <= row["high"] for _, row in edge])
+    held.append([row["low"] <= 0 <= row["high"] for row in none])
+    assert (np.mean(held, axis=1) >= 0.9).all()
+
+
+def test_a_design_finds_and_rules_out_what_its_plan_says():
+    """Four of five studies of six seeds: sides of two configurations, noise of 1."""
+    finds, rules_out = smallest_effects([2, 2], 6, 1)
+    rng = np.random.default_rng(2)
+    shown = [row["shown"] for (row,) in answers(rng, 6, 200, asked(), effect=finds)]
+    equal = [row["equivalent"] for (row,) in answers(rng, 6, 200, asked(margin=rules_out))]
+    assert [np.mean(shown), np.mean(equal)] == pytest.approx([0.8, 0.8], abs=0.08)
+    assert smallest_effects([2, 2], 6, 5) > (finds, rules_out)  # the price of asking five
+
+
+def test_p_values_are_corrected_for_all_that_are_asked():
+    trials = planted(np.random.default_rng(3), 6, effect=2.0)
+    many = [
+        asked(margin=3.0, published=5.0),
+        asked(at=LARGE, margin=1.0),
+        asked(minus=LARGE, margin=2.5),
+    ]
+    rows = answer(trials, *many)
+    alone = [answer(trials, each)[0] for each in many]
+    for name, plain in {"p_holm": "p", "p_margin": "p_margin"}.items():
+        expected = holm(np.array([row[plain] for row in alone]))
+        assert [row[name] for row in rows] == pytest.approx(expected.tolist())
+    assert rows[0]["p_published"] == alone[0]["p_published"]  # one alone has a published size
+
+
+def test_what_cannot_be_told_says_why():
+    trials = planted(np.random.default_rng(5), 3)
+    failed = trials.assign(status=np.where(trials.index < 3, "failed", "finished"))
+    failed.loc[:2, "acc"] = np.nan
+    [row] = answer(trials, asked(at={"batch": 64}))
+    assert (row["reason"], np.isnan(row["estimate"])) == (Reason.NO_SETTING, True)
+    [row] = answer(trials, asked(of=("a", "c")))
+    assert row["reason"] == Reason.NO_SCORE
+    [row] = answer(trials[trials["seed"] == 0], asked())
+    assert (row["reason"], row["shown"]) == (Reason.ONE_SEED, False)
+    assert np.isfinite(row["estimate"])  # an estimate is never withheld
+    # a setting that always fails counts as the worst score, by which a would lose
+    far = failed.assign(acc=failed["acc"] + 50 * (failed["objective"] == "a"))
+    [row] = answer(far, asked(of=("a",), minus=LARGE))
+    assert (row["reason"], row["shown"]) == (Reason.FAILURES_DECIDE, False)
+    planned = {"num_planned": 5}
+    [row] = answer(trials, asked(), **planned)
+    assert row["reason"] == Reason.UNFINISHED
+    [row] = answer(trials.assign(sampler="tpe"), asked())
+    assert row["reason"] == Reason.ADAPTIVE_SAMPLER
+
+
+def test_settings_that_both_lack_or_fix_pass_over():
+    trials = planted(np.random.default_rng(6), 5)
+    own = trials.assign(alpha=np.where(trials["objective"] == "a", trials["tau"], np.nan))
+    sweeps = read_sweeps(own, metric="acc", params={"a": ["batch", "alpha"], "b": ["batch", "tau"]})
+    [row] = contrasts([asked(at={"alpha": 0.5})], {"acc": sweeps}).to_dict("records")
+    expected = trials.query("objective == 'a' and tau == 0.5")["acc"].mean()
+    assert row["estimate"] == pytest.approx(
+        expected - trials.query("objective == 'b'")["acc"].mean()
+    )
+
+
+def test_a_sample_counts_its_configurations_as_noise():
+    rng = np.random.default_rng(7)
+    frame = pd.DataFrame({"config": np.arange(12), "x": rng.random(12), "k": ["u", "v"] * 6})
+    frame = frame.assign(acc=rng.normal(90, 2, 12), objective="a", seed=0, status="finished")
+    sweeps = read_sweeps(frame.assign(sampler="random"), metric="acc", params=["x", "k"])
+    what = asked(of=("a",), at={"k": "u"}, minus={"k": "v"})
+    [row] = contrasts([what], {"acc": sweeps}).to_dict("records")
+    u, v = (frame[frame["k"] == k]["acc"] for k in "uv")
+    test = stats.ttest_ind(u, v, equal_var=False)
+    assert [row["p"], row["low"]] == pytest.approx([test.pvalue, test.confidence_interval().low])
+
+
+def test_new_images_widen_it_and_other_columns_are_as_they_stand():
+    rng, rows, num = np.random.default_rng(8), [], 200
+    hard = rng.normal(0, 1, num)
+    for name, config, seed in np.ndindex(2, 2, 6):
+        hits = hard + 0.5 * (name == 0) + rng.normal(0, 0.3, num) > 0
+        told = {"images": "0f", "num_images": num, "bits": np.packbits(hits).tobytes()}
+        place = {"objective": "ab"[name], "config": config, "seed": seed, "batch": 16 * 8**config}
+        rows.append({**place, **told, "acc": 100 * hits.mean(), "q_b": 0.1 * config + seed / 1000})
+    trials = pd.DataFrame(rows).assign(status="finished", sampler="grid", score=lambda f: f["acc"])
+    sweeps = read_sweeps(trials, metric="acc", params=["batch"], limits=(0.0, 100.0))
+    known = [replace(sweep, hits=Hits(lambda: trials)) for sweep in sweeps]
+    seeds, images = (contrasts([asked()], {"acc": each}).iloc[0] for each in (sweeps, known))
+    assert images["high"] - images["low"] > 1.2 * (seeds["high"] - seeds["low"])
+    assert images["estimate"] == seeds["estimate"]
+    others = [scored_by(sweep, trials, "q_b") for sweep in known]
+    what = Contrast(name="q", of=("a",), metric="q_b", at=LARGE, minus=SMALL)
+    row = contrasts([what], {"q_b": others}).iloc[0]
+    assert row["estimate"] == pytest.approx(0.1)
