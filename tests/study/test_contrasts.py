@@ -1,0 +1,131 @@
+"""What a study asks by name: mistakes of it, and what is said of it once it has begun."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+import clsweep
+from clsweep.cli.plan import contrast_rows
+from clsweep.errors import RequestError, StudyError
+from clsweep.study.contrasts import with_added
+from clsweep.study.resolve import load_study
+from tests.cluster.conftest import clsweep as command
+from tests.cluster.conftest import study_tree
+
+ASKED = {"small": {"of": ["dcl", "simclr"], "at": {"tau": 0.1}, "margin": 1, "published": 2.5}}
+
+
+@pytest.fixture
+def study(tmp_path: Path):
+    def load(contrasts, **changes):
+        path = tmp_path / "study.yaml"
+        space = {"tau": {"choices": [0.1, 0.5]}, "lr": {"low": 0.1, "high": 1.0, "grid": [0.1, 1]}}
+        tree = study_tree(**{"space": space, "seeds": [0, 1, 2], **changes})
+        path.write_text(yaml.safe_dump(tree | {"contrasts": contrasts}, sort_keys=False))
+        return load_study(path)
+
+    return load
+
+
+MISTAKES = {
+    "an unknown key": ({"off": "dcl"}, "off: unknown key. Did you mean 'of'?"),
+    "an unknown objective": (
+        {"of": ["dlc", "simclr"]},
+        "of: unknown objective 'dlc'. Did you mean 'dcl'? Expected one of: simclr, dcl",
+    ),
+    "three objectives": ({"of": ["a", "b", "c"]}, "of: expected at most 2 entries, given 3"),
+    "the same settings": (
+        {"minus": {"tau": 0.1}}, "minus: expected other settings than at, given the same",
+    ),
+    "not swept": (
+        {"at": {"batch_size": 16}},
+        "at.batch_size: dcl and simclr sweep no 'batch_size'. Swept: tau, lr",
+    ),
+    "no such value": (
+        {"at": {"tau": 0.2}}, "at.tau: expected a value that dcl has: 0.1, 0.5; given 0.2",
+    ),
+    "no number": ({"at": {"tau": "warm"}}, "at.tau: expected"),
+    "an unknown metric": (
+        {"metric": "q_b"}, "metric: unknown metric 'q_b'. Did you mean 'q_b_cv'?",
+    ),
+    "a margin of 0": ({"margin": 0}, "margin: expected a value > 0, given 0"),
+    "no number published": ({"published": "2.5 points"}, "published: expected a number"),
+}  # fmt: skip
+BARE = "contrasts.small: expected two objectives, or minus: nothing is subtracted from dcl"
+
+
+@pytest.mark.parametrize(("change", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line_with_its_place(study, change, said):
+    with pytest.raises(StudyError) as error:
+        study({"small": ASKED["small"] | change})
+    [line] = str(error.value).splitlines()
+    assert f"contrasts.small.{said}" in line
+
+
+def test_one_objective_needs_something_to_subtract(study):
+    with pytest.raises(StudyError, match=BARE):
+        study({"small": ASKED["small"] | {"of": "dcl"}})
+
+
+def test_of_a_range_no_setting_has_one_value(study):
+    asked = {"small": ASKED["small"] | {"at": {"lr": 0.1}}}
+    assert study(asked).sections.contrasts["small"].at == {"lr": 0.1}  # a point of the grid
+    random = {"method": "random", "trials_per_objective": 3}
+    with pytest.raises(StudyError, match="of a range no setting has one value"):
+        study(asked, search=random)
+
+
+def test_what_comes_after_the_first_trial_says_so_and_what_was_asked_stays():
+    old = copy.deepcopy(ASKED)
+    changed = {"small": old["small"] | {"margin": 3}, "new": {"of": ["dcl", "simclr"]}}
+    assert with_added(changed, old, 0) == changed  # no trial has ended
+    found = with_added(changed, old, 7)
+    assert found["small"] == changed["small"] | {"added_after": 7}
+    assert found["new"] == {"of": ["dcl", "simclr"], "added_after": 7}
+    assert with_added({}, found, 9) == found  # what was asked is not taken back
+    assert with_added(found, found, 9) == found
+    assert with_added(old, found, 9)["small"]["added_after"] == 9  # nor is it made up for
+
+
+def test_a_plan_says_what_each_will_find(study):
+    asked = ASKED | {"more": {"of": "dcl", "at": {"tau": 0.1}, "minus": {"tau": 0.5}}}
+    asked["coupling"] = asked["more"] | {"metric": "q_b_mean"}
+    rows = contrast_rows(study(asked), None)
+    assert [row["contrast"] for row in rows] == ["small", "more", "coupling"]
+    assert all(row["finds from"].endswith(" SD") for row in rows)
+    small, _, coupling = contrast_rows(study(asked), 2.0)
+    assert float(small["finds from"]) == pytest.approx(2 * float(rows[0]["finds from"][:-3]), 0.02)
+    assert coupling["finds from"].endswith(" SD")  # --noise is of the metric
+    assert contrast_rows(study({}), None) == []
+
+
+@pytest.mark.slow
+def test_contrasts_of_a_run_and_those_that_come_later(study, tmp_path: Path) -> None:
+    """Asked before, added by a second run, and asked of the results alone."""
+    small = {"seeds": [0, 1], "space": {"tau": {"choices": [0.1, 0.5]}}}
+    results = clsweep.run(study(ASKED, **small), out=tmp_path / "out", limit=3)
+    assert results.contrasts()["reason"].tolist() == ["unfinished"]
+    more = ASKED | {"late": {"of": "dcl", "at": {"tau": 0.1}, "minus": {"tau": 0.5}}}
+    results = clsweep.run(study(more, **small), out=tmp_path / "out")
+    table = results.contrasts().set_index("contrast")
+    assert table["added_after"].to_dict() == {"small": 0, "late": 3}
+    trials = results.trials
+    assert len(trials) == 8
+    sides = trials[trials["tau"] == 0.1].groupby("objective")[results.metric].mean()
+    assert table.loc["small", "estimate"] == pytest.approx(sides["dcl"] - sides["simclr"])
+    asked = {"now": {"of": ["simclr", "dcl"]}, "small": ASKED["small"]}
+    assert results.contrasts(asked)["added_after"].tolist() == [0, 3, 8]
+    with pytest.raises(RequestError, match=r"contrasts\.late: the study asks another by this name"):
+        results.contrasts({"late": {"of": ["simclr", "dcl"]}})
+    with pytest.raises(RequestError, match="unknown objective 'byol'"):
+        results.contrasts({"now": {"of": ["byol", "dcl"]}})
+
+    code, output = command("contrast", tmp_path / "out", "--study", tmp_path / "study.yaml")
+    assert (code, output.count("asked after 3 trials")) == (0, 1)
+    code, output = command("report", tmp_path / "out", "--out", tmp_path / "report")
+    assert (code, "Of 1 contrast asked beforehand" in output) == (0, True)
+    assert (tmp_path / "report" / "tables" / "contrasts.csv").exists()
