@@ -140,9 +140,9 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     # Variance of every mean, s_w^2 / S_i; 0 where all trials failed, and without a repeat: the
     # surrogate's nugget takes it.
     noise = np.zeros(num)
-    if (counts[~silent] > 1).any():
+    if is_repeated := bool((counts[~silent] > 1).any()):
         noise = np.where(silent, 0.0, resample.noise_variance(scores[~silent]) / counts)
-    if sweep.has_repeats and np.ptp(means) > 0:
+    if is_repeated and np.ptp(means) > 0:
         common["r2_ceiling"] = float(1.0 - noise.mean() / means.var(ddof=1))
     grid = anova.cells_of(sweep) if sweep.is_grid else None
     model = None
