@@ -43,6 +43,11 @@ def p_value(p: float) -> str:
     return number(p, apart_from=THRESHOLD)
 
 
+def depends(objective: str, param: str, r2: float) -> str:
+    """Of the only hyperparameter, whose share of the variance says nothing."""
+    return f"{objective} depends on {param}: it predicts settings left out (R2 = {number(r2)})."
+
+
 def listed(texts: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)

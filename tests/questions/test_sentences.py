@@ -180,6 +180,8 @@ TOLD = [
         "dcl: that the others matter less is not resolved."])
       for low, high in ((NAN, NAN), (0.0, INF))],
     ("sensitivity", [{}], [f"dcl: {TAU.replace(' most', '')}."]),
+    ("sensitivity", [{"total": NAN, "r2": 0.991}],
+     ["dcl depends on tau: it predicts settings left out (R2 = 0.991)."]),
     ("sensitivity", [SMALL], [f"dcl: lr {SMALL_SAID} has a small effect."]),
     ("sensitivity", [LARGE, SMALL],
      ["dcl: tau matters most on its own (share of the variance 0.7 [0.6, 0.8], an inert one "

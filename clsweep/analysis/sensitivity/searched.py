@@ -24,7 +24,8 @@ COLUMNS = {
     "low": "its interval, of the surrogate's draws",
     "high": "",
     "null": "what an inert one reaches in 95 % of cases",
-    "resolved": "whether low is above null",
+    "resolved": "whether low is above null; of a single one, which has it all: whether the "
+    "surrogate predicts configurations left out",
     "usable_low": "the run of values around the best whose level E[f | x] is within so many units "
     "of the best level, in 95 % of the draws at each value; none where no value is",
     "usable_high": "",

@@ -48,7 +48,8 @@ COLUMNS = {
     "at which its F test just passes; sobol, the ST of inert ones that were added to the same data",
     "resolved": "anova: F test against the seed noise, Holm over the terms. sobol: the lower end "
     "of total is above the null line, which a real ST below about 0.02 rarely is; of a pair, the "
-    "lower end of first is above the null line and above how far the draws are off their mean",
+    "lower end of first is above the null line and above how far the draws are off their mean; of "
+    "a single hyperparameter, which has all shares: the surrogate predicts configurations left out",
     "r2": "sobol: share of the variance of configurations left out that the surrogate explains, "
     "may be below 0",
     "r2_ceiling": "1 - (s_w^2 / S) / SD^2: the most that any model can explain beside the seed "
@@ -221,6 +222,10 @@ def _from_surrogate(
     possible = 1.0 if np.isnan(ceiling) else ceiling
     if r2 < max(SHARE_OF_CEILING * possible, noise_level(num)):
         return r2, [], _below_gate(r2, ceiling, num, float(means.var(ddof=1)), sweep), None
+    notes = [note(Reason.CEILING_UNKNOWN)] if np.isnan(ceiling) else []
+    if len(space.names) == 1:  # its share is 1 whatever it does: the gate is the test
+        rows = [{"term": space.names[0], "order": 1, "resolved": True}]
+        return r2, rows, notes, (fitted, space)
     indices = sobol.draws(fitted, space, rng)
     inert = sobol.inert_totals(space, inputs, means, noise, fitted.theta, rng)
     nulls = {kind: float(np.quantile(values, 0.95)) for kind, values in inert.items()}
@@ -236,7 +241,6 @@ def _from_surrogate(
             row |= _interval("total", total, null, null)
             row["resolved"] = row["total_low"] > null
         rows.append(row)
-    notes = [note(Reason.CEILING_UNKNOWN)] if np.isnan(ceiling) else []
     return r2, rows, notes, (fitted, space)
 
 

@@ -5,10 +5,12 @@ import optuna
 import pandas as pd
 import pytest
 
+import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.searched import importance
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.report import told
 from tests.planted import planted
 
 RANGES = {"tau": (0.05, 1.0), "lr": (1e-4, 1.0), "decay": (1e-6, 1e-2)}
@@ -48,6 +50,20 @@ def search(seed, num=40, sampler="tpe"):
 
 def sweeps_of(trials, **told):
     return read_sweeps(trials, metric="acc", params=list(RANGES), bounds=RANGES, **told)
+
+
+def test_a_single_hyperparameter_has_no_importance_but_a_verdict():
+    def level(at):
+        return 80 - 20 * abs(at["lr"] - 0.5)
+
+    trials = planted(level, ranges={"lr": (0, 1)}, num_configs=32).assign(sampler="tpe")
+    [row] = clsweep.analyse(trials).importance().to_dict("records")
+    assert (row["resolved"], row["r2"] > 0.9) == (True, True)
+    assert 0.4 < row["usable_low"] <= row["usable_high"] < 0.6
+    assert np.isnan([row["importance"], row["low"], row["high"], row["null"]]).all()
+    assert told.importance(clsweep.analyse(trials))[0] == (
+        f"dcl depends on lr: it predicts settings left out (R2 = {row['r2']:.3g})."
+    )
 
 
 def test_importances_are_those_of_the_space_and_in_the_order_of_fanova():

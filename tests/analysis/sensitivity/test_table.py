@@ -133,6 +133,16 @@ def test_one_seed_passes_the_gate_on_r2_alone():
     assert table["note"].iloc[0] == (note(Reason.CEILING_UNKNOWN),)
 
 
+def test_of_a_single_hyperparameter_no_share_is_told():
+    rng = np.random.default_rng(11)
+    row = one(planted(lambda u: 4 * u[:, 0], rng.random((32, 1)), rng=rng)).loc["x0"]
+    assert row["resolved"]
+    assert row["r2"] > 0.9
+    assert row[["first", "first_low", "total", "total_high", "null"]].isna().all()
+    noise = one(planted(lambda u: 0 * u[:, 0], rng.random((32, 1)), rng=rng)).iloc[0]
+    assert (noise["resolved"], noise["reason"]) == (False, Reason.SURROGATE_WEAK)
+
+
 def test_settings_that_failed_on_every_seed_are_no_repeat():
     """They count as the worst score at each seed, in which there is no noise to be seen."""
     rng = np.random.default_rng(10)
