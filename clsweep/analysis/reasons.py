@@ -72,6 +72,7 @@ TEXTS = {
     "known, so intervals are open at the end that they could move",
     "TRIALS_FAILED_AS_CHANCE": "{failed} of {trials} trials failed and count as chance ({level})",
     "LEFT_OUT": "{lost} of {configs} configurations have no score and are left out",
+    "STOPPED_LEFT_OUT": "{lost} of {configs} configurations were stopped early and are left out",
     "LOST_TRIES": "{lost} of {configs} configurations have no score and are tries that bring "
     "nothing",
     "ONE_CONFIG_FINISHED": "one configuration finished: no SD",

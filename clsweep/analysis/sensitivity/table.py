@@ -123,7 +123,9 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
     if why := _unmeasurable(sweep, searched=searched):
         return [{**common, **noted(why=why)}], None
-    notes = [*sweep.failures, *sweep.lost(Reason.LEFT_OUT)]
+    are_stopped = sweep.num_stopped and not sweep.failed[~sweep.alive].any()
+    lost = sweep.lost(Reason.STOPPED_LEFT_OUT if are_stopped else Reason.LEFT_OUT)
+    notes = [*sweep.failures, *lost]
     whole, nested = folded(sweep)
     if nested and sweep.is_grid and anova.cells_of(whole):
         sweep, notes = whole, [*nested, *notes]

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.analysis.reasons import Reason
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.searched import importance
 from clsweep.analysis.sweep import read_sweeps
@@ -117,6 +117,8 @@ def test_of_a_search_that_stops_trials_those_of_full_length_count():
     assert first["num_configs"] == 30
     (told,) = [each for each in first["note"] if each.reason == Reason.FULL_LENGTH]
     assert dict(told.figures) == {"stopped": 20, "trials": 80}
+    assert note(Reason.STOPPED_LEFT_OUT, lost=10, configs=40) in first["note"]
+    assert Reason.LEFT_OUT not in [each.reason for each in first["note"]]
     kept, _ = search(0)
     (same, *_) = importance(sweeps_of(kept[~stopped]), within=2.0).to_dict("records")
     assert same["importance"] == first["importance"]
