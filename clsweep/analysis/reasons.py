@@ -110,6 +110,8 @@ TEXTS = {
     "hold both",
     "TRIED_WHERE_GOOD": "the search tried mostly good settings: elsewhere this rests on few, and "
     "on the smoothness of the surrogate (R2 = {r2} of settings left out)",
+    "BEST_NOT_USABLE": "{at} of the best setting is no usable value: by the surrogate its level is "
+    "not surely near the best",
     "FULL_LENGTH": "by trials of full length alone: {stopped} of {trials} were stopped early",
     "FEW_SAMPLED": "{settings} sampled settings: intervals may be too narrow",
     "FEW_FLIPS": "{pairs} pairs are few for sign flips: p is that of t",

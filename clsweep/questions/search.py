@@ -37,7 +37,7 @@ def top(of: Answers, num: int = 5) -> pd.DataFrame:
 
 def importance(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     """Which hyperparameter matters to a search, see `analysis.sensitivity.searched`."""
-    sweeps = [sweep for sweep in of.material.spaces if sweep.not_measured]
+    sweeps = [sweep for sweep in of.material.sweeps if sweep.of_space.not_measured]
     return searched.importance(sweeps, within=of.near(within))
 
 

@@ -10,6 +10,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.searched import importance
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.display.numbers import mentioned
 from clsweep.report import told
 from tests.planted import planted
 
@@ -85,6 +86,26 @@ def test_importances_are_those_of_the_space_and_in_the_order_of_fanova():
     assert part("lr", low) <= 2.0
     assert part("lr", high) <= 2.0
     assert place("lr", low) < 0.6 < place("lr", high)
+
+
+def test_a_best_setting_that_is_not_usable_is_named():
+    """One setting is lucky far from where the level is good."""
+
+    def level(at):
+        return 90.0 - 30 * (at["lr"] - 0.3) ** 2
+
+    trials = planted(level, ranges={"lr": (0, 1), "tau": (0, 1)}, num_configs=60)
+    top = trials["config"] == trials.loc[trials["lr"].sub(0.7).abs().idxmin(), "config"]
+    trials.loc[top, "knn_top1"] += 6.0
+    sweeps = read_sweeps(trials.assign(sampler="tpe"), metric="knn_top1", params=["lr", "tau"])
+    table = importance(sweeps, within=2.0).set_index("param")
+    at = f"lr={mentioned(trials.loc[top, 'lr'].iloc[0])}"
+    told = note(Reason.BEST_NOT_USABLE, at=at)
+    assert table.loc["lr", "usable_high"] < 0.6
+    assert told in table.loc["lr", "note"]
+    assert told not in table.loc["tau", "note"]
+    usual = importance(sweeps_of(search(1)[0]), within=2.0)
+    assert Reason.BEST_NOT_USABLE not in {each.reason for row in usual["note"] for each in row}
 
 
 @pytest.mark.slow
