@@ -120,10 +120,10 @@ def laid_out(
 
 
 def _num_keys(columns: Sequence[_Column], room: float) -> int:
-    """How many of the first columns tell rows apart; 1 where they would take half of the room."""
+    """How many of the first columns tell rows apart; 1 where they leave no room for another."""
     for num in range(1, len(columns)):
         cells = list(zip(*(column.texts for column in columns[:num]), strict=True))
-        if _least(columns[:num]) > room / 2:
+        if _least(columns[:num]) + 2 + max(column.least for column in columns[num:]) > room:
             break
         if len(set(cells)) == len(cells):
             return num
