@@ -133,6 +133,15 @@ def test_long_text_is_folded_not_cut(printed):
     assert text.split()[2:] == ["x", *words.split()]
 
 
+def test_a_long_name_is_broken_behind_a_mark():
+    name = "simclr/very-long-objective-name_of_somebody"
+    row = {"objective": name, "n": 1, "wide": "x" * 39}
+    [block], _ = laid_out([row], room=64)
+    folded = [line.split("  ")[0].split()[0] for line in block[1:]]
+    assert folded == ["simclr/very-long-", "objective-name_of_", "somebody"]
+    assert laid_out([row], room=math.inf)[0][0][1].startswith(name)
+
+
 @pytest.mark.parametrize("keys", [("a", "b"), ("a", "b", "region")])
 def test_every_block_has_the_columns_that_tell_its_rows_apart(keys):
     """Names that take more than half of the room leave some for one column beside them."""
