@@ -16,7 +16,7 @@ from tests.planted import planted
 WORDS = Wording(metric="knn_top1", unit="%", within=1.0)
 PAIR = {
     "a": "simclr", "b": "dcl", "reason": "", "note": "", "needs_seeds": math.nan,
-    "needs_configs": math.nan,
+    "needs_configs": math.nan, "fresh_seeds": 0,
 }  # fmt: skip
 MEAN = PAIR | {
     "estimate": 2.0, "low": 1.0, "high": 3.0, "p_holm": 0.01, "winner": "simclr", "resolved": True,
@@ -94,9 +94,9 @@ VERDICTS = {
          FREE | {"a": "dcl", "b": "untrained", "estimate": 7.0, "low": -2.0, "high": 16.0}], [{}],
         LAST,
         ["Best when tuned is not resolved: simclr leads untrained by 9 points, each at its best "
-         "setting [0.5, 18], among 3 pairs. It is better than dcl.",
+         "setting [0.5, 18], among 3 pairs. simclr is better than dcl.",
          "Best without tuning is not resolved: simclr leads untrained by 9 points on average over "
-         "the swept settings [0.5, 18], among 3 pairs. It is better than dcl.", ROBUST]),
+         "the swept settings [0.5, 18], among 3 pairs. simclr is better than dcl.", ROBUST]),
     "nobody is compared": ([LOST], [LOST], BOTH, SETTINGS),
 }  # fmt: skip
 
