@@ -190,4 +190,4 @@ def _setting(row: Row, words: Wording) -> str:
     level, low, high = (row[name] for name in names)
     at = text(row["at"])
     start = f"The best setting of {row['objective']} is {at}" if at else row["objective"]
-    return f"{start}: {words.level(level)}{interval(low, high)}, the mean of {seeds}."
+    return f"{start}: {words.level(level, low, high)}, the mean of {seeds}."

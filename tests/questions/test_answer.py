@@ -48,8 +48,8 @@ BEST = (
     "settings [1, 3]."
 )
 SETTINGS = [
-    "The best setting of simclr is tau=0.1: 92 % [91, 93], the mean of 3 seeds.",
-    "The best setting of dcl is tau=0.1: 90 % [91, 93], the mean of 3 seeds.",
+    "The best setting of simclr is tau=0.1: 92.00 % [91.00, 93.00], the mean of 3 seeds.",
+    "The best setting of dcl is tau=0.1: 90.00 % [91.00, 93.00], the mean of 3 seeds.",
 ]
 ROBUST = "simclr depends least on its settings: SD* 1, against 2 of dcl."
 LOST = {"resolved": False, "winner": "", "reason": Reason.ADAPTIVE_SAMPLER}
@@ -118,7 +118,7 @@ def test_what_stands_against_the_answer():
     two = pd.concat([raw, board({"objective": "dcl", "score": 89.0})], ignore_index=True)
     two["score"] = [92.0, 90.0, 89.0]
     (said,) = cautions(two, WORDS, is_search=False)
-    assert said.endswith("reach 90 %: no setting of dcl is better.")
+    assert said.endswith("reach 90.00 %: no setting of dcl is better.")
     apart = raw.assign(score=[92.0, 95.5], yardstick=["dataset digits", "dataset fashion"])
     assert not cautions(apart, WORDS, is_search=False)
     least = Wording(metric="loss", unit="", mode="min")
