@@ -50,6 +50,8 @@ TEXTS = {
     "is unknown",
     "NO_DIFFERENCE": "no difference seen",
     "IMAGES_DECIDE": "no number of seeds helps, as the {images} scored images decide",
+    "RESOLVED_ALONE": "would be resolved alone, but not as one of {tests} comparisons (p by Holm)",
+    "RESOLVED_BY_INTERVAL": "the interval shows a difference, but the test does not",
     "FAILURES_DECIDE": "counted or left out, the failed trials give different winners",
     "NO_NOISE": "no interval: the seeds show no noise, or one side has no repeat",
     "NO_NOISE_OF_SETTINGS": "no interval: one setting, or none differs",
@@ -72,6 +74,7 @@ TEXTS = {
     "known, so intervals are open at the end that they could move",
     "TRIALS_FAILED_AS_CHANCE": "{failed} of {trials} trials failed and count as chance ({level})",
     "LEFT_OUT": "{lost} of {configs} configurations have no score and are left out",
+    "STOPPED_LEFT_OUT": "{lost} of {configs} configurations were stopped early and are left out",
     "LOST_TRIES": "{lost} of {configs} configurations have no score and are tries that bring "
     "nothing",
     "ONE_CONFIG_FINISHED": "one configuration finished: no SD",
@@ -109,6 +112,8 @@ TEXTS = {
     "hold both",
     "TRIED_WHERE_GOOD": "the search tried mostly good settings: elsewhere this rests on few, and "
     "on the smoothness of the surrogate (R2 = {r2} of settings left out)",
+    "BEST_NOT_USABLE": "{at} of the best setting is no usable value: by the surrogate its level is "
+    "not surely near the best",
     "FULL_LENGTH": "by trials of full length alone: {stopped} of {trials} were stopped early",
     "FEW_SAMPLED": "{settings} sampled settings: intervals may be too narrow",
     "FEW_FLIPS": "{pairs} pairs are few for sign flips: p is that of t",

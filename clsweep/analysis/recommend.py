@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.sweep import ANYWHERE, Array, Sweep
 from clsweep.analysis.tuned import level, no_whole, pick, whole
 
 Rows = NDArray[np.int64]
@@ -166,16 +166,8 @@ def levels_of(sweep: Sweep) -> dict[str, Array]:
 
 def _cautions(sweep: Sweep, row: int) -> list[Note]:
     """What to know before taking it: edges of the swept range, failed seeds, a single seed."""
-    notes, edges = [], []
-    margin = 1e-9 if sweep.samplers == ("grid",) else EDGE
-    for name in sweep.params:
-        if sweep.scales[name] != "category":
-            axis = sweep.axis(name)
-            low, high = np.nanmin(axis), np.nanmax(axis)
-            if min(axis[row] - low, high - axis[row]) <= margin * (high - low):
-                edges.append(name)
-    if edges:
-        notes.append(note(Reason.AT_EDGE, params=tuple(edges)))
+    edges = tuple(name for name in sweep.params if _is_at_edge(sweep, row, name))
+    notes = [note(Reason.AT_EDGE, params=edges)] if edges else []
     counts = sweep.counts
     own, most = int(counts[row]), int(counts.max())
     if sweep.num_skipped:
@@ -189,6 +181,22 @@ def _cautions(sweep: Sweep, row: int) -> list[Note]:
     if not sweep.has_repeats:
         notes += [note(Reason.ONE_SEED), note(Reason.PICKED)]
     return notes
+
+
+def _is_at_edge(sweep: Sweep, row: int, name: str) -> bool:
+    """Whether it stands at an end of its swept range beyond which there are values."""
+    if sweep.scales[name] == "category":
+        return False
+    margin = 1e-9 if sweep.samplers == ("grid",) else EDGE
+    axis, values = sweep.axis(name), pd.to_numeric(sweep.settings[name])
+    low, high = np.nanmin(axis), np.nanmax(axis)
+    apart = axis[row] - low, high - axis[row]
+    ends = sweep.bounds.get(name, (values.min(), values.max()))
+    last = sweep.possible.get(name, ANYWHERE)
+    return any(
+        distance <= margin * (high - low) and end != most
+        for distance, end, most in zip(apart, ends, last, strict=True)
+    )
 
 
 def _passed_over(sweep: Sweep, best: int) -> list[Note]:

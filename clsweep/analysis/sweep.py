@@ -48,6 +48,7 @@ class Sweep:
         scales: of every swept one: "log", "linear" or "category".
         bounds: (low, high) of the swept numeric ones whose range was declared; sensitivity's space
             ends there.
+        possible: (low, high) of the hyperparameters of which no value beyond exists.
         settings: (n, params), the values; row i is that of configuration number `configs[i]`.
         scores: (n, S) float64, larger is better (`sign` times the metric), NaN = no score: the
             trial did not run, or belongs to a configuration of which a trial was stopped early. A
@@ -84,6 +85,7 @@ class Sweep:
     num_skipped: int = 0
     raced: tuple[Any, ...] = ()
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    possible: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     limits: tuple[float, float] = ANYWHERE
     failed_as: str = LEFT_OUT
     failed_level: float = np.nan

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -28,10 +29,11 @@ from clsweep.display.text import (
 )
 
 # A column of texts that is wider may be folded, but to no less than LEAST_WIDTH, and no word or
-# number of up to WHOLE_WORD characters is broken.
+# number of up to WHOLE_WORD characters is broken. A longer one, as a name is, breaks behind a mark.
 FOLDED_WIDTH, LEAST_WIDTH, WHOLE_WORD = 20, 16, 40
 # Columns of a sentence at most; and of tables, where neither a terminal nor COLUMNS says how wide.
 PAGE_WIDTH = 80
+_PART = re.compile(r"[^/_-]*[/_-]+|[^/_-]+")
 
 
 class Format(StrEnum):
@@ -120,10 +122,10 @@ def laid_out(
 
 
 def _num_keys(columns: Sequence[_Column], room: float) -> int:
-    """How many of the first columns tell rows apart; 1 where they would take half of the room."""
+    """How many of the first columns tell rows apart; 1 where they leave no room for another."""
     for num in range(1, len(columns)):
         cells = list(zip(*(column.texts for column in columns[:num]), strict=True))
-        if _least(columns[:num]) > room / 2:
+        if _least(columns[:num]) + 2 + max(column.least for column in columns[num:]) > room:
             break
         if len(set(cells)) == len(cells):
             return num
@@ -147,9 +149,28 @@ def _column(name: str, values: Sequence[Any], digits: int) -> _Column:
     texts = [text.replace("\n", " ") for text in texts]
     least = width = max(map(cell_len, {name, *texts}))
     if not is_right and width > FOLDED_WIDTH:
-        lengths = map(cell_len, {word for text in (name, *texts) for word in text.split(" ")})
+        words = {word for text in (name, *texts) for word in text.split(" ")}
+        lengths = (cell_len(part) for word in words for part in _parts(word, WHOLE_WORD))
         least = max([LEAST_WIDTH, *(length for length in lengths if length <= WHOLE_WORD)])
     return _Column(name, texts, is_right, width, least)
+
+
+def _parts(word: str, width: float) -> list[str]:
+    """A word, or where it is wider its parts, each with the marks behind it."""
+    return _PART.findall(word) if cell_len(word) > width else [word]
+
+
+def _broken(text: str, width: float) -> str:
+    """A text with line ends behind the parts of the words that are wider."""
+    words = []
+    for word in text.split(" "):
+        lines = [""]
+        for part in _parts(word, width):
+            if lines[-1] and cell_len(lines[-1] + part) > width:
+                lines.append("")
+            lines[-1] += part
+        words.append("\n".join(lines))
+    return " ".join(words)
 
 
 def _least(columns: Collection[_Column]) -> int:
@@ -170,7 +191,7 @@ def _lines(columns: Sequence[_Column], room: float) -> Iterator[str]:
     for texts in zip(*((column.name, *column.texts) for column in columns), strict=True):
         cells = [
             [text] if cell_len(text) <= width
-            else [line.plain.rstrip() for line in Text(text).wrap(console, width)]
+            else [line.plain.rstrip() for line in Text(_broken(text, width)).wrap(console, width)]
             for text, width in zip(texts, widths, strict=True)
         ]  # fmt: skip
         for line in zip_longest(*cells, fillvalue=""):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,15 @@ import pandas as pd
 
 from clsweep.analysis.contrasts import Contrast
 from clsweep.analysis.sweep import Sweep, read_sweeps
-from clsweep.catalog import DIAGNOSTIC, METRIC, METRICS, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
+from clsweep.catalog import (
+    DIAGNOSTIC,
+    METRIC,
+    METRICS,
+    OBJECTIVE_PARTS,
+    PARAM,
+    PARAMS,
+    SELECTED_PARTS,
+)
 from clsweep.catalog.ownership import default_of
 from clsweep.display.numbers import mentioned
 from clsweep.errors import RequestError
@@ -160,8 +168,10 @@ def sweeps_of(
     if metric in METRIC and not space.get("limits"):
         space["limits"] = METRIC[metric].limits
     told = {name: value for name, value in space.items() if value is not None}
+    possible = {p.name: (p.low, p.high) for p in PARAMS if p.kind in ("float", "int")}
     try:
-        return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, **told))
+        sweeps = read_sweeps(trials, metric=metric, params=params, mode=mode, **told)
+        return tuple(replace(sweep, possible=possible) for sweep in sweeps)
     except (ValueError, TypeError) as error:  # a TypeError: of a column of lists and the like
         raise RequestError(f"{source}: {error}") from None
 

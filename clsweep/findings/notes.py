@@ -110,7 +110,7 @@ def notes(frame: pd.DataFrame) -> list[str]:
         return []
     about: dict[str, list[str]] = {}
     levels, rows = levels_of(frame), frame.to_dict("records")
-    kinds = [kind for kind in dict.fromkeys(row.get("kind") for row in rows) if kind]
+    kinds = [kind for kind in dict.fromkeys(map(_kind_of, rows)) if kind]
     for row in rows:
         texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
         if texts and texts[0] and (reason := row.get("reason", "")):
@@ -118,8 +118,8 @@ def notes(frame: pd.DataFrame) -> list[str]:
         who = str(row.get("objective") or row.get("contrast") or row.get("region", ""))
         if "a" in row:
             who = f"{row['a']} - {row['b']}"
-        elif row.get("kind"):
-            who = f"{who} ({row['kind']})"  # the best may well be known where the robust one is not
+        if kind := _kind_of(row):
+            who = f"{who} ({kind})"  # the best may well be known where the robust one is not
         cell = "/".join(row[name] for name in levels)
         for text in filter(None, texts):
             about.setdefault(text, []).append(f"{cell}/{who}" if cell else who)
@@ -131,6 +131,11 @@ def notes(frame: pd.DataFrame) -> list[str]:
         more = f" and {len(names) - MANY_NAMES} more" if len(names) > MANY_NAMES else ""
         found.append(text if is_all else f"{', '.join(names[:MANY_NAMES])}{more}: {text}")
     return found
+
+
+def _kind_of(row: Mapping[Any, Any]) -> str:
+    """Which of several rows about the same one it is; empty where there is but one."""
+    return str(row.get("kind") or (row.get("region", "") if "a" in row else ""))
 
 
 def _of_kinds(names: list[str], kinds: Sequence[str], everybody: int) -> list[str]:

@@ -16,11 +16,12 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import Number, is_number, setting, texts_of
+from clsweep.display.numbers import Number, fixed, is_number, setting, texts_of
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured, levels_of, notes
 from clsweep.questions.answers import Ask, Asked, in_cell
 from clsweep.questions.model import Figure, Sentences, Table
+from clsweep.questions.words import THRESHOLD, p_value
 
 Cell = Callable[[Row], Any]
 
@@ -220,6 +221,19 @@ def level(
 def share(name: str, stem: str | None = None, most: int = 4) -> Callable[[Row], Number | None]:
     """A number between 0 and 1, or -1 and 1, with its interval."""
     return measured(name, stem, most=most, is_fine=False)
+
+
+def p_of(name: str) -> Cell:
+    """A p-value that reads as the threshold only where it is one."""
+
+    def cell(row: Row) -> str | None:
+        value = row[name]
+        if not is_number(value):
+            return None
+        text = fixed(value)
+        return p_value(value) if float(text) == THRESHOLD else text
+
+    return cell
 
 
 def whole(name: str) -> Cell:

@@ -13,7 +13,7 @@ from clsweep.questions import charts
 from clsweep.questions import pairs as sentences
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Column, Question, half, level, measured
+from clsweep.questions.column import Column, Question, half, level, measured, p_of
 from clsweep.questions.model import Figure
 from clsweep.questions.words import needed
 
@@ -162,6 +162,7 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
         Column(heading, measured("estimate", ""), means, called=called),
         Column(
             "p",
+            p_of("p"),
             means="by flipping signs or, if larger, by t with the images; least p: the least that "
             "flips could be"
             if of_means
@@ -169,7 +170,7 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
             spare=4,
             optional=True,
         ),
-        Column("p Holm", "p_holm", optional=True),
+        Column("p Holm", p_of("p_holm"), optional=True),
         Column("least p", "p_min", spare=1, optional=True),
         Column(
             "P(a > b)",

@@ -9,7 +9,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
 from clsweep.findings.material import Material
 from clsweep.questions.answers import Answers, Asked
-from clsweep.questions.column import Column, Question, share
+from clsweep.questions.column import Column, Question, p_of, share
 from clsweep.questions.model import Sentences
 from clsweep.questions.words import counted, interval, number, passes
 
@@ -91,7 +91,7 @@ REGIONS = Question(
         Column("trials"),
         Column("failed"),
         Column("rate", share("rate", "")),
-        Column("p Holm", "p_holm"),
+        Column("p Holm", p_of("p_holm")),
         Column("verdict", lambda row: "more failures here" if row["resolved"] else ""),
     ),
     has_notes=False,

@@ -15,7 +15,7 @@ from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Column, Question, share
+from clsweep.questions.column import Column, Question, p_of, share
 from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.words import interval, listed, number, passes
 
@@ -154,7 +154,7 @@ LINKS = Question(
         Column("diagnostic"),
         Column("configs", "num_configs"),
         Column("rank correlation", share("rho", "", most=2)),
-        Column("p Holm", "p_holm"),
+        Column("p Holm", p_of("p_holm")),
         Column("verdict", _direction),
     ),
     say=lambda asked: associations(asked.ask(links), asked.words),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from clsweep.display.numbers import number
+from clsweep.display.numbers import Number, is_number, number, texts_of
 from clsweep.display.theme import Picture, draw, legible_spec, themed
 
 if TYPE_CHECKING:
@@ -53,9 +54,15 @@ class Wording:
     within: float = 1.0
     swept: bool = True
 
-    def level(self, value: float) -> str:
-        """A value of the metric: `94.1 %`."""
-        return f"{number(value)} {self.unit}".rstrip()
+    def level(self, value: float, low: Any = math.nan, high: Any = math.nan) -> str:
+        """A value of the metric with its interval, the digits those of a table: `94.10 % [93.25,
+        94.95]`.
+        """
+        is_known = all(is_number(end) and math.isfinite(end) for end in (low, high))
+        ends = {"low": low, "high": high} if is_known else {}
+        level = Number(value=value, spread=value / 100, is_fine=abs(value) <= 1, **ends)
+        text, apart, seen = texts_of([level])[0].partition(" ")
+        return f"{text} {self.unit}".rstrip() + apart + seen
 
     def amount(self, value: float) -> str:
         """A difference of two values: `1.8 points`, `1 point`."""

@@ -14,11 +14,11 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, number
+from clsweep.display.numbers import count
 from clsweep.findings.notes import cause, is_measured
 from clsweep.questions.model import Sentences, Wording
 from clsweep.questions.pairs import is_resolved, robust, seen_from
-from clsweep.questions.words import counted, interval, known, listed, text
+from clsweep.questions.words import counted, interval, known, listed, p_value, text
 
 TUNED, UNTUNED = "when tuned", "without tuning"
 EQUAL = 1e-9  # of a score: what rounding makes of a tie
@@ -101,7 +101,7 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     if tied := _tied(board, lead, by_board=is_tuned and not fresh):
         return (f"{listed(tied)} are tied{sense}: they score the same{where}.",)
     # An interval without 0 is not enough for the test, least where several pairs had their chance.
-    one = f"p = {number(lead.pair['p_holm'])}"
+    one = f"p = {p_value(lead.pair['p_holm'])}"
     several = f"among {count(lead.num_pairs)} pairs" if lead.num_pairs > 1 else one
     among = f", {several}" if known(low) and low > 0 else ""
     why = "" if known(low, high) else f" ({cause(lead.pair)})"
@@ -190,4 +190,4 @@ def _setting(row: Row, words: Wording) -> str:
     level, low, high = (row[name] for name in names)
     at = text(row["at"])
     start = f"The best setting of {row['objective']} is {at}" if at else row["objective"]
-    return f"{start}: {words.level(level)}{interval(low, high)}, the mean of {seeds}."
+    return f"{start}: {words.level(level, low, high)}, the mean of {seeds}."

@@ -22,6 +22,7 @@ from clsweep.questions.words import (
     listed,
     needed,
     number,
+    p_value,
     passes,
     places_of,
     text,
@@ -285,7 +286,7 @@ def _corrected(row: Row, null: float, num_pairs: int) -> str:
     """Why a lead whose interval excludes no difference is not resolved all the same."""
     if not _excludes(row, null) or not known(row["p_holm"]):
         return ""
-    p = f"p = {number(row['p_holm'])}"
+    p = f"p = {p_value(row['p_holm'])}"
     if row["p_holm"] <= ALPHA:
         return ""
     if num_pairs > 1:

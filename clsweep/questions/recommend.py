@@ -81,7 +81,7 @@ def _confirmed(row: Row, words: Wording) -> str:
         all_failed = known(row["fresh_failed"]) and row["fresh_failed"] > 0
         return f"The best {name} setting failed on every fresh seed." if all_failed else ""
     seeds = counted(num, "fresh seed", "fresh seeds") if known(num) else "fresh seeds"
-    out = f"The best {name} setting keeps {words.level(fresh)}{interval(low, high)} on {seeds}"
+    out = f"The best {name} setting keeps {words.level(fresh, low, high)} on {seeds}"
     if known(search):
         out += f"; the search said {words.level(search)}"
     ends = row.get("low", math.nan), row.get("high", math.nan)
@@ -93,8 +93,8 @@ def _confirmed(row: Row, words: Wording) -> str:
             seen = interval(excess - half, excess + half, apart_from=0.0)
             out += f", {words.amount(excess)} too good{seen}"
     if known(row.get("test")):
-        seen = f"{words.level(row['test'])}{interval(row['test_low'], row['test_high'])}"
-        out += f"; the test split says {seen}"
+        on_test = words.level(row["test"], row["test_low"], row["test_high"])
+        out += f"; the test split says {on_test}"
     return f"{out}."
 
 

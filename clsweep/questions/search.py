@@ -18,7 +18,7 @@ from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, measured, share
 from clsweep.questions.model import Figure, Open, Sentences, Wording
-from clsweep.questions.words import interval, known, listed, number
+from clsweep.questions.words import depends, interval, known, listed, number
 
 LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
 MAX_POINTS = 1500
@@ -37,7 +37,7 @@ def top(of: Answers, num: int = 5) -> pd.DataFrame:
 
 def importance(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     """Which hyperparameter matters to a search, see `analysis.sensitivity.searched`."""
-    sweeps = [sweep for sweep in of.material.spaces if sweep.not_measured]
+    sweeps = [sweep for sweep in of.material.sweeps if sweep.of_space.not_measured]
     return searched.importance(sweeps, within=of.near(within))
 
 
@@ -72,7 +72,9 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
             f"{row['param']} ({number(row['importance'])}{interval(row['low'], row['high'])})"
             for row in rows
         ]
-        if found:
+        if rows and not known(rows[0]["importance"]):
+            out.append(depends(str(name), rows[0]["param"], rows[0]["r2"]))
+        elif found:
             verb = "matters" if len(found) == 1 else "matter"
             out.append(f"{name}: {listed(found)} {verb}, by the surrogate of the search.")
         elif (reason := frame["reason"].iloc[0]) != Reason.NOTHING_SWEPT:

@@ -18,7 +18,7 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.column import Column, Question, share
 from clsweep.questions.model import Figure, Open, Sentences, Wording
-from clsweep.questions.words import interval, is_true, known, listed, needed, number, text
+from clsweep.questions.words import depends, interval, is_true, known, listed, needed, number, text
 
 SMALL = 0.01  # of the variance: an effect below is real and hardly matters
 MAX_INTERACTIONS = 10
@@ -76,6 +76,9 @@ def _apart(name: str, rows: Sequence[Row], words: Wording) -> Iterable[str]:
 
 def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
     singles = [row for row in rows if row["order"] == 1 and known(_size(row)[0])]
+    if not singles and is_true(rows[0]["resolved"]):
+        yield depends(name, rows[0]["term"], rows[0]["r2"])
+        return
     if not singles:
         reason, why = rows[0]["reason"], text(rows[0]["note"])
         if reason != Reason.NOTHING_SWEPT:  # a baseline: no news to a reader

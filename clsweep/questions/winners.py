@@ -16,7 +16,7 @@ from clsweep.findings.notes import status, verdict
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Column, Question, half, level, measured
+from clsweep.questions.column import Column, Question, half, level, measured, p_of
 from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.words import along, listed, number, passes, places_of
 
@@ -156,7 +156,7 @@ QUESTION = Question(
         Column("mean", level("mean", half("lead", ""))),
         Column("next", "runner_up"),
         Column("lead", measured("lead", "")),
-        Column("p Holm", "p_holm"),
+        Column("p Holm", p_of("p_holm")),
         Column("verdict", verdict),
     ),
     levels="mean",

@@ -11,7 +11,8 @@ from clsweep.display.numbers import count
 from clsweep.display.numbers import interval as interval
 from clsweep.display.numbers import number as number
 
-ALPHA = 0.05 + 1e-12
+THRESHOLD = 0.05
+ALPHA = THRESHOLD + 1e-12
 
 
 def known(*values: Any) -> bool:
@@ -35,6 +36,16 @@ def along(by: str, claims: Sequence[str], unresolved: Sequence[str]) -> str:
     """`Along tau, dcl is best at 0.1; at 0.2 and 0.5 it is not resolved.`"""
     rest = f"; at {listed(unresolved)} it is not resolved" if unresolved else ""
     return f"Along {by}, {listed(claims)}{rest}."
+
+
+def p_value(p: float) -> str:
+    """`0.0503`: with as many digits as tell it from the threshold."""
+    return number(p, apart_from=THRESHOLD)
+
+
+def depends(objective: str, param: str, r2: float) -> str:
+    """Of the only hyperparameter, whose share of the variance says nothing."""
+    return f"{objective} depends on {param}: it predicts settings left out (R2 = {number(r2)})."
 
 
 def listed(texts: Sequence[str]) -> str:

@@ -192,6 +192,25 @@ def test_notes():
     assert note(Reason.ONE_SEED) in robust["note"]
 
 
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+def test_no_optimum_lies_beyond_the_last_value_that_there_is(sampler):
+    at = np.array([0.0, 0.5, 0.96, 1.0] if sampler == "grid" else [0.02, 0.5, 0.96, 0.99])
+    levels = [[1.0, 1.1], [2.0, 2.1], [3.0, 3.1], [4.0, 4.1]]
+    sweep = sweep_of(levels, sampler=sampler, momentum_end=at)
+    sweep = replace(sweep, bounds={} if sampler == "grid" else {"momentum_end": (0.0, 1.0)})
+
+    def is_told(tried, **possible):
+        reasons = [each.reason for each in pair(replace(tried, possible=possible))[0]["note"]]
+        return Reason.AT_EDGE in reasons
+
+    assert is_told(sweep)
+    assert not is_told(sweep, momentum_end=(0.0, 1.0))
+    assert is_told(sweep, momentum_end=(0.0, 2.0))
+    lowest = replace(sweep, scores=-sweep.scores)
+    assert not is_told(lowest, momentum_end=(0.0, 2.0))
+    assert is_told(lowest, momentum_end=(-1.0, 1.0))
+
+
 def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():
     scores = np.array(
         [

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from clsweep.display.printing import Format, print_table
+from clsweep.display.printing import Format, laid_out, print_table
 from clsweep.display.text import cell, is_numeric
 
 ODD = "[bold]<script>|`*_\\|[/]"
@@ -131,6 +131,31 @@ def test_long_text_is_folded_not_cut(printed):
     words = " ".join(f"word{i}" for i in range(100))
     text = printed([{"name": "x", "text": words}])
     assert text.split()[2:] == ["x", *words.split()]
+
+
+def test_a_long_name_is_broken_behind_a_mark():
+    name = "simclr/very-long-objective-name_of_somebody"
+    row = {"objective": name, "n": 1, "wide": "x" * 39}
+    [block], _ = laid_out([row], room=64)
+    folded = [line.split("  ")[0].split()[0] for line in block[1:]]
+    assert folded == ["simclr/very-long-", "objective-name_of_", "somebody"]
+    assert laid_out([row], room=math.inf)[0][0][1].startswith(name)
+
+
+@pytest.mark.parametrize("keys", [("a", "b"), ("a", "b", "region")])
+def test_every_block_has_the_columns_that_tell_its_rows_apart(keys):
+    """Names that take more than half of the room leave some for one column beside them."""
+    pairs = [("simclr_of_24_characters_", b, r) for b in ("b" * 20, "c" * 20) for r in ("1", "2")]
+    rows = [dict(zip(("a", "b", "region"), pair, strict=True)) for pair in pairs]
+    rows = [{key: row[key] for key in keys} for row in rows[:: 4 - len(keys)]]
+    for name in ("lead", "needs seeds", "verdict"):
+        rows = [row | {name: "x" * 17} for row in rows]
+    blocks, left_out = laid_out(rows, room=80)
+    assert (len(blocks), left_out) == (3, [])
+    for block in blocks:
+        assert block[0].split()[: len(keys)] == [*keys]
+        told = [tuple(line.split()[: len(keys)]) for line in block[1:]]
+        assert told == [tuple(row[key] for key in keys) for row in rows]
 
 
 def test_numbers_stand_to_the_right_and_titles_above(printed):

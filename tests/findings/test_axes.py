@@ -166,6 +166,7 @@ def test_sampled_and_live_searches(method, tmp_path):
     [sweep, _] = results.material.sweeps
     assert sweep.scales == {"tau": "log", "batch_size": "log"}
     assert sweep.bounds == {"tau": (0.05, 1.0)}
+    assert (sweep.possible["tau"], sweep.possible["momentum_end"]) == ((0.0, math.inf), (0.0, 1.0))
 
 
 def test_several_studies_and_one_with_further_objectives(tmp_path):

@@ -68,5 +68,7 @@ def said(question, *, about=(), **tables):
     empty = pd.DataFrame(columns=["objective", "a", "b", "reason"])
     frames = {"compare std": empty, "robustness": empty} | frames
     if "confirmation" in frames:  # of which the search's first is the best
-        frames["recommend"] = frames["confirmation"].query("rank == 1").assign(kind="best")
+        frames["recommend"] = (
+            frames["confirmation"].query("rank == 1").assign(kind="best", preferred_at="")
+        )
     return QUESTIONS[question].say(asked_of(Given(material_of(sweeps, **dict(about)), frames)))

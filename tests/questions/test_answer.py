@@ -16,7 +16,7 @@ from tests.planted import planted
 WORDS = Wording(metric="knn_top1", unit="%", within=1.0)
 PAIR = {
     "a": "simclr", "b": "dcl", "reason": "", "note": "", "needs_seeds": math.nan,
-    "needs_configs": math.nan,
+    "needs_configs": math.nan, "fresh_seeds": 0,
 }  # fmt: skip
 MEAN = PAIR | {
     "estimate": 2.0, "low": 1.0, "high": 3.0, "p_holm": 0.01, "winner": "simclr", "resolved": True,
@@ -48,8 +48,8 @@ BEST = (
     "settings [1, 3]."
 )
 SETTINGS = [
-    "The best setting of simclr is tau=0.1: 92 % [91, 93], the mean of 3 seeds.",
-    "The best setting of dcl is tau=0.1: 90 % [91, 93], the mean of 3 seeds.",
+    "The best setting of simclr is tau=0.1: 92.00 % [91.00, 93.00], the mean of 3 seeds.",
+    "The best setting of dcl is tau=0.1: 90.00 % [91.00, 93.00], the mean of 3 seeds.",
 ]
 ROBUST = "simclr depends least on its settings: SD* 1, against 2 of dcl."
 LOST = {"resolved": False, "winner": "", "reason": Reason.ADAPTIVE_SAMPLER}
@@ -94,9 +94,9 @@ VERDICTS = {
          FREE | {"a": "dcl", "b": "untrained", "estimate": 7.0, "low": -2.0, "high": 16.0}], [{}],
         LAST,
         ["Best when tuned is not resolved: simclr leads untrained by 9 points, each at its best "
-         "setting [0.5, 18], among 3 pairs. It is better than dcl.",
+         "setting [0.5, 18], among 3 pairs. simclr is better than dcl.",
          "Best without tuning is not resolved: simclr leads untrained by 9 points on average over "
-         "the swept settings [0.5, 18], among 3 pairs. It is better than dcl.", ROBUST]),
+         "the swept settings [0.5, 18], among 3 pairs. simclr is better than dcl.", ROBUST]),
     "nobody is compared": ([LOST], [LOST], BOTH, SETTINGS),
 }  # fmt: skip
 
@@ -118,7 +118,7 @@ def test_what_stands_against_the_answer():
     two = pd.concat([raw, board({"objective": "dcl", "score": 89.0})], ignore_index=True)
     two["score"] = [92.0, 90.0, 89.0]
     (said,) = cautions(two, WORDS, is_search=False)
-    assert said.endswith("reach 90 %: no setting of dcl is better.")
+    assert said.endswith("reach 90.00 %: no setting of dcl is better.")
     apart = raw.assign(score=[92.0, 95.5], yardstick=["dataset digits", "dataset fashion"])
     assert not cautions(apart, WORDS, is_search=False)
     least = Wording(metric="loss", unit="", mode="min")

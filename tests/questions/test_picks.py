@@ -49,6 +49,8 @@ def test_what_the_scores_would_have_picked(trials: Any) -> None:
     assert table.loc[("dcl", "uniformity"), "rho"] == pytest.approx(-1), "low values are good"
     lines = QUESTION.shown(found.picks(), found.material, 1.0)
     assert lines["picks"].iloc[-2].startswith("simclr ")
+    assert "best" not in lines, "a level of its own in each row"
+    assert (lines["best or picked"].astype(float) >= lines["picked"].astype(float)).all()
 
 
 def test_a_metric_without_labels_judges_none(trials: Any) -> None:

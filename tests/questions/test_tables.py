@@ -11,7 +11,7 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, texts_of
 from clsweep.findings.notes import notes
-from clsweep.questions import comparison, recommend, robustness, tuning
+from clsweep.questions import comparison, recommend, robustness, tuning, words
 from clsweep.questions.column import plain, points
 from tests.planted import planted
 
@@ -200,6 +200,36 @@ def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
     assert why == [
         f"{picks['objective'][0]} (robust): not measured: tpe samples favour good configurations"
     ]
+
+
+def test_a_note_on_one_value_is_not_on_the_whole_pair():
+    at = [("a", "b", f"tau={tau}") for tau in (1, 2)] + [("a", "c", "tau=1"), ("b", "c", "")]
+    frame = pd.DataFrame(at, columns=["a", "b", "region"])
+    assert notes(frame.assign(note=["x", "", "", ""])) == ["a - b (tau=1): x"]
+    assert notes(frame.assign(note=["x", "x", "y", "z"])) == [
+        "a - b: x",
+        "a - c (tau=1): y",
+        "b - c: z",
+    ]
+    assert notes(frame.assign(note="x")) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [
+        (0.05, "0.05"),
+        (0.05003, "0.05003"),
+        (0.0497, "0.0497"),
+        (0.0563, "0.06"),
+        (0.0012, "1.2e-03"),
+    ],
+)
+def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold(p, text):
+    found = clsweep.analyse(trials(1.0))
+    pairs = found.compare().assign(p=p, p_holm=p)
+    table = comparison.MEANS.shown(pairs, found.material, 1)
+    assert table[["p", "p Holm"]].to_numpy().tolist() == [[text, text]]
+    assert words.p_value(0.0503) == "0.0503"
 
 
 def test_one_point_and_several():

@@ -91,6 +91,7 @@ WINNER_TEXT = ("region", "objective", "runner_up", "winner")
 FEWEST_SETTINGS = 3  # for a spread
 ROUNDING = 1e-9  # of an estimate of no difference at all
 FEW_RANDOM = 32
+ALPHA = 1.0 - CONFIDENCE + 1e-12
 
 
 def compare(
@@ -373,9 +374,11 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
     for row, p_holm in zip(rows, adjusted, strict=True):
         winner, side = "", row.get("side", 0)
-        if side and p_holm <= 1.0 - CONFIDENCE + 1e-12:
+        if side and p_holm <= ALPHA:
             winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
         row |= {"p_holm": p_holm, "winner": winner, "resolved": bool(winner)}
+        if side and not winner:
+            row["note"] += (_gate(row["p"], int(np.isfinite(adjusted).sum())),)
         is_open = not winner and not row["reason"] and np.isfinite(row["low"])
         if not is_open or row["stat"] == "within":
             continue
@@ -393,6 +396,13 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         of = "needs_seeds" if row["fixed"] else "needs_configs"
         row |= dict(zip((of, "needs_low", "needs_high"), needed, strict=True))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _gate(p: float, num_tests: int) -> Note:
+    """Why an interval that excludes no difference resolves nothing."""
+    if p <= ALPHA:
+        return note(Reason.RESOLVED_ALONE, tests=num_tests)
+    return note(Reason.RESOLVED_BY_INTERVAL)
 
 
 def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
@@ -469,6 +479,6 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
     adjusted = holm(np.array([row["p_holm"] for row in rows]))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm
-        row["resolved"] = bool(row["excludes"] and p_holm <= 1.0 - CONFIDENCE + 1e-12)
+        row["resolved"] = bool(row["excludes"] and p_holm <= ALPHA)
         row["winner"] = row["objective"] if row["resolved"] else ""
     return pd.DataFrame(rows, columns=list(WINNER_COLUMNS))

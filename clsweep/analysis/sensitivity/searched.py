@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import sobol, surrogate, table
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.threads import in_threads
+from clsweep.analysis.tuned import pick
 
 COLUMNS = {
     "objective": "name",
@@ -24,7 +25,8 @@ COLUMNS = {
     "low": "its interval, of the surrogate's draws",
     "high": "",
     "null": "what an inert one reaches in 95 % of cases",
-    "resolved": "whether low is above null",
+    "resolved": "whether low is above null; of a single one, which has it all: whether the "
+    "surrogate predicts configurations left out",
     "usable_low": "the run of values around the best whose level E[f | x] is within so many units "
     "of the best level, in 95 % of the draws at each value; none where no value is",
     "usable_high": "",
@@ -82,18 +84,29 @@ def importance(sweeps: Sequence[Sweep], *, within: float) -> pd.DataFrame:
 
 
 def _importances(sweep: Sweep, within: float) -> Rows:
-    rows, known, _ = read(sweep)
-    out = []
+    rows, known, _ = read(sweep.of_space)
+    out, best = [], pick(sweep)
     for row in sorted(rows, key=lambda row: -np.nan_to_num(row.get("total", 0.0))):
         if row["order"] > 1:
             continue
         low, high = known[row["term"]].usable(within) if row["term"] in known else (np.nan,) * 2
         names = {"importance": "total", "low": "total_low", "high": "total_high"}
+        if best and _is_outside(low, high, sweep.settings.iloc[best.row].get(row["term"])):
+            at = replace(sweep, params=(row["term"],)).label(best.row)
+            row = row | {"note": (*row["note"], note(Reason.BEST_NOT_USABLE, at=at))}
         out.append(
             row | {mine: row[name] for mine, name in names.items()}
             | {"param": row["term"], "usable_low": low, "usable_high": high}
         )  # fmt: skip
     return out
+
+
+def _is_outside(low: float, high: float, value: Any) -> bool:
+    """Whether a value is beyond the run of usable ones, where there is one."""
+    if np.isnan(low) or pd.isna(value):
+        return False
+    slack = 1e-9 * max(abs(low), abs(high))
+    return not low - slack <= float(value) <= high + slack
 
 
 @lru_cache(KEPT)

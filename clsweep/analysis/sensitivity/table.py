@@ -48,7 +48,8 @@ COLUMNS = {
     "at which its F test just passes; sobol, the ST of inert ones that were added to the same data",
     "resolved": "anova: F test against the seed noise, Holm over the terms. sobol: the lower end "
     "of total is above the null line, which a real ST below about 0.02 rarely is; of a pair, the "
-    "lower end of first is above the null line and above how far the draws are off their mean",
+    "lower end of first is above the null line and above how far the draws are off their mean; of "
+    "a single hyperparameter, which has all shares: the surrogate predicts configurations left out",
     "r2": "sobol: share of the variance of configurations left out that the surrogate explains, "
     "may be below 0",
     "r2_ceiling": "1 - (s_w^2 / S) / SD^2: the most that any model can explain beside the seed "
@@ -122,7 +123,9 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
     if why := _unmeasurable(sweep, searched=searched):
         return [{**common, **noted(why=why)}], None
-    notes = [*sweep.failures, *sweep.lost(Reason.LEFT_OUT)]
+    are_stopped = sweep.num_stopped and not sweep.failed[~sweep.alive].any()
+    lost = sweep.lost(Reason.STOPPED_LEFT_OUT if are_stopped else Reason.LEFT_OUT)
+    notes = [*sweep.failures, *lost]
     whole, nested = folded(sweep)
     if nested and sweep.is_grid and anova.cells_of(whole):
         sweep, notes = whole, [*nested, *notes]
@@ -140,9 +143,9 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     # Variance of every mean, s_w^2 / S_i; 0 where all trials failed, and without a repeat: the
     # surrogate's nugget takes it.
     noise = np.zeros(num)
-    if (counts[~silent] > 1).any():
+    if is_repeated := bool((counts[~silent] > 1).any()):
         noise = np.where(silent, 0.0, resample.noise_variance(scores[~silent]) / counts)
-    if sweep.has_repeats and np.ptp(means) > 0:
+    if is_repeated and np.ptp(means) > 0:
         common["r2_ceiling"] = float(1.0 - noise.mean() / means.var(ddof=1))
     grid = anova.cells_of(sweep) if sweep.is_grid else None
     model = None
@@ -221,6 +224,10 @@ def _from_surrogate(
     possible = 1.0 if np.isnan(ceiling) else ceiling
     if r2 < max(SHARE_OF_CEILING * possible, noise_level(num)):
         return r2, [], _below_gate(r2, ceiling, num, float(means.var(ddof=1)), sweep), None
+    notes = [note(Reason.CEILING_UNKNOWN)] if np.isnan(ceiling) else []
+    if len(space.names) == 1:  # its share is 1 whatever it does: the gate is the test
+        rows = [{"term": space.names[0], "order": 1, "resolved": True}]
+        return r2, rows, notes, (fitted, space)
     indices = sobol.draws(fitted, space, rng)
     inert = sobol.inert_totals(space, inputs, means, noise, fitted.theta, rng)
     nulls = {kind: float(np.quantile(values, 0.95)) for kind, values in inert.items()}
@@ -236,7 +243,6 @@ def _from_surrogate(
             row |= _interval("total", total, null, null)
             row["resolved"] = row["total_low"] > null
         rows.append(row)
-    notes = [note(Reason.CEILING_UNKNOWN)] if np.isnan(ceiling) else []
     return r2, rows, notes, (fitted, space)
 
 

@@ -216,6 +216,24 @@ def test_by_pools_the_noise_of_a_grid_and_corrects_for_the_regions():
     assert (out["winner"] == "a").all()
 
 
+def test_a_row_says_why_an_interval_without_zero_resolves_nothing():
+    rng = np.random.default_rng(4)
+    lead = np.array([0.0, 0.25, 0.1, 0.5, 3.0, 3.0])[:, None]
+    sweeps = [
+        sweep(name, rng.normal(0, 0.3, (6, 3)) + (name == "a") * lead, tau=range(6))
+        for name in "ab"
+    ]
+    out = compare(sweeps, "a", "b", by="tau")
+    alone = note(Reason.RESOLVED_ALONE, tests=6)
+    only_alone = (out["low"] > 0) & (out["p"] <= 0.05) & (out["p_holm"] > 0.05)
+    assert only_alone.sum() == 1
+    assert [alone in told for told in out["note"]] == only_alone.tolist()
+    a, b = [[1.0, 1.1], [2.0, 2.1]], [[0.1, 0.0], [1.1, 1.0]]
+    few_flips = one(sweep("a", a, tau=[1, 2]), sweep("b", b, tau=[1, 2]))
+    assert (few_flips["low"] > 0, few_flips["p"] > 0.05) == (True, True)
+    assert note(Reason.RESOLVED_BY_INTERVAL) in few_flips["note"]
+
+
 def test_a_seed_that_shifts_all_differences_is_noticed():
     rng = np.random.default_rng(8)
     a = rng.normal(0, 0.2, (20, 3)) + np.array([0.0, 2.0, 1.0])

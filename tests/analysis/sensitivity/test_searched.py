@@ -5,10 +5,13 @@ import optuna
 import pandas as pd
 import pytest
 
-from clsweep.analysis.reasons import Reason
+import clsweep
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.searched import importance
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.display.numbers import mentioned
+from clsweep.report import told
 from tests.planted import planted
 
 RANGES = {"tau": (0.05, 1.0), "lr": (1e-4, 1.0), "decay": (1e-6, 1e-2)}
@@ -50,6 +53,20 @@ def sweeps_of(trials, **told):
     return read_sweeps(trials, metric="acc", params=list(RANGES), bounds=RANGES, **told)
 
 
+def test_a_single_hyperparameter_has_no_importance_but_a_verdict():
+    def level(at):
+        return 80 - 20 * abs(at["lr"] - 0.5)
+
+    trials = planted(level, ranges={"lr": (0, 1)}, num_configs=32).assign(sampler="tpe")
+    [row] = clsweep.analyse(trials).importance().to_dict("records")
+    assert (row["resolved"], row["r2"] > 0.9) == (True, True)
+    assert 0.4 < row["usable_low"] <= row["usable_high"] < 0.6
+    assert np.isnan([row["importance"], row["low"], row["high"], row["null"]]).all()
+    assert told.importance(clsweep.analyse(trials))[0] == (
+        f"dcl depends on lr: it predicts settings left out (R2 = {row['r2']:.3g})."
+    )
+
+
 def test_importances_are_those_of_the_space_and_in_the_order_of_fanova():
     trials, study = search(1, num=60)
     table = importance(sweeps_of(trials), within=2.0).set_index("param")
@@ -69,6 +86,26 @@ def test_importances_are_those_of_the_space_and_in_the_order_of_fanova():
     assert part("lr", low) <= 2.0
     assert part("lr", high) <= 2.0
     assert place("lr", low) < 0.6 < place("lr", high)
+
+
+def test_a_best_setting_that_is_not_usable_is_named():
+    """One setting is lucky far from where the level is good."""
+
+    def level(at):
+        return 90.0 - 30 * (at["lr"] - 0.3) ** 2
+
+    trials = planted(level, ranges={"lr": (0, 1), "tau": (0, 1)}, num_configs=60)
+    top = trials["config"] == trials.loc[trials["lr"].sub(0.7).abs().idxmin(), "config"]
+    trials.loc[top, "knn_top1"] += 6.0
+    sweeps = read_sweeps(trials.assign(sampler="tpe"), metric="knn_top1", params=["lr", "tau"])
+    table = importance(sweeps, within=2.0).set_index("param")
+    at = f"lr={mentioned(trials.loc[top, 'lr'].iloc[0])}"
+    told = note(Reason.BEST_NOT_USABLE, at=at)
+    assert table.loc["lr", "usable_high"] < 0.6
+    assert told in table.loc["lr", "note"]
+    assert told not in table.loc["tau", "note"]
+    usual = importance(sweeps_of(search(1)[0]), within=2.0)
+    assert Reason.BEST_NOT_USABLE not in {each.reason for row in usual["note"] for each in row}
 
 
 @pytest.mark.slow
@@ -101,6 +138,8 @@ def test_of_a_search_that_stops_trials_those_of_full_length_count():
     assert first["num_configs"] == 30
     (told,) = [each for each in first["note"] if each.reason == Reason.FULL_LENGTH]
     assert dict(told.figures) == {"stopped": 20, "trials": 80}
+    assert note(Reason.STOPPED_LEFT_OUT, lost=10, configs=40) in first["note"]
+    assert Reason.LEFT_OUT not in [each.reason for each in first["note"]]
     kept, _ = search(0)
     (same, *_) = importance(sweeps_of(kept[~stopped]), within=2.0).to_dict("records")
     assert same["importance"] == first["importance"]

@@ -6,7 +6,8 @@ from scipy import stats
 
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sensitivity.table import sensitivity
-from tests.analysis.truths import additive, ishigami, planted, sweep
+from clsweep.analysis.sweep import read_sweeps
+from tests.analysis.truths import additive, ishigami, planted, sweep, trials_of
 
 
 def one(swept):
@@ -130,3 +131,26 @@ def test_one_seed_passes_the_gate_on_r2_alone():
     assert list(table["resolved"].iloc[:3]) == [True, True, False]
     assert table["r2_ceiling"].isna().all()
     assert table["note"].iloc[0] == (note(Reason.CEILING_UNKNOWN),)
+
+
+def test_of_a_single_hyperparameter_no_share_is_told():
+    rng = np.random.default_rng(11)
+    row = one(planted(lambda u: 4 * u[:, 0], rng.random((32, 1)), rng=rng)).loc["x0"]
+    assert row["resolved"]
+    assert row["r2"] > 0.9
+    assert row[["first", "first_low", "total", "total_high", "null"]].isna().all()
+    noise = one(planted(lambda u: 0 * u[:, 0], rng.random((32, 1)), rng=rng)).iloc[0]
+    assert (noise["resolved"], noise["reason"]) == (False, Reason.SURROGATE_WEAK)
+
+
+def test_settings_that_failed_on_every_seed_are_no_repeat():
+    """They count as the worst score at each seed, in which there is no noise to be seen."""
+    rng = np.random.default_rng(10)
+    scores = rng.normal(size=(40, 2))
+    scores[:10] = np.nan
+    trials = trials_of(scores, sampler="random", tau=rng.random(40))
+    one_seed = trials[(trials["status"] == "failed") | (trials["seed"] == 0)]
+    [sweep] = read_sweeps(one_seed, metric="acc", params=["tau"])
+    row = sensitivity([sweep]).iloc[0]
+    assert np.isnan(row["r2_ceiling"])
+    assert row["note"][0].reason == Reason.SURROGATE_WEAK_ONE_SEED
