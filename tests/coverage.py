@@ -49,7 +49,7 @@ ROWS = {  # columns of the tables of the page
     "compare tuned": ("best", "named", "fresh, best", "fresh, named"),
     "importance of searches": ("importance", "not resolved"),
     "new images": (
-        *("level", "lead", "no winner", "tuned", "mean", "worst_10", "sd_star"),
+        *("level", "lead", "no winner", "tuned", "best_of_k", "mean", "worst_10", "sd_star"),
         *("level (seeds)", "lead (seeds)", "no winner (seeds)", "tuned (seeds)"),
     ),
 }

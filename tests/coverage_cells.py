@@ -24,6 +24,8 @@ from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.sensitivity import searched
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.analysis.tuned import pick
+from clsweep.analysis.tuning import best_of_k
 from clsweep.cluster.racing import standing
 from clsweep.study.design import build_sampler
 from clsweep.study.schema import FIRST_SEEDS
@@ -323,6 +325,8 @@ def seen(cell, rng, seed):
             found[f"no winner{at}"] = not row["winner"]
             row = comparison.compare(pair, stat="tuned").iloc[0]
             found[f"tuned{at}"] = not row["winner"]
+        row = best_of_k([known[0]]).iloc[-1]
+        found["best_of_k"] = held(row, "", levels[pick(known[0]).row])
         row = robustness([known[0]]).iloc[0]
         named = {"mean": levels.mean(), "worst_10": levels.min()}
         for name, truth in (named | {"sd_star": np.std(levels, ddof=1)} if params else {}).items():
