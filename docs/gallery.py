@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import yaml
-from scipy.stats import t as student
 
 import clsweep
-from clsweep.analysis.images import Images
 from clsweep.display.theme import themed, to_svg
+from clsweep.questions.contrasts import verdict
+from clsweep.questions.words import interval, number
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.model import Report
 from clsweep.report.sections import build_report
@@ -105,10 +104,12 @@ def _pack(source: Path, out: Path) -> None:
 def write(out: Path = DOCS) -> None:
     """Write results/README.md and the report of every kept study below gallery/."""
     parts = [(RESULTS / "head.md").read_text(encoding="utf-8").rstrip()]
-    for one in kept():
+    studies = kept()
+    for one in studies:
         report = one.report()
         parts.append(answer(one, report))
         write_report(report, out / "gallery" / one.folder.name)
+    (out / "claims.md").write_text(claims(studies), encoding="utf-8")
     (out / "results").mkdir(parents=True, exist_ok=True)
     (out / "results" / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -164,55 +165,43 @@ def extra(one: Kept) -> list[str]:
 
 
 def effects(one: Kept) -> list[str]:
-    """What each objective gains between the values of run.yaml; all intervals hold at once."""
-    if not (asked := one.run.get("effect")):
+    """What each objective gains between the values of run.yaml, asked of the trials later."""
+    if not (told := one.run.get("effect")):
         return []
-    (name, (first, *others)), metric = asked.popitem(), one.results.metric
-    sweeps = {sweep.objective: sweep for sweep in one.results.material.sweeps}
-    parts = [part for _, part in one.results.trials.groupby("objective", sort=False)]
-    parts = [part for part in parts if part[name].nunique() > 1]
-    level = 1 - 0.05 / (len(parts) * len(others))
-    lines = []
-    for part in parts:
-        sweep = sweeps[part["objective"].iloc[0]]
-        images = sweep.images and sweep.images.rows(np.argsort(sweep.configs))
-        for value in others:
-            gain, low, high = effect(part, metric, name, (first, value), level, images)
-            shown = "" if low > 0 or high < 0 else ": not resolved"
-            lines.append(
-                f"{part['objective'].iloc[0]}, {name} {value:g} instead of {first:g}: "
-                f"{gain:+.2f} points [{low:+.2f}, {high:+.2f}]{shown}."
-            )
-    return lines
+    (name, (first, *others)), asked = told.popitem(), {}
+    for objective, part in one.results.trials.groupby("objective", sort=False):
+        for value in others if part[name].nunique() > 1 else ():
+            title = f"{objective}, {name} {value:g} instead of {first:g}"
+            asked[title] = {"of": objective, "at": {name: value}, "minus": {name: first}}
+    return [
+        f"{row['contrast']}: {row['estimate']:+.2f} points [{row['low']:+.2f}, {row['high']:+.2f}]"
+        f"{'' if row['shown'] else ': not resolved'}."
+        for row in one.results.contrasts(asked).to_dict("records")
+    ]
 
 
-def effect(
-    trials: pd.DataFrame,
-    metric: str,
-    name: str,
-    values: tuple[float, float],
-    level: float,
-    images: Images | None = None,
-) -> tuple[float, float, float]:
-    """Mean gain from the first to the second value, and its interval at this level; for new images
-    where those of the configurations, by their number, are given.
+CLAIMS = DOCS.parent / "studies" / "claims.csv"
 
-    Of a whole grid: a score is its configuration's level + its seed's shift + even noise.
-    """
-    table = trials.pivot(index="config", columns="seed", values=metric)
-    scores = table.to_numpy(float)
-    rest = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
-    free = (scores.shape[0] - 1) * (scores.shape[1] - 1)
-    at = trials.groupby("config")[name].first().loc[table.index].to_numpy(float)
-    first, second = (scores[at == value] for value in values)
-    variance = (rest**2).sum() / free * (1 / first.size + 1 / second.size)
-    half = student.ppf((1 + level) / 2, free) * np.sqrt(variance)
-    if images:
-        before, after = (at == value for value in values)
-        moved = images.variance(after / after.sum() - before / before.sum())
-        half = np.hypot(half, student.ppf((1 + level) / 2, images.num - 1) * np.sqrt(moved))
-    gain = second.mean() - first.mean()
-    return float(gain), float(gain - half), float(gain + half)
+
+def claims(studies: list[Kept]) -> str:
+    """The page of claims: of each what its paper found, what the kept studies did, the verdict."""
+    found = {
+        (one.folder.name, row["contrast"]): row
+        for one in studies
+        for row in one.results.contrasts().to_dict("records")
+    }
+    lines = [(RESULTS / "claims.md").read_text(encoding="utf-8").rstrip()]
+    told = pd.read_csv(CLAIMS, dtype=str, keep_default_na=False)
+    for paper, rows in told.groupby("paper", sort=False):
+        lines += ["", f"## {paper}", "", "| claim | paper | here | verdict |", "|---|---|---|---|"]
+        for claim in rows.to_dict("records"):
+            row = found.get((claim["study"], claim["contrast"]))
+            seen = f"{number(row['estimate'])}{interval(row['low'], row['high'])}" if row else ""
+            said = verdict(row) if row else "not measured"
+            where = f" ([{claim['study']}](gallery/{claim['study']}/report.md))" if row else ""
+            paper_says = f"{claim['effect']} ({claim['item']}: {claim['scale']})"
+            lines.append(f"| {claim['claim']}{where} | {paper_says} | {seen} | {said} |")
+    return "\n".join(lines) + "\n"
 
 
 def write_report(report: Report, folder: Path) -> None:

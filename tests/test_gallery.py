@@ -6,7 +6,6 @@ import re
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from scipy.stats import t as student
@@ -62,24 +61,6 @@ def test_a_kept_study_is_one_of_the_files(gallery, folder):
     assert both[0].equals(both[1])
 
 
-def test_an_effect_equals_least_squares(gallery):
-    """A score = its configuration + its seed + noise, by a regression on indicators."""
-    random = np.random.default_rng(7)
-    rows = [(c, s, lam) for c, lam in enumerate([0, 0, 0.1, 0.1, 0.5, 0.5]) for s in range(3)]
-    trials = pd.DataFrame(rows, columns=["config", "seed", "lam"])
-    trials["score"] = random.normal(size=18) + 2 * trials["seed"] + 3 * trials["lam"]
-    shuffled = trials.sample(frac=1, random_state=0)
-    design = np.column_stack(
-        [trials["config"] == c for c in range(6)] + [trials["seed"] == s for s in (1, 2)]
-    ).astype(float)
-    fit, rest, _, _ = np.linalg.lstsq(design, trials["score"].to_numpy(), rcond=None)
-    contrast = np.array([-0.5, -0.5, 0, 0, 0.5, 0.5, 0, 0])
-    spread = np.sqrt(rest[0] / 10 * contrast @ np.linalg.inv(design.T @ design) @ contrast)
-    half = student.ppf(0.975, 10) * spread
-    expected = contrast @ fit + np.array([0, -half, half])
-    assert gallery.effect(shuffled, "score", "lam", (0, 0.5), 0.95) == pytest.approx(expected)
-
-
 def test_an_image_keeps_the_numbers_that_it_says(gallery):
     svg = '<path d="M0.125,2.75" fill-opacity="0.15"/><text x="1.25">0.05</text>'
     assert gallery.rounded(svg) == (
@@ -118,13 +99,12 @@ def test_the_quickstart_ends_as_it_is_shown(gallery, page):
         assert f"{row['objective']} {levels} {row['best_at']}" in said
 
 
-def test_an_effect_is_for_new_images_where_hits_are_kept(gallery):
+def test_an_effect_is_for_new_images_where_hits_are_kept():
     """Of DCLW, tau 1 instead of 0.2: how much images differ in it, less their chance."""
     digits, fashion = (
         clsweep.open_results(DOCS / f"results/tau-{on}") for on in ("digits", "fashion")
     )
     assert all(sweep.images is None for sweep in fashion.material.sweeps)
-    images = next(s for s in digits.material.sweeps if s.objective == "dclw").images
     trials = digits.trials.query("objective == 'dclw'").set_index("trial_id")
     kept = digits.hits.query("metric == 'linear_top1'").set_index("trial_id")["bits"]
     bits = {at: np.unpackbits(np.frombuffer(kept[at], np.uint8), count=287) for at in trials.index}
@@ -137,9 +117,10 @@ def test_an_effect_is_for_new_images_where_hits_are_kept(gallery):
             chance += (rest**2).sum() / 2 / 286 / (3 * 287) / 4
     variance = gains.var(ddof=1) / 287 - chance + (50 / 287) ** 2  # the last: half an image a pair
     more = student.ppf(0.975, 286) * np.sqrt(variance)
-    asked = trials.reset_index(), "linear_top1", "tau", (0.2, 1.0), 0.95
-    gain, low, high = gallery.effect(*asked)
-    half = np.hypot((high - low) / 2, more)
-    assert gallery.effect(*asked, images) == pytest.approx(
-        (gain, gain - half, gain + half), rel=1e-5
+    what = {"it": {"of": "dclw", "at": {"tau": 1.0}, "minus": {"tau": 0.2}}}
+    fixed = clsweep.open_results(digits.folder.path, images="fixed").contrasts(what).iloc[0]
+    new = digits.contrasts(what).iloc[0]
+    half = np.hypot((fixed["high"] - fixed["low"]) / 2, more)
+    assert new[["estimate", "low", "high"]].tolist() == pytest.approx(
+        [fixed["estimate"], fixed["estimate"] - half, fixed["estimate"] + half], rel=1e-5
     )

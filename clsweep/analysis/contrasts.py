@@ -165,6 +165,8 @@ def _judged(asked: Sequence[Contrast], found: Sequence[_Found]) -> list[dict[str
         notes, why = x.notes, x.why
         if each.added_after:
             notes = (note(Reason.ASKED_LATER, trials=each.added_after), *notes)
+        if why is None and not is_shown and x.evidence.p <= ALPHA:
+            notes = (*notes, note(Reason.RESOLVED_ALONE, tests=int(np.isfinite(tests["p"]).sum())))
         if why is None and not is_shown:
             needs = x.evidence.repeats_needed(float(x.num_seeds))
             seen, low = (n if np.isfinite(n) else np.nan for n in needs[:2])

@@ -50,7 +50,7 @@ TEXTS = {
     "is unknown",
     "NO_DIFFERENCE": "no difference seen",
     "IMAGES_DECIDE": "no number of seeds helps, as the {images} scored images decide",
-    "RESOLVED_ALONE": "would be resolved alone, but not as one of {tests} comparisons (p by Holm)",
+    "RESOLVED_ALONE": "would be resolved alone, but not as one of {tests} (p by Holm)",
     "RESOLVED_BY_INTERVAL": "the interval shows a difference, but the test does not",
     "FAILURES_DECIDE": "counted or left out, the failed trials give different winners",
     "NO_NOISE": "no interval: the seeds show no noise, or one side has no repeat",

@@ -59,7 +59,14 @@ def _sweeps(material: Material, metric: str) -> tuple[Sweep, ...]:
 def verdict(row: Row) -> str:
     """`shown, less than published`, `within the margin`, `not resolved`."""
     parts = [text for name, text in VERDICTS.items() if row[name]]
+    if _is_turned(row):
+        parts[-1] = "the other way"
     return ", ".join(parts) or status(row["reason"])
+
+
+def _is_turned(row: Row) -> bool:
+    """Whether an effect is shown against the published one."""
+    return bool(row["shown"] and row["excluded"] and row["estimate"] * row["published"] < 0)
 
 
 def _say(asked: Asked) -> Sentences:
@@ -71,10 +78,12 @@ def sentence(row: Row) -> str:
     name, seen = row["contrast"], _seen(row)
     if not known(row["low"]):
         return Open(f"{name} is not resolved{f' ({seen})' if seen else ''}: {cause(row)}.")
-    number_of = f"{row['what']} is {seen}"
-    less = ""
+    number_of, less = f"{row['what']} is {seen}", ""
     if row["excluded"]:
-        less = f" An effect as large as the published {number(row['published'])} is excluded."
+        published = number(row["published"])
+        less = f" An effect as large as the published {published} is excluded."
+        if _is_turned(row):
+            less = f" The published {published} goes the other way."
     if row["shown"]:
         small = ", and within its margin" if row["equivalent"] else ""
         return f"{name} is shown{small}: {number_of}.{less}"

@@ -13,7 +13,7 @@ from clsweep.analysis.contrasts import Contrast, contrasts, scored_by
 from clsweep.analysis.holm import holm
 from clsweep.analysis.images import Hits
 from clsweep.analysis.power import smallest_effects
-from clsweep.analysis.reasons import Reason
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
 
 SMALL, LARGE = {"batch": 16}, {"batch": 128}
@@ -139,6 +139,12 @@ def test_p_values_are_corrected_for_all_that_are_asked():
         expected = holm(np.array([row[plain] for row in alone]))
         assert [row[name] for row in rows] == pytest.approx(expected.tolist())
     assert rows[0]["p_published"] == alone[0]["p_published"]  # one alone has a published size
+    many = [asked(), *[asked(at=LARGE)] * 40]
+    weak = planted(np.random.default_rng(11), 6, effect=1.2)
+    assert answer(weak, asked())[0]["shown"]
+    row = answer(weak, *many)[0]
+    assert not row["shown"]
+    assert note(Reason.RESOLVED_ALONE, tests=41) in row["note"]
 
 
 def test_what_cannot_be_told_says_why():
