@@ -29,6 +29,7 @@ from clsweep.display.numbers import settings
 
 COLUMNS = {
     "contrast": "its name",
+    "objective": "the first that it is of",
     "metric": "what it is of",
     "what": "what is subtracted from what",
     "estimate": "c = sum_i w_i m_i, in the metric's own sign: a side is the mean of all "
@@ -154,7 +155,8 @@ def _judged(asked: Sequence[Contrast], found: Sequence[_Found]) -> list[dict[str
         is_shown = p_holm <= ALPHA and (is_known[0] > 0 or is_known[1] < 0)
         row = {
             **dict.fromkeys(COLUMNS, np.nan),
-            "contrast": each.name, "metric": each.metric, "what": each.what,
+            "contrast": each.name, "objective": each.of[0], "metric": each.metric,
+            "what": each.what,
             "estimate": x.evidence.estimate, "low": x.evidence.low, "high": x.evidence.high,
             "num_seeds": x.num_seeds, "p": x.evidence.p, "p_holm": p_holm,
             "margin": each.margin, "p_margin": p_margin,

@@ -115,7 +115,7 @@ def notes(frame: pd.DataFrame) -> list[str]:
         texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
         if texts and texts[0] and (reason := row.get("reason", "")):
             texts[0] = f"{status(reason)}: {texts[0]}"
-        who = str(row.get("objective") or row.get("contrast") or row.get("region", ""))
+        who = str(row.get("contrast") or row.get("objective") or row.get("region", ""))
         if "a" in row:
             who = f"{row['a']} - {row['b']}"
         if kind := _kind_of(row):

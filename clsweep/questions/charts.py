@@ -304,7 +304,7 @@ def forest(
     told = alt.when("datum.resolved")
     hue = told.then(colour).otherwise(alt.value(GREY))
     form = told.then(shape).otherwise(alt.value("circle"))
-    place = alt.Chart(frame).encode(_rows(frame["row"]))
+    place = alt.Chart(frame).encode(rows_of(frame["row"]))
     noted = {"note": "note"} if frame["note"].ne("").any() else {}
     known = place.transform_filter("isValid(datum.x)")
     missing = place.transform_filter("!isValid(datum.x)")
@@ -345,7 +345,7 @@ def dots(
     hue = alt.Color("kind:N", title=None, scale=shades, legend=legend)
     form = alt.Shape("kind:N", title=None, scale=scale, legend=legend)
     row_height = ROW_HEIGHT / 2 + 14 * len(shown)
-    base = alt.Chart(frame).encode(_rows(frame["row"]), tooltip=list(tips))
+    base = alt.Chart(frame).encode(rows_of(frame["row"]), tooltip=list(tips))
     spread = alt.Scale(domain=shown, range=[ROW_HEIGHT / 2 - 2, row_height - 5])
     beside = alt.YOffset("kind:N", scale=spread)
     marks = [
@@ -361,7 +361,7 @@ def dots(
     return layers(marks, height=row_height * frame["row"].nunique())
 
 
-def _rows(names: Iterable[str]) -> alt.Y:
+def rows_of(names: Iterable[str]) -> alt.Y:
     """A band for each row. Its label stands in it, not beside it: a phone has no room there."""
     scale = alt.Scale(domain=list(dict.fromkeys(names)), paddingInner=0, paddingOuter=0)
     return alt.Y("row:N", title=None, scale=scale, axis=None)
@@ -371,7 +371,7 @@ def _labels(frame: pd.DataFrame, row_height: float) -> alt.Chart:
     text = alt.Chart(frame[["row"]].drop_duplicates()).mark_text(
         align="left", dy=10 - row_height / 2, limit=alt.ExprRef("width"), style="ink"
     )
-    return text.encode(_rows(frame["row"]), x=alt.value(0), text=alt.Text("row:N"))
+    return text.encode(rows_of(frame["row"]), x=alt.value(0), text=alt.Text("row:N"))
 
 
 def _bars(base: alt.Chart, x: alt.X, **options: Any) -> alt.Chart:

@@ -11,6 +11,7 @@ from clsweep.analysis import contrasts as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
+from clsweep.display.theme import GREY
 from clsweep.errors import MAX_LINES, RequestError, nearest
 from clsweep.findings.asked import added
 from clsweep.findings.material import Material
@@ -121,23 +122,22 @@ def _figure(asked: Asked) -> Figure | None:
     rows = table[(table["metric"] == asked.material.metric) & table["low"].notna()]
     if rows.empty:
         return None
-    frame = charts.intervals(rows.assign(objective=""), "estimate", "low", "high").assign(
+    frame = charts.intervals(rows, "estimate", "low", "high").assign(
         row=rows["contrast"].to_numpy(), published=rows["published"].to_numpy(dtype=float),
         resolved=rows[list(VERDICTS)].any(axis=1).to_numpy(dtype=bool),
     )  # fmt: skip
-    x: Any = charts.plain_x(charts.in_points("contrast", asked.material), zero=True, padding=8)
+    x: Any = charts.plain_x(charts.in_points("effect", asked.material), zero=True, padding=8)
     chart: Any = charts.forest(frame, asked.material, x, line=0.0)
     if frame["published"].notna().any():
         marks = alt.Chart(frame[frame["published"].notna()]).mark_point(
-            shape="diamond", size=60, filled=True
+            shape="diamond", size=90, filled=False, color=GREY, yOffset=charts.LOWER
         )
-        y = alt.Y("row:N", sort=frame["row"].tolist(), title=None)
-        chart = alt.layer(chart, marks.encode(x=alt.X("published:Q"), y=y))
+        chart = alt.layer(chart, marks.encode(charts.rows_of(frame["row"]), x=alt.X("published:Q")))
     return Figure(
         name="contrasts",
         title="What was asked",
-        caption="Diamonds are what was published. "
-        f"{charts.bands_text(frame, asked.material, 'Bars')}",
+        caption="A coloured row is answered, a grey one is not resolved. Diamonds are what was "
+        f"published. {charts.bands_text(frame, asked.material, 'Bars')}",
         chart=chart,
         data=rows[["contrast", "estimate", "low", "high", "published", "margin"]],
     )

@@ -1,0 +1,84 @@
+"""What is said, shown and drawn of contrasts, of kept studies that asked for some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.catalog import DIAGNOSTIC, METRIC
+from clsweep.questions.contrasts import QUESTION, sentence, summary, verdict
+from clsweep.report import told
+from clsweep.report.sections import build_report
+
+ROOT = Path(__file__).parents[2]
+ROW = {
+    "contrast": "small", "what": "dcl - simclr", "estimate": 2.0, "low": 1.0, "high": 3.0,
+    "published": float("nan"), "margin": float("nan"), "reason": "", "note": "", "added_after": 0,
+    "shown": True, "equivalent": False, "excluded": False,
+}  # fmt: skip
+SMALL = {"equivalent": True}
+SAID = {
+    "shown": ({}, "shown", "small is shown: dcl - simclr is 2 [1, 3]."),
+    "less": (
+        {"published": 5.0, "excluded": True}, "shown, less than published",
+        "small is shown: dcl - simclr is 2 [1, 3]. An effect as large as the published 5 is "
+        "excluded.",
+    ),
+    "turned": (
+        {"published": -5.0, "excluded": True}, "shown, the other way",
+        "small is shown: dcl - simclr is 2 [1, 3]. The published -5 goes the other way.",
+    ),
+    "small": (
+        {"estimate": 0.1, "low": -0.2, "high": 0.4, "margin": 1.0, "shown": False} | SMALL,
+        "within the margin", "small is within its margin of 1: dcl - simclr is 0.1 [-0.2, 0.4].",
+    ),
+    "open": (
+        {"low": -1.0, "shown": False, "needs_seeds": 20.0, "needs_low": 8.0, "needs_high": 90.0},
+        "not resolved", "small is not resolved: dcl - simclr is 2 [-1, 3]; it needs 8 to 90 seeds "
+        "(80 % interval; 20 if it is as large as it looks).",
+    ),
+    "nothing": (
+        {"estimate": float("nan"), "low": float("nan"), "shown": False, "reason": "no_score",
+         "note": "dcl: no finished trial"}, "not measured",
+        "small is not resolved: dcl: no finished trial.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "cell", "text"), SAID.values(), ids=SAID)
+def test_the_verdict_comes_first(change, cell, text):
+    row = {"needs_seeds": float("nan"), **ROW, **change}
+    assert (verdict(row), sentence(row)) == (cell, text)
+
+
+def test_a_report_begins_with_how_many_are_answered():
+    results = clsweep.open_results(ROOT / "docs/results/claims-views")
+    table = results.contrasts()
+    rows = table.to_dict("records")
+    answered = sum(row["shown"] or row["equivalent"] or row["excluded"] for row in rows)
+    report = build_report(results)
+    [first] = summary(rows)
+    assert report.verdicts[0] == first
+    assert first.startswith(f"Of 5 contrasts asked beforehand {answered} are answered: ")
+    assert report.sections[0].title == "What was asked beforehand?"
+    assert [figure.name for figure in report.sections[0].figures] == ["contrasts"]
+    assert told.contrasts(results) == (first,)  # five have their numbers in the table alone
+    shown = QUESTION.shown(table, results.material, 1.0)
+    assert shown["verdict"].tolist() == [verdict(row) for row in rows]
+
+
+def test_every_claim_is_one_of_a_study_and_of_a_paper():
+    claims = pd.read_csv(ROOT / "studies/claims.csv", dtype=str, keep_default_na=False)
+    assert not claims.duplicated(["study", "contrast"]).any()
+    for study, rows in claims.groupby("study"):
+        path = ROOT / "studies/measured" / f"{study.replace('-', '_')}.yaml"
+        asked = clsweep.load_study(path).sections.contrasts
+        assert set(rows["contrast"]) <= set(asked)
+        for claim in rows.to_dict("records"):
+            effect = asked[claim["contrast"]].published
+            assert claim["effect"] == ("drawn" if effect is None else f"{effect:g}")
+            metric = asked[claim["contrast"]].metric
+            assert metric is None or metric in (*METRIC, *DIAGNOSTIC)
