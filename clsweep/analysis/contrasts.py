@@ -148,35 +148,38 @@ def _judged(asked: Sequence[Contrast], found: Sequence[_Found]) -> list[dict[str
         _p_published(x.evidence, a.published) for x, a in zip(found, asked, strict=True)
     ]
     corrected = {name: holm(np.array(p, dtype=float)) for name, p in tests.items()}
-    rows = []
-    for at, (each, x) in enumerate(zip(asked, found, strict=True)):
-        p_holm, p_margin, p_published = (float(p[at]) for p in corrected.values())
-        is_known = x.evidence.low, x.evidence.high
-        is_shown = p_holm <= ALPHA and (is_known[0] > 0 or is_known[1] < 0)
-        row = {
-            **dict.fromkeys(COLUMNS, np.nan),
-            "contrast": each.name, "objective": each.of[0], "metric": each.metric,
-            "what": each.what,
-            "estimate": x.evidence.estimate, "low": x.evidence.low, "high": x.evidence.high,
-            "num_seeds": x.num_seeds, "p": x.evidence.p, "p_holm": p_holm,
-            "margin": each.margin, "p_margin": p_margin,
-            "published": each.published, "p_published": p_published,
-            "shown": is_shown, "equivalent": p_margin <= ALPHA, "excluded": p_published <= ALPHA,
-            "detectable": x.evidence.detectable, "added_after": each.added_after,
-        }  # fmt: skip
-        notes, why = x.notes, x.why
-        if each.added_after:
-            notes = (note(Reason.ASKED_LATER, trials=each.added_after), *notes)
-        if why is None and not is_shown and x.evidence.p <= ALPHA:
-            notes = (*notes, note(Reason.RESOLVED_ALONE, tests=int(np.isfinite(tests["p"]).sum())))
-        if why is None and not is_shown:
-            needs = x.evidence.repeats_needed(float(x.num_seeds))
-            seen, low = (n if np.isfinite(n) else np.nan for n in needs[:2])
-            row |= {"needs_seeds": seen, "needs_low": low, "needs_high": needs[2]}
-            if images := x.evidence.images_deciding(float(x.num_seeds)):
-                notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
-        rows.append(row | noted(*notes, why=why))
-    return rows
+    num = int(np.isfinite(tests["p"]).sum())
+    return [
+        _row(each, x, {name: float(p[at]) for name, p in corrected.items()}, num)
+        for at, (each, x) in enumerate(zip(asked, found, strict=True))
+    ]
+
+
+def _row(asked: Contrast, x: _Found, p: Mapping[str, float], num: int) -> dict[str, Any]:
+    """One of `num` that are tested, with its corrected p-values."""
+    found, notes = x.evidence, x.notes
+    row = {
+        **dict.fromkeys(COLUMNS, np.nan),
+        "contrast": asked.name, "objective": asked.of[0], "metric": asked.metric,
+        "what": asked.what, "estimate": found.estimate, "low": found.low, "high": found.high,
+        "num_seeds": x.num_seeds, "p": found.p, "p_holm": p["p"],
+        "margin": asked.margin, "p_margin": p["p_margin"],
+        "published": asked.published, "p_published": p["p_published"],
+        "shown": p["p"] <= ALPHA and (found.low > 0 or found.high < 0),
+        "equivalent": p["p_margin"] <= ALPHA, "excluded": p["p_published"] <= ALPHA,
+        "detectable": found.detectable, "added_after": asked.added_after,
+    }  # fmt: skip
+    if asked.added_after:
+        notes = (note(Reason.ASKED_LATER, trials=asked.added_after), *notes)
+    if x.why is None and not row["shown"]:
+        needs = found.repeats_needed(float(x.num_seeds))
+        seen, low = (n if np.isfinite(n) else np.nan for n in needs[:2])
+        row |= {"needs_seeds": seen, "needs_low": low, "needs_high": needs[2]}
+        if found.p <= ALPHA:
+            notes = (*notes, note(Reason.RESOLVED_ALONE, tests=num))
+        if images := found.images_deciding(float(x.num_seeds)):
+            notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
+    return row | noted(*notes, why=x.why)
 
 
 def _p_margin(found: Evidence, margin: float) -> float:

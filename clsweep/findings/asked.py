@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,4 +55,9 @@ def contrasts_of(tree: Mapping[str, Any], before: str = "") -> list[Contrast]:
 
 
 def _coerced(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: PARAM[name].coerce(raw) if name in PARAM else raw for name, raw in values.items()}
+    """As the tables have them; what is no value of a hyperparameter is that of no setting."""
+    found = dict(values)
+    for name in set(values) & set(PARAM):
+        with suppress(ValueError):
+            found[name] = PARAM[name].coerce(values[name])
+    return found
