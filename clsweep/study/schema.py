@@ -18,6 +18,7 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -168,6 +169,10 @@ class ConfirmSection(_Section):
     seeds: Seeds
 
 
+_NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2}
+ONE_OR_TWO: dict[str, Any] = {"anyOf": [{"type": "string"}, _NAMES]}
+
+
 def _sides(of: object) -> object:
     return (of,) if isinstance(of, str) else of
 
@@ -176,7 +181,12 @@ class ContrastSection(_Section):
     """A difference that is asked before anything runs, see `contrasts.py`."""
 
     # the first less the second, or one objective less itself
-    of: Annotated[tuple[StrictStr, ...], BeforeValidator(_sides), Field(min_length=1, max_length=2)]
+    of: Annotated[
+        tuple[StrictStr, ...],
+        BeforeValidator(_sides),
+        Field(min_length=1, max_length=2),
+        WithJsonSchema(ONE_OR_TWO),
+    ]
     at: dict[StrictStr, object] = {}  # settings; of others both sides are means
     minus: dict[StrictStr, object] | None = None  # settings of what is subtracted
     metric: StrictStr | None = None  # by default the study's

@@ -50,7 +50,7 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished: Finished) -> None
     assert "OutOfMemoryError" in output
     told, following = output.rstrip().splitlines()[-2:]
     assert told == f"Results: {out}"
-    assert following == f"Next: clsweep confirm {out} --seeds 2,3"
+    assert following == f"Next: clsweep confirm {out} --seeds 2,3,4"
     assert "Robustness of knn_top1" in output
     assert "(raylet)" not in output
 
