@@ -138,8 +138,11 @@ def answer(one: Kept, report: Report) -> str:
 
 
 def findings(report: Report) -> list[str]:
-    """The sentences at the top, and who wins where."""
-    where = [text for part in report.sections if part.id == "comparison" for text in part.sentences]
+    """The sentences at the top, and what was asked by name, or who wins where."""
+    parts = {part.id: part for part in report.sections}
+    if asked := parts.get("contrasts"):
+        return list(dict.fromkeys((*report.verdicts, *report.notes, *asked.sentences, *asked.open)))
+    where = parts["comparison"].sentences if "comparison" in parts else ()
     return list(dict.fromkeys((*report.verdicts, *report.notes, *where)))
 
 
