@@ -213,7 +213,9 @@ def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
             return _nothing(note(Reason.OPEN_SETTINGS, lost=lost, configs=int(rows.sum())).of(name))
         own = weights.setdefault(name, np.zeros(len(rows)))
         own += np.where(rows, sign / rows.sum(), 0.0)
-    parts = [_Part.of(named[name], own) for name, own in weights.items()]
+    parts = [_Part.of(named[name], own) for name, own in weights.items() if own.any()]
+    if not parts:
+        return _nothing(note(Reason.SAME_SETTINGS))
     estimate = sum(float(part.weights @ part.sweep.means[part.rows]) * part.sign for part in parts)
     is_grid = all(part.sweep.is_grid for part in parts)
     variance, freedom = _by_seeds(parts) if is_grid else _of_sample(parts)

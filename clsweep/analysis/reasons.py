@@ -32,6 +32,7 @@ TEXTS = {
     "NO_PAIR": "no pair of {a} and {b} has both scores",
     "NO_COUNTERPART": "{a} has one setting ({at}), at which {b} has no score",
     "NO_SETTING": "no setting has {at}",
+    "SAME_SETTINGS": "the same settings are added and subtracted",
     "OPEN_SETTINGS": "{lost} of {configs} settings have no score yet",
     "NOBODY_COMPETES": "no objective to compare",
     "YARDSTICKS": "scored by different yardsticks: {a} against {b}",

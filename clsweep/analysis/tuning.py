@@ -180,6 +180,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
                 for x in noisy_tables(resample.packed(still.scores))
             ]
         half = float(_half_width(np.concatenate(gains)))
+        half = 0.0 if half <= float(resample.rounding(sweep.means[sweep.alive])) else half
         if images := sweep.images:
             half = float(np.hypot(half, _of_images(images, sweep, default)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.contrasts import Contrast
 from clsweep.catalog import PARAM
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, nearest
 from clsweep.study.contrasts import ADDED, parse_contrasts
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def added(asked: Mapping[str, Any], material: Material) -> tuple[Contrast, ...]:
     """
     told = parse_contrasts(asked, lambda keys, what: f"{'.'.join(map(str, keys))}: {what}")
     tree = {"contrasts": told, "metric": {"name": material.metric}}
+    for each in contrasts_of(tree):
+        _require_sense(each, material.params)
     known = {each.name: replace(each, added_after=0) for each in material.contrasts}
     new = [each for each in contrasts_of(tree) if known.get(each.name) != each]
     if twice := [each.name for each in new if each.name in known]:
@@ -34,11 +36,22 @@ def added(asked: Mapping[str, Any], material: Material) -> tuple[Contrast, ...]:
     return (*material.contrasts, *(replace(c, added_after=len(material.trials)) for c in new))
 
 
+def _require_sense(asked: Contrast, params: Sequence[str]) -> None:
+    """Raises RequestError for one that names nothing that is swept, or subtracts nothing."""
+    at = f"contrasts.{asked.name}"
+    if len(set(asked.of)) == 1 and asked.minus is None:
+        raise RequestError(f"{at}: expected two objectives, or minus: nothing is subtracted")
+    for name in (*asked.at, *(asked.minus or ())):
+        if name not in params:
+            hint = f"{nearest(name, params)} Swept: {', '.join(params) or 'nothing'}"
+            raise RequestError(f"{at}: no objective sweeps '{name:.80}'.{hint}")
+
+
 def contrasts_of(tree: Mapping[str, Any], before: str = "") -> list[Contrast]:
     """Those of a checked study; `before` stands before the names of its objectives."""
     found = []
     for name, asked in (tree.get("contrasts") or {}).items():
-        of = [asked["of"]] if isinstance(asked["of"], str) else asked["of"]
+        of = dict.fromkeys([asked["of"]] if isinstance(asked["of"], str) else asked["of"])
         at, minus = (
             None if asked.get(key) is None else _coerced(asked[key]) for key in ("at", "minus")
         )

@@ -91,8 +91,10 @@ def sentence(row: Row) -> str:
     if row["equivalent"]:
         return f"{name} is within its margin of {number(row['margin'])}: {number_of}.{less}"
     takes = f"; it needs {it}" if (it := needed(row)) else ""
-    text = f"{name} is not resolved: {number_of}{takes}.{less}"
-    return text if row["excluded"] else Open(text)
+    if row["excluded"]:
+        published, open_ = number(row["published"]), "Whether there is any effect is not resolved"
+        return f"{name} is less than the published {published}: {number_of}. {open_}{takes}."
+    return Open(f"{name} is not resolved: {number_of}{takes}.")
 
 
 def _seen(row: Row) -> str:
@@ -161,7 +163,7 @@ QUESTION = Question(
                means="how many would show it in four of five studies, an 80 % interval"),
         Column("verdict", verdict, "corrected for all contrasts (Holm). Shown: there is an effect"),
     ),
-    intro="A side is the mean of all settings with the values asked for.",
+    intro="a side is the mean of all settings with the values asked for",
     say=_say,
     draw=lambda asked: [_figure(asked)],
     formulas={"contrasts": analysis.COLUMNS},

@@ -9,6 +9,7 @@ import pytest
 
 import clsweep
 from clsweep.catalog import DIAGNOSTIC, METRIC
+from clsweep.errors import UserError
 from clsweep.questions.contrasts import QUESTION, sentence, summary, verdict
 from clsweep.report import told
 from clsweep.report.sections import build_report
@@ -34,6 +35,11 @@ SAID = {
     "small": (
         {"estimate": 0.1, "low": -0.2, "high": 0.4, "margin": 1.0, "shown": False} | SMALL,
         "within the margin", "small is within its margin of 1: dcl - simclr is 0.1 [-0.2, 0.4].",
+    ),
+    "not the published": (
+        {"low": -1.0, "shown": False, "published": 5.0, "excluded": True}, "less than published",
+        "small is less than the published 5: dcl - simclr is 2 [-1, 3]. Whether there is any "
+        "effect is not resolved.",
     ),
     "open": (
         {"low": -1.0, "shown": False, "needs_seeds": 20.0, "needs_low": 8.0, "needs_high": 90.0},
@@ -82,3 +88,34 @@ def test_every_claim_is_one_of_a_study_and_of_a_paper():
             assert claim["effect"] == ("drawn" if effect is None else f"{effect:g}")
             metric = asked[claim["contrast"]].metric
             assert metric is None or metric in (*METRIC, *DIAGNOSTIC)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"at": {"batch_sizes": 16}}, r"no objective sweeps 'batch_sizes'\. Did you mean"),
+        ({"at": {"tau": 0.5}}, "no objective sweeps 'tau'.* Swept: "),  # it is fixed
+        ({"of": "dcl"}, "expected two objectives, or minus"),
+        ({"of": ["dcl", "dcl"]}, "expected two objectives, or minus"),
+        ({"of": ["dcl", "dlc"]}, "unknown objective 'dlc'"),
+        ({"metric": "q_b"}, "unknown metric 'q_b'"),
+        ({"off": 1}, r"contrasts\.it\.off: unknown key"),
+    ],
+)
+def test_what_is_asked_later_is_checked_too(asked, said):
+    results = clsweep.open_results(ROOT / "docs/results/batch-digits")
+    with pytest.raises(UserError, match=said):
+        results.contrasts({"it": {"of": ["dcl", "simclr"]} | asked})
+
+
+def test_sides_that_cancel_take_nothing_from_the_others():
+    results = clsweep.open_results(ROOT / "docs/results/batch-digits")
+    small, large = {"batch_size": 16}, {"batch_size": 256}
+    rows = results.contrasts({
+        "same": {"of": "dcl", "at": small, "minus": {"batch_size": "16"}},
+        "once": {"of": ["dcl", "untrained"], "at": small, "minus": large},
+        "none": {"of": ["dcl", "simclr"], "at": {"batch_size": 32}},
+        "dcl": {"of": "dcl", "at": small, "minus": large},
+    }).set_index("contrast")  # fmt: skip
+    assert rows.loc["once", "estimate"] == rows.loc["dcl", "estimate"]  # untrained has no batches
+    assert rows["reason"].tolist() == ["same_settings", "", "no_setting", ""]
