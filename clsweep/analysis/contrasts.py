@@ -8,6 +8,7 @@ configurations; a side's w_i are +-1 / (number of its configurations), so they a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +20,8 @@ from scipy import stats
 from clsweep.analysis import CONFIDENCE, reasons
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.holm import holm
-from clsweep.analysis.images import joined
-from clsweep.analysis.noise import noise_of, seed_shift
+from clsweep.analysis.images import Hits, joined
+from clsweep.analysis.noise import seed_shift
 from clsweep.analysis.power import ENOUGH_SEEDS
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.resample import rounding
@@ -34,17 +35,18 @@ COLUMNS = {
     "what": "what is subtracted from what",
     "estimate": "c = sum_i w_i m_i, in the metric's own sign: a side is the mean of all "
     "configurations with the values asked for",
-    "low": "t-interval of c. From 5 seeds on that all have, by the contrast at each seed. Else by "
-    "the noise of each configuration, its degrees of freedom by Satterthwaite; what a seed does to "
-    "all cancels. For new images where trials keep which they have right",
+    "low": "t-interval of c, over the seeds that all of its configurations have, by the contrast "
+    "at each seed; of fewer than 5 also by the noise of each configuration. In a sample its "
+    "configurations count too. For new images where trials keep which they have right",
     "high": "",
-    "num_seeds": "seeds that it rests on, of the configuration with fewest",
+    "num_seeds": "seeds that it rests on, of the objective with fewest",
     "p": "two-sided, of c = 0",
-    "p_holm": "p, corrected for all contrasts that are asked (Holm)",
+    "p_holm": "p, corrected for all contrasts of a study that were asked beforehand (Holm). One "
+    "that came later is corrected for all",
     "margin": "a smaller effect counts as none",
-    "p_margin": "of |c| >= margin: the larger of two one-sided tests, corrected likewise",
+    "p_margin": "of |c| >= margin: twice the larger of two one-sided tests, corrected likewise",
     "published": "the effect that a paper found",
-    "p_published": "one-sided, of an effect as large as published, corrected likewise",
+    "p_published": "of an effect as large as published or larger, twice one-sided, likewise",
     "shown": "whether p_holm <= 1 - confidence: there is an effect",
     "equivalent": "whether p_margin is: it is too small to matter",
     "excluded": "whether p_published is: it is smaller than published, or goes the other way",
@@ -57,6 +59,7 @@ COLUMNS = {
     **reasons.COLUMNS,
 }
 ALPHA = 1.0 - CONFIDENCE
+VERDICTS = ("shown", "equivalent", "excluded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,7 @@ class Contrast:
         of: one or two objectives.
         at, minus: values of hyperparameters; those that an objective does not sweep pass it over.
         added_after: trials that had ended when it was asked.
+        family: with which others its p-values are corrected: those of one study.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Contrast:
     margin: float = np.nan
     published: float = np.nan
     added_after: int = 0
+    family: str = ""
 
     @property
     def sides(self) -> Iterator[tuple[float, str, Mapping[str, Any]]]:
@@ -93,16 +98,16 @@ class Contrast:
         return first if self.minus is None else f"{first}, less that{_at(self.minus) or ' of all'}"
 
 
-def scored_by(sweep: Sweep, trials: pd.DataFrame, metric: str) -> Sweep:
+def scored_by(sweep: Sweep, trials: pd.DataFrame, metric: str, hits: Hits | None = None) -> Sweep:
     """The same configurations with another column of their finished trials as the score, larger
-    first; failed ones have none.
+    first; failed ones have none. `hits` are those of that column.
     """
     own = trials[(trials["objective"] == sweep.objective) & (trials["status"] == "finished")]
     table = own.reindex(columns=[*KEYS, metric])
     table = table.pivot(index="config", columns="seed", values=metric)
     scores = table.reindex(index=sweep.configs, columns=sweep.seeds).to_numpy(dtype=float)
     failed = np.zeros(scores.shape, dtype=bool)
-    found = replace(sweep, scores=scores, failed=failed, sign=1.0, limits=ANYWHERE, hits=None)
+    found = replace(sweep, scores=scores, failed=failed, sign=1.0, limits=ANYWHERE, hits=hits)
     return replace(found, failed_level=np.nan, fresh={})
 
 
@@ -126,8 +131,8 @@ def contrasts(asked: Sequence[Contrast], sweeps: Mapping[str, Sequence[Sweep]]) 
     if any(x.num_failed for each in sweeps.values() for x in each):
         without = _judged(asked, [_evidence(each, measured[each.metric]) for each in asked])
         for row, other in zip(rows, without, strict=True):
-            if any(row[name] != other[name] for name in ("shown", "equivalent", "excluded")):
-                row |= dict.fromkeys(("shown", "equivalent", "excluded"), False)
+            if any(row[name] != other[name] for name in VERDICTS):
+                row |= dict.fromkeys(VERDICTS, False)
                 row |= noted(*row["note"], why=note(Reason.FAILURES_DECIDE))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -147,12 +152,21 @@ def _judged(asked: Sequence[Contrast], found: Sequence[_Found]) -> list[dict[str
     tests["p_published"] = [
         _p_published(x.evidence, a.published) for x, a in zip(found, asked, strict=True)
     ]
-    corrected = {name: holm(np.array(p, dtype=float)) for name, p in tests.items()}
-    num = int(np.isfinite(tests["p"]).sum())
-    return [
-        _row(each, x, {name: float(p[at]) for name, p in corrected.items()}, num)
-        for at, (each, x) in enumerate(zip(asked, found, strict=True))
-    ]
+    rows: dict[int, dict[str, Any]] = {}
+    for later, family in dict.fromkeys((bool(each.added_after), each.family) for each in asked):
+        # One that comes later takes no answer away, and is one of all itself.
+        among = [
+            at for at, each in enumerate(asked)
+            if each.family == family and (later or not each.added_after)
+        ]  # fmt: skip
+        own = {name: np.array([p[at] for at in among], dtype=float) for name, p in tests.items()}
+        num = int(np.isfinite(own["p"]).sum())
+        corrected = {name: holm(p) for name, p in own.items()}
+        for place, at in enumerate(among):
+            if bool(asked[at].added_after) == later:
+                mine = {name: float(p[place]) for name, p in corrected.items()}
+                rows[at] = _row(asked[at], found[at], mine, num)
+    return [rows[at] for at in sorted(rows)]
 
 
 def _row(asked: Contrast, x: _Found, p: Mapping[str, float], num: int) -> dict[str, Any]:
@@ -171,30 +185,32 @@ def _row(asked: Contrast, x: _Found, p: Mapping[str, float], num: int) -> dict[s
     }  # fmt: skip
     if asked.added_after:
         notes = (note(Reason.ASKED_LATER, trials=asked.added_after), *notes)
-    if x.why is None and not row["shown"]:
+    if x.why is None and not row["shown"] and found.p <= ALPHA:
+        notes = (*notes, note(Reason.RESOLVED_ALONE, tests=num))
+    if x.why is None and not any(row[name] for name in VERDICTS):
         needs = found.repeats_needed(float(x.num_seeds))
         seen, low = (n if np.isfinite(n) else np.nan for n in needs[:2])
         row |= {"needs_seeds": seen, "needs_low": low, "needs_high": needs[2]}
-        if found.p <= ALPHA:
-            notes = (*notes, note(Reason.RESOLVED_ALONE, tests=num))
         if images := found.images_deciding(float(x.num_seeds)):
             notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
     return row | noted(*notes, why=x.why)
 
 
 def _p_margin(found: Evidence, margin: float) -> float:
-    """Of an effect of the margin or more: the larger of two one-sided tests (Schuirmann 1987)."""
+    """Of an effect of the margin or more: the larger of two one-sided tests (Schuirmann 1987),
+    doubled, so that it agrees with the interval.
+    """
     if not np.isfinite(found.se * margin):
         return np.nan
-    return float(stats.t.sf((margin - abs(found.estimate)) / found.se, found.freedom))
+    return min(1.0, 2 * float(stats.t.sf((margin - abs(found.estimate)) / found.se, found.freedom)))
 
 
 def _p_published(found: Evidence, published: float) -> float:
-    """Of an effect as large as published, or larger; none of one that was 0."""
+    """Of an effect as large as published, or larger, doubled likewise; none of one that was 0."""
     if not np.isfinite(found.se * published) or published == 0:
         return np.nan
     short = np.sign(published) * (published - found.estimate)
-    return float(stats.t.sf(short / found.se, found.freedom))
+    return min(1.0, 2 * float(stats.t.sf(short / found.se, found.freedom)))
 
 
 def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
@@ -204,6 +220,8 @@ def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
         sweep = named.get(name)
         if sweep is None:
             return _nothing(note(Reason.NO_SCORE).of(name))
+        if not sweep.alive.any() and sweep.num_trials > sweep.num_failed:
+            return _nothing(note(Reason.NO_VALUE, metric=asked.metric).of(name))
         if why := sweep.nothing or (sweep.too_few if sweep.samplers == ("grid",) else None):
             return _nothing(why.of(name))
         rows = _having(sweep, at)
@@ -216,21 +234,22 @@ def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
     parts = [_Part.of(named[name], own) for name, own in weights.items() if own.any()]
     if not parts:
         return _nothing(note(Reason.SAME_SETTINGS))
-    estimate = sum(float(part.weights @ part.sweep.means[part.rows]) * part.sign for part in parts)
     is_grid = all(part.sweep.is_grid for part in parts)
-    variance, freedom = _by_seeds(parts) if is_grid else _of_sample(parts)
-    counts = np.concatenate([part.sweep.counts[part.rows] for part in parts])
+    found = _of_grid(parts) if is_grid else _of_sample(parts)
     notes = tuple(each.of(p.sweep.objective) for p in parts for each in p.sweep.failures)
+    if found.left_out:
+        notes = (*notes, note(Reason.SEEDS_LEFT_OUT, seeds=found.left_out))
     scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
-    if not variance**0.5 > scale or not freedom > 0:
-        why = Reason.ONE_SEED if is_grid and counts.min() < 2 else Reason.NO_NOISE
-        why = Reason.NO_DIFFERENCE if freedom > 0 and abs(estimate) <= scale else why
-        return _Found(Evidence(estimate), int(counts.min()), note(why), notes)
-    found = _of_t(estimate, variance**0.5, freedom)
+    estimate, variance = parts[0].sign * found.estimate, found.variance
+    if not variance**0.5 > scale or not found.freedom > 0:
+        why = Reason.ONE_SEED if is_grid and found.num_seeds < 2 else Reason.NO_NOISE
+        why = Reason.NO_DIFFERENCE if found.freedom > 0 and abs(estimate) <= scale else why
+        return _Found(Evidence(estimate), found.num_seeds, note(why), notes)
+    evidence = _of_t(estimate, variance**0.5, found.freedom)
     if images := joined([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
         every = np.concatenate([part.weights for part in parts])
-        found = found.over_images(float(images.variance(every)), images.num - 1.0)
-    return _Found(found, int(counts.min()), None, notes)
+        evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
+    return _Found(evidence, found.num_seeds, None, notes)
 
 
 def _nothing(why: Note) -> _Found:
@@ -278,54 +297,77 @@ def _having(sweep: Sweep, at: Mapping[str, Any]) -> NDArray[np.bool_]:
 
 
 def _equal(column: pd.Series[Any], value: Any) -> NDArray[np.bool_]:
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return np.asarray(column.astype(str) == str(value))
-    return np.asarray(np.isclose(numbers, value, rtol=1e-9, atol=0.0))
+    """(n,) bool, whether a cell says the same: 0.1, "1e-1", and of 0 and 1 also false and true."""
+    with suppress(TypeError, ValueError):
+        numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+        if np.isfinite(numbers).any():
+            return np.asarray(np.isclose(numbers, float(value), rtol=1e-9, atol=0.0))
+    return np.asarray(column.astype(str).str.lower() == str(value).lower())
 
 
-def _by_seeds(parts: Sequence[_Part]) -> tuple[float, float]:
-    """Variance of the contrast and its degrees of freedom, of a whole space.
+@dataclass(frozen=True)
+class _Sum:
+    """A contrast as the seeds have it, larger is better, and the seeds that not all have."""
 
-    S seeds that all have: the contrasts at each seed vary by s^2, and their mean by s^2 / S, with
-    S - 1 degrees of freedom, whatever a seed does to whom. Of few seeds that is too wide: then
+    estimate: float
+    variance: float = np.nan
+    freedom: float = 0.0
+    num_seeds: int = 1
+    left_out: tuple[str, ...] = ()
 
-        sum_i w_i^2 s_i^2 / S_i,  of freedom  v^2 / sum_i v_i^2 / (d_i + 2), at most sum_i d_i,
 
-    of the scores without what a seed gives to all. The former counts where it is larger: a seed may
-    move the configurations of one objective together.
+def _of_grid(parts: Sequence[_Part], *, enough: int = ENOUGH_SEEDS) -> _Sum:
+    """Of a whole space, over the seeds that all of its configurations have.
+
+    The contrasts at each seed vary by s^2, and their mean by s^2 / S, with S - 1 degrees of
+    freedom, whatever a seed does to whom. Objectives of other seeds add up. Of fewer than five
+    seeds that is wide: see `_by_configs`.
     """
-    tables = [part.scores for part in parts]
-    shared = all(np.array_equal(part.sweep.seeds, parts[0].sweep.seeds) for part in parts)
-    stacked = np.concatenate(tables) if shared else np.empty((0, 0))
-    at_seeds = (np.nan, 0.0)
-    if shared and np.isfinite(stacked).all():
-        weights, num = np.concatenate([part.weights for part in parts]), stacked.shape[1]
-        at_seeds = float((weights @ stacked).var(ddof=1)) / num if num > 1 else np.nan, num - 1.0
-        if num >= ENOUGH_SEEDS:
-            return at_seeds
-    if len(stacked) > 1 and (shift := seed_shift(stacked)):
-        ends = np.cumsum([len(table) for table in tables])[:-1]
-        tables = np.split(shift.without(stacked), ends)
-    return _larger(_by_configs(parts, tables), at_seeds)
+    by_seeds: dict[tuple[Any, ...], list[_Part]] = {}
+    for part in parts:
+        by_seeds.setdefault(tuple(part.sweep.seeds.tolist()), []).append(part)
+    estimate, terms, fewest, left_out = 0.0, list[tuple[float, float]](), np.inf, list[str]()
+    for seeds, group in by_seeds.items():
+        table = np.concatenate([part.scores for part in group])
+        weights = np.concatenate([part.weights for part in group])
+        whole = np.isfinite(table).all(axis=0)
+        left_out += [str(seed) for seed, has in zip(seeds, whole, strict=True) if not has]
+        at, num = weights @ table[:, whole], int(whole.sum())
+        estimate, fewest = estimate + (float(at.mean()) if num else np.nan), min(fewest, num)
+        if num > 1:
+            term = float(at.var(ddof=1)) / num, num - 1.0
+            cancels = abs(weights.sum()) < 1e-9  # what a seed does to all of them
+            is_few = cancels and num < enough
+            terms.append(_larger(_by_configs(table[:, whole], weights), term) if is_few else term)
+    if fewest < 2:
+        return _Sum(estimate, num_seeds=int(fewest), left_out=tuple(left_out))
+    return _Sum(estimate, *_added(terms), int(fewest), tuple(left_out))
 
 
-def _by_configs(parts: Sequence[_Part], tables: Sequence[Array]) -> tuple[float, float]:
-    """By the noise of each configuration; of one without a repeat by that of the others."""
-    variance, loss, most = 0.0, 0.0, 0.0
-    for part, table in zip(parts, tables, strict=True):
-        noise = noise_of(table, part.sweep.silent[part.rows])
-        own = noise.squares / np.maximum(noise.freedoms, 1)
-        own = np.where((noise.freedoms > 0) | noise.silent, own, np.nan_to_num(noise.pooled))
-        each = np.square(part.weights) * own / np.isfinite(table).sum(axis=1)
-        variance, most = variance + float(each.sum()), most + float(noise.freedoms.sum())
-        loss += float((np.square(each) / (noise.freedoms + 2.0)).sum())
+def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Variance and degrees of freedom of a sum of independent parts (Satterthwaite)."""
+    variance = sum(each for each, _ in terms)
+    loss = sum(each**2 / freedom for each, freedom in terms if freedom)
+    return variance, variance**2 / loss if loss else 0.0
+
+
+def _by_configs(table: Array, weights: Array) -> tuple[float, float]:
+    """By the noise of each configuration, of scores without what a seed gives to all:
+
+    sum_i w_i^2 s_i^2 / S,  of freedom  v^2 / sum_i v_i^2 / (d + 2), at most n d,  d = S - 1.
+    """
+    num = table.shape[1]
+    if len(table) > 1 and (shift := seed_shift(table)):
+        table = shift.without(table)
+    each = np.square(weights) * table.var(axis=1, ddof=1) / num
+    variance, loss = float(each.sum()), float(np.square(each).sum()) / (num + 1.0)
+    most = len(table) * (num - 1.0)
     return variance, min(most, variance**2 / loss) if loss else most
 
 
 def _larger(even: tuple[float, float], at_seeds: tuple[float, float]) -> tuple[float, float]:
-    """The larger of both variances; its degrees of freedom go from the one's to the other's as it
-    grows.
+    """The larger of both variances, as a seed may move the configurations of one objective; its
+    degrees of freedom go from the one's to the other's as it grows.
     """
     (variance, freedom), (own, own_freedom) = even, at_seeds
     if not own > variance:
@@ -333,14 +375,38 @@ def _larger(even: tuple[float, float], at_seeds: tuple[float, float]) -> tuple[f
     return own, own_freedom + (freedom - own_freedom) * variance / own
 
 
-def _of_sample(parts: Sequence[_Part]) -> tuple[float, float]:
-    """The same of a sample of the space: the configurations of a side are its noise."""
-    variance, loss = 0.0, 0.0
-    for part in parts:
+def _of_sample(parts: Sequence[_Part]) -> _Sum:
+    """Of a sample of the space the configurations are noise too, beside what a seed does to all.
+    Objectives that tried the same settings are paired by them.
+    """
+    at_seeds = _of_grid(parts, enough=0)
+    estimate = sum(float(part.weights @ part.sweep.means[part.rows]) for part in parts)
+    terms = [(at_seeds.variance, at_seeds.freedom)] if at_seeds.freedom else []
+    sums = _paired(parts)
+    for part in parts if sums is None else ():
         for weight in np.unique(part.weights):
             means = part.sweep.means[part.rows][part.weights == weight]
-            if len(means) < 2:
-                return np.nan, 0.0
-            each = weight**2 * len(means) * float(means.var(ddof=1))
-            variance, loss = variance + each, loss + each**2 / (len(means) - 1)
-    return variance, variance**2 / loss if loss else np.nan
+            if len(means) > 1:
+                size = weight**2 * len(means) * float(means.var(ddof=1))
+                terms.append((size, len(means) - 1.0))
+    if sums is not None:
+        terms.append((len(sums) * float(sums.var(ddof=1)), len(sums) - 1.0))
+    return _Sum(estimate, *_added(terms), at_seeds.num_seeds, at_seeds.left_out)
+
+
+def _paired(parts: Sequence[_Part]) -> Array | None:
+    """(K,) what each setting adds to the contrast, where all objectives tried the same ones."""
+    names = [name for name in parts[0].sweep.params if all(name in p.sweep.params for p in parts)]
+    if len(parts) < 2 or not names:
+        return None
+    sums = [
+        pd.Series(
+            part.weights * part.sweep.means[part.rows],
+            index=pd.MultiIndex.from_frame(part.sweep.settings.iloc[part.rows][names].astype(str)),
+        )
+        for part in parts
+    ]
+    if not all(each.index.is_unique and each.index.sort_values().equals(sums[0].index.sort_values())
+               for each in sums) or len(sums[0]) < 2:  # fmt: skip
+        return None
+    return np.asarray(sum(sums[1:], start=sums[0]).to_numpy(dtype=float))

@@ -94,12 +94,17 @@ class Images:
 
     @property
     def parts(self) -> Array:
-        """(n, K) `moves` less the noise of the seeds in them: then the mean over the other parts is
-        independent of them, whatever seeds and images do.
+        """(n, K) `moves`; what the rows differ by has the noise of seeds taken out. Then the
+        mean over the other parts is independent of them, whatever seeds and images do; what images
+        do to all rows alike picks none of them.
         """
-        moved = np.square(self.draws).mean(axis=1)
-        kept = np.maximum(0.0, 1.0 - self.own / np.where(moved > 0, moved, 1.0))
-        return self.moves * np.sqrt(kept)[:, None]
+        if len(self.moves) < 2:
+            return self.moves
+        apart = self.draws - self.draws.mean(axis=0)
+        moved = float(np.square(apart).sum() / (len(apart) - 1) / apart.shape[1])
+        kept = max(0.0, 1.0 - float(self.own.mean()) / moved) ** 0.5 if moved > 0 else 0.0
+        common = self.moves.mean(axis=0)
+        return np.asarray(common + kept * (self.moves - common))
 
     def variance(self, weights: Array) -> Array:
         """Of sum_i w_i m_i over new images, beside the noise of the seeds; w is (..., n)."""
@@ -183,7 +188,7 @@ def joined(parts: Sequence[Images | None]) -> Images | None:
 
 def parts_of(images: Images | None, rows: Any = slice(None)) -> Array | None:
     """`Images.parts` of some rows; None where nobody knows them."""
-    return images.parts[rows] if images else None
+    return images.rows(rows).parts if images else None
 
 
 def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[float, float]:

@@ -16,7 +16,7 @@ def smallest_effects(sizes: Sequence[int], num_seeds: int, num_tests: int) -> tu
     """The smallest effect that a contrast finds, and the smallest that it rules out where there is
     none, each in four of five studies, in standard deviations of one seed's noise.
 
-        (t_{1 - a/2} + t_.8) SE  and  (t_{1 - a} + t_.9) SE,   SE = sqrt(sum_k 1 / n_k / S),
+        (t_{1 - a/2} + t_.8) SE  and  (t_{1 - a/2} + t_.9) SE,   SE = sqrt(sum_k 1 / n_k / S),
 
     a = (1 - confidence) / tests: each is judged as the last of all (Holm).
 
@@ -31,6 +31,6 @@ def smallest_effects(sizes: Sequence[int], num_seeds: int, num_tests: int) -> tu
     se = (sum(1.0 / size for size in sizes) / num_seeds) ** 0.5
     found, ruled_out = (
         special.stdtrit(freedom, 1.0 - tail) + special.stdtrit(freedom, power)
-        for tail, power in ((alpha / 2, POWER), (alpha, (1.0 + POWER) / 2))
+        for tail, power in ((alpha / 2, POWER), (alpha / 2, (1.0 + POWER) / 2))
     )
     return float(found * se), float(ruled_out * se)

@@ -32,6 +32,7 @@ TEXTS = {
     "NO_PAIR": "no pair of {a} and {b} has both scores",
     "NO_COUNTERPART": "{a} has one setting ({at}), at which {b} has no score",
     "NO_SETTING": "no setting has {at}",
+    "NO_VALUE": "no trial has {metric}",
     "SAME_SETTINGS": "the same settings are added and subtracted",
     "OPEN_SETTINGS": "{lost} of {configs} settings have no score yet",
     "NOBODY_COMPETES": "no objective to compare",
@@ -106,7 +107,8 @@ TEXTS = {
     "setting may be near",
     "PESSIMISTIC": "{columns}: the best is picked and scored on the same noise, so pessimistic",
     "ON_FRESH": "on {seeds} fresh seeds",
-    "OVERTURNED": "fresh seeds prefer it to {at}, the best on the study's own",
+    "OVERTURNED": "fresh seeds prefer it to {at}, the best on the study's own, which flatters it a "
+    "little",
     "PICKED": "picked on its own noise, so optimistic",
     "CEILING_UNKNOWN": "one seed: the surrogate's ceiling is not known",
     "SHARES_WITH_NOISE": "one seed: effects and seed noise cannot be told apart, so the shares "
@@ -126,6 +128,7 @@ TEXTS = {
     "rest on {seeds} seeds",
     "SPREAD_WITHIN_NOISE": "a spread that does not exceed the noise counts as 0",
     "ASKED_LATER": "asked after {trials} trials had ended, so it is no prediction",
+    "THESE_IMAGES": "for the scored images alone",
     "SAME_AS_BEST": "same as the best",
     "AT_EDGE": "at the edge of the swept {params}: the optimum may lie outside",
     # What the numbers are made of.

@@ -400,20 +400,21 @@ def folds(values: Array, parts: Array | None = None) -> Iterator[tuple[Array, Ar
     picking.
     """
     alone = parts is None or np.isfinite(values).sum(axis=-1).max() < 2
-    for looks, scores in _folds_of_seeds(values):
+    for looks, scores, slope in _folds_of_seeds(values):
         if parts is None or alone:
             yield looks, scores
             continue
         for part in parts.T:
-            yield looks - part / (parts.shape[1] - 1), scores + part
+            yield looks - slope * part / (parts.shape[1] - 1), scores + part
 
 
-def _folds_of_seeds(values: Array) -> Iterator[tuple[Array, Array]]:
+def _folds_of_seeds(values: Array) -> Iterator[tuple[Array, Array, Any]]:
+    """`folds` without parts, and by how much a look moves where the level does."""
     if _is_complete(values) and values.shape[-1] > 1:
         total = values.sum(axis=-1)
         for s in range(values.shape[-1]):
             left_out = values[None, ..., s]
-            yield (total - left_out) / (values.shape[-1] - 1), left_out
+            yield (total - left_out) / (values.shape[-1] - 1), left_out, 1.0
         return
     here = np.isfinite(values)
     assert (here[..., 1:] <= here[..., :-1]).all()  # packed
@@ -422,7 +423,7 @@ def _folds_of_seeds(values: Array) -> Iterator[tuple[Array, Array]]:
     total, lost, single = sums.sum(axis=-1), counts == 0, counts == 1
     means = total / np.maximum(counts, 1)
     if counts.max() < 2:
-        yield np.where(lost, -np.inf, means)[None], np.where(lost, np.nan, means)[None]
+        yield np.where(lost, -np.inf, means)[None], np.where(lost, np.nan, means)[None], 1.0
         return
     alive, num = ~lost, np.maximum((~lost).sum(axis=-1), 1)
     centre = (np.where(alive, means, 0.0).sum(axis=-1) / num)[..., None]
@@ -451,7 +452,8 @@ def _folds_of_seeds(values: Array) -> Iterator[tuple[Array, Array]]:
         others = np.maximum(counts - size, 1)
         looks = np.where(single, alone, shrunk((total - left_out) / others, others))
         scores = np.where(single, alone, left_out / np.maximum(size, 1))
-        yield np.where(lost, -np.inf, looks), np.where(lost, np.nan, scores)
+        slope = 1.0 / (1.0 + ratio / np.where(single, counts, others))
+        yield np.where(lost, -np.inf, looks), np.where(lost, np.nan, scores), slope
 
 
 def _blocks(scores: NDArray[Any]) -> NDArray[Any]:

@@ -113,20 +113,25 @@ def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, li
     return found
 
 
-def contrast_rows(study: Study, noise: float | None) -> list[Row]:
+def contrast_rows(
+    study: Study, pilot: Mapping[str, tuple[float, float]], noise: float | None = None
+) -> list[Row]:
     """What the study will be able to say of each contrast: the smallest effect that it finds, and
-    that it rules out where there is none.
+    that it rules out where there is none; of a grid of two seeds or more.
 
     Args:
-        noise: standard deviation of one seed's noise; without one the effects are in units of it.
+        pilot: objective -> squares of one seed's noise, and degrees of freedom; of one that is
+            not there those of all.
+        noise: the standard deviation, if given; without any the effects are in units of it.
     """
     asked = study.sections.contrasts
-    if not asked or len(study.sections.seeds) < 2:
+    if not asked or len(study.sections.seeds) < 2 or study.sections.search.method != "grid":
         return []
     from clsweep.analysis.power import smallest_effects
 
     first = (study.cells or (study,))[0]
-    plan = [plan_row(first, trial) for trial in plan_trials(first)]
+    labels = {objective.name: objective.label for objective in first.objectives}
+    plan = [plan_row(first, t) | {"objective": labels[t.objective]} for t in plan_trials(first)]
     rows = {(row["objective"], row["config"]): row for row in plan}
     rows_of = []
     for name, each in asked.items():
@@ -137,9 +142,12 @@ def contrast_rows(study: Study, noise: float | None) -> list[Row]:
             if at is not None and (size := sum(_has(r, objective, at) for r in rows.values()))
         ]
         found = smallest_effects(sizes, len(study.sections.seeds), len(asked))
-        is_known = noise and each.metric in (None, study.sections.metric.name)
-        scale, unit = (noise, "") if is_known else (1.0, " SD")
-        finds, rules_out = (f"{number(x * (scale or 1.0))}{unit}" for x in found)
+        scale, unit = 1.0, " SD"
+        if each.metric in (None, study.sections.metric.name) and (pilot or noise is not None):
+            own = [pilot[side] for side in each.sides if side in pilot] or [*pilot.values()]
+            squares, freedom = map(sum, zip(*own, strict=True)) if own else (0.0, 0.0)
+            scale, unit = noise if noise is not None else (squares / max(freedom, 1)) ** 0.5, ""
+        finds, rules_out = (f"{number(x * scale)}{unit}" for x in found)
         told = {"contrast": name, "margin": each.margin, "published": each.published}
         rows_of.append(told | {"finds from": finds, "rules out from": rules_out})
     return rows_of

@@ -136,7 +136,7 @@ def plan(
     counts = planned.plan_counts(study)
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
-    if asked := planned.contrast_rows(study, noise or (noise_in(pilot) if pilot else None)):
+    if asked := planned.contrast_rows(study, noises_in(pilot) if pilot else {}, noise):
         print_table(asked, title="\nContrasts: the effects that they find, and rule out")
         print_note(
             "(in four of five such studies, corrected for all of them. The noise of the images "
@@ -147,15 +147,16 @@ def plan(
     print_next(version.command("plan", path, estimate=True))
 
 
-def noise_in(path: str) -> float:
-    """The standard deviation of one seed's score in results, pooled over all objectives."""
+def noises_in(path: str) -> dict[str, tuple[float, float]]:
+    """Of each objective of results the squares of the noise of one seed's score, and their degrees
+    of freedom.
+    """
     from clsweep.cli.options import Reading
 
-    noises = [sweep.measured.noise for sweep in Reading().opened([path]).material.sweeps]
-    freedom = sum(noise.freedom for noise in noises)
-    if not freedom:
+    found = {s.objective: s.measured.noise for s in Reading().opened([path]).material.sweeps}
+    if not any(noise.freedom for noise in found.values()):
         raise RequestError(f"--pilot {path}: expected a configuration with two seeds, found none")
-    return float(sum(noise.total for noise in noises) / freedom) ** 0.5
+    return {name: (noise.total, noise.freedom) for name, noise in found.items()}
 
 
 @with_groups

@@ -58,7 +58,7 @@ def contrasts_of(tree: Mapping[str, Any], before: str = "") -> list[Contrast]:
         metric = asked.get("metric") or (tree.get("metric") or {}).get("name", "knn_top1")
         contrast = Contrast(
             name=f"{before}{name}", of=tuple(f"{before}{each}" for each in of), metric=metric,
-            at=at or {}, minus=minus, added_after=asked.get(ADDED) or 0,
+            at=at or {}, minus=minus, added_after=asked.get(ADDED) or 0, family=before,
         )  # fmt: skip
         numbers: dict[str, Any] = {
             key: float(asked[key]) for key in NUMBERS if asked.get(key) is not None

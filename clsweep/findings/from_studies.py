@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -95,6 +96,8 @@ def of_studies(
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
     sweeps = sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
     hits = Hits(lambda: _hits(named, name))
+    asked = tuple(c for at, study in named.items() for c in contrasts_of(study.study, at))
+    metrics = {each.metric for each in asked if each.metric in METRIC and each.metric in trials}
     again = _by_objective(named, lambda s: fresh_scores(s) if s.metric == name else {})
     return material_of(
         trials,
@@ -125,11 +128,8 @@ def of_studies(
             ),
         ),
         confirming={study.path: _confirming(study) for study in studies},
-        contrasts=tuple(
-            contrast
-            for before, study in named.items()
-            for contrast in contrasts_of(study.study, before)
-        ),
+        contrasts=asked,
+        hits={m: Hits(partial(_hits, named, m)) for m in metrics if images == NEW},
     )
 
 

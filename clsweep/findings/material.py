@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis.contrasts import Contrast
+from clsweep.analysis.images import Hits
 from clsweep.analysis.sweep import Sweep, read_sweeps
 from clsweep.catalog import (
     DIAGNOSTIC,
@@ -71,6 +72,7 @@ class Material:
         notes: what limits the report ("still running: 12 of 60 trials are left").
         left: planned trials that have not ended yet.
         contrasts: what the studies ask by name.
+        hits: of their metrics, which images are right.
     """
 
     title: str
@@ -91,6 +93,7 @@ class Material:
     on_test: bool = False
     yardsticks: Mapping[str, str] = field(default_factory=dict)
     contrasts: tuple[Contrast, ...] = ()
+    hits: Mapping[str, Hits] = field(default_factory=dict)
     confirmable: Mapping[str, str] = field(default_factory=dict)
     confirming: Mapping[str, Confirming] = field(default_factory=dict)
     references: pd.DataFrame = field(default_factory=pd.DataFrame)

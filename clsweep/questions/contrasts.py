@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from clsweep.analysis import contrasts as analysis
-from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.sweep import KEYS, Sweep
+from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.theme import GREY
@@ -38,9 +41,22 @@ def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.Data
     chosen = added(asked, material) if asked else material.contrasts
     for each in chosen:
         require_known("objective", each.of, [sweep.objective for sweep in material.sweeps])
-        require_known("metric", [each.metric], [*material.trials])
+        require_known("metric", [each.metric], _metrics(material))
     metrics = dict.fromkeys(each.metric for each in chosen)
-    return analysis.contrasts(chosen, {name: _sweeps(material, name) for name in metrics})
+    found = analysis.contrasts(chosen, {name: _sweeps(material, name) for name in metrics})
+    if material.images == "new images":
+        alone = {m for m in metrics if m in METRIC and m not in (*material.hits, material.metric)}
+        these = found["metric"].isin(alone) & found["low"].notna()
+        notes = zip(found["note"], these, strict=True)
+        found["note"] = [(*n, note(Reason.THESE_IMAGES)) if is_so else n for n, is_so in notes]
+    return found
+
+
+def _metrics(material: Material) -> list[str]:
+    """The columns of numbers that are no settings and name no trial."""
+    others = {*material.params, *KEYS}
+    numbers = material.trials.select_dtypes(["number"]).columns
+    return [name for name in numbers if name not in others]
 
 
 def require_known(part: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -54,7 +70,10 @@ def require_known(part: str, names: Sequence[str], known: Sequence[str]) -> None
 def _sweeps(material: Material, metric: str) -> tuple[Sweep, ...]:
     if metric == material.metric:
         return material.spaces
-    return tuple(analysis.scored_by(sweep, material.trials, metric) for sweep in material.spaces)
+    return tuple(
+        analysis.scored_by(sweep, material.trials, metric, material.hits.get(metric))
+        for sweep in material.spaces
+    )
 
 
 def verdict(row: Row) -> str:
@@ -90,10 +109,11 @@ def sentence(row: Row) -> str:
         return f"{name} is shown{small}: {number_of}.{less}"
     if row["equivalent"]:
         return f"{name} is within its margin of {number(row['margin'])}: {number_of}.{less}"
-    takes = f"; it needs {it}" if (it := needed(row)) else ""
     if row["excluded"]:
-        published, open_ = number(row["published"]), "Whether there is any effect is not resolved"
-        return f"{name} is less than the published {published}: {number_of}. {open_}{takes}."
+        published = number(row["published"])
+        open_ = "Whether there is any effect is not resolved."
+        return f"{name} is less than the published {published}: {number_of}. {open_}"
+    takes = f"; it needs {it}" if (it := needed(row)) else ""
     return Open(f"{name} is not resolved: {number_of}{takes}.")
 
 
@@ -107,15 +127,14 @@ def _seen(row: Row) -> str:
 def summary(rows: Sequence[Row]) -> Sentences:
     """How many contrasts are answered, in one sentence; none where nothing was asked beforehand."""
     before = [row for row in rows if not row["added_after"]]
-    answered = [row for row in before if any(row[name] for name in VERDICTS)]
-    parts = [
-        f"{sum(bool(row[name]) for row in before)} {text}"
-        for name, text in VERDICTS.items()
-        if any(row[name] for row in before)
-    ]
+    if not before:
+        return ()
+    told = [verdict(row) for row in before if any(row[name] for name in VERDICTS)]
+    kinds = Counter(part for text in told for part in text.split(", "))
+    parts = ", ".join(f"{num} {kind}" for kind, num in kinds.items())
     what = counted(len(before), "contrast", "contrasts")
-    said = f"Of {what} asked beforehand {len(answered)} are answered"
-    return (f"{said}{': ' * bool(parts)}{', '.join(parts)}.",) if before else ()
+    are = "is" if len(told) == 1 else "are"
+    return (f"Of {what} asked beforehand {len(told)} {are} answered{f': {parts}' * bool(parts)}.",)
 
 
 def _figure(asked: Asked) -> Figure | None:

@@ -15,6 +15,7 @@ compares two objectives there, `minus` beside it one objective with itself, or t
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -100,6 +101,8 @@ def parse_contrasts(asked: Mapping[str, Any], place: Callable[[Keys, str], str])
     Raises:
         StudyError: one line per mistake.
     """
+    if not isinstance(asked, Mapping):
+        raise StudyError(place(("contrasts",), f"expected a mapping, given {asked!r:.80}"))
     lines = []
     for name, each in asked.items():
         try:
@@ -113,13 +116,22 @@ def parse_contrasts(asked: Mapping[str, Any], place: Callable[[Keys, str], str])
 
 
 def with_added(new: Mapping[str, Any], old: Mapping[str, Any], ended: int) -> dict[str, Any]:
-    """The contrasts of a study that goes on: those that came, or changed, once trials had ended say
-    after how many; those that were asked before stay, whatever became of their lines.
+    """The contrasts of a study that goes on: those that came once trials had ended say after how
+    many. Those that were asked before stay, whatever became of their lines: what takes the place of
+    one has its name with a number.
     """
+    if not ended:
+        return dict(new)
     kept: dict[str, Any] = copy.deepcopy(dict(old))
+    known = [_bare(each) for each in kept.values()]
     for name, asked in new.items():
-        bare = {key: value for key, value in asked.items() if key != ADDED}
-        former = kept.get(name, {})
-        if bare != {key: value for key, value in former.items() if key != ADDED}:
-            kept[name] = bare | ({ADDED: ended} if ended else {})
-    return {name: kept[name] for name in dict.fromkeys((*old, *new))} if ended else dict(new)
+        if _bare(asked) in known:
+            continue
+        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        free = next(each for each in names if each not in kept)
+        kept[free] = _bare(asked) | {ADDED: ended}
+    return kept
+
+
+def _bare(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in asked.items() if key != ADDED}

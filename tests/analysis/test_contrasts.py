@@ -16,6 +16,7 @@ from clsweep.analysis.power import smallest_effects
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
 
+NAN = np.nan
 SMALL, LARGE = {"batch": 16}, {"batch": 128}
 
 
@@ -178,6 +179,55 @@ def test_settings_that_both_lack_or_fix_pass_over():
     assert row["estimate"] == pytest.approx(
         expected - trials.query("objective == 'b'")["acc"].mean()
     )
+
+
+def missed(sweeps_of, reps, **more):
+    """How many intervals of no effect do not hold 0."""
+    rows = [contrasts([asked(**more)], {"acc": sweeps_of()}).iloc[0] for _ in range(reps)]
+    return np.mean([not row["low"] <= 0 <= row["high"] for row in rows])
+
+
+def test_gaps_and_other_seeds_keep_what_a_seed_does_to_all_out_of_it():
+    """One of 24 trials missing beside large shifts; objectives with seeds of their own."""
+    rng = np.random.default_rng(9)
+    empty = read_sweeps(planted(rng, 6), metric="acc", params=["batch", "tau"])
+
+    def gap():
+        a, b = tables(rng, 6, noise=(0.3, 0.3), shift=5.0)
+        a[0, 0] = NAN
+        return [replace(x, scores=table) for x, table in zip(empty, (a, b), strict=True)]
+
+    def others():
+        return [
+            replace(x, scores=tables(rng, 6, shift=2.0)[0], seeds=x.seeds + 100 * place)
+            for place, x in enumerate(empty)
+        ]
+
+    assert missed(gap, 150) <= 0.1  # by the plain means 62 %
+    assert missed(others, 150) <= 0.1  # by the noise of the configurations 32 %
+    row = contrasts([asked()], {"acc": gap()}).iloc[0]
+    assert (row["num_seeds"], row["note"]) == (5, (note(Reason.SEEDS_LEFT_OUT, seeds=("0",)),))
+
+
+@pytest.mark.parametrize("shift", [0.0, 2.0])
+def test_a_sample_is_paired_by_its_settings_and_knows_of_shifts(shift):
+    rng = np.random.default_rng(10)
+
+    def sample():
+        level, x = rng.normal(90, 2, 30), rng.random(30)
+        config, seed = np.indices((30, 3)).reshape(2, -1)
+        frames = []
+        for name in "ab":
+            own = rng.normal(0, shift, 3)
+            scores = level[config] + own[seed] + rng.normal(0, 0.5, 90)
+            told = {"config": config, "seed": seed, "x": x[config], "acc": scores}
+            frames.append(pd.DataFrame(told).assign(objective=name))
+        whole = pd.concat(frames, ignore_index=True).assign(status="finished", sampler="random")
+        return read_sweeps(whole, metric="acc", params=["x"])
+
+    assert missed(sample, 60, at={}) <= 0.12
+    row = contrasts([asked(at={})], {"acc": sample()}).iloc[0]
+    assert (row["high"] - row["low"] < 2.0) == (shift == 0.0)  # unpaired it is more
 
 
 def test_a_sample_counts_its_configurations_as_noise():

@@ -84,23 +84,27 @@ def test_what_comes_after_the_first_trial_says_so_and_what_was_asked_stays():
     changed = {"small": old["small"] | {"margin": 3}, "new": {"of": ["dcl", "simclr"]}}
     assert with_added(changed, old, 0) == changed  # no trial has ended
     found = with_added(changed, old, 7)
-    assert found["small"] == changed["small"] | {"added_after": 7}
+    assert found["small"] == old["small"]  # what was asked is not taken back
+    assert found["small_2"] == changed["small"] | {"added_after": 7}
     assert found["new"] == {"of": ["dcl", "simclr"], "added_after": 7}
-    assert with_added({}, found, 9) == found  # what was asked is not taken back
-    assert with_added(found, found, 9) == found
-    assert with_added(old, found, 9)["small"]["added_after"] == 9  # nor is it made up for
+    for again in ({}, old, changed, found):
+        assert with_added(again, found, 9) == found
 
 
 def test_a_plan_says_what_each_will_find(study):
     asked = ASKED | {"more": {"of": "dcl", "at": {"tau": 0.1}, "minus": {"tau": 0.5}}}
     asked["coupling"] = asked["more"] | {"metric": "q_b_mean"}
-    rows = contrast_rows(study(asked), None)
+    rows = contrast_rows(study(asked), {})
     assert [row["contrast"] for row in rows] == ["small", "more", "coupling"]
     assert all(row["finds from"].endswith(" SD") for row in rows)
-    small, _, coupling = contrast_rows(study(asked), 2.0)
+    small, more, coupling = contrast_rows(study(asked), {}, 2.0)
     assert float(small["finds from"]) == pytest.approx(2 * float(rows[0]["finds from"][:-3]), 0.02)
     assert coupling["finds from"].endswith(" SD")  # --noise is of the metric
-    assert contrast_rows(study({}), None) == []
+    assert contrast_rows(study({}), {}) == []
+    pilot = {"dcl": (8.0, 2.0), "simclr": (0.0, 2.0)}  # dcl alone: 2, both: sqrt 2
+    wide, of_dcl, _ = contrast_rows(study(asked), pilot)
+    assert float(wide["finds from"]) == pytest.approx(float(small["finds from"]) / 2**0.5, 0.02)
+    assert of_dcl["finds from"] == more["finds from"]
 
 
 @pytest.mark.slow
