@@ -58,6 +58,9 @@ def _mistakes(asked: ContrastSection, known: Mapping[str, Objective]) -> Iterato
         for param, raw in (getattr(asked, key) or {}).items():
             if own and (message := _mistake_at(param, raw, own)):
                 yield (key, param), message
+        for objective in own:
+            if message := _never_together(getattr(asked, key) or {}, objective):
+                yield (key,), message
 
 
 def _mistake_at(param: str, raw: object, own: Sequence[Objective]) -> str:
@@ -78,6 +81,20 @@ def _mistake_at(param: str, raw: object, own: Sequence[Objective]) -> str:
         if value not in values:
             told = ", ".join(map(setting, values)) or "nothing"
             return f"expected a value that {objective.name} has: {told}; given {setting(value)}"
+    return ""
+
+
+def _never_together(at: Mapping[str, object], objective: Objective) -> str:
+    """Why no configuration has these values of a space whose dimensions hang on each other."""
+    known = {name: raw for name, raw in at.items() if name in objective.space}
+    for name, conditions in objective.conditions.of.items():
+        if name not in known or known[name] == objective.space[name].otherwise:
+            continue
+        for condition in conditions:
+            other = known.get(condition.other)
+            if other is not None and (other in condition.values) != condition.needed:
+                values = f"{name}={setting(known[name])} at {condition.other}={setting(other)}"
+                return f"expected values that {objective.name} has together: it tries no {values}"
     return ""
 
 

@@ -79,6 +79,20 @@ def test_of_a_range_no_setting_has_one_value(study):
         study(asked, search=random)
 
 
+def test_values_that_never_meet_are_refused(study):
+    """`epochs` is swept at one batch size alone, and stands at its base value elsewhere."""
+    space = {"batch_size": {"choices": [64, 128]}}
+    space["epochs"] = {"choices": [2, 4], "when": {"batch_size": 128}}
+    asked = {"small": ASKED["small"] | {"at": {"batch_size": 64, "epochs": 4}}}
+    with pytest.raises(StudyError, match="it tries no epochs=4 at batch_size=64"):
+        study(asked, space=space)
+    for epochs in (2, 4):
+        asked["small"]["at"] = {"batch_size": 128, "epochs": epochs}
+        assert study(asked, space=space)
+    asked["small"]["at"] = {"batch_size": 64, "epochs": 2}
+    assert study(asked, space=space)
+
+
 def test_what_comes_after_the_first_trial_says_so_and_what_was_asked_stays():
     old = copy.deepcopy(ASKED)
     changed = {"small": old["small"] | {"margin": 3}, "new": {"of": ["dcl", "simclr"]}}
