@@ -121,6 +121,15 @@ def test_a_plan_says_what_each_will_find(study):
     assert of_dcl["finds from"] == more["finds from"]
 
 
+def test_a_plan_with_factors_says_the_same_of_each_cell(study):
+    plain = contrast_rows(study(ASKED), {})
+    data = [{"name": "digits"}, {"name": "synthetic", "image_size": 16, "num_train": 500}]
+    assert contrast_rows(study(ASKED, dataset={}, factors={"dataset": data}), {}) == plain
+    random = {"method": "random", "trials_per_objective": 3}
+    whole = {"small": {"of": ["dcl", "simclr"]}}
+    assert contrast_rows(study(whole, search=random), {}) == []  # its noise is not the seeds'
+
+
 @pytest.mark.slow
 def test_contrasts_of_a_run_and_those_that_come_later(study, tmp_path: Path) -> None:
     """Asked before, added by a second run, and asked of the results alone."""
