@@ -107,6 +107,8 @@ def write(out: Path = DOCS) -> None:
     studies = kept()
     for one in studies:
         report = one.report()
+        if asked := tuple(part for part in report.sections if part.id == "contrasts"):
+            report = replace(report, sections=asked)  # the rest is no answer to what was asked
         parts.append(answer(one, report))
         write_report(report, out / "gallery" / one.folder.name)
     (out / "claims.md").write_text(claims(studies), encoding="utf-8")
