@@ -251,9 +251,11 @@ def facts(results: Results) -> Facts:
     tell("recommend", best, at="at", score="score", seeds="num_seeds", tuned="when_tuned")
     tell("leaderboard", board, at="at", score="score", seeds="num_seeds", spread="sd_star",
          tuned="when_tuned", share="share_within")  # fmt: skip
+    costs = results.pareto()
+    tell("pareto, by fresh seeds", costs[costs["by_fresh"] == True], at="at", score="score")  # noqa: E712
     if not results.folder.confirmation.exists():  # the best by the study's seeds
         tell("top", top[top["rank"] == 1], at="at", score="score", seeds="num_seeds")
-        by_score = results.pareto().sort_values("score", na_position="first")
+        by_score = costs.sort_values("score", na_position="first")
         keys = [name for name in ("dataset", "objective") if name in by_score]
         tell("pareto", by_score.groupby(keys).tail(1), score="score", seeds="num_seeds")
     pairs, means = results.compare(tuned=True), results.compare()

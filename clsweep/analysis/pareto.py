@@ -12,12 +12,12 @@ from clsweep.analysis import reasons
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.recommend import levels_of
 from clsweep.analysis.sweep import Array, Sweep
-from clsweep.analysis.tuned import no_whole, whole
+from clsweep.analysis.tuned import no_whole, pick, whole
 
 COLUMNS = {
     "objective": "name; objectives that are scored alike share a front",
     "config": "number of the configuration within its objective",
-    "at": "its swept hyperparameters, of those on the front",
+    "at": "its swept hyperparameters, of those on the front and by_fresh",
     "seconds": "worker seconds of a trial, wall_time_s x workers: mean over the seeds that say it",
     "score": "mean over the seeds; those on the front are picked by it, so optimistic",
     "low": "t-interval of score by the seed noise, pooled where it is even",
@@ -25,6 +25,8 @@ COLUMNS = {
     "num_seeds": "seeds that score rests on",
     "on_front": "whether no configuration scored alike is as cheap and better, or cheaper and as "
     "good, by these means",
+    "by_fresh": "whether it is the best of its objective because fresh seeds overturned the pick "
+    "by these means",
     **reasons.COLUMNS,
 }
 
@@ -58,8 +60,10 @@ def pareto(
         known["on_front"] = on_front(known["seconds"].to_numpy(float), scores.to_numpy(float))
         places = [(sweep, row) for sweep, t in zip(group, tables, strict=True) for row in t.index]
         known["at"] = [
-            sweep.label(row) if is_on else ""
-            for (sweep, row), is_on in zip(places, known["on_front"], strict=True)
+            sweep.label(row) if is_told else ""
+            for (sweep, row), is_told in zip(
+                places, known["on_front"] | known["by_fresh"].astype(bool), strict=True
+            )
         ]
         frames.append(known.sort_values("seconds", kind="stable"))
     return pd.concat(frames, ignore_index=True)
@@ -97,7 +101,7 @@ def _rows(
     """One row per configuration that takes part, by its row of the sweep; else one that says why
     none does.
     """
-    start = {"objective": sweep.objective, "at": "", "on_front": False}
+    start = {"objective": sweep.objective, "at": "", "on_front": False, "by_fresh": False}
     if why := sweep.no_score:
         return pd.DataFrame([{**start, **noted(why=why)}])
     spent = np.array([seconds.get((sweep.objective, config), np.nan) for config in sweep.configs])
@@ -109,5 +113,8 @@ def _rows(
     levels = {name: values[part] for name, values in levels_of(sweep).items()}
     told = noted(*notes, *sweep.failures)
     said = {name: [value] * len(part) for name, value in told.items()}
+    best = pick(sweep)
+    overturned = [best is not None and best.row != best.first and best.row == row for row in part]
     columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **said}
+    columns["by_fresh"] = overturned
     return pd.DataFrame({**start, **columns}, index=part)

@@ -22,6 +22,10 @@ def pareto(of: Answers) -> pd.DataFrame:
     return analysis.pareto(found.trials, found.sweeps, yardsticks=found.yardsticks)
 
 
+def _shown(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["on_front"].astype(bool) | frame["by_fresh"].astype(bool)]
+
+
 def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
     """Every configuration by worker seconds and score, those on the front filled; None with fewer
     than two.
@@ -80,11 +84,17 @@ QUESTION = Question(
             "mean over the seeds. These were picked by it, so it is optimistic",
         ),
         Column("fresh seeds", measured("fresh"), optional=True),
+        Column(
+            "named by",
+            lambda row: "fresh seeds" if row["by_fresh"] else None,
+            "fresh seeds overturned the pick by these scores, so this is the best of its objective",
+            optional=True,
+        ),
         Column("seeds", whole("num_seeds"), spare=1),
     ),
     levels="score",
-    rows=lambda frame, of: with_fresh(frame[frame["on_front"].astype(bool)], of),
-    intro="Settings that no other one beats in both cost and score",
+    rows=lambda frame, of: with_fresh(_shown(frame), of),
+    intro="Settings that no other one beats in both cost and score, and what fresh seeds name",
     caption="{columns}. Intervals: 95 %{images}.",
     has_notes=False,
     draw=lambda asked: [pareto_figure(asked.ask(pareto), asked.material)],
