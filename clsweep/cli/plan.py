@@ -117,7 +117,7 @@ def contrast_rows(
     study: Study, pilot: Mapping[str, tuple[float, float]], noise: float | None = None
 ) -> list[Row]:
     """What the study will be able to say of each contrast: the smallest effect that it finds, and
-    that it rules out where there is none; of a grid of two seeds or more.
+    that it rules out where there is none; `unforeseen` without them.
 
     Args:
         pilot: objective -> squares of one seed's noise, and degrees of freedom; of one that is
@@ -125,8 +125,10 @@ def contrast_rows(
         noise: the standard deviation, if given; without any the effects are in units of it.
     """
     asked = study.sections.contrasts
-    if not asked or len(study.sections.seeds) < 2 or study.sections.search.method != "grid":
-        return []
+    if unforeseen(study):
+        return [
+            {"contrast": n, "margin": c.margin, "published": c.published} for n, c in asked.items()
+        ]
     from clsweep.analysis.power import smallest_effects
 
     first = (study.cells or (study,))[0]
@@ -151,6 +153,15 @@ def contrast_rows(
         told = {"contrast": name, "margin": each.margin, "published": each.published}
         rows_of.append(told | {"finds from": finds, "rules out from": rules_out})
     return rows_of
+
+
+def unforeseen(study: Study) -> str:
+    """Why it is not known what the contrasts of a study will find."""
+    if len(study.sections.seeds) < 2:
+        return "(one seed: contrasts will have no interval and no verdict)"
+    if study.sections.search.method != "grid":
+        return "(what they find depends on how the sampled settings spread, which no plan knows)"
+    return ""
 
 
 def _has(row: Row, objective: str, at: Mapping[str, object]) -> bool:

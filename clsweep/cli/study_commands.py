@@ -139,7 +139,8 @@ def plan(
     if asked := planned.contrast_rows(study, noises_in(pilot) if pilot else {}, noise):
         print_table(asked, title="\nContrasts: the effects that they find, and rule out")
         print_note(
-            "(in four of five such studies, corrected for all of them. The noise of the images "
+            planned.unforeseen(study)
+            or "(in four of five such studies, corrected for all of them. The noise of the images "
             "comes on top. SD: of one seed's score, as --noise or --pilot says)"
         )
     for note in [*planned.plan_notes(study), *missing]:

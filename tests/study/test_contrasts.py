@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import clsweep
-from clsweep.cli.plan import contrast_rows
+from clsweep.cli.plan import contrast_rows, unforeseen
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.contrasts import with_added
 from clsweep.study.resolve import load_study
@@ -119,15 +119,20 @@ def test_a_plan_says_what_each_will_find(study):
     wide, of_dcl, _ = contrast_rows(study(asked), pilot)
     assert float(wide["finds from"]) == pytest.approx(float(small["finds from"]) / 2**0.5, 0.02)
     assert of_dcl["finds from"] == more["finds from"]
+    sampled = {"search": {"method": "random", "trials_per_objective": 4},
+               "space": {"tau": {"choices": [0.1, 0.5]}, "lr": {"low": 0.1, "high": 1.0}}}  # fmt: skip
+    for changes, why in (({"seeds": [3]}, "one seed"), (sampled, "sampled settings")):
+        planned = study(asked, **changes)
+        assert contrast_rows(planned, pilot)[0] == {
+            "contrast": "small", "margin": 1, "published": 2.5
+        }  # fmt: skip
+        assert why in unforeseen(planned)
 
 
 def test_a_plan_with_factors_says_the_same_of_each_cell(study):
     plain = contrast_rows(study(ASKED), {})
     data = [{"name": "digits"}, {"name": "synthetic", "image_size": 16, "num_train": 500}]
     assert contrast_rows(study(ASKED, dataset={}, factors={"dataset": data}), {}) == plain
-    random = {"method": "random", "trials_per_objective": 3}
-    whole = {"small": {"of": ["dcl", "simclr"]}}
-    assert contrast_rows(study(whole, search=random), {}) == []  # its noise is not the seeds'
 
 
 @pytest.mark.slow
