@@ -20,6 +20,7 @@ from clsweep.api import Results, open_results
 from clsweep.cli.status import best_when_tuned, status_rows
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.racing import Race
+from clsweep.questions.robustness import tolerance
 from clsweep.report import told
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import plan_row, plan_trials
@@ -248,6 +249,13 @@ def facts(results: Results) -> Facts:
     tell("robustness", robust, at="best_at", score="best", failed="num_failed", spread="sd_star",
          level="best_level", share="share_within")  # fmt: skip
     tell("tuning_cost", cost, level="best_level")
+    if not results.cells:
+        ends = {"share_low": "low", "share_high": "high"}
+        curve = tolerance(results)
+        at = curve[np.isclose(curve["delta"], results.material.within)]
+        tell("tolerance", at, share="share", **ends)
+        of = robust["objective"].isin(at["objective"])
+        tell("robustness", robust[of], **{name: name for name in ends})
     tell("recommend", best, at="at", score="score", seeds="num_seeds", tuned="when_tuned")
     tell("leaderboard", board, at="at", score="score", seeds="num_seeds", spread="sd_star",
          tuned="when_tuned", share="share_within")  # fmt: skip

@@ -119,8 +119,10 @@ def test_a_plan_says_what_each_will_find(study):
     wide, of_dcl, _ = contrast_rows(study(asked), pilot)
     assert float(wide["finds from"]) == pytest.approx(float(small["finds from"]) / 2**0.5, 0.02)
     assert of_dcl["finds from"] == more["finds from"]
-    sampled = {"search": {"method": "random", "trials_per_objective": 4},
-               "space": {"tau": {"choices": [0.1, 0.5]}, "lr": {"low": 0.1, "high": 1.0}}}  # fmt: skip
+    sampled = {
+        "search": {"method": "random", "trials_per_objective": 4},
+        "space": {"tau": {"choices": [0.1, 0.5]}, "lr": {"low": 0.1, "high": 1.0}},
+    }
     for changes, why in (({"seeds": [3]}, "one seed"), (sampled, "sampled settings")):
         planned = study(asked, **changes)
         assert contrast_rows(planned, pilot)[0] == {

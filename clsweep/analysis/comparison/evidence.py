@@ -208,6 +208,11 @@ class Evidence:
     of_images: float = 0.0
     images: int = 0
 
+    @property
+    def turned(self) -> Evidence:
+        """The same of the effect's negative."""
+        return replace(self, estimate=-self.estimate, low=-self.high, high=-self.low)
+
     def over_images(self, variance: float, freedom: float, *, too_good: float = 0.0) -> Evidence:
         """The same for new images, of a variance beside the noise of the seeds: the interval is
         wider, and p no smaller than one less the level of an interval that ends at 0.

@@ -156,10 +156,24 @@ def compare(
         found = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
         return _table([row for rows in found for row in rows])
 
-    return gated(sweeps, table, ("a", "b", "region"))
+    found = gated(sweeps, table, ("a", "b", "region"))
+    return found if a in (None, sweeps[0].objective) else _turned(found)
+
+
+def _turned(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of b against a, for who asks in that order: the draws are the same."""
+    sides = {
+        name: name[:-1] + "ab"[name.endswith("a")] for name in COLUMNS if name[-2:] in ("_a", "_b")
+    }
+    out = table.rename(columns={"a": "b", "b": "a"} | sides)[table.columns]
+    with np.errstate(divide="ignore"):
+        for name, of in (("estimate", "estimate"), ("low", "high"), ("high", "low")):
+            out[name] = np.where(table["stat"] == "std", 1.0 / table[of], 0.0 - table[of])
+    return out.assign(superiority=1.0 - table["superiority"])
 
 
 def _chosen(sweeps: Sequence[Sweep], a: str | None, b: str | None) -> Sequence[Sweep]:
+    """Those that are asked for, in the order of the study, whatever theirs is."""
     if a is None and b is None:
         return sweeps
     if a is None or b is None:
@@ -173,7 +187,7 @@ def _chosen(sweeps: Sequence[Sweep], a: str | None, b: str | None) -> Sequence[S
             raise ValueError(f"no objective {name!r}.{told}")
     if a == b:
         raise ValueError(f"b: expected another objective than a, got {b!r} twice")
-    return known[a], known[b]
+    return [sweep for sweep in sweeps if sweep.objective in (a, b)]
 
 
 def gated(
@@ -438,8 +452,8 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
     means = np.stack([means_by(*each, len(regions)) for each in zip(at, levels, strict=True)])
 
     @cache
-    def parts_of(a: int, b: int) -> tuple[Pairing, dict[str, Pairing]]:
-        whole = pair(competing[a], competing[b])
+    def parts_of(ab: tuple[int, ...]) -> tuple[Pairing, dict[str, Pairing]]:
+        whole = pair(*(competing[place] for place in ab))
         return whole, whole.split(regions)
 
     def contest(k: int) -> dict[str, Any] | None:
@@ -458,7 +472,7 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
             return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
         tests, said = [], list(notes)
         for other in others:
-            whole, parts = parts_of(best, other)
+            whole, parts = parts_of(tuple(sorted((best, other))))  # as `compare` has them
             said += whole.notes
             if row["region"] not in parts:
                 names = {"a": competing[best].objective, "b": competing[other].objective}
@@ -467,6 +481,7 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
                 continue
             rng = np.random.default_rng(resample.SEED)
             test, _, more = mean_difference(parts[row["region"]], whole, len(parts), rng)
+            test = test if best < other else test.turned
             said += more
             tests.append(test)
         ps = [test.p for test in tests]

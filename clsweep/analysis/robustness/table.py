@@ -435,14 +435,22 @@ def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
 
 
 def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
-    """(2, deltas) ends of the intervals of the shares."""
+    """(2, deltas) ends of the intervals of the shares, as `_intervals` has that of share."""
     bootstrap = resample.Bootstrap(population=not sweep.is_grid)
-    values = resample.packed(sweep.scores[sweep.alive])
+    scores = sweep.scores[sweep.alive]
+    shift = seed_shift(scores)
+    values = _by_row(resample.packed(shift.without(scores) if shift else scores))
     lucky = resample.luck(values, parts_of(sweep.images, sweep.alive))
 
     def measure(drawn: Array, full: Array) -> dict[str, Array]:
-        gaps = resample.best_level(full)[:, None] - lucky - resample.row_means(drawn)
-        return {"share": _shares(gaps, deltas)}
+        means = resample.row_means(full)
+        free = resample.best_level(full, clipped=False) - lucky
+        best = np.clip(free, means.mean(axis=-1), means.max(axis=-1))
+        return {"share": _shares(best[:, None] - resample.row_means(drawn), deltas)}
+
+    def near(each: Array) -> dict[str, Array]:
+        gaps = resample.best_level(each)[..., None] - resample.row_means(each)
+        return {"share": _shares(np.atleast_2d(gaps), deltas)}
 
     drawn = bootstrap.collect(values, measure)["share"]
     share = _shares(_gaps(sweep)[None], deltas)[0]
@@ -452,8 +460,10 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     ]
     low, high = np.array(pairs).T
     if images := sweep.images:
-        found = images.rows(sweep.alive).variance_of(lambda each: measure(each, each), values)
+        found = images.rows(sweep.alive).variance_of(near, values)
         low, high = widened(low, high, images.half_width(found.get("share", 0.0)))
+        sd_star = _intervals(Response.of_configs(sweep), 1.0, [])["sd_star"]
+        high = np.maximum(high, near(_drawn_in(values, sd_star[0]))["share"][0])
     return np.clip([low, high], 0.0, 1.0)
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.evidence import sample_term, term
 from clsweep.analysis.comparison.pairing import pair
-from clsweep.analysis.comparison.table import compare
+from clsweep.analysis.comparison.table import compare, winners
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
@@ -272,6 +272,32 @@ def test_without_names_it_is_every_pair_with_holm_and_deterministic():
     alone = compare(sweeps[1:], "a", "b").iloc[0]
     columns = ["estimate", "low", "high", "p"]
     assert list(alone[columns]) == list(out.iloc[2][columns])
+
+
+@pytest.mark.parametrize("stat", ["mean", "std", "within", "tuned"])
+def test_either_order_of_two_says_the_same(stat):
+    rng = np.random.default_rng(5)
+    axes = {"grid": {"tau": range(20)}, "random": {"tau": rng.random(20)}}
+    for sampler, shift, by in itertools.product(axes, (0.0, 2.0), (None, "tau")):
+        levels = shift * rng.normal(size=3) + rng.normal(0, 1, (2, 20, 3))
+        pairs = zip("ab", levels, strict=True)
+        sides = [sweep(name, x, sampler=sampler, **axes[sampler]) for name, x in pairs]
+        sides.append(sweep("c", rng.normal(0, 2, (9, 3)), sigma=range(9)))  # unpaired
+        for a, b in itertools.combinations("abc", 2):
+            if by and ("c" in (a, b) or stat != "mean"):
+                continue
+            there, back = (compare(sides, *ab, stat=stat, by=by) for ab in ((a, b), (b, a)))
+            for name, other in (("estimate", "estimate"), ("low", "high"), ("high", "low")):
+                with np.errstate(divide="ignore"):
+                    turned = 1 / back[other] if stat == "std" else -back[other]
+                assert there[name].tolist() == pytest.approx(turned.tolist(), nan_ok=True)
+            assert there["p"].tolist() == back["p"].tolist()
+            assert there["winner"].tolist() == back["winner"].tolist()
+            if by:  # and of the two that which leads
+                led = [there.iloc[i] if there["estimate"][i] > 0 else back.iloc[i]
+                       for i in range(len(there))]  # fmt: skip
+                won = winners(sides[:2], by=by)
+                assert won["low"].tolist() == pytest.approx([row["low"] for row in led])
 
 
 CURVE = np.array([-2.0, 1.5, 1, 0.5, 0, -1])

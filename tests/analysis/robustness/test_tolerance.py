@@ -39,8 +39,9 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("failed_as", ["worst", "left out"])
-def test_is_share_within_at_every_delta_and_its_area(failed_as):
-    values = 80 + 4 * np.random.default_rng(0).normal(size=(30, 3))
+@pytest.mark.parametrize("shift", [0.0, 6.0])
+def test_is_share_within_at_every_delta_and_its_area(failed_as, shift):
+    values = 80 + 4 * np.random.default_rng(0).normal(size=(30, 3)) + shift * np.arange(-1, 2)
     values[4] = np.nan
     for sampler in ("grid", "random"):
         sweeps = sweeps_of(values, sampler=sampler, failed_as=failed_as)
