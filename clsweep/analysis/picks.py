@@ -14,7 +14,7 @@ from scipy import stats
 from clsweep.analysis import TAIL, reasons
 from clsweep.analysis.images import Images, joined, parts_of
 from clsweep.analysis.mechanism import config_means, rank_correlation
-from clsweep.analysis.noise import noise_of
+from clsweep.analysis.noise import noise_of, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.resample import best_level, packed, row_means
 from clsweep.analysis.sweep import Array, Sweep
@@ -95,6 +95,9 @@ def _rows(
         frame = config_means(trials, sweep, metric, list(scores)).reindex(configs)
         frames.append(frame.assign(objective=sweep.objective, config=configs))
     of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
+    # What a seed gives to all cancels in a loss; columns of other seeds have no such part.
+    is_shared = all(np.array_equal(sweep.seeds, sweeps[0].seeds) for sweep in sweeps)
+    still = unshifted(of_all) if is_shared else of_all
     seen = ((sweep.images, sweep.alive) for sweep in sweeps)
     images = joined([each and each.rows(alive) for each, alive in seen])
     notes = [each.of(sweep.objective) for sweep in sweeps for each in sweep.missing]
@@ -114,7 +117,7 @@ def _rows(
         seen_in = images and images.rows(known)
         loss = float(best_level(values, parts_of(seen_in))) - means[pick]
         regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
-        low, high, why = _interval(values, pick, seen_in)
+        low, high, why = _interval(packed(still[known]), pick, seen_in)
         link = rank_correlation(np.column_stack([score, means]), withheld)
         [sweep] = [each for each in sweeps if each.objective == place["objective"]]
         at = sweep.label(int(np.flatnonzero(sweep.configs == place["config"])[0]))

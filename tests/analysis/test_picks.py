@@ -125,19 +125,26 @@ def test_a_search_has_a_loss_and_no_correlation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shared", [0.0, 0.9, -0.9])
+@pytest.mark.parametrize(("shared", "shift"), [(0.0, 0.0), (0.9, 0.0), (-0.9, 0.0), (0.9, 8.0)])
 @pytest.mark.parametrize(("num", "seeds", "spread"), [(12, 3, 1.0), (40, 3, 0.3), (6, 2, 1.0)])
-def test_intervals_of_the_loss_cover(num: int, seeds: int, spread: float, shared: float) -> None:
-    """Also where the noise of a trial moves its score without labels as it moves the metric."""
-    rng, hits, runs = np.random.default_rng(0), 0, 250
+def test_intervals_of_the_loss_cover(
+    num: int, seeds: int, spread: float, shared: float, shift: float
+) -> None:
+    """Also where the noise of a trial moves its score without labels as it moves the metric, and
+    where a seed moves all.
+    """
+    rng, hits, runs, widths = np.random.default_rng(0), 0, 250, []
     for _ in range(runs):
         truth, noise = spread * rng.normal(size=(num, 1)), rng.normal(size=(num, seeds))
-        own = rng.normal(size=(num, seeds))
+        own, shifts = rng.normal(size=(num, seeds)), shift * rng.normal(size=seeds)
         score = 0.5 * truth + shared * noise + np.sqrt(1 - shared**2) * own
-        row = read(trials_of(truth + noise, rankme=score)).iloc[0]
+        row = read(trials_of(truth + noise + shifts, rankme=score)).iloc[0]
         true = float(truth.max() - truth[row["config"], 0])
         hits += row["low"] - 1e-12 <= true <= row["high"]
+        widths.append(row["high"] - row["low"])
     assert hits / runs > 0.92
+    if seeds > 2:  # of two a shift is hardly seen
+        assert np.median(widths) < 5
 
 
 @pytest.mark.slow
