@@ -135,8 +135,6 @@ TEXTS = {
     "WITHIN_BRANCH": "{param} is swept at {at} alone: over these {num} of {configs} configurations",
     "NESTED": "{term}: nested, so one factor of {levels} settings, which all count alike",
     "BINNED": "{param} cut by rank into {bins} bins of equal count",
-    "BAND_OF_BINS": "band over {bins} bins of {param}, of equal count",
-    "BAND_AT_END": "band reaches the end of the swept values",
     "NOISE_OF_CONFIGS": "noise is the configurations that share a {unit}",
     "UNBALANCED": "unbalanced: values of {param} rest on different settings of the others, so no "
     "band",

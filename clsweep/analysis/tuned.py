@@ -36,7 +36,7 @@ class Pick:
         first: that of the study's seeds alone.
         preferred: the one with the best mean over the fresh seeds that all share.
         lead: its lead over the first and the ends of the interval, larger is better; NaN without.
-        seeds: (F,) labels of the fresh seeds that the pick rests on; none of the study's own.
+        seeds: (F,) labels of all fresh seeds with a score of it; none of a pick by the study's own.
         fresh: (F,) its scores on them, larger is better.
     """
 
@@ -68,7 +68,7 @@ def pick(sweep: Sweep) -> Pick | None:
         return place_of(sweep.configs[row], scores[np.isfinite(scores)].tolist(), "max")
 
     first = min(near.tolist(), key=place)
-    rows, seeds, fresh = _fresh(sweep, np.flatnonzero(may).tolist())
+    rows, fresh = _fresh(sweep, np.flatnonzero(may).tolist())
     if sweep.configs[first] not in sweep.fresh or not rows:
         return Pick(first, first, first)
     best = max(range(len(rows)), key=lambda at: (fresh[at].mean(), sweep.means[rows[at]], -at))
@@ -77,7 +77,11 @@ def pick(sweep: Sweep) -> Pick | None:
         at = rows.index(first)
         lead = _lead(fresh[best] - fresh[at], len(rows) - 1, sweep, [rows[best], first])
         at = best if lead[1] > 0 else at
-    return Pick(rows[at], first, rows[best], lead, tuple(seeds.tolist()), fresh[at])
+    # What only some ran on has no part in the choice, but in the level of what is chosen.
+    scores = {s: sweep.sign * x for s, x in sweep.fresh[sweep.configs[rows[at]]].items()}
+    seeds = sorted(seed for seed, score in scores.items() if np.isfinite(score))
+    fresh = np.array([scores[seed] for seed in seeds])
+    return Pick(rows[at], first, rows[best], lead, tuple(seeds), fresh)
 
 
 def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[float, float, float]:
@@ -103,9 +107,9 @@ def whole(sweep: Sweep) -> NDArray[np.bool_]:
     return sweep.alive & (sweep.counts == (sweep.planned_seeds or sweep.counts.max()))
 
 
-def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], NDArray[Any], Array]:
-    """Those of `rows` with a score on each of the fresh seeds that they share, these seeds, and the
-    scores, larger is better. Where they share fewer than two, of those with the most seeds.
+def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], Array]:
+    """Those of `rows` with a score on each of the fresh seeds that they share, and these scores,
+    larger is better. Where they share fewer than two, of those with the most seeds.
     """
     ran = [row for row in rows if len(sweep.fresh.get(sweep.configs[row], ())) >= FEWEST_FRESH]
     of = {row: sweep.fresh[sweep.configs[row]] for row in ran}
@@ -116,8 +120,8 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], NDArray[Any], Arra
             table = sweep.sign * np.array([[of[row][s] for s in shared] for row in group])
             kept = np.atleast_1d(np.isfinite(table).all(axis=1))  # of the others a seed failed
             rows = [row for row, is_kept in zip(group, kept, strict=True) if is_kept]
-            return rows, np.array(shared), table[kept]
-    return [], np.empty(0), np.empty((0, 0))
+            return rows, table[kept]
+    return [], np.empty((0, 0))
 
 
 def level(sweep: Sweep, found: Pick) -> float:

@@ -52,11 +52,11 @@ def print_statistic(
     from clsweep.report import told
 
     material, along = findings.material, ""
-    notes: tuple[str, ...] = ()
+    notes = material.notes
     if name == "robustness":
         along = f", by {asked['by']}" if asked.get("by") else ""
         references = reference_notes(findings.side_table("references"), metric=material.metric)
-        notes = (*references, *material.notes)
+        notes = (*references, *notes)
     if name in ("recommend", "pareto") and not findings.cells:
         material = replace(material, confirmation=findings.side_table("confirmation"))
     tell = getattr(told, name, None) if is_told else None

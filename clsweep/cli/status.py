@@ -25,6 +25,7 @@ from clsweep.findings.confirmed import to_confirm
 from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
 from clsweep.questions.column import level, measured
 from clsweep.questions.model import Sentences
+from clsweep.questions.recommend import fewer_fresh
 from clsweep.results.ranking import Tally
 from clsweep.results.reading import open_folder, to_frame
 from clsweep.results.schemas import STATUSES, test_fields
@@ -327,6 +328,10 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     ]
     if frame["test"].notna().any():
         notes.append("test: the fresh trials on the test split")
+    fewer = fewer_fresh(frame)
+    for at in frame.index[fewer.notna()]:
+        which = " ".join(filter(None, frame.loc[at, ["objective", "at"]]))
+        notes.append(f"{which}: on {fewer[at]}, so its mean does not compare with the others'")
     if (frame["fresh_seeds"] == 1).any():
         notes.append("one fresh seed has no interval; give further ones with --seeds")
     for ranking in ranking_of(results):

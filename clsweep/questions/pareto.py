@@ -11,7 +11,7 @@ from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, measured, whole
 from clsweep.questions.model import Figure
-from clsweep.questions.recommend import with_fresh
+from clsweep.questions.recommend import ONLY_ON, with_fresh
 
 MAX_COSTS = 750  # beside those on a front: a page has to stay small
 
@@ -84,6 +84,7 @@ QUESTION = Question(
             "mean over the seeds. These were picked by it, so it is optimistic",
         ),
         Column("fresh seeds", measured("fresh"), optional=True),
+        ONLY_ON,
         Column(
             "named by",
             lambda row: "fresh seeds" if row["by_fresh"] else None,

@@ -140,7 +140,26 @@ def with_fresh(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
     if again.empty:
         return frame
     keys = ["objective", "config"]
-    return frame.merge(again[[*keys, *(n for n in _FRESH if n in again)]], how="left", on=keys)
+    again = again.assign(only_on=fewer_fresh(again))
+    names = [name for name in (*_FRESH, "only_on") if name in again]
+    return frame.merge(again[[*keys, *names]], how="left", on=keys)
+
+
+def fewer_fresh(confirmation: pd.DataFrame) -> pd.Series:
+    """`3 of 6 seeds`, of those that ran on fewer fresh seeds than another one of their objective;
+    their means are of other seeds.
+    """
+    num = confirmation["fresh_seeds"]
+    most = num.groupby(confirmation["objective"]).transform("max")
+    return (num.astype(str) + " of " + most.astype(str) + " seeds").where(num < most)
+
+
+ONLY_ON = Column(
+    "only on",
+    lambda row: row.get("only_on"),
+    "fewer fresh seeds than others of its objective ran on, so their means do not compare",
+    optional=True,
+)
 
 
 QUESTION = Question(
@@ -183,6 +202,7 @@ QUESTION = Question(
             optional=True,
         ),
         Column("fresh seeds", measured("fresh"), optional=True),
+        ONLY_ON,
         Column("test", measured("test"), spare=3, optional=True),
     ),
     levels="score",

@@ -75,6 +75,12 @@ def test_fresh_seeds_decide_and_are_paired():
     assert pick(replace(first, fresh=later)).row == 1
     for unknown in ({1: fresh_a[1]}, {0: {10: 84.0}, 1: {10: 88.0}}):
         assert pick(replace(first, fresh=unknown)).row == 0
+    # a second round of the picks alone counts in what they are worth, and in their difference
+    more = (fresh_a | {1: fresh_a[1] | {13: 90.0}}, {0: fresh_b[0] | {13: 85.5, 14: 70.0}})
+    first, second = replace(first, fresh=more[0]), replace(second, fresh=more[1])
+    again = compare([first, second], stat="tuned").iloc[0]
+    assert (again["estimate"], again["num_pairs"]) == (np.mean([*lead, 4.5]), 4)
+    assert recommend([first])["when_tuned"][0] == np.mean([88, 86.5, 88.5, 90])
     failed = {0: {10: NAN, 11: 99.0}, 1: {10: 88.0, 11: 87.0}}
     assert pick(replace(first, fresh=failed)).row == 1
 

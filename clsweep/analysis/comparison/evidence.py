@@ -313,7 +313,7 @@ def _over_seeds(
     p += shift.chance * (2.0 * float(special.stdtr(shift.freedom, -t)) - p)
     p_min *= 1.0 - shift.chance
     if p_min > alpha:
-        unit = "pairs" if part.fixed else "settings"
+        unit = ("pair" if part.fixed else "setting") + "s" * (len(units) > 1)
         notes.append(note(Reason.P_FLOOR, draws=len(units), unit=unit, p_min=p_min))
     return replace(found, p=p, p_min=p_min), repeats, notes
 

@@ -176,7 +176,7 @@ def _row(all_seeds: Sweep, by: str | None, within: float) -> dict[str, Any]:
     param = by or (sweep.params[0] if len(sweep.params) == 1 else "")
     if param and sweep.scales[param] != "category":
         response = table if table.param else respond(sweep, param)
-        row |= _band(sweep, response, notes, by, within, with_interval=is_bounded)
+        row |= _band(sweep, response, notes, within, with_interval=is_bounded)
     return row | noted(*notes, why=why)
 
 
@@ -316,7 +316,6 @@ def _band(
     sweep: Sweep,
     table: Response,
     notes: list[Note],
-    by: str | None,
     within: float,
     *,
     with_interval: bool,
@@ -338,11 +337,7 @@ def _band(
         row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
     if table.binned:
         row["band_bins"] = int(np.isfinite(table.low).sum())
-    if by is None and table.binned:
-        notes.append(note(Reason.BAND_OF_BINS, param=table.param, bins=row["band_bins"]))
-    if is_at_end := bool(found.get("band_end")):
-        notes.append(note(Reason.BAND_AT_END))
-    if found.get("band_low", 0.0) > 0 and not (table.binned and is_at_end):
+    if found.get("band_low", 0.0) > 0 and not (table.binned and found.get("band_end")):
         row["band_ratio"] = found["band_high"] / found["band_low"]
     return row
 

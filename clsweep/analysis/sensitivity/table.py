@@ -217,7 +217,7 @@ def _from_surrogate(
         return np.nan, [], [note(Reason.EQUAL_MEANS)], None
     if num < MIN_CONFIGS:
         few = note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_CONFIGS)
-        return np.nan, [], [few], None
+        return np.nan, [], [sweep.too_few or few], None  # of a grid that runs: what is to come
     inputs, means, noise = inputs[order], means[order], noise[order]
     fitted = surrogate.fit(inputs, space.owner, means, noise)
     r2 = surrogate.cross_validate(fitted, inputs, means, noise, rng)

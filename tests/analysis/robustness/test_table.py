@@ -348,7 +348,7 @@ def test_share_within_is_not_halved_by_picking_the_best_on_its_own_noise():
 def test_an_unfinished_grid_is_a_sample_of_the_space_and_says_so():
     trials = table([[90.0, 91.0], [85.0, 86.0], [88.0, 87.5]])
     finished, unfinished = one(trials, planned={"dcl": 3}), one(trials, planned={"dcl": 11})
-    assert finished["note"][-1] == note(Reason.BAND_AT_END)
+    assert finished["band_end"] == "both"
     assert Reason.UNFINISHED not in {each.reason for each in finished["note"]}
     assert note(Reason.UNFINISHED, configs=3, planned=11) in unfinished["note"]
     assert unfinished["sd"] == finished["sd"]
@@ -368,7 +368,7 @@ def test_regret_area_iqm_band_and_slope_by_hand():
         8,
         2,
     )
-    assert note(Reason.BAND_AT_END) not in row["note"]  # 16 was swept, and failed
+    assert row["band_end"] == ""  # 16 was swept, and failed
     assert row["slope"] == pytest.approx(np.polyfit([2, 3, 1, 0, 4], [90, 89, 84, 70, 10], 1)[0])
     assert np.isnan([row["slope_low"], row["mean_low"], row["regret_low"], row["iqm_high"]]).all()
     assert note(Reason.TRIALS_FAILED_AS_CHANCE, failed=1, trials=5, level=10.0) in row["note"]
