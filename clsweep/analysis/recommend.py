@@ -189,9 +189,9 @@ def _is_at_edge(sweep: Sweep, row: int, name: str) -> bool:
         return False
     margin = 1e-9 if sweep.samplers == ("grid",) else EDGE
     axis, values = sweep.axis(name), pd.to_numeric(sweep.settings[name])
-    low, high = np.nanmin(axis), np.nanmax(axis)
-    apart = axis[row] - low, high - axis[row]
     ends = sweep.bounds.get(name, (values.min(), values.max()))
+    low, high = np.log2(ends) if sweep.scales[name] == "log" else ends
+    apart = axis[row] - low, high - axis[row]
     last = sweep.possible.get(name, ANYWHERE)
     return any(
         distance <= margin * (high - low) and end != most

@@ -423,8 +423,9 @@ def _require_same(
     if reasons:
         shown = "\n".join(f"  {reason}" for reason in reasons[:10])
         raise RequestError(
-            f"{folder.path}: holds results of another version of this study. Give another --out, "
-            f"or undo:\n{shown}"
+            f"{folder.path}: holds results of another version of this study. It may gain seeds, "
+            "objectives, levels of factors and trials of a search; other values are a study of "
+            f"their own, and clsweep report reads both. Give another --out, or undo:\n{shown}"
         )
 
 

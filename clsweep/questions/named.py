@@ -99,7 +99,8 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
             f"{where}{seen}.",
         )
     if tied := _tied(board, lead, by_board=is_tuned and not fresh):
-        return (f"{listed(tied)} are tied{sense}: they score the same{where}.",)
+        seen *= abs(amount) <= EQUAL * abs(high - low)  # an interval about no lead at all
+        return (f"{listed(tied)} are tied{sense}: they score the same{where}{seen}.",)
     # An interval without 0 is not enough for the test, least where several pairs had their chance.
     one = f"p = {p_value(lead.pair['p_holm'])}"
     several = f"among {count(lead.num_pairs)} pairs" if lead.num_pairs > 1 else one

@@ -69,8 +69,10 @@ def _leads(pairs: pd.DataFrame, words: Wording, measured: str, how: str, where: 
         if not known(row["estimate"], row["low"], row["high"]):
             return ""
         row = seen_from(row, row["a" if row["estimate"] >= 0 else "b"])
-        seen = f"{words.amount(row['estimate'])}{interval(row['low'], row['high'])}"
-        return f" ({row['a']} leads by {seen})"
+        ends = interval(row["low"], row["high"])
+        if not row["estimate"]:
+            return f" (they score the same{ends})"
+        return f" ({row['a']} leads by {words.amount(row['estimate'])}{ends})"
 
     ahead, which = f"is better{how}", f"scores better{how}"
     return _pairwise(pairs, measured, ahead=ahead, which=which, claim=claim, evidence=evidence)

@@ -209,6 +209,8 @@ def test_no_optimum_lies_beyond_the_last_value_that_there_is(sampler):
     lowest = replace(sweep, scores=-sweep.scores)
     assert not is_told(lowest, momentum_end=(0.0, 2.0))
     assert is_told(lowest, momentum_end=(-1.0, 1.0))
+    if sampler == "random":  # the least value tried is not the end of the range that is searched
+        assert not is_told(replace(lowest, bounds={"momentum_end": (-0.5, 1.0)}))
 
 
 def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():

@@ -73,9 +73,10 @@ VERDICTS = {
          "swept settings [-1, 3].", ROBUST]),
     "a tie in both": (
         [FREE | {"estimate": 0.0}], [{}], BOTH,
-        ["simclr and dcl are tied when tuned: they score the same, each at its best setting.",
+        ["simclr and dcl are tied when tuned: they score the same, each at its best setting "
+         "[-1, 3].",
          "simclr and dcl are tied without tuning: they score the same on average over the swept "
-         "settings.", ROBUST]),
+         "settings [-1, 3].", ROBUST]),
     "nothing is swept, so that both are one": (
         [{}], [{}], BOTH.assign(at=""),
         ["simclr is best: it scores 2 points higher than dcl [1, 3].", ROBUST]),

@@ -387,18 +387,21 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Adds what needs all rows: p_holm, the winners, and what unresolved ones need."""
     adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
     for row, p_holm in zip(rows, adjusted, strict=True):
+        row["estimate"] = _rounded(row["estimate"])
         winner, side = "", row.get("side", 0)
         if side and p_holm <= ALPHA:
             winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
         row |= {"p_holm": p_holm, "winner": winner, "resolved": bool(winner)}
         if side and not winner:
-            row["note"] += (_gate(row["p"], int(np.isfinite(adjusted).sum())),)
+            tests = int(np.isfinite(adjusted).sum())
+            alone = note(Reason.RESOLVED_ALONE, tests=tests)
+            row["note"] += (alone if row["p"] <= ALPHA else note(Reason.RESOLVED_BY_INTERVAL),)
         is_open = not winner and not row["reason"] and np.isfinite(row["low"])
         if not is_open or row["stat"] == "within":
             continue
         needed = row.get("needed", np.full(3, np.nan))
-        num, is_none = row.get("images", 0), abs(row["estimate"]) < ROUNDING
-        may_do = row.get("over_images") and not is_none and np.isfinite(needed[1])
+        num = row.get("images", 0)
+        may_do = row.get("over_images") and row["estimate"] and np.isfinite(needed[1])
         if not np.isfinite(needed[0]) and not may_do:
             if row["stat"] in ("mean", TUNED):
                 why = note(Reason.NO_DIFFERENCE)
@@ -412,11 +415,9 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _gate(p: float, num_tests: int) -> Note:
-    """Why an interval that excludes no difference resolves nothing."""
-    if p <= ALPHA:
-        return note(Reason.RESOLVED_ALONE, tests=num_tests)
-    return note(Reason.RESOLVED_BY_INTERVAL)
+def _rounded(estimate: float) -> float:
+    """Nobody leads by what rounding makes."""
+    return 0.0 if abs(estimate) < ROUNDING else estimate
 
 
 def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
@@ -485,7 +486,7 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
             said += more
             tests.append(test)
         ps = [test.p for test in tests]
-        row |= {"lead": tests[0].estimate, "low": tests[0].low, "high": tests[0].high}
+        row |= {"lead": _rounded(tests[0].estimate), "low": tests[0].low, "high": tests[0].high}
         row["p_holm"] = max(ps) if np.isfinite(ps).all() else np.nan
         row["excludes"] = all(test.low > 0 for test in tests)
         return row | noted(*said)

@@ -229,6 +229,9 @@ def _measure(
     if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
         bounds = bounds and _opened(bounds, values, table, within)
+    if bounds and not population:  # the best of a grid is always near itself
+        for name in ("share", "tolerance_area"):
+            bounds[name] = max(bounds[name][0], 1.0 / len(values)), bounds[name][1]
     level = float(resample.best_level(values, parts))
     lost = level - point["worst_10"]
     if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
@@ -419,6 +422,8 @@ def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
         if (unknown := sweep.unknown[sweep.alive]).any():  # they may be any further off
             near = _shares(gaps[None, unknown], at)[0]
             bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
+        if sweep.is_grid:
+            bounds[0] = np.maximum(bounds[0], 1.0 / len(gaps))
     else:
         notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
     table = np.stack([deltas, share, *bounds], axis=1).tolist()

@@ -207,6 +207,10 @@ def _shares(
         if len(term) == 1:
             part = everything.without(_everything(means, noise, term[0]))
             row |= with_interval("total", max(first, min(1.0, noise.corrected(part) / total)), part)
+            row |= {
+                name: max(row[name], row[name.replace("total", "first")])
+                for name in ("total_low", "total_high")
+            }
         passing = effect
         if effect.freedom:
             f = float(stats.f.ppf(CONFIDENCE, effect.freedom, noise.freedom))

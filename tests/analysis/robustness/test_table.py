@@ -348,7 +348,7 @@ def test_share_within_is_not_halved_by_picking_the_best_on_its_own_noise():
 def test_an_unfinished_grid_is_a_sample_of_the_space_and_says_so():
     trials = table([[90.0, 91.0], [85.0, 86.0], [88.0, 87.5]])
     finished, unfinished = one(trials, planned={"dcl": 3}), one(trials, planned={"dcl": 11})
-    assert finished["band_end"] == "both"
+    assert finished["band_end"] == "low"
     assert Reason.UNFINISHED not in {each.reason for each in finished["note"]}
     assert note(Reason.UNFINISHED, configs=3, planned=11) in unfinished["note"]
     assert unfinished["sd"] == finished["sd"]

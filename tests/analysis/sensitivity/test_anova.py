@@ -175,6 +175,15 @@ def test_noise_that_is_shared_or_uneven_is_not_resolved(kind, most):
     assert np.mean([any(resolved(noise_of(kind, rng))[0].values()) for _ in range(200)]) <= most
 
 
+def test_the_ends_of_a_share_in_all_lie_beyond_those_of_the_share_alone():
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        table = sensitivity([sweep(rng.normal(size=(6, 4)), grid(3, 2))])
+        main = table[table["order"] == 1]
+        for end in ("", "_low", "_high"):
+            assert (main[f"total{end}"] >= main[f"first{end}"]).all()
+
+
 def test_an_inert_parameter_does_not_hide_the_other():
     rng = np.random.default_rng(9)
     scores = np.repeat(np.arange(6.0)[:, None, None] + 0.5 * rng.normal(size=(6, 1, 3)), 5, axis=1)
