@@ -134,6 +134,7 @@ CONFIRMED = {
     "confirmed": {},
     "overturned": {"noise": 2.5, "depth": 1.0, "lead": 0.0},
     "confirmed, a tie": {"noise": 0.0, "lead": 0.0},
+    "confirmed in two rounds": {"noise": 1.5},
 }
 WITH_HITS = ", with hits"  # of which intervals are for new images
 KEEPING = ("grid", "one seed", "two seeds", "no noise", "a tie", "much noise", "seeds shift",
@@ -175,7 +176,8 @@ def make(folder: Path, name: str) -> str:
     if name in RACES:
         return _raced(folder, RACES[name], hits=hits)
     path = _recorded(folder, {}, CONFIRMED[name], but(), hits=hits)
-    _confirm(path, CONFIRMED[name], hits=hits)
+    rounds = [(3, [10, 11, 12]), (1, [13, 14])]
+    _confirm(path, CONFIRMED[name], rounds[: 1 + ("two rounds" in name)], hits=hits)
     return path
 
 
@@ -211,11 +213,13 @@ def _raced(folder: Path, options: Row, *, hits: bool) -> str:
     return recorded(folder / "out", study, lambda row: ended[row["trial_id"]], hits=kept)
 
 
-def _confirm(path: str, options: Row, *, hits: bool) -> None:
-    folder = ResultsFolder(path)
-    study = confirming_study(folder, top=3, seeds=[10, 11, 12])
-    planned = plan_confirmation(study, folder)
-    rows = [plan_row(study, trial) for trial in planned]
+def _confirm(
+    path: str, options: Row, rounds: Sequence[tuple[int, list[int]]], *, hits: bool
+) -> None:
+    folder, rows = ResultsFolder(path), []
+    for top, seeds in rounds:
+        study = confirming_study(folder, top=top, seeds=seeds)
+        rows += [plan_row(study, trial) for trial in plan_confirmation(study, folder)]
     with folder.confirmation.lock():
         folder.confirmation.create(study.document.dump(), rows)
         for row in rows:

@@ -107,6 +107,10 @@ TEXTS = {
     "setting may be near",
     "PESSIMISTIC": "{columns}: the best is picked and scored on the same noise, so pessimistic",
     "ON_FRESH": "on {seeds} fresh seeds",
+    "FRESH_ASIDE": "on the study's seeds, as both best settings share no two fresh ones: those of "
+    "{of} are set aside",
+    "BY_STUDY_SEEDS": "shares and levels but the best are by the study's own seeds, whose best, "
+    "{at}, fresh seeds overturned",
     "OVERTURNED": "fresh seeds prefer it to {at}, the best on the study's own, which flatters it a "
     "little",
     "PICKED": "picked on its own noise, so optimistic",

@@ -125,9 +125,13 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], Array]:
 
 
 def level(sweep: Sweep, found: Pick) -> float:
-    """The level of an objective when tuned, larger is better: as `difference` has it."""
+    """The level of an objective when tuned, larger is better: as `difference` has it. NaN where one
+    seed picks and scores.
+    """
     if len(found.fresh):
         return float(found.fresh.mean())
+    if len(sweep.configs) > 1 and not sweep.measured.has_repeats:
+        return np.nan
     return float(resample.best_level(*_table(sweep)))
 
 
@@ -169,6 +173,8 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         found, num = _of_pairs(held[0] - held[1]), num_pairs
         values = float(held[0].mean()), float(held[1].mean())
     else:
+        aside = tuple(x.objective for x, p in ((a, pick_a), (b, pick_b)) if p.seeds)
+        notes += [note(Reason.FRESH_ASIDE, of=aside)] if aside else []
         num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
         values = float(resample.best_level(*sides[0])), float(resample.best_level(*sides[1]))
         if by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in tables):

@@ -90,7 +90,9 @@ def confirming_study(
     asked = {key: value for key, value in (("top", top), ("seeds", seeds)) if value is not None}
     section = document.tree.get("confirm") or {}
     if isinstance(section, dict):
-        document.tree["confirm"] = section = {**section, **asked}
+        rounds = folder.confirmation.study() if folder.confirmation.exists() else {}
+        section = {**(rounds.get("confirm") or {}), **section, **asked}  # the last goes on
+        document.tree["confirm"] = section
         if "seeds" not in section:
             raise RequestError(
                 f"{folder.path}: expected fresh seeds to confirm on, given none: give --seeds "

@@ -65,8 +65,10 @@ def _fresh_trials(study: StudyResults) -> pd.DataFrame:
     return trials[~trials["seed"].isin(study.plan["seed"])]
 
 
-def fresh_scores(study: StudyResults) -> dict[str, dict[int, dict[int, float]]]:
-    """Objective -> configuration -> fresh seed -> the metric, NaN of a trial that failed."""
+def fresh_scores(study: StudyResults, metric: str) -> dict[str, dict[int, dict[int, float]]]:
+    """Objective -> configuration -> fresh seed -> the metric, NaN of a trial that failed; nothing
+    of a metric that the trials lack.
+    """
     if not study.folder.confirmation.exists():
         return {}
     whole = study.whole if isinstance(study, CellResults) else study
@@ -74,7 +76,9 @@ def fresh_scores(study: StudyResults) -> dict[str, dict[int, dict[int, float]]]:
     if isinstance(study, CellResults):
         trials = study.frame_here(trials)
     found: dict[str, dict[int, dict[int, float]]] = {}
-    scores = trials[study.metric].where(trials["status"] == "finished").astype(float)
+    if metric not in trials:
+        return found
+    scores = trials[metric].where(trials["status"] == "finished").astype(float)
     for row in zip(trials["objective"], trials["config"], trials["seed"], scores, strict=True):
         found.setdefault(row[0], {}).setdefault(row[1], {})[row[2]] = row[3]
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.api.types import is_numeric_dtype
 
+from clsweep.analysis.contrasts import Contrast
 from clsweep.analysis.images import IMAGES, NEW, Hits
 from clsweep.catalog import DATASET, METRIC
 from clsweep.catalog.ownership import metric_params
@@ -96,9 +97,9 @@ def of_studies(
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
     sweeps = sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
     hits = Hits(lambda: _hits(named, name))
-    asked = tuple(c for at, study in named.items() for c in contrasts_of(study.study, at))
+    asked = tuple(c for at, study in named.items() for c in _contrasts(study, at, name))
     metrics = {each.metric for each in asked if each.metric in METRIC and each.metric in trials}
-    again = _by_objective(named, lambda s: fresh_scores(s) if s.metric == name else {})
+    again = _by_objective(named, lambda s: fresh_scores(s, name))
     return material_of(
         trials,
         name,
@@ -358,6 +359,15 @@ def _confirming(study: StudyResults) -> Confirming:
         seeds=tuple(named or range(first, first + num)),
         is_named=bool(named),
     )
+
+
+def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contrast]:
+    """Those of a study; by another metric than its own they are asked later, and no paper's."""
+    for each in contrasts_of(study.study, before):
+        if each.metric == study.metric != metric:
+            later: dict[str, Any] = {"published": math.nan, "added_after": len(study.trials)}
+            each = replace(each, metric=metric, **later)
+        yield each
 
 
 def _num_left(study: StudyResults) -> int:

@@ -91,6 +91,9 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     where, sense = how[sense] * is_swept, f" {sense}" * is_swept
     fresh = lead.pair["fresh_seeds"] if is_tuned else 0
     where += f", on {counted(fresh, 'fresh seed', 'fresh seeds')}" if fresh else ""
+    own = scored(board).set_index("objective")["fresh"].reindex([first, second])
+    if is_tuned and not fresh and own.notna().any():
+        where += ", on the study's seeds, as they share no two fresh ones"
     side = "higher" if words.mode == "max" else "lower"
     seen = interval(low, high, apart_from=0.0) if known(low, high) else ""
     if lead.is_resolved:

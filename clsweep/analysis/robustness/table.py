@@ -362,13 +362,16 @@ def _extremes(
         top = picked.row if picked else top
         level = sweep.measured.means[top] if picked else np.nanmean(table.scores[top])
         row = {"best": sweep.sign * float(level)}
+        if picked and picked.row != picked.first:
+            notes.append(note(Reason.BY_STUDY_SEEDS, at=sweep.label(picked.first)))
         row["best_at"] = table.label(top)
     elif sweep.measured.alive.any():
         notes.append(no_whole(sweep).of("best"))
     if with_worst and len(alive) > 1:
         row["worst_at"] = table.label(low)
         if not table.unknown.any():
-            row |= {"worst": sweep.sign * float(means.min()), "range": means.max() - means.min()}
+            row |= {"worst": sweep.sign * float(means.min())}
+            row["range"] = abs(row.get("best", np.nan) - row["worst"])
     return row
 
 
