@@ -282,11 +282,14 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
 
 
 def _in_place(trials: pd.DataFrame, row: Mapping[str, Any], printed: Printed) -> pd.DataFrame:
-    """The trials on the row's data set with its encoder; all where the table has none of them."""
+    """The trials on the row's data set with its encoder; all where they have one that the table
+    has not.
+    """
     rows, stand_ins = printed.rows, printed.stand_ins
     for name in PLACES:
         there = {stand_ins.get(value, value) for value in rows[name]}
-        if name in trials and row[name] and there & set(trials[name]):
+        here = set(trials[name]) if name in trials and row[name] else set()
+        if there & here or len(here) > 1:
             trials = trials[trials[name] == stand_ins.get(row[name], row[name])]
         rows = rows[rows[name] == row[name]]
     return trials
