@@ -258,10 +258,11 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
     half = level.half_width
     found: dict[str, Any] = {"measured": level.mean, "num_seeds": level.num}
     found |= {"low": level.mean - half, "high": level.mean + half}
-    cell = _cell(row, printed)
-    if cell is None:
+    if not (cells := _cells(row, printed)):
         return found | _said(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))
-    if apart := _apart(row, scored.iloc[0], cell, printed.fixed[metric]):
+    # Where a study has two protocols for a number, its run follows the nearer.
+    aparts = (_apart(row, scored.iloc[0], cell, printed.fixed[metric]) for cell in cells)
+    if apart := min(aparts, key=len):
         why = note(Reason.OTHER_SCALE, params=tuple(name for name, *_ in apart))
         found["differs_in"] = ", ".join(name for name, *_ in apart)
         found["here"] = ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart)
@@ -308,18 +309,19 @@ def _matching(
     return trials
 
 
-def _cell(row: Mapping[str, Any], printed: Printed) -> Mapping[str, Any] | None:
-    """The configuration of the study at the paper's scale that the number belongs to."""
+def _cells(row: Mapping[str, Any], printed: Printed) -> list[dict[str, Any]]:
+    """The configurations of the study at the paper's scale that the number may belong to."""
     wanted = {name: row[name] for name in printed.settings if not _is_empty(row[name])}
     wanted |= {n: printed.stand_ins.get(row[n], row[n]) for n in PLACES if row[n]}
-    for cell in printed.cells_of.get(row["objective"], ()):
+    return [
+        cell
+        for cell in printed.cells_of.get(row["objective"], ())
         if all(
             # a live search has yet to choose what it sweeps
             _is_empty(cell.get(name)) or _same(cell[name], value)
             for name, value in wanted.items()
-        ):
-            return cell
-    return None
+        )
+    ]
 
 
 def _apart(
