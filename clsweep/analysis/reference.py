@@ -57,6 +57,7 @@ COLUMNS = {
     "item": "table or figure of the paper",
     "value": "the printed number",
     "spread": "the printed standard deviation",
+    "delta_to": "the objective that a printed difference starts from",
     "measured": "mean of the metric over the seeds that finished, of the configuration that has "
     "the row's settings",
     "low": "95 % t-interval of that mean, by the noise of the seeds pooled over the objective's "
@@ -208,7 +209,8 @@ def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
     rows = [
         {"paper": each.paper, "item": each.item}
         | {name: row[name] for name in ("objective", *PLACES, *each.settings, "metric")}
-        | {"value": row["value"], "spread": row["spread"], "printed_note": row["note"]}
+        | {"value": row["value"], "spread": row["spread"], "delta_to": row.get("delta_to", "")}
+        | {"printed_note": row["note"]}
         | _answer(row, each)
         for each in tables
         for row in records_of(each.rows)
