@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -48,55 +49,42 @@ def differences(of: Answers) -> pd.DataFrame:
     found = []
     for _, group in rows.groupby([*ABOUT, *PLACES], sort=False, dropna=False):
         place = {name: group[name].iloc[0] for name in (*ABOUT, *PLACES)}
-        cells = [
-            cell
-            for cell in of.cells or (of,)
-            if all(cell.levels.get(name, place[name]) == place[name] for name in PLACES)
-        ]
-        asked = list(_pairs(records_of(group), names))
-        if not cells or not asked:
-            continue
-        sweeps = sweeps_by(cells[0].material, place["metric"])
-        table = analysis.contrasts(asked, {place["metric"]: sweeps})
-        found += [place | {"verdict": _verdict(row)} | row for row in records_of(table)]
+        asked, metric = list(_pairs(records_of(group), names)), place["metric"]
+        for cell in of.cells or (of,):
+            if asked and all(cell.levels.get(name, place[name]) == place[name] for name in PLACES):
+                table = analysis.contrasts(asked, {metric: sweeps_by(cell.material, metric)})
+                found += [place | {"verdict": _verdict(row)} | row for row in records_of(table)]
     kept = [*ABOUT, *PLACES, *COLUMNS]
     return pd.DataFrame(found, columns=kept).dropna(subset=["estimate"], ignore_index=True)
 
 
 def _pairs(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Contrast]:
     """Each number less another one, as `COLUMNS` says; of one place and metric."""
-    told = [[each for each in rows if _is_base(each, row, names)] for row in rows]
-    earlier = [(row, rows[:at]) for at, row in enumerate(rows)]
-    beside = [[each for each in some if _beside(each, row, names)] for row, some in earlier]
-    own = [[x for x in some if x["objective"] == row["objective"]] for row, some in earlier]
-    for row, bases in zip(rows, next(filter(any, (told, beside)), own), strict=True):
-        for base in bases[:1]:
-            yield _contrast(row, base, names)
-
-
-def _beside(a: Row, b: Row, names: Sequence[str]) -> bool:
-    """Whether two objectives have no printed setting that tells them apart."""
-    both = ((plain_of(a[name]), plain_of(b[name])) for name in names)
-    apart = any(x != y for x, y in both if x is not None and y is not None)
-    return a["objective"] != b["objective"] and not apart
-
-
-def _is_base(base: Row, row: Row, names: Sequence[str]) -> bool:
-    name, told = base["objective"], row["delta_to"]
-    is_named = name == told if told else row["objective"].startswith(f"{name}_")
-    return is_named and _beside(base, row, names)
-
-
-def _contrast(row: Row, base: Row, names: Sequence[str]) -> Contrast:
-    at, minus = (
-        {name: value for name in names if (value := plain_of(each[name])) is not None}
-        for each in (row, base)
-    )
-    pair: Mapping[str, Any] = {"of": (row["objective"],), "at": at, "minus": minus}
-    if row["objective"] != base["objective"]:
-        pair = {"of": (row["objective"], base["objective"]), "at": minus | at}
-    published = row["value"] - base["value"]
-    return Contrast(name="", metric=row["metric"], published=published, **pair)
+    of = [row["objective"] for row in rows]
+    at = [{n: x for n in names if (x := plain_of(row[n])) is not None} for row in rows]
+    every = range(len(rows))
+    # Other objectives that no printed setting tells apart.
+    beside = [
+        [b for b in every if of[a] != of[b] and at[a] | at[b] == at[b] | at[a]] for a in every
+    ]
+    told = [rows[a]["delta_to"] for a in every]
+    named = [
+        [
+            b
+            for b in beside[a]
+            if of[b] == told[a] or (not told[a] and of[a].startswith(f"{of[b]}_"))
+        ]
+        for a in every
+    ]
+    first = [[b for b in beside[a] if b < a] for a in every]
+    own = [[b for b in range(a) if of[a] == of[b]] for a in every]
+    for a, bases in enumerate(next(filter(any, (named, first)), own)):
+        for b in bases[:1]:
+            pair: dict[str, Any] = {"of": (of[a],), "at": at[a], "minus": at[b]}
+            if of[a] != of[b]:
+                pair = {"of": (of[a], of[b]), "at": at[a] | at[b]}
+            published = round(rows[a]["value"] - rows[b]["value"], 6)
+            yield Contrast(name="", metric=rows[a]["metric"], published=published, **pair)
 
 
 def _verdict(row: Row) -> str:
@@ -110,25 +98,23 @@ def _shown(frame: pd.DataFrame, _: Material) -> pd.DataFrame:
     groups = frame.groupby(["item", "what", "metric", "estimate"], sort=False)
     rows = [
         group.iloc[0].to_dict()
-        | {"printed": _range(group["published"]), "verdict": " or ".join(group["verdict"].unique())}
+        | {
+            "printed": " to ".join(
+                dict.fromkeys(map(number, group["published"].agg(["min", "max"])))
+            )
+        }
+        | {"verdict": " or ".join(group["verdict"].unique())}
         for _, group in groups
     ]
     return pd.DataFrame(rows, columns=[*frame, "printed"])
 
 
-def _range(values: pd.Series[float]) -> str:
-    low, high = (number(round(end, 6)) for end in (values.min(), values.max()))
-    return low if low == high else f"{low} to {high}"
-
-
 def _say(asked: Asked) -> Sentences:
     rows = _shown(asked.answers.ask_whole(differences), asked.material)
-    if rows.empty:
-        return ()
-    verdicts = rows["verdict"].tolist()
-    told = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(verdicts))
+    kinds = Counter(rows["verdict"])
+    told = ", ".join(f"{num} {kind}" for kind, num in kinds.items())
     num = counted(len(rows), "difference", "differences")
-    return (f"Of {num} of the paper, at another scale: {told}.",)
+    return (f"Of {num} of the paper, at another scale: {told}.",) if kinds else ()
 
 
 QUESTION = Question(
