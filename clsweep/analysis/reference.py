@@ -57,6 +57,7 @@ COLUMNS = {
     "item": "table or figure of the paper",
     "value": "the printed number",
     "spread": "the printed standard deviation",
+    "delta_to": "the objective that a printed difference starts from",
     "measured": "mean of the metric over the seeds that finished, of the configuration that has "
     "the row's settings",
     "low": "95 % t-interval of that mean, by the noise of the seeds pooled over the objective's "
@@ -208,7 +209,8 @@ def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
     rows = [
         {"paper": each.paper, "item": each.item}
         | {name: row[name] for name in ("objective", *PLACES, *each.settings, "metric")}
-        | {"value": row["value"], "spread": row["spread"], "printed_note": row["note"]}
+        | {"value": row["value"], "spread": row["spread"], "delta_to": row.get("delta_to", "")}
+        | {"printed_note": row["note"]}
         | _answer(row, each)
         for each in tables
         for row in records_of(each.rows)
@@ -258,10 +260,11 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
     half = level.half_width
     found: dict[str, Any] = {"measured": level.mean, "num_seeds": level.num}
     found |= {"low": level.mean - half, "high": level.mean + half}
-    cell = _cell(row, printed)
-    if cell is None:
+    if not (cells := _cells(row, printed)):
         return found | _said(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))
-    if apart := _apart(row, scored.iloc[0], cell, printed.fixed[metric]):
+    # Where a study has two protocols for a number, its run follows the nearer.
+    aparts = (_apart(row, scored.iloc[0], cell, printed.fixed[metric]) for cell in cells)
+    if apart := min(aparts, key=len):
         why = note(Reason.OTHER_SCALE, params=tuple(name for name, *_ in apart))
         found["differs_in"] = ", ".join(name for name, *_ in apart)
         found["here"] = ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart)
@@ -282,11 +285,14 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
 
 
 def _in_place(trials: pd.DataFrame, row: Mapping[str, Any], printed: Printed) -> pd.DataFrame:
-    """The trials on the row's data set with its encoder; all where the table has none of them."""
+    """The trials on the row's data set with its encoder; all where they have one that the table
+    has not.
+    """
     rows, stand_ins = printed.rows, printed.stand_ins
     for name in PLACES:
         there = {stand_ins.get(value, value) for value in rows[name]}
-        if name in trials and row[name] and there & set(trials[name]):
+        here = set(trials[name]) if name in trials and row[name] else set()
+        if there & here or len(here) > 1:
             trials = trials[trials[name] == stand_ins.get(row[name], row[name])]
         rows = rows[rows[name] == row[name]]
     return trials
@@ -305,18 +311,19 @@ def _matching(
     return trials
 
 
-def _cell(row: Mapping[str, Any], printed: Printed) -> Mapping[str, Any] | None:
-    """The configuration of the study at the paper's scale that the number belongs to."""
+def _cells(row: Mapping[str, Any], printed: Printed) -> list[dict[str, Any]]:
+    """The configurations of the study at the paper's scale that the number may belong to."""
     wanted = {name: row[name] for name in printed.settings if not _is_empty(row[name])}
     wanted |= {n: printed.stand_ins.get(row[n], row[n]) for n in PLACES if row[n]}
-    for cell in printed.cells_of.get(row["objective"], ()):
+    return [
+        cell
+        for cell in printed.cells_of.get(row["objective"], ())
         if all(
             # a live search has yet to choose what it sweeps
             _is_empty(cell.get(name)) or _same(cell[name], value)
             for name, value in wanted.items()
-        ):
-            return cell
-    return None
+        )
+    ]
 
 
 def _apart(

@@ -26,7 +26,7 @@ def printed_of(study: StudyResults, *, within: float | None = None) -> list[Prin
 
     Args:
         within: the largest difference that still agrees: 1 point by default, for a metric that is
-            not percent about a twentieth of the range that was printed.
+            not percent about a twentieth of the range that was printed, or its last decimal.
     """
     if not (files := study.folder.printed()):
         return []
@@ -53,14 +53,15 @@ def printed_table(
     units |= {row.name: row.unit for row in DIAGNOSTICS}
     fixed, allowed = {}, {}
     for name in rows["metric"].unique():
-        values = rows.loc[rows["metric"] == name, "value"]
+        own = rows[rows["metric"] == name]
         # The columns of a plan that the numbers of a metric depend on.
         others = set(yardstick_params())
         if name in METRIC:
             others -= set(metric_params(name))
         fixed[name] = tuple(c for c in map(str, cells.columns) if c not in NOT_FIXED | others)
-        width = float(values.max() - values.min())
-        allowed[name] = tolerance_of(units.get(name, "%"), width) if within is None else within
+        width = float(own["value"].max() - own["value"].min())
+        least = max(tolerance_of(units.get(name, "%"), width), float(own["rounding"].max()))
+        allowed[name] = least if within is None else within
     return Printed(
         paper=table.first("paper"),
         item=table.first("item"),

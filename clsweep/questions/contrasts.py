@@ -43,7 +43,7 @@ def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.Data
         require_known("objective", each.of, [sweep.objective for sweep in material.sweeps])
         require_known("metric", [each.metric], _metrics(material))
     metrics = dict.fromkeys(each.metric for each in chosen)
-    found = analysis.contrasts(chosen, {name: _sweeps(material, name) for name in metrics})
+    found = analysis.contrasts(chosen, {name: sweeps_by(material, name) for name in metrics})
     if material.images == "new images":
         alone = {m for m in metrics if m in METRIC and m not in (*material.hits, material.metric)}
         these = found["metric"].isin(alone) & found["low"].notna()
@@ -67,7 +67,8 @@ def require_known(part: str, names: Sequence[str], known: Sequence[str]) -> None
             raise RequestError(f"unknown {part} '{name:.80}'.{nearest(name, known)}{few}")
 
 
-def _sweeps(material: Material, metric: str) -> tuple[Sweep, ...]:
+def sweeps_by(material: Material, metric: str) -> tuple[Sweep, ...]:
+    """The sweeps of a study with any metric as their score."""
     if metric == material.metric:
         return material.spaces
     return tuple(

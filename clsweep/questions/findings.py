@@ -197,6 +197,10 @@ class Findings(Answers):
         """
         return self.ask_whole(questions.reproduction.reproduce, within=within)
 
+    def differences(self) -> pd.DataFrame:
+        """The differences between a paper's numbers beside those of a run at another scale."""
+        return self.ask_whole(questions.differences.differences)
+
 
 def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
     """The cells in which a trial has ended, read as `of_studies` does; none of a study without

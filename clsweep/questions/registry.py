@@ -10,6 +10,7 @@ from clsweep.analysis import reasons
 from clsweep.questions import (
     comparison,
     contrasts,
+    differences,
     health,
     leaderboard,
     learning,
@@ -49,7 +50,11 @@ def _says_of_space(asked: Asked) -> bool:
 
 
 CHAPTERS = (
-    Chapter("reproduction", "Does it agree with the paper?", (reproduction.QUESTION,)),
+    Chapter(
+        "reproduction",
+        "Does it agree with the paper?",
+        (reproduction.QUESTION, differences.QUESTION),
+    ),
     Chapter(
         "contrasts",
         "What was asked beforehand?",

@@ -159,7 +159,7 @@ def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
     labels = [_label(row, others) for row in records_of(rows)]
     heads = rows[across].tolist()
     if across not in PLACES:  # what has no such setting stands below `-`
-        heads = [text or "-" for text in settings([_plain(value) for value in heads])]
+        heads = [text or "-" for text in settings([plain_of(value) for value in heads])]
     decimals = max(len(setting(value).partition(".")[2]) for value in rows["value"])
     turn = rows.assign(label=labels).groupby(["label", across], dropna=False).cumcount()
     table: dict[tuple[str, int], dict[str, dict[str, str]]] = {}
@@ -200,11 +200,11 @@ def _cell(row: Mapping[str, Any], decimals: int) -> dict[str, str]:
 
 
 def _label(row: Mapping[str, Any], others: Sequence[str]) -> str:
-    texts = [f"{name}={setting(_plain(row[name]))}" for name in others if _plain(row[name])]
+    texts = [f"{name}={setting(plain_of(row[name]))}" for name in others if plain_of(row[name])]
     return ", ".join([row["objective"], *texts])
 
 
-def _plain(value: Any) -> Any:
+def plain_of(value: Any) -> Any:
     """A setting as a number where it is one; None where there is none."""
     if value is None or value == "" or value != value:
         return None

@@ -335,6 +335,8 @@ class TrainingChecks:
             self.mistake("lidar_views", "expected 0, or 2 views and more, given 1")
         if fixed["linear_every"] == "scored" and fixed["linear_probe"] == "none":
             self.mistake("linear_every", "has no effect while linear_probe is none")
+        if fixed.get("probe_schedule") != "step" and self.where("probe_gamma")[-1] == "probe_gamma":
+            self.mistake("probe_gamma", "has no effect unless probe_schedule is step")
         share = fixed.get("probe_val_share")
         if share is not None and round(float(share) * num_labelled) < classes:
             expected = f"expected a share with an image of each of the {classes} classes"

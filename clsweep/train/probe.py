@@ -32,14 +32,14 @@ from clsweep.train.evaluate import (
     widest_float,
 )
 from clsweep.train.images import Images
-from clsweep.train.optim import Moment, constant, cosine
+from clsweep.train.optim import Adam, Moment, constant, cosine
 from clsweep.train.state import derived_seed
 
 LARS_TRUST = 1e-3  # SimSiam (2021)
 BLOCK_ROWS = 8192  # rows held in float64 at once
 
 Schedule = Literal["cosine", "step", "constant"]
-Optimizer = Literal["sgd", "lars"]
+Optimizer = Literal["sgd", "lars", "adam"]
 Views = Literal["plain", "augmented"]
 Redraw = Callable[[int], Tensor]  # epoch -> features (N, D) of the bank's images, augmented anew
 _ROUNDING = 1e-9
@@ -49,11 +49,11 @@ class Tuning(TypedDict):
     """How `sgd_fit` trains.
 
     Args:
-        probe_schedule: "cosine": half a cosine towards 0 over all steps; "step": x 0.1 from 60 % of
-            the epochs on, and again from 80 % on; "constant".
+        probe_schedule: "cosine": half a cosine towards 0 over all steps; "step": x probe_gamma
+            from 60 % of the epochs on, and again from 80 % on; "constant".
         probe_optimizer: "lars" scales the weight's gradient, with its decay, by 0.001 |w| / (|g| +
             probe_weight_decay |w|), by 1 while w is 0, and leaves the bias alone, decay included
-            (You et al. 2017; SimSiam 2021).
+            (You et al. 2017; SimSiam 2021); "adam" has probe_momentum as beta1, and beta2 0.999.
         probe_weight_decay: L2 penalty of weight and bias.
         seed: of the order of the rows.
     """
@@ -61,6 +61,7 @@ class Tuning(TypedDict):
     num_classes: int
     probe_epochs: int
     probe_schedule: Schedule
+    probe_gamma: float
     probe_optimizer: Optimizer
     probe_momentum: float
     probe_weight_decay: float
@@ -182,9 +183,7 @@ def sgd_probe(
     Settings of the papers, of 100 epochs and batches of 256: lr 0.25, momentum 0.9, "cosine" (ECPP
     appendix A, CIFAR-10); lr 0.3, momentum 0.995, weight decay 1e-6, "cosine" (ECPP, ImageNet); lr
     30, "step" (DCL A.4). Or LARS, base lr 1.2, "cosine", 90 epochs and batches of 4096 (DCL A.4,
-    silent on whether that is scaled with the batch). They fit a ResNet's pooled features. Too large
-    an lr shows as a poor score: the gradient is bounded by the features, so only extreme values
-    overflow.
+    silent on whether that is scaled with the batch). They fit a ResNet's pooled features.
 
     Args:
         bank_ND, query_MD: features, float32 or wider; computed in float32.
@@ -287,8 +286,8 @@ def sgd_fit(
     num_classes, num_epochs = tuning["num_classes"], tuning["probe_epochs"]
     batch_size, schedule = tuning["probe_batch_size"], _SCHEDULES[tuning["probe_schedule"]]
     bank_ND, device = bank_ND.float(), bank_ND.device
-    adapt = _lars_gradient if tuning["probe_optimizer"] == "lars" else _l2_gradient
-    fits = [_Fit.zero(bank_ND.shape[1], num_classes, device) for _ in probe_lrs]
+    adapt, momentum = _STEPS[tuning["probe_optimizer"]], tuning["probe_momentum"]
+    fits = [_Fit.zero(bank_ND.shape[1], num_classes, momentum, device) for _ in probe_lrs]
     generator = torch.Generator().manual_seed(tuning["seed"])
     num_steps, step = num_epochs * math.ceil(len(bank_ND) / batch_size), 0
     for epoch in range(num_epochs):
@@ -296,41 +295,42 @@ def sgd_fit(
             bank_ND = redraw(epoch).float()
         order_N = torch.randperm(len(bank_ND), generator=generator).to(device)
         for rows_B in order_N.split(batch_size):
-            share = schedule(Moment(step, num_steps), epoch / num_epochs)
+            share = schedule(Moment(step, num_steps), epoch / num_epochs, tuning["probe_gamma"])
             x_BD, onehot_BC = bank_ND[rows_B], F.one_hot(bank_labels_N[rows_B], num_classes)
             for fit, probe_lr in zip(fits, probe_lrs, strict=True):
                 # The gradient of the loss with respect to the logits: (softmax - one-hot) / B.
                 grad_BC = torch.addmm(fit.bias_C, x_BD, fit.weight_DC).softmax(dim=1)
                 grad_BC -= onehot_BC
                 grad_BC /= len(rows_B)
-                adapt(fit, x_BD, grad_BC, tuning["probe_momentum"], tuning["probe_weight_decay"])
+                adapt(fit, x_BD, grad_BC, momentum, tuning["probe_weight_decay"])
                 fit.weight_DC.sub_(fit.velocity_DC, alpha=probe_lr * share)
                 fit.bias_C.sub_(fit.velocity_C, alpha=probe_lr * share)
             step += 1
     return [(fit.weight_DC, fit.bias_C) for fit in fits]
 
 
-# Share of the probe's rate at a moment, and at a share of its epochs.
-_SCHEDULES: dict[str, Callable[[Moment, float], float]] = {
-    "cosine": lambda at, _: cosine(at),
-    "step": lambda _, done: 0.1 ** ((done >= 0.6 - _ROUNDING) + (done >= 0.8 - _ROUNDING)),
-    "constant": lambda at, _: constant(at),
+# Share of the probe's rate at a moment, at a share of its epochs, with the factor of a step.
+_SCHEDULES: dict[str, Callable[[Moment, float, float], float]] = {
+    "cosine": lambda at, *_: cosine(at),
+    "step": lambda _, done, by: by ** ((done >= 0.6 - _ROUNDING) + (done >= 0.8 - _ROUNDING)),
+    "constant": lambda at, *_: constant(at),
 }
 
 
 @dataclass(frozen=True)
-class _Fit:
-    """A softmax regression under way."""
-
+class _Fit:  # a softmax regression under way
     weight_DC: Tensor
     bias_C: Tensor
     velocity_DC: Tensor
     velocity_C: Tensor
+    adam: torch.optim.Adam  # whose step from 0 is the velocity
 
     @classmethod
-    def zero(cls, dim: int, num_classes: int, device: torch.device) -> _Fit:
+    def zero(cls, dim: int, num_classes: int, momentum: float, device: torch.device) -> _Fit:
         weight_DC, bias_C = (torch.zeros(*s, num_classes, device=device) for s in ((dim,), ()))
-        return cls(weight_DC, bias_C, torch.zeros_like(weight_DC), torch.zeros_like(bias_C))
+        velocities = torch.zeros_like(weight_DC), torch.zeros_like(bias_C)
+        adam = Adam(velocities, lr=1.0, betas=(momentum, 0.999), maximize=True)
+        return cls(weight_DC, bias_C, *velocities, adam)
 
 
 def _l2_gradient(
@@ -351,6 +351,15 @@ def _lars_gradient(
     ratio = torch.where((norm > 0) & (denominator > 0), LARS_TRUST * norm / denominator, 1.0)
     fit.velocity_DC.mul_(momentum).add_(ratio * (grad_DC + weight_decay * fit.weight_DC))
     fit.velocity_C.mul_(momentum).add_(grad_BC.sum(dim=0))
+
+
+def _adam_step(fit: _Fit, x_BD: Tensor, grad_BC: Tensor, _: float, weight_decay: float) -> None:
+    fit.velocity_DC.zero_().grad = (x_BD.T @ grad_BC).add_(fit.weight_DC, alpha=weight_decay)
+    fit.velocity_C.zero_().grad = grad_BC.sum(dim=0).add_(fit.bias_C, alpha=weight_decay)
+    fit.adam.step()
+
+
+_STEPS = {"sgd": _l2_gradient, "lars": _lars_gradient, "adam": _adam_step}
 
 
 def _scores(classify: Callable[[Tensor], Tensor], query_MD: Tensor, query_labels_M: Tensor) -> Hits:

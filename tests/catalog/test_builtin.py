@@ -29,8 +29,8 @@ NUMBERS = catalog.Param(
 )
 GRID = {"probe_lr_grid", "probe_val_share"}
 SGD = {
-    "probe_epochs", "probe_schedule", "probe_optimizer", "probe_momentum", "probe_weight_decay",
-    "probe_batch_size", "probe_views",
+    "probe_epochs", "probe_schedule", "probe_gamma", "probe_optimizer", "probe_momentum",
+    "probe_weight_decay", "probe_batch_size", "probe_views",
 }  # fmt: skip
 PARTS = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two"}
 

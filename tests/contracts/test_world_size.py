@@ -223,7 +223,7 @@ def test_workers_share_the_batch_of_one(together: Together, size: int) -> None:
 
 PROBE: Config = {
     "linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 2, "probe_views": "augmented",
-    "probe_schedule": "cosine", "probe_optimizer": "sgd", "probe_momentum": 0.9,
+    "probe_schedule": "cosine", "probe_gamma": 0.1, "probe_optimizer": "sgd", "probe_momentum": 0.9,
     "probe_weight_decay": 0.0, "probe_batch_size": 64, "finetune": "sgd",
     "finetune_labels": "0.1, 1", "finetune_lr": 0.05, "finetune_epochs": 1,
     "finetune_batch_size": 32, "finetune_weight_decay": 0.0, "lidar_views": 3,

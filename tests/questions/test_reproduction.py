@@ -176,6 +176,64 @@ def test_a_wide_table_is_split(tmp_path, cli_command):
     assert output.count("\nobjective") == 2
 
 
+PAIRS = [
+    "simclr,cifar10,,0.1,knn_top1,90.0,,,", "simclr,cifar10,,0.2,knn_top1,91.0,,,",
+    "dcl,cifar10,,0.1,knn_top1,92.5,,2.5,simclr", "dcl,cifar10,,0.2,knn_top1,89.0,,-2,simclr",
+    "dcl,cifar10,conv4,0.1,knn_top1,71.0,,1,simclr", "simclr,cifar10,conv4,0.1,knn_top1,70.0,,,",
+    "dcl,cifar10,,0.5,linear_top1,92.5,,,", "dcl,cifar10,,1.0,linear_top1,92.0,,,",
+]  # fmt: skip
+
+
+def paired(tmp_path, preset, rows=PAIRS, lead=2.0):
+    """dcl leads by as much at each seed, whatever a seed gives to all; less at a larger tau."""
+    source = tmp_path / "mine.yaml"
+    small = "cpu: {dataset: {name: digits}, base"
+    source.write_text(STUDY.replace("digits", "cifar10").replace("cpu: {base", small))
+    head = HEADER.replace("spread,note", "spread,delta,delta_to").replace("# reference", "# ref")
+    (tmp_path / "table.csv").write_text(head + "\n".join(rows) + "\n")
+
+    def outcome(row):
+        dcl, seed = row["objective"] == "dcl", row["seed"]
+        noise = 0.1 * (seed * (1 + dcl + (row["tau"] == 0.5)) % 3)
+        score = 80 + (3, -2, 5)[seed] + lead * dcl + noise
+        return {"knn_top1": score, "linear_top1": score - 10 * row["tau"]}
+
+    return recorded(tmp_path / "out", load_study(source, preset=preset), outcome, printed=source)
+
+
+def test_at_another_scale_the_differences_are_told(tmp_path, cli_command):
+    path = paired(tmp_path, "cpu")
+    results = open_results(path)
+    found = results.differences().set_index(["what", "encoder"])
+    told = zip(found["published"].round(6), found["verdict"], strict=True)
+    assert dict(zip(found.index, told, strict=True)) == {
+        ("dcl - simclr at tau=0.1", ""): (2.5, "same sign"),
+        ("dcl - simclr at tau=0.2", ""): (-2.0, "other sign"),
+        ("dcl - simclr at tau=0.1", "conv4"): (1.0, "same sign"),
+        ("dcl at tau=1, less that at tau=0.5", ""): (-0.5, "same sign"),
+    }
+    trials = results.trials[results.trials["tau"] == 0.1].pivot(
+        index="seed", columns="objective", values="knn_top1"
+    )
+    leads = trials["dcl"] - trials["simclr"]
+    row = found.loc[("dcl - simclr at tau=0.1", "")]
+    assert row["estimate"] == pytest.approx(leads.mean())
+    assert row["low"] < leads.mean() < row["high"]
+    assert row["high"] - row["low"] < 2  # the seeds' shifts, of up to 7 points, cancel
+    output = cli_command("reproduce", path)[1]
+    assert "differences, measured at another scale" in output
+    assert "1 to 2.5" in output
+    (told,) = [s for s in build_report(results).sections[0].sentences if "differences" in s]
+    assert "Of 3 differences of the paper, at another scale: 2 same sign, 1 other sign." in told
+
+
+def test_differences_of_one_noise_are_not_resolved_and_none_are_told_at_the_papers_scale(tmp_path):
+    found = open_results(paired(tmp_path, "cpu", PAIRS[:4], lead=0.0)).differences()
+    assert found["verdict"].tolist() == ["not resolved"] * 2
+    (tmp_path / "paper").mkdir()
+    assert open_results(paired(tmp_path / "paper", None)).differences().empty
+
+
 def test_the_report_shows_the_table_and_the_papers_points(folder):
     report = build_report(open_results(folder))
     section = report.sections[0]

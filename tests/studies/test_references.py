@@ -23,6 +23,8 @@ KEYS = {"paper", "item", "study", "refused", "protocol", "encoder", "reference o
 SCORES = {row.name for row in (*METRICS, *DIAGNOSTICS)} | {"classifier_top1"}
 LAYERS = ("encoder", "projector")  # of DCL Table 11
 TRAINED = [reference for reference in REFERENCES if reference.study]
+# What a plan says beside the protocol.
+BESIDE = {"trial_id", "config", "study", "eval_every", "linear_every", "tsne_points", "store_size"}
 
 
 def name(reference: Reference) -> str:
@@ -125,3 +127,25 @@ def test_printed_spreads_over_a_setting_follow_from_the_rows(reference: Referenc
         misprint = "misprint" in row["note"]
         assert differs(row["spread"], computed) == misprint, (row, computed)
         assert not misprint or f"{computed:.2f}" in row["note"]
+
+
+def test_a_number_that_dimcl_prints_twice_is_of_one_protocol() -> None:
+    """Its tables share their baselines, which several studies plan."""
+    found: dict[tuple[str, ...], dict[str, pd.Series]] = {}
+    for reference in (r for r in TRAINED if r.path.parent.name == "dimcl"):
+        assert reference.study
+        cells = planned(reference.study)
+        rows = reference.rows[~reference.rows["objective"].isin(reference.reference_only)]
+        for row in rows[rows["metric"] == "linear_top1"].to_dict("records"):
+            fits = cells["objective"] == row["objective"]
+            settings = [n for n in reference.settings if row[n] and n in cells]
+            for key in ("dataset", "encoder", *settings):
+                fits &= cells[key] == (float(row[key]) if key in settings else row[key])
+            protocol = cells[fits].iloc[0].drop(list(BESIDE), errors="ignore").dropna()
+            key = tuple(row[name] for name in (*ID_COLUMNS, "value"))
+            found.setdefault(key, {})[name(reference)] = protocol
+    twice = {key: each for key, each in found.items() if len(each) > 1}
+    assert len(twice) > 10
+    for key, protocols in twice.items():
+        first, *others = protocols.values()
+        assert all(first.to_dict() == each.to_dict() for each in others), (key, protocols)

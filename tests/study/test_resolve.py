@@ -327,6 +327,8 @@ search: {method: grid}
          "expected one of what 'a' has: encoder; given projector"),
         ("simclr", "dcl", ", base: {linear_every: scored, linear_probe: none}",
          "has no effect while linear_probe is none"),
+        ("simclr", "dcl", ", base: {linear_probe: sgd, probe_gamma: 0.2}",
+         "has no effect unless probe_schedule is step"),
         ("simclr", "dcl", ", base: {linear_probe: sgd_grid, probe_val_share: 0.005}",
          "expected a share with an image of each of the 10 classes"),
         ("simclr", "dcl", ", base: {finetune: sgd, finetune_labels: [0.5]}",

@@ -334,6 +334,7 @@ NOT_ON_THE_LOSS = {
     # in test_scores.py and test_probe.py; init in test_own_trials.py
     "init", "feature_layer", "knn_weights", "linear_every", "finetune", "transfer_dataset",
     "probe_optimizer", "probe_momentum", "probe_weight_decay", "probe_batch_size", "probe_views",
+    "probe_gamma",
 }  # fmt: skip
 
 

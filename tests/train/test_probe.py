@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 Features = tuple[Tensor, Tensor, Tensor, Tensor]
 PROTOCOL: dict[str, Any] = {
-    "probe_epochs": 20, "probe_schedule": "cosine", "probe_optimizer": "sgd",
+    "probe_epochs": 20, "probe_schedule": "cosine", "probe_gamma": 0.1, "probe_optimizer": "sgd",
     "probe_momentum": 0.9, "probe_weight_decay": 0.0, "probe_batch_size": 256, "seed": 0,
 }  # fmt: skip
 SGD: dict[str, Any] = PROTOCOL | {"probe_lr": 0.25, "probe_views": "plain"}
@@ -211,6 +211,20 @@ class TestSgd:
         cosine = lr_scheduler.CosineAnnealingLR(optimizer, 5 * 3)
         steps(layer, optimizer, bank_labels, [bank] * 5, 256, cosine)
         given = {"probe_lr": 1.2, "probe_optimizer": "lars", "probe_epochs": 5}
+        given["probe_weight_decay"] = 0.01
+        assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **SGD | given), layer)
+
+    def test_adam_is_torchs(self) -> None:
+        """As Wang & Isola (2020) evaluate: beta1 0.5, x 0.2 at 60 and 80 % of the epochs."""
+        bank, bank_labels, _, _ = clusters()
+        layer = zero_layer()
+        optimizer = torch.optim.Adam(
+            layer.parameters(), lr=0.01, betas=(0.5, 0.999), weight_decay=0.01
+        )
+        milestones = lr_scheduler.MultiStepLR(optimizer, [6 * 3, 8 * 3], gamma=0.2)
+        steps(layer, optimizer, bank_labels, [bank] * 10, 256, milestones)
+        given = {"probe_lr": 0.01, "probe_optimizer": "adam", "probe_momentum": 0.5}
+        given |= {"probe_schedule": "step", "probe_gamma": 0.2, "probe_epochs": 10}
         given["probe_weight_decay"] = 0.01
         assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **SGD | given), layer)
 

@@ -21,7 +21,7 @@ YARDSTICK = {
 }  # fmt: skip
 SGD = {
     "linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 3, "probe_schedule": "cosine",
-    "probe_optimizer": "sgd", "probe_momentum": 0.9, "probe_weight_decay": 0.0,
+    "probe_optimizer": "sgd", "probe_momentum": 0.9, "probe_weight_decay": 0.0, "probe_gamma": 0.1,
     "probe_batch_size": 256, "probe_views": "plain",
 }  # fmt: skip
 

@@ -21,8 +21,8 @@ _MULTI_VIEW = (
 )  # fmt: skip
 RESNET_BLOCKS = ("layer1", "layer2", "layer3", "layer4")
 _SGD_PROBE = (
-    "probe_epochs", "probe_schedule", "probe_optimizer", "probe_momentum", "probe_weight_decay",
-    "probe_batch_size", "probe_views",
+    "probe_epochs", "probe_schedule", "probe_gamma", "probe_optimizer", "probe_momentum",
+    "probe_weight_decay", "probe_batch_size", "probe_views",
 )  # fmt: skip
 _BOTH_WAYS: dict[str, Value] = {"symmetric": True}  # every pair of more than two views (ECPP Eq. 2)
 

@@ -1,0 +1,79 @@
+"""A run at the paper's scale that measured exactly what is printed agrees with every number that
+its study can give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clsweep
+from clsweep.analysis.reference import Verdict
+from clsweep.study.document import preset_names
+from clsweep.study.factors import split_name
+from clsweep.study.printed import STAND_IN
+from clsweep.study.resolve import load_study
+from tests.planted import recorded
+from tests.studies.references import REFERENCES, STUDIES, Reference
+
+NOISE = 1e-4  # of a seed, as a share of the score
+FOLDERS = {100: "imagenet100", 1000: "imagenet1k"}
+BESIDE: dict[Path, list[Reference]] = {}
+for each in REFERENCES:
+    if each.study and (each.rows["value"] != "").any():
+        BESIDE.setdefault(each.study, []).append(each)
+
+
+def is_one(text: str, value: Any) -> bool:
+    """Whether a setting is the printed one; nothing printed means any."""
+    try:
+        return not text or float(text) == float(value)
+    except (TypeError, ValueError):
+        return text == value
+
+
+def scores(row: Mapping[str, Any], printed: list[Reference]) -> dict[str, float]:
+    """What is printed of a trial, by metric; where it is printed twice, the first."""
+    is_folder = row["dataset"] == "imagefolder"
+    place = FOLDERS[row["num_classes"]] if is_folder else row["dataset"]
+    found: dict[str, float] = {}
+    for reference in printed:
+        stand_ins = dict(line.split(STAND_IN) for line in reference.header.get("encoder", []))
+        rows = reference.rows
+        rows = rows[(rows["objective"] == row["objective"]) & (rows["dataset"] == place)]
+        for each in rows[rows["value"] != ""].to_dict("records"):
+            own = {name: each[name] for name in reference.settings}
+            own["encoder"] = stand_ins.get(each["encoder"], each["encoder"])
+            if all(is_one(text, row.get(name)) for name, text in own.items()):
+                found.setdefault(each["metric"], float(each["value"]))
+    return found
+
+
+@pytest.mark.parametrize("study", BESIDE, ids=lambda path: path.relative_to(STUDIES).as_posix())
+def test_perfect_data_agree_with_every_printed_number(study: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tree: Mapping[str, Any] = {}
+
+    def outcome(row: Mapping[str, Any]) -> dict[str, float]:
+        told = scores({**row, **split_name(tree, row["objective"])}, BESIDE[study])
+        return {name: x * (1 + NOISE * rng.standard_normal()) for name, x in told.items()}
+
+    missing: set[str] = set()
+    for preset in [None, *(name for name in reversed(preset_names(study)) if name != "cpu")]:
+        planned = load_study(study, preset=preset)
+        tree = planned.document.tree
+        folder = recorded(tmp_path / f"{preset}", planned, outcome, printed=study)
+        found = clsweep.open_results(folder).reproduce()
+        found = found[found["value"].notna() & (found["verdict"] != Verdict.REFERENCE_ONLY)]
+        assert not found["verdict"].isin([Verdict.DIFFERS, Verdict.NOT_RESOLVED]).any(), found
+        keys = found.columns[: found.columns.get_loc("metric") + 1]
+        numbers = [str(row) for row in found[keys].itertuples(index=False)]
+        agreed = zip(numbers, found["verdict"] == Verdict.AGREES, strict=True)
+        missing = (missing or set(numbers)) - {name for name, agrees in agreed if agrees}
+        if not missing:
+            return
+    raise AssertionError(f"no preset answers {sorted(missing)}")
