@@ -177,7 +177,7 @@ FAULTS = (
           "return Splits(train=train, val=train, test=test)",
           "tests/data/test_datasets.py -k without_a_validation"),
     Fault("seed of the weights ignored", "train/state.py",
-          'derived_seed(config["seed"], "model")', 'derived_seed(0, "model")',
+          'drawing(config["seed"], "model")', 'drawing(0, "model")',
           "tests/train/test_loop.py -k seed"),
     # Studies and results.
     Fault("search.seed ignored", "study/design.py",

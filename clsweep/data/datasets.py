@@ -18,6 +18,7 @@ import numpy as np
 from clsweep.catalog import DATASET, Dataset, implementation, named
 from clsweep.data import synthetic
 from clsweep.data.cache import Pictures, Source, cached
+from clsweep.data.draws import drawing
 from clsweep.data.found import (
     DataPlace,
     data_folder,
@@ -147,7 +148,8 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     row = DATASET[dataset.name]
     # those of the catalog are read whole, however few of their images are used
     whole = dataset if row.makes_images or row.files else row
-    train, test = implementation(row)(whole, place)
+    with drawing(0, "data set"):  # one that is made of draws is the same for all trials
+        train, test = implementation(row)(whole, place)
     wanted = whole.num_train + whole.num_unlabeled, whole.num_test or len(test)
     if wanted != (len(train), len(test)) and not row.files:
         expected = f"{wanted[0]} training and {wanted[1]} test images"

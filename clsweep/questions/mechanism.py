@@ -70,6 +70,8 @@ def histogram_figures(material: Material) -> list[Figure]:
     objective: the mean share of every bin over the trials.
     """
     histograms, trials = material.histograms, charts.scored(material)
+    if "diagnostic" in histograms.columns:  # an older table has q_B alone
+        histograms = histograms[histograms["diagnostic"].fillna("q_b_mean") == "q_b_mean"]
     if histograms.empty or trials.empty:
         return []
     last = histograms.groupby("trial_id")["epoch"].transform("max")

@@ -88,10 +88,11 @@ _RUN_FIELDS = (
     *_fields(_TEXT, "clsweep_version", "torch_version", "ray_version", "optuna_version"),
     *_fields(_TEXT, "git_commit"),
 )
-HISTOGRAMS_SCHEMA = pa.schema(  # of q_B, wherever an encoder is scored (DCL Fig. 1)
-    # share: of the anchors, 0 to 1
-    [_TRIAL_ID, *_fields(_WHOLE, "epoch"), *_fields(_REAL, "bin_low", "bin_high", "share")]
-)
+HISTOGRAMS_SCHEMA = pa.schema(  # of q_B and its like, wherever an encoder is scored (DCL Fig. 1)
+    # diagnostic: its row of the catalog; share: of the anchors, 0 to 1
+    [_TRIAL_ID, *_fields(_WHOLE, "epoch"), *_fields(_TEXT, "diagnostic"),
+     *_fields(_REAL, "bin_low", "bin_high", "share")]
+)  # fmt: skip
 # of a t-SNE plot of the last epoch's features (DCL Fig. 4, DimCL Fig. 7-8)
 POINTS_SCHEMA = pa.schema(
     # index: of the image in the split that is scored

@@ -217,7 +217,7 @@ class Attempt:
         checkpoints.notice.answer()
 
 
-FORMAT = 6  # of the contents; another one when state or log change their shape
+FORMAT = 7  # of the contents; another one when state or log change their shape
 _DIGEST_SIZE = hashlib.sha256().digest_size
 # what a trial is called decides no number
 _NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")

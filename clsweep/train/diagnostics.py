@@ -28,6 +28,7 @@ from clsweep.train.evaluate import centred_svdvals, widest_float
 
 BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
+ROUNDING = 1e-6  # by which a value of [0, 1] may leave it
 
 
 def alignment(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
@@ -260,7 +261,7 @@ class StepStatistics:
     def __init__(self) -> None:
         self._rows = [row for row in DIAGNOSTICS if row.summary]
         self._moments: dict[str, Moments] = {}
-        self._counts: Tensor | None = None
+        self._counts: dict[str, Tensor] = {}  # of the bins, and of values outside
 
     def add_step(self, at_hand: Mapping[str, Any], *, finite_only: bool = False) -> None:
         """The diagnostics of one step, taken of what is `at_hand`: `Diagnostic` says what.
@@ -280,8 +281,7 @@ class StepStatistics:
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         for impl, (num, mean, squares) in state["moments"].items():
             self._moments[impl] = num, mean.to(device), squares.to(device)
-        counts = state["counts"]
-        self._counts = None if counts is None else counts.to(device)
+        self._counts |= {impl: counts.to(device) for impl, counts in state["counts"].items()}
 
     @torch.no_grad()
     def add(self, impl: str, values: Tensor) -> None:
@@ -298,10 +298,12 @@ class StepStatistics:
             mean = mean1 + delta * (num2 / num)
         self._moments[impl] = num, mean, squares
         if any(row.histogram for row in self._rows if row.impl == impl):
-            if self._counts is None:
-                self._counts = torch.zeros(NUM_BINS, dtype=torch.int64, device=values.device)
+            if impl not in self._counts:
+                zeros = torch.zeros(NUM_BINS + 1, dtype=torch.int64, device=values.device)
+                self._counts[impl] = zeros
             bins = (values * NUM_BINS).long().clamp_(0, NUM_BINS - 1)
-            self._counts.scatter_add_(0, bins, torch.ones_like(bins))
+            bins.masked_fill_((values - 0.5).abs() > 0.5 + ROUNDING, NUM_BINS)
+            self._counts[impl].scatter_add_(0, bins, torch.ones_like(bins))
 
     def summary(self) -> dict[str, float]:
         """Mean and coefficient of variation of all values of all steps, as the catalog's rows ask.
@@ -317,17 +319,28 @@ class StepStatistics:
                 found[row.name] = (mean if row.summary == "mean" else cv).item()
         return found
 
-    def histogram(self) -> list[dict[str, float]]:
-        """q_B in 20 equal bins of [0, 1]: rows {"bin_low", "bin_high", "share"}; bin_low <= q_B <
-        bin_high.
+    def histogram(self) -> list[dict[str, Any]]:
+        """The values of each diagnostic that asks for it, q_B and its like, in 20 equal bins of [0,
+        1]: rows {"diagnostic", "bin_low", "bin_high", "share"}; bin_low <= value < bin_high.
 
-        1 falls in the last bin. The shares sum to 1; no rows if nothing was added.
+        1 falls in the last bin. The shares of one sum to 1; no rows of one that nothing was added
+        of.
+
+        Raises:
+            ValueError: values are outside.
         """
-        counts = [] if self._counts is None else self._counts.tolist()
-        return [
-            {"bin_low": i / NUM_BINS, "bin_high": (i + 1) / NUM_BINS, "share": count / sum(counts)}
-            for i, count in enumerate(counts)
-        ]
+        bars: list[dict[str, Any]] = []
+        for row in self._rows:
+            if row.histogram and row.impl in self._counts:
+                *counts, outside = self._counts[row.impl].tolist()
+                if outside:
+                    raise ValueError(f"{row.name}: expected values in [0, 1], given others")
+                edges, total = [i / NUM_BINS for i in range(NUM_BINS + 1)], sum(counts)
+                bars += [
+                    {"diagnostic": row.name, "bin_low": low, "bin_high": high, "share": n / total}
+                    for low, high, n in zip(edges, edges[1:], counts, strict=False)
+                ]
+        return bars
 
 
 def watched_parameters(encoder: nn.Module) -> list[nn.Parameter]:

@@ -22,9 +22,9 @@ from torch import Tensor
 from clsweep.data.augment import LEVELS, Draws, Recipe, apply
 from clsweep.data.cache import SCORED_SHARE, Pictures
 from clsweep.data.datasets import Split, Splits
+from clsweep.data.draws import derived_seed
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import rank, world_size
-from clsweep.train.state import derived_seed
 
 # Images whose views are drawn at once: small batches share the cost of many short operations. Part
 # of a trial's random stream, hence the same on every device; how many views are then made at once

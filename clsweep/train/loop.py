@@ -6,10 +6,11 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from clsweep.catalog import COMPONENT, DATASET
@@ -17,6 +18,7 @@ from clsweep.catalog.ownership import num_crop_only, with_defaults
 from clsweep.catalog.plugins import forget_folders
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
+from clsweep.data.draws import drawing
 from clsweep.data.found import DataPlace
 from clsweep.objective.contrast import wide
 from clsweep.objective.framework import Embeddings, Losses, PairFramework
@@ -40,9 +42,7 @@ from clsweep.train.scores import (
 from clsweep.train.state import (
     AfterStep,
     EpochUnderWay,
-    Precision,
     TrialState,
-    derived_seed,
     new_state,
     untrained_encoder,
 )
@@ -92,11 +92,13 @@ def train_trial(
         RequestError: the data set is not there.
     """
     forget_folders()
-    device, config = torch.device(device), with_defaults(config)
+    # parts of the user's own have it too, and may not write to it
+    device, config = torch.device(device), MappingProxyType(with_defaults(config))
     attempt, pulse = Attempt(config, report, checkpoints, device), Pulse(config, tell)
-    if DATASET[config["dataset"]].kind == "pairs":
-        return train_critic(config, attempt, device, pulse)
-    return _train_encoder(config, attempt, pulse, place, device, test=test)
+    with drawing(config["seed"], "trial"):
+        if DATASET[config["dataset"]].kind == "pairs":
+            return train_critic(config, attempt, device, pulse)
+        return _train_encoder(config, attempt, pulse, place, device, test=test)
 
 
 def _train_encoder(
@@ -233,8 +235,7 @@ def train_epoch(
         pulse.begin_epoch(state.epoch + 1, per_epoch, so_far.step)
     model.train()
     if not so_far.step:
-        draws_seed = derived_seed(config["seed"], f"regularizer of epoch {state.epoch}")
-        state.objective.begin_epoch(state.epoch, draws_seed)
+        state.begin_epoch()
     num_steps, num_warmup_steps = config["epochs"] * per_epoch, config["warmup_epochs"] * per_epoch
     lr = partial(
         lr_at, peak=peak_lr(config), num_steps=num_steps, num_warmup_steps=num_warmup_steps,
@@ -292,7 +293,9 @@ def accumulate_gradient(
     gradient; the second makes the graph of one chunk at a time, for its embeddings' gradients to
     pass through. So the memory is that of a chunk, and every sample has the whole batch to be
     compared with. Batch norm sees one chunk at a time: the gradient is exactly that of a batch in
-    one pass whose batch norms take the statistics of each chunk apart.
+    one pass whose batch norms take the statistics of each chunk apart. Both passes of a chunk draw
+    the same from the global generators; each chunk of each worker draws otherwise. The loss draws
+    alike on all workers.
 
     Args:
         state: of the trial, whose generator draws negatives.
@@ -300,14 +303,16 @@ def accumulate_gradient(
     """
     is_whole = len(batch.chunks) == 1
     if is_whole:
-        embeddings = gather_all(_embed(model, batch.chunks[0], state.precision))
+        embeddings = gather_all(_embed(state, model, batch.chunks))
     else:
-        embeddings = _collect(state.objective, batch.chunks, state.precision)
+        embeddings = _collect(state, batch.chunks)
+    state.draw_for("loss")
     prepared = state.objective.prepare(embeddings, state.draw_generator)
     losses = state.objective.loss(prepared, batch.labels_N)
     state.scaler.scale(losses.total).backward()
     if not is_whole:
-        _pass_on(model, batch.chunks, state.precision, embeddings)
+        _pass_on(state, model, batch.chunks, embeddings)
+        state.draw_for("end")
     return prepared, losses
 
 
@@ -325,21 +330,22 @@ def gather_all(embeddings: Embeddings) -> Embeddings:
     return gathered
 
 
-def _embed(
-    model: nn.Module, make_views: Callable[[], list[Tensor]], precision: Precision
-) -> Embeddings:
-    """This worker's embeddings of its views; half types end here."""
-    with precision.autocast():
-        embeddings: Embeddings = model(make_views())
+def _embed(state: TrialState, model: nn.Module, chunks: Chunks, number: int = 0) -> Embeddings:
+    """This worker's embeddings of its views of a chunk; half types end here."""
+    views = chunks[number]()
+    state.draw_for(f"chunk {number} of worker {rank()}")
+    with state.precision.autocast():
+        embeddings: Embeddings = model(views)
     return {
         kind: {view: wide(z) for view, z in views.items()} for kind, views in embeddings.items()
     }
 
 
-def _collect(objective: nn.Module, chunks: Chunks, precision: Precision) -> Embeddings:
+def _collect(state: TrialState, chunks: Chunks) -> Embeddings:
     """The first pass: the embeddings of all chunks, as leaves that take a gradient."""
-    with torch.no_grad(), frozen_statistics(objective):
-        parts = [gather_all(_embed(objective, chunk, precision)) for chunk in chunks]
+    with torch.no_grad(), frozen_statistics(state.objective):
+        numbers = range(len(chunks))
+        parts = [gather_all(_embed(state, state.objective, chunks, each)) for each in numbers]
     return {
         kind: {
             view: torch.cat([part[kind][view] for part in parts]).requires_grad_() for view in views
@@ -348,12 +354,12 @@ def _collect(objective: nn.Module, chunks: Chunks, precision: Precision) -> Embe
     }
 
 
-def _pass_on(model: Any, chunks: Chunks, precision: Precision, leaves: Embeddings) -> None:
+def _pass_on(state: TrialState, model: Any, chunks: Chunks, leaves: Embeddings) -> None:
     """The second pass: the leaves' gradients, chunk by chunk, to the parameters."""
-    for number, chunk in enumerate(chunks):
+    for number in range(len(chunks)):
         is_last = number == len(chunks) - 1
         with contextlib.nullcontext() if world_size() == 1 or is_last else model.no_sync():
-            embeddings = _embed(model, chunk, precision)
+            embeddings = _embed(state, model, chunks, number)
             outputs, grads = [], []
             for kind, views in embeddings.items():
                 for view, z_ND in views.items():

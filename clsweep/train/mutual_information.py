@@ -13,13 +13,14 @@ from torch import Tensor
 
 from clsweep.catalog import DATASET, METRICS, implementation
 from clsweep.catalog.rows import Row
+from clsweep.data.draws import derived_seed
 from clsweep.objective.build import build_critic
 from clsweep.train.attempt import Attempt, Pulse
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.evaluate import in_percent
 from clsweep.train.memory import PeakMemory
 from clsweep.train.scores import DivergedError, take_scores
-from clsweep.train.state import EpochUnderWay, Precision, TrialState, derived_seed, seeded
+from clsweep.train.state import EpochUnderWay, Precision, TrialState, seeded
 
 DIM = 20  # of each vector (EqCo Eq. 15)
 STEPS_PER_EPOCH = 250
@@ -76,6 +77,7 @@ def train_critic(
     state = TrialState(
         objective=critic, optimizer=optimizer, view_generator=torch.Generator(),
         draw_generator=generator, scaler=precision.scaler(), precision=precision,
+        seed=config["seed"],
     )  # fmt: skip
     attempt.resume(state)
     dataset = DATASET[config["dataset"]]
@@ -94,6 +96,7 @@ def train_critic(
         so_far = state.under_way
         pulse.begin_epoch(state.epoch + 1, STEPS_PER_EPOCH, so_far.step)
         for step in range(so_far.step, STEPS_PER_EPOCH):
+            state.draw_for("step")
             loss = loss_of_fresh_pairs()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -111,6 +114,7 @@ def train_critic(
         }  # fmt: skip
         row |= diagnostics_of({"config": config, "base_loss": mean})
         if state.epoch == config["epochs"]:
+            state.draw_for("scores")
             metrics = [metric for metric in METRICS if metric.kind == "pairs"]
             row |= in_percent(take_scores(metrics, config, loss_of_fresh_pairs, config))
         attempt.end_epoch(row)

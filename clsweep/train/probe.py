@@ -23,6 +23,7 @@ from clsweep.catalog import FINETUNE_SHARES
 from clsweep.catalog.rows import numbers
 from clsweep.data.augment import Recipe
 from clsweep.data.datasets import SPLIT_SEED, stratified
+from clsweep.data.draws import derived_seed
 from clsweep.train.evaluate import (
     Hits,
     are_finite,
@@ -33,7 +34,6 @@ from clsweep.train.evaluate import (
 )
 from clsweep.train.images import Images
 from clsweep.train.optim import Adam, Moment, constant, cosine
-from clsweep.train.state import derived_seed
 
 LARS_TRUST = 1e-3  # SimSiam (2021)
 BLOCK_ROWS = 8192  # rows held in float64 at once

@@ -19,6 +19,7 @@ from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws
 from clsweep.data.cache import needed_size
 from clsweep.data.datasets import Splits, load_splits
+from clsweep.data.draws import derived_seed, seed_draws
 from clsweep.data.found import DataPlace, sized_dataset
 from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
@@ -29,7 +30,7 @@ from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_po
 from clsweep.train.evaluate import Outcomes, are_finite, hits_among, in_percent
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
 from clsweep.train.probe import Network, views_of
-from clsweep.train.state import derived_seed, seeded, untrained_encoder
+from clsweep.train.state import seeded, untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]
 
@@ -85,6 +86,7 @@ def score_encoder(
     Raises:
         DivergedError: features are not finite.
     """
+    seed_draws(config["seed"], "scores")
     projector, classifier = (getattr(objective, n, None) for n in ("projector", "classifier"))
     layer = layer_of(encoder, projector, config["feature_layer"])
     bank = train.labelled()

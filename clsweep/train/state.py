@@ -14,10 +14,10 @@ from functools import partial
 from time import perf_counter
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from clsweep.data.draws import derived_seed, drawing, seed_draws
 from clsweep.errors import RequestError
 from clsweep.model.winograd import use_winograd
 from clsweep.objective.build import build_encoder, build_objective
@@ -31,16 +31,8 @@ def seeded(build: Callable[[Mapping[str, Any]], ModuleT], config: Mapping[str, A
     """A module with the initial weights of the trial's seed; the caller's random state stays as it
     is.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed(config["seed"], "model"))
+    with drawing(config["seed"], "model"):
         return build(config)
-
-
-def derived_seed(seed: int, purpose: str) -> int:
-    """Independent streams from one seed: initial weights are not the beginning of the data
-    order.
-    """
-    return int(np.random.SeedSequence([seed, *purpose.encode()]).generate_state(1)[0])
 
 
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -116,8 +108,20 @@ class TrialState:
     draw_generator: torch.Generator
     scaler: torch.amp.GradScaler
     precision: Precision
+    seed: int = 0
     epoch: int = 0
     under_way: EpochUnderWay | None = None
+
+    def draw_for(self, part: str) -> None:
+        """Seed the global generators for a part of the step under way."""
+        step = self.under_way.step if self.under_way else 0
+        seed_draws(self.seed, f"{part} of epoch {self.epoch}", step)
+
+    def begin_epoch(self) -> None:
+        """Have the objective begin the epoch, as often as a trial goes on within it."""
+        self.draw_for("beginning")
+        seed = derived_seed(self.seed, f"regularizer of epoch {self.epoch}")
+        self.objective.begin_epoch(self.epoch, seed)
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values only: `torch.load(weights_only=True)` reads it back."""
@@ -144,7 +148,7 @@ class TrialState:
         if so_far is not None:
             device = next(self.objective.parameters()).device
             self.under_way = EpochUnderWay.of_state(so_far, device, self.view_generator)
-            self.objective.begin_epoch(self.epoch)
+            self.begin_epoch()
             if draws is not None:
                 draws.set_state(state["epoch_draws"])
 
@@ -171,6 +175,7 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
         draw_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "negatives")),
         scaler=precision.scaler(),
         precision=precision,
+        seed=config["seed"],
     )
 
 
