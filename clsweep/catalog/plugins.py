@@ -1,29 +1,40 @@
 """Plug-ins: rows of the catalog, and functions behind them, from a user's file or package.
 
-A plug-in is a module with a list `ROWS`. A row's `impl` names a function of the same module. Its
-user's file or package is imported as it is read. To other processes its text travels, and each of
-them makes the module of it. What a results folder has is sealed: none of it is executed.
+A plug-in is a Python module with a list `ROWS`. A row's `impl` names a function of the same module.
+A file is imported with the modules beside it that it imports, all of which are its identity, and
+travel with their study. A package is imported where it is installed. What a results folder has is
+sealed: none of it is executed.
 """
 
 from __future__ import annotations
 
-import ast
+import atexit
 import contextlib
 import hashlib
 import importlib
-import itertools
+import inspect
+import json
 import os
+import re
+import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib import metadata
-from importlib.machinery import ModuleSpec
-from pathlib import Path
-from types import ModuleType
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from clsweep.catalog import COMPONENT, install, mismatch
+from clsweep.catalog.importing import (
+    PluginError,
+    find_package,
+    import_file,
+    read_files,
+    search,
+    spec_of,
+    text_of,
+)
 from clsweep.catalog.rows import (
     SEALED,
     CatalogRow,
@@ -32,20 +43,14 @@ from clsweep.catalog.rows import (
     Diagnostic,
     Metric,
     Param,
+    named,
 )
-from clsweep.errors import UserError
-from clsweep.files import read_regular
 
-MAX_BYTES = 256_000  # of a plug-in's text, which goes to every process of a study
-GROUP = "clsweep"  # of the entry points of installed packages
 KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (Param, Component, Dataset, Metric, Diagnostic)
 }
 _PREFIX = "clsweep_plugin_"
-
-
-class PluginError(UserError):
-    """A plug-in is wrong: one line with its file and line."""
+_FUNCTIONS = ("impl", "arrays", "files")  # keys of a row that name one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,27 +60,28 @@ class Plugin:
     Attributes:
         name: of the file or package, `my_losses.py`.
         module: which its functions are imported from.
-        text: of the module.
-        digest: tells versions apart; of a package with its version.
-        is_package: it is imported where it is installed; else `text` is what is executed.
+        files: its own text first, and those of the modules beside it that it imports, by path from
+            its folder; of a package the module alone.
+        digest: tells versions apart; of a package that of all its modules, with its version.
+        is_package: it is imported where it is installed; else `files` are what is executed.
         is_sealed: a results folder has it, which may be anybody's: its rows name no function.
-        file: of a package, `my_package/losses.py`, as messages name it.
+        folder: where it is imported from, on this machine.
         rows: what it adds to the catalog, with `impl` as module:function.
     """
 
     name: str
     module: str
-    text: str = field(repr=False)
+    files: Mapping[str, str] = field(repr=False)
     digest: str
     is_package: bool = False
     is_sealed: bool = False
-    file: str = ""
-    rows: tuple[CatalogRow, ...] = field(repr=False)
+    folder: str = field(default="", compare=False)
+    rows: tuple[CatalogRow, ...] = field(default=(), repr=False)
 
     def packed(self) -> dict[str, Any]:
-        """As plain values, for JSON and for the way to other processes."""
+        """As plain values, for JSON."""
         rows = [{"row": type(row).__name__, **asdict(row)} for row in self.rows]
-        kept = ("name", "module", "text", "digest", "is_package", "file")
+        kept = ("name", "module", "files", "digest", "is_package")
         return {name: getattr(self, name) for name in kept} | {"rows": rows}
 
     @classmethod
@@ -87,18 +93,21 @@ class Plugin:
         """
         try:
             rows = tuple(_row(KINDS[row["row"]], row) for row in packed["rows"])
-            name, module, text, digest, file = _typed(
-                list[str], [packed.get(key) for key in ("name", "module", "text", "digest", "file")]
+            name, module, digest = _typed(
+                list[str], [packed[key] for key in ("name", "module", "digest")]
             )
+            files = _typed(dict[str, str], packed.get("files") or {name: packed["text"]})
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
         is_package = bool(packed.get("is_package"))
+        if any(path.startswith("/") or ".." in PurePosixPath(path).parts for path in files):
+            raise ValueError(f"{name}: expected paths below its folder")
         if not is_package:
-            if digest != _digest(text):
+            if digest != _digest(files):
                 raise ValueError(f"{name}: its text is not of its digest")
             module = _module_of(name, digest)
         return cls(
-            name=name, module=module, text=text, digest=digest, is_package=is_package, file=file,
+            name=name, module=module, files=files, digest=digest, is_package=is_package,
             rows=rows,
         )  # fmt: skip
 
@@ -106,12 +115,39 @@ class Plugin:
         """The same as a results folder has it: to read tables by its rows, and no more."""
         rows = []
         for row in self.rows:
-            named = [key for key in ("impl", "arrays", "files") if getattr(row, key, "")]
+            named = [key for key in _FUNCTIONS if getattr(row, key, "")]
             kept: dict[str, Any] = dict.fromkeys(named, f"{SEALED}:{self.name}")
             if getattr(row, "pattern", ""):
                 kept["pattern"] = "(?s:.*)"  # some regular expressions never end
             rows.append(replace(row, **kept))
-        return replace(self, rows=tuple(rows), is_sealed=True)
+        return replace(self, rows=tuple(rows), is_sealed=True, folder="")
+
+    def shown(self, file: str) -> str:
+        """One of its files as messages name it, by the path from its folder; empty if it is
+        another's.
+        """
+        path = os.path.relpath(file, self.folder) if self.folder and os.path.isabs(file) else ""
+        top = self.module.partition(".")[0]
+        is_own = self.is_package and path.partition("/")[0].removesuffix(".py") == top
+        return path if is_own or path in self.files else ""
+
+    def line_of(self, name: object) -> str:
+        """Where the row of a name is written, `my_losses.py:12`, or at least the list."""
+        ours = rf"\bname\s*=\s*[\"']{re.escape(str(name))}[\"']"
+        for pattern in (ours, r"^ROWS\b"):
+            for file, text in self.files.items():
+                for number, line in enumerate(text.splitlines(), start=1):
+                    if re.search(pattern, line):
+                        return f"{file}:{number}"
+        return f"{next(iter(self.files))}:1"
+
+    def line_in(self, function: Any, row: CatalogRow) -> str:
+        """Where the function of a row is written, or else the row."""
+        with contextlib.suppress(OSError, TypeError):
+            function = inspect.unwrap(function)
+            if file := self.shown(inspect.getsourcefile(function) or ""):
+                return f"{file}:{max(1, inspect.getsourcelines(function)[1])}"
+        return self.line_of(row.name)
 
 
 def _row(kind: type, values: Mapping[str, Any]) -> CatalogRow:
@@ -137,8 +173,10 @@ def _typed(kind: Any, values: Any) -> Any:
         raise TypeError(f"{place}: {first['msg']}, given {first['input']!r:.60}") from None
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _digest(files: Mapping[str, str]) -> str:
+    texts = list(files.values())
+    whole = texts[0] if len(texts) == 1 else json.dumps(sorted(files.items()))
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
 # Reading.
@@ -151,9 +189,7 @@ def read_plugins(names: Sequence[str], folder: Path) -> tuple[Plugin, ...]:
         PluginError: one of them cannot be read, or is none.
     """
     found = [
-        _of_text(_text(folder / name, name), Path(name).name)
-        if name.endswith(".py")
-        else _read_package(name)
+        _read_file(folder / name, name) if name.endswith(".py") else _read_package(name)
         for name in names
     ]
     for i, plugin in enumerate(found):
@@ -162,20 +198,14 @@ def read_plugins(names: Sequence[str], folder: Path) -> tuple[Plugin, ...]:
     return tuple(found)
 
 
-def _of_text(text: str, name: str) -> Plugin:
-    digest = _digest(text)
-    module = _module_of(name, digest)
-    lines = _lines(text, name)
-    if module not in sys.modules:  # else this process has made it
-        sys.modules[module] = ModuleType(module)  # as Python does: dataclasses look for it
-        try:
-            with _errors_of(name):
-                exec(compile(text, name, "exec"), sys.modules[module].__dict__)
-        except BaseException:
-            del sys.modules[module]
-            raise
-    rows = _rows_of(module, name, lines)
-    return Plugin(name=name, module=module, text=text, digest=digest, rows=rows)
+def _read_file(path: Path, name: str) -> Plugin:
+    path = Path(os.path.abspath(path))
+    files = read_files(path, name)
+    digest = _digest(files)
+    module = _module_of(path.name, digest)
+    return _loaded(
+        Plugin(name=path.name, module=module, files=files, digest=digest, folder=str(path.parent))
+    )
 
 
 def _module_of(file: str, digest: str) -> str:
@@ -183,112 +213,43 @@ def _module_of(file: str, digest: str) -> str:
     return f"{_PREFIX}{file.removesuffix('.py')}_{digest}"
 
 
-def _text(path: Path, name: str) -> str:
-    """A file's text; neither a pipe nor a device is waited for."""
-    try:
-        data = read_regular(path, MAX_BYTES)
-    except OSError as error:
-        siblings = sorted(each.name for each in path.parent.glob("*.py"))[:5]
-        hint = f" Beside the study: {', '.join(siblings)}." if siblings else ""
-        reason = (error.strerror or str(error)).lower()
-        raise PluginError(f"{name}: this plug-in cannot be read: {reason}.{hint}") from None
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise PluginError(f"{name}: expected a Python text in UTF-8, given binary data") from None
-
-
 def _read_package(name: str, expected: str = "") -> Plugin:
     """A package that is installed, of this digest where one is expected."""
-    points = {point.name: point.value for point in metadata.entry_points(group=GROUP)}
-    module = points.get(name, name).partition(":")[0]
-    spec = _spec(module)
-    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        known = f"; installed: {', '.join(sorted(points))}" if points else ""
-        raise PluginError(
-            f"{name}: expected a file NAME.py or an installed package, found neither{known}"
-        )
-    origin = Path(spec.origin)
-    # the whole source of a package, or of a module that is no package
-    files = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
-    source = "\n".join(f"{f.relative_to(origin.parent)}\n{_text(f, str(f))}" for f in files)
-    installed = metadata.packages_distributions().get(module.partition(".")[0], [])
-    version = metadata.version(installed[0]) if installed else "0"
-    digest = f"{version} {_digest(source)}"
+    module, root, file, digest = find_package(name)
     if expected and digest != expected:
         raise PluginError(f"{name}: planned with version {expected}, found {digest} here")
-    text = _text(origin, name)
-    tail = ".py" if spec.submodule_search_locations is None else "/__init__.py"
-    file = module.replace(".", "/") + tail
-    lines = _lines(text, file)
-    with _errors_of(file, _folders([module])):
-        importlib.import_module(module)
-    return Plugin(
-        name=name, module=module, text=text, digest=digest, is_package=True, file=file,
-        rows=_rows_of(module, file, lines),
-    )  # fmt: skip
+    files = {file: text_of(root / file, name)}
+    plugin = Plugin(
+        name=name, module=module, files=files, digest=digest, is_package=True, folder=str(root)
+    )
+    return _loaded(plugin)
 
 
-def _spec(module: str) -> ModuleSpec | None:
-    """Where a module is. Nothing is executed: `importlib.util.find_spec` would import the packages
-    that it lies in.
-    """
-    spec: ModuleSpec | None = None
-    for name in itertools.accumulate(module.split("."), "{}.{}".format):
-        path = None if spec is None else spec.submodule_search_locations
-        if spec is not None and path is None:
-            return None
-        finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
-        try:
-            spec = next(filter(None, (find(name, path) for find in finders if find)), None)
-        except (ImportError, ValueError):
-            return None
-        if spec is None:
-            return None
-    return spec
+def _loaded(plugin: Plugin) -> Plugin:
+    """The plug-in with its rows, its module imported."""
+    with _errors_of(plugin):
+        if plugin.is_package:
+            importlib.import_module(plugin.module)
+        elif plugin.module not in sys.modules:
+            import_file(plugin.module, plugin.folder, plugin.files)
+    return replace(plugin, rows=_rows_of(plugin))
 
 
 # The rows of a module.
 
 
-def _lines(text: str, name: str) -> dict[tuple[str, str], int]:
-    """Where each row is written, by its kind and name, and each name of a module, by "" and it."""
-    try:
-        tree = ast.parse(text, filename=name)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None) or 1
-        reason = getattr(error, "msg", None) or str(error)
-        raise PluginError(f"{name}:{line}: not valid Python: {reason}") from None
-    found: dict[tuple[str, str], int] = {}
-    for node in ast.walk(tree):  # from the outermost inwards
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.setdefault(("", node.name), node.lineno)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.setdefault(("", node.id), node.lineno)
-        elif isinstance(node, ast.Call):
-            kind = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            names = [each.value for each in node.keywords if each.arg == "name"]
-            values = [each.value for each in names if isinstance(each, ast.Constant)]
-            found |= {(kind, value): node.lineno for value in values if isinstance(value, str)}
-    return found
-
-
-def _rows_of(
-    module: str, name: str, lines: Mapping[tuple[str, str], int]
-) -> tuple[CatalogRow, ...]:
-    loaded = sys.modules[module]
+def _rows_of(plugin: Plugin) -> tuple[CatalogRow, ...]:
+    loaded, file = sys.modules[plugin.module], next(iter(plugin.files))
     if not hasattr(loaded, "ROWS"):
-        raise PluginError(f"{name}:1: expected a list ROWS of rows of the catalog, found none")
-    start = lines.get(("", "ROWS"), 1)
-    found = loaded.ROWS
+        raise PluginError(f"{file}:1: expected a list ROWS of rows of the catalog, found none")
+    start, found = plugin.line_of(""), loaded.ROWS
     if not isinstance(found, (list, tuple)) or not found:
-        raise PluginError(f"{name}:{start}: ROWS: expected a list of rows, given {found!r:.60}")
+        raise PluginError(f"{start}: ROWS: expected a list of rows, given {found!r:.60}")
     rows = []
     for row in found:
         if type(row) not in KINDS.values():
             expected = "expected a Param, Component, Dataset, Metric or Diagnostic"
-            raise PluginError(f"{name}:{start}: ROWS: {expected}, given {row!r:.60}")
-        line = lines.get((type(row).__name__, str(row.name)), start)
+            raise PluginError(f"{start}: ROWS: {expected}, given {row!r:.60}")
         try:
             row = _row(type(row), {each.name: getattr(row, each.name) for each in fields(row)})
             if not row.name.replace(".", "_").replace("-", "_").isidentifier():
@@ -297,51 +258,59 @@ def _rows_of(
             if isinstance(row, Param):
                 row.coerce(row.default)
         except TypeError as error:
-            raise PluginError(f"{name}:{line}: {row.name}: {error}") from None
+            raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: {error}") from None
         except ValueError as error:
-            raise PluginError(f"{name}:{line}: {row.name}: default: {error}") from None
-        if not isinstance(row, Param) and row.impl and ":" not in row.impl:
-            function = getattr(loaded, row.impl, None)
-            if not callable(function):
-                reason = f"impl: no function '{row.impl}' in {name}"
-                raise PluginError(f"{name}:{line}: {row.name}: {reason}")
-            if wrong := mismatch(row, function):
-                place = f"{name}:{lines.get(('', row.impl), line)}"
-                raise PluginError(f"{place}: {row.impl}: {wrong}")
-            if isinstance(row, Dataset) and row.arrays:
-                row = replace(row, arrays=f"{module}:{row.arrays}")
-            row = replace(row, impl=f"{module}:{row.impl}")
-        rows.append(row)
+            raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: default: {error}") from None
+        rows.append(_with_functions(plugin, row))
     return tuple(rows)
 
 
+def _with_functions(plugin: Plugin, row: CatalogRow) -> CatalogRow:
+    """The row with its functions as module:function, which are there and can be called."""
+    if isinstance(row, Param):
+        return row
+    for key in _FUNCTIONS:
+        name = getattr(row, key, "")
+        if name and ":" not in name:
+            row = replace(row, **{key: f"{plugin.module}:{name}"})  # type: ignore[arg-type]
+            if not callable(getattr(sys.modules[plugin.module], name, None)):
+                file = next(iter(plugin.files))
+                reason = f"{key}: no function '{name}' in {file}"
+                raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: {reason}")
+    if row.impl.startswith(f"{plugin.module}:"):
+        function = named(row.impl)
+        if wrong := mismatch(row, function):
+            raise PluginError(f"{plugin.line_in(function, row)}: {function.__name__}: {wrong}")
+    return row
+
+
 @contextlib.contextmanager
-def _errors_of(name: str, folders: Sequence[str] = ()) -> Iterator[None]:
+def _errors_of(plugin: Plugin) -> Iterator[None]:
     """What a plug-in raises as one line with its place. What it prints is no command's output."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     except (Exception, SystemExit) as error:
         text = (str(error).strip().splitlines() or [""])[0]
-        place = _place(error, (name,), folders) or f"{name}:1"
+        place = _place(error, [plugin]) or f"{next(iter(plugin.files))}:1"
         said = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise PluginError(f"{place}: {said}") from None
 
 
-def _place(error: BaseException, names: Iterable[str], folders: Sequence[str] = ()) -> str:
-    """The innermost line of one of these files, or of one in these folders, that an error has
-    passed through; empty if there is none.
+def _place(error: BaseException, plugins: Sequence[Plugin]) -> str:
+    """The innermost line of one of these plug-ins that an error has passed through; empty if there
+    is none.
     """
-    known = set(names)
     found = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError) and error.filename:
-        found.append((error.filename, error.lineno))
-    for file, line in reversed(found):
-        if file in known:
-            return f"{file}:{line}"
-        if folder := next((f for f in folders if f"{file}/".startswith(f"{f}/")), ""):
-            return f"{os.path.relpath(file, os.path.dirname(folder))}:{line}"
-    return ""
+    broken = (isinstance(error, SyntaxError) and error.filename) or ""  # a module beside, perhaps
+    for plugin in plugins:
+        if broken.startswith(f"{plugin.folder}{os.sep}"):
+            return f"{os.path.relpath(broken, plugin.folder)}:{error.lineno}"  # type: ignore[attr-defined]
+    places = (
+        f"{shown}:{line}" for file, line in reversed(found)
+        for plugin in plugins if (shown := plugin.shown(file))
+    )  # fmt: skip
+    return next(places, "")
 
 
 # In this process.
@@ -372,13 +341,12 @@ def activate(plugins: Sequence[Plugin]) -> None:
         try:
             _undo.append(install(plugin.rows))
         except ValueError as error:
-            place, word = plugin.file or plugin.name, str(error).split("'")[1:2]
-            row = next((row for row in plugin.rows if [row.name] == word), None)
-            if row is not None and not plugin.is_sealed:
-                lines = _lines(plugin.text, place)
-                place = f"{place}:{lines.get((type(row).__name__, row.name), 1)}"
+            word = next(iter(str(error).split("'")[1:2]), "")
+            known = any(row.name == word for row in plugin.rows) and not plugin.is_sealed
+            place = plugin.line_of(word) if known else next(iter(plugin.files))
             raise PluginError(f"{place}: {error}") from None
         _active[plugin.name] = plugin
+    search([plugin.folder for plugin in plugins if not plugin.is_package])
 
 
 def declare(plugins: Sequence[Plugin]) -> None:
@@ -410,7 +378,7 @@ def _own(plugin: Plugin) -> Plugin | None:
 def opened(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
     """Plug-ins of a results folder as they are executed, the user's own where there is one.
 
-    Their rows are read anew, off what the digest is of: the text, or the installed package.
+    Their rows are read anew, off what the digest is of: the texts, or the installed package.
 
     Raises:
         PluginError: one cannot be read, or is another version here.
@@ -421,7 +389,22 @@ def opened(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
 def _opened(plugin: Plugin) -> Plugin:
     if plugin.is_package:
         return _read_package(plugin.name, plugin.digest)
-    return _of_text(plugin.text, plugin.name)
+    return _loaded(replace(plugin, folder=_folder_of(plugin), is_sealed=False))
+
+
+def _folder_of(plugin: Plugin) -> str:
+    """The folder that a plug-in was read from, where it is as it was then; else one of its own."""
+    there = Path(plugin.folder)
+    with contextlib.suppress(OSError, ValueError):
+        texts = {path: (there / path).read_text(encoding="utf-8") for path in plugin.files}
+        if plugin.folder and texts == plugin.files:
+            return plugin.folder
+    there = Path(tempfile.mkdtemp(prefix="clsweep-"))
+    atexit.register(shutil.rmtree, there, ignore_errors=True)
+    for path, text in plugin.files.items():
+        (there / path).parent.mkdir(parents=True, exist_ok=True)
+        (there / path).write_text(text, encoding="utf-8")
+    return str(there)
 
 
 def would_execute(plugins: Sequence[Plugin], encoders: Iterable[str]) -> list[str]:
@@ -430,9 +413,10 @@ def would_execute(plugins: Sequence[Plugin], encoders: Iterable[str]) -> list[st
     """
     files = [f"plug-in {p.name} ({p.digest})" for p in plugins if p.is_sealed and not _own(p)]
     for name in encoders:
-        spec = _spec(name.partition(":")[0])
+        spec = spec_of(name.partition(":")[0])
         origin = spec.origin if spec and spec.origin and os.path.isfile(spec.origin) else None
-        at = f"{origin} ({_digest(_text(Path(origin), name))})" if origin else "no file here"
+        text = text_of(Path(origin), name) if origin else ""
+        at = f"{origin} ({_digest({name: text})})" if origin else "no file here"
         files.append(f"encoder {name}, of {at}")
     return files
 
@@ -446,18 +430,18 @@ def execute(plugins: Sequence[Plugin]) -> None:
     for plugin in plugins:
         if plugin.is_sealed:
             raise PluginError(f"{plugin.name}: a results folder has it, and nobody trusts it")
-        _opened(plugin)
+        if plugin.is_package or plugin.module not in sys.modules:
+            _opened(plugin)
 
 
-def plug_in(packed: Iterable[Mapping[str, Any]]) -> None:
-    """Make plug-ins that another process has packed those of this one, and execute them.
+def plug_in(plugins: Sequence[Plugin]) -> None:
+    """Make plug-ins of another process those of this one, and execute them.
 
     Raises:
         PluginError: as `activate` and `execute`.
     """
-    plugins = [Plugin.unpacked(each) for each in packed]
-    activate(plugins)
-    execute(plugins)
+    if list(plugins) != list(_active.values()):  # else an earlier trial of this process had them
+        activate([_opened(plugin) for plugin in plugins])
 
 
 OF_THE_LOSS = ("DivergedError", "LossShapeError")  # raised for its value, after it has returned
@@ -467,21 +451,10 @@ def place_of(error: BaseException, loss: str = "") -> str:
     """Where in a plug-in of this process an error comes from, `my_losses.py:12`; empty if from
     none. `loss` is that of the trial, whose value is to blame for an error of `OF_THE_LOSS`.
     """
-    names = [plugin.name for plugin in _active.values() if not plugin.is_package]
-    folders = _folders([plugin.module for plugin in _active.values() if plugin.is_package])
-    if (place := _place(error, names, folders)) or type(error).__name__ not in OF_THE_LOSS:
+    if place := _place(error, active()):
         return place
-    row = COMPONENT["loss"].get(loss)
-    module, _, function = (row.impl if row else "").partition(":")
-    if (plugin := next((p for p in _active.values() if p.module == module), None)) is None:
-        return ""
-    file = plugin.file or plugin.name
-    return f"{file}:{_lines(plugin.text, file).get(('', function), 1)}"
-
-
-def _folders(modules: Sequence[str]) -> list[str]:
-    """The paths of the packages of these modules, or of modules that are in none."""
-    tops = [_spec(module.partition(".")[0]) for module in modules]
-    return [
-        path for top in tops if top for path in top.submodule_search_locations or [top.origin or ""]
-    ]
+    row = COMPONENT["loss"].get(loss) if type(error).__name__ in OF_THE_LOSS else None
+    for plugin in _active.values():
+        if row in plugin.rows and row is not None:
+            return plugin.line_in(named(row.impl), row)
+    return ""

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.plugins import plug_in
+from clsweep.catalog.plugins import Plugin, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine
 from clsweep.data.found import DataPlace
@@ -120,7 +120,6 @@ def _timed(
     Some are timed again where there are more processes than trials, so that all are busy.
     """
     resources, context = study.sections.resources, multiprocessing.get_context("spawn")
-    plugins = [plugin.packed() for plugin in study.document.plugins]
     rows = list(islice(cycle(wanted), math.ceil(len(wanted) / num_processes) * num_processes))
     settled = _settle, (context.Value("i", 0), float(resources.gpus_per_worker))
     paces: dict[str, list[Pace]] = {}
@@ -131,7 +130,7 @@ def _timed(
                 ready.result()
             begin_s = time.monotonic() - start
             places = [study.of(row["objective"]).sections.dataset.place.absolute() for row in rows]
-            timed = pool.map(_time, rows, places, repeat(resources), repeat(plugins))
+            timed = pool.map(_time, rows, places, repeat(resources), repeat(study.document.plugins))
             for row, pace in zip(rows, timed, strict=True):
                 paces.setdefault(row["trial_id"], []).append(pace)
         except BrokenProcessPool:
@@ -162,7 +161,7 @@ def _settle(counter: Any, gpus: float) -> None:
 
 
 def _time(
-    row: Row, place: DataPlace, resources: ResourcesSection, packed: Sequence[Mapping[str, Any]]
+    row: Row, place: DataPlace, resources: ResourcesSection, plugins: Sequence[Plugin]
 ) -> Pace:
     """The pace of a trial in this process.
 
@@ -176,7 +175,7 @@ def _time(
 
     torch.set_num_threads(resources.cpus_per_worker)
     keep_freed_memory()
-    plug_in(packed)
+    plug_in(plugins)
     gpus = float(resources.gpus_per_worker)
     device = torch.device("cuda" if gpus else "cpu")
     try:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog.plugins import place_of, plug_in
+from clsweep.catalog.plugins import Plugin, place_of, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cluster.desk import (
     FolderUnreachableError,
@@ -64,7 +64,7 @@ class TrialContext:
     keep_end: bool = False  # a checkpoint after the last epoch
     keep_encoder: bool = False
     test: bool = False  # score the test split too
-    plugins: Sequence[Mapping[str, Any]] = ()  # each as `Plugin.packed` gives it
+    plugins: Sequence[Plugin] = ()
     path: Sequence[str] = ()  # where the driver looks for modules
 
     @classmethod
@@ -94,7 +94,7 @@ class TrialContext:
             and all(cell.dataset.kind == "images" for cell in study.cells or (study,))
             and not test,
             test=test,
-            plugins=[plugin.packed() for plugin in study.document.plugins],
+            plugins=study.document.plugins,
             path=[*filter(None, sys.path)],
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.plugins import Plugin, PluginError, declare
+from clsweep.catalog.importing import PluginError
+from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import StudyError
 from clsweep.study.design import PlannedTrial, Study, plan_row

@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
+from clsweep.catalog.importing import PluginError
 from clsweep.catalog.open_encoders import is_own
 from clsweep.catalog.plugins import (
     Plugin,
-    PluginError,
     activate,
     opened,
     read_plugins,

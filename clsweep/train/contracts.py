@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from clsweep.catalog.plugins import active, place_of, plug_in
+from clsweep.catalog.plugins import Plugin, active, place_of, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
 from clsweep.data.found import DataPlace
@@ -254,10 +254,9 @@ def take_steps_of_two(config: Mapping[str, Any], place: DataPlace) -> list[Steps
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, for all that are forked off it
-    packed = [plugin.packed() for plugin in active()]
     with tempfile.TemporaryDirectory(prefix="clsweep-") as name:
         folder = Path(name)
-        given = folder, packed, dict(config), place
+        given = folder, active(), dict(config), place
         workers = [context.Process(target=_work, args=(rank, *given)) for rank in range(2)]
         for worker in workers:
             worker.start()
@@ -272,7 +271,7 @@ def take_steps_of_two(config: Mapping[str, Any], place: DataPlace) -> list[Steps
 
 
 def _work(
-    rank: int, folder: Path, packed: list[Any], config: Mapping[str, Any], place: DataPlace
+    rank: int, folder: Path, plugins: Sequence[Plugin], config: Mapping[str, Any], place: DataPlace
 ) -> None:
     sys.stdout = sys.stderr  # a plug-in may print
     torch.set_num_threads(1)
@@ -281,7 +280,7 @@ def _work(
         "gloo", init_method=place_to_meet, rank=rank, world_size=2, timeout=timeout
     )
     try:
-        plug_in(packed)
+        plug_in(plugins)
         found = vars(take_steps(config, place))
     except Exception as error:
         (folder / f"{rank}.txt").write_text(_told(error))

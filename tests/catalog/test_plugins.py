@@ -8,9 +8,9 @@ import pytest
 
 import clsweep
 from clsweep.catalog import COMPONENT, METRIC, PARAM
+from clsweep.catalog.importing import PluginError
 from clsweep.catalog.plugins import (
     Plugin,
-    PluginError,
     activate,
     execute,
     opened,
@@ -153,7 +153,7 @@ def test_an_import_that_fails_on_a_worker_only_is_told_with_its_line(study, monk
     _forget(found.document.plugins)
     context = TrialContext(
         places={}, workers=1, gpus_per_worker=0, cpus_per_worker=1, results="",
-        near=None, plugins=[plugin.packed() for plugin in found.document.plugins],
+        near=None, plugins=found.document.plugins,
     )  # fmt: skip
     with pytest.raises(PluginError) as caught:
         context.plug_in()
@@ -243,7 +243,7 @@ def test_a_plug_in_travels_as_json(study):
     activate(())
     assert opened([plugin.sealed()]) == (plugin,)
     packed = json.loads(to_json([plugin]))
-    packed[0]["text"] += "#"
+    packed[0]["files"]["mine.py"] += "#"
     with pytest.raises(ValueError, match="not of its digest"):
         Plugin.unpacked(packed[0])
 

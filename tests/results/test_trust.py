@@ -102,7 +102,7 @@ def _plugins(out: Path, *, listed: bool = False, **changes: Any) -> None:
     (packed,) = json.loads((out / "plugins.json").read_bytes())
     packed |= changes
     if not packed["is_package"]:
-        packed["digest"] = hashlib.sha256(packed["text"].encode()).hexdigest()[:16]
+        packed["digest"] = hashlib.sha256(packed["files"]["mine.py"].encode()).hexdigest()[:16]
     (out / "plugins.json").write_text(json.dumps([] if listed else [packed]))
     tree = yaml.safe_load((out / "study.yaml").read_text())
     tree["plugins"] = [packed["name"]] if listed else {packed["name"]: packed["digest"]}
@@ -134,7 +134,9 @@ def _rows_that_call(out: Path, canary: Path) -> None:
 
 
 def _text_that_writes(out: Path, canary: Path) -> None:
-    _plugins(out, text=f"{PLUGIN}\nROWS.append(open({str(canary)!r}, 'w') and ROWS[0])\n")
+    _plugins(
+        out, files={"mine.py": f"{PLUGIN}\nROWS.append(open({str(canary)!r}, 'w') and ROWS[0])\n"}
+    )
 
 
 def _file_that_writes(out: Path, canary: Path) -> None:
@@ -149,7 +151,7 @@ def _package_that_writes(out: Path, canary: Path) -> None:
 
 def _module_that_others_look_for(out: Path, canary: Path) -> None:
     """Packages import modules that may be missing, and take what a finder has."""
-    _plugins(out, module="sksparse", text=f"{PLUGIN}\nopen({str(canary)!r}, 'w')\n")
+    _plugins(out, module="sksparse", files={"mine.py": f"{PLUGIN}\nopen({str(canary)!r}, 'w')\n"})
 
 
 def _module_beside(out: Path, canary: Path) -> None:
