@@ -444,16 +444,16 @@ def plug_in(plugins: Sequence[Plugin]) -> None:
         activate([_opened(plugin) for plugin in plugins])
 
 
-OF_THE_LOSS = ("DivergedError", "LossShapeError")  # raised for its value, after it has returned
-
-
 def place_of(error: BaseException, loss: str = "") -> str:
     """Where in a plug-in of this process an error comes from, `my_losses.py:12`; empty if from
-    none. `loss` is that of the trial, whose value is to blame for an error of `OF_THE_LOSS`.
+    none. Where it has passed through no line of one, it may carry a row, whose function is to
+    blame; for a loss that is no number that is the trial's `loss`.
     """
     if place := _place(error, active()):
         return place
-    row = COMPONENT["loss"].get(loss) if type(error).__name__ in OF_THE_LOSS else None
+    row = getattr(error, "row", None)
+    if type(error).__name__ in ("DivergedError", "LossShapeError"):
+        row = COMPONENT["loss"].get(loss)
     for plugin in _active.values():
         if row in plugin.rows and row is not None:
             return plugin.line_in(named(row.impl), row)

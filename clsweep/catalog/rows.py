@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
+from clsweep.catalog.guard import guarded
 from clsweep.display.numbers import setting
 from clsweep.errors import UserError
 
@@ -362,12 +363,14 @@ CatalogRow = Param | Component | Dataset | Metric | Diagnostic
 
 
 def implementation(row: Component | Dataset | Metric | Diagnostic) -> Any:
-    """The function or class behind a row, imported when it is asked for.
+    """The function or class behind a row, imported when it is asked for; one of the user's own is
+    watched.
 
     Raises:
         LookupError: the row names none, or one that is not there.
     """
-    return named(row.impl)
+    function = named(row.impl)
+    return function if row.impl.startswith("clsweep.") else guarded(row, function)
 
 
 SEALED = "of a results folder"  # no module: stands for that of a recorded plug-in

@@ -17,6 +17,8 @@ from clsweep.train.contracts import check_contracts
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 LOSS = """
+import random
+import numpy
 import torch
 from clsweep.catalog import Component
 from clsweep.objective.losses import dcl
@@ -58,19 +60,27 @@ def test_a_sound_loss_keeps_the_contracts_of_trials(tmp_path: Path) -> None:
     assert verdicts(tmp_path, "return value") == {FIRST: "", REPEATED: "", RESUMED: ""}
 
 
+@pytest.mark.parametrize(
+    "draw", ["torch.rand(())", "float(numpy.random.rand())", "random.random()"]
+)
+def test_a_loss_may_draw_from_the_generators_of_the_process(tmp_path: Path, draw: str) -> None:
+    assert verdicts(tmp_path, f"return value * {draw}") == {FIRST: "", REPEATED: "", RESUMED: ""}
+
+
 def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path: Path) -> None:
-    assert "train_loss: expected" in verdicts(tmp_path, "return value * torch.rand(())")[REPEATED]
+    body = "return value * float(numpy.random.default_rng().random())"
+    assert "train_loss: expected" in verdicts(tmp_path, body)[REPEATED]
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return value / 0", "mine.py:9: DivergedError: the loss is nan"),
-        ("return value.item()", "AttributeError"),
+        ("return value / 0", "mine.py:11: DivergedError: the loss is nan"),
+        ("return value.item()", "mine.py:11: PartError: mine: expected a scalar tensor"),
         ("return value.detach()", "does not require grad"),
-        ("raise OSError('my own')", "mine.py:11: OSError: my own"),
-        ("return value.expand(3)", "mine.py:9: LossShapeError: the loss: expected a scalar"),
-        ("return value[None]", "mine.py:9: LossShapeError: the loss: expected a scalar"),
+        ("raise OSError('my own')", "mine.py:13: OSError: my own"),
+        ("return value.expand(3)", "mine.py:11: LossShapeError: the loss: expected a scalar"),
+        ("return value[None]", "mine.py:11: LossShapeError: the loss: expected a scalar"),
     ],
 )
 def test_what_cannot_train_is_told_once(tmp_path: Path, body: str, message: str) -> None:

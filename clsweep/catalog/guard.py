@@ -1,0 +1,117 @@
+"""Functions of the user's own as they are called: what they are given stays as it is, and what they
+give is what their row says. An error carries the row, so that it is told with its file and line.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+
+class PartError(TypeError):
+    """A part of the user's own gives, or does, what its row does not say."""
+
+
+def guarded(row: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a row, watched."""
+    part = getattr(row, "part", None) or type(row).__name__
+
+    @functools.wraps(function, updated=())
+    def call(*given: Any, **named: Any) -> Any:
+        before = [(x, x._version) for x in _tensors((given, named))]
+        try:
+            found = function(*given, **named)
+            if any(x._version != version for x, version in before):
+                raise PartError(f"{row.name}: expected to leave what it is given, changed in place")
+            if expected := _unlike(part, row, found, given):
+                raise PartError(f"{row.name}: expected {expected}, given {_said(found)}")
+        except Exception as error:
+            error.__dict__.setdefault("row", row)
+            raise
+        return _watched(row, found) if part == "encoder" else found
+
+    return call
+
+
+def _tensors(given: Any) -> Iterator[Any]:
+    """All tensors among what a function is given, and their gradients."""
+    if isinstance(given, Mapping | list | tuple):
+        for each in given.values() if isinstance(given, Mapping) else given:
+            yield from _tensors(each)
+    elif _is_tensor(given):
+        yield given
+        if given.is_leaf and given.grad is not None:
+            yield given.grad
+
+
+def _said(found: Any) -> str:
+    if hasattr(found, "dtype"):
+        return f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
+    return f"{type(found).__name__} {found!r:.60}"
+
+
+def _is_tensor(x: Any) -> bool:
+    return hasattr(x, "grad_fn")
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float) or getattr(x, "shape", None) == ()
+
+
+def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
+    """What was expected of a part instead of what it gave; empty if it is that."""
+
+    def are_pairs() -> bool:
+        views, pairs = {*range(given[0])}, found if isinstance(found, list | tuple) else ()
+        return all(isinstance(p, tuple) and len(p) == 2 and {*p} <= views for p in pairs or [0])
+
+    def are_scores() -> bool:
+        return isinstance(found, dict) and all(
+            x is None or _is_number(x) or getattr(x, "shape", 0) == given[-1].shape
+            for x in found.values()
+        )
+
+    if part == "Diagnostic" and found is None:
+        return ""
+    if (part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes):
+        return "" if _is_number(found) else "a number"
+    scalar = _is_tensor(found) and found.is_floating_point()
+    wanted = {
+        "loss": (scalar, "a scalar tensor of floating point"),
+        "regularizer": (scalar, "a scalar tensor of floating point"),
+        "encoder": (hasattr(found, "num_features"), "a module with num_features"),
+        "framework": (hasattr(found, "state_dict"), "a module"),
+        "optimizer": (hasattr(found, "param_groups"), "an optimizer of torch"),
+        "lr_schedule": (_is_number(found), "a number"),
+        "views": (part == "views" and are_pairs(), "pairs (i, j) of the views 0, 1, ..."),
+        "Diagnostic": (_is_tensor(found), "a tensor, or None"),
+        "Dataset": (isinstance(found, tuple) and len(found) == 2, "training and test split"),
+    }.get(part)
+    if part in ("Metric", "linear_probe", "knn_weights", "finetune"):
+        wanted = are_scores(), "{name: a number, or whether each image is right}"
+    return "" if wanted is None or wanted[0] else wanted[1]
+
+
+def _watched(row: Any, network: Any) -> Any:
+    """An encoder whose calls are watched, too."""
+    versions: list[int] = []
+
+    def before(_: Any, given: tuple[Any, ...]) -> None:
+        versions[:] = [given[0]._version]
+
+    def after(_: Any, given: tuple[Any, ...], found: Any) -> None:
+        wanted = (len(given[0]), network.num_features)
+        wrong = ""
+        if given[0]._version != versions[0]:
+            wrong = "expected to leave the images as they are, changed in place"
+        elif getattr(found, "shape", None) != wanted:
+            wrong = f"expected features of shape {wanted}, given {_said(found)}"
+        if wrong:
+            error = PartError(f"{row.name}: {wrong}")
+            error.row = row  # type: ignore[attr-defined]
+            raise error
+
+    network.register_forward_pre_hook(before)
+    network.register_forward_hook(after)
+    return network
