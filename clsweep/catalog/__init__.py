@@ -173,9 +173,11 @@ _CALLS: dict[str, Call] = {
 }  # fmt: skip
 
 
-def mismatch(row: CatalogRow, function: Callable[..., Any]) -> str:
+def mismatch(
+    row: CatalogRow, function: Callable[..., Any], beside: Iterable[CatalogRow] = ()
+) -> str:
     """Why a function or class cannot be called as its row is; empty if it can, or if it cannot be
-    told.
+    told. A framework among the rows `beside` may call its losses with more.
     """
     if isinstance(row, Param) or (isinstance(row, Component) and row.part not in _CALLS):
         return ""
@@ -185,8 +187,17 @@ def mismatch(row: CatalogRow, function: Callable[..., Any]) -> str:
     except (TypeError, ValueError):  # of some functions in C
         return ""
     maybe = [name for name in _given_in_some_studies(row) if name in signature.parameters]
+    own = [r for r in beside if isinstance(r, Component) and r.part == "framework"]
+    called_by_own = (
+        isinstance(row, Component)
+        and row.part == "loss"
+        and any(row.name in framework.losses or framework.name in row.on for framework in own)
+    )
     try:
-        signature.bind(*range(num_positional), **dict.fromkeys((*named, *maybe)))
+        if called_by_own:
+            signature.bind_partial(**dict.fromkeys(named))
+        else:
+            signature.bind(*range(num_positional), **dict.fromkeys((*named, *maybe)))
     except TypeError as error:
         by_position = [f"{num_positional} by position"] if num_positional else []
         shown = ", ".join([*by_position, *named]) or "nothing"

@@ -8,9 +8,15 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from clsweep.errors import UserError
 
-class PartError(TypeError):
+
+class PartError(UserError):
     """A part of the user's own gives, or does, what its row does not say."""
+
+    def __init__(self, text: str, row: Any = None):
+        super().__init__(text)
+        self.row = row
 
 
 def guarded(row: Any, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,7 +33,8 @@ def guarded(row: Any, function: Callable[..., Any]) -> Callable[..., Any]:
             if expected := _unlike(part, row, found, given):
                 raise PartError(f"{row.name}: expected {expected}, given {_said(found)}")
         except Exception as error:
-            error.__dict__.setdefault("row", row)
+            if getattr(error, "row", None) is None:
+                error.row = row  # type: ignore[attr-defined]
             raise
         return _watched(row, found) if part == "encoder" else found
 
@@ -72,13 +79,19 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
             for x in found.values()
         )
 
+    def are_splits() -> bool:
+        is_pair = isinstance(found, tuple | list) and len(found) == 2
+        return row.kind == "pairs" or (is_pair and all(hasattr(s, "labels") for s in found))
+
     if part == "Diagnostic" and found is None:
         return ""
     if (part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes):
         return "" if _is_number(found) else "a number"
     scalar = _is_tensor(found) and found.is_floating_point()
+    if part == "loss" and scalar and any(getattr(x, "requires_grad", False) for x in given):
+        return "" if found.requires_grad else "a scalar with a gradient"
     wanted = {
-        "loss": (scalar, "a scalar tensor of floating point"),
+        "loss": (scalar, "a scalar tensor of floating point, with a gradient"),
         "regularizer": (scalar, "a scalar tensor of floating point"),
         "encoder": (hasattr(found, "num_features"), "a module with num_features"),
         "framework": (hasattr(found, "state_dict"), "a module"),
@@ -86,7 +99,7 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
         "lr_schedule": (_is_number(found), "a number"),
         "views": (part == "views" and are_pairs(), "pairs (i, j) of the views 0, 1, ..."),
         "Diagnostic": (_is_tensor(found), "a tensor, or None"),
-        "Dataset": (isinstance(found, tuple) and len(found) == 2, "training and test split"),
+        "Dataset": (part == "Dataset" and are_splits(), "a Split to train on and one to test on"),
     }.get(part)
     if part in ("Metric", "linear_probe", "knn_weights", "finetune"):
         wanted = are_scores(), "{name: a number, or whether each image is right}"
@@ -108,9 +121,7 @@ def _watched(row: Any, network: Any) -> Any:
         elif getattr(found, "shape", None) != wanted:
             wrong = f"expected features of shape {wanted}, given {_said(found)}"
         if wrong:
-            error = PartError(f"{row.name}: {wrong}")
-            error.row = row  # type: ignore[attr-defined]
-            raise error
+            raise PartError(f"{row.name}: {wrong}", row)
 
     network.register_forward_pre_hook(before)
     network.register_forward_hook(after)

@@ -45,6 +45,7 @@ from clsweep.catalog.rows import (
     Param,
     named,
 )
+from clsweep.errors import UserError
 
 KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (Param, Component, Dataset, Metric, Diagnostic)
@@ -261,11 +262,11 @@ def _rows_of(plugin: Plugin) -> tuple[CatalogRow, ...]:
             raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: {error}") from None
         except ValueError as error:
             raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: default: {error}") from None
-        rows.append(_with_functions(plugin, row))
+        rows.append(_with_functions(plugin, row, found))
     return tuple(rows)
 
 
-def _with_functions(plugin: Plugin, row: CatalogRow) -> CatalogRow:
+def _with_functions(plugin: Plugin, row: CatalogRow, beside: Sequence[CatalogRow]) -> CatalogRow:
     """The row with its functions as module:function, which are there and can be called."""
     if isinstance(row, Param):
         return row
@@ -279,7 +280,7 @@ def _with_functions(plugin: Plugin, row: CatalogRow) -> CatalogRow:
                 raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: {reason}")
     if row.impl.startswith(f"{plugin.module}:"):
         function = named(row.impl)
-        if wrong := mismatch(row, function):
+        if wrong := mismatch(row, function, beside):
             raise PluginError(f"{plugin.line_in(function, row)}: {function.__name__}: {wrong}")
     return row
 
@@ -458,3 +459,10 @@ def place_of(error: BaseException, loss: str = "") -> str:
         if row in plugin.rows and row is not None:
             return plugin.line_in(named(row.impl), row)
     return ""
+
+
+def told(error: BaseException, loss: str = "") -> str:
+    """An error in one line, behind its place in a plug-in if it has one."""
+    line = (str(error).strip().splitlines() or [""])[0]
+    name = "" if isinstance(error, UserError) else type(error).__name__
+    return ": ".join(filter(None, (place_of(error, loss), name, line)))

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from clsweep.catalog import DATASET, Dataset, implementation, named
+from clsweep.catalog import DATASET, Dataset, named
 from clsweep.data import synthetic
 from clsweep.data.cache import Pictures, Source, cached
-from clsweep.data.draws import drawing
 from clsweep.data.found import (
     DataPlace,
     data_folder,
@@ -29,6 +28,7 @@ from clsweep.data.found import (
     require_data,
     stamp,
 )
+from clsweep.data.identity import digest_of, is_own, read
 from clsweep.errors import RequestError
 
 DIGITS = ("datasets", "data", "digits.csv.gz")  # in scikit-learn's package
@@ -148,8 +148,11 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     row = DATASET[dataset.name]
     # those of the catalog are read whole, however few of their images are used
     whole = dataset if row.makes_images or row.files else row
-    with drawing(0, "data set"):  # one that is made of draws is the same for all trials
-        train, test = implementation(row)(whole, place)
+    train, test = read(whole, place)
+    if is_own(row) and dataset.images_digest not in (None, found := digest_of(whole, train, test)):
+        expected = f"{row.name}: expected the images that were planned with"
+        given = f"(digest {dataset.images_digest}), given others ({found})"
+        raise RequestError(f"{expected} {given}: they have changed, or do so at every call")
     wanted = whole.num_train + whole.num_unlabeled, whole.num_test or len(test)
     if wanted != (len(train), len(test)) and not row.files:
         expected = f"{wanted[0]} training and {wanted[1]} test images"

@@ -28,7 +28,8 @@ from clsweep.catalog.ownership import (
     refusal,
     trial_owns,
 )
-from clsweep.data.found import sized_dataset
+from clsweep.catalog.plugins import told
+from clsweep.data.found import DataPlace, sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study
@@ -282,7 +283,7 @@ class _Cell(Draft):
         taken = [*row.options, "num_train", "fraction", *(["channels"] if row.files else [])]
         options = {name: getattr(given, name) for name in dict.fromkeys(taken)}
         try:
-            dataset = sized_dataset(given.name, given.place, **options)
+            dataset = _identified(sized_dataset(given.name, given.place, **options), given.place)
         except RequestError as error:
             key = "root" if row.files else "num_train" if given.num_train else "fraction"
             raise StudyError(self.document.error(("dataset", key), str(error))) from None
@@ -301,7 +302,7 @@ class _Cell(Draft):
             self.error(at, "has no effect without base.transfer_dataset")
         for name in sorted(names):
             try:
-                self.transferred[name] = found = sized_dataset(name, place)
+                self.transferred[name] = found = _identified(sized_dataset(name, place), place)
             except RequestError as error:
                 self.error(at, str(error))
                 continue
@@ -320,6 +321,22 @@ class _Cell(Draft):
                     self.error((kind, param), f"{nobody}; it belongs to {owners_of(param)}")
         for param, names in self.replaced.items():
             self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")
+
+
+def _identified(dataset: Dataset, place: DataPlace) -> Dataset:
+    """The data set; one of a plug-in, which is read for it, with the digest of its images.
+
+    Raises:
+        RequestError: it cannot be read, in one line with its place.
+    """
+    if dataset.impl.startswith("clsweep.") or dataset.kind == "pairs":
+        return dataset
+    from clsweep.data.identity import identified  # needs numpy
+
+    try:
+        return identified(dataset, place)
+    except Exception as error:
+        raise RequestError(told(error)) from None
 
 
 def _known_encoders(space: object) -> list[str]:

@@ -21,10 +21,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from clsweep.catalog.plugins import Plugin, active, place_of, plug_in
+from clsweep.catalog.plugins import Plugin, active, plug_in, told
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
 from clsweep.data.found import DataPlace
+from clsweep.errors import UserError
 from clsweep.train.attempt import Checkpoints
 from clsweep.train.collectives import distributed, world_size
 from clsweep.train.images import batches, scored_images
@@ -39,7 +40,7 @@ NUM_STEPS = 3
 TIMEOUT_S = 240.0
 
 
-class BrokenContractError(Exception):
+class BrokenContractError(UserError):
     """What was expected, and what was found."""
 
 
@@ -117,16 +118,8 @@ def _failure(contract: Callable[[], None], config: Mapping[str, Any]) -> str:
     try:
         contract()
     except Exception as error:
-        return _told(error, config.get("loss", ""))
+        return told(error, config.get("loss", ""))
     return ""
-
-
-def _told(error: Exception, loss: str = "") -> str:
-    line = (str(error).strip().splitlines() or [""])[0]
-    if isinstance(error, BrokenContractError):
-        return line
-    place = place_of(error, loss)
-    return f"{place}{': ' if place else ''}{type(error).__name__}: {line}"
 
 
 class _KilledError(BaseException):
@@ -283,7 +276,7 @@ def _work(
         plug_in(plugins)
         found = vars(take_steps(config, place))
     except Exception as error:
-        (folder / f"{rank}.txt").write_text(_told(error))
+        (folder / f"{rank}.txt").write_text(told(error))
         os._exit(1)  # the other one need not wait for this one's farewell
     torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()
