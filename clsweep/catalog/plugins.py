@@ -262,8 +262,8 @@ def _rows_of(plugin: Plugin) -> tuple[CatalogRow, ...]:
             raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: {error}") from None
         except ValueError as error:
             raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: default: {error}") from None
-        rows.append(_with_functions(plugin, row, found))
-    return tuple(rows)
+        rows.append(row)
+    return tuple(_with_functions(plugin, row, rows) for row in rows)
 
 
 def _with_functions(plugin: Plugin, row: CatalogRow, beside: Sequence[CatalogRow]) -> CatalogRow:

@@ -21,16 +21,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clsweep.catalog import DIAGNOSTIC, METRIC
 from clsweep.catalog.plugins import Plugin, active, plug_in, told
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
 from clsweep.data.found import DataPlace
 from clsweep.errors import UserError
+from clsweep.objective.framework import Embeddings, Losses
 from clsweep.train.attempt import Checkpoints
 from clsweep.train.collectives import distributed, world_size
-from clsweep.train.images import batches, scored_images
-from clsweep.train.loop import accumulate_gradient, train_trial
-from clsweep.train.state import new_state
+from clsweep.train.images import Batch, batches, scored_images
+from clsweep.train.loop import accumulate_gradient, begin_epoch, embed, train_trial
+from clsweep.train.state import TrialState, new_state
 
 # of the machine, not of the trial
 MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s", "num_resumes")
@@ -72,19 +74,33 @@ def check_contracts(
         _require_same(_rows(config, place), undisturbed, "a second trial")
 
     def resumes() -> None:
-        store = _Store()
-        _rows(config, place, store, kill_at=1)
-        if store.payload is None:
-            raise BrokenContractError("expected a checkpoint of the first epoch, found none")
-        _require_same(_rows(config, place, store), undisturbed, "a trial that went on")
+        for kill_at in (1, 0):  # after the first epoch, and after its first step
+            store = _Store(is_last=kill_at == 0)
+            _rows(config, place, store, kill_at=kill_at)
+            if store.payload is None:
+                raise BrokenContractError("expected a checkpoint of the first epoch, found none")
+            _require_same(_rows(config, place, store), undisturbed, "a trial that went on")
+
+    def unseen() -> None:
+        table: dict[str, Any] = DIAGNOSTIC if column in DIAGNOSTIC else METRIC
+        before, _ = {**table}, table.pop(column)
+        own = column, "hits", "histograms"
+        try:
+            _require_same(_rows(config, place), undisturbed, f"a trial without {column}", own)
+        finally:
+            table.clear()
+            table.update(before)
 
     contracts: dict[str, Callable[[], None]] = {
         "trains, and all numbers are finite": trains,
         "the same trial gives the same numbers": repeats,
         "killed and resumed it ends the same": resumes,
     }
+    if column:
+        contracts["it changes nothing of the trial"] = unseen
     if of_steps:
         contracts |= {
+            "in chunks it has the gradient of one pass": lambda: _goes_in_chunks(config, place),
             "the loss has finite gradients": lambda: _gives_gradients(config, place),
             "half precision gives the loss of float32": lambda: _bears_half(config, place),
             "two workers train as one": lambda: _spreads(config, place),
@@ -126,7 +142,11 @@ class _KilledError(BaseException):
     """Nothing catches a kill."""
 
 
+@dataclass
 class _Store:
+    """A checkpoint that is kept; `is_last` of all that its process does, and asked for at once."""
+
+    is_last: bool = False
     payload: bytes | None = None
 
     def load(self) -> bytes | None:
@@ -134,6 +154,9 @@ class _Store:
 
     def save(self, payload: bytes) -> None:
         self.payload = payload
+        if self.is_last:
+            self.is_last = False
+            raise _KilledError
 
 
 def _rows(
@@ -148,16 +171,20 @@ def _rows(
             raise _KilledError
 
     checkpoints = Checkpoints(store, every_s=0.0) if store else None
+    if store and checkpoints and store.is_last:
+        checkpoints.notice.give()
     with contextlib.suppress(_KilledError):
         rows.append(train_trial(config, report, place=place, checkpoints=checkpoints))
     return rows
 
 
-def _require_same(actual: list[Row], expected: list[Row], noun: str) -> None:
+def _require_same(
+    actual: list[Row], expected: list[Row], noun: str, without: Sequence[str] = ()
+) -> None:
     """All numbers and weights, bit for bit."""
     for found, wanted in zip(actual, expected, strict=True):
         for name, value in wanted.items():
-            if name not in MEASURED and not _is_same(found.get(name), value):
+            if name not in (*MEASURED, *without) and not _is_same(found.get(name), value):
                 shown = "other values" if isinstance(value, dict | list) else found.get(name)
                 given = "" if isinstance(value, dict | list) else f" {value}"
                 raise BrokenContractError(f"{name}: expected{given} of {noun} too, given {shown}")
@@ -173,10 +200,11 @@ def _is_same(found: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True)
 class Steps:
-    """The loss of each step, and the gradient of the first by parameter."""
+    """The loss of each step, and of the first the gradient by parameter, and buffers after it."""
 
     losses: list[float]
     gradient: dict[str, Tensor]
+    buffers: dict[str, Tensor]
 
     def require_finite(self) -> None:
         for name, gradient in self.gradient.items():
@@ -201,6 +229,22 @@ def _bears_half(config: Mapping[str, Any], place: DataPlace) -> None:
         raise BrokenContractError(f"loss: expected about {wanted:.4g} in bf16, given {loss:.4g}")
 
 
+def _goes_in_chunks(config: Mapping[str, Any], place: DataPlace) -> None:
+    halves = {**config, "chunk_size": config["batch_size"] // 2}
+    found = take_steps(halves, place, count=1)
+    wanted = take_steps(halves, place, count=1, accumulate=in_one_graph)
+    _require_alike(found.gradient, wanted.gradient, "gradient of {}: expected that of one pass")
+    _require_alike(found.buffers, wanted.buffers, "buffer {}: expected to be changed once")
+
+
+def _require_alike(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str) -> None:
+    """All tensors, up to rounding of them all."""
+    size = math.sqrt(sum(float(x.double().square().sum()) for x in wanted.values()))
+    for name, x in wanted.items():
+        if not float((found[name] - x).double().norm()) <= WORLDS_TOLERANCE * size:
+            raise BrokenContractError(what.format(name))
+
+
 def _spreads(config: Mapping[str, Any], place: DataPlace) -> None:
     alone = take_steps(config, place)
     for worker in take_steps_of_two(config, place):
@@ -209,13 +253,17 @@ def _spreads(config: Mapping[str, Any], place: DataPlace) -> None:
                 raise BrokenContractError(
                     f"loss: expected {wanted:.6g} of two workers too, given {found:.6g}"
                 )
-        size = math.sqrt(sum(float(g.square().sum()) for g in alone.gradient.values()))
-        for name, gradient in alone.gradient.items():
-            if not float((worker.gradient[name] - gradient).norm()) <= WORLDS_TOLERANCE * size:
-                raise BrokenContractError(f"gradient of {name}: expected that of one worker")
+        expected = "gradient of {}: expected that of one worker"
+        _require_alike(worker.gradient, alone.gradient, expected)
 
 
-def take_steps(config: Mapping[str, Any], place: DataPlace, *, count: int = NUM_STEPS) -> Steps:
+def take_steps(
+    config: Mapping[str, Any],
+    place: DataPlace,
+    *,
+    count: int = NUM_STEPS,
+    accumulate: Callable[..., tuple[Embeddings, Losses]] = accumulate_gradient,
+) -> Steps:
     """The first steps of a trial, as `train_epoch` takes them; of a group, this worker's."""
     device = torch.device("cpu")
     splits = load_splits(config, place)
@@ -223,20 +271,37 @@ def take_steps(config: Mapping[str, Any], place: DataPlace, *, count: int = NUM_
     state = new_state(config, device)
     objective = state.objective.train()
     model = distributed(objective) if world_size() > 1 else objective
-    objective.begin_epoch(0)
-    losses, gradient = list[float](), dict[str, Tensor]()
+    so_far = begin_epoch(state, images, None)
+    state.begin_epoch()
+    losses, gradient, buffers = list[float](), dict[str, Tensor](), dict[str, Tensor]()
     for step, batch in zip(
         range(count), batches(images, config, 0, state.view_generator), strict=False
     ):
         state.optimizer.zero_grad()
-        prepared, found = accumulate_gradient(state, model, batch)
+        prepared, found = accumulate(state, model, batch)
         losses.append(float(found.total.detach()))
         if step == 0:
             named = objective.named_parameters()
             gradient = {n: p.grad.clone() for n, p in named if p.grad is not None}
+            buffers = {n: b.clone() for n, b in objective.named_buffers()}
         state.optimizer.step()
         objective.after_step(prepared, (step + 1) / count, state.draw_generator)
-    return Steps(losses, gradient)
+        so_far.end_step(None)
+    return Steps(losses, gradient, buffers)
+
+
+def in_one_graph(state: TrialState, model: Any, batch: Batch) -> tuple[Embeddings, Losses]:
+    """What `accumulate_gradient` does in two passes: one graph of all chunks."""
+    parts = [embed(state, model, batch.chunks, number) for number in range(len(batch.chunks))]
+    together = {
+        kind: {view: torch.cat([part[kind][view] for part in parts]) for view in views}
+        for kind, views in parts[0].items()
+    }
+    state.draw_for("loss")
+    prepared = state.objective.prepare(together, state.draw_generator)
+    losses = state.objective.loss(prepared, batch.labels_N)
+    losses.total.backward()
+    return prepared, losses
 
 
 def take_steps_of_two(config: Mapping[str, Any], place: DataPlace) -> list[Steps]:

@@ -303,7 +303,7 @@ def accumulate_gradient(
     """
     is_whole = len(batch.chunks) == 1
     if is_whole:
-        embeddings = gather_all(_embed(state, model, batch.chunks))
+        embeddings = gather_all(embed(state, model, batch.chunks))
     else:
         embeddings = _collect(state, batch.chunks)
     state.draw_for("loss")
@@ -330,7 +330,7 @@ def gather_all(embeddings: Embeddings) -> Embeddings:
     return gathered
 
 
-def _embed(state: TrialState, model: nn.Module, chunks: Chunks, number: int = 0) -> Embeddings:
+def embed(state: TrialState, model: nn.Module, chunks: Chunks, number: int = 0) -> Embeddings:
     """This worker's embeddings of its views of a chunk; half types end here."""
     views = chunks[number]()
     state.draw_for(f"chunk {number} of worker {rank()}")
@@ -345,7 +345,7 @@ def _collect(state: TrialState, chunks: Chunks) -> Embeddings:
     """The first pass: the embeddings of all chunks, as leaves that take a gradient."""
     with torch.no_grad(), frozen_statistics(state.objective):
         numbers = range(len(chunks))
-        parts = [gather_all(_embed(state, state.objective, chunks, each)) for each in numbers]
+        parts = [gather_all(embed(state, state.objective, chunks, each)) for each in numbers]
     return {
         kind: {
             view: torch.cat([part[kind][view] for part in parts]).requires_grad_() for view in views
@@ -359,7 +359,7 @@ def _pass_on(state: TrialState, model: Any, chunks: Chunks, leaves: Embeddings) 
     for number in range(len(chunks)):
         is_last = number == len(chunks) - 1
         with contextlib.nullcontext() if world_size() == 1 or is_last else model.no_sync():
-            embeddings = _embed(state, model, chunks, number)
+            embeddings = embed(state, model, chunks, number)
             outputs, grads = [], []
             for kind, views in embeddings.items():
                 for view, z_ND in views.items():
@@ -375,9 +375,16 @@ def _pass_on(state: TrialState, model: Any, chunks: Chunks, leaves: Embeddings) 
 @contextlib.contextmanager
 def frozen_statistics(module: nn.Module) -> Iterator[None]:
     """Batch norms take the statistics of their batch, as in training, but leave the running ones
-    alone.
+    alone; buffers of modules of the user's own are afterwards what they were.
     """
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    # ours change none as they are called
+    others = [m for m in module.modules() if not type(m).__module__.startswith("clsweep.")]
+    before = [
+        (m._buffers, {name: x if x is None else x.clone() for name, x in m._buffers.items()})
+        for m in others
+        if m._buffers and not isinstance(m, _BatchNorm)
+    ]
     for norm in norms:
         norm.track_running_stats = False
     try:
@@ -385,3 +392,5 @@ def frozen_statistics(module: nn.Module) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.track_running_stats = True
+        for buffers, kept in before:
+            buffers.update(kept)
