@@ -56,7 +56,19 @@ _TABLES: dict[type, dict[str, Any]] = {
     Metric: METRIC,
     Diagnostic: DIAGNOSTIC,
 }
-_COLUMNS = (PARAM, METRIC, DIAGNOSTIC)  # their rows name columns
+_COLUMNS = (PARAM, METRIC, DIAGNOSTIC)  # their rows name columns, beside these
+COLUMNS = frozenset((
+    "trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config",
+    "seed", "sampler", "plugins", "dataset", "score_on", "val_fraction", "image_size",
+    "store_size", "channels", "num_train", "num_unlabeled", "num_classes", "images_digest",
+    "status", "train_loss", "base_loss", "regularizer_loss", "lr_peak", "num_crop_only",
+    "pairs_per_image", "compute_per_image", "pairs_per_compute", "num_images", "epochs_trained",
+    "num_resumes", "images_per_s", "wall_time_s", "peak_memory_gib", "skipped_because",
+    "error_class", "error_message", "error_traceback", "device", "workers", "gpus_per_worker",
+    "cpus_per_worker", "started_at", "search_seed", "sampler_options", "clsweep_version",
+    "torch_version", "ray_version", "optuna_version", "git_commit", "epoch", "time_s",
+    "earlier_s", "reference", "histograms", "points", "hits", "normalisation",
+))  # fmt: skip
 
 
 def install(rows: Iterable[CatalogRow]) -> Callable[[], None]:
@@ -95,7 +107,8 @@ def _add(row: CatalogRow) -> None:
     kind = _kind(row)
     table: dict[str, Any] = COMPONENT[kind] if isinstance(row, Component) else _TABLES[type(row)]
     rivals = _COLUMNS if isinstance(row, Param | Metric | Diagnostic) else (table,)
-    if any(row.name in each for each in rivals):
+    is_column = rivals is _COLUMNS and (row.name in COLUMNS or row.name.startswith("test_"))
+    if is_column or any(row.name in each for each in rivals):
         raise ValueError(f"{kind} '{row.name}': expected a new name, given one that is taken")
     offered: dict[str, tuple[str, ...]] = {}  # further choices of hyperparameters
     if isinstance(row, Component):
@@ -128,6 +141,11 @@ def check(row: CatalogRow) -> None:
     if isinstance(row, Component) and row.part == "encoder" and not row.num_features:
         raise ValueError(f"{place}: num_features: expected a number, given none")
     if isinstance(row, Component):
+        for name, value in row.defaults.items():
+            try:
+                PARAM[name].coerce(value)
+            except ValueError as error:
+                raise ValueError(f"{place}: defaults: {name}: {error}") from None
         needed: set[str] = set()  # what is applied outside of the function
         if row.part == "views" and row.name != "two":
             needed = set(COMPONENT["views"]["all_pairs"].owns)

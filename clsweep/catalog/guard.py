@@ -5,6 +5,7 @@ give is what their row says. An error carries the row, so that it is told with i
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ def guarded(row: Any, function: Callable[..., Any]) -> Callable[..., Any]:
             if getattr(error, "row", None) is None:
                 error.row = row  # type: ignore[attr-defined]
             raise
-        return _watched(row, found) if part == "encoder" else found
+        return found
 
     return call
 
@@ -63,7 +64,8 @@ def _is_tensor(x: Any) -> bool:
 
 
 def _is_number(x: Any) -> bool:
-    return isinstance(x, int | float) or getattr(x, "shape", None) == ()
+    is_one = isinstance(x, int | float) or getattr(x, "shape", None) == ()
+    return is_one and math.isfinite(float(x))
 
 
 def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
@@ -75,7 +77,9 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
 
     def are_scores() -> bool:
         return isinstance(found, dict) and all(
-            x is None or _is_number(x) or getattr(x, "shape", 0) == given[-1].shape
+            x is None
+            or _is_number(x)
+            or (str(getattr(x, "dtype", "")) == "torch.bool" and x.shape == given[-1].shape)
             for x in found.values()
         )
 
@@ -86,14 +90,14 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
     if part == "Diagnostic" and found is None:
         return ""
     if (part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes):
-        return "" if _is_number(found) else "a number"
+        return "" if _is_number(found) else "a finite number"
     scalar = _is_tensor(found) and found.is_floating_point()
     if part == "loss" and scalar and any(getattr(x, "requires_grad", False) for x in given):
         return "" if found.requires_grad else "a scalar with a gradient"
     wanted = {
         "loss": (scalar, "a scalar tensor of floating point, with a gradient"),
         "regularizer": (scalar, "a scalar tensor of floating point"),
-        "encoder": (hasattr(found, "num_features"), "a module with num_features"),
+        "encoder": (hasattr(found, "num_features"), "a module with num_features and forward"),
         "framework": (hasattr(found, "state_dict"), "a module"),
         "optimizer": (hasattr(found, "param_groups"), "an optimizer of torch"),
         "lr_schedule": (_is_number(found), "a number"),
@@ -102,27 +106,5 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
         "Dataset": (part == "Dataset" and are_splits(), "a Split to train on and one to test on"),
     }.get(part)
     if part in ("Metric", "linear_probe", "knn_weights", "finetune"):
-        wanted = are_scores(), "{name: a number, or whether each image is right}"
+        wanted = are_scores(), "{name: a finite number, or whether each image is right}"
     return "" if wanted is None or wanted[0] else wanted[1]
-
-
-def _watched(row: Any, network: Any) -> Any:
-    """An encoder whose calls are watched, too."""
-    versions: list[int] = []
-
-    def before(_: Any, given: tuple[Any, ...]) -> None:
-        versions[:] = [given[0]._version]
-
-    def after(_: Any, given: tuple[Any, ...], found: Any) -> None:
-        wanted = (len(given[0]), network.num_features)
-        wrong = ""
-        if given[0]._version != versions[0]:
-            wrong = "expected to leave the images as they are, changed in place"
-        elif getattr(found, "shape", None) != wanted:
-            wrong = f"expected features of shape {wanted}, given {_said(found)}"
-        if wrong:
-            raise PartError(f"{row.name}: {wrong}", row)
-
-    network.register_forward_pre_hook(before)
-    network.register_forward_hook(after)
-    return network

@@ -31,6 +31,7 @@ from clsweep.catalog.importing import (
     find_package,
     import_file,
     read_files,
+    refuse_exits_of,
     search,
     spec_of,
     text_of,
@@ -169,8 +170,11 @@ def _typed(kind: Any, values: Any) -> Any:
     try:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
-        first = error.errors()[0]
+        first, *more = error.errors()
         place = ".".join(map(str, first["loc"]))
+        if more and first["loc"][:1] == more[0]["loc"][:1]:  # of several types that may be
+            place, types = str(first["loc"][0]), [str(e["loc"][-1]) for e in (first, *more)]
+            first["msg"] = f"expected {' or '.join(types)}"
         raise TypeError(f"{place}: {first['msg']}, given {first['input']!r:.60}") from None
 
 
@@ -230,6 +234,7 @@ def _loaded(plugin: Plugin) -> Plugin:
     """The plug-in with its rows, its module imported."""
     with _errors_of(plugin):
         if plugin.is_package:
+            refuse_exits_of([f"{Path(plugin.folder) / plugin.module.partition('.')[0]}/"])
             importlib.import_module(plugin.module)
         elif plugin.module not in sys.modules:
             import_file(plugin.module, plugin.folder, plugin.files)
@@ -257,8 +262,11 @@ def _rows_of(plugin: Plugin) -> tuple[CatalogRow, ...]:
                 expected = "name: expected letters, digits and '_'"
                 raise TypeError(f"{expected}, given {row.name!r:.60}")
             if isinstance(row, Param):
+                re.compile(row.pattern)
+                if row.kind == "choice" and not (row.choices or row.pattern):
+                    raise TypeError("choices: expected names, given none")
                 row.coerce(row.default)
-        except TypeError as error:
+        except (TypeError, re.error) as error:
             raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: {error}") from None
         except ValueError as error:
             raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: default: {error}") from None
@@ -278,8 +286,11 @@ def _with_functions(plugin: Plugin, row: CatalogRow, beside: Sequence[CatalogRow
                 file = next(iter(plugin.files))
                 reason = f"{key}: no function '{name}' in {file}"
                 raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: {reason}")
-    if row.impl.startswith(f"{plugin.module}:"):
-        function = named(row.impl)
+    if row.impl:
+        try:
+            function = named(row.impl)
+        except LookupError as error:
+            raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: impl: {error}") from None
         if wrong := mismatch(row, function, beside):
             raise PluginError(f"{plugin.line_in(function, row)}: {function.__name__}: {wrong}")
     return row
@@ -450,9 +461,11 @@ def place_of(error: BaseException, loss: str = "") -> str:
     none. Where it has passed through no line of one, it may carry a row, whose function is to
     blame; for a loss that is no number that is the trial's `loss`.
     """
-    if place := _place(error, active()):
-        return place
-    row = getattr(error, "row", None)
+    errors: list[BaseException | None] = [error, error.__cause__, error.__context__]
+    for each in filter(None, errors):
+        if place := _place(each, active()):
+            return place
+    row = next((each.row for each in errors if getattr(each, "row", None)), None)  # type: ignore[union-attr]
     if type(error).__name__ in ("DivergedError", "LossShapeError"):
         row = COMPONENT["loss"].get(loss)
     for plugin in _active.values():
@@ -463,6 +476,9 @@ def place_of(error: BaseException, loss: str = "") -> str:
 
 def told(error: BaseException, loss: str = "") -> str:
     """An error in one line, behind its place in a plug-in if it has one."""
-    line = (str(error).strip().splitlines() or [""])[0]
+    try:
+        line = next(iter(str(error).strip().splitlines()), "")
+    except Exception:  # one of the user's own, too
+        line = ""
     name = "" if isinstance(error, UserError) else type(error).__name__
     return ": ".join(filter(None, (place_of(error, loss), name, line)))

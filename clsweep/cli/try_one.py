@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import is_taken
+from clsweep.catalog.plugins import told
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
 from clsweep.display.printing import print_note, screen_width
@@ -73,9 +74,7 @@ def try_trial(
     except RequestError:
         raise
     except Exception as error:  # `clsweep run` makes a failed row of it
-        raise RequestError(
-            f"{objective} failed: {type(error).__name__}: {str(error).splitlines()[0]}"
-        ) from error
+        raise RequestError(f"{objective} failed: {told(error, row['loss'])}") from error
     peak = result["peak_memory_gib"] or 0
     memory = f", peak memory {byte_size(peak * 2**30, 3)}" if peak else ""
     precision = f", trained in {result['precision']}" if "precision" in result else ""

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.plugins import Plugin, plug_in
+from clsweep.catalog.plugins import Plugin, plug_in, told
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine
 from clsweep.data.found import DataPlace
@@ -184,5 +184,4 @@ def _time(
     except RequestError:
         raise
     except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise RequestError(f"{row['objective']} fails: {type(error).__name__}: {reason}") from None
+        raise RequestError(f"{row['objective']} fails: {told(error, row['loss'])}") from None

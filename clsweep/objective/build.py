@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, Part, implementation
+from clsweep.catalog import COMPONENT, Component, Part, implementation
+from clsweep.catalog.guard import PartError
 from clsweep.catalog.open_encoders import NONE
-from clsweep.catalog.ownership import arguments
+from clsweep.catalog.ownership import arguments, num_features
 from clsweep.model.foreign import load_initial, take_channels
 from clsweep.objective.framework import Comparison, Framework
 from clsweep.objective.views import num_global_views, targets
@@ -35,11 +37,46 @@ def build_encoder(config: Mapping[str, Any]) -> Any:
     its output.
     """
     network = _chosen(config, "encoder")(**arguments(config, "encoder"))
+    if not COMPONENT["encoder"][config["encoder"]].impl.startswith("clsweep."):
+        watch(network, COMPONENT["encoder"][config["encoder"]], num_features(config))
     if "channels" not in COMPONENT["encoder"][config["encoder"]].takes:
         network = take_channels(network, config.get("channels") or 3)
     if (init := config.get("init") or NONE) != NONE:
         load_initial(network, init)
     return network
+
+
+def watch(network: nn.Module, row: Component, width: int) -> None:
+    """Have an encoder of the user's own raise where it gives other features than its row says, or
+    changes the images.
+
+    Raises:
+        PartError: it has no `forward`, or other `num_features` than its row.
+    """
+    if type(network).forward is nn.Module.forward:
+        raise PartError(f"{row.name}: expected a method forward, given none", row)
+    if network.num_features != width:
+        given = f"{width} in its row and {network.num_features}"
+        raise PartError(f"{row.name}: num_features: expected one number, given {given}", row)
+    versions: list[int] = []
+
+    def before(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        versions[:] = [given[0]._version]
+
+    def after(_: nn.Module, given: tuple[Tensor, ...], found: Any) -> None:
+        shape, wanted = getattr(found, "shape", None), (len(given[0]), width)
+        if given[0]._version != versions[0]:
+            raise PartError(f"{row.name}: expected to leave the images, changed in place", row)
+        if shape != wanted or (found.dtype != given[0].dtype and not is_half(given[0])):
+            said = f"{found.dtype} of shape {tuple(shape)}" if shape else type(found).__name__
+            expected = f"features of shape {wanted} in {given[0].dtype}"
+            raise PartError(f"{row.name}: expected {expected}, given {said}", row)
+
+    def is_half(x: Tensor) -> bool:
+        return torch.is_autocast_enabled(x.device.type)
+
+    network.register_forward_pre_hook(before)
+    network.register_forward_hook(after)
 
 
 def build_critic(config: Mapping[str, Any], dim: int) -> Any:

@@ -95,10 +95,14 @@ def train_trial(
     # parts of the user's own have it too, and may not write to it
     device, config = torch.device(device), MappingProxyType(with_defaults(config))
     attempt, pulse = Attempt(config, report, checkpoints, device), Pulse(config, tell)
-    with drawing(config["seed"], "trial"):
-        if DATASET[config["dataset"]].kind == "pairs":
-            return train_critic(config, attempt, device, pulse)
-        return _train_encoder(config, attempt, pulse, place, device, test=test)
+    try:
+        with drawing(config["seed"], "trial"):
+            if DATASET[config["dataset"]].kind == "pairs":
+                return train_critic(config, attempt, device, pulse)
+            return _train_encoder(config, attempt, pulse, place, device, test=test)
+    except SystemExit as error:  # nobody else would say where
+        left = RuntimeError(f"sys.exit({error.code!r}) would end the process without a word")
+        raise left.with_traceback(error.__traceback__) from None
 
 
 def _train_encoder(

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, implementation
+from clsweep.catalog.guard import PartError
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws
@@ -187,7 +188,7 @@ def take_scores(
     and what its row owns.
 
     Raises:
-        LookupError: a function that does not give the metric whose row names it.
+        PartError: a function that does not give the metric whose row names it.
     """
     found: dict[str, dict[str, float | Tensor | None]] = {}  # several metrics of one function
     scores: Outcomes = {}
@@ -207,9 +208,8 @@ def take_scores(
             found[row.impl] = implementation(row)(*given, **named, **owned)
         name = metric.name.removeprefix("transfer_")
         if name not in found[row.impl]:
-            raise LookupError(
-                f"{row.impl}: expected a score {name}, given {', '.join(found[row.impl])}"
-            )
+            others = ", ".join(found[row.impl])
+            raise PartError(f"{name}: expected a score of this name, given {others}", row)
         score = found[row.impl][name]
         if score is not None:  # else it was not asked for
             scores[metric.name] = score

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 import clsweep
 from clsweep.catalog import (
+    COLUMNS,
     COMPONENT,
+    DIAGNOSTIC,
     METRIC,
     PARAM,
     Component,
@@ -332,3 +334,24 @@ def test_a_row_that_cannot_be_is_refused_and_nothing_stays(row, message):
     with pytest.raises(ValueError, match=message):
         install([LOSS[1], row])
     assert before == PARAM
+
+
+def test_names_of_columns_are_taken():
+    from clsweep.results import schemas
+
+    fixed = (*schemas.ID_FIELDS, *schemas._LOSS_FIELDS, *schemas._RUN_FIELDS)
+    tables = [schemas.HISTOGRAMS_SCHEMA, schemas.references_schema(), schemas.side_schema("epochs")]
+    names = {field.name for field in fixed} | {field.name for table in tables for field in table}
+    assert names <= {
+        *COLUMNS,
+        *PARAM,
+        *METRIC,
+        *DIAGNOSTIC,
+        "diagnostic",
+        "bin_low",
+        "bin_high",
+        "share",
+    }
+    for name in ("train_loss", "trial_id", "test_mine"):
+        with pytest.raises(ValueError, match="expected a new name"):
+            install([Metric(name=name, mode="max", impl="x:y", doc="-")])
