@@ -28,6 +28,7 @@ from clsweep.train.evaluate import centred_svdvals, widest_float
 
 BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
+NEGATIVES = ("negatives", "index_NK", "skip_own")  # what a loss is called with, of a framework's
 ROUNDING = 1e-6  # by which a value of [0, 1] may leave it
 
 
@@ -203,7 +204,12 @@ def q_b(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | No
     """
     if not _contrasts_samples(config):
         return None
-    multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
+
+    def multiplier(z1_ND: Tensor, z2_ND: Tensor, *_: Any, **given: Any) -> Tensor:
+        negatives = {name: given[name] for name in NEGATIVES if name in given}
+        tau, alpha = config["tau"], config.get("alpha")
+        return npc_multiplier(z1_ND, z2_ND, tau=tau, alpha=alpha, **negatives)
+
     return cast(Tensor, objective.over_pairs(prepared, multiplier))
 
 
@@ -230,20 +236,21 @@ def _contrasts_samples(config: Mapping[str, Any]) -> bool:
 
 
 def _gradient_norms(
-    criterion: Callable[..., Tensor], z1_ND: Tensor, z2_ND: Tensor, **negatives: Any
+    criterion: Callable[..., Tensor], z1_ND: Tensor, z2_ND: Tensor, *more: Any, **given: Any
 ) -> Tensor:
     """Norm of each query's gradient, (N,); in batch form (2N,), each view's anchors as queries."""
-    if not negatives:
+    if "negatives" not in given:
         if "negatives" not in inspect.signature(criterion).parameters:
             return z1_ND.new_empty(0)  # an installed loss of the batch as a whole
         both: dict[str, Any] = {"negatives": torch.cat([z1_ND, z2_ND]), "skip_own": True}
         directions = (z1_ND, z2_ND), (z2_ND, z1_ND)
-        return torch.cat([_gradient_norms(criterion, *views, **both) for views in directions])
+        given |= both
+        return torch.cat([_gradient_norms(criterion, *z, *more, **given) for z in directions])
     if not z1_ND.requires_grad:
         return z1_ND.new_empty(0)
     queries_ND = z1_ND.detach().requires_grad_()
-    negatives["negatives"] = negatives["negatives"].detach()
-    loss = criterion(queries_ND, z2_ND.detach(), **negatives)  # a mean over the queries
+    given["negatives"] = given["negatives"].detach()
+    loss = criterion(queries_ND, z2_ND.detach(), *more, **given)  # a mean over the queries
     (grad_ND,) = torch.autograd.grad(loss * len(queries_ND), queries_ND)
     return torch.linalg.vector_norm(grad_ND, dim=1)
 

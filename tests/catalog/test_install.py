@@ -25,6 +25,7 @@ from clsweep.catalog import (
     Param,
     install,
 )
+from clsweep.catalog.guard import PartError
 from clsweep.cli.export import snippet
 from clsweep.cli.plan import catalog_tables, plan_matrix
 from clsweep.data.datasets import Split
@@ -240,7 +241,7 @@ def misnamed(*_, **__):
 
 def test_a_metric_that_its_function_does_not_give_fails_the_trial(installed, study):
     installed(Metric(name="mean_norm", mode="min", impl=f"{HERE}:misnamed", doc="installed"))
-    with pytest.raises(LookupError, match="expected a score mean_norm, given mean"):
+    with pytest.raises(PartError, match="expected a score of this name, given mean"):
         trained(study())
 
 

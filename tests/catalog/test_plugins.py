@@ -203,6 +203,13 @@ def test_the_plug_ins_of_one_study_are_not_another_s(study):
         ("ROWS = [", "ROWS = [7,", "mine.py:18: ROWS: expected a Param"),
         ("ROWS = [", "ROWS_ = [", "mine.py:1: expected a list ROWS"),
         ('"doc": "own"}', '"doc": 1 / 0}', "mine.py:7: ZeroDivisionError"),
+        ('name="spread"', 'name="trial_id"', "mine.py:22: metric 'trial_id': expected a new name"),
+        ("default=1.0", "default=[1]", "mine.py:21: my_scale: default: expected bool or int or"),
+        ("default=1.0, ", "", "mine.py:21: TypeError: Param.__init__() missing 1 required"),
+        ('impl="my_dcl"', 'impl="no_such:x"', "mine.py:19: my_dcl: impl: expected module:function"),
+        ("ROWS = [", "import sys; sys.exit(0)\nROWS = [", "mine.py:18: SystemExit: 0"),
+        ("ROWS = [", "import os; os._exit(0)\nROWS = [", "mine.py:18: RuntimeError: os._exit(0)"),
+        ("ROWS = [", "def f(): return f()\nf()\nROWS = [", "mine.py:18: RecursionError"),
     ],
 )
 def test_a_wrong_plug_in_is_one_line_with_its_place(study, old, new, message):
@@ -283,6 +290,49 @@ def test_a_package_that_cannot_be_used_is_one_line(package, tmp_path, files, mes
     with pytest.raises(PluginError) as caught:
         activate(read_plugins(["own_rows_xyz.mine"], tmp_path))
     assert str(caught.value).startswith(message)
+
+
+def test_all_modules_of_a_package_are_its_identity(package, tmp_path):
+    package(helper="X = 1\n", mine=MINE)
+    (first,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
+    (tmp_path / "own_rows_xyz" / "helper.py").write_text("X = 2\n")
+    (second,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
+    assert first.digest != second.digest
+    with pytest.raises(PluginError, match="planned with version"):
+        execute([first])
+
+
+@pytest.mark.parametrize("loss", ["weigh", "my_dcl"])
+def test_a_loss_may_take_what_a_framework_beside_it_gives(study, loss):
+    own = """
+from clsweep.objective.frameworks import SimCLR
+
+
+class Weighing(SimCLR):
+    def compare(self, e, i, j, criterion):
+        return [value for value in super().compare(
+            e, i, j, lambda *z, **named: criterion(*z, weight=0.5, **named))]
+
+
+def weigh(z1_ND, z2_ND, weight, *, tau, **memory):
+    return weight * dcl(z1_ND, z2_ND, tau=tau, **memory)
+
+
+ROWS += [
+    Component(part="loss", name="weigh", impl="weigh", owns=("tau",), **TEXT),
+    Component(part="framework", name="weighing", impl="Weighing", losses=("weigh",),
+              owns=("proj_dim", "proj_hidden", "proj_layers"), views_of_negatives=2, **TEXT),
+]
+"""
+    text = MINE + own
+    if loss == "weigh":
+        named = "objectives.new.framework=weighing", "objectives.new.loss=weigh"
+        _, epochs, _ = trained(study(*named, text=text))
+        _, plain, _ = trained(study("plugins=null", "objectives.new.loss=dcl"))
+        assert epochs[0]["train_loss"] != plain[0]["train_loss"]
+    else:
+        with pytest.raises(StudyError, match="missing a required argument: 'weight'"):
+            study(text=text.replace('losses=("weigh",)', 'losses=("dcl",)'))
 
 
 def test_an_error_of_a_package_has_its_file_and_line(package, tmp_path):

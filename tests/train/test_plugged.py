@@ -188,9 +188,16 @@ def test_images_that_have_changed_are_another_data_set(tmp_path: Path) -> None:
         ("return y +", "return y[:, :4].sum() +", "expected features of shape (1024, 8)"),
         ("* (1 + torch.rand(()))", "* 0 + 1", None),
         ("tau=tau, **memory)", "tau=tau, **memory).item()", "expected a scalar with a gradient"),
-        ("return np.random.rand()", "return 'high'", "chance: expected a number, given str 'high'"),
-        ("return np.random.rand()", "return query_MD.std(0)", "expected a number, given float32"),
+        ("return np.random.rand()", "return 'high'", "expected a finite number, given str"),
+        ("return np.random.rand()", "return query_MD.std(0)", "finite number, given float32"),
         ("tau, **memory):", "tau, mask, **memory):", "missing a required argument"),
+        ("    return dcl(", "    import os; os._exit(0)\n    return dcl(", "os._exit(0) would end"),
+        ("    return dcl(", "    raise SystemExit(0)\n    return dcl(", "sys.exit(0) would end"),
+        ("    return dcl(", "    raise StopIteration\n    return dcl(", "StopIteration"),
+        ("return np.random.rand()", "return float('nan')", "expected a finite number"),
+        ("    num_features = 8", "    num_features = 9", "expected one number, given 8 in its row"),
+        ("    def forward", "    def backward", "expected a method forward"),
+        ("return y + 0.01 * torch.randn(8)", "return y.half()", "(1024, 8) in torch.float32"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(
