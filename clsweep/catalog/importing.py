@@ -17,7 +17,8 @@ from typing import NamedTuple, NoReturn
 from clsweep.errors import UserError
 from clsweep.files import read_regular
 
-MAX_BYTES = 256_000  # of a plug-in's texts, which go to every process of a study
+# of a plug-in's text, and of those beside it, too: they go to every process of a study
+MAX_BYTES, MAX_TOGETHER = 256_000, 1_000_000
 GROUP = "clsweep"  # of the entry points of installed packages
 
 
@@ -47,15 +48,15 @@ def read_files(path: Path, name: str) -> dict[str, str]:
         line = getattr(error, "lineno", None) or 1
         reason = getattr(error, "msg", None) or str(error)
         raise PluginError(f"{path.name}:{line}: not valid Python: {reason}") from None
-    finder = ModuleFinder([str(path.parent)])
+    finder = ModuleFinder([str(path.parent)], excludes=["clsweep"])
     finder.run_script(str(path))
     found = (getattr(module, "__file__", None) or "" for module in finder.modules.values())
     for file in sorted(found):
         if file.endswith(".py") and file != str(path):
             files[Path(file).relative_to(path.parent).as_posix()] = text_of(Path(file), file)
-    if (size := sum(map(len, files.values()))) > MAX_BYTES:
-        given = f"{size:,}: {', '.join(files)}"
-        raise PluginError(f"{name}: expected at most {MAX_BYTES:,} bytes, given {given}")
+    if (size := sum(map(len, files.values()))) > MAX_TOGETHER:
+        expected = f"at most {MAX_TOGETHER:,} bytes with the modules beside it that it imports"
+        raise PluginError(f"{name}: expected {expected}, given {size:,} in {len(files)} files")
     return files
 
 
