@@ -12,7 +12,8 @@ from clsweep.cli import new
 from clsweep.cli.check import check_plugin, witness
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train.contracts import check_contracts
+from clsweep.train import contracts
+from clsweep.train.contracts import BrokenContractError, check_contracts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -87,6 +88,74 @@ def test_what_cannot_train_is_told_once(tmp_path: Path, body: str, message: str)
     found = verdicts(tmp_path, body)
     assert list(found) == [FIRST]
     assert message in found[FIRST]
+
+
+ENCODER = """
+import torch
+from torch import nn
+from clsweep.catalog import Component, Diagnostic
+
+TEXT = {{"source": "-", "doc": "-"}}
+
+
+class Mine(nn.Module):
+    num_features = 8
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = nn.Linear(192, 8), 0
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x):
+        y = self.linear(x.flatten(1))
+        {body}
+        return y
+
+
+def mine(objective):
+    {diagnosed}
+    return torch.ones(1)
+
+
+ROWS = [Component(part="encoder", name="mine", impl="Mine", num_features=8, **TEXT),
+        Diagnostic(name="mine", impl="mine", takes=("objective",), summary="mean", **TEXT)]
+"""
+UNSEEN, CHUNKS = "it changes nothing of the trial", "in chunks it has the gradient of one pass"
+
+
+def broken(folder: Path, number: int, *, body: str = "pass", diagnosed: str = "pass") -> list[str]:
+    (folder / "mine.py").write_text(ENCODER.format(body=body, diagnosed=diagnosed))
+    plugins = read_plugins(["mine.py"], folder)
+    activate(plugins)
+    study = witness(plugins[0].rows[0], plugins)
+    config, place = plan_row(study, plan_trials(study)[0]), study.sections.dataset.place
+    if number:
+        return [name for name, why in check_contracts(config, place, column="mine") if why]
+    with pytest.raises(BrokenContractError) as caught:
+        contracts._goes_in_chunks(config, place)
+    return [str(caught.value)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({}, []),
+        ({"body": "self.calls += self.training; y = y + self.calls"}, [RESUMED]),
+        ({"body": "self.mean.lerp_(y.detach().mean(0), 0.1); y = y - self.mean"}, []),
+        ({"diagnosed": "[p.grad.data.mul_(2) for p in objective.parameters()]"}, [UNSEEN]),
+    ],
+)
+def test_what_is_lost_or_changed_beside_is_found(
+    tmp_path: Path, parts: dict[str, str], expected: list[str]
+) -> None:
+    assert broken(tmp_path, 1, **parts) == expected
+
+
+def test_what_differs_in_the_second_pass_of_a_chunk_is_found(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception):  # buffers are kept
+        broken(tmp_path, 0, body="self.mean.lerp_(y.detach().mean(0), 0.1); y = y - self.mean")
+    (why,) = broken(tmp_path, 0, body="self.calls += 1; y = y * (1 + self.calls)")
+    assert "gradient of encoder.linear" in why
 
 
 @pytest.mark.parametrize("kind", new.KINDS)
