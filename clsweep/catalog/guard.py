@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from clsweep.errors import UserError
@@ -69,7 +70,14 @@ def _is_number(x: Any) -> bool:
 
 
 def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
-    """What was expected of a part instead of what it gave; empty if it is that."""
+    """What was expected of a part instead of what it gave; empty if it is that. Only what is taken
+    of an epoch waits for the device.
+    """
+
+    def is_loss() -> bool:
+        is_real = _is_tensor(found) and found.is_floating_point()
+        asks = part == "loss" and any(getattr(x, "requires_grad", False) for x in given)
+        return bool(is_real and (found.requires_grad or not asks))
 
     def are_pairs() -> bool:
         views, pairs = {*range(given[0])}, found if isinstance(found, list | tuple) else ()
@@ -87,24 +95,26 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
         is_pair = isinstance(found, tuple | list) and len(found) == 2
         return row.kind == "pairs" or (is_pair and all(hasattr(s, "labels") for s in found))
 
+    def has(name: str) -> Callable[[], bool]:
+        return lambda: hasattr(found, name)
+
+    scores = are_scores, "{name: a finite number, or whether each image is right}"
+    number = partial(_is_number, found), "a finite number"
+    wanted: dict[str, tuple[Callable[[], bool], str]] = {
+        "loss": (is_loss, "a scalar tensor of floating point, with a gradient"),
+        "regularizer": (is_loss, "a scalar tensor of floating point"),
+        "encoder": (has("num_features"), "a module with num_features and forward"),
+        "framework": (has("state_dict"), "a module"),
+        "optimizer": (has("param_groups"), "an optimizer of torch"),
+        "lr_schedule": number,
+        "views": (are_pairs, "pairs (i, j) of the views 0, 1, ..."),
+        "Diagnostic": (has("grad_fn"), "a tensor, or None"),
+        "Dataset": (are_splits, "a Split to train on and one to test on"),
+        **dict.fromkeys(("Metric", "linear_probe", "knn_weights", "finetune"), scores),
+    }
     if part == "Diagnostic" and found is None:
         return ""
     if (part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes):
-        return "" if _is_number(found) else "a finite number"
-    scalar = _is_tensor(found) and found.is_floating_point()
-    if part == "loss" and scalar and any(getattr(x, "requires_grad", False) for x in given):
-        return "" if found.requires_grad else "a scalar with a gradient"
-    wanted = {
-        "loss": (scalar, "a scalar tensor of floating point, with a gradient"),
-        "regularizer": (scalar, "a scalar tensor of floating point"),
-        "encoder": (hasattr(found, "num_features"), "a module with num_features and forward"),
-        "framework": (hasattr(found, "state_dict"), "a module"),
-        "optimizer": (hasattr(found, "param_groups"), "an optimizer of torch"),
-        "lr_schedule": (_is_number(found), "a number"),
-        "views": (part == "views" and are_pairs(), "pairs (i, j) of the views 0, 1, ..."),
-        "Diagnostic": (_is_tensor(found), "a tensor, or None"),
-        "Dataset": (part == "Dataset" and are_splits(), "a Split to train on and one to test on"),
-    }.get(part)
-    if part in ("Metric", "linear_probe", "knn_weights", "finetune"):
-        wanted = are_scores(), "{name: a finite number, or whether each image is right}"
-    return "" if wanted is None or wanted[0] else wanted[1]
+        wanted[part] = number
+    fits, expected = wanted.get(part, (lambda: True, ""))
+    return "" if fits() else expected

@@ -78,7 +78,7 @@ def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path: Path) -> Non
     [
         ("return value / 0", "mine.py:11: DivergedError: the loss is nan"),
         ("return value.item()", "mine.py:11: mine: expected a scalar tensor"),
-        ("return value.detach()", "mine.py:11: mine: expected a scalar with a gradient"),
+        ("return value.detach()", "mine.py:11: mine: expected a scalar tensor of floating point"),
         ("raise OSError('my own')", "mine.py:13: OSError: my own"),
         ("return value.expand(3)", "mine.py:11: LossShapeError: the loss: expected a scalar"),
         ("return value[None]", "mine.py:11: LossShapeError: the loss: expected a scalar"),

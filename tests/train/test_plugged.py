@@ -187,7 +187,7 @@ def test_images_that_have_changed_are_another_data_set(tmp_path: Path) -> None:
         ("randn(8) + np", "randn(8)[:4] + np", "size"),
         ("return y +", "return y[:, :4].sum() +", "expected features of shape (1024, 8)"),
         ("* (1 + torch.rand(()))", "* 0 + 1", None),
-        ("tau=tau, **memory)", "tau=tau, **memory).item()", "expected a scalar with a gradient"),
+        ("tau=tau, **memory)", "tau=tau, **memory).item()", "of floating point, with a gradient"),
         ("return np.random.rand()", "return 'high'", "expected a finite number, given str"),
         ("return np.random.rand()", "return query_MD.std(0)", "finite number, given float32"),
         ("tau, **memory):", "tau, mask, **memory):", "missing a required argument"),
