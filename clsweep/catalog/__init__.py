@@ -19,6 +19,7 @@ from clsweep.catalog.rows import (
     LABEL_FREE,
     OBJECTIVE_PARTS,
     SELECTED_PARTS,
+    AugmentationTable,
     CatalogRow,
     Component,
     Dataset,
@@ -43,7 +44,10 @@ PARAM = {p.name: p for p in builtin.PARAMS}
 DATASET = {d.name: d for d in builtin.DATASETS}
 METRIC = {m.name: m for m in builtin.METRICS}
 DIAGNOSTIC = {d.name: d for d in builtin.DIAGNOSTICS}
-COMPONENT: dict[str, dict[str, Component]] = {"encoder": EncoderTable()}
+COMPONENT: dict[str, dict[str, Component]] = {
+    "encoder": EncoderTable(),
+    "augmentation": AugmentationTable(),
+}
 for _component in builtin.COMPONENTS:
     COMPONENT.setdefault(_component.part, {})[_component.name] = _component
 
@@ -133,6 +137,15 @@ def check(row: CatalogRow) -> None:
             needed = set(COMPONENT["views"]["all_pairs"].owns)
         if row.part == "regularizer" and row.impl:
             needed = {"lam"}
+        if row.part == "recipe":
+            of_views = (
+                name for name in COMPONENT["views"]["two"].owns if name not in SELECTED_PARTS
+            )
+            second = [f"second_{name}" for name in of_views]
+            if other := [name for name in row.owns if name not in second]:
+                raise ValueError(
+                    f"{place}: owns: expected some of {', '.join(second)}, given {other[0]}"
+                )
         if missing := needed - set(row.owns):
             raise ValueError(f"{place}: owns: expected also {', '.join(sorted(missing))}")
 
@@ -167,7 +180,8 @@ _CALLS: dict[str, Call] = {
     "framework": (0, ("encoder", "comparison")), "framework of pairs": (0, ("dim", "criterion")),
     "regularizer": (2, ()), "regularizer of all views": (1, ("generator",)),
     "loss": (2, ()), "views": (1, ()), "encoder": (0, ()), "optimizer": (1, ("lr",)),
-    "lr_schedule": (1, ()), "linear_probe": _SCORE, "knn_weights": _SCORE, "finetune": _SCORE,
+    "lr_schedule": (1, ()), "augmentation": (2, ()), "augmentation that mixes": (3, ()),
+    "linear_probe": _SCORE, "knn_weights": _SCORE, "finetune": _SCORE,
     "Metric": _SCORE, "Metric of pairs": (2, ()),
     "Dataset": (2, ()), "Dataset of pairs": (1, ("generator",)),
 }  # fmt: skip
@@ -200,6 +214,7 @@ def _call_of(row: Component | Dataset | Metric | Diagnostic) -> Call:
     kind = row.part if isinstance(row, Component) else type(row).__name__
     kind += " of pairs" if row.kind == "pairs" and kind != "loss" else ""
     kind += " of all views" if getattr(row, "of_all_views", False) else ""
+    kind += " that mixes" if getattr(row, "mixes", False) else ""
     num_positional, named = _CALLS[kind]
     applied_outside = {
         "regularizer": ("lam",),

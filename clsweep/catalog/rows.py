@@ -27,6 +27,7 @@ Part = Literal[
     "regularizer",
     "views",
     "recipe",
+    "augmentation",
     "encoder",
     "linear_probe",
     "weighting",
@@ -40,8 +41,8 @@ Part = Literal[
 OBJECTIVE_PARTS: tuple[Part, ...] = ("framework", "loss", "regularizer", "views")
 # Parts that a hyperparameter of the same name selects.
 SELECTED_PARTS: tuple[Part, ...] = (
-    "recipe", "encoder", "linear_probe", "weighting", "optimizer", "lr_schedule", "knn_weights",
-    "finetune"
+    "recipe", "augmentation", "encoder", "linear_probe", "weighting", "optimizer", "lr_schedule",
+    "knn_weights", "finetune"
 )  # fmt: skip
 
 
@@ -53,11 +54,12 @@ class Param:
     values of other hyperparameters at which this one has no effect. One that `needs_rgb` has none
     on images of other than three channels, and is not owned there. A choice may also be any text of
     the regular expression `pattern`, which a reader knows as `beyond`. The value of kind "numbers"
-    is a text, such as `0.6, 0.8`, of ascending numbers; a study file may give a list.
+    is a text, such as `0.6, 0.8`, of ascending numbers; a study file may give a list. That of kind
+    "names" is likewise one of `choices`, or several of them in any order; "none" stands alone.
     """
 
     name: str
-    kind: Literal["float", "int", "choice", "bool", "numbers"]
+    kind: Literal["float", "int", "choice", "bool", "numbers", "names"]
     default: Value
     doc: str
     source: str
@@ -76,8 +78,9 @@ class Param:
     @property
     def bounds(self) -> str:
         """The valid values as a reader writes them: `(0, inf)`, `[1, 100]`, `none | linear`."""
-        if self.kind == "choice":
-            return " | ".join((*self.choices, *self.beyond))
+        if self.kind in ("choice", "names"):
+            several = ", or several: [a, b]" if self.kind == "names" else ""
+            return " | ".join((*self.choices, *self.beyond)) + several
         if self.kind == "bool":
             return "true | false"
         left = "(" if self.low_open or self.low == -math.inf else "["
@@ -99,6 +102,8 @@ class Param:
             raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
         if self.kind == "numbers":
             return self._numbers(value)
+        if self.kind == "names":
+            return self._names(value)
         number = _number(value, integer=self.kind == "int")
         if number is None:
             expected = "an integer" if self.kind == "int" else "a number"
@@ -117,6 +122,18 @@ class Param:
         if not found or any(a >= b for a, b in itertools.pairwise(found)):  # type: ignore[operator]
             raise ValueError(f"expected ascending numbers in {self.bounds}, given {value!r:.80}")
         return ", ".join(setting(number) for number in found)
+
+    def _names(self, value: object) -> str:
+        given = value if isinstance(value, list) else names(str(value))
+        are_known = all(name in self.choices and given.count(name) == 1 for name in given)
+        if not given or not are_known or ("none" in given and len(given) > 1):
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+        return ", ".join(given)
+
+
+def names(text: str) -> list[str]:
+    """The value of a hyperparameter of kind "names": `a, b` as [a, b]."""
+    return [part.strip() for part in text.split(",")]
 
 
 def numbers(text: str) -> tuple[float, ...]:
@@ -151,6 +168,8 @@ class Component:
         num_features: of an encoder, the width of its output; (4, "width") is 4 x `width`.
         layout: of an encoder, whose names its state dict has.
         blocks: of an encoder, those of its modules by name that `feature_layer` may score.
+        num_draws: of an augmentation, random numbers that it needs for a view of an image.
+        mixes: of an augmentation: it takes another image of the batch for each.
         impl: "module:function" or "module:Class"; empty where there is nothing to call.
 
     What `impl` is called with, beside the names above, and gives:
@@ -179,8 +198,13 @@ class Component:
     - knn_weights: as the `impl` of a metric of images; gives knn_top1 and knn_top5.
     - finetune: as the `impl` of a metric of images; gives finetune_1pct_top1 and its like, None
       where a share was not asked for. It takes `network`, a `train.finetune.Network`.
-    - recipe, weighting: no `impl`. A recipe has defaults, and may own second_X for an X of
-      `data.augment.Recipe`; a weighting is a name that the loss knows.
+    - augmentation: x_NCHW, the views of a batch after the crops and colours of the recipe, float in
+      [0, 1]; u_NK, of each its `num_draws` numbers, uniform in [0, 1), on the same device; views of
+      the same shape. One that `mixes` is called with other_NCHW too: for each image the view of
+      another one, as the recipe makes it. What it gives an image depends on that image's rows
+      alone, and it draws nothing itself: so batches may be cut and shared in any way.
+    - recipe, weighting: no `impl`. A recipe has defaults, of `augmentation` too, and may own
+      second_X for an X of `data.augment.Recipe`; a weighting is a name that the loss knows.
     """
 
     part: Part
@@ -201,8 +225,42 @@ class Component:
     num_features: int | tuple[int, str] = 0
     layout: Literal["own", "torchvision"] = "own"
     blocks: tuple[str, ...] = ()
+    num_draws: int = 0
+    mixes: bool = False
     doc: str
     source: str
+
+
+class OpenTable(dict[str, Component]):
+    """Components by name; some are `made` where they are asked for."""
+
+    def made(self, name: str) -> Component | None:
+        """The component of a name that has no row; None if there is none."""
+        raise NotImplementedError
+
+    def __missing__(self, name: str) -> Component:
+        if row := self.made(name):
+            return row
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name) or self.made(name) or default
+
+
+class AugmentationTable(OpenTable):
+    """The augmentations by name; `a, b` owns what both do."""
+
+    def made(self, name: str) -> Component | None:
+        wanted = names(name)
+        rows = [self[each] for each in wanted if each != name and each in self]
+        if not rows or len(rows) < len(wanted):
+            return None
+        owns = dict.fromkeys(owned for row in rows for owned in row.owns)
+        defaults = {key: value for row in rows for key, value in row.defaults.items()}
+        return replace(rows[0], name=name, owns=tuple(owns), defaults=defaults)
 
 
 @dataclass(frozen=True, kw_only=True)

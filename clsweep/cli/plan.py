@@ -38,6 +38,7 @@ _PLURAL: dict[Part, str] = {
     "regularizer": "regularizers",
     "views": "views",
     "recipe": "recipes",
+    "augmentation": "augmentations",
     "encoder": "encoders",
     "linear_probe": "probes",
     "weighting": "weightings",

@@ -10,16 +10,18 @@ view V where it may have another size, L pixels of a window of the image; a digi
 
 import itertools
 import math
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from clsweep.data import pixels
+from clsweep.data.augmentations import ATTEMPTS, rectangles
 
 LEVELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # what 1 is in whole numbers
-_CROP_ATTEMPTS = 10
 _ORDERS_24 = torch.tensor(list(itertools.permutations(range(4))))
 _BLUR_SIGMA = (0.1, 2.0)
 # pixels and channels of the images in work at once: 3 MiB, near what a core's cache holds
@@ -30,9 +32,19 @@ _GRAY_CODE_8 = torch.tensor([0, 1, 3, 2, 7, 6, 4, 5])
 
 
 @dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """One of the catalog's, with its hyperparameters: `change` is called as its row says."""
+
+    name: str
+    change: Callable[..., Tensor]
+    num_draws: int
+    mixes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """The distribution of one view: crop, flip, colour jitter, grayscale, blur and solarization, in
-    that order.
+    that order, then others of the catalog.
 
     The defaults are SimCLR's, used by DCL as well (appendix A.4). With all probabilities at 0 a
     view is crop-only.
@@ -63,12 +75,14 @@ class Recipe:
     gray_prob: float = 0.2
     blur_prob: float = 0.5
     solarize_prob: float = 0.0
+    others: tuple[Augmentation, ...] = ()
 
     def crop_only(self) -> "Recipe":
         """The same crops, and nothing else."""
         return replace(
-            self, flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0, solarize_prob=0.0
-        )
+            self, flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0, solarize_prob=0.0,
+            others=(),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,22 +111,26 @@ class Draws:
     # int64 permutations: order_N4[n, k] is the column of factor_N4 that image n undergoes k-th
     order_N4: Tensor
     sigma: Tensor  # (N,) float32 pixels: the blur's standard deviation
+    others: tuple[Augmentation, ...] = ()  # and float32 (N, K) numbers of each
+    numbers: tuple[Tensor, ...] = ()
+    # of those that mix: for each image the place of another one in its batch, int64 (N,), and what
+    # was drawn for that one's view
+    partners: "tuple[Tensor, Draws] | None" = None
 
     @classmethod
     def join(cls, parts: "Sequence[Draws]") -> "Draws":
-        """The draws of several views of equal sizes, one below the other: one `apply` makes them
-        all.
+        """The draws of several views of equal sizes, one below the other, for one `apply`: without
+        those of `change`.
 
         Raises ValueError where the sizes differ.
         """
         sizes = {part.sizes for part in parts}
         if len(sizes) != 1:
             raise ValueError(f"expected draws of equal sizes, got {sorted(sizes)}")
-        names = [field.name for field in fields(cls)[1:]]
-        return cls(
-            sizes=sizes.pop(),
-            **{name: torch.cat([getattr(part, name) for part in parts]) for name in names},
-        )
+        joined: dict[str, Any] = {
+            name: torch.cat([getattr(part, name) for part in parts]) for name in DRAWN
+        }
+        return cls(sizes=sizes.pop(), **joined)
 
     @property
     def image_size(self) -> int:
@@ -134,34 +152,43 @@ class Draws:
         return replace(self, sizes=sizes, i=start, j=start, h=side, w=side)
 
     def __getitem__(self, rows: slice | Tensor) -> "Draws":
-        return replace(
-            self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)[1:]}
-        )
+        partners = self.partners and (self.partners[0][rows], self.partners[1][rows])
+        numbers = tuple(u_NK[rows] for u_NK in self.numbers)
+        chosen = {name: getattr(self, name)[rows] for name in DRAWN}
+        return replace(self, **chosen, numbers=numbers, partners=partners)
+
+
+DRAWN = [field.name for field in fields(Draws) if field.type is Tensor]  # what `apply` needs
 
 
 def draw(
-    recipe: Recipe, num_images: int, image_size: int | Tensor, generator: torch.Generator
+    recipe: Recipe,
+    num_images: int,
+    image_size: int | Tensor,
+    generator: torch.Generator,
+    batch_size: int = 0,
 ) -> Draws:
     """Draw a view's parameters for N = num_images >= 0, the *global* batch, of which each worker
     takes its slice.
 
     image_size: side of all images, or height and width of each, int64 (2, N); then the recipe has
-    an output_size.
+    an output_size. batch_size: images of a batch, of which N has several; 0: N.
 
     Everything is drawn whether or not it is used, so recipes that differ in one probability,
     strength or size agree in all other draws: a sweep over an augmentation compares like with like.
-    The generator, a CPU one, advances by an amount that depends on N alone.
+    The generator, a CPU one, advances by an amount that depends on N alone: what `others` need
+    comes from a stream of each one's own.
     """
     one_size = 0 if isinstance(image_size, Tensor) else image_size
     size_2N = torch.as_tensor(image_size).expand(2, num_images)
     # float64, as a crop's side is a rounded product: float32 would round some the other way than
     # torchvision
-    columns = (2 * _CROP_ATTEMPTS, 2, 4, 1, 1, 5)
+    columns = (2 * ATTEMPTS, 2, 4, 1, 1, 5)
     uniform = torch.rand(num_images * sum(columns), generator=generator, dtype=torch.float64)
     attempts, corner, factor, order, sigma, flags = uniform.split([num_images * c for c in columns])
     bounds = recipe.crop_scale, recipe.crop_max
     corner_2N, side_2N = _crops(
-        attempts.view(2, num_images, _CROP_ATTEMPTS), corner.view(2, num_images), bounds, size_2N
+        attempts.view(2, num_images, ATTEMPTS), corner.view(2, num_images), bounds, size_2N
     )
     # strength 0 must skip the jitter, not run it with neutral factors, which would round the
     # colours
@@ -174,7 +201,7 @@ def draw(
         recipe.solarize_prob,
     )
     flag_5N = flags.view(5, num_images) < torch.tensor(probs, dtype=torch.float64)[:, None]
-    return Draws(
+    draws = Draws(
         sizes=(one_size, one_size if recipe.output_size is None else recipe.output_size),
         i=corner_2N[0], j=corner_2N[1], h=side_2N[0], w=side_2N[1],
         flip=flag_5N[0], jitter=flag_5N[1], gray=flag_5N[2], blur=flag_5N[3], solarize=flag_5N[4],
@@ -182,6 +209,25 @@ def draw(
         order_N4=_ORDERS_24[(order * len(_ORDERS_24)).long()],
         sigma=(_BLUR_SIGMA[0] + (_BLUR_SIGMA[1] - _BLUR_SIGMA[0]) * sigma).float(),
     )  # fmt: skip
+    if not recipe.others:
+        return draws
+    numbers = (_uniform(generator, o.name, num_images, o.num_draws) for o in recipe.others)
+    partners = None
+    if any(other.mixes for other in recipe.others):
+        place_N, batch = torch.arange(num_images), batch_size or num_images
+        step_N = 1 + (_uniform(generator, "partners", num_images, 1)[:, 0] * (batch - 1)).long()
+        partner_N = place_N - place_N % batch + (place_N + step_N) % batch
+        partners = partner_N, draws[partner_N]
+    return replace(draws, others=recipe.others, numbers=tuple(numbers), partners=partners)
+
+
+def _uniform(generator: torch.Generator, name: str, *shape: int) -> Tensor:
+    """Numbers in [0, 1) of a stream that the generator's state and the name decide, which leaves
+    the generator as it is.
+    """
+    (seed,) = torch.randint(2**31, (1,), generator=generator.clone_state()).tolist()
+    own = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
+    return torch.rand(shape, generator=own)
 
 
 def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
@@ -232,6 +278,25 @@ def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
     for first in range(0, len(draws), block):
         rows = slice(first, first + block)
         x_NCHW[rows] = _views(images_NCHW[rows], draws[rows])
+    return x_NCHW
+
+
+def change(x_NCHW: Tensor, draws: Draws, other_NCHW: Tensor | None = None) -> Tensor:
+    """The views that `apply` has made, as the recipe's others leave them, on the same device.
+
+    Args:
+        other_NCHW: the views of draws.partners, where there are any.
+
+    Raises ValueError where one of them gives another shape.
+    """
+    (numbers,) = _ship([draws.numbers], x_NCHW.device, x_NCHW.dtype)
+    for other, u_NK in zip(draws.others, numbers, strict=True):
+        given = (x_NCHW, u_NK, other_NCHW) if other.mixes else (x_NCHW, u_NK)
+        changed_NCHW = other.change(*given)
+        if changed_NCHW.shape != x_NCHW.shape or changed_NCHW.dtype != x_NCHW.dtype:
+            wanted, found = (f"{tuple(x.shape)} {x.dtype}" for x in (x_NCHW, changed_NCHW))
+            raise ValueError(f"augmentation {other.name}: expected {wanted}, given {found}")
+        x_NCHW = changed_NCHW
     return x_NCHW
 
 
@@ -345,26 +410,14 @@ def _ship(
 def _crops(
     u_2NA: Tensor, u_2N: Tensor, bounds: tuple[float, float], size_2N: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Turn uniform numbers into crops by torchvision's rule: of A attempts, the first that fits
-    into the image.
+    """Turn uniform numbers into crops, as `rectangles`; where none fits, torchvision takes the
+    largest centred crop of an allowed ratio, whatever its area: for a square, the whole image.
 
-    If none fits, torchvision takes the largest centred crop of an allowed ratio, whatever its area:
-    for a square, the whole image. Images have height and width size_2N.
-
-    Returns corners (top, left) and sides (height, width), int64 (2,
-    N).
+    Returns corners (top, left) and sides (height, width), int64 (2, N).
     """
-    # of a square of that area
-    length_NA = (u_2NA[0] * (bounds[1] - bounds[0])).add_(bounds[0]).sqrt_()
-    length_NA.mul_(size_2N.double().prod(dim=0).sqrt_()[:, None])
-    # the square root of a ratio log-uniform in [3/4, 4/3]
-    stretch_NA = (u_2NA[1] - 0.5).mul_(math.log(4 / 3)).exp_()
-    side_2NA = torch.stack([length_NA / stretch_NA, length_NA.mul_(stretch_NA)]).round_()
-    fits_NA = ((side_2NA <= size_2N[:, :, None]) & (side_2NA >= 1.0)).all(dim=0)
-    first_N = fits_NA.byte().argmax(dim=1)  # of equals, argmax gives the first
-    side_2N = side_2NA.gather(2, first_N.expand(2, -1)[..., None])[..., 0].long()
-    corner_2N = (u_2N * (size_2N + 1 - side_2N)).long()
-    is_lost_N = ~fits_NA.any(dim=1)
+    corner_2N, side_2N, is_lost_N = rectangles(
+        u_2NA, u_2N, size_2N, areas=bounds, stretch=(0.0, math.log(4 / 3)), least=1, most_2N=size_2N
+    )
     # of a height and a width, at most 4/3 of the other
     widest_2N = torch.minimum(size_2N, (size_2N.flip(0) * (4 / 3)).round().long())
     side_2N = torch.where(is_lost_N, widest_2N, side_2N)

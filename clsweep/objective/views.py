@@ -7,13 +7,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from torch import Generator, Tensor
 
-from clsweep.catalog import COMPONENT
+from clsweep.catalog import COMPONENT, implementation
 from clsweep.catalog.ownership import num_crop_only
-from clsweep.data.augment import Draws, Recipe, draw
+from clsweep.catalog.rows import names
+from clsweep.data.augment import Augmentation, Draws, Recipe, draw
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -57,9 +59,11 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     first two, which keep the full augmentation (ECPP 4.1). What a recipe owns belongs to the second
     view and every second one after it (BYOL B).
     """
-    names = [field.name for field in fields(Recipe) if config.get(field.name) is not None]
-    given = {name: config[name] for name in names}
-    first = Recipe(**given, output_size=config.get("view_size") or None)
+    known = [field.name for field in fields(Recipe) if config.get(field.name) is not None]
+    given = {name: config[name] for name in known}
+    first = Recipe(
+        **given, output_size=config.get("view_size") or None, others=augmentations(config)
+    )
     owned = COMPONENT["recipe"][config["recipe"]].owns
     second = replace(first, **{name.removeprefix("second_"): config[name] for name in owned})
     if config["views"] == "two":
@@ -75,6 +79,21 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     for view in range(num_views - num_crop_only(config["crop_only_share"], num_views), num_views):
         views[view] = views[view].crop_only()
     return tuple(views)
+
+
+def augmentations(config: Mapping[str, Any]) -> tuple[Augmentation, ...]:
+    """What follows the recipe in a trial's views, in its order."""
+    rows = [COMPONENT["augmentation"][name] for name in names(config.get("augmentation", "none"))]
+    return tuple(
+        Augmentation(
+            name=row.name,
+            change=partial(implementation(row), **{name: config[name] for name in row.owns}),
+            num_draws=row.num_draws,
+            mixes=row.mixes,
+        )
+        for row in rows
+        if row.impl
+    )
 
 
 def pairs_and_compute(
@@ -98,9 +117,12 @@ def pairs_and_compute(
 
 
 def draw_views(
-    transforms: Sequence[Recipe], num_images: int, image_size: int | Tensor, generator: Generator
+    transforms: Sequence[Recipe],
+    num_images: int,
+    image_size: int | Tensor,
+    generator: Generator,
+    batch_size: int = 0,
 ) -> tuple[Draws, ...]:
-    """Independent views of each image of the global batch (DCL A.4); image_size as in
-    `data.augment.draw`.
-    """
-    return tuple(draw(transform, num_images, image_size, generator) for transform in transforms)
+    """Independent views of each image of the global batch (DCL A.4), as `data.augment.draw`."""
+    given = num_images, image_size, generator, batch_size
+    return tuple(draw(transform, *given) for transform in transforms)

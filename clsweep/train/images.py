@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.data.augment import LEVELS, Draws, Recipe, apply
+from clsweep.data.augment import LEVELS, Draws, Recipe, apply, change
 from clsweep.data.cache import SCORED_SHARE, Pictures
 from clsweep.data.datasets import Split, Splits
 from clsweep.objective.views import draw_views, recipes
@@ -73,29 +73,47 @@ class Images:
         return self.view_size or self.size
 
     def draw(
-        self, transforms: Sequence[Recipe], chosen_M: Tensor, generator: torch.Generator
+        self,
+        transforms: Sequence[Recipe],
+        chosen_M: Tensor,
+        generator: torch.Generator,
+        batch_size: int = 0,
     ) -> tuple[Draws, ...]:
-        """Views of the chosen images, for `views` and `fetch`."""
+        """Views of the chosen images, for `views` and `fetch`; batch_size as in `draw_views`."""
         size: int | Tensor = self.size
         if self.pictures is not None:
             assert self.rows_N is not None
             transforms = [replace(t, output_size=t.output_size or self.size) for t in transforms]
             size = torch.from_numpy(self.pictures.sizes[self.rows_N[chosen_M].numpy()].T)
-        return draw_views(transforms, len(chosen_M), size, generator)
+        drawn = draw_views(transforms, len(chosen_M), size, generator, batch_size)
+        return tuple(
+            replace(view, partners=(chosen_M[view.partners[0]], view.partners[1]))
+            if view.partners
+            else view
+            for view in drawn
+        )
 
     def views(self, chosen_M: Tensor, draws: Sequence[Draws]) -> list[Tensor]:
         """The drawn views of the chosen images, as an encoder takes them: (M, C, V, V) each."""
         return make_views(self.fetch(chosen_M, draws)(), draws, self)
 
     def fetch(self, chosen_M: Tensor, draws: Sequence[Draws] = ()) -> Callable[[], Pixels]:
-        """Read the chosen images, chosen_M: int64 on the CPU. What is returned moves them to the
-        device, (M, C, H, W) in channels_last; of images of different sizes the crops of each of the
-        `draws`. The reading needs no device.
+        """Read the chosen images, chosen_M: int64 on the CPU, and behind them the partners of each
+        of the `draws` that has some. What is returned moves them to the device, (M, C, H, W) in
+        channels_last; of images of different sizes the crops of each of the `draws`, then those of
+        the partners. The reading needs no device.
         """
+        partners = [view.partners for view in draws if view.partners]
         if self.pictures is not None:
             assert self.rows_N is not None
-            crops = cut_crops(self.pictures, self.rows_N[chosen_M], draws)
+            wanted = [(chosen_M, draws), *((rows_M, [view]) for rows_M, view in partners)]
+            crops = [
+                crop
+                for rows_M, views in wanted
+                for crop in cut_crops(self.pictures, self.rows_N[rows_M], views)
+            ]
             return lambda: [self._moved(crop) for crop in crops]
+        chosen_M = torch.cat([chosen_M, *(rows_M for rows_M, _ in partners)])
         if self.rows_N is None:
             return lambda: self.pixels_NHWC[chosen_M.to(self.device, non_blocking=True)].permute(
                 0, 3, 1, 2
@@ -263,7 +281,7 @@ def _drawn(
     batch_size, transforms = config["batch_size"], recipes(config)
     for rows in order.split(batch_size * _batches_at_once(batch_size)):
         labels = images.labels_N[rows.to(images.device, non_blocking=True)].split(batch_size)
-        yield _Drawn(rows, images.draw(transforms, rows, generator)), labels
+        yield _Drawn(rows, images.draw(transforms, rows, generator, batch_size)), labels
 
 
 def _in_chunks(
@@ -302,20 +320,35 @@ def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any])
 
 def make_views(pixels: Pixels, draws: Sequence[Draws], images: Images) -> list[Tensor]:
     """The drawn views of images on the device, as an encoder takes them: (M, C, V, V) each; pixels
-    as `take` gives them.
+    as `Images.fetch` gives them.
     """
+    every = [*draws, *(view.partners[1] for view in draws if view.partners)]
     if isinstance(pixels, list):
-        crops = zip(pixels, draws, strict=True)
-        return [images.normalise(apply(crop, drawn.of_crops())) for crop, drawn in crops]
+        made = [apply(crop, view.of_crops()) for crop, view in zip(pixels, every, strict=True)]
+    else:
+        made = _made_together(pixels, draws, every)
+    views, others = made[: len(draws)], iter(made[len(draws) :])
+    for place, view in enumerate(draws):
+        if view.others:
+            views[place] = change(views[place], view, next(others) if view.partners else None)
+    return [images.normalise(x_MCVV) for x_MCVV in views]
+
+
+def _made_together(pixels: Tensor, draws: Sequence[Draws], every: Sequence[Draws]) -> list[Tensor]:
+    """`every` view: the draws of the first images, and those of partners of the images behind them.
+    Views of one size are made together, with fewer and longer operations.
+    """
+    num_own = len(draws) - 1
+    parts = pixels.unflatten(0, (len(every) - num_own, -1 if len(pixels) else 0))
     of_size: dict[int, list[int]] = {}
-    for view, drawn in enumerate(draws):
+    for view, drawn in enumerate(every):
         of_size.setdefault(drawn.output_size, []).append(view)
     views: dict[int, Tensor] = {}
-    for same in of_size.values():  # together, with fewer and longer operations
-        repeated = torch.cat([pixels] * len(same))
-        made = images.normalise(apply(repeated, Draws.join([draws[view] for view in same])))
+    for same in of_size.values():
+        repeated = torch.cat([parts[max(0, view - num_own)] for view in same])
+        made = apply(repeated, Draws.join([every[view] for view in same]))
         views.update(zip(same, made.chunk(len(same)), strict=True))
-    return [views[view] for view in range(len(draws))]
+    return [views[view] for view in range(len(every))]
 
 
 def _share(first: int, num_units: int, unit: int) -> Tensor:

@@ -1,0 +1,102 @@
+"""The catalog's augmentations: each a function of a batch of views and of random numbers that were
+drawn for them, see `catalog.rows.Component`. A new one is a function here and a row there.
+
+Shape suffixes: N images of the batch, C channels, H x W pixels, K numbers of an image, A attempts.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+ATTEMPTS = 10  # torchvision's, at a rectangle that fits
+_RATIOS = (0.3, 3.3)  # of height to width of what is erased (Zhong et al. 2020; torchvision)
+
+
+def random_erasing(
+    x_NCHW: Tensor, u_NK: Tensor, *, erase_prob: float, erase_min: float, erase_max: float
+) -> Tensor:
+    """A rectangle is set to 0, with torchvision's distribution (`v2.RandomErasing`); K = 23."""
+    u_KN, lengths = u_NK.double().T, x_NCHW.shape[2:]
+    size_2N = torch.tensor(lengths, device=u_NK.device)[:, None].expand(2, len(u_NK))
+    low, high = (math.log(ratio) for ratio in _RATIOS)
+    corner_2N, side_2N, is_lost_N = rectangles(
+        u_KN[: 2 * ATTEMPTS].view(2, ATTEMPTS, -1).mT, u_KN[2 * ATTEMPTS : -1], size_2N,
+        areas=(erase_min, erase_max), stretch=(-(low + high) / 4, (high - low) / 2),
+        least=0, most_2N=size_2N - 1,
+    )  # fmt: skip
+    is_hit_N = ~is_lost_N & (u_NK[:, -1] < erase_prob)
+    is_row_NH, is_column_NW = (
+        _between(length, corner_N, side_N)
+        for length, corner_N, side_N in zip(lengths, corner_2N, side_2N, strict=True)
+    )
+    is_erased_NHW = (is_row_NH & is_hit_N[:, None])[:, :, None] & is_column_NW[:, None]
+    return x_NCHW.masked_fill(is_erased_NHW[:, None], 0.0)
+
+
+def _between(length: int, start_N: Tensor, num_N: Tensor) -> Tensor:
+    place_NL = torch.arange(length, device=start_N.device) - start_N[:, None]
+    return (place_NL >= 0) & (place_NL < num_N[:, None])
+
+
+def gaussian_noise(x_NCHW: Tensor, u_NK: Tensor, *, noise_prob: float, noise_std: float) -> Tensor:
+    """noise_std x standard normal numbers are added, and what leaves [0, 1] is cut; K = 3."""
+    std_N = noise_std * (u_NK[:, 2] < noise_prob)
+    noise_NCHW = normal(u_NK[:, :2], x_NCHW.shape[1:]).to(x_NCHW.dtype)
+    return noise_NCHW.mul_(std_N[:, None, None, None]).add_(x_NCHW).clamp_(0.0, 1.0)
+
+
+def mixup(x_NCHW: Tensor, u_NK: Tensor, other_NCHW: Tensor, *, mixup_min: float) -> Tensor:
+    """m x + (1 - m) other, m uniform in [mixup_min, 1]; K = 1."""
+    return x_NCHW.lerp(other_NCHW, (1.0 - mixup_min) * u_NK[:, :, None, None])
+
+
+def normal(u_N2: Tensor, shape: torch.Size) -> Tensor:
+    """Standard normal numbers, float32 (N, *shape), that two numbers of each image decide: the same
+    on every device, up to rounding, and for any part of a batch.
+    """
+    first_N, second_N = (u_N2.double() * 2**24).int().T
+    key_N1 = _hashed(_hashed(first_N) ^ second_N)[:, None]
+    places = _hashed(torch.arange(math.prod(shape), dtype=torch.int32, device=u_N2.device))
+    bits = (_hashed(places ^ key_N1) >> 8) & 0xFFFFFF
+    x = bits.float().add_(0.5).mul_(2.0**-23).sub_(1.0)  # of (-1, 1)
+    return x.erfinv_().mul_(math.sqrt(2.0)).view(-1, *shape)
+
+
+def _hashed(x: Tensor) -> Tensor:
+    """Each int32 scattered over all of them, one to one: Wellons' lowbias32 (2018)."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B - 2**32)):
+        x = (x ^ ((x >> shift) & (2 ** (32 - shift) - 1))) * factor
+    return x ^ ((x >> 16) & 0xFFFF)
+
+
+def rectangles(
+    u_2NA: Tensor,
+    u_2N: Tensor,
+    size_2N: Tensor,
+    *,
+    areas: tuple[float, float],
+    stretch: tuple[float, float],
+    least: int,
+    most_2N: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Turn uniform numbers, float64, into rectangles by torchvision's rule: of A attempts, the
+    first that fits into an image of height and width size_2N.
+
+    Args:
+        areas: smallest and largest share of the image's, of which it is uniform.
+        stretch: middle and width of half the logarithm of width to height, which is uniform.
+        least, most_2N: sides that fit, pixels.
+
+    Returns corners (top, left) and sides (height, width), int64 (2, N), and where none fits.
+    """
+    # of a square of that area
+    length_NA = (u_2NA[0] * (areas[1] - areas[0])).add_(areas[0]).sqrt_()
+    length_NA.mul_(size_2N.double().prod(dim=0).sqrt_()[:, None])
+    stretch_NA = (u_2NA[1] - 0.5).mul_(stretch[1]).add_(stretch[0]).exp_()
+    side_2NA = torch.stack([length_NA / stretch_NA, length_NA.mul_(stretch_NA)]).round_()
+    fits_NA = ((side_2NA <= most_2N[:, :, None]) & (side_2NA >= least)).all(dim=0)
+    first_N = fits_NA.byte().argmax(dim=1)  # of equals, argmax gives the first
+    side_2N = side_2NA.gather(2, first_N.expand(2, -1)[..., None])[..., 0].long()
+    corner_2N = (u_2N * (size_2N + 1 - side_2N)).long()
+    return corner_2N, side_2N, ~fits_NA.any(dim=1)
