@@ -31,7 +31,10 @@ FILES = {
     Scheduler.kuberay: "kuberay.yaml",
     Scheduler.skypilot: "skypilot.yaml",
 }
-KINDS = ("loss", "regularizer", "framework", "encoder", "dataset", "metric", "diagnostic")
+KINDS = (
+    "loss", "regularizer", "framework", "views", "augmentation", "recipe", "encoder", "optimizer",
+    "schedule", "probe", "dataset", "decoder", "metric", "diagnostic",
+)  # fmt: skip
 SKELETONS = Path(__file__).parent / "skeletons"
 STUDY = """\
 name: example
@@ -43,18 +46,24 @@ objectives:
   plain: {{framework: simclr, loss: dcl}}
 {objective}search: {{method: grid}}
 """
-PLAIN = {"dataset": "{name: digits}", "encoder": "encoder: conv4, ", "more": "", "objective": ""}
-WITH_ROW = {  # what a study says of a row of each kind
-    "loss": {
-        "objective": "  example:\n    framework: simclr\n    loss: example\n"
-        "    space: {example_scale: {grid: [0.5, 1, 2]}}\n"
-    },
-    "regularizer": {
-        "objective": "  example: {framework: simclr, loss: dcl, regularizer: example}\n"
-    },
-    "framework": {"objective": "  example: {framework: example, loss: dcl}\n"},
+PLAIN = {"dataset": "{name: digits}", "encoder": "encoder: conv4, ", "more": ""}
+OBJECTIVES = {  # the one with a row of each kind, beside the plain one
+    "loss": "framework: simclr, loss: example, space: {example_scale: {grid: [0.5, 1, 2]}}",
+    "regularizer": "framework: simclr, loss: dcl, regularizer: example",
+    "framework": "framework: example, loss: dcl",
+    "views": "framework: simclr, loss: dcl, views: example",
+    "augmentation": "framework: simclr, loss: dcl, base: {augmentation: example}, "
+    "space: {example_width: {grid: [0.125, 0.25, 0.5]}}",
+    "recipe": "framework: simclr, loss: dcl, base: {recipe: example}",
+    "optimizer": "framework: simclr, loss: dcl, base: {optimizer: example}",
+    "schedule": "framework: simclr, loss: dcl, base: {lr_schedule: example}, "
+    "space: {example_power: {grid: [1, 2, 4]}}",
+    "probe": "framework: simclr, loss: dcl, base: {linear_probe: example}",
+}
+WITH_ROW = {  # what else a study says
     "encoder": {"encoder": "", "more": "factors: {encoder: [conv4, example]}\n"},
     "dataset": {"dataset": "{name: example}"},
+    "decoder": {"dataset": "{name: example}"},
     "metric": {"more": "metric: {name: example, mode: max}\n"},
 }
 TEMPLATES = Path(__file__).parent / "clusters"
@@ -92,7 +101,8 @@ def _command(kind: str) -> None:
         if name in {*PARAM, *METRIC, *DIAGNOSTIC, *DATASET, *components}:
             raise RequestError(f"{name}: the catalog has this name already; give another one")
         text = (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
-        study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}))
+        own = f"  example: {{{OBJECTIVES[kind]}}}\n" if kind in OBJECTIVES else ""
+        study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}), objective=own)
         camel, path = "".join(word.capitalize() for word in name.split("_")), out / name
         files = {out / f"{name}.py": text, out / f"{name}.yaml": study}
         if existing := [file for file in files if file.exists()]:
