@@ -58,8 +58,8 @@ def normal(u_N2: Tensor, shape: torch.Size) -> Tensor:
     first_N, second_N = (u_N2.double() * 2**24).int().T
     key_N1 = _hashed(_hashed(first_N) ^ second_N)[:, None]
     places = _hashed(torch.arange(math.prod(shape), dtype=torch.int32, device=u_N2.device))
-    bits = (_hashed(places ^ key_N1) >> 8) & 0xFFFFFF
-    x = bits.float().add_(0.5).mul_(2.0**-23).sub_(1.0)  # of (-1, 1)
+    bits = (_hashed(places ^ key_N1) >> 9) & (2**23 - 1)  # with a half float32 holds no more
+    x = bits.float().add_(0.5).mul_(2.0**-22).sub_(1.0)  # of (-1, 1)
     return x.erfinv_().mul_(math.sqrt(2.0)).view(-1, *shape)
 
 
