@@ -19,7 +19,6 @@ from clsweep.catalog.rows import (
     LABEL_FREE,
     OBJECTIVE_PARTS,
     SELECTED_PARTS,
-    AugmentationTable,
     CatalogRow,
     Component,
     Dataset,
@@ -44,10 +43,7 @@ PARAM = {p.name: p for p in builtin.PARAMS}
 DATASET = {d.name: d for d in builtin.DATASETS}
 METRIC = {m.name: m for m in builtin.METRICS}
 DIAGNOSTIC = {d.name: d for d in builtin.DIAGNOSTICS}
-COMPONENT: dict[str, dict[str, Component]] = {
-    "encoder": EncoderTable(),
-    "augmentation": AugmentationTable(),
-}
+COMPONENT: dict[str, dict[str, Component]] = {"encoder": EncoderTable()}
 for _component in builtin.COMPONENTS:
     COMPONENT.setdefault(_component.part, {})[_component.name] = _component
 
@@ -137,15 +133,6 @@ def check(row: CatalogRow) -> None:
             needed = set(COMPONENT["views"]["all_pairs"].owns)
         if row.part == "regularizer" and row.impl:
             needed = {"lam"}
-        if row.part == "recipe":
-            of_views = (
-                name for name in COMPONENT["views"]["two"].owns if name not in SELECTED_PARTS
-            )
-            second = [f"second_{name}" for name in of_views]
-            if other := [name for name in row.owns if name not in second]:
-                raise ValueError(
-                    f"{place}: owns: expected some of {', '.join(second)}, given {other[0]}"
-                )
         if missing := needed - set(row.owns):
             raise ValueError(f"{place}: owns: expected also {', '.join(sorted(missing))}")
 
@@ -162,8 +149,10 @@ def _named_in(row: CatalogRow) -> list[tuple[str, Iterable[str], str, Collection
         return [owns, ("takes", row.takes, "value", LABEL_FREE)]
     if not isinstance(row, Component):
         return [owns]
+    second = [f"second_{name}" for name in COMPONENT["views"]["two"].owns]
     return [
         owns,
+        *([("owns", row.owns, "parameter of second views", second)] * (row.part == "recipe")),
         *(("owns_with", names, "parameter", PARAM) for names in row.owns_with.values()),
         ("owns_with", row.owns_with, "loss", COMPONENT["loss"]),
         ("defaults", row.defaults, "parameter", PARAM),

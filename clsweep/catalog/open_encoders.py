@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from clsweep.catalog.rows import Component, OpenTable
+from clsweep.catalog.rows import Component
 
 _SEES = ("encoder", "view_size", "image_size", "channels")
 _MEASURED = (*_SEES, "pooling", "init", "width", "stem")  # what its features and weights hang on
@@ -40,11 +40,22 @@ TIMEOUT_S = 300.0
 NONE = "none"  # of `init`
 
 
-class EncoderTable(OpenTable):
+class EncoderTable(dict[str, Component]):
     """The encoders by name; a row of the libraries' is made where it is asked for."""
 
-    def made(self, name: str) -> Component | None:
-        return _open(name)
+    def __missing__(self, name: str) -> Component:
+        if row := _open(name):
+            return row
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and _open(name) is not None)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
 
 def is_open(name: str) -> bool:

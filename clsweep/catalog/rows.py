@@ -22,20 +22,9 @@ Value = bool | int | float | str
 Row: TypeAlias = dict[str, Any]  # of a table, by column: the plan, the trials, the epochs, ...
 Kind = Literal["images", "pairs"]  # what a trial looks at: images, or pairs of random vectors
 Part = Literal[
-    "framework",
-    "loss",
-    "regularizer",
-    "views",
-    "recipe",
-    "augmentation",
-    "encoder",
-    "linear_probe",
-    "weighting",
-    "optimizer",
-    "lr_schedule",
-    "knn_weights",
-    "finetune",
-]
+    "framework", "loss", "regularizer", "views", "recipe", "augmentation", "encoder", "linear_probe",
+    "weighting", "optimizer", "lr_schedule", "knn_weights", "finetune",
+]  # fmt: skip
 
 # The four parts that make an objective, in the order in which they are always listed.
 OBJECTIVE_PARTS: tuple[Part, ...] = ("framework", "loss", "regularizer", "views")
@@ -124,14 +113,14 @@ class Param:
         return ", ".join(setting(number) for number in found)
 
     def _names(self, value: object) -> str:
-        given = value if isinstance(value, list) else names(str(value))
+        given = value if isinstance(value, list) else names_in(str(value))
         are_known = all(name in self.choices and given.count(name) == 1 for name in given)
         if not given or not are_known or ("none" in given and len(given) > 1):
             raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
         return ", ".join(given)
 
 
-def names(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
     """The value of a hyperparameter of kind "names": `a, b` as [a, b]."""
     return [part.strip() for part in text.split(",")]
 
@@ -229,38 +218,6 @@ class Component:
     mixes: bool = False
     doc: str
     source: str
-
-
-class OpenTable(dict[str, Component]):
-    """Components by name; some are `made` where they are asked for."""
-
-    def made(self, name: str) -> Component | None:
-        """The component of a name that has no row; None if there is none."""
-        raise NotImplementedError
-
-    def __missing__(self, name: str) -> Component:
-        if row := self.made(name):
-            return row
-        raise KeyError(name)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.get(name) is not None
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return super().get(name) or self.made(name) or default
-
-
-class AugmentationTable(OpenTable):
-    """The augmentations by name; `a, b` owns what both do."""
-
-    def made(self, name: str) -> Component | None:
-        wanted = names(name)
-        rows = [self[each] for each in wanted if each != name and each in self]
-        if not rows or len(rows) < len(wanted):
-            return None
-        owns = dict.fromkeys(owned for row in rows for owned in row.owns)
-        defaults = {key: value for row in rows for key, value in row.defaults.items()}
-        return replace(rows[0], name=name, owns=tuple(owns), defaults=defaults)
 
 
 @dataclass(frozen=True, kw_only=True)

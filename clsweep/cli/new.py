@@ -91,6 +91,8 @@ def _write(target: Path, text: str) -> None:
 
 
 def _command(kind: str) -> None:
+    article = "An" if kind[0] in "aeiou" else "A"
+
     def write(
         name: Annotated[str, argument("NAME", "what it shall be called")],
         out: Annotated[Path, option("--out FOLDER", "here, unless another is named")] = Path(),
@@ -100,7 +102,8 @@ def _command(kind: str) -> None:
         components = (component for table in COMPONENT.values() for component in table)
         if name in {*PARAM, *METRIC, *DIAGNOSTIC, *DATASET, *components}:
             raise RequestError(f"{name}: the catalog has this name already; give another one")
-        text = (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
+        head = f'"""{article} {kind} of my own: `clsweep check example.py` tries it."""\n\n'
+        text = head + (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
         own = f"  example: {{{OBJECTIVES[kind]}}}\n" if kind in OBJECTIVES else ""
         study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}), objective=own)
         camel, path = "".join(word.capitalize() for word in name.split("_")), out / name
@@ -113,7 +116,6 @@ def _command(kind: str) -> None:
         for line in (f"check {path}.py", f"plan {path}.yaml", f"run {path}.yaml"):
             say(f"  clsweep {line}")
 
-    article = "An" if kind[0] in "aeiou" else "A"
     new.command(kind, help=f"{article} {kind} of yours: a plug-in that works, and its study.")(
         write
     )

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clsweep.catalog.rows import Component
 from clsweep.data import pixels
 from clsweep.data.augmentations import ATTEMPTS, rectangles
 
@@ -31,14 +32,8 @@ _CPU_BLOCK = 3 * 2**18
 _GRAY_CODE_8 = torch.tensor([0, 1, 3, 2, 7, 6, 4, 5])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Augmentation:
-    """One of the catalog's, with its hyperparameters: `change` is called as its row says."""
-
-    name: str
-    change: Callable[..., Tensor]
-    num_draws: int
-    mixes: bool = False
+# of the catalog, with its hyperparameters
+Augmentation = tuple[Component, Callable[..., Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +87,8 @@ class Draws:
     `draws[a:b]` is a worker's share, and so is `draws[rows]` with an int64 tensor.
     """
 
-    # image_size, 0 where each image has its own, and output_size; every other field has one row an
-    # image
-    sizes: tuple[int, int]
+    image_size: int  # side of the images that the crops were drawn for; 0: each has its own
+    output_size: int  # side of the views that `apply` makes
     # (N,) int64 pixels: top of the crop; j left, h height, w width, named as in torchvision
     i: Tensor
     j: Tensor
@@ -111,10 +105,9 @@ class Draws:
     # int64 permutations: order_N4[n, k] is the column of factor_N4 that image n undergoes k-th
     order_N4: Tensor
     sigma: Tensor  # (N,) float32 pixels: the blur's standard deviation
-    others: tuple[Augmentation, ...] = ()  # and float32 (N, K) numbers of each
-    numbers: tuple[Tensor, ...] = ()
-    # of those that mix: for each image the place of another one in its batch, int64 (N,), and what
-    # was drawn for that one's view
+    others: tuple[Augmentation, ...] = ()
+    numbers: tuple[Tensor, ...] = ()  # float32 (N, K) of each of the others
+    # where one mixes: the place of another image of the batch, int64 (N,), and that one's draws
     partners: "tuple[Tensor, Draws] | None" = None
 
     @classmethod
@@ -124,23 +117,13 @@ class Draws:
 
         Raises ValueError where the sizes differ.
         """
-        sizes = {part.sizes for part in parts}
+        sizes = {(part.image_size, part.output_size) for part in parts}
         if len(sizes) != 1:
             raise ValueError(f"expected draws of equal sizes, got {sorted(sizes)}")
         joined: dict[str, Any] = {
             name: torch.cat([getattr(part, name) for part in parts]) for name in DRAWN
         }
-        return cls(sizes=sizes.pop(), **joined)
-
-    @property
-    def image_size(self) -> int:
-        """Side of the images that the crops were drawn for; 0: each has a size of its own."""
-        return self.sizes[0]
-
-    @property
-    def output_size(self) -> int:
-        """Side of the views that `apply` makes."""
-        return self.sizes[1]
+        return replace(parts[0], **joined, others=(), numbers=(), partners=None)
 
     def __len__(self) -> int:
         return len(self.i)
@@ -148,8 +131,7 @@ class Draws:
     def of_crops(self) -> "Draws":
         """What is left to do where the crops are made already, resized to output_size."""
         start, side = torch.zeros_like(self.i), torch.full_like(self.i, self.output_size)
-        sizes = (self.output_size, self.output_size)
-        return replace(self, sizes=sizes, i=start, j=start, h=side, w=side)
+        return replace(self, image_size=self.output_size, i=start, j=start, h=side, w=side)
 
     def __getitem__(self, rows: slice | Tensor) -> "Draws":
         partners = self.partners and (self.partners[0][rows], self.partners[1][rows])
@@ -193,16 +175,11 @@ def draw(
     # strength 0 must skip the jitter, not run it with neutral factors, which would round the
     # colours
     jitter_prob = recipe.jitter_prob if recipe.jitter_strength > 0.0 else 0.0
-    probs = (
-        recipe.flip_prob,
-        jitter_prob,
-        recipe.gray_prob,
-        recipe.blur_prob,
-        recipe.solarize_prob,
-    )
+    probs = recipe.flip_prob, jitter_prob, recipe.gray_prob, recipe.blur_prob, recipe.solarize_prob
     flag_5N = flags.view(5, num_images) < torch.tensor(probs, dtype=torch.float64)[:, None]
     draws = Draws(
-        sizes=(one_size, one_size if recipe.output_size is None else recipe.output_size),
+        image_size=one_size,
+        output_size=one_size if recipe.output_size is None else recipe.output_size,
         i=corner_2N[0], j=corner_2N[1], h=side_2N[0], w=side_2N[1],
         flip=flag_5N[0], jitter=flag_5N[1], gray=flag_5N[2], blur=flag_5N[3], solarize=flag_5N[4],
         factor_N4=_jitter_factors(factor.view(num_images, 4), recipe),
@@ -211,9 +188,9 @@ def draw(
     )  # fmt: skip
     if not recipe.others:
         return draws
-    numbers = (_uniform(generator, o.name, num_images, o.num_draws) for o in recipe.others)
-    partners = None
-    if any(other.mixes for other in recipe.others):
+    rows, partners = [row for row, _ in recipe.others], None
+    numbers = (_uniform(generator, row.name, num_images, row.num_draws) for row in rows)
+    if any(row.mixes for row in rows):
         place_N, batch = torch.arange(num_images), batch_size or num_images
         step_N = 1 + (_uniform(generator, "partners", num_images, 1)[:, 0] * (batch - 1)).long()
         partner_N = place_N - place_N % batch + (place_N + step_N) % batch
@@ -266,11 +243,9 @@ def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
         memory_format=torch.channels_last
     )
     layout = torch.channels_last if is_channels_last else torch.contiguous_format
-    block = (
-        max(1, _CPU_BLOCK // (shape[1] * max(draws.sizes) ** 2))
-        if images_NCHW.device.type == "cpu"
-        else len(draws)
-    )
+    block = len(draws)
+    if images_NCHW.device.type == "cpu":
+        block = max(1, _CPU_BLOCK // (shape[1] * max(size, draws.output_size) ** 2))
     if len(draws) <= block:
         return _views(images_NCHW, draws).contiguous(memory_format=layout)
     view_shape = (*shape[:2], draws.output_size, draws.output_size)
@@ -290,12 +265,11 @@ def change(x_NCHW: Tensor, draws: Draws, other_NCHW: Tensor | None = None) -> Te
     Raises ValueError where one of them gives another shape.
     """
     (numbers,) = _ship([draws.numbers], x_NCHW.device, x_NCHW.dtype)
-    for other, u_NK in zip(draws.others, numbers, strict=True):
-        given = (x_NCHW, u_NK, other_NCHW) if other.mixes else (x_NCHW, u_NK)
-        changed_NCHW = other.change(*given)
+    for (row, function), u_NK in zip(draws.others, numbers, strict=True):
+        changed_NCHW = function(x_NCHW, u_NK, *([other_NCHW] if row.mixes else []))
         if changed_NCHW.shape != x_NCHW.shape or changed_NCHW.dtype != x_NCHW.dtype:
             wanted, found = (f"{tuple(x.shape)} {x.dtype}" for x in (x_NCHW, changed_NCHW))
-            raise ValueError(f"augmentation {other.name}: expected {wanted}, given {found}")
+            raise ValueError(f"augmentation {row.name}: expected {wanted}, given {found}")
         x_NCHW = changed_NCHW
     return x_NCHW
 
@@ -426,11 +400,9 @@ def _crops(
 
 def _jitter_factors(u_N4: Tensor, recipe: Recipe) -> Tensor:
     ranges = (
-        recipe.jitter_brightness,
-        recipe.jitter_contrast,
-        recipe.jitter_saturation,
+        recipe.jitter_brightness, recipe.jitter_contrast, recipe.jitter_saturation,
         recipe.jitter_hue,
-    )
+    )  # fmt: skip
     range_4 = torch.tensor([r * recipe.jitter_strength for r in ranges], dtype=torch.float64)
     neutral_4 = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
     low_4, high_4 = neutral_4 - range_4, neutral_4 + range_4
@@ -469,13 +441,8 @@ def _filters(draws: Draws) -> list[Tensor]:
     scale_2N1 = length_2N[:, :, None].double() / size
     centre_2NV = (torch.arange(size) + 0.5) * scale_2N1 - 0.5
     _flip_(centre_2NV, draws)
-    return [
-        corner_2N,
-        pixel_2NL.double(),
-        is_crop_2NL.double(),
-        centre_2NV,
-        1.0 / scale_2N1.clamp(min=1.0),
-    ]
+    slope_2N1 = 1.0 / scale_2N1.clamp(min=1.0)
+    return [corner_2N, pixel_2NL.double(), is_crop_2NL.double(), centre_2NV, slope_2N1]
 
 
 def _flip_(position_2NV: Tensor, draws: Draws) -> None:

@@ -1,7 +1,7 @@
 """The catalog's augmentations: each a function of a batch of views and of random numbers that were
 drawn for them, see `catalog.rows.Component`. A new one is a function here and a row there.
 
-Shape suffixes: N images of the batch, C channels, H x W pixels, K numbers of an image, A attempts.
+Shape suffixes: N images, C channels, H = W = V pixels of a view, K numbers of an image, A attempts.
 """
 
 import math
@@ -10,40 +10,29 @@ import torch
 from torch import Tensor
 
 ATTEMPTS = 10  # torchvision's, at a rectangle that fits
-_RATIOS = (0.3, 3.3)  # of height to width of what is erased (Zhong et al. 2020; torchvision)
+# of what is erased the smallest area and the ratios of height to width (Zhong et al. 2020)
+LEAST_ERASED, _RATIOS = 0.02, (0.3, 3.3)
 
 
-def random_erasing(
-    x_NCHW: Tensor, u_NK: Tensor, *, erase_prob: float, erase_min: float, erase_max: float
-) -> Tensor:
+def random_erasing(x_NCVV: Tensor, u_NK: Tensor, *, erase_prob: float, erase_max: float) -> Tensor:
     """A rectangle is set to 0, with torchvision's distribution (`v2.RandomErasing`); K = 23."""
-    u_KN, lengths = u_NK.double().T, x_NCHW.shape[2:]
-    size_2N = torch.tensor(lengths, device=u_NK.device)[:, None].expand(2, len(u_NK))
+    u_KN, side = u_NK.double().T, x_NCVV.shape[3]
     low, high = (math.log(ratio) for ratio in _RATIOS)
-    corner_2N, side_2N, is_lost_N = rectangles(
-        u_KN[: 2 * ATTEMPTS].view(2, ATTEMPTS, -1).mT, u_KN[2 * ATTEMPTS : -1], size_2N,
-        areas=(erase_min, erase_max), stretch=(-(low + high) / 4, (high - low) / 2),
-        least=0, most_2N=size_2N - 1,
+    size_2N = torch.full_like(u_KN[:2], side).long()
+    start_2N, length_2N, is_lost_N = rectangles(
+        u_KN[:20].view(2, ATTEMPTS, -1).mT, u_KN[20:22], size_2N, areas=(LEAST_ERASED, erase_max),
+        stretch=(-(low + high) / 4, (high - low) / 2), least=0, most_2N=size_2N - 1,
     )  # fmt: skip
-    is_hit_N = ~is_lost_N & (u_NK[:, -1] < erase_prob)
-    is_row_NH, is_column_NW = (
-        _between(length, corner_N, side_N)
-        for length, corner_N, side_N in zip(lengths, corner_2N, side_2N, strict=True)
-    )
-    is_erased_NHW = (is_row_NH & is_hit_N[:, None])[:, :, None] & is_column_NW[:, None]
-    return x_NCHW.masked_fill(is_erased_NHW[:, None], 0.0)
+    place_2NV = torch.arange(side, device=u_NK.device) - start_2N[:, :, None]
+    is_row_NV, is_column_NV = (place_2NV >= 0) & (place_2NV < length_2N[:, :, None])
+    is_row_NV &= (~is_lost_N & (u_NK[:, 22] < erase_prob))[:, None]
+    return x_NCVV.masked_fill((is_row_NV[:, :, None] & is_column_NV[:, None])[:, None], 0.0)
 
 
-def _between(length: int, start_N: Tensor, num_N: Tensor) -> Tensor:
-    place_NL = torch.arange(length, device=start_N.device) - start_N[:, None]
-    return (place_NL >= 0) & (place_NL < num_N[:, None])
-
-
-def gaussian_noise(x_NCHW: Tensor, u_NK: Tensor, *, noise_prob: float, noise_std: float) -> Tensor:
-    """noise_std x standard normal numbers are added, and what leaves [0, 1] is cut; K = 3."""
-    std_N = noise_std * (u_NK[:, 2] < noise_prob)
-    noise_NCHW = normal(u_NK[:, :2], x_NCHW.shape[1:]).to(x_NCHW.dtype)
-    return noise_NCHW.mul_(std_N[:, None, None, None]).add_(x_NCHW).clamp_(0.0, 1.0)
+def gaussian_noise(x_NCHW: Tensor, u_NK: Tensor, *, noise_std: float) -> Tensor:
+    """noise_std x standard normal numbers are added, and what leaves [0, 1] is cut; K = 2."""
+    noise_NCHW = normal(u_NK, x_NCHW.shape[1:]).to(x_NCHW.dtype)
+    return noise_NCHW.mul_(noise_std).add_(x_NCHW).clamp_(0.0, 1.0)
 
 
 def mixup(x_NCHW: Tensor, u_NK: Tensor, other_NCHW: Tensor, *, mixup_min: float) -> Tensor:

@@ -5,17 +5,14 @@ other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from torch import Generator, Tensor
-
 from clsweep.catalog import COMPONENT, implementation
-from clsweep.catalog.ownership import num_crop_only
-from clsweep.catalog.rows import names
-from clsweep.data.augment import Augmentation, Draws, Recipe, draw
+from clsweep.catalog.ownership import chosen, num_crop_only
+from clsweep.data.augment import Augmentation, Recipe
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -59,8 +56,8 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     first two, which keep the full augmentation (ECPP 4.1). What a recipe owns belongs to the second
     view and every second one after it (BYOL B).
     """
-    known = [field.name for field in fields(Recipe) if config.get(field.name) is not None]
-    given = {name: config[name] for name in known}
+    names = [field.name for field in fields(Recipe) if config.get(field.name) is not None]
+    given = {name: config[name] for name in names}
     first = Recipe(
         **given, output_size=config.get("view_size") or None, others=augmentations(config)
     )
@@ -83,14 +80,9 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
 
 def augmentations(config: Mapping[str, Any]) -> tuple[Augmentation, ...]:
     """What follows the recipe in a trial's views, in its order."""
-    rows = [COMPONENT["augmentation"][name] for name in names(config.get("augmentation", "none"))]
+    rows = chosen("augmentation", config.get("augmentation", "none"))
     return tuple(
-        Augmentation(
-            name=row.name,
-            change=partial(implementation(row), **{name: config[name] for name in row.owns}),
-            num_draws=row.num_draws,
-            mixes=row.mixes,
-        )
+        (row, partial(implementation(row), **{name: config[name] for name in row.owns}))
         for row in rows
         if row.impl
     )
@@ -114,15 +106,3 @@ def pairs_and_compute(
         "compute_per_image": compute,
         "pairs_per_compute": len(pairs) / compute,
     }
-
-
-def draw_views(
-    transforms: Sequence[Recipe],
-    num_images: int,
-    image_size: int | Tensor,
-    generator: Generator,
-    batch_size: int = 0,
-) -> tuple[Draws, ...]:
-    """Independent views of each image of the global batch (DCL A.4), as `data.augment.draw`."""
-    given = num_images, image_size, generator, batch_size
-    return tuple(draw(transform, *given) for transform in transforms)

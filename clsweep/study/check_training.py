@@ -125,7 +125,6 @@ class TrainingChecks:
             "momentum_end": self.check_momentum,
             "whitening_size": self.check_whitening,
             "crop_scale": lambda: self.require_at_most("crop_scale", "crop_max"),
-            "erase_min": lambda: self.require_at_most("erase_min", "erase_max"),
             "jitter_hue": self.check_hue,
             "proj_norm": self.check_projector,
             "small_view_size": self.check_small_views,

@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.data.augment import LEVELS, Draws, Recipe, apply, change
+from clsweep.data.augment import LEVELS, Draws, Recipe, apply, change, draw
 from clsweep.data.cache import SCORED_SHARE, Pictures
 from clsweep.data.datasets import Split, Splits
-from clsweep.objective.views import draw_views, recipes
+from clsweep.objective.views import recipes
 from clsweep.train.collectives import rank, world_size
 from clsweep.train.state import derived_seed
 
@@ -79,17 +79,17 @@ class Images:
         generator: torch.Generator,
         batch_size: int = 0,
     ) -> tuple[Draws, ...]:
-        """Views of the chosen images, for `views` and `fetch`; batch_size as in `draw_views`."""
+        """Independent views of each of the chosen images (DCL A.4), for `views` and `fetch`, as
+        `data.augment.draw` draws them.
+        """
         size: int | Tensor = self.size
         if self.pictures is not None:
             assert self.rows_N is not None
             transforms = [replace(t, output_size=t.output_size or self.size) for t in transforms]
             size = torch.from_numpy(self.pictures.sizes[self.rows_N[chosen_M].numpy()].T)
-        drawn = draw_views(transforms, len(chosen_M), size, generator, batch_size)
+        drawn = [draw(t, len(chosen_M), size, generator, batch_size) for t in transforms]
         return tuple(
-            replace(view, partners=(chosen_M[view.partners[0]], view.partners[1]))
-            if view.partners
-            else view
+            replace(view, partners=view.partners and (chosen_M[view.partners[0]], view.partners[1]))
             for view in drawn
         )
 
@@ -97,23 +97,20 @@ class Images:
         """The drawn views of the chosen images, as an encoder takes them: (M, C, V, V) each."""
         return make_views(self.fetch(chosen_M, draws)(), draws, self)
 
-    def fetch(self, chosen_M: Tensor, draws: Sequence[Draws] = ()) -> Callable[[], Pixels]:
-        """Read the chosen images, chosen_M: int64 on the CPU, and behind them the partners of each
-        of the `draws` that has some. What is returned moves them to the device, (M, C, H, W) in
-        channels_last; of images of different sizes the crops of each of the `draws`, then those of
-        the partners. The reading needs no device.
+    def fetch(self, chosen_M: Tensor, draws: Sequence[Draws] = ()) -> Callable[[], list[Pixels]]:
+        """Read the chosen images, chosen_M: int64 on the CPU, then the partners of each of the
+        `draws` that has some. What is returned moves them to the device; the reading needs none.
         """
-        partners = [view.partners for view in draws if view.partners]
+        partners = ((rows_M, [view]) for rows_M, view in (d.partners for d in draws if d.partners))
+        reads = [self._read(*wanted) for wanted in ((chosen_M, draws), *partners)]
+        return lambda: [moved() for moved in reads]
+
+    def _read(self, chosen_M: Tensor, draws: Sequence[Draws]) -> Callable[[], Pixels]:
+        """(M, C, H, W) in channels_last; of images of different sizes the crops of each view."""
         if self.pictures is not None:
             assert self.rows_N is not None
-            wanted = [(chosen_M, draws), *((rows_M, [view]) for rows_M, view in partners)]
-            crops = [
-                crop
-                for rows_M, views in wanted
-                for crop in cut_crops(self.pictures, self.rows_N[rows_M], views)
-            ]
+            crops = cut_crops(self.pictures, self.rows_N[chosen_M], draws)
             return lambda: [self._moved(crop) for crop in crops]
-        chosen_M = torch.cat([chosen_M, *(rows_M for rows_M, _ in partners)])
         if self.rows_N is None:
             return lambda: self.pixels_NHWC[chosen_M.to(self.device, non_blocking=True)].permute(
                 0, 3, 1, 2
@@ -145,7 +142,7 @@ class Images:
             assert self.rows_N is not None
             middle = cut_middles(self.pictures, self.rows_N[chosen_M], self.scored_size)
             return self.normalise(_in_unit(self._moved(middle)))
-        pixels = self.fetch(chosen_M)()
+        pixels = self._read(chosen_M, ())()
         assert isinstance(pixels, Tensor)
         x_MCHW = _in_unit(pixels)
         if self.scored_size != self.size:
@@ -318,37 +315,31 @@ def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any])
             yield Batch(labels_N, [partial(list, one)])
 
 
-def make_views(pixels: Pixels, draws: Sequence[Draws], images: Images) -> list[Tensor]:
+def make_views(pixels: Sequence[Pixels], draws: Sequence[Draws], images: Images) -> list[Tensor]:
     """The drawn views of images on the device, as an encoder takes them: (M, C, V, V) each; pixels
     as `Images.fetch` gives them.
     """
-    every = [*draws, *(view.partners[1] for view in draws if view.partners)]
-    if isinstance(pixels, list):
-        made = [apply(crop, view.of_crops()) for crop, view in zip(pixels, every, strict=True)]
-    else:
-        made = _made_together(pixels, draws, every)
-    views, others = made[: len(draws)], iter(made[len(draws) :])
+    own, *others = pixels
+    views = _as_drawn(own, draws)
     for place, view in enumerate(draws):
-        if view.others:
-            views[place] = change(views[place], view, next(others) if view.partners else None)
+        partner = _as_drawn(others.pop(0), [view.partners[1]])[0] if view.partners else None
+        views[place] = change(views[place], view, partner)
     return [images.normalise(x_MCVV) for x_MCVV in views]
 
 
-def _made_together(pixels: Tensor, draws: Sequence[Draws], every: Sequence[Draws]) -> list[Tensor]:
-    """`every` view: the draws of the first images, and those of partners of the images behind them.
-    Views of one size are made together, with fewer and longer operations.
-    """
-    num_own = len(draws) - 1
-    parts = pixels.unflatten(0, (len(every) - num_own, -1 if len(pixels) else 0))
+def _as_drawn(pixels: Pixels, draws: Sequence[Draws]) -> list[Tensor]:
+    """The views that `apply` makes, those of one size together: fewer and longer operations."""
+    if isinstance(pixels, list):
+        return [apply(crop, view.of_crops()) for crop, view in zip(pixels, draws, strict=True)]
     of_size: dict[int, list[int]] = {}
-    for view, drawn in enumerate(every):
+    for view, drawn in enumerate(draws):
         of_size.setdefault(drawn.output_size, []).append(view)
     views: dict[int, Tensor] = {}
     for same in of_size.values():
-        repeated = torch.cat([parts[max(0, view - num_own)] for view in same])
-        made = apply(repeated, Draws.join([every[view] for view in same]))
+        repeated = torch.cat([pixels] * len(same))
+        made = apply(repeated, Draws.join([draws[view] for view in same]))
         views.update(zip(same, made.chunk(len(same)), strict=True))
-    return [views[view] for view in range(len(every))]
+    return [views[view] for view in range(len(draws))]
 
 
 def _share(first: int, num_units: int, unit: int) -> Tensor:
@@ -362,7 +353,7 @@ def _share(first: int, num_units: int, unit: int) -> Tensor:
 
 def _ahead(
     images: Images, groups: Iterable[Labelled]
-) -> Iterator[tuple[Labelled, Callable[[], Pixels]]]:
+) -> Iterator[tuple[Labelled, Callable[[], list[Pixels]]]]:
     """Each group with `images.fetch` of its rows; from the host to a GPU, a thread reads the next
     meanwhile.
     """
@@ -443,7 +434,5 @@ def _free_memory(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     free, total = torch.cuda.mem_get_info(device)
-    share = torch.cuda.get_per_process_memory_fraction(device) * total - torch.cuda.memory_reserved(
-        device
-    )
-    return int(min(free, share))
+    share = torch.cuda.get_per_process_memory_fraction(device) * total
+    return int(min(free, share - torch.cuda.memory_reserved(device)))

@@ -319,7 +319,7 @@ def test_what_was_installed_can_be_taken_out_again():
         (Component(part="framework", name="x", owns_with={"dlc": ()}, **TEXT), "no loss 'dlc'"),
         (Component(part="recipe", name="x", defaults={"blur": 1.0}, **TEXT), "parameter 'blur'"),
         (Component(part="recipe", name="x", owns=("second_erase_prob",), **TEXT), "no parameter"),
-        (Component(part="recipe", name="x", owns=("blur_prob",), **TEXT), "some of second_"),
+        (Component(part="recipe", name="x", owns=("blur_prob",), **TEXT), "of second views 'bl"),
         (Component(part="views", name="x", impl="a:b", **TEXT), "owns: expected also augmentation"),
         (Diagnostic(name="x", impl="a:b", takes=("z_ND",), **TEXT), "takes: no value 'z_ND'"),
         (Diagnostic(name="x", impl="a:b", takes=("z1_ND",), summary="cv", **TEXT), "no value 'z1"),

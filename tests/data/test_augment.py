@@ -246,7 +246,8 @@ def test_workers_shares_make_up_the_global_batch(
     shares = [slice(0, 10), slice(10, 25), slice(25, 25), slice(25, 40)]
     parts = [apply(x_NCHW[share], draws[share]) for share in shares]
     assert [len(draws[share]) for share in shares] == [10, 15, 0, 15]
-    assert {draws[share].sizes for share in shares} == {(16, output_size or 16)}
+    sizes = {(part.image_size, part.output_size) for part in map(draws.__getitem__, shares)}
+    assert sizes == {(16, output_size or 16)}
     whole = apply(x_NCHW, draws)
     torch.testing.assert_close(torch.cat(parts), whole, rtol=0.0, atol=1e-6)
     rows = torch.tensor([3, 39, 4, 4, 17])  # in any order
