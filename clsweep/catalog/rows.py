@@ -22,8 +22,8 @@ Value = bool | int | float | str
 Row: TypeAlias = dict[str, Any]  # of a table, by column: the plan, the trials, the epochs, ...
 Kind = Literal["images", "pairs"]  # what a trial looks at: images, or pairs of random vectors
 Part = Literal[
-    "framework", "loss", "regularizer", "views", "recipe", "augmentation", "encoder", "linear_probe",
-    "weighting", "optimizer", "lr_schedule", "knn_weights", "finetune",
+    "framework", "loss", "regularizer", "views", "recipe", "augmentation", "encoder",
+    "linear_probe", "weighting", "optimizer", "lr_schedule", "knn_weights", "finetune",
 ]  # fmt: skip
 
 # The four parts that make an objective, in the order in which they are always listed.
