@@ -22,8 +22,8 @@ from clsweep.data.augment import DRAWN, Augmentation, Draws, Recipe, apply, chan
 from clsweep.data.augmentations import gaussian_noise, mixup, normal, random_erasing
 from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split
-from clsweep.train.images import on_device
-from tests.contracts.combinations import some_digits
+from clsweep.train.images import _drawn, on_device
+from tests.contracts.combinations import small_config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -169,6 +169,9 @@ def test_what_follows_a_recipe_changes_no_other_draw() -> None:
     assert all(torch.equal(g.get_state(), generators[0].get_state()) for g in generators)
     assert torch.equal(draws[1].numbers[0], draws[2].numbers[1])
     assert [tuple(u_NK.shape) for u_NK in draws[2].numbers] == [(48, 23), (48, 2), (48, 1)]
+    both = draw(Recipe(others=others("mix", "mix_too")), 48, 32, generator(), 16)
+    assert torch.equal(both.numbers[0], draws[2].numbers[2])
+    assert not torch.equal(*both.numbers)
     again = draw(Recipe(others=others("noise")), 48, 32, generators[0])
     assert not torch.equal(again.numbers[0], draws[1].numbers[0])
     assert Recipe(others=others("noise")).crop_only().others == ()
@@ -190,6 +193,17 @@ def test_partners_are_others_of_the_same_batch(num: int, batch: int) -> None:
         assert partners == (same - {n} or {n})
 
 
+def test_a_trial_mixes_within_its_batches() -> None:
+    """Of which one block of draws holds several."""
+    parts = {"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": "two"}
+    config = small_config(parts, augmentation="mixup")
+    ((block, labels),) = _drawn(torch.arange(48), some_digits(48), config, generator())
+    assert len(labels) == 3
+    for view in block.draws:
+        assert view.partners is not None
+        assert torch.equal(view.partners[0] // 16, torch.arange(48) // 16)
+
+
 @pytest.mark.parametrize("kept_whole", [False, True])
 def test_mixed_views_are_a_loop_over_the_images(kept_whole: bool) -> None:
     """Each with the view of its partner as the recipe makes that, in any order and share."""
@@ -202,6 +216,7 @@ def test_mixed_views_are_a_loop_over_the_images(kept_whole: bool) -> None:
     assert torch.equal(made[2], images.views(rows, plain)[2])
     for view, before, after in zip(draws[:2], plain, made, strict=False):
         assert view.partners is not None
+        assert set(view.partners[0][:6].tolist()) <= set(rows[:6].tolist())
         for n, row in enumerate(rows):
             (x,) = images.views(row[None], [before[[n]]])
             (partner,) = images.views(view.partners[0][n][None], [view.partners[1][[n]]])
