@@ -91,7 +91,8 @@ def _write(target: Path, text: str) -> None:
 
 
 def _command(kind: str) -> None:
-    article = "An" if kind[0] in "aeiou" else "A"
+    noun = "pairing of views" if kind == "views" else kind
+    article = "An" if noun[0] in "aeiou" else "A"
 
     def write(
         name: Annotated[str, argument("NAME", "what it shall be called")],
@@ -102,7 +103,7 @@ def _command(kind: str) -> None:
         components = (component for table in COMPONENT.values() for component in table)
         if name in {*PARAM, *METRIC, *DIAGNOSTIC, *DATASET, *components}:
             raise RequestError(f"{name}: the catalog has this name already; give another one")
-        head = f'"""{article} {kind} of my own: `clsweep check example.py` tries it."""\n\n'
+        head = f'"""{article} {noun} of my own: `clsweep check example.py` tries it."""\n\n'
         text = head + (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
         own = f"  example: {{{OBJECTIVES[kind]}}}\n" if kind in OBJECTIVES else ""
         study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}), objective=own)
@@ -116,7 +117,7 @@ def _command(kind: str) -> None:
         for line in (f"check {path}.py", f"plan {path}.yaml", f"run {path}.yaml"):
             say(f"  clsweep {line}")
 
-    new.command(kind, help=f"{article} {kind} of yours: a plug-in that works, and its study.")(
+    new.command(kind, help=f"{article} {noun} of yours: a plug-in that works, and its study.")(
         write
     )
 

@@ -218,7 +218,7 @@ COMPONENTS = (
               doc="a rectangle of the view is blackened"),
     Component(part="augmentation", name="gaussian_noise",
               impl="clsweep.data.augmentations:gaussian_noise", num_draws=2,
-              owns=("noise_std",), source="SimCLR (2020) A; DACL (2021)",
+              owns=("noise_std",), source="SimCLR (2020) Fig. 4; DACL (2021)",
               doc="normal noise on every value, within [0, 1]"),
     Component(part="augmentation", name="mixup", impl="clsweep.data.augmentations:mixup",
               num_draws=1, mixes=True, owns=("mixup_min",), source="DACL (2021)",
