@@ -43,7 +43,13 @@ RESAMPLE = (
     "tests/analysis/test_resample.py tests/analysis/robustness tests/analysis/test_coverage.py"
 )
 CONTRAST = "return contrast(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled="
+VIEWS = "tests/data/test_augmentations.py"
 FAULTS = (
+    # Augmentations.
+    Fault("partners of another batch", "train/images.py",
+          "generator, batch_size)), labels", "generator)), labels", VIEWS),
+    Fault("an augmentation shifts the crops of the next views", "data/augment.py",
+          "generator=generator.clone_state()", "generator=generator", VIEWS),
     # Losses.
     Fault("infonce without its positive", "objective/losses.py",
           f"{CONTRAST}True)",

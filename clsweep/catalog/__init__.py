@@ -167,8 +167,10 @@ def _named_in(row: CatalogRow) -> list[tuple[str, Iterable[str], str, Collection
         return [owns, ("takes", row.takes, "value", LABEL_FREE)]
     if not isinstance(row, Component):
         return [owns]
+    second = [f"second_{name}" for name in COMPONENT["views"]["two"].owns]
     return [
         owns,
+        *([("owns", row.owns, "parameter of second views", second)] * (row.part == "recipe")),
         *(("owns_with", names, "parameter", PARAM) for names in row.owns_with.values()),
         ("owns_with", row.owns_with, "loss", COMPONENT["loss"]),
         ("defaults", row.defaults, "parameter", PARAM),
@@ -185,7 +187,8 @@ _CALLS: dict[str, Call] = {
     "framework": (0, ("encoder", "comparison")), "framework of pairs": (0, ("dim", "criterion")),
     "regularizer": (2, ()), "regularizer of all views": (1, ("generator",)),
     "loss": (2, ()), "views": (1, ()), "encoder": (0, ()), "optimizer": (1, ("lr",)),
-    "lr_schedule": (1, ()), "linear_probe": _SCORE, "knn_weights": _SCORE, "finetune": _SCORE,
+    "lr_schedule": (1, ()), "augmentation": (2, ()), "augmentation that mixes": (3, ()),
+    "linear_probe": _SCORE, "knn_weights": _SCORE, "finetune": _SCORE,
     "Metric": _SCORE, "Metric of pairs": (2, ()),
     "Dataset": (2, ()), "Dataset of pairs": (1, ("generator",)),
 }  # fmt: skip
@@ -229,6 +232,7 @@ def _call_of(row: Component | Dataset | Metric | Diagnostic) -> Call:
     kind = row.part if isinstance(row, Component) else type(row).__name__
     kind += " of pairs" if row.kind == "pairs" and kind != "loss" else ""
     kind += " of all views" if getattr(row, "of_all_views", False) else ""
+    kind += " that mixes" if getattr(row, "mixes", False) else ""
     num_positional, named = _CALLS[kind]
     applied_outside = {
         "regularizer": ("lam",),

@@ -25,7 +25,7 @@ from clsweep.catalog import (
     Value,
 )
 from clsweep.catalog.open_encoders import ROWS, measured
-from clsweep.catalog.rows import numbers
+from clsweep.catalog.rows import Component, names_in, numbers
 
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
 ALL_THERE_IS = {
@@ -110,6 +110,11 @@ def losses_on(framework: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*own, *others)))
 
 
+def chosen(part: Part, value: str) -> list[Component]:
+    """The components that a selecting hyperparameter's value names, of `augmentation` several."""
+    return [COMPONENT[part][name] for name in names_in(value)]
+
+
 def arguments(config: Mapping[str, Any], part: Part) -> dict[str, Any]:
     """What the implementation of one part of a trial is called with by name, out of the trial's
     configuration: what it owns, what its choices own, and what it takes beside.
@@ -118,7 +123,7 @@ def arguments(config: Mapping[str, Any], part: Part) -> dict[str, Any]:
     names = [*component.owns, *component.owns_with.get(config.get("loss", ""), ())]
     for selected in SELECTED_PARTS:
         if selected in names:
-            names += COMPONENT[selected][config[selected]].owns
+            names += [name for row in chosen(selected, config[selected]) for name in row.owns]
     return {name: config[name] for name in (*names, *component.takes)}
 
 
@@ -186,7 +191,8 @@ def owned_params(
         names.update(*(c.owns_with.get(parts["loss"], ()) for c in objective))
     for part in SELECTED_PARTS:
         if part in names:
-            names.update(COMPONENT[part][selected.get(part, str(PARAM[part].default))].owns)
+            rows = chosen(part, selected.get(part, str(PARAM[part].default)))
+            names.update(*(row.owns for row in rows))
     rgb = data.channels == 3
     return tuple(p.name for p in PARAMS if p.name in names and (rgb or not p.needs_rgb))
 
@@ -196,8 +202,9 @@ def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
     and its like.
     """
     for part in SELECTED_PARTS:
-        if part in selected and name in (defaults := COMPONENT[part][selected[part]].defaults):
-            return defaults[name]
+        for row in chosen(part, selected[part]) if part in selected else ():
+            if name in row.defaults:
+                return row.defaults[name]
     for part in reversed(OBJECTIVE_PARTS):
         if name in (defaults := COMPONENT[part][parts[part]].defaults):
             return defaults[name]

@@ -23,26 +23,16 @@ Value = bool | int | float | str
 Row: TypeAlias = dict[str, Any]  # of a table, by column: the plan, the trials, the epochs, ...
 Kind = Literal["images", "pairs"]  # what a trial looks at: images, or pairs of random vectors
 Part = Literal[
-    "framework",
-    "loss",
-    "regularizer",
-    "views",
-    "recipe",
-    "encoder",
-    "linear_probe",
-    "weighting",
-    "optimizer",
-    "lr_schedule",
-    "knn_weights",
-    "finetune",
-]
+    "framework", "loss", "regularizer", "views", "recipe", "augmentation", "encoder",
+    "linear_probe", "weighting", "optimizer", "lr_schedule", "knn_weights", "finetune",
+]  # fmt: skip
 
 # The four parts that make an objective, in the order in which they are always listed.
 OBJECTIVE_PARTS: tuple[Part, ...] = ("framework", "loss", "regularizer", "views")
 # Parts that a hyperparameter of the same name selects.
 SELECTED_PARTS: tuple[Part, ...] = (
-    "recipe", "encoder", "linear_probe", "weighting", "optimizer", "lr_schedule", "knn_weights",
-    "finetune"
+    "recipe", "augmentation", "encoder", "linear_probe", "weighting", "optimizer", "lr_schedule",
+    "knn_weights", "finetune"
 )  # fmt: skip
 
 
@@ -54,11 +44,12 @@ class Param:
     values of other hyperparameters at which this one has no effect. One that `needs_rgb` has none
     on images of other than three channels, and is not owned there. A choice may also be any text of
     the regular expression `pattern`, which a reader knows as `beyond`. The value of kind "numbers"
-    is a text, such as `0.6, 0.8`, of ascending numbers; a study file may give a list.
+    is a text, such as `0.6, 0.8`, of ascending numbers; a study file may give a list. That of kind
+    "names" is likewise one of `choices`, or several of them in any order; "none" stands alone.
     """
 
     name: str
-    kind: Literal["float", "int", "choice", "bool", "numbers"]
+    kind: Literal["float", "int", "choice", "bool", "numbers", "names"]
     default: Value
     doc: str
     source: str
@@ -77,8 +68,9 @@ class Param:
     @property
     def bounds(self) -> str:
         """The valid values as a reader writes them: `(0, inf)`, `[1, 100]`, `none | linear`."""
-        if self.kind == "choice":
-            return " | ".join((*self.choices, *self.beyond))
+        if self.kind in ("choice", "names"):
+            several = ", or several: [a, b]" if self.kind == "names" else ""
+            return " | ".join((*self.choices, *self.beyond)) + several
         if self.kind == "bool":
             return "true | false"
         left = "(" if self.low_open or self.low == -math.inf else "["
@@ -100,6 +92,8 @@ class Param:
             raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
         if self.kind == "numbers":
             return self._numbers(value)
+        if self.kind == "names":
+            return self._names(value)
         number = _number(value, integer=self.kind == "int")
         if number is None:
             expected = "an integer" if self.kind == "int" else "a number"
@@ -118,6 +112,18 @@ class Param:
         if not found or any(a >= b for a, b in itertools.pairwise(found)):  # type: ignore[operator]
             raise ValueError(f"expected ascending numbers in {self.bounds}, given {value!r:.80}")
         return ", ".join(setting(number) for number in found)
+
+    def _names(self, value: object) -> str:
+        given = value if isinstance(value, list) else names_in(str(value))
+        are_known = all(name in self.choices and given.count(name) == 1 for name in given)
+        if not given or not are_known or ("none" in given and len(given) > 1):
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+        return ", ".join(given)
+
+
+def names_in(text: str) -> list[str]:
+    """The value of a hyperparameter of kind "names": `a, b` as [a, b]."""
+    return [part.strip() for part in text.split(",")]
 
 
 def numbers(text: str) -> tuple[float, ...]:
@@ -152,6 +158,8 @@ class Component:
         num_features: of an encoder, the width of its output; (4, "width") is 4 x `width`.
         layout: of an encoder, whose names its state dict has.
         blocks: of an encoder, those of its modules by name that `feature_layer` may score.
+        num_draws: of an augmentation, random numbers that it needs for a view of an image.
+        mixes: of an augmentation: it takes another image of the batch for each.
         impl: "module:function" or "module:Class"; empty where there is nothing to call.
 
     What `impl` is called with, beside the names above, and gives:
@@ -180,8 +188,13 @@ class Component:
     - knn_weights: as the `impl` of a metric of images; gives knn_top1 and knn_top5.
     - finetune: as the `impl` of a metric of images; gives finetune_1pct_top1 and its like, None
       where a share was not asked for. It takes `network`, a `train.finetune.Network`.
-    - recipe, weighting: no `impl`. A recipe has defaults, and may own second_X for an X of
-      `data.augment.Recipe`; a weighting is a name that the loss knows.
+    - augmentation: x_NCHW, the views of a batch after the crops and colours of the recipe, float in
+      [0, 1]; u_NK, of each its `num_draws` numbers, uniform in [0, 1), on the same device; views of
+      the same shape. One that `mixes` is called with other_NCHW too: for each image the view of
+      another one, as the recipe makes it. What it gives an image depends on that image's rows
+      alone, and it draws nothing itself: so batches may be cut and shared in any way.
+    - recipe, weighting: no `impl`. A recipe has defaults, of `augmentation` too, and may own
+      second_X for an X of `data.augment.Recipe`; a weighting is a name that the loss knows.
     """
 
     part: Part
@@ -202,6 +215,8 @@ class Component:
     num_features: int | tuple[int, str] = 0
     layout: Literal["own", "torchvision"] = "own"
     blocks: tuple[str, ...] = ()
+    num_draws: int = 0
+    mixes: bool = False
     doc: str
     source: str
 

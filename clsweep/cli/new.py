@@ -31,7 +31,10 @@ FILES = {
     Scheduler.kuberay: "kuberay.yaml",
     Scheduler.skypilot: "skypilot.yaml",
 }
-KINDS = ("loss", "regularizer", "framework", "encoder", "dataset", "metric", "diagnostic")
+KINDS = (
+    "loss", "regularizer", "framework", "views", "augmentation", "recipe", "encoder", "optimizer",
+    "schedule", "probe", "dataset", "decoder", "metric", "diagnostic",
+)  # fmt: skip
 SKELETONS = Path(__file__).parent / "skeletons"
 STUDY = """\
 name: example
@@ -43,18 +46,24 @@ objectives:
   plain: {{framework: simclr, loss: dcl}}
 {objective}search: {{method: grid}}
 """
-PLAIN = {"dataset": "{name: digits}", "encoder": "encoder: conv4, ", "more": "", "objective": ""}
-WITH_ROW = {  # what a study says of a row of each kind
-    "loss": {
-        "objective": "  example:\n    framework: simclr\n    loss: example\n"
-        "    space: {example_scale: {grid: [0.5, 1, 2]}}\n"
-    },
-    "regularizer": {
-        "objective": "  example: {framework: simclr, loss: dcl, regularizer: example}\n"
-    },
-    "framework": {"objective": "  example: {framework: example, loss: dcl}\n"},
+PLAIN = {"dataset": "{name: digits}", "encoder": "encoder: conv4, ", "more": ""}
+OBJECTIVES = {  # the one with a row of each kind, beside the plain one
+    "loss": "framework: simclr, loss: example, space: {example_scale: {grid: [0.5, 1, 2]}}",
+    "regularizer": "framework: simclr, loss: dcl, regularizer: example",
+    "framework": "framework: example, loss: dcl",
+    "views": "framework: simclr, loss: dcl, views: example",
+    "augmentation": "framework: simclr, loss: dcl, base: {augmentation: example}, "
+    "space: {example_width: {grid: [0.125, 0.25, 0.5]}}",
+    "recipe": "framework: simclr, loss: dcl, base: {recipe: example}",
+    "optimizer": "framework: simclr, loss: dcl, base: {optimizer: example}",
+    "schedule": "framework: simclr, loss: dcl, base: {lr_schedule: example}, "
+    "space: {example_power: {grid: [1, 2, 4]}}",
+    "probe": "framework: simclr, loss: dcl, base: {linear_probe: example}",
+}
+WITH_ROW = {  # what else a study says
     "encoder": {"encoder": "", "more": "factors: {encoder: [conv4, example]}\n"},
     "dataset": {"dataset": "{name: example}"},
+    "decoder": {"dataset": "{name: example}"},
     "metric": {"more": "metric: {name: example, mode: max}\n"},
 }
 TEMPLATES = Path(__file__).parent / "clusters"
@@ -82,6 +91,9 @@ def _write(target: Path, text: str) -> None:
 
 
 def _command(kind: str) -> None:
+    noun = "pairing of views" if kind == "views" else kind
+    article = "An" if noun[0] in "aeiou" else "A"
+
     def write(
         name: Annotated[str, argument("NAME", "what it shall be called")],
         out: Annotated[Path, option("--out FOLDER", "here, unless another is named")] = Path(),
@@ -91,8 +103,10 @@ def _command(kind: str) -> None:
         components = (component for table in COMPONENT.values() for component in table)
         if name in {*PARAM, *METRIC, *DIAGNOSTIC, *DATASET, *components}:
             raise RequestError(f"{name}: the catalog has this name already; give another one")
-        text = (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
-        study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}))
+        head = f'"""{article} {noun} of my own: `clsweep check example.py` tries it."""\n\n'
+        text = head + (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
+        own = f"  example: {{{OBJECTIVES[kind]}}}\n" if kind in OBJECTIVES else ""
+        study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}), objective=own)
         camel, path = "".join(word.capitalize() for word in name.split("_")), out / name
         files = {out / f"{name}.py": text, out / f"{name}.yaml": study}
         if existing := [file for file in files if file.exists()]:
@@ -103,8 +117,7 @@ def _command(kind: str) -> None:
         for line in (f"check {path}.py", f"plan {path}.yaml", f"run {path}.yaml"):
             say(f"  clsweep {line}")
 
-    article = "An" if kind[0] in "aeiou" else "A"
-    new.command(kind, help=f"{article} {kind} of yours: a plug-in that works, and its study.")(
+    new.command(kind, help=f"{article} {noun} of yours: a plug-in that works, and its study.")(
         write
     )
 

@@ -33,19 +33,11 @@ from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS
 
 _PLURAL: dict[Part, str] = {
-    "framework": "frameworks",
-    "loss": "losses",
-    "regularizer": "regularizers",
-    "views": "views",
-    "recipe": "recipes",
-    "encoder": "encoders",
-    "linear_probe": "probes",
-    "weighting": "weightings",
-    "optimizer": "optimizers",
-    "lr_schedule": "schedules",
-    "knn_weights": "neighbours",
-    "finetune": "finetuning",
-}
+    "framework": "frameworks", "loss": "losses", "regularizer": "regularizers", "views": "views",
+    "recipe": "recipes", "augmentation": "augmentations", "encoder": "encoders",
+    "linear_probe": "probes", "weighting": "weightings", "optimizer": "optimizers",
+    "lr_schedule": "schedules", "knn_weights": "neighbours", "finetune": "finetuning",
+}  # fmt: skip
 
 COARSE_POINTS = 0.5  # an image that is worth more hides differences that one would care about
 # Columns of the catalog that a screen without room does without.

@@ -10,16 +10,19 @@ view V where it may have another size, L pixels of a window of the image; a digi
 
 import itertools
 import math
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from clsweep.catalog.rows import Component
 from clsweep.data import pixels
+from clsweep.data.augmentations import ATTEMPTS, rectangles
 
 LEVELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # what 1 is in whole numbers
-_CROP_ATTEMPTS = 10
 _ORDERS_24 = torch.tensor(list(itertools.permutations(range(4))))
 _BLUR_SIGMA = (0.1, 2.0)
 # pixels and channels of the images in work at once: 3 MiB, near what a core's cache holds
@@ -29,10 +32,14 @@ _CPU_BLOCK = 3 * 2**18
 _GRAY_CODE_8 = torch.tensor([0, 1, 3, 2, 7, 6, 4, 5])
 
 
+# of the catalog, with its hyperparameters
+Augmentation = tuple[Component, Callable[..., Tensor]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """The distribution of one view: crop, flip, colour jitter, grayscale, blur and solarization, in
-    that order.
+    that order, then others of the catalog.
 
     The defaults are SimCLR's, used by DCL as well (appendix A.4). With all probabilities at 0 a
     view is crop-only.
@@ -63,12 +70,14 @@ class Recipe:
     gray_prob: float = 0.2
     blur_prob: float = 0.5
     solarize_prob: float = 0.0
+    others: tuple[Augmentation, ...] = ()
 
     def crop_only(self) -> "Recipe":
         """The same crops, and nothing else."""
         return replace(
-            self, flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0, solarize_prob=0.0
-        )
+            self, flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0, solarize_prob=0.0,
+            others=(),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +87,8 @@ class Draws:
     `draws[a:b]` is a worker's share, and so is `draws[rows]` with an int64 tensor.
     """
 
-    # image_size, 0 where each image has its own, and output_size; every other field has one row an
-    # image
-    sizes: tuple[int, int]
+    image_size: int  # side of the images that the crops were drawn for; 0: each has its own
+    output_size: int  # side of the views that `apply` makes
     # (N,) int64 pixels: top of the crop; j left, h height, w width, named as in torchvision
     i: Tensor
     j: Tensor
@@ -97,32 +105,25 @@ class Draws:
     # int64 permutations: order_N4[n, k] is the column of factor_N4 that image n undergoes k-th
     order_N4: Tensor
     sigma: Tensor  # (N,) float32 pixels: the blur's standard deviation
+    others: tuple[Augmentation, ...] = ()
+    numbers: tuple[Tensor, ...] = ()  # float32 (N, K) of each of the others
+    # where one mixes: the place of another image of the batch, int64 (N,), and that one's draws
+    partners: "tuple[Tensor, Draws] | None" = None
 
     @classmethod
     def join(cls, parts: "Sequence[Draws]") -> "Draws":
-        """The draws of several views of equal sizes, one below the other: one `apply` makes them
-        all.
+        """The draws of several views of equal sizes, one below the other, for one `apply`: without
+        those of `change`.
 
         Raises ValueError where the sizes differ.
         """
-        sizes = {part.sizes for part in parts}
+        sizes = {(part.image_size, part.output_size) for part in parts}
         if len(sizes) != 1:
             raise ValueError(f"expected draws of equal sizes, got {sorted(sizes)}")
-        names = [field.name for field in fields(cls)[1:]]
-        return cls(
-            sizes=sizes.pop(),
-            **{name: torch.cat([getattr(part, name) for part in parts]) for name in names},
-        )
-
-    @property
-    def image_size(self) -> int:
-        """Side of the images that the crops were drawn for; 0: each has a size of its own."""
-        return self.sizes[0]
-
-    @property
-    def output_size(self) -> int:
-        """Side of the views that `apply` makes."""
-        return self.sizes[1]
+        joined: dict[str, Any] = {
+            name: torch.cat([getattr(part, name) for part in parts]) for name in DRAWN
+        }
+        return replace(parts[0], **joined, others=(), numbers=(), partners=None)
 
     def __len__(self) -> int:
         return len(self.i)
@@ -130,58 +131,80 @@ class Draws:
     def of_crops(self) -> "Draws":
         """What is left to do where the crops are made already, resized to output_size."""
         start, side = torch.zeros_like(self.i), torch.full_like(self.i, self.output_size)
-        sizes = (self.output_size, self.output_size)
-        return replace(self, sizes=sizes, i=start, j=start, h=side, w=side)
+        return replace(self, image_size=self.output_size, i=start, j=start, h=side, w=side)
 
     def __getitem__(self, rows: slice | Tensor) -> "Draws":
-        return replace(
-            self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)[1:]}
-        )
+        partners = self.partners and (self.partners[0][rows], self.partners[1][rows])
+        numbers = tuple(u_NK[rows] for u_NK in self.numbers)
+        chosen = {name: getattr(self, name)[rows] for name in DRAWN}
+        return replace(self, **chosen, numbers=numbers, partners=partners)
+
+
+DRAWN = [field.name for field in fields(Draws) if field.type is Tensor]  # what `apply` needs
 
 
 def draw(
-    recipe: Recipe, num_images: int, image_size: int | Tensor, generator: torch.Generator
+    recipe: Recipe,
+    num_images: int,
+    image_size: int | Tensor,
+    generator: torch.Generator,
+    batch_size: int = 0,
 ) -> Draws:
     """Draw a view's parameters for N = num_images >= 0, the *global* batch, of which each worker
     takes its slice.
 
     image_size: side of all images, or height and width of each, int64 (2, N); then the recipe has
-    an output_size.
+    an output_size. batch_size: images of a batch, of which N has several; 0: N.
 
     Everything is drawn whether or not it is used, so recipes that differ in one probability,
     strength or size agree in all other draws: a sweep over an augmentation compares like with like.
-    The generator, a CPU one, advances by an amount that depends on N alone.
+    The generator, a CPU one, advances by an amount that depends on N alone: what `others` need
+    comes from a stream of each one's own.
     """
     one_size = 0 if isinstance(image_size, Tensor) else image_size
     size_2N = torch.as_tensor(image_size).expand(2, num_images)
     # float64, as a crop's side is a rounded product: float32 would round some the other way than
     # torchvision
-    columns = (2 * _CROP_ATTEMPTS, 2, 4, 1, 1, 5)
+    columns = (2 * ATTEMPTS, 2, 4, 1, 1, 5)
     uniform = torch.rand(num_images * sum(columns), generator=generator, dtype=torch.float64)
     attempts, corner, factor, order, sigma, flags = uniform.split([num_images * c for c in columns])
     bounds = recipe.crop_scale, recipe.crop_max
     corner_2N, side_2N = _crops(
-        attempts.view(2, num_images, _CROP_ATTEMPTS), corner.view(2, num_images), bounds, size_2N
+        attempts.view(2, num_images, ATTEMPTS), corner.view(2, num_images), bounds, size_2N
     )
     # strength 0 must skip the jitter, not run it with neutral factors, which would round the
     # colours
     jitter_prob = recipe.jitter_prob if recipe.jitter_strength > 0.0 else 0.0
-    probs = (
-        recipe.flip_prob,
-        jitter_prob,
-        recipe.gray_prob,
-        recipe.blur_prob,
-        recipe.solarize_prob,
-    )
+    probs = recipe.flip_prob, jitter_prob, recipe.gray_prob, recipe.blur_prob, recipe.solarize_prob
     flag_5N = flags.view(5, num_images) < torch.tensor(probs, dtype=torch.float64)[:, None]
-    return Draws(
-        sizes=(one_size, one_size if recipe.output_size is None else recipe.output_size),
+    draws = Draws(
+        image_size=one_size,
+        output_size=one_size if recipe.output_size is None else recipe.output_size,
         i=corner_2N[0], j=corner_2N[1], h=side_2N[0], w=side_2N[1],
         flip=flag_5N[0], jitter=flag_5N[1], gray=flag_5N[2], blur=flag_5N[3], solarize=flag_5N[4],
         factor_N4=_jitter_factors(factor.view(num_images, 4), recipe),
         order_N4=_ORDERS_24[(order * len(_ORDERS_24)).long()],
         sigma=(_BLUR_SIGMA[0] + (_BLUR_SIGMA[1] - _BLUR_SIGMA[0]) * sigma).float(),
     )  # fmt: skip
+    if not recipe.others:
+        return draws
+    rows, partners = [row for row, _ in recipe.others], None
+    numbers = (_uniform(generator, row.name, num_images, row.num_draws) for row in rows)
+    if any(row.mixes for row in rows):
+        place_N, batch = torch.arange(num_images), batch_size or num_images
+        step_N = 1 + (_uniform(generator, "partners", num_images, 1)[:, 0] * (batch - 1)).long()
+        partner_N = place_N - place_N % batch + (place_N + step_N) % batch
+        partners = partner_N, draws[partner_N]
+    return replace(draws, others=recipe.others, numbers=tuple(numbers), partners=partners)
+
+
+def _uniform(generator: torch.Generator, name: str, *shape: int) -> Tensor:
+    """Numbers in [0, 1) of a stream that the generator's state and the name decide, which leaves
+    the generator as it is.
+    """
+    (seed,) = torch.randint(2**31, (1,), generator=generator.clone_state()).tolist()
+    own = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
+    return torch.rand(shape, generator=own)
 
 
 def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
@@ -220,11 +243,9 @@ def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
         memory_format=torch.channels_last
     )
     layout = torch.channels_last if is_channels_last else torch.contiguous_format
-    block = (
-        max(1, _CPU_BLOCK // (shape[1] * max(draws.sizes) ** 2))
-        if images_NCHW.device.type == "cpu"
-        else len(draws)
-    )
+    block = len(draws)
+    if images_NCHW.device.type == "cpu":
+        block = max(1, _CPU_BLOCK // (shape[1] * max(size, draws.output_size) ** 2))
     if len(draws) <= block:
         return _views(images_NCHW, draws).contiguous(memory_format=layout)
     view_shape = (*shape[:2], draws.output_size, draws.output_size)
@@ -232,6 +253,24 @@ def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
     for first in range(0, len(draws), block):
         rows = slice(first, first + block)
         x_NCHW[rows] = _views(images_NCHW[rows], draws[rows])
+    return x_NCHW
+
+
+def change(x_NCHW: Tensor, draws: Draws, other_NCHW: Tensor | None = None) -> Tensor:
+    """The views that `apply` has made, as the recipe's others leave them, on the same device.
+
+    Args:
+        other_NCHW: the views of draws.partners, where there are any.
+
+    Raises ValueError where one of them gives another shape.
+    """
+    (numbers,) = _ship([draws.numbers], x_NCHW.device, x_NCHW.dtype)
+    for (row, function), u_NK in zip(draws.others, numbers, strict=True):
+        changed_NCHW = function(x_NCHW, u_NK, *([other_NCHW] if row.mixes else []))
+        if changed_NCHW.shape != x_NCHW.shape or changed_NCHW.dtype != x_NCHW.dtype:
+            wanted, found = (f"{tuple(x.shape)} {x.dtype}" for x in (x_NCHW, changed_NCHW))
+            raise ValueError(f"augmentation {row.name}: expected {wanted}, given {found}")
+        x_NCHW = changed_NCHW
     return x_NCHW
 
 
@@ -345,26 +384,14 @@ def _ship(
 def _crops(
     u_2NA: Tensor, u_2N: Tensor, bounds: tuple[float, float], size_2N: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Turn uniform numbers into crops by torchvision's rule: of A attempts, the first that fits
-    into the image.
+    """Turn uniform numbers into crops, as `rectangles`; where none fits, torchvision takes the
+    largest centred crop of an allowed ratio, whatever its area: for a square, the whole image.
 
-    If none fits, torchvision takes the largest centred crop of an allowed ratio, whatever its area:
-    for a square, the whole image. Images have height and width size_2N.
-
-    Returns corners (top, left) and sides (height, width), int64 (2,
-    N).
+    Returns corners (top, left) and sides (height, width), int64 (2, N).
     """
-    # of a square of that area
-    length_NA = (u_2NA[0] * (bounds[1] - bounds[0])).add_(bounds[0]).sqrt_()
-    length_NA.mul_(size_2N.double().prod(dim=0).sqrt_()[:, None])
-    # the square root of a ratio log-uniform in [3/4, 4/3]
-    stretch_NA = (u_2NA[1] - 0.5).mul_(math.log(4 / 3)).exp_()
-    side_2NA = torch.stack([length_NA / stretch_NA, length_NA.mul_(stretch_NA)]).round_()
-    fits_NA = ((side_2NA <= size_2N[:, :, None]) & (side_2NA >= 1.0)).all(dim=0)
-    first_N = fits_NA.byte().argmax(dim=1)  # of equals, argmax gives the first
-    side_2N = side_2NA.gather(2, first_N.expand(2, -1)[..., None])[..., 0].long()
-    corner_2N = (u_2N * (size_2N + 1 - side_2N)).long()
-    is_lost_N = ~fits_NA.any(dim=1)
+    corner_2N, side_2N, is_lost_N = rectangles(
+        u_2NA, u_2N, size_2N, areas=bounds, stretch=(0.0, math.log(4 / 3)), least=1, most_2N=size_2N
+    )
     # of a height and a width, at most 4/3 of the other
     widest_2N = torch.minimum(size_2N, (size_2N.flip(0) * (4 / 3)).round().long())
     side_2N = torch.where(is_lost_N, widest_2N, side_2N)
@@ -373,11 +400,9 @@ def _crops(
 
 def _jitter_factors(u_N4: Tensor, recipe: Recipe) -> Tensor:
     ranges = (
-        recipe.jitter_brightness,
-        recipe.jitter_contrast,
-        recipe.jitter_saturation,
+        recipe.jitter_brightness, recipe.jitter_contrast, recipe.jitter_saturation,
         recipe.jitter_hue,
-    )
+    )  # fmt: skip
     range_4 = torch.tensor([r * recipe.jitter_strength for r in ranges], dtype=torch.float64)
     neutral_4 = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
     low_4, high_4 = neutral_4 - range_4, neutral_4 + range_4
@@ -416,13 +441,8 @@ def _filters(draws: Draws) -> list[Tensor]:
     scale_2N1 = length_2N[:, :, None].double() / size
     centre_2NV = (torch.arange(size) + 0.5) * scale_2N1 - 0.5
     _flip_(centre_2NV, draws)
-    return [
-        corner_2N,
-        pixel_2NL.double(),
-        is_crop_2NL.double(),
-        centre_2NV,
-        1.0 / scale_2N1.clamp(min=1.0),
-    ]
+    slope_2N1 = 1.0 / scale_2N1.clamp(min=1.0)
+    return [corner_2N, pixel_2NL.double(), is_crop_2NL.double(), centre_2NV, slope_2N1]
 
 
 def _flip_(position_2NV: Tensor, draws: Draws) -> None:

@@ -5,15 +5,14 @@ other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
-from torch import Generator, Tensor
-
-from clsweep.catalog import COMPONENT
-from clsweep.catalog.ownership import num_crop_only
-from clsweep.data.augment import Draws, Recipe, draw
+from clsweep.catalog import COMPONENT, implementation
+from clsweep.catalog.ownership import chosen, num_crop_only
+from clsweep.data.augment import Augmentation, Recipe
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -59,7 +58,9 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     """
     names = [field.name for field in fields(Recipe) if config.get(field.name) is not None]
     given = {name: config[name] for name in names}
-    first = Recipe(**given, output_size=config.get("view_size") or None)
+    first = Recipe(
+        **given, output_size=config.get("view_size") or None, others=augmentations(config)
+    )
     owned = COMPONENT["recipe"][config["recipe"]].owns
     second = replace(first, **{name.removeprefix("second_"): config[name] for name in owned})
     if config["views"] == "two":
@@ -75,6 +76,16 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     for view in range(num_views - num_crop_only(config["crop_only_share"], num_views), num_views):
         views[view] = views[view].crop_only()
     return tuple(views)
+
+
+def augmentations(config: Mapping[str, Any]) -> tuple[Augmentation, ...]:
+    """What follows the recipe in a trial's views, in its order."""
+    rows = chosen("augmentation", config.get("augmentation", "none"))
+    return tuple(
+        (row, partial(implementation(row), **{name: config[name] for name in row.owns}))
+        for row in rows
+        if row.impl
+    )
 
 
 def pairs_and_compute(
@@ -95,12 +106,3 @@ def pairs_and_compute(
         "compute_per_image": compute,
         "pairs_per_compute": len(pairs) / compute,
     }
-
-
-def draw_views(
-    transforms: Sequence[Recipe], num_images: int, image_size: int | Tensor, generator: Generator
-) -> tuple[Draws, ...]:
-    """Independent views of each image of the global batch (DCL A.4); image_size as in
-    `data.augment.draw`.
-    """
-    return tuple(draw(transform, num_images, image_size, generator) for transform in transforms)

@@ -30,6 +30,7 @@ _PARAM_TYPES = {
     "choice": _TEXT,
     "bool": pa.bool_(),
     "numbers": _TEXT,
+    "names": _TEXT,
 }
 
 

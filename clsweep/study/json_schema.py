@@ -112,6 +112,8 @@ def _about(param: Param) -> Schema:
 def _type(param: Param) -> Schema:
     if param.kind == "choice":
         return {"enum": list(param.choices)}
+    if param.kind == "names":
+        return {"anyOf": [{"type": "string"}, _points({"enum": list(param.choices)})]}
     if param.kind == "bool":
         return {"type": "boolean"}
     number: Schema = {"type": "integer" if param.kind == "int" else "number"}

@@ -4,6 +4,7 @@ owns.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -124,11 +125,10 @@ class _Cell(Draft):
         written = self.sections.base | section.base
         swept = {k: v for k, v in self.sections.space.items() if k not in section.base}
         swept |= section.space
-        named = {
-            part: value
-            for part in SELECTED_PARTS
-            if isinstance(value := written.get(part), str) and value in COMPONENT[part]
-        }
+        named: dict[str, str] = {}
+        for part in SELECTED_PARTS:
+            with contextlib.suppress(ValueError, KeyError):
+                named[part] = str(PARAM[part].coerce(written[part]))
         is_known &= all(part in named for part in SELECTED_PARTS if part in written)
         selected = {p: named.get(p, str(default_of(p, parts, **named))) for p in SELECTED_PARTS}
         # a sweep must not contain 0, see `TrainingChecks`

@@ -19,11 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.data.augment import LEVELS, Draws, Recipe, apply
+from clsweep.data.augment import LEVELS, Draws, Recipe, apply, change, draw
 from clsweep.data.cache import SCORED_SHARE, Pictures
 from clsweep.data.datasets import Split, Splits
 from clsweep.data.draws import derived_seed
-from clsweep.objective.views import draw_views, recipes
+from clsweep.objective.views import recipes
 from clsweep.train.collectives import rank, world_size
 
 # Images whose views are drawn at once: small batches share the cost of many short operations. Part
@@ -73,25 +73,40 @@ class Images:
         return self.view_size or self.size
 
     def draw(
-        self, transforms: Sequence[Recipe], chosen_M: Tensor, generator: torch.Generator
+        self,
+        transforms: Sequence[Recipe],
+        chosen_M: Tensor,
+        generator: torch.Generator,
+        batch_size: int = 0,
     ) -> tuple[Draws, ...]:
-        """Views of the chosen images, for `views` and `fetch`."""
+        """Independent views of each of the chosen images (DCL A.4), for `views` and `fetch`, as
+        `data.augment.draw` draws them.
+        """
         size: int | Tensor = self.size
         if self.pictures is not None:
             assert self.rows_N is not None
             transforms = [replace(t, output_size=t.output_size or self.size) for t in transforms]
             size = torch.from_numpy(self.pictures.sizes[self.rows_N[chosen_M].numpy()].T)
-        return draw_views(transforms, len(chosen_M), size, generator)
+        drawn = [draw(t, len(chosen_M), size, generator, batch_size) for t in transforms]
+        return tuple(
+            replace(view, partners=view.partners and (chosen_M[view.partners[0]], view.partners[1]))
+            for view in drawn
+        )
 
     def views(self, chosen_M: Tensor, draws: Sequence[Draws]) -> list[Tensor]:
         """The drawn views of the chosen images, as an encoder takes them: (M, C, V, V) each."""
         return make_views(self.fetch(chosen_M, draws)(), draws, self)
 
-    def fetch(self, chosen_M: Tensor, draws: Sequence[Draws] = ()) -> Callable[[], Pixels]:
-        """Read the chosen images, chosen_M: int64 on the CPU. What is returned moves them to the
-        device, (M, C, H, W) in channels_last; of images of different sizes the crops of each of the
-        `draws`. The reading needs no device.
+    def fetch(self, chosen_M: Tensor, draws: Sequence[Draws] = ()) -> Callable[[], list[Pixels]]:
+        """Read the chosen images, chosen_M: int64 on the CPU, then the partners of each of the
+        `draws` that has some. What is returned moves them to the device; the reading needs none.
         """
+        partners = ((rows_M, [view]) for rows_M, view in (d.partners for d in draws if d.partners))
+        reads = [self._read(*wanted) for wanted in ((chosen_M, draws), *partners)]
+        return lambda: [moved() for moved in reads]
+
+    def _read(self, chosen_M: Tensor, draws: Sequence[Draws]) -> Callable[[], Pixels]:
+        """(M, C, H, W) in channels_last; of images of different sizes the crops of each view."""
         if self.pictures is not None:
             assert self.rows_N is not None
             crops = cut_crops(self.pictures, self.rows_N[chosen_M], draws)
@@ -127,7 +142,7 @@ class Images:
             assert self.rows_N is not None
             middle = cut_middles(self.pictures, self.rows_N[chosen_M], self.scored_size)
             return self.normalise(_in_unit(self._moved(middle)))
-        pixels = self.fetch(chosen_M)()
+        pixels = self._read(chosen_M, ())()
         assert isinstance(pixels, Tensor)
         x_MCHW = _in_unit(pixels)
         if self.scored_size != self.size:
@@ -263,7 +278,7 @@ def _drawn(
     batch_size, transforms = config["batch_size"], recipes(config)
     for rows in order.split(batch_size * _batches_at_once(batch_size)):
         labels = images.labels_N[rows.to(images.device, non_blocking=True)].split(batch_size)
-        yield _Drawn(rows, images.draw(transforms, rows, generator)), labels
+        yield _Drawn(rows, images.draw(transforms, rows, generator, batch_size)), labels
 
 
 def _in_chunks(
@@ -300,20 +315,29 @@ def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any])
             yield Batch(labels_N, [partial(list, one)])
 
 
-def make_views(pixels: Pixels, draws: Sequence[Draws], images: Images) -> list[Tensor]:
+def make_views(pixels: Sequence[Pixels], draws: Sequence[Draws], images: Images) -> list[Tensor]:
     """The drawn views of images on the device, as an encoder takes them: (M, C, V, V) each; pixels
-    as `take` gives them.
+    as `Images.fetch` gives them.
     """
+    own, *others = pixels
+    views = _as_drawn(own, draws)
+    for place, view in enumerate(draws):
+        partner = _as_drawn(others.pop(0), [view.partners[1]])[0] if view.partners else None
+        views[place] = change(views[place], view, partner)
+    return [images.normalise(x_MCVV) for x_MCVV in views]
+
+
+def _as_drawn(pixels: Pixels, draws: Sequence[Draws]) -> list[Tensor]:
+    """The views that `apply` makes, those of one size together: fewer and longer operations."""
     if isinstance(pixels, list):
-        crops = zip(pixels, draws, strict=True)
-        return [images.normalise(apply(crop, drawn.of_crops())) for crop, drawn in crops]
+        return [apply(crop, view.of_crops()) for crop, view in zip(pixels, draws, strict=True)]
     of_size: dict[int, list[int]] = {}
     for view, drawn in enumerate(draws):
         of_size.setdefault(drawn.output_size, []).append(view)
     views: dict[int, Tensor] = {}
-    for same in of_size.values():  # together, with fewer and longer operations
+    for same in of_size.values():
         repeated = torch.cat([pixels] * len(same))
-        made = images.normalise(apply(repeated, Draws.join([draws[view] for view in same])))
+        made = apply(repeated, Draws.join([draws[view] for view in same]))
         views.update(zip(same, made.chunk(len(same)), strict=True))
     return [views[view] for view in range(len(draws))]
 
@@ -329,7 +353,7 @@ def _share(first: int, num_units: int, unit: int) -> Tensor:
 
 def _ahead(
     images: Images, groups: Iterable[Labelled]
-) -> Iterator[tuple[Labelled, Callable[[], Pixels]]]:
+) -> Iterator[tuple[Labelled, Callable[[], list[Pixels]]]]:
     """Each group with `images.fetch` of its rows; from the host to a GPU, a thread reads the next
     meanwhile.
     """
@@ -410,7 +434,5 @@ def _free_memory(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     free, total = torch.cuda.mem_get_info(device)
-    share = torch.cuda.get_per_process_memory_fraction(device) * total - torch.cuda.memory_reserved(
-        device
-    )
-    return int(min(free, share))
+    share = torch.cuda.get_per_process_memory_fraction(device) * total
+    return int(min(free, share - torch.cuda.memory_reserved(device)))

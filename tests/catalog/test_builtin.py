@@ -39,13 +39,13 @@ PARTS = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views
 def test_a_parameter_has_an_owner_a_default_of_its_type_and_says_what_it_is(param):
     value = param.coerce(param.default)
     assert value == param.default
-    kinds = {"float": float, "int": int, "choice": str, "bool": bool, "numbers": str}
+    kinds = {"float": float, "int": int, "choice": str, "bool": bool, "numbers": str, "names": str}
     assert type(value) is kinds[param.kind]
     assert ownership.owners_of(param.name)
     assert param.doc
     assert param.source
     assert param.low < param.high
-    assert bool(param.choices) == (param.kind == "choice")
+    assert bool(param.choices) == (param.kind in ("choice", "names"))
     for other, value in param.inert_when:
         assert PARAM[other].coerce(value) == value
 

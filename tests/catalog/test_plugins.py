@@ -9,6 +9,7 @@ import pytest
 import clsweep
 from clsweep.catalog import COMPONENT, METRIC, PARAM
 from clsweep.catalog.importing import PluginError
+from clsweep.catalog.ownership import with_defaults
 from clsweep.catalog.plugins import (
     Plugin,
     activate,
@@ -29,6 +30,7 @@ from clsweep.study.document import from_json, to_json
 from clsweep.study.resolve import load_study
 from clsweep.train.attempt import identity_of
 from clsweep.train.loop import train_trial
+from tests.contracts.attempts import assert_same, attempt, chain
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -68,6 +70,42 @@ ROWS = [
 """
 
 
+MASK = """
+import torch
+
+from clsweep.catalog import Component, Param
+
+TEXT = {"source": "this test", "doc": "own"}
+
+
+def time_mask(x_NCHW, u_NK, *, mask_width, mask_level):
+    place_W = torch.arange(x_NCHW.shape[3]) - (u_NK[:, :1] * x_NCHW.shape[3]).floor()
+    is_masked_NW = (place_W >= 0) & (place_W < mask_width)
+    return x_NCHW.masked_fill(is_masked_NW[:, None, None], mask_level)
+
+
+def swap(x_NCHW, u_NK, other_NCHW, *, mask_width):
+    return torch.where((u_NK < mask_width / 10)[..., None, None], other_NCHW, x_NCHW)
+
+
+ROWS = [
+    Component(part="augmentation", name="time_mask", impl="time_mask", num_draws=1,
+              owns=("mask_width", "mask_level"), **TEXT),
+    Component(part="augmentation", name="swap", impl="swap", num_draws=1, mixes=True,
+              owns=("mask_width",), **TEXT),
+    Param(name="mask_width", kind="int", default=2, low=0, **TEXT),
+    Param(name="mask_level", kind="float", default=0.0, low=0, high=1,
+          inert_when=(("mask_width", 0),), **TEXT),
+    Component(part="recipe", name="masked", **TEXT,
+              defaults={"augmentation": "time_mask, random_erasing", "mask_width": 3}),
+]
+"""
+MASKED = (
+    "objectives.new.loss=dcl", "base.augmentation=[swap, gaussian_noise, time_mask]",
+    "space={mask_width: {grid: [0, 2]}, mask_level: {grid: [0, 1]}}",
+)  # fmt: skip
+
+
 @pytest.fixture(autouse=True)
 def _none_after():
     yield
@@ -103,6 +141,36 @@ def test_a_copy_of_a_built_in_loss_gives_its_numbers(study):
     assert "spread" not in plain[0]
     assert [e["train_loss"] for e in epochs] == [e["train_loss"] for e in plain]
     assert epochs[0]["knn_top1"] == plain[0]["knn_top1"]
+
+
+def test_an_augmentation_is_swept_and_resumed_as_if_nothing_had_been(study):
+    """The width 0 masks and swaps nothing, so its level has no effect and is planned once."""
+    found = study(*MASKED, "base.epochs=2", "base.eval_every=1", text=MASK)
+    planned = [plan_row(found, trial) for trial in plan_trials(found)]
+    assert {row["augmentation"] for row in planned} == {"swap, gaussian_noise, time_mask"}
+    assert {row["noise_std"] for row in planned} == {0.1}
+    rows = {(row["mask_width"], row["mask_level"]): with_defaults(row) for row in planned}
+    assert set(rows) == {(0, None), (2, 0.0), (2, 1.0)}
+    ends = {key: attempt(row) for key, row in rows.items()}
+    assert len({made.result["train_loss"] for made in ends.values()}) == 3
+    assert_same(chain(rows[2, 1.0], kills=[1])[-1], ends[2, 1.0])
+    plain = attempt({**rows[0, None], "augmentation": "gaussian_noise"})
+    assert plain.result["train_loss"] == ends[0, None].result["train_loss"]
+
+
+def test_a_recipe_brings_augmentations_of_one_s_own(study):
+    found = study("objectives.new.loss=dcl", "base.recipe=masked", "base.erase_prob=1", text=MASK)
+    row = plan_row(found, plan_trials(found)[0])
+    given = {name: row[name] for name in ("augmentation", "mask_width", "erase_prob")}
+    assert given == {
+        "augmentation": "time_mask, random_erasing",
+        "mask_width": 3,
+        "erase_prob": 1.0,
+    }
+    with pytest.raises(StudyError, match="uses it; it belongs to augmentation time_mask"):
+        study("objectives.new.loss=dcl", "base.mask_level=1", text=MASK)
+    with pytest.raises(StudyError, match=r"mine.py:15: swap: missing .* 'other_NCHW'"):
+        study("objectives.new.loss=dcl", text=MASK.replace("mixes=True,", ""))
 
 
 def test_results_are_read_without_the_file_and_nothing_is_executed(study, tmp_path):

@@ -53,6 +53,13 @@ class Vit(nn.Module):
         return self.layers(self.patch(x_NCHW).flatten(2).mT + self.place).mean(1)
 
 
+def stripe(x_NCHW, u_NK, other_NCHW, *, stripe_width, stripe_share):
+    place_W = torch.arange(x_NCHW.shape[3]) - (u_NK[:, :1] * x_NCHW.shape[3]).floor()
+    is_striped_NW = (place_W >= 0) & (place_W < stripe_width)
+    mixed_NCHW = x_NCHW.lerp(other_NCHW, stripe_share)
+    return torch.where(is_striped_NW[:, None, None], mixed_NCHW, x_NCHW)
+
+
 def five(dataset, place):
     arrays = np.load(place.root_folder / "five.npz")
     names = ("train", "test")
@@ -70,6 +77,10 @@ ROWS = [
     Param(name="my_shift", kind="float", default=0.0, **TEXT),
     Component(part="encoder", name="vit", impl="Vit", owns=("width",),
               takes=("channels", "view_size"), num_features=(4, "width"), **TEXT),
+    Component(part="augmentation", name="stripe", impl="stripe", num_draws=1, mixes=True,
+              owns=("stripe_width", "stripe_share"), **TEXT),
+    Param(name="stripe_width", kind="int", default=3, low=0, **TEXT),
+    Param(name="stripe_share", kind="float", default=0.5, low=0, high=1, **TEXT),
     Dataset(name="five", impl="five", num_train=400, num_test=80, image_size=8, channels=5,
             num_classes=4, doc="own"),
     Metric(name="spread", mode="min", unit="rad", impl="spread", every_epoch=True, doc="own"),
@@ -84,7 +95,7 @@ STUDY = {
     "seeds": [0, 1],
     "base": {
         "encoder": "vit", "width": 4, "epochs": 3, "batch_size": 128, "eval_every": 1,
-        "linear_probe": "none", "knn_k": 20,
+        "linear_probe": "none", "knn_k": 20, "augmentation": "stripe", "stripe_width": 2,
     },
     "objectives": {
         "mine": {
@@ -112,10 +123,13 @@ ARRAYS = {
     "plugins": ["mine.py"],
     "dataset": {"name": "arrays", "root": "set.npz", "cache": "cache", "val_fraction": 0.25},
     "seeds": [0],
-    "base": {"encoder": "nets:small", "epochs": 1, "batch_size": 16, "knn_k": 3},
+    "base": {
+        "encoder": "nets:small", "epochs": 1, "batch_size": 16, "knn_k": 3,
+        "augmentation": ["stripe", "gaussian_noise"],
+    },
     "objectives": {"mine": {"framework": "simclr", "loss": "my_loss"}},
     "search": {"method": "grid"},
-}
+}  # fmt: skip
 
 
 def test_a_study_with_plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +153,8 @@ def test_a_study_with_plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     by_seed = trials.sort_values("seed").groupby("objective")
     ones = trials.query("objective == 'mine' and my_scale == 1").sort_values("seed")
     assert ones[SAME].to_numpy().tolist() == by_seed.get_group("plain")[SAME].to_numpy().tolist()
+    own = trials[["augmentation", "stripe_width", "stripe_share"]].drop_duplicates()
+    assert own.to_numpy().tolist() == [["stripe", 2, 0.5]]
     assert trials["my_scale"].dropna().tolist().count(3.0) == len(by_seed.get_group("plain"))
 
     shutil.move(tmp_path / "mine.py", tmp_path / "gone")

@@ -142,6 +142,7 @@ def _variants() -> Iterator[tuple[str, Config]]:
         ("simclr-dcl-none-two", {"optimizer": "adam"}),
         ("simclr-dcl-none-all_pairs", {"view_size": 12}),
         ("simclr-dcl-none-two", {"knn_weights": "uniform", "feature_layer": "projector"}),
+        ("simclr-dcl-none-ecpp", {"augmentation": "mixup, random_erasing, gaussian_noise"}),
     ]
     for name, changes in variants:
         yield (

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from clsweep.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import owned_params
-from clsweep.objective.views import draw_views, recipes
+from clsweep.objective.views import recipes
 from clsweep.train import loop
 from clsweep.train.images import batches
 from clsweep.train.loop import train_epoch, train_trial
@@ -76,8 +76,8 @@ def _views(kind: str, params: tuple[tuple[str, Any], ...]) -> tuple[Tensor, ...]
     )
     generator = torch.Generator().manual_seed(3)
     images = some_digits(BATCH)
-    draws = draw_views(recipes(config), BATCH, images.size, generator)
-    return tuple(images.views(torch.arange(BATCH), draws))
+    rows = torch.arange(BATCH)
+    return tuple(images.views(rows, images.draw(recipes(config), rows, generator)))
 
 
 @dataclass(frozen=True, kw_only=True)

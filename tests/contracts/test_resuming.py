@@ -61,6 +61,7 @@ CHANGES: dict[str, Config] = {
     "chunked": {"chunk_size": BATCH // 2},
     "bf16": {"precision": "bf16"},
     "warm-up": {"warmup_epochs": 2},
+    "augmented": {"augmentation": "gaussian_noise, mixup"},
     "every-second": {"eval_every": 2, "tsne_points": 12},
 }
 FIRST, SECOND = "moco-dcl-dimcl-core", "byol-cosine-dimcl-all_pairs-num_views=3"

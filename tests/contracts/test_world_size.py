@@ -66,9 +66,13 @@ RUNS[TIMM] = CASES["simclr-dcl-none-ecpp"] | {
     "encoder": "timm/regnetx_002", "pooling": "model", "view_size": 16, "image_size": 8,
     "channels": 1,
 }  # fmt: skip
+# partners are mixed in from the whole batch
+AUGMENTED = "simclr-dcl-none-ecpp-augmentation=mixup, random_erasing, gaussian_noise"
+RUNS[f"{AUGMENTED}-chunked"] = CASES[AUGMENTED] | {"chunk_size": BATCH // 2}
 # By two workers, in the fast tier: every framework, and each way to gather, to draw and to count.
 FAST = (
     "simclr-dclw-none-two-chunked",
+    f"{AUGMENTED}-chunked",
     "simclr-eqco-none-all_pairs-num_negatives=7",
     "moco-infonce-none-two-num_negatives=6-symmetric=True",
     "moco-eqco-barlow-two-chunked",
@@ -98,7 +102,7 @@ def work(names: tuple[str, ...]) -> Run:
 
 def my_batches() -> list[tuple[list[list[Tensor]], Tensor]]:
     """This worker's views of each chunk, and the labels of the whole batch."""
-    config = CASES["simclr-dcl-none-ecpp"] | {"chunk_size": BATCH // 2}
+    config = CASES[AUGMENTED] | {"chunk_size": BATCH // 2}
     found = batches(some_digits(3 * BATCH), config, 0, torch.Generator().manual_seed(5))
     return [([make() for make in batch.chunks], batch.labels_N) for batch in found]
 

@@ -10,12 +10,11 @@ import torch
 
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.ownership import default_of, owned_params
-from clsweep.data.augment import Recipe
+from clsweep.data.augment import Draws, Recipe, draw
 from clsweep.objective.framework import Comparison
 from clsweep.objective.views import (
     all_pairs,
     core_pairs,
-    draw_views,
     multicrop_pairs,
     pairs_and_compute,
     recipes,
@@ -183,9 +182,14 @@ def test_the_last_views_are_only_cropped_and_never_the_first_two(
     assert views == coloured + (SMALL.crop_only(),) * num_crop_only, "crops and sizes stay"
 
 
+def drawn(views: tuple[Recipe, ...], num: int) -> list[Draws]:
+    generator = torch.Generator().manual_seed(0)
+    return [draw(view, num, 8, generator) for view in views]
+
+
 def test_drawn_views_have_the_sizes_and_operations_of_their_recipes() -> None:
-    draws = draw_views(made(crop_only_share=0.5), 200, 8, torch.Generator().manual_seed(0))
-    assert [view.sizes for view in draws] == [(8, 8), (8, 8), (8, 6), (8, 6)]
+    draws = drawn(made(crop_only_share=0.5), 200)
+    assert [view.output_size for view in draws] == [8, 8, 6, 6]
     for name in ("flip", "blur", "jitter"):
         assert [bool(getattr(view, name).any()) for view in draws] == [True, True, False, False]
     area = [float((view.h * view.w).double().mean()) / 64 for view in draws]
@@ -200,10 +204,7 @@ def test_crop_only_views_change_no_other_view() -> None:
     """A sweep over the share compares like with like: crops stay where they are, as do all draws of
     the others.
     """
-    without, half = (
-        draw_views(made(crop_only_share=share), 50, 8, torch.Generator().manual_seed(0))
-        for share in (0.0, 0.5)
-    )
+    without, half = (drawn(made(crop_only_share=share), 50) for share in (0.0, 0.5))
     for a, b in zip(without, half, strict=True):
         assert torch.equal(a.i, b.i)
         assert torch.equal(a.w, b.w)

@@ -160,7 +160,7 @@ MISTAKES = {
     "encoder: conv4": {"encoder: conv5": "6: base.encoder: expected conv4 | ... given 'conv5'"},
     "{sigma:": {
         "{sigmma:": "13: objectives.dclw.space.sigmma: unknown parameter 'sigmma'. ... 'sigma'? "
-        "... 'dclw' owns: batch_size, ... sigma, solarize_prob, tau, ",
+        "... 'dclw' owns: augmentation, batch_size, ... sigma, solarize_prob, tau, ",
         "{temperature: {grid: [0.1]}, sigma:": "13: objectives.dclw.space.temperature: unknown "
         "parameter ... Did you mean 'tau'?",
     },

@@ -11,9 +11,9 @@ _PROTOTYPES = ("num_prototypes", "freeze_epochs")
 _MOMENTUM = ("momentum", "momentum_schedule", "momentum_end")
 _PROJECTOR = ("proj_dim", "proj_hidden", "proj_layers")
 _AUGMENTATION = (
-    "recipe", "crop_scale", "crop_max", "flip_prob", "jitter_strength", "jitter_brightness",
-    "jitter_contrast", "jitter_saturation", "jitter_hue", "jitter_prob", "gray_prob", "blur_prob",
-    "solarize_prob",
+    "recipe", "augmentation", "crop_scale", "crop_max", "flip_prob", "jitter_strength",
+    "jitter_brightness", "jitter_contrast", "jitter_saturation", "jitter_hue", "jitter_prob",
+    "gray_prob", "blur_prob", "solarize_prob",
 )  # fmt: skip
 _MULTI_VIEW = (
     "num_views", "pair_reduction", "crop_only_share", "small_view_size", "small_crop_scale",
@@ -211,6 +211,18 @@ COMPONENTS = (
     Component(part="recipe", name="ecpp_imagenet",
               defaults={"crop_scale": 0.2, "solarize_prob": 0.1}, source="ECPP A",
               doc="larger crops, some views solarized; small views likewise"),
+    Component(part="augmentation", name="none", source="-", doc="the recipe alone"),
+    Component(part="augmentation", name="random_erasing",
+              impl="clsweep.data.augmentations:random_erasing", num_draws=23,
+              owns=("erase_prob", "erase_max"), source="Zhong et al. (2020)",
+              doc="a rectangle of the view is blackened"),
+    Component(part="augmentation", name="gaussian_noise",
+              impl="clsweep.data.augmentations:gaussian_noise", num_draws=2,
+              owns=("noise_std",), source="SimCLR (2020) Fig. 4; DACL (2021)",
+              doc="normal noise on every value, within [0, 1]"),
+    Component(part="augmentation", name="mixup", impl="clsweep.data.augmentations:mixup",
+              num_draws=1, mixes=True, owns=("mixup_min",), source="DACL (2021)",
+              doc="m x view + (1 - m) x view of another image of the batch"),
     Component(part="encoder", name="conv4", impl="clsweep.model.encoders:conv4", owns=("width",),
               num_features=(4, "width"), source="engineering choice",
               doc="four 3 x 3 convolutions, stride-2 stem: made for a CPU"),
