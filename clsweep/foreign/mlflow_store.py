@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from clsweep.errors import RequestError, nearest
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, is_sqlite, opened, parsed, told
+from clsweep.foreign.reading import is_sqlite, opened, parsed, told
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
 
 # As a database says it, and by the numbers of a store of files.
 PARENT = "mlflow.parentRunId"

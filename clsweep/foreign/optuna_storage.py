@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clsweep.errors import RequestError, nearest
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, is_sqlite, opened, told
+from clsweep.foreign.reading import flat, is_sqlite, opened, told
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
 
 if TYPE_CHECKING:
     import optuna

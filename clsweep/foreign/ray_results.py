@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from clsweep.errors import RequestError
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, numbers, parsed, told
+from clsweep.foreign.reading import flat, numbers, parsed, told
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
 
 STATUS = {"TERMINATED": "finished", "ERROR": "failed"}  # others: running
 # What Tune adds to every report.

@@ -1,17 +1,14 @@
 """What every foreign source is read into, and how that becomes a table of trials that every
-statistic reads; and SQLite files, which other tools keep, opened so that they cannot be changed.
+statistic reads.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import sqlite3
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from clsweep.catalog import METRIC
@@ -28,6 +25,8 @@ class ForeignTrial:
         settings: hyperparameters by name, as they were given.
         results: the last value of each metric.
         labels: what else the tool noted of it; it may name the objective or the seed.
+        length: how many reports it sent; None where its status is known without them.
+        sampler: how its settings were chosen, "" where the tool does not say.
     """
 
     group: str
@@ -35,6 +34,8 @@ class ForeignTrial:
     settings: Mapping[str, Any]
     results: Mapping[str, float]
     labels: Mapping[str, Any] = field(default_factory=dict)
+    length: float | None = None
+    sampler: str = ""
 
 
 @dataclass(kw_only=True)
@@ -44,9 +45,10 @@ class ForeignSweep:
     Attributes:
         metric: the metric that was optimised, "" where the source does not say.
         mode: which of its values are best, "max" or "min", or "" as above.
-        scales: hyperparameter -> "log", where the source drew it on such an axis.
+        scales: hyperparameter -> "log" or "linear", where the source drew it on such an axis.
         continuous: hyperparameters that were drawn from a range: no grid of them is one.
         mixed: the source does not tell settings from results; the trials have all in both.
+        by_step: trials report each step or so, of which batches and the like settle the number.
         notes: lines on what was left out.
     """
 
@@ -56,87 +58,20 @@ class ForeignSweep:
     scales: dict[str, str] = field(default_factory=dict)
     continuous: set[str] = field(default_factory=set)
     mixed: bool = False
+    by_step: bool = False
     notes: list[str] = field(default_factory=list)
 
 
-DAMAGED: tuple[type[Exception], ...] = (
-    OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError,
+SEEDS = (
+    "seed", "random_seed", "random_state", "rng_seed", "manual_seed", "global_seed",
+    "__trial_index__",  # of Tune's Repeater
 )  # fmt: skip
-
-
-@contextlib.contextmanager
-def told(place: Path, kind: str, *damaged: type[Exception]) -> Iterator[None]:
-    """Say in one line of whatever a damaged file comes to that it is no such thing.
-
-    damaged: what it may come to beside `DAMAGED`.
-    """
-    try:
-        yield
-    except RequestError:
-        raise
-    except DAMAGED + damaged as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RequestError(f"{place}: cannot be read as {kind}: {reason}") from None
-
-
-def flat(tree: Mapping[str, Any], root: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names; a list is a text."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        key = f"{root}{name}"
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{key}.")
-        else:
-            found[key] = json.dumps(value) if isinstance(value, list) else value
-    return found
-
-
-def numbers(tree: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among nested results; true and false are none."""
-    return {
-        name: float(value)
-        for name, value in flat(tree).items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-
-
-def parsed(text: str) -> Any:
-    """The number, truth value or text that a tool wrote as text. Python's own reading of numbers
-    would make 6464 of 64_64.
-    """
-    if text in ("True", "False"):
-        return text == "True"
-    if text in ("None", ""):
-        return None
-    for kind in (int, float) if text.isascii() and "_" not in text else ():
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def is_sqlite(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(15) == b"SQLite format 3"
-
-
-def opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
-    """A connection to a SQLite file that cannot change it.
-
-    Raises:
-        ValueError: it has views, which may have no end: neither tool makes one.
-    """
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    base = sqlite3.connect(uri, uri=True)
-    if base.execute("SELECT 1 FROM sqlite_master WHERE type = 'view'").fetchone():
-        base.close()
-        raise ValueError("expected tables, found a view")
-    return contextlib.closing(base)
-
-
-SEEDS = ("seed", "random_seed", "random_state", "rng_seed", "manual_seed", "global_seed")
 RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
+OWN = {"trial_id", "objective", "config", "seed"}  # what clsweep's own loggers tell of each trial
+LARGEST = 1e60  # settings beyond it are texts: no axis holds them
+# Settings that say how long a trial is, and those of whose values its reports an epoch depend.
+LONG = re.compile("epoch|iter|step|round|budget|max_t|estimators|trees|updates", re.IGNORECASE)
+PACE = re.compile("batch|accum|world|devices|workers|subset|fraction|every|interval|freq|samples")
 ASSUMED = "tpe"  # of an unknown sampler: the one that no robustness is computed from
 SAMPLERS = ("grid", "qmc", "random", "tpe", "gp")
 
@@ -183,42 +118,137 @@ def import_sweep(
     notes = [*sweep.notes]
     if running := len(sweep.trials) - len(trials):
         notes.append(f"left out: {running} of {len(sweep.trials)} trials, which have not ended")
+    if all({*trial.settings} >= OWN for trial in trials):
+        for trial in trials:  # the number of a configuration is no setting
+            kept = {*trial.settings} - {"trial_id", "config"}
+            trial.settings = {n: v for n, v in trial.settings.items() if n in kept}
     metric = _metric(trials, sweep, metric, source)
     mode = _mode(metric, sweep, mode, source)
+    is_asked = seed is not None
     seed, objective = _seed_and_objective(trials, seed, objective, source)
-    names = _params(trials, sweep, {metric, seed, objective}, params, source, notes)
-    # a setting that is called like a label or the metric gets a `_`
-    columns = {name: f"{name}_" if name in (*RESERVED, metric) else name for name in names}
-    numbers: dict[str, dict[str, int]] = {}  # of the configurations of each objective
-    rows = []
-    for number, trial in enumerate(trials):
-        given, score = {**trial.labels, **trial.settings}, trial.results.get(metric, math.nan)
-        settings = [trial.settings.get(name) for name in names]
-        name = str(given.get(objective, trial.group) if objective else trial.group)
-        known = numbers.setdefault(name, {})  # the same settings are one configuration
-        is_lost = trial.status == "finished" and not math.isfinite(score)
-        rows.append(
-            {
-                "objective": name,
-                "seed": given.get(seed) if seed else number,
-                "status": "failed" if is_lost else trial.status,
-                "config": known.setdefault(repr(settings), len(known)),
-                "sampler": ASSUMED,
-                metric: score if math.isfinite(score) else None,
-                **dict(zip(columns.values(), settings, strict=True)),
-            }
-        )
-    rows = _without_reruns(rows, notes)
+    if stopped := _mark_stopped(sweep, trials, objective):
+        notes.append(stopped)
+    taken = {metric, seed, objective} if sweep.mixed else {seed, objective}
+    names = _params(trials, sweep, taken, params, source, notes)
+    score = _free(metric, RESERVED)
+    columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
+    for name in names:
+        columns[name] = _free(name, (*RESERVED, score, *columns.values()))
+    for text in (t.settings.get(metric) for t in trials if sweep.mixed):
+        if isinstance(text, str):
+            raise RequestError(f"{source}: {metric}: expected a number, given {text!r}")
+    if lost := sum(_is_lost(trial, metric) for trial in trials):
+        notes.append(f"failed: {lost} that ended without a finite {metric}")
+    rows = _without_reruns(_rows(trials, columns, (objective, seed), (metric, score)), notes)
     if missing := sum(row["seed"] is None for row in rows):
         raise RequestError(f"{source}: seed: {missing} of {len(rows)} trials have no {seed}")
+    if seed and not _is_seed(rows, notes):
+        if is_asked or len({repr(row["seed"]) for row in rows}) > 1:
+            raise RequestError(
+                f"{source}: seed: the same {seed} stands in several trials of the same settings, "
+                f"with different {metric}. Name what tells them apart with --seed"
+            )
+        rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
     notes += _read_notes(rows, metric, mode, seed, objective)
     drawn = {columns[name] for name in sweep.continuous & {*columns}}
     notes += _set_samplers(rows, [*columns.values()], drawn, sampler)
     varying = [name for name in columns.values() if len({repr(row[name]) for row in rows}) > 1]
     scales = {columns[n]: s for n, s in sweep.scales.items() if columns.get(n) in varying}
-    told = {"metric": metric, "mode": mode, "params": varying, "scales": scales}
+    told = {"metric": score, "mode": mode, "params": varying, "scales": scales}
     notes.append(f"hyperparameters: {', '.join(varying) or 'none varies'}")
-    return Imported(rows=rows, told=told, notes=notes)
+    return Imported(rows=rows, told=told | {"seed": seed or ""}, notes=notes)
+
+
+def _rows(
+    trials: Sequence[ForeignTrial],
+    columns: Mapping[str, str],
+    named: tuple[str | None, str | None],
+    scored: tuple[str, str],
+) -> list[dict[str, Any]]:
+    """One a trial.
+
+    columns: of each setting.
+    named: the settings or labels that are objective and seed.
+    scored: the metric and its column.
+    """
+    (objective, seed), (metric, column) = named, scored
+    numbers: dict[str, dict[str, int]] = {}  # of the configurations of each objective
+    rows = []
+    for number, trial in enumerate(trials):
+        given, score = {**trial.labels, **trial.settings}, trial.results.get(metric, math.nan)
+        settings = [_setting(trial.settings.get(name)) for name in columns]
+        name = _objective(trial, objective)
+        known = numbers.setdefault(name, {})  # the same settings are one configuration
+        rows.append(
+            {
+                "objective": name,
+                "seed": given.get(seed) if seed else number,
+                "status": "failed" if _is_lost(trial, metric) else trial.status,
+                "config": known.setdefault(repr(settings), len(known)),
+                "sampler": trial.sampler,
+                column: score if math.isfinite(score) else None,
+                **dict(zip(columns.values(), settings, strict=True)),
+            }
+        )
+    return rows
+
+
+def _is_lost(trial: ForeignTrial, metric: str) -> bool:
+    return trial.status == "finished" and not math.isfinite(trial.results.get(metric, math.nan))
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    """The name, with as many `_` behind it as it takes to be no other column's."""
+    taken = {*taken}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _setting(value: Any) -> Any:
+    """A value as it is compared: 1 and 1.0 are one number, what is beyond all axes is a text."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if not isinstance(value, int | float) or abs(value) > LARGEST:
+        return str(value)
+    return int(value) if value % 1 == 0 and abs(value) < 2**53 else value
+
+
+def _objective(trial: ForeignTrial, column: str | None) -> str:
+    found = {**trial.labels, **trial.settings}.get(column) if column else None
+    return trial.group if found in (None, "") else str(found)
+
+
+def _mark_stopped(sweep: ForeignSweep, trials: Sequence[ForeignTrial], column: str | None) -> str:
+    """Those that finished after fewer reports than the longest of their objective were stopped,
+    unless a setting says how many each is to send. Returns a note on them, if there are any.
+    """
+    alike: dict[tuple[str, ...], list[ForeignTrial]] = {}
+    for trial in trials:
+        if trial.status == "finished" and trial.length:
+            pace = [n for n in sorted(trial.settings) if sweep.by_step and PACE.search(n)]
+            values = [repr(_setting(trial.settings[name])) for name in pace]
+            alike.setdefault((trial.group, _objective(trial, column), *values), []).append(trial)
+    marked = 0
+    for each in alike.values():
+        for trial, asked in zip(each, _expected(each), strict=True):
+            if (trial.length or 0) <= asked - 1:
+                trial.status, marked = "stopped", marked + 1
+    return f"stopped: {marked} that sent fewer reports than the longest" if marked else ""
+
+
+def _expected(trials: Sequence[ForeignTrial]) -> list[float]:
+    """How many reports each is to send: as many as the longest, or as a setting says."""
+    lengths = [trial.length or 0 for trial in trials]
+    for name in filter(LONG.search, trials[0].settings):
+        given = [trial.settings.get(name) for trial in trials]
+        asked = [value for value in given if isinstance(value, int | float) and value > 0]
+        if len(asked) == len(trials):
+            expected = [max(lengths) * value / max(asked) for value in asked]
+            reached = dict(sorted(zip(expected, lengths, strict=True)))  # the longest of each
+            if all(abs(length - value) < 1 for value, length in reached.items()):
+                return expected
+    return [max(lengths)] * len(lengths)
 
 
 def _metric(
@@ -306,13 +336,29 @@ def _params(
 
 def _without_reruns(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
     """Without the failed trials that were run again, with the same settings and seed."""
+    last: dict[Any, int] = {}
     keys = [(row["objective"], row["config"], repr(row["seed"])) for row in rows]
-    each = list(zip(keys, rows, strict=True))
-    finished = {key for key, row in each if row["status"] == "finished"}
-    kept = [row for key, row in each if row["status"] != "failed" or key not in finished]
+    for number, (key, row) in enumerate(zip(keys, rows, strict=True)):
+        if row["status"] != "failed" or rows[last.get(key, number)]["status"] == "failed":
+            last[key] = number
+    each = enumerate(zip(keys, rows, strict=True))
+    kept = [row for i, (key, row) in each if row["status"] != "failed" or last[key] == i]
     if again := len(rows) - len(kept):
         notes.append(f"left out: {again} failed trials that were run again")
     return kept
+
+
+def _is_seed(rows: list[dict[str, Any]], notes: list[str]) -> bool:
+    """Whether seeds tell trials of the same settings apart, once copies are left out."""
+    each: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        first = each.setdefault((row["objective"], row["config"], repr(row["seed"])), row)
+        if repr(first) != repr(row):
+            return False
+    if copies := len(rows) - len(each):
+        notes.append(f"left out: {copies} trials that are copies of others")
+        rows[:] = each.values()
+    return True
 
 
 def _read_notes(
@@ -331,9 +377,8 @@ def _read_notes(
         f"seeds: {seed}" if seed else "seeds: none is named, so equal settings count as repeats",
     ]
     statuses = Counter(row["status"] for row in rows)
-    if others := [f"{statuses[name]} {name}" for name in ("failed", "stopped") if statuses[name]]:
-        notes.append(f"trials: {statuses['finished']} finished, {', '.join(others)}")
-    return notes
+    ended = [f"{statuses[name]} {name}" for name in ("failed", "stopped") if statuses[name]]
+    return [*notes, ", ".join([f"trials: {statuses['finished']} finished", *ended])]
 
 
 def _set_samplers(
@@ -346,8 +391,10 @@ def _set_samplers(
     unknown = []
     for name in dict.fromkeys(row["objective"] for row in rows):
         mine = [row for row in rows if row["objective"] == name]
-        sampler = asked or ("grid" if _is_grid(mine, names, continuous) else ASSUMED)
-        unknown += [] if asked or sampler == "grid" else [name]
+        said = {row["sampler"] for row in mine}
+        sampler = said.pop() if len(said) == 1 else ""
+        sampler = asked or sampler or ("grid" if _is_grid(mine, names, continuous) else ASSUMED)
+        unknown += [] if asked or sampler != ASSUMED else [name]
         for row in mine:
             row["sampler"] = sampler
     if not unknown:

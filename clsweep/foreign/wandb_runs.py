@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, numbers, parsed, told
+from clsweep.foreign.reading import flat, numbers, parsed, told
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
 
 BLOCK, HEADER = 32 * 1024, 7
 HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18  # fields of a `Record`

@@ -39,7 +39,8 @@ def test_a_grid_with_a_seed() -> None:
     assert [(row["config"], row["seed"]) for row in found.rows] == [
         (config, seed) for config in range(4) for seed in (0, 1)
     ]
-    assert found.told == {"metric": "acc", "mode": "max", "params": ["lr", "opt"], "scales": {}}
+    told = {"metric": "acc", "mode": "max", "params": ["lr", "opt"], "scales": {}}
+    assert found.told == told | {"seed": "seed"}
 
 
 def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one() -> None:

@@ -1,0 +1,92 @@
+"""Values and files as other tools write them; SQLite is opened so that it cannot be changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from clsweep.errors import RequestError
+
+INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
+DECIMAL = re.compile(
+    r"[+-]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+|(0|[1-9][0-9]*)(?=[eE]))([eE][+-]?[0-9]{1,4})?"
+)
+DAMAGED: tuple[type[Exception], ...] = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError,
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def told(place: Path, kind: str, *damaged: type[Exception]) -> Iterator[None]:
+    """Say in one line of whatever a damaged file comes to that it is no such thing.
+
+    damaged: what it may come to beside `DAMAGED`.
+    """
+    try:
+        yield
+    except RequestError:
+        raise
+    except DAMAGED + damaged as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RequestError(f"{place}: cannot be read as {kind}: {reason}") from None
+
+
+def flat(tree: Mapping[str, Any], root: str = "", separator: str = ".") -> dict[str, Any]:
+    """Nested settings under one name each; a list is a text."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        key = f"{root}{name}"
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{key}{separator}", separator)
+        else:
+            found[key] = json.dumps(value) if isinstance(value, list | tuple) else value
+    return found
+
+
+def numbers(tree: Mapping[str, Any], separator: str = ".") -> dict[str, float]:
+    """The numbers among nested results; true and false are none."""
+    return {
+        name: float(value)
+        for name, value in flat(tree, separator=separator).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def parsed(text: str) -> Any:
+    """The number, truth value or text that a tool wrote as text. 64_64, 007 and 12e4567 are texts,
+    which Python's own reading would make 6464, 7 and infinity of.
+    """
+    if text in ("True", "False"):
+        return text == "True"
+    if text in ("None", ""):
+        return None
+    if INTEGER.fullmatch(text):
+        return int(text)
+    if DECIMAL.fullmatch(text) and math.isfinite(float(text)):
+        return float(text)
+    return float(text) if text.lower().lstrip("+-") in ("nan", "inf", "infinity") else text
+
+
+def is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(15) == b"SQLite format 3"
+
+
+def opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
+    """A connection to a SQLite file that cannot change it.
+
+    Raises:
+        ValueError: it has views, which may have no end: neither tool makes one.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    base = sqlite3.connect(uri, uri=True)
+    if base.execute("SELECT 1 FROM sqlite_master WHERE type = 'view'").fetchone():
+        base.close()
+        raise ValueError("expected tables, found a view")
+    return contextlib.closing(base)
