@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from clsweep.errors import RequestError
 from clsweep.foreign.reading import flat, numbers, parsed, told
 from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
 
 STATUS = {"TERMINATED": "finished", "ERROR": "failed"}  # others: running
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions among settings
 # What Tune adds to every report.
 BOOKKEEPING = {
     "timestamp", "checkpoint_dir_name", "should_checkpoint", "done", "training_iteration",
@@ -25,60 +27,108 @@ BOOKKEEPING = {
 
 def read_ray(source: Path) -> ForeignSweep:
     """The trials of an experiment, or of several in one folder, a group for each; of each metric
-    the last value. A trial that ended after fewer iterations than others of its experiment was
-    stopped, unless a setting says how many there are.
+    the last value. The last report of a trial that a scheduler stopped says `done`; that of a
+    function which returned does not.
 
     Raises:
-        RequestError: no trial is there, or a file is damaged.
+        RequestError: no trial is there, a file is damaged, or settings changed within a trial.
     """
-    files = sorted(source.glob("*/params.json")) or sorted(source.glob("*/*/params.json"))
+    source = source.resolve()  # the folder "." has no name
+    files = {*source.glob("*/params.json"), *source.glob("*/*/params.json")}
+    # a checkpoint below a trial may have a file of that name
+    files -= {file for file in files if file.parents[1] / "params.json" in files}
     if not files:
         raise RequestError(
             f"{source}: expected the folder of an experiment of Ray Tune "
             "(TRIAL/params.json), found none"
         )
     states: dict[Path, dict[str, Any]] = {}
-    trials, lengths = [], []
-    for file in files:
+    found: dict[str, tuple[ForeignTrial, bool | None]] = {}  # by its id: and whether it was `done`
+    for file in sorted(files):
         trial, experiment = file.parent, file.parents[1]
         with told(file, "a trial of Ray"):
             if experiment not in states:
                 states[experiment] = _state(experiment)
             reports = _reports(trial)
-            # of a trial that was tried again, error.txt is that of an earlier attempt
-            unknown = "ERROR" if (trial / "error.txt").exists() else "TERMINATED"
-            status = states[experiment]["status"].get(trial.name, unknown)
+            if len({_config(report) for report in reports}) > 1:
+                raise RequestError(
+                    f"{trial}: expected the same settings in all reports, given others in some, "
+                    "as population-based training makes them: no trial has one setting"
+                )
             last = reports[-1] if reports else {}
             results = {n: last[n] for n in last if n not in BOOKKEEPING and n[:7] != "config/"}
-            trials.append(
-                ForeignTrial(
-                    group=experiment.name,
-                    status=STATUS.get(status, "running"),
-                    settings=flat(json.loads(file.read_text("utf-8"))),
-                    results=numbers(results),
-                )
+            read = ForeignTrial(
+                group=experiment.name,
+                status=_status(trial, states[experiment]["status"], last.get("done")),
+                settings=flat(json.loads(ADDRESS.sub("", file.read_text("utf-8")))),
+                results=numbers(results, "/"),
+                length=int(last.get("training_iteration") or len(reports)),
             )
-        lengths.append(int(last.get("training_iteration") or len(reports)))
+            # TERMINATED as its experiment says, not for want of one
+            done = last.get("done") if trial.name in states[experiment]["status"] else None
+            found.setdefault(str(last.get("trial_id", file)), (read, done))
+    notes = []
+    if copies := len(files) - len(found):
+        notes.append(f"left out: {copies} folders of trials that are copies of others")
+    folders = {file.parent for file in files}
+    named = [path / name for path, state in states.items() for name in state["status"]]
+    if lacking := len({*named} - folders):
+        notes.append(f"left out: {lacking} trials without a folder of reports")
+    if returned := _settle([*found.values()]):
+        notes.append(f"finished: {returned} that returned after fewer reports than the longest")
     metrics = {state["metric"] for state in states.values()}
-    for name in dict.fromkeys(trial.group for trial in trials):
-        ended = [
-            (trial, length)
-            for trial, length in zip(trials, lengths, strict=True)
-            if trial.group == name and trial.status == "finished"
-        ]
-        _mark_stopped(ended)
-    return ForeignSweep(trials=trials, metric=metrics.pop() if len(metrics) == 1 else "")
+    metric = metrics.pop() if len(metrics) == 1 else ""
+    return ForeignSweep(trials=[read for read, _ in found.values()], metric=metric, notes=notes)
+
+
+def _status(trial: Path, known: dict[str, str], done: bool | None) -> str:
+    """As the experiment says. It may have died before it named a trial; without one nothing is
+    known but error.txt, which of a trial that was tried again is that of an earlier attempt.
+    """
+    unknown = "TERMINATED" if done or not known else "RUNNING"
+    unknown = "ERROR" if (trial / "error.txt").exists() else unknown
+    status = known.get(trial.name, unknown)
+    if status == "PAUSED" and not {"RUNNING", "PENDING"} & {*known.values()}:
+        return "stopped"  # a scheduler never went on with it
+    return STATUS.get(status, "running")
+
+
+def _settle(found: Sequence[tuple[ForeignTrial, bool | None]]) -> int:
+    """Take the lengths of trials whose ends are known, and say how many that returned by themselves
+    were shorter than others. Where any did, all are functions: who was `done` was stopped.
+    """
+    shorter = 0
+    for name in {trial.group for trial, _ in found}:
+        ended = [(t, done) for t, done in found if t.group == name and t.status == "finished"]
+        longest = max((trial.length or 0 for trial, _ in ended), default=0)
+        if any(done is False for _, done in ended):
+            for trial, done in ended:
+                is_short = 0 < (trial.length or 0) < longest
+                if done and is_short:
+                    trial.status = "stopped"
+                shorter += done is False and is_short
+                trial.length = None
+    return shorter
+
+
+def _config(report: Mapping[str, Any]) -> str:
+    """The settings that a report names, as a text; of functions without their addresses."""
+    table = {name: value for name, value in report.items() if name[:7] == "config/"}
+    return ADDRESS.sub("", json.dumps(report.get("config") or table, sort_keys=True))
 
 
 def _state(experiment: Path) -> dict[str, Any]:
-    """The metric that Tune optimised, and the status of each trial by its folder; newest file."""
-    files = sorted(experiment.glob("experiment_state-*.json"))
-    state = json.loads(files[-1].read_text("utf-8")) if files else {}
-    rows = [json.loads(row[0]) for row in state.get("trial_data", [])]
-    return {
-        "metric": state.get("runner_data", {}).get("_metric") or "",
-        "status": {Path(row.get("relative_logdir") or "").name: row["status"] for row in rows},
-    }
+    """The metric that Tune optimised, and the status of each trial by its folder: of the newest
+    file that was written whole.
+    """
+    for file in sorted(experiment.glob("experiment_state-*.json"), reverse=True):
+        with contextlib.suppress(ValueError):
+            state = json.loads(file.read_text("utf-8"))
+            rows = [json.loads(row[0]) for row in state.get("trial_data", [])]
+            status = {Path(row.get("relative_logdir") or "").name: row["status"] for row in rows}
+            metric = state.get("runner_data", {}).get("_metric") or ""
+            return {"metric": metric, "status": status}
+    return {"metric": "", "status": {}}
 
 
 def _reports(folder: Path) -> list[dict[str, Any]]:
@@ -105,20 +155,3 @@ def _json_lines(file: Path) -> list[dict[str, Any]]:
             if number < len(lines):
                 raise RequestError(f"{file}:{number}: expected a report: {error}") from None
     return found
-
-
-def _mark_stopped(ended: list[tuple[ForeignTrial, int]]) -> None:
-    """Those that ended after fewer iterations than the longest; none where a setting says how long
-    each is: a whole number of iterations, or of so many a report.
-    """
-    lengths = np.array([length for _, length in ended], dtype=float)
-    for name in dict.fromkeys(name for trial, _ in ended for name in trial.settings):
-        values = [trial.settings.get(name) for trial, _ in ended]
-        asked = np.array([v if isinstance(v, int | float) else np.nan for v in values], dtype=float)
-        is_whole = (asked >= np.maximum(lengths, 1)).all() and (asked % 1 == 0).all()
-        if is_whole and (np.abs(lengths - lengths.max() * asked / asked.max()) < 1).all():
-            return
-    longest = max((length for _, length in ended), default=0)
-    for trial, length in ended:
-        if length < longest:
-            trial.status = "stopped"

@@ -4,6 +4,7 @@ statistic reads.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -415,4 +416,17 @@ def _is_grid(rows: Sequence[Mapping[str, Any]], names: Sequence[str], continuous
         return False
     if len({row["config"] for row in rows}) < math.prod(map(len, axes.values())):
         return False
-    return len(axes) > 1 or all(count > 1 for found in axes.values() for count in found.values())
+    if len(axes) > 1:
+        return True
+    recurs = all(count > 1 for found in axes.values() for count in found.values())
+    return recurs and not any(_is_drawn({row[name] for row in rows}) for name in axes)
+
+
+def _is_drawn(values: Iterable[Any]) -> bool:
+    """Whether numbers of many digits stand in no even steps, as a grid's do."""
+    known = sorted(value for value in values if isinstance(value, float))
+    if all(float(f"{value:.6g}") == value for value in known):
+        return False
+    scales = [known, [math.log(value) for value in known if value > 0]]
+    steps = [[b - a for a, b in itertools.pairwise(scale)] for scale in scales]
+    return len(known) < 3 or all(max(step) - min(step) > 1e-6 * max(step) for step in steps if step)
