@@ -6,10 +6,11 @@ Optuna reads them itself: a journal as it lies, of a database a copy, which it m
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,9 +52,11 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
         chosen = {n: s for n, s in studies.items() if study in (None, n)}
         if not chosen:
             raise RequestError(f"{source}: expected a study of Optuna, found none")
-        for name, found in chosen.items():
-            if len(found.directions) != 1:
-                wrong = "expected one metric, found several"
+        single = [name for name, found in studies.items() if len(found.directions) == 1]
+        for name in chosen:
+            if name not in single:
+                hint = f". Name one with --study: {', '.join(single)}" if single else ""
+                wrong = f"expected one metric, found several{hint}"
                 raise RequestError(f"{source}: study {name!r}: {wrong}")
         trials = {name: of.get_trials(deepcopy=False) for name, of in chosen.items()}
         metrics = {(of.metric_names or ["value"])[0] for of in chosen.values()}
@@ -64,9 +67,29 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
             f"{', '.join(chosen)}"
         )
     sweep = ForeignSweep(trials=[], metric=metrics.pop(), mode=DIRECTIONS.get(directions.pop(), ""))
+    again, broken = 0, 0
     for name, each in trials.items():
-        sweep.trials += [_trial(name, trial, sweep) for trial in each]
+        retried = {n for trial in each for n in trial.system_attrs.get("retry_history", ())}
+        sampler = "grid" if _is_whole_grid(each) else ""
+        kept = [trial for trial in each if trial.number not in retried]
+        sweep.trials += [_trial(name, trial, sweep, sampler) for trial in kept]
+        again += len(each) - len(kept)
+        limits = [trial.system_attrs.get("constraints") or () for trial in kept]
+        broken += sum(any(limit > 0 for limit in of) for of in limits)
+    if again:
+        sweep.notes.append(f"left out: {again} failed trials that were run again")
+    if broken:
+        sweep.notes.append(f"{broken} trials break constraints, which no statistic heeds")
     return sweep
+
+
+def _is_whole_grid(trials: Sequence[optuna.trial.FrozenTrial]) -> bool:
+    """Whether `GridSampler` chose all of these, and each point of its grid has been tried."""
+    points = {trial.system_attrs.get("grid_id") for trial in trials if trial.state.is_finished()}
+    spaces = [trial.system_attrs.get("search_space") for trial in trials]
+    if not spaces or not spaces[0] or any(space != spaces[0] for space in spaces):
+        return False
+    return len(points) == math.prod(map(len, spaces[0].values()))
 
 
 @contextlib.contextmanager
@@ -91,12 +114,18 @@ def _storage(source: Path) -> Iterator[optuna.storages.BaseStorage]:
             storage.engine.dispose()
 
 
-def _trial(group: str, trial: optuna.trial.FrozenTrial, sweep: ForeignSweep) -> ForeignTrial:
-    from optuna.distributions import FloatDistribution
+def _trial(
+    group: str, trial: optuna.trial.FrozenTrial, sweep: ForeignSweep, sampler: str
+) -> ForeignTrial:
+    from optuna.distributions import FloatDistribution, IntDistribution
 
     for name, kind in trial.distributions.items():
-        if getattr(kind, "log", False):
-            sweep.scales[name] = "log"
+        if "grid_id" in trial.system_attrs:  # its values are the user's own
+            continue
+        if isinstance(kind, FloatDistribution | IntDistribution):
+            axis = "log" if kind.log else "linear"
+            same = sweep.scales.setdefault(name, axis) == axis
+            sweep.scales[name] = axis if same else ""
         if isinstance(kind, FloatDistribution) and not kind.step:
             sweep.continuous.add(name)
     return ForeignTrial(
@@ -105,4 +134,5 @@ def _trial(group: str, trial: optuna.trial.FrozenTrial, sweep: ForeignSweep) -> 
         settings=flat(trial.params),
         results={sweep.metric: trial.values[0]} if trial.values else {},
         labels=trial.user_attrs,
+        sampler=sampler,
     )

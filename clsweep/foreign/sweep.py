@@ -46,7 +46,7 @@ class ForeignSweep:
     Attributes:
         metric: the metric that was optimised, "" where the source does not say.
         mode: which of its values are best, "max" or "min", or "" as above.
-        scales: hyperparameter -> "log" or "linear", where the source drew it on such an axis.
+        scales: hyperparameter -> "log" or "linear", where the source drew it so; "" where on both.
         continuous: hyperparameters that were drawn from a range: no grid of them is one.
         mixed: the source does not tell settings from results; the trials have all in both.
         by_step: trials report each step or so, of which batches and the like settle the number.
@@ -154,7 +154,7 @@ def import_sweep(
     drawn = {columns[name] for name in sweep.continuous & {*columns}}
     notes += _set_samplers(rows, [*columns.values()], drawn, sampler)
     varying = [name for name in columns.values() if len({repr(row[name]) for row in rows}) > 1]
-    scales = {columns[n]: s for n, s in sweep.scales.items() if columns.get(n) in varying}
+    scales = {columns[n]: s for n, s in sweep.scales.items() if s and columns.get(n) in varying}
     told = {"metric": score, "mode": mode, "params": varying, "scales": scales}
     notes.append(f"hyperparameters: {', '.join(varying) or 'none varies'}")
     return Imported(rows=rows, told=told | {"seed": seed or ""}, notes=notes)

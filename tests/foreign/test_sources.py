@@ -60,7 +60,8 @@ def test_an_optuna_storage(storage: tuple[Path, optuna.Study]) -> None:
     sweep = read_optuna(path, None)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert (sweep.metric, sweep.mode) == ("value", "max")
-    assert (sweep.scales, sweep.continuous) == ({"lr": "log"}, {"lr"})
+    assert (sweep.scales, sweep.continuous) == ({"lr": "", "depth": "linear"}, {"lr"})
+    assert read_optuna(path, "tau").scales["lr"] == "log"
     status = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}
     expected = [
         (status.get(trial.state.name, "running"), trial.params, trial.values, trial.user_attrs)
