@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,18 @@ from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
 
 # As a database says it, and by the numbers of a store of files.
 PARENT = "mlflow.parentRunId"
+ENDED = "clsweep.status"  # of clsweep's own trials
 STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
 NUMBERS = {3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+INFINITE = 1.7e308  # as a database has it
+
+Runs = dict[str, tuple[ForeignTrial, dict[str, str]]]  # by their id, with tags
 
 
 def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     """The runs of a store that were not deleted, a group for each experiment; of each metric the
-    last value. A run that others are nested in is their sweep, not a trial.
+    last value. A run that others are nested in is no trial: it is their sweep, or the folds of a
+    configuration, whose settings they have then.
 
     Args:
         experiment: read this one alone.
@@ -30,45 +37,76 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     """
     with told(source, "an MLflow store", yaml.YAMLError, sqlite3.DatabaseError):
         is_database = source.is_file() and is_sqlite(source)
-        runs, parents = _from_sqlite(source) if is_database else _from_files(source)
-    trials = [trial for name, trial in runs.items() if name not in parents]
-    groups = dict.fromkeys(trial.group for trial in trials)
+        runs = _from_sqlite(source) if is_database else _from_files(source)
+    groups = dict.fromkeys(trial.group for trial, _ in runs.values())
     if experiment is not None and experiment not in groups:
         raise RequestError(
             f"{source}: no experiment {experiment!r} with runs.{nearest(experiment, groups)} "
             f"Experiments: {', '.join(groups)}"
         )
-    num = len(runs) - len(trials)
-    notes = [f"left out: runs that others are nested in ({num})"] if num else []
-    return ForeignSweep(trials=[t for t in trials if experiment in (None, t.group)], notes=notes)
+    runs = {n: run for n, run in runs.items() if experiment in (None, run[0].group)}
+    parents = {tags[PARENT] for _, tags in runs.values() if tags.get(PARENT) in runs}
+    inherited: dict[str, None] = {}
+    for trial, tags in runs.values():
+        seen: set[str] = set()
+        while (parent := tags.get(PARENT, "")) in runs and parent not in seen:
+            of, tags = runs[parent]
+            seen.add(parent)
+            inherited |= dict.fromkeys(n for n in of.settings if n not in trial.settings)
+            trial.settings = {**of.settings, **trial.settings}
+    notes = [f"left out: runs that others are nested in ({len(parents)})"] if parents else []
+    if inherited:
+        notes.append(f"nested runs have from those that they are in: {', '.join(inherited)}")
+    return ForeignSweep(trials=[t for n, (t, _) in runs.items() if n not in parents], notes=notes)
 
 
-def _from_sqlite(source: Path) -> tuple[dict[str, ForeignTrial], set[str]]:
-    """Runs by their id, and the ids that others name as their parent."""
-    params: dict[str, dict[str, Any]] = {}
-    metrics: dict[str, dict[str, float]] = {}
+def _trial(
+    group: str,
+    name: str,
+    status: str,
+    tags: Mapping[str, str],
+    params: Mapping[str, Any],
+    metrics: Mapping[str, float],
+) -> ForeignTrial:
+    """A run. What clsweep logged says itself how it ended, and what the whole trial came to."""
+    results = {
+        n: math.copysign(math.inf, v) if abs(v) > INFINITE else v for n, v in metrics.items()
+    }
+    if ENDED in tags:
+        whole = {n.removeprefix("result/"): v for n, v in results.items() if n[:7] == "result/"}
+        results = whole or results
+    return ForeignTrial(
+        group=group,
+        status=tags.get(ENDED, STATUS.get(status, "running")),
+        settings=params,
+        results=results,
+        labels={"run_name": name},
+    )
+
+
+def _from_sqlite(source: Path) -> Runs:
+    tables: dict[str, dict[str, dict[str, Any]]] = {}
     with opened(source) as base:
-        for run, key, value in base.execute("SELECT run_uuid, key, value FROM params"):
-            params.setdefault(run, {})[key] = parsed(value)
-        for run, key, value in base.execute(
-            "SELECT run_uuid, key, value FROM latest_metrics WHERE NOT is_nan"
-        ):
-            metrics.setdefault(run, {})[key] = value
+        for table, where in {
+            "params": "",
+            "latest_metrics": " WHERE NOT is_nan",
+            "tags": "",
+        }.items():
+            found = tables.setdefault(table, {})
+            for run, key, value in base.execute(f"SELECT run_uuid, key, value FROM {table}{where}"):
+                found.setdefault(run, {})[key] = parsed(value) if table == "params" else value
         runs = base.execute(
             "SELECT r.run_uuid, r.name, r.status, e.name FROM runs r JOIN experiments e "
             "ON r.experiment_id = e.experiment_id WHERE r.lifecycle_stage = 'active' "
-            "ORDER BY r.start_time, r.run_uuid"
+            "AND e.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
         ).fetchall()
-        nested = base.execute("SELECT run_uuid, value FROM tags WHERE key = ?", (PARENT,))
-        active = {run for run, *_ in runs}
-        parents = {parent for run, parent in nested if run in active}
-    return {
-        run: ForeignTrial(
-            group=group, status=STATUS.get(status, "running"), settings=params.get(run, {}),
-            results=metrics.get(run, {}), labels={"run_name": name or ""},
+    read: Runs = {}
+    for run, name, status, group in runs:
+        params, metrics, tags = (
+            tables[n].get(run, {}) for n in ("params", "latest_metrics", "tags")
         )
-        for run, name, status, group in runs
-    }, parents  # fmt: skip
+        read[run] = _trial(group, name or "", status, tags, params, metrics), tags
+    return read
 
 
 class _Loader(yaml.SafeLoader):
@@ -80,30 +118,25 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _from_files(source: Path) -> tuple[dict[str, ForeignTrial], set[str]]:
-    """As `_from_sqlite`, of a store of files: EXPERIMENT/RUN/params/NAME, metrics/NAME and
-    tags/NAME, beside two meta.yaml.
+def _from_files(source: Path) -> Runs:
+    """Of a store of files: EXPERIMENT/RUN/params/NAME, metrics/NAME and tags/NAME, beside two
+    meta.yaml.
     """
-    found, parents = [], set()
+    found = []
     for meta in source.glob("*/*/meta.yaml"):
         run = yaml.load(meta.read_text("utf-8"), _Loader)
         if run.get("lifecycle_stage") != "active" or "run_id" not in run:
             continue
         of = yaml.load((meta.parents[1] / "meta.yaml").read_text("utf-8"), _Loader)
-        status = run["status"]
-        trial = ForeignTrial(
-            group=str(of["name"]),
-            status=STATUS.get(NUMBERS.get(status, str(status)), "running"),
-            settings={k: parsed(v.strip()) for k, v in _texts(meta.parent / "params").items()},
-            results={k: _last(v) for k, v in _texts(meta.parent / "metrics").items()},
-            labels={"run_name": run.get("run_name") or ""},
-        )
-        found.append((run["start_time"] or 0, run["run_id"], trial))
-        tag = meta.parent / "tags" / PARENT
-        parents |= {tag.read_text("utf-8").strip()} if tag.is_file() else set()
+        status = NUMBERS.get(run["status"], str(run["status"]))
+        tags = _texts(meta.parent / "tags")
+        params = {k: parsed(v.strip()) for k, v in _texts(meta.parent / "params").items()}
+        metrics = {k: _last(v) for k, v in _texts(meta.parent / "metrics").items()}
+        trial = _trial(str(of["name"]), run.get("run_name") or "", status, tags, params, metrics)
+        found.append((run["start_time"] or 0, run["run_id"], (trial, tags)))
     if not found:
         raise ValueError("no runs below it (EXPERIMENT/RUN/meta.yaml)")
-    return {name: trial for _, name, trial in sorted(found, key=lambda item: item[:2])}, parents
+    return {name: run for _, name, run in sorted(found, key=lambda item: item[:2])}
 
 
 def _texts(folder: Path) -> dict[str, str]:
@@ -112,6 +145,6 @@ def _texts(folder: Path) -> dict[str, str]:
 
 
 def _last(text: str) -> float:
-    """The value of the latest step, of several the one logged last: as MLflow's own."""
+    """The value of the latest step, of several the last, of these the highest: as MLflow's own."""
     lines = [line.split() for line in text.splitlines() if line.strip()]  # time, value, step
-    return float(max(lines, key=lambda line: (int(line[2]), int(line[0])))[1])
+    return max((int(line[2]), int(line[0]), float(line[1])) for line in lines)[2]

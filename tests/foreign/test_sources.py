@@ -216,14 +216,15 @@ def mlflow_database(path: Path) -> Path:
     with sqlite3.connect(path) as base:
         base.executescript(
             """
-            CREATE TABLE experiments (experiment_id, name);
+            CREATE TABLE experiments (experiment_id, name, lifecycle_stage);
             CREATE TABLE runs (run_uuid, name, status, lifecycle_stage, start_time, experiment_id);
             CREATE TABLE params (run_uuid, key, value);
             CREATE TABLE latest_metrics (run_uuid, key, value, is_nan);
-            INSERT INTO experiments VALUES (1, 'tau');
+            INSERT INTO experiments VALUES (1, 'tau', 'active'), (2, 'gone', 'deleted');
             INSERT INTO runs VALUES ('b', 'run-b', 'FINISHED', 'active', 3, 1),
                 ('a', 'run-a', 'FAILED', 'active', 4, 1), ('c', '', 'FINISHED', 'deleted', 3, 1),
-                ('p', 'parent', 'FINISHED', 'active', 1, 1);
+                ('p', 'parent', 'FINISHED', 'active', 1, 1),
+                ('d', '', 'FINISHED', 'active', 1, 2);
             CREATE TABLE tags (key, value, run_uuid);
             INSERT INTO tags VALUES ('mlflow.parentRunId', 'p', 'a'),
                 ('mlflow.parentRunId', 'b', 'c');
