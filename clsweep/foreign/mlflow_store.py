@@ -12,7 +12,7 @@ import yaml
 
 from clsweep.errors import RequestError, nearest
 from clsweep.foreign.reading import is_sqlite, opened, parsed, told
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
+from clsweep.foreign.sweep import ENDS, ForeignSweep, ForeignTrial
 
 # As a database says it, and by the numbers of a store of files.
 PARENT = "mlflow.parentRunId"
@@ -65,7 +65,7 @@ def _trial(
     name: str,
     status: str,
     tags: Mapping[str, str],
-    params: Mapping[str, Any],
+    params: dict[str, Any],
     metrics: Mapping[str, float],
 ) -> ForeignTrial:
     """A run. What clsweep logged says itself how it ended, and what the whole trial came to."""
@@ -77,7 +77,7 @@ def _trial(
         results = whole or results
     return ForeignTrial(
         group=group,
-        status=tags.get(ENDED, STATUS.get(status, "running")),
+        status=tags[ENDED] if tags.get(ENDED) in ENDS else STATUS.get(status, "running"),
         settings=params,
         results=results,
         labels={"run_name": name},

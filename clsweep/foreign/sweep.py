@@ -32,8 +32,8 @@ class ForeignTrial:
 
     group: str
     status: str
-    settings: Mapping[str, Any]
-    results: Mapping[str, float]
+    settings: dict[str, Any]
+    results: dict[str, float]
     labels: Mapping[str, Any] = field(default_factory=dict)
     length: float | None = None
     sampler: str = ""
@@ -69,6 +69,7 @@ SEEDS = (
 )  # fmt: skip
 RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
 OWN = {"trial_id", "objective", "config", "seed"}  # what clsweep's own loggers tell of each trial
+ENDS = ("finished", "stopped", "failed")
 LARGEST = 1e60  # settings beyond it are texts: no axis holds them
 # Settings that say how long a trial is, and those of whose values its reports an epoch depend.
 LONG = re.compile("epoch|iter|step|round|budget|max_t|estimators|trees|updates", re.IGNORECASE)
@@ -233,7 +234,7 @@ def _mark_stopped(sweep: ForeignSweep, trials: Sequence[ForeignTrial], column: s
     marked = 0
     for each in alike.values():
         for trial, asked in zip(each, _expected(each), strict=True):
-            if (trial.length or 0) <= asked - 1:
+            if (trial.length or 0) <= asked - max(1, 0.01 * asked):
                 trial.status, marked = "stopped", marked + 1
     return f"stopped: {marked} that sent fewer reports than the longest" if marked else ""
 

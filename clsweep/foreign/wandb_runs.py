@@ -11,21 +11,25 @@ import ast
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
 from clsweep.foreign.reading import flat, numbers, parsed, told
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
+from clsweep.foreign.sweep import ENDS, OWN, ForeignSweep, ForeignTrial
 
 BLOCK, HEADER = 32 * 1024, 7
 HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18  # fields of a `Record`
 STATES = {"finished": "finished", "failed": "failed", "crashed": "failed", "killed": "failed"}
+COMMA = re.compile(r"^(-?\d+),(\d+)([eE][-+]?\d+)?$")  # as the point of a number
 # Columns of an export that are neither settings nor results.
 LABELS = (
     "Name", "ID", "State", "Notes", "User", "Tags", "Created", "Runtime", "Sweep", "Agent", "Group",
     "GitHub", "GPU Count", "GPU Type", "Hostname", "Job Type", "Relative Time (Process)", "Updated",
+    "name", "id", "state", "notes", "user", "tags", "created", "created_at", "runtime", "url",
 )  # fmt: skip
 
 Fields = list[tuple[int, Any]]
@@ -39,34 +43,55 @@ def read_wandb(source: Path) -> ForeignSweep:
         RequestError: neither is there, or it is damaged.
     """
     with told(source, "runs of W&B"):
-        if source.suffix in (".csv", ".json"):
+        if is_table := source.suffix in (".csv", ".json"):
             runs = _lines(source) if source.suffix == ".csv" else _listed(source)
             mixed = not all(map(_is_apart, runs.values()))
-            return ForeignSweep(trials=[_row(run, at) for at, run in runs.items()], mixed=mixed)
-        files = [source] if source.is_file() else sorted(source.rglob("run-*.wandb"))
-        if not files:
-            raise RequestError(
-                f"{source}: expected an exported .csv or .json, or folders of offline runs "
-                "(run-*.wandb), found none"
-            )
-        return ForeignSweep(trials=[_offline(file) for file in files])
+            read = {at: _row(run, at) for at, run in runs.items()}
+        else:
+            files = [source] if source.is_file() else sorted(source.rglob("run-*.wandb"))
+            if not files:
+                raise RequestError(
+                    f"{source}: expected an exported .csv or .json, or folders of offline runs "
+                    "(run-*.wandb), found none"
+                )
+            mixed, read = False, {str(file): _offline(file) for file in files}
+    trials: dict[str, ForeignTrial] = {}  # a run that was resumed has a file each time
+    for at, trial in read.items():
+        name = str(trial.labels.get("ID") or trial.labels.get("id") or at)
+        earlier = trials.get(name, trial)
+        if is_table and earlier != trial:
+            raise RequestError(f"{at}: the run {name} stands twice, with different values")
+        settings, results = earlier.settings | trial.settings, earlier.results | trial.results
+        trials[name] = replace(trial, settings=settings, results=results)
+    copies = len(read) - len(trials)
+    notes = [f"left out: {copies} earlier rows or files of runs that come again"] if copies else []
+    reported = [trial for trial in trials.values() if trial.length]
+    by_step = not all("epoch" in trial.results for trial in reported)
+    for trial in reported:
+        trial.length = trial.length if by_step else trial.results["epoch"] + 1
+    return ForeignSweep(trials=[*trials.values()], mixed=mixed, by_step=by_step, notes=notes)
 
 
 def _lines(source: Path) -> dict[str, dict[str, Any]]:
     """The rows of a CSV, by their places; cells between semicolons have a comma as their point."""
     with source.open(newline="", encoding="utf-8-sig") as file:
-        head = file.readline()
+        head, rest = file.readline(), file.read()
         file.seek(0)
         separator = max(",;\t", key=head.count)
+        has_comma = separator == ";" and not re.search(r"(^|;)-?\d+\.\d+(;|$)", rest, re.MULTILINE)
         reader = csv.reader(file, delimiter=separator)
         found: dict[str, dict[str, Any]] = {}
         names = next(reader, [])
         for cells in reader:
             at = f"{source}:{reader.line_num}"
+            if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+                raise RequestError(
+                    f"{source}:1: the column {twice[0]!r} stands twice: which is it?"
+                )
             if cells and len(cells) != len(names):
                 raise RequestError(f"{at}: expected {len(names)} cells, given {len(cells)}")
-            if separator == ";":
-                cells = [re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", cell) for cell in cells]
+            if has_comma:
+                cells = [COMMA.sub(r"\1.\2\3", cell) for cell in cells]
             found |= {at: dict(zip(names, cells, strict=True))} if cells else {}
     return found
 
@@ -95,7 +120,8 @@ def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
         values = {name: parsed(text) for name, text in row.items() if name and name not in LABELS}
         return ForeignTrial(
             group="wandb",
-            status=STATES.get(row.get("State", "finished"), "running"),
+            status=STATES.get(row.get("State", row.get("state", "finished")), "running"),
+            length=_length(values),
             settings={name: value for name, value in values.items() if not name.startswith("_")},
             results=numbers(values),
             labels={name: row[name] for name in LABELS if row.get(name)},
@@ -109,13 +135,22 @@ def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
         kept = isinstance(entry, Mapping) and "value" in entry and {*entry} <= {"value", "desc"}
         if not name.startswith("_wandb"):
             settings[name] = entry["value"] if kept else entry
+    status = STATES.get(run.get("state", "finished"), "running")
+    is_told = {*settings} >= OWN and summary.get("status") in ENDS  # by clsweep's own logger
+    names = ("name", "group", "job_type", "id")
     return ForeignTrial(
         group=str(run.get("project") or "wandb"),
-        status=STATES.get(run.get("state", "finished"), "running"),
+        status=summary["status"] if is_told else status,
         settings=flat(settings),
         results=numbers({n: v for n, v in summary.items() if not n.startswith("_")}),
-        labels={n: run[n] for n in ("name", "group", "job_type") if isinstance(run.get(n), str)},
+        labels={n: run[n] for n in names if isinstance(run.get(n), str)},
+        length=None if is_told else _length(summary),
     )
+
+
+def _length(values: Mapping[str, Any]) -> float | None:
+    step = values.get("_step")
+    return step + 1 if isinstance(step, int | float) else None
 
 
 def _table(given: Any, at: str) -> Mapping[str, Any]:
@@ -144,7 +179,7 @@ class _Numbers(ast.NodeTransformer):
 def _offline(file: Path) -> ForeignTrial:
     config: dict[str, Any] = {}
     last: dict[str, Any] = {}
-    labels: dict[str, str] = {}
+    labels = {"id": file.stem.removeprefix("run-")}
     status = "running"
     for record in _records(file.read_bytes()):
         for kind, payload in _fields(record):

@@ -118,7 +118,8 @@ def test_an_offline_run_of_wandb(tmp_path: Path) -> None:
         status="finished",
         settings={"lr": 0.1, "net.width": 16, "seed": 0, "opt": "sgd", "text": "x" * 70000},
         results={"acc": 80.5, "epoch": 2, "best": 81},
-        labels={"name": "first", "group": "dcl"},
+        labels={"id": "1", "name": "first", "group": "dcl"},
+        length=3,
     )
     (folder / "run-1.wandb").write_bytes(data[:71000])
     (trial,) = read_wandb(tmp_path).trials
