@@ -211,11 +211,12 @@ def open_results(
 ) -> Results:
     """Open results folders, `results/tau` or `s3://bucket/tau`, also while their studies run.
 
-    Several are analysed together, each objective under its study's name. A Parquet file of trials
-    can be given too, alone. All have the same statistics; what only a folder has, see `Results`.
+    Several are analysed together, each objective under its study's name; Parquet files of trials
+    can be given too, by themselves. All have the same statistics; what only a folder has, see
+    `Results`.
 
     Args:
-        sources: folders, or one Parquet file.
+        sources: folders, or Parquet files.
         metric: a column of the trials to analyse instead of the metric that the studies optimised.
         mode: which of its values are best, "max" or "min", where nothing else says so.
         params: of a Parquet file, the columns of the hyperparameters; see `analyse`.
@@ -229,19 +230,20 @@ def open_results(
         RequestError: there are no results of clsweep at a source, or none that the statistics can
             be made from.
     """
-    from clsweep.findings.from_trials import as_told, read_trials, trials_file
+    from clsweep.findings.from_trials import as_told, read_together, read_trials, trials_file
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")
     paths = [os.fspath(source) for source in sources]
-    if len(paths) == 1 and (file := trials_file(paths[0])):
-        found = read_trials(file)
+    files = [file for path in paths if (file := trials_file(path))]
+    if files and len(files) == len(paths):
+        found = read_together(paths, files) if len(paths) > 1 else read_trials(files[0])
         told = as_told(found, metric=metric, mode=mode, params=params, scales=scales)
-        return _of_table(found, None, source=file, failed=failed, **told)
-    if files := [path for path in paths if trials_file(path)]:
+        return _of_table(found, None, source=", ".join(files), failed=failed, **told)
+    if files:
         raise RequestError(
-            f"{files[0]}: a table of trials can only be analysed alone; with others, expected "
-            "folders"
+            f"{files[0]}: a table of trials can only be analysed with other tables, given folders "
+            "of studies beside it"
         )
     for option, what in {"params": params, "scales": scales}.items():
         if what is not None:

@@ -77,7 +77,7 @@ ResultsPath = Annotated[
 ]
 ResultsPaths = Annotated[
     list[str],
-    argument("DIR...", "results folders, or one Parquet file of trials", callback=say_reading),
+    argument("DIR...", "results folders, or Parquet files of trials", callback=say_reading),
 ]
 Settings = Annotated[list[str] | None, option("--set K=V", "change a key, as in base.epochs=10")]
 Within = Annotated[

@@ -54,6 +54,9 @@ def status(
     while True:
         goes_on = follow and now.is_any_running([path])
         results = Reading().opened([path])
+        if not results.studies:
+            print_table(now.table_status(results), format=format)
+            return
         rows = now.split_marked(now.status_rows(results), results, format)
         if follow and format is Format.table:
             Console().clear()
@@ -96,7 +99,7 @@ def trials(
     spare = () if asked else trials_spare(results)
     with paged():
         left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
-        if format is Format.table:
+        if format is Format.table and results.studies:
             references = reference_notes(results.references, metric=results.metric)
             for note in [*study_notes(results), *references]:
                 print_note(f"- {note}")

@@ -74,6 +74,22 @@ def status_rows(results: Results) -> list[Row]:
     return [{**(own := split_name(tree, row["objective"])), **row, **own} for row in rows]
 
 
+def table_status(results: Results) -> list[Row]:
+    """Of a table of trials per objective how many ended how, and the best configuration."""
+    trials, material = results.trials, results.material
+    best = {
+        row["objective"]: row for row in records_of(results.recommend().query("kind == 'best'"))
+    }
+    rows: list[Row] = []
+    for name, mine in trials.groupby("objective", sort=False):
+        counts = {status: int((mine["status"] == status).sum()) for status in STATUSES}
+        picked = best.get(name, {})
+        found = {f"best {material.metric}": picked.get("score"), "at": picked.get("at")}
+        shown = {n: num for n, num in counts.items() if num or n in ("finished", "failed")}
+        rows.append({"objective": name, **shown, **found})
+    return rows
+
+
 def _on_fresh(results: Results, row: Row) -> Row:
     """What fresh seeds change of an objective's row: its best setting, where they overturn it."""
     own = split_name(results.study, row["objective"])
@@ -199,14 +215,16 @@ def trial_rows(
     if columns:
         frame = frame[list(dict.fromkeys(_known(name, "--columns", frame) for name in columns))]
     if not every_column:
-        axes = declared_axes(results.study, frame.columns).values()
+        tree, told = results.study if results.studies else {}, results.material.params
+        axes = declared_axes(tree, frame.columns).values() if results.studies else [told]
         swept = [name for name in frame.columns if any(name in each for each in axes)]
         if not columns:
-            names = ["trial_id", *factors_of(results.study), "objective", *swept, "seed", "status"]
-            statuses, shown = set(frame["status"]), [*dict.fromkeys(names), *_measured(frame)]
+            names = ["trial_id", *factors_of(tree), "objective", *swept, "seed", "status"]
+            statuses, score = set(frame["status"]), results.material.metric
             of_status = [name for status, name in _OF_STATUS.items() if status in statuses]
-            frame = frame[[*shown, *TRIALS_SPARE, *of_status]]
-        texts = {name: settings(frame[name].tolist()) for name in swept}
+            names = [*names, *_measured(frame), score, *TRIALS_SPARE, *of_status]
+            frame = frame[[name for name in dict.fromkeys(names) if name in frame]]
+        texts = {name: settings(frame[name].tolist()) for name in swept if name in frame}
         texts |= {name: _scores(frame[name].tolist()) for name in _measured(frame)}
         if "error_message" in frame:
             texts["error_message"] = frame["error_message"].str.slice(0, MOST_OF_ERROR).tolist()
@@ -269,7 +287,8 @@ def _known(name: str, option: str, frame: pd.DataFrame) -> str:
 
 def trials_spare(results: Results) -> list[str]:
     """What `clsweep trials` does without where there is no room: the study's own metric stays."""
-    others = [name for name in _measured(results.trials) if name != results.metric]
+    metric = results.metric if results.studies else results.material.metric
+    others = [name for name in _measured(results.trials) if name != metric]
     return [*TRIALS_SPARE, *reversed(others), "status", "objective"]
 
 

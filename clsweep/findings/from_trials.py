@@ -298,12 +298,43 @@ def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
         ValueError: it is not what `clsweep import` writes.
     """
     found = json.loads(metadata.get(TOLD.encode(), b"{}"))
-    kinds = {"metric": str, "mode": str, "params": list, "scales": dict}
+    kinds = {"metric": str, "mode": str, "params": list, "scales": dict, "seed": str}
     if not isinstance(found, dict) or any(
         not isinstance(found.get(name, kind()), kind) for name, kind in kinds.items()
     ):
         raise ValueError(f"its metadata {TOLD!r} is damaged")
     return {name: found[name] for name in kinds if name in found}
+
+
+def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
+    """Several tables as one, each objective under its table's name.
+
+    Raises:
+        RequestError: one cannot be read, or what they say of metric and mode differs.
+    """
+    names = [os.path.basename(path.rstrip("/")).removesuffix(".parquet") for path in paths]
+    frames: list[pd.DataFrame] = []
+    about: dict[str, Any] = {}
+    for path, frame in zip(paths, map(read_trials, files), strict=True):
+        told = frame.attrs.pop(TOLD)
+        for key in ("metric", "mode"):
+            if about.setdefault(key, told.get(key)) != told.get(key):
+                raise RequestError(
+                    f"{path}: expected the {key} {about[key]!r} of {paths[0]}, given "
+                    f"{told.get(key)!r}: these are not analysed together"
+                )
+        name = names[len(frames)]
+        name = path if names.count(name) > 1 else name
+        is_numbered = told.get("seed") == ""  # no seed was named: trials share none across tables
+        for label in ("objective", "seed") if is_numbered else ("objective",):
+            if label in frame:
+                frame[label] = [f"{name}/{value}" for value in frame[label]]
+        about["params"] = [*dict.fromkeys([*about.get("params", ()), *told.get("params", ())])]
+        about["scales"] = told.get("scales", {}) | about.get("scales", {})
+        frames.append(frame)
+    found = pd.concat(frames, ignore_index=True)
+    found.attrs = {TOLD: {key: value for key, value in about.items() if value}}
+    return found
 
 
 def read_trials(file: str) -> pd.DataFrame:

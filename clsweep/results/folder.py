@@ -108,7 +108,8 @@ class ResultsFolder(Store):
         if self.files.is_file("study.yaml"):
             return True
         if self.files.is_file("trials.parquet") or self.parts("trials"):
-            raise RequestError(f"{self.place('study.yaml')}: {MISSING}")
+            advice = "A table of trials, as `import` writes it, has no study to be run again"
+            raise RequestError(f"{self.place('study.yaml')}: {MISSING}. {advice}")
         return False
 
     def check(self) -> None:
