@@ -119,7 +119,7 @@ def _write(folder: str, found: Imported) -> None:
         values = [row[name] for row in found.rows]
         try:
             columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):  # of several types: all as texts
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # of several types: as texts
             columns[name] = pa.array([None if v is None else str(v) for v in values])
     table = pa.table(columns).replace_schema_metadata({TOLD: json.dumps(found.told)})
     disk.write("trials.parquet", encode(table))

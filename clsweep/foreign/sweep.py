@@ -127,11 +127,11 @@ def import_sweep(
     metric = _metric(trials, sweep, metric, source)
     mode = _mode(metric, sweep, mode, source)
     is_asked = seed is not None
-    seed, objective = _seed_and_objective(trials, seed, objective, source)
+    role = metric if sweep.mixed else None
+    seed, objective = _seed_and_objective(trials, seed, objective, role, source)
     if stopped := _mark_stopped(sweep, trials, objective):
         notes.append(stopped)
-    taken = {metric, seed, objective} if sweep.mixed else {seed, objective}
-    names = _params(trials, sweep, taken, params, source, notes)
+    names = _params(trials, sweep, {role, seed, objective}, params, source, notes)
     score = _free(metric, RESERVED)
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
     for name in names:
@@ -148,7 +148,7 @@ def import_sweep(
         if is_asked or len({repr(row["seed"]) for row in rows}) > 1:
             raise RequestError(
                 f"{source}: seed: the same {seed} stands in several trials of the same settings, "
-                f"with different {metric}. Name what tells them apart with --seed"
+                f"with different {metric}. Name what tells them apart with --seed or --param"
             )
         rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
     notes += _read_notes(rows, metric, mode, seed, objective)
@@ -184,7 +184,7 @@ def _rows(
         rows.append(
             {
                 "objective": name,
-                "seed": given.get(seed) if seed else number,
+                "seed": _setting(given.get(seed)) if seed else number,
                 "status": "failed" if _is_lost(trial, metric) else trial.status,
                 "config": known.setdefault(repr(settings), len(known)),
                 "sampler": trial.sampler,
@@ -284,10 +284,15 @@ def _mode(metric: str, sweep: ForeignSweep, asked: str | None, source: str) -> s
 
 
 def _seed_and_objective(
-    trials: Sequence[ForeignTrial], seed: str | None, objective: str | None, source: str
+    trials: Sequence[ForeignTrial],
+    seed: str | None,
+    objective: str | None,
+    metric: str | None,
+    source: str,
 ) -> tuple[str | None, str | None]:
-    """The settings or labels that are these, if there are any."""
+    """The settings or labels that are these, if there are any; the metric's column is neither."""
     columns = dict.fromkeys(name for t in trials for name in (*t.settings, *t.labels))
+    columns.pop(metric or "", None)
     if seed is None:
         ends = {name: name.replace("/", ".").rpartition(".")[2].lower() for name in columns}
         found = [name for name, end in ends.items() if end in SEEDS]
@@ -425,7 +430,7 @@ def _is_grid(rows: Sequence[Mapping[str, Any]], names: Sequence[str], continuous
 
 def _is_drawn(values: Iterable[Any]) -> bool:
     """Whether numbers of many digits stand in no even steps, as a grid's do."""
-    known = sorted(value for value in values if isinstance(value, float))
+    known = sorted(float(value) for value in values if isinstance(value, int | float))
     if all(float(f"{value:.6g}") == value for value in known):
         return False
     scales = [known, [math.log(value) for value in known if value > 0]]

@@ -102,8 +102,106 @@ def test_studies_that_cannot_be_one_table(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="Name one with --study: up, down"):
         read_optuna(tmp_path / "a.db", None)
     optuna.create_study(study_name="two", storage=where, directions=["minimize", "maximize"])
-    with pytest.raises(RequestError, match="study 'two': expected one metric, found several"):
+    several = r"study 'two': expected one metric, found several\. Name one with --study: up, down"
+    with pytest.raises(RequestError, match=several):
         read_optuna(tmp_path / "a.db", "two")
+
+
+def runs_of_wandb(path: Path, rows: list[tuple[str, dict[str, Any], dict[str, Any]]]) -> list[str]:
+    """How runs ended that its API lists: state, config and summary of each."""
+    path.write_text(
+        json.dumps([{"state": s, "config": c, "summary": {"acc": 1.0} | r} for s, c, r in rows])
+    )
+    found = import_sweep(read_wandb(path), "here", metric="acc", mode="max")
+    return [row["status"] for row in found.rows]
+
+
+OWN = {"trial_id": "a", "objective": "dcl", "config": 0}
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        # the second was cut off
+        ([("finished", {"seed": i}, {"_step": n}) for i, n in enumerate((99, 30, 99))],
+         ["finished", "stopped", "finished"]),
+        ([("finished", {"seed": i}, {"_step": n}) for i, n in enumerate((999, 998, 992))],
+         ["finished", "finished", "finished"]),
+        # a batch of half the size takes twice as many steps; but not where epochs are told
+        ([("finished", {"batch_size": 2**i, "seed": 0}, {"_step": 100 // 2**i}) for i in range(2)],
+         ["finished", "finished"]),
+        ([("finished", {"batch_size": i, "seed": 0}, {"_step": 9, "epoch": i}) for i in (1, 9)],
+         ["stopped", "finished"]),
+        ([("finished", {"epochs": i, "seed": 0}, {"_step": 10 * i - 1}) for i in (1, 4)],
+         ["finished", "finished"]),
+        ([(s, {"seed": i}, {}) for i, s in enumerate(("crashed", "killed", "failed", "running"))],
+         ["failed", "failed", "failed"]),
+        ([("finished", {"seed": 0}, {"acc": "NaN"}), ("finished", {"seed": 1}, {})],
+         ["failed", "finished"]),
+        # clsweep's own say themselves how they ended
+        ([("finished", OWN | {"seed": i}, {"status": s, "_step": i})
+          for i, s in enumerate(("stopped", "finished", "failed"))],
+         ["stopped", "finished", "failed"]),
+    ],
+)  # fmt: skip
+def test_how_runs_of_wandb_ended(runs: Any, expected: list[str], tmp_path: Path) -> None:
+    assert runs_of_wandb(tmp_path / "a.json", runs) == expected
+
+
+def test_a_run_of_wandb_that_was_resumed_is_one(tmp_path: Path) -> None:
+    data = gzip.decompress((Path(__file__).parent / "run.wandb.gz").read_bytes())
+    for name, size in (("offline-run-1-x", 71000), ("offline-run-2-x", len(data))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run-x.wandb").write_bytes(data[:size])
+    sweep = read_wandb(tmp_path)
+    assert [(t.status, t.results["acc"]) for t in sweep.trials] == [("finished", 80.5)]
+    assert sweep.notes == ["left out: 1 earlier rows or files of runs that come again"]
+
+
+GRID = {"lr": [1e-3, 1e-2, 1e-1], "wd": [0.0, 0.1]}
+
+
+@pytest.mark.parametrize(("num_trials", "sampler"), [(6, "grid"), (5, "tpe")])
+def test_a_grid_of_optuna_is_one_when_it_is_whole(
+    num_trials: int, sampler: str, tmp_path: Path
+) -> None:
+    where = f"sqlite:///{tmp_path / 'a.db'}"
+    study = optuna.create_study(storage=where, sampler=optuna.samplers.GridSampler(GRID))
+    study.optimize(
+        lambda t: t.suggest_float("lr", 1e-4, 1) + t.suggest_float("wd", 0, 1), n_trials=num_trials
+    )
+    found = import_sweep(read_optuna(tmp_path / "a.db", None), "here")
+    assert {row["sampler"] for row in found.rows} == {sampler}
+    assert found.told["scales"] == {}
+
+
+def test_optuna_trials_that_were_tried_again_and_axes_as_they_were_drawn(tmp_path: Path) -> None:
+    again = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=3)
+    where = f"sqlite:///{tmp_path / 'a.db'}"
+    sampler = optuna.samplers.TPESampler(seed=0, constraints_func=lambda t: (t.number - 3.5,))
+    study = optuna.create_study(storage=where, sampler=sampler)
+
+    def work(trial: optuna.Trial) -> float:
+        value = trial.suggest_float("value", 1e-6, 1) + trial.suggest_float("q", 1e-6, 1, log=True)
+        if trial.number in (1, 2):
+            raise ValueError("lost")
+        return value
+
+    def retry(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        if trial.state == TrialState.FAIL:
+            again(study, trial)
+
+    study.optimize(work, n_trials=6, catch=ValueError, callbacks=[retry])
+    found = import_sweep(read_optuna(tmp_path / "a.db", None), "here")
+    kept = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    assert [row["value"] for row in found.rows] == [trial.value for trial in kept]
+    # a hyperparameter that is called like the metric is one
+    assert [row["value_"] for row in found.rows] == [trial.params["value"] for trial in kept]
+    assert found.told["scales"] == {"value_": "linear", "q": "log"}
+    assert found.notes[:2] == [
+        "left out: 2 failed trials that were run again",
+        "2 trials break constraints, which no statistic heeds",
+    ]
 
 
 def test_an_offline_run_of_wandb(tmp_path: Path) -> None:
@@ -160,6 +258,7 @@ WITH_TABLES = (
         }), "summary": '{"acc": 80.5}'}]), {"lr": 0.1, "k.a": "[1]"}),
         ("excel.csv", "State;lr;size;acc\nfinished;0,1;64_64;80,5\n",
          {"lr": 0.1, "size": "64_64", "acc": 80.5}),
+        ("point.csv", "lr;size;acc\n0.1;64,64;80.5\n", {"lr": 0.1, "size": "64,64", "acc": 80.5}),
         ("pandas.csv", ",lr,acc\n0,0.1,80.5\n", {"lr": 0.1, "acc": 80.5}),
         ("page.csv", "config,acc\nbase.yaml,80.5\n", {"config": "base.yaml", "acc": 80.5}),
     ],
@@ -181,6 +280,8 @@ def test_other_layouts_of_an_export(
          "a.csv:2: config: expected a table of names and values, given \"open('x')\""),
         ("a.json", '[{"config": {}}, {"config": [1]}]', "run 2: config: expected a table"),
         ("a.json", '{"config": {}}', "expected a list of runs"),
+        ("a.csv", "lr,acc,acc\n0.1,80,81\n", "a.csv:1: the column 'acc' stands twice"),
+        ("a.csv", "ID,acc\nx,80\nx,81\n", "a.csv:3: the run x stands twice, with different"),
     ],
 )  # fmt: skip
 def test_a_damaged_export_is_refused_at_its_place(
@@ -257,32 +358,66 @@ def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
         read_mlflow(tmp_path / "store", "tao")
 
 
-def test_an_mlflow_store_by_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["files", "base.db"])
+def test_an_mlflow_store_by_mlflow(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    for source in (tmp_path / "files", tmp_path / "base.db"):
-        kind = "sqlite:///" if source.suffix else "file://"
-        mlflow.set_tracking_uri(f"{kind}{source}")
-        mlflow.set_experiment("tau")
-        with mlflow.start_run(run_name="one"):
-            mlflow.log_params({"lr": 0.1, "opt": "sgd"})
-            for step in range(3):
-                mlflow.log_metric("acc", 80.0 + step, step=step)
-        (trial,) = read_mlflow(source, None).trials
-        assert (trial.group, trial.status) == ("tau", "finished")
-        assert (trial.settings, trial.results) == ({"lr": 0.1, "opt": "sgd"}, {"acc": 82.0})
+    mlflow.set_tracking_uri(f"{'file://' if name == 'files' else 'sqlite:///'}{tmp_path / name}")
+    mlflow.set_experiment("tau")
+    for lr in (0.1, 0.2):  # a run a configuration, and in it one a fold
+        with mlflow.start_run():
+            mlflow.log_params({"lr": lr, "opt": "sgd", "size": "64_64", "id": "007"})
+            for fold in range(3):
+                with mlflow.start_run(nested=True):
+                    mlflow.log_param("seed", fold)
+                    for value in (82.0, 84.0, 83.0):  # at one time: MLflow says 84
+                        mlflow.log_metric("acc", value + fold, step=1, timestamp=1)
+                    mlflow.log_metric("loss", -math.inf if fold else math.nan)
+    mlflow.set_experiment("own")
+    with mlflow.start_run(tags={"clsweep.status": "stopped"}):
+        mlflow.log_metrics({"acc": 70.0, "result/acc": 71.0})
+    sweep = read_mlflow(tmp_path / name, "tau")
+    assert sweep.notes == [
+        "left out: runs that others are nested in (2)",
+        "nested runs have from those that they are in: id, lr, opt, size"
+        if name == "files" else
+        "nested runs have from those that they are in: lr, opt, size, id",
+    ]  # fmt: skip
+    assert [(t.status, t.settings, t.results["acc"]) for t in sweep.trials] == [
+        (
+            "finished",
+            {"lr": lr, "opt": "sgd", "size": "64_64", "id": "007", "seed": fold},
+            84 + fold,
+        )
+        for lr in (0.1, 0.2)
+        for fold in range(3)
+    ]
+    assert {str(t.results.get("loss", math.nan)) for t in sweep.trials} == {"nan", "-inf"}
+    (own,) = read_mlflow(tmp_path / name, "own").trials
+    assert (own.status, own.results) == ("stopped", {"acc": 71.0})
 
 
-def ray_trial(root: Path, name: str, config: dict[str, Any], scores: list[float]) -> None:
-    """A trial's folder as Ray 2.60 writes it."""
+def ray_trial(
+    root: Path, name: str, config: dict[str, Any], scores: list[float], /, **last: Any
+) -> None:
+    """A trial's folder as Ray 2.60 writes it; last: what else its last report has."""
     folder = root / name
     folder.mkdir(parents=True)
     (folder / "params.json").write_text(json.dumps(config))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"acc": value, "training_iteration": i + 1, "pid": 7, "config": config}
         for i, value in enumerate(scores)
     ]
+    rows[-1:] = [row | last for row in rows[-1:]]
     (folder / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def ray_state(root: Path, name: str = "1", **status: str) -> None:
+    rows = [[json.dumps({"relative_logdir": n, "status": s}), "{}"] for n, s in status.items()]
+    state = {"trial_data": rows, "runner_data": {"_metric": "acc"}}
+    (root / f"experiment_state-{name}.json").write_text(json.dumps(state))
 
 
 def statuses(source: Path) -> list[str]:
@@ -342,15 +477,75 @@ def test_a_setting_says_how_long_trials_of_ray_are_or_none_does(
 
 
 def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_path: Path) -> None:
-    rows = []
-    for name, status in (("retried", "TERMINATED"), ("lost", "ERROR"), ("on its way", "RUNNING")):
+    ended = {"retried": "TERMINATED", "lost": "ERROR", "going": "RUNNING"}
+    for name in ended:
         ray_trial(tmp_path / "exp", name, {"lr": 0.1}, [80.0])
         (tmp_path / "exp" / name / "error.txt").write_text("of the first attempt")
-        rows.append([json.dumps({"relative_logdir": name, "status": status}), "{}"])
-    state = {"trial_data": rows, "runner_data": {}}
-    (tmp_path / "exp" / "experiment_state-1.json").write_text(json.dumps(state))
+    ray_state(tmp_path / "exp", **ended)
     found = [t.status for t in read_ray(tmp_path / "exp").trials]
-    assert found == ["failed", "running", "finished"]
+    assert found == ["running", "failed", "finished"]
+
+
+@pytest.mark.parametrize(
+    ("trials", "expected"),
+    [  # of each: what its experiment says, how many reports, whether the last is `done`
+        # a scheduler stopped two, and a setting that fits the lengths is no excuse
+        ([("TERMINATED", 1, True), ("TERMINATED", 2, True), ("TERMINATED", 4, False)],
+         ["stopped", "stopped", "finished"]),
+        ([("TERMINATED", 1, False), ("TERMINATED", 3, False), ("TERMINATED", 4, False)],
+         ["finished", "finished", "finished"]),  # they returned
+        ([("TERMINATED", 1, True), ("TERMINATED", 3, True), ("TERMINATED", 4, True)],
+         ["stopped", "stopped", "finished"]),
+        ([("PAUSED", 1, False), ("PAUSED", 1, False), ("TERMINATED", 2, True)],
+         ["stopped", "stopped", "finished"]),  # and nothing goes on
+        ([("PAUSED", 1, False), ("RUNNING", 1, False), ("TERMINATED", 2, True)], ["finished"]),
+        ([("", 1, False), ("", 2, True), ("TERMINATED", 2, True)], ["finished", "finished"]),
+        ([("TERMINATED", 0, None), ("PENDING", 1, False), ("TERMINATED", 2, False)],
+         ["failed", "finished"]),
+    ],
+)  # fmt: skip
+def test_how_trials_of_ray_ended(
+    trials: list[tuple[str, int, bool | None]], expected: list[str], tmp_path: Path
+) -> None:
+    for number, (_, count, done) in enumerate(trials):
+        config = {"lr": 0.1 * number, "epochs": 2**number}
+        ray_trial(tmp_path / "exp", f"t{number}", config, [80.0] * count, done=done)
+    named = {f"t{number}": status for number, (status, *_) in enumerate(trials) if status}
+    ray_state(tmp_path / "exp", **named)
+    assert statuses(tmp_path / "exp") == expected
+
+
+def test_an_experiment_of_ray_with_copies_and_a_state_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, at in (("a", "exp"), ("b", "exp"), ("copy of a", "exp"), ("a", ".")):
+        ray_trial(tmp_path / at, name, {"lr": 0.1}, [80.0], trial_id=f"1_{name[-1]}")
+    ray_state(tmp_path / "exp", a="TERMINATED", b="ERROR", gone="ERROR")
+    (tmp_path / "exp" / "experiment_state-2.json").write_text("")
+    checkpoint = tmp_path / "exp" / "a" / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "params.json").write_text("{}")
+    monkeypatch.chdir(tmp_path / "exp")
+    sweep = read_ray(Path())
+    assert [(t.group, t.status) for t in sweep.trials] == [("exp", "finished"), ("exp", "failed")]
+    assert sweep.metric == "acc"
+    assert sweep.notes == [
+        "left out: 1 folders of trials that are copies of others",
+        "left out: 1 trials without a folder of reports",
+    ]
+    assert len(read_ray(tmp_path).trials) == 2
+
+
+def test_names_and_settings_of_ray_are_read_as_it_means_them(tmp_path: Path) -> None:
+    for index in range(2):
+        config = {"act": f"<function relu at 0x7f{index}>", "__trial_index__": index}
+        ray_trial(tmp_path / "exp", f"t{index}", config, [80.0], eval={"acc": 70.0 + index})
+    found = import_sweep(read_ray(tmp_path / "exp"), "here", metric="eval/acc", mode="max")
+    kept = [(row["config"], row["seed"], row["act"], row["eval/acc"]) for row in found.rows]
+    assert kept == [(0, 0, "<function relu>", 70.0), (0, 1, "<function relu>", 71.0)]
+    ray_trial(tmp_path / "pbt", "t", {"lr": 0.1}, [80.0, 81.0], config={"lr": 0.2})
+    with pytest.raises(RequestError, match="expected the same settings in all reports"):
+        read_ray(tmp_path / "pbt")
 
 
 @pytest.mark.parametrize("reader", [read_mlflow, read_optuna])

@@ -10,8 +10,11 @@ import pytest
 
 import clsweep
 from clsweep.cli.import_sweep import Tool, import_
+from clsweep.cli.statistic_commands import status, trials
 from clsweep.errors import RequestError
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, Imported, import_sweep
+from clsweep.foreign.reading import parsed
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, Imported, _setting, import_sweep
+from clsweep.results.reading import open_folder
 
 
 def trial(status: str = "finished", group: str = "tau", **settings: Any) -> ForeignTrial:
@@ -88,6 +91,75 @@ def test_a_finished_trial_without_a_score_has_failed() -> None:
     assert [row["acc"] for row in rows] == [79.0, None, None]
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("64_64", "64_64"), ("007", "007"), ("12e4567", "12e4567"), ("1" * 25, "1" * 25),
+        ("\u0661", "\u0661"), ("1.5.2", "1.5.2"), ("e5", "e5"), (".", "."), ("-", "-"),
+        ("1", 1), ("-3", -3), ("0.10", 0.1), ("1e-3", 0.001), (".5", 0.5), ("2.", 2.0),
+        ("True", True), ("true", "true"), ("None", None), ("", None), ("-inf", -float("inf")),
+    ],
+)  # fmt: skip
+def test_a_text_is_a_number_where_it_is_plainly_one(text: str, value: Any) -> None:
+    assert parsed(text) == value
+    assert type(parsed(text)) is type(value)
+
+
+def test_settings_are_compared_by_their_values() -> None:
+    rows = imported([trial(lr=lr, seed=s) for lr, s in ((1, 0), (1.0, 1), (2, 0), (2.0, 1.0))]).rows
+    assert [(row["config"], row["seed"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    found = [_setting(value) for value in (float("inf"), 10**70, 0.5, True, (1,), None)]
+    assert found == ["inf", str(10**70), 0.5, True, "(1,)", None]
+
+
+def test_the_same_seed_twice_is_a_copy_no_seed_or_refused() -> None:
+    found = imported([*grid(), *grid()])
+    assert len(found.rows) == 8
+    assert "left out: 8 trials that are copies of others" in found.notes
+    repeats = [trial(lr=lr, seed=7, wd=0) for lr in (0.1, 0.2) for _ in range(2)]
+    for number, each in enumerate(repeats):
+        each.results = {"acc": 80.0 + number}
+    assert [row["seed"] for row in imported(repeats).rows] == [0, 1, 2, 3]
+    for asked in ({"seed": "seed"}, {}):
+        repeats[0].settings["seed"] = 7 if asked else 8
+        with pytest.raises(RequestError, match="the same seed stands in several trials"):
+            imported([*repeats, repeats[0], trial(lr=0.1, seed=8, wd=0)], **asked)
+
+
+def test_a_metric_called_like_a_label_and_what_clsweep_logged_itself() -> None:
+    scored = [
+        ForeignTrial(group="g", status="finished", settings={"lr": lr}, results={"config": lr})
+        for lr in (0.1, 0.2)
+    ]
+    found = import_sweep(ForeignSweep(trials=scored), "here", mode="max")
+    assert [(row["config"], row["config_"]) for row in found.rows] == [(0, 0.1), (1, 0.2)]
+    assert found.told["metric"] == "config_"
+    own = [
+        trial(objective="dcl", config=n, trial_id=f"dcl-{n}", seed=s, lr=0.1 * (n + 1))
+        for n in range(2)
+        for s in range(2)
+    ]
+    found = imported(own)
+    assert found.told["params"] == ["lr"]
+    assert {row["objective"] for row in found.rows} == {"dcl"}
+
+
+@pytest.mark.parametrize(
+    ("values", "sampler"),
+    [
+        ((0.1, 0.01), "grid"),
+        ((0.001, 0.03162277660168379, 1.0), "grid"),
+        ((0.06608604673598285, 0.061512384090530385), "tpe"),
+        ((0.06608604673598285, 0.061512384090530385, 0.5), "tpe"),
+    ],
+)
+def test_one_axis_with_seeds_is_a_grid_unless_its_values_were_drawn(
+    values: tuple[float, ...], sampler: str
+) -> None:
+    rows = imported([trial(lr=lr, seed=seed) for lr in values for seed in range(2)]).rows
+    assert {row["sampler"] for row in rows} == {sampler}
+
+
 def test_a_setting_called_like_a_label_keeps_its_values() -> None:
     rows = [trial(lr=lr, status_=1, sampler=name) for lr in (0.1, 0.2) for name in ("a", "b")]
     found = imported(rows)
@@ -157,6 +229,37 @@ def test_every_statistic_reads_what_was_imported(export: Path) -> None:
     assert row["range"] == pytest.approx(1.0)
     shares = results.sensitivity().set_index("term")["first"]
     assert shares["lr"] == pytest.approx(1, abs=0.05)
+
+
+def test_two_imports_are_analysed_together(export: Path) -> None:
+    """Trials whose seeds were not named share none with those of another table."""
+    export.with_name("other.csv").write_text(export.read_text().replace(",seed,", ",fold,"))
+    for name in ("sweep", "other"):
+        source = export.with_name(f"{name}.csv")
+        import_(Tool.wandb, source, metric="acc", mode="max", params=["lr", "opt"])
+    results = clsweep.open_results("results/sweep", "results/other")
+    assert [*results.robustness()["objective"]] == ["sweep/wandb", "other/wandb"]
+    assert results.robustness()["best"].tolist() == pytest.approx([79.05, 79.05])
+    seeds = results.trials.groupby("objective")["seed"].unique()
+    assert not {*seeds["sweep/wandb"]} & {*seeds["other/wandb"]}
+    import_(Tool.wandb, export, out="results/third", metric="acc", mode="min")
+    with pytest.raises(RequestError, match="expected the mode 'max' of results/sweep, given 'min'"):
+        clsweep.open_results("results/sweep", "results/third")
+
+
+def test_commands_on_trials_read_an_import(
+    export: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export.write_text(export.read_text().replace("lr,", "optim/lr,", 1))
+    import_(Tool.wandb, export, metric="acc", mode="max")
+    capsys.readouterr()
+    trials("results/sweep", where="`optim/lr` == 0.1 and seed == 1", columns="optim/lr,acc")
+    assert capsys.readouterr().out.split() == ["optim/lr", "acc", "0.1", "79.10", "0.1", "79.10"]
+    status("results/sweep")
+    words = capsys.readouterr().out.split()
+    assert words[-6:-2] == ["wandb", "8", "0", "79.05"] or "79.05" in words
+    with pytest.raises(RequestError, match="has no study to be run again"):
+        open_folder("results/sweep")
 
 
 def test_an_import_replaces_an_import_and_nothing_else(export: Path) -> None:
