@@ -4,13 +4,14 @@ statistic reads.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from clsweep.catalog import METRIC
 from clsweep.errors import RequestError, nearest
@@ -120,36 +121,28 @@ def import_sweep(
     notes = [*sweep.notes]
     if running := len(sweep.trials) - len(trials):
         notes.append(f"left out: {running} of {len(sweep.trials)} trials, which have not ended")
-    if all({*trial.settings} >= OWN for trial in trials):
-        for trial in trials:  # the number of a configuration is no setting
-            kept = {*trial.settings} - {"trial_id", "config"}
-            trial.settings = {n: v for n, v in trial.settings.items() if n in kept}
+    for trial in trials if all({*trial.settings} >= OWN for trial in trials) else ():
+        for name in ("trial_id", "config"):  # which are no settings
+            del trial.settings[name]
     metric = _metric(trials, sweep, metric, source)
     mode = _mode(metric, sweep, mode, source)
     is_asked = seed is not None
     role = metric if sweep.mixed else None
     seed, objective = _seed_and_objective(trials, seed, objective, role, source)
-    if stopped := _mark_stopped(sweep, trials, objective):
-        notes.append(stopped)
+    notes += _mark_ends(sweep, trials, metric, objective, source)
     names = _params(trials, sweep, {role, seed, objective}, params, source, notes)
     score = _free(metric, RESERVED)
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
     for name in names:
         columns[name] = _free(name, (*RESERVED, score, *columns.values()))
-    for text in (t.settings.get(metric) for t in trials if sweep.mixed):
-        if isinstance(text, str):
-            raise RequestError(f"{source}: {metric}: expected a number, given {text!r}")
-    if lost := sum(_is_lost(trial, metric) for trial in trials):
-        notes.append(f"failed: {lost} that ended without a finite {metric}")
     rows = _without_reruns(_rows(trials, columns, (objective, seed), (metric, score)), notes)
     if missing := sum(row["seed"] is None for row in rows):
         raise RequestError(f"{source}: seed: {missing} of {len(rows)} trials have no {seed}")
     if seed and not _is_seed(rows, notes):
         if is_asked or len({repr(row["seed"]) for row in rows}) > 1:
-            raise RequestError(
-                f"{source}: seed: the same {seed} stands in several trials of the same settings, "
-                f"with different {metric}. Name what tells them apart with --seed or --param"
-            )
+            same = f"the same {seed} stands in several trials of the same settings"
+            advice = "Name what tells them apart with --seed or --param"
+            raise RequestError(f"{source}: seed: {same}, with different {metric}. {advice}")
         rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
     notes += _read_notes(rows, metric, mode, seed, objective)
     drawn = {columns[name] for name in sweep.continuous & {*columns}}
@@ -185,7 +178,7 @@ def _rows(
             {
                 "objective": name,
                 "seed": _setting(given.get(seed)) if seed else number,
-                "status": "failed" if _is_lost(trial, metric) else trial.status,
+                "status": trial.status,
                 "config": known.setdefault(repr(settings), len(known)),
                 "sampler": trial.sampler,
                 column: score if math.isfinite(score) else None,
@@ -193,10 +186,6 @@ def _rows(
             }
         )
     return rows
-
-
-def _is_lost(trial: ForeignTrial, metric: str) -> bool:
-    return trial.status == "finished" and not math.isfinite(trial.results.get(metric, math.nan))
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
@@ -221,12 +210,25 @@ def _objective(trial: ForeignTrial, column: str | None) -> str:
     return trial.group if found in (None, "") else str(found)
 
 
-def _mark_stopped(sweep: ForeignSweep, trials: Sequence[ForeignTrial], column: str | None) -> str:
-    """Those that finished after fewer reports than the longest of their objective were stopped,
-    unless a setting says how many each is to send. Returns a note on them, if there are any.
+def _mark_ends(
+    sweep: ForeignSweep,
+    trials: Sequence[ForeignTrial],
+    metric: str,
+    column: str | None,
+    source: str,
+) -> list[str]:
+    """Those that finished without a score have failed. Those that did after fewer reports than the
+    longest of their objective were stopped, unless a setting says how many each is to send.
+
+    Returns notes on them.
     """
     alike: dict[tuple[str, ...], list[ForeignTrial]] = {}
+    lost = 0
     for trial in trials:
+        if sweep.mixed and isinstance(text := trial.settings.get(metric), str):
+            raise RequestError(f"{source}: {metric}: expected a number, given {text!r}")
+        if trial.status == "finished" and not math.isfinite(trial.results.get(metric, math.nan)):
+            trial.status, lost = "failed", lost + 1
         if trial.status == "finished" and trial.length:
             pace = [n for n in sorted(trial.settings) if sweep.by_step and PACE.search(n)]
             values = [repr(_setting(trial.settings[name])) for name in pace]
@@ -236,7 +238,11 @@ def _mark_stopped(sweep: ForeignSweep, trials: Sequence[ForeignTrial], column: s
         for trial, asked in zip(each, _expected(each), strict=True):
             if (trial.length or 0) <= asked - max(1, 0.01 * asked):
                 trial.status, marked = "stopped", marked + 1
-    return f"stopped: {marked} that sent fewer reports than the longest" if marked else ""
+    notes = {
+        f"stopped: {marked} that sent fewer reports than the longest": marked,
+        f"failed: {lost} that ended without a finite {metric}": lost,
+    }
+    return [said for said, num in notes.items() if num]
 
 
 def _expected(trials: Sequence[ForeignTrial]) -> list[float]:
@@ -433,6 +439,5 @@ def _is_drawn(values: Iterable[Any]) -> bool:
     known = sorted(float(value) for value in values if isinstance(value, int | float))
     if all(float(f"{value:.6g}") == value for value in known):
         return False
-    scales = [known, [math.log(value) for value in known if value > 0]]
-    steps = [[b - a for a, b in itertools.pairwise(scale)] for scale in scales]
-    return len(known) < 3 or all(max(step) - min(step) > 1e-6 * max(step) for step in steps if step)
+    steps = [np.diff(known), np.diff(np.log(known))] if known[0] > 0 else [np.diff(known)]
+    return len(known) < 3 or all(np.ptp(step) > 1e-6 * step.max() for step in steps)
