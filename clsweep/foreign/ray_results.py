@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def read_ray(source: Path) -> ForeignSweep:
             "(TRIAL/params.json), found none"
         )
     states: dict[Path, dict[str, Any]] = {}
-    found: dict[str, tuple[ForeignTrial, bool | None]] = {}  # by its id: and whether it was `done`
+    found: dict[str, ForeignTrial] = {}  # by its id
     for file in sorted(files):
         trial, experiment = file.parent, file.parents[1]
         with told(file, "a trial of Ray"):
@@ -63,10 +63,10 @@ def read_ray(source: Path) -> ForeignSweep:
                 settings=flat(json.loads(ADDRESS.sub("", file.read_text("utf-8")))),
                 results=numbers(results, "/"),
                 length=int(last.get("training_iteration") or len(reports)),
+                # and TERMINATED as its experiment says, not for want of one
+                returned=last.get("done") is False and trial.name in states[experiment]["status"],
             )
-            # TERMINATED as its experiment says, not for want of one
-            done = last.get("done") if trial.name in states[experiment]["status"] else None
-            found.setdefault(str(last.get("trial_id", file)), (read, done))
+            found.setdefault(str(last.get("trial_id", file)), read)
     notes = []
     if copies := len(files) - len(found):
         notes.append(f"left out: {copies} folders of trials that are copies of others")
@@ -74,11 +74,9 @@ def read_ray(source: Path) -> ForeignSweep:
     named = [path / name for path, state in states.items() for name in state["status"]]
     if lacking := len({*named} - folders):
         notes.append(f"left out: {lacking} trials without a folder of reports")
-    if returned := _settle([*found.values()]):
-        notes.append(f"finished: {returned} that returned after fewer reports than the longest")
     metrics = {state["metric"] for state in states.values()}
     metric = metrics.pop() if len(metrics) == 1 else ""
-    return ForeignSweep(trials=[read for read, _ in found.values()], metric=metric, notes=notes)
+    return ForeignSweep(trials=[*found.values()], metric=metric, notes=notes)
 
 
 def _status(trial: Path, known: dict[str, str], done: bool | None) -> str:
@@ -91,24 +89,6 @@ def _status(trial: Path, known: dict[str, str], done: bool | None) -> str:
     if status == "PAUSED" and not {"RUNNING", "PENDING"} & {*known.values()}:
         return "stopped"  # a scheduler never went on with it
     return STATUS.get(status, "running")
-
-
-def _settle(found: Sequence[tuple[ForeignTrial, bool | None]]) -> int:
-    """Take the lengths of trials whose ends are known, and say how many that returned by themselves
-    were shorter than others. Where any did, all are functions: who was `done` was stopped.
-    """
-    shorter = 0
-    for name in {trial.group for trial, _ in found}:
-        ended = [(t, done) for t, done in found if t.group == name and t.status == "finished"]
-        longest = max((trial.length or 0 for trial, _ in ended), default=0)
-        if any(done is False for _, done in ended):
-            for trial, done in ended:
-                is_short = 0 < (trial.length or 0) < longest
-                if done and is_short:
-                    trial.status = "stopped"
-                shorter += done is False and is_short
-                trial.length = None
-    return shorter
 
 
 def _config(report: Mapping[str, Any]) -> str:

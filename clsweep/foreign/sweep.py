@@ -28,6 +28,7 @@ class ForeignTrial:
         results: the last value of each metric.
         labels: what else the tool noted of it; it may name the objective or the seed.
         length: how many reports it sent; None where its status is known without them.
+        returned: it is known to have ended by itself, however few they were.
         sampler: how its settings were chosen, "" where the tool does not say.
     """
 
@@ -37,6 +38,7 @@ class ForeignTrial:
     results: dict[str, float]
     labels: Mapping[str, Any] = field(default_factory=dict)
     length: float | None = None
+    returned: bool = False
     sampler: str = ""
 
 
@@ -233,14 +235,19 @@ def _mark_ends(
             pace = [n for n in sorted(trial.settings) if sweep.by_step and PACE.search(n)]
             values = [repr(_setting(trial.settings[name])) for name in pace]
             alike.setdefault((trial.group, _objective(trial, column), *values), []).append(trial)
-    marked = 0
-    for each in alike.values():
-        for trial, asked in zip(each, _expected(each), strict=True):
-            if (trial.length or 0) <= asked - max(1, 0.01 * asked):
-                trial.status, marked = "stopped", marked + 1
+    short = [
+        trial
+        for each in alike.values()
+        for trial, asked in zip(each, _expected(each), strict=True)
+        if (trial.length or 0) <= asked - max(1, 0.01 * asked)
+    ]
+    for trial in short:
+        trial.status = "finished" if trial.returned else "stopped"
+    ended = Counter(trial.status for trial in short)
     notes = {
-        f"stopped: {marked} that sent fewer reports than the longest": marked,
         f"failed: {lost} that ended without a finite {metric}": lost,
+        f"stopped: {ended['stopped']} that sent fewer reports than the longest": ended["stopped"],
+        f"finished: {ended['finished']} that returned after fewer reports": ended["finished"],
     }
     return [said for said, num in notes.items() if num]
 

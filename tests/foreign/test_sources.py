@@ -489,8 +489,10 @@ def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_pa
 @pytest.mark.parametrize(
     ("trials", "expected"),
     [  # of each: what its experiment says, how many reports, whether the last is `done`
-        # a scheduler stopped two, and a setting that fits the lengths is no excuse
+        # `epochs` are 1, 2 and 4
         ([("TERMINATED", 1, True), ("TERMINATED", 2, True), ("TERMINATED", 4, False)],
+         ["finished", "finished", "finished"]),
+        ([("TERMINATED", 1, True), ("TERMINATED", 1, True), ("TERMINATED", 4, False)],
          ["stopped", "stopped", "finished"]),
         ([("TERMINATED", 1, False), ("TERMINATED", 3, False), ("TERMINATED", 4, False)],
          ["finished", "finished", "finished"]),  # they returned
