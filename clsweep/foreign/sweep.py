@@ -141,10 +141,11 @@ def import_sweep(
     if missing := sum(row["seed"] is None for row in rows):
         raise RequestError(f"{source}: seed: {missing} of {len(rows)} trials have no {seed}")
     if seed and not _is_seed(rows, notes):
-        if is_asked or len({repr(row["seed"]) for row in rows}) > 1:
+        if is_asked or sweep.mixed or len({repr(row["seed"]) for row in rows}) > 1:
+            unread = next((f" ({said})" for said in notes if said.startswith("not read")), "")
             same = f"the same {seed} stands in several trials of the same settings"
             advice = "Name what tells them apart with --seed or --param"
-            raise RequestError(f"{source}: seed: {same}, with different {metric}. {advice}")
+            raise RequestError(f"{source}: seed: {same}, with different {metric}. {advice}{unread}")
         rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
     notes += _read_notes(rows, metric, mode, seed, objective)
     drawn = {columns[name] for name in sweep.continuous & {*columns}}

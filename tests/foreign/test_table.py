@@ -126,6 +126,14 @@ def test_the_same_seed_twice_is_a_copy_no_seed_or_refused() -> None:
             imported([*repeats, repeats[0], trial(lr=0.1, seed=8, wd=0)], **asked)
 
 
+def test_settings_that_were_not_read_are_named_where_trials_look_the_same() -> None:
+    rows = [trial(lr=lr, seed=0) for lr in (0.1, 0.2)]
+    with pytest.raises(
+        RequestError, match=r"--seed or --param \(not read as .*: lr; --param names"
+    ):
+        import_sweep(ForeignSweep(trials=rows, mixed=True), "here", metric="acc", mode="max")
+
+
 def test_a_metric_called_like_a_label_and_what_clsweep_logged_itself() -> None:
     scored = [
         ForeignTrial(group="g", status="finished", settings={"lr": lr}, results={"config": lr})
