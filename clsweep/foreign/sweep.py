@@ -138,14 +138,8 @@ def import_sweep(
     for name in names:
         columns[name] = _free(name, (*RESERVED, score, *columns.values()))
     rows = _without_reruns(_rows(trials, columns, (objective, seed), (metric, score)), notes)
-    if missing := sum(row["seed"] is None for row in rows):
-        raise RequestError(f"{source}: seed: {missing} of {len(rows)} trials have no {seed}")
-    if seed and not _is_seed(rows, notes):
-        if is_asked or sweep.mixed or len({repr(row["seed"]) for row in rows}) > 1:
-            unread = next((f" ({said})" for said in notes if said.startswith("not read")), "")
-            same = f"the same {seed} stands in several trials of the same settings"
-            advice = "Name what tells them apart with --seed or --param"
-            raise RequestError(f"{source}: seed: {same}, with different {metric}. {advice}{unread}")
+    may_be_none = not is_asked and not sweep.mixed
+    if seed and not _tells_apart(rows, seed, may_be_none, f"{source}: seed", notes):
         rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
     notes += _read_notes(rows, metric, mode, seed, objective)
     drawn = {columns[name] for name in sweep.continuous & {*columns}}
@@ -369,13 +363,26 @@ def _without_reruns(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[s
     return kept
 
 
-def _is_seed(rows: list[dict[str, Any]], notes: list[str]) -> bool:
-    """Whether seeds tell trials of the same settings apart, once copies are left out."""
+def _tells_apart(
+    rows: list[dict[str, Any]], seed: str, may_be_none: bool, place: str, notes: list[str]
+) -> bool:
+    """Whether the seed tells trials of the same settings apart, once copies are left out; one that
+    is the same everywhere may be none.
+
+    Raises:
+        RequestError: a trial has none, or what tells them apart is not known.
+    """
+    if missing := sum(row["seed"] is None for row in rows):
+        raise RequestError(f"{place}: {missing} of {len(rows)} trials have no {seed}")
     each: dict[Any, dict[str, Any]] = {}
-    for row in rows:
-        first = each.setdefault((row["objective"], row["config"], repr(row["seed"])), row)
-        if repr(first) != repr(row):
+    keys = [(row["objective"], row["config"], repr(row["seed"])) for row in rows]
+    if any(repr(each.setdefault(k, row)) != repr(row) for k, row in zip(keys, rows, strict=True)):
+        if may_be_none and len({repr(row["seed"]) for row in rows}) == 1:
             return False
+        unread = next((f" ({said})" for said in notes if said.startswith("not read")), "")
+        same = f"the same {seed} stands in several trials of the same settings that differ"
+        advice = "Name what tells them apart with --seed or --param"
+        raise RequestError(f"{place}: {same}. {advice}{unread}")
     if copies := len(rows) - len(each):
         notes.append(f"left out: {copies} trials that are copies of others")
         rows[:] = each.values()
