@@ -262,7 +262,7 @@ def test_joined_views_are_bit_for_bit_those_made_apart(
     x_NCHW, g = pictures(50, num_channels, size), generator()
     views = [draw(each, 50, size, g) for each in (RECIPES[recipe], RECIPES["everything"], Recipe())]
     joined = Draws.join(views)
-    assert (len(joined), joined.sizes) == (150, (size, size))
+    assert (len(joined), joined.image_size, joined.output_size) == (150, size, size)
     assert torch.equal(
         apply(x_NCHW.repeat(3, 1, 1, 1), joined), torch.cat([apply(x_NCHW, view) for view in views])
     )
