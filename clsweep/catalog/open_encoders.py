@@ -13,16 +13,17 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from clsweep.catalog.rows import Component
 
 _SEES = ("encoder", "view_size", "image_size", "channels")
-_MEASURED = (*_SEES, "pooling", "init", "width", "stem")  # what its features and weights hang on
+# what the features and weights of one hang on, and what of it a study states
+ENCODER_PARAMS = ("encoder", "view_size", "pooling", "init", "width", "stem")
+_MEASURED = (*ENCODER_PARAMS, "image_size", "channels")
 ROWS = (
     Component(part="encoder", name="timm/NAME", impl="clsweep.model.foreign:timm_encoder",
               owns=("pooling",), takes=_SEES, source="timm",
@@ -69,23 +70,39 @@ def is_own(name: str) -> bool:
 
 
 def measured(params: Mapping[str, Any]) -> int:
-    """Width of the features of an encoder that the catalog does not know, and whether it can be
-    built and begin with the weights of `init`. Modules of one's own are looked for in the working
-    folder, too.
+    """Width of the features of an encoder that the catalog does not know.
 
     Args:
         params: effective hyperparameters by name, with image_size and channels.
 
     Raises:
-        ValueError: it cannot, in one line.
+        ValueError: it cannot be built or begin with the weights of `init`, in one line.
     """
-    if is_own(str(params["encoder"])) and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    wanted = {name: params[name] for name in _MEASURED if params.get(name) is not None}
-    found = json.loads(_asked(json.dumps(wanted, sort_keys=True)))
+    [found] = _measured([params])
     if "error" in found:
         raise ValueError(found["error"])
     return int(found["num_features"])
+
+
+def why_not(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Why some of these encoders, each as `measured` takes it, cannot be built: a line for each."""
+    return [found["error"] for found in _measured(configs) if "error" in found]
+
+
+def _measured(configs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The answer for each, all asked of one process. Modules of one's own are looked for in the
+    working folder, too.
+    """
+    asked = [{n: p[n] for n in _MEASURED if p.get(n) is not None} for p in configs]
+    if any(is_own(str(each["encoder"])) for each in asked) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    texts = [json.dumps(each, sort_keys=True) for each in asked]
+    if new := [text for text in dict.fromkeys(texts) if text not in _answers]:
+        _answers.update(zip(new, _asked(f"[{', '.join(new)}]", len(new)), strict=True))
+    return [_answers[text] for text in texts]
+
+
+_answers: dict[str, dict[str, Any]] = {}
 
 
 def _open(name: str) -> Component | None:
@@ -95,8 +112,7 @@ def _open(name: str) -> Component | None:
     return None
 
 
-@lru_cache(maxsize=256)
-def _asked(wanted: str) -> str:
+def _asked(wanted: str, count: int) -> list[dict[str, Any]]:
     try:
         run = subprocess.run(
             # with our modules, and none of the working folder before them
@@ -105,12 +121,13 @@ def _asked(wanted: str) -> str:
             input=wanted, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return json.dumps({"error": f"expected an answer within {TIMEOUT_S:g} s, given none"})
+        return [{"error": f"expected an answer within {TIMEOUT_S:g} s, given none"}] * count
     lines = run.stdout.splitlines()
     if run.returncode == 0 and lines:
-        return lines[-1]
+        answers: list[dict[str, Any]] = json.loads(lines[-1])
+        return answers
     reason = (run.stderr.splitlines() or ["nothing"])[-1]
-    return json.dumps({"error": f"cannot be built: {reason}"})
+    return [{"error": f"cannot be built: {reason}"}] * count
 
 
 # The hyperparameter `init`: a file of weights, and the digest of what it held.

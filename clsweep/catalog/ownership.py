@@ -24,7 +24,7 @@ from clsweep.catalog import (
     Part,
     Value,
 )
-from clsweep.catalog.open_encoders import ROWS, measured
+from clsweep.catalog.open_encoders import ENCODER_PARAMS, ROWS, is_open, measured
 from clsweep.catalog.rows import Component, names_in, numbers
 
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
@@ -213,13 +213,15 @@ def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
 
 def without_other_encoders(params: Mapping[str, Any]) -> dict[str, Any]:
     """The hyperparameters of one trial without those of encoders that it does not have, where the
-    encoder is swept; of one that a live search has yet to choose, without those of all.
+    encoder is swept; of one that a live search has yet to choose, those of all are None.
     """
     if "encoder" not in params:
         return dict(params)
-    known = COMPONENT["encoder"]
-    own = known[params["encoder"]].owns if params["encoder"] is not None else ()
-    others = {name for row in known.values() for name in row.owns} - {*own}
+    known, encoder = COMPONENT["encoder"], params["encoder"]
+    of_encoders = {name for row in (*known.values(), *ROWS) for name in row.owns}
+    if encoder is None:
+        return {name: None if name in of_encoders else value for name, value in params.items()}
+    others = of_encoders.difference(known[encoder].owns)
     return {name: value for name, value in params.items() if name not in others}
 
 
@@ -243,7 +245,8 @@ def effective(
     A value that a live search has not chosen yet is None, and what depends on it stays as it is.
     """
     values = without_other_encoders(params)
-    is_chosen = None not in (values.get("encoder", ""), values.get("width", 0))
+    needed = ENCODER_PARAMS if is_open(str(values.get("encoder"))) else ("encoder", "width")
+    is_chosen = None not in (values.get(name, "") for name in needed)
     batch, chunk = values.get("batch_size"), values.get("chunk_size")
     if values.get("proj_hidden") == 0 and is_chosen:
         sizes = {"image_size": dataset.image_size, "channels": dataset.channels}

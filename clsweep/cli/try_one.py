@@ -44,7 +44,7 @@ def try_trial(
     study = tried
     trial = planned_trial(study, objective, config)
     row = plan_row(study, trial) | {"seed": trial.seed if seed is None else seed}
-    owned = [f"{name}={setting(row[name])}" for name in trial.params]
+    owned = [f"{name}={setting(row[name])}" for name in trial.params if name in row]
     print_note(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
     import torch
 

@@ -1,5 +1,5 @@
-"""Run as a script: an encoder as JSON on the standard input, on the output the width of its
-features or, in one line, why there is none.
+"""Run as a script: encoders as JSON on the standard input, on the output the width of the features
+of each or, in one line, why there is none.
 """
 
 from __future__ import annotations
@@ -39,4 +39,4 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     answer, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
-    print(json.dumps(measure(json.load(sys.stdin))), file=answer)
+    print(json.dumps([measure(each) for each in json.load(sys.stdin)]), file=answer)

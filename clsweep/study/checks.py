@@ -4,12 +4,13 @@ effect, budgets.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, METRIC, METRICS, Value
-from clsweep.catalog.open_encoders import NONE, is_open, measured
-from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by
+from clsweep.catalog.open_encoders import ENCODER_PARAMS, NONE, is_open, why_not
+from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by, without_other_encoders
 from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting
 from clsweep.study.check_training import Draft, TrainingChecks
@@ -90,23 +91,21 @@ class _ObjectiveChecks(TrainingChecks):
         one that begins with the weights of a file.
         """
         init = str(self.fixed.get("init", NONE))
-        if "encoder" in self.space:  # their choices are the catalog's own
-            if init != NONE:
-                self.mistake("init", "expected one encoder with init")
-            return
-        if not is_open(str(self.fixed["encoder"])) and init == NONE:
-            return
-        if "width" in self.space:
-            self.mistake("width", "expected one value with init, given more")
-            return
-        sizes = {"image_size": self.dataset.image_size, "channels": self.dataset.channels}
-        for view_size in dict.fromkeys(self.objective.extremes("view_size")):
-            try:
-                measured({**self.fixed, **sizes, "view_size": view_size})
-            except ValueError as error:
-                key = "init" if init != NONE and init.partition("#")[0] in str(error) else "encoder"
-                self.mistake(key, str(error))
+        for name in ("encoder", "width") if init != NONE else ():
+            if name in self.space:
+                self.mistake(name, "expected one value with init, given more")
                 return
+        sizes = {"image_size": self.dataset.image_size, "channels": self.dataset.channels}
+        values = {name: self.points(name)[0] or self.ends(name) for name in ENCODER_PARAMS}
+        given = {name: each for name, each in values.items() if each}
+        configs = (
+            without_other_encoders(dict(zip(given, each, strict=True))) | sizes
+            for each in itertools.product(*given.values())
+        )
+        asked = [config for config in configs if is_open(config["encoder"]) or init != NONE]
+        for reason in dict.fromkeys(why_not(asked)):
+            key = "init" if init != NONE and init.partition("#")[0] in reason else "encoder"
+            self.mistake(key, reason)
 
     def check_inert(self) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""

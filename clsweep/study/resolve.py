@@ -340,10 +340,9 @@ def _identified(dataset: Dataset, place: DataPlace) -> Dataset:
 
 
 def _known_encoders(space: object) -> list[str]:
-    """The encoders of the catalog that a space sweeps."""
+    """The encoders that a space sweeps."""
     given = space.get("choices") if isinstance(space, dict) else None
-    known = [*COMPONENT["encoder"]]
-    return [name for name in given if name in known] if isinstance(given, list) else []
+    return [n for n in given if n in COMPONENT["encoder"]] if isinstance(given, list) else []
 
 
 def _owns(name: str, owned: Collection[str]) -> str:
