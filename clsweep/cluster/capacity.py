@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clsweep.catalog import DATASET
 from clsweep.data.found import cache_room, require_data
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError
@@ -230,7 +231,7 @@ def prepare_files(study: Study) -> None:
     Raises:
         RequestError: they are missing or damaged, or the disk has no room.
     """
-    from clsweep.data.datasets import load_splits, prepare
+    from clsweep.data.datasets import load_splits, prepare, transferred_splits
 
     require_files(study)
     for cell in study.cells or (study,):
@@ -239,3 +240,9 @@ def prepare_files(study: Study) -> None:
         prepare(cell.dataset, place)
         if cell.dataset.files:
             load_splits(split_columns(cell), place)
+        for objective in cell.objectives:
+            name = str(objective.fixed.get("transfer_dataset", "none"))
+            is_own = name != "none" and DATASET[name].files
+            for size in objective.extremes("view_size") if is_own else ():
+                row = {"transfer_dataset": name, "view_size": size, **split_columns(cell)}
+                transferred_splits(row, place)

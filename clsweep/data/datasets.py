@@ -17,7 +17,7 @@ import numpy as np
 
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.data import synthetic
-from clsweep.data.cache import Pictures, Source, cached
+from clsweep.data.cache import Pictures, Source, cached, needed_size
 from clsweep.data.found import (
     DataPlace,
     data_folder,
@@ -26,6 +26,7 @@ from clsweep.data.found import (
     mismatch,
     missing_data_message,
     require_data,
+    sized_dataset,
     stamp,
 )
 from clsweep.data.identity import digest_of, is_own, read
@@ -36,6 +37,7 @@ DIGITS = ("datasets", "data", "digits.csv.gz")  # in scikit-learn's package
 # channels' statistics: so many, evenly spaced.
 STATISTICS_IMAGES, STATISTICS_PICTURES = 50_000, 5_000
 _STATISTICS_BLOCK = 512
+CROP_SCALE = 0.08  # of the views that a probe or fine-tuning sees of another data set
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +131,33 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
         num_classes=config["num_classes"],
         channels=_stated(config, "channels", row.channels),
         store_size=_stated(config, "store_size", 0),
-        images_digest=_stated(config, "images_digest", "").partition("+")[0] or None,
+        images_digest=_stated(config, "images_digest", None),
     )
     if row.makes_images and dataset.num_train != row.num_train:
         dataset = replace(dataset, num_test=dataset.num_train // 5)
     return _load(dataset, config["val_fraction"], place)
+
+
+def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
+    """Those of `transfer_dataset`, which are split as the trial's own images are; see
+    `load_splits`.
+    """
+    name, place = config["transfer_dataset"], place.transferred
+    # pictures have the channels of the trial's own images
+    channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
+    row = sized_dataset(name, place, **channels)
+    sizes = {
+        "dataset": name,
+        "val_fraction": config["val_fraction"],
+        "image_size": row.image_size,
+        "num_train": row.num_train + row.num_unlabeled,
+        "num_unlabeled": row.num_unlabeled,
+        "num_classes": row.num_classes,
+        "channels": row.channels,
+        "store_size": needed_size(config["view_size"] or config["image_size"], CROP_SCALE),
+        "images_digest": row.images_digest,
+    }
+    return load_splits(sizes, place)
 
 
 def _stated(config: Mapping[str, Any], name: str, default: Any) -> Any:

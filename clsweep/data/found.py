@@ -172,8 +172,10 @@ def source(dataset: Dataset, place: DataPlace) -> Source:
 
     found, changed = find(dataset, place), "the folder has changed since"
     root, num_there = found.root, len(found.labels["train"])
-    if dataset.images_digest not in (None, found.digest):
-        expected = f"the files that were planned with (digest {dataset.images_digest})"
+    # behind a + is that of the images that scores are transferred to
+    planned = (dataset.images_digest or "").partition("+")[0]
+    if planned not in ("", found.digest):
+        expected = f"the files that were planned with (digest {planned})"
         raise mismatch(root, expected, f"others ({found.digest}): {changed}")
     wanted = dataset.num_train + dataset.num_unlabeled
     if wanted > num_there or len(found.classes) != dataset.num_classes:

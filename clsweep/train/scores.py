@@ -13,15 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, implementation
+from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
 from clsweep.catalog.guard import PartError
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws
-from clsweep.data.cache import needed_size
-from clsweep.data.datasets import Splits, load_splits
+from clsweep.data.datasets import Splits, load_splits, transferred_splits
 from clsweep.data.draws import derived_seed, seed_draws
-from clsweep.data.found import DataPlace, sized_dataset
+from clsweep.data.found import DataPlace
 from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
@@ -334,9 +333,6 @@ def _at_once(images: Images) -> int:
     return max(1, min(EVAL_BATCH, EVAL_BATCH * 32**2 // images.scored_size**2))
 
 
-CROP_SCALE = 0.08  # of the views that a probe or fine-tuning sees
-
-
 def transfer_of(
     config: Mapping[str, Any],
     splits: Splits,
@@ -360,21 +356,7 @@ def transfer_of(
         return None
 
     def read() -> tuple[Images, Images]:
-        # pictures have the channels of the trial's own images
-        channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
-        row = sized_dataset(name, place.transferred, **channels)
-        sizes = {
-            "dataset": name,
-            "val_fraction": config["val_fraction"],
-            "image_size": row.image_size,
-            "num_train": row.num_train + row.num_unlabeled,
-            "num_unlabeled": row.num_unlabeled,
-            "num_classes": row.num_classes,
-            "channels": row.channels,
-            "store_size": needed_size(config["view_size"] or config["image_size"], CROP_SCALE),
-            "images_digest": row.images_digest,
-        }
-        other = load_splits(sizes, place.transferred)
+        other = transferred_splits(config, place)
         bank, query = (
             scored_images(split, splits, config, device)
             for split in (other.train, other.test if test else other.val)

@@ -14,7 +14,8 @@ from PIL import Image
 from clsweep.catalog import METRICS
 from clsweep.catalog.open_encoders import stated
 from clsweep.catalog.ownership import is_taken
-from clsweep.errors import StudyError
+from clsweep.cluster.capacity import prepare_files
+from clsweep.errors import RequestError, StudyError
 from clsweep.study.design import placed_references, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.scores import score_reference
@@ -33,7 +34,7 @@ def five_channels(folder: Path) -> dict[str, Any]:
     return {"name": "arrays", "root": str(folder / "set.npz")}
 
 
-def pictures(folder: Path, *, name: str = "imagefolder") -> dict[str, Any]:
+def pictures(folder: Path, *, name: str = "pictures") -> dict[str, Any]:
     rng = np.random.default_rng(0)
     for part, count in (("train", 14), ("val", 3)):
         for c in range(3):
@@ -42,7 +43,7 @@ def pictures(folder: Path, *, name: str = "imagefolder") -> dict[str, Any]:
             for i in range(count):
                 pixels = rng.integers(0, 128, (20 + i, 40 - i, 3), dtype=np.uint8) + 60 * c
                 Image.fromarray(pixels.astype(np.uint8)).save(at / f"{i}.png")
-    return {"name": name, "root": str(folder / name), "image_size": 16}
+    return {"name": "imagefolder", "root": str(folder / name), "image_size": 16}
 
 
 def study(folder: Path, dataset: dict[str, Any], base: dict[str, Any], **others: Any) -> Any:
@@ -100,6 +101,31 @@ def test_images_without_classes_are_scored_on_a_second_set(tmp_path: Path) -> No
                   base, metric={"name": metric_name})  # fmt: skip
 
 
+def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path: Path) -> None:
+    arrays = five_channels(tmp_path)["root"]
+    images = np.load(arrays)["images"][..., :3]
+    np.savez(arrays, images=images, labels=np.arange(60) % 3)
+    own = pictures(tmp_path)
+    for dataset, name, root in (
+        (own, "arrays", arrays),
+        (own, "imagefolder", pictures(tmp_path, name="another")["root"]),
+        ({"name": "arrays", "root": arrays}, "imagefolder", own["root"]),
+        ({"name": "digits"}, "imagefolder", own["root"]),
+    ):
+        base = {"transfer_dataset": name, "epochs": 1, "linear_probe": "ridge"}
+        found = study(tmp_path, dataset | {"transfer_root": root}, base)
+        prepare_files(found)  # as before a run: caches of both
+        row = row_of(found)
+        result = attempt(row, place=found.sections.dataset.place).result
+        assert result["transfer_linear_top1"] > 33
+        assert row["images_digest"].partition("+")[2]
+    (tmp_path / "another" / "train" / "c0" / "0.png").write_text("no picture")
+    found = study(tmp_path, own | {"transfer_root": str(tmp_path / "another")},
+                  {"transfer_dataset": "imagefolder"})  # fmt: skip
+    with pytest.raises(RequestError, match=r"another/train/c0/0\.png: cannot identify image file"):
+        prepare_files(found)
+
+
 def test_store_size_follows_the_smallest_crop(tmp_path: Path) -> None:
     dataset = pictures(tmp_path)
     for base, expected in (
@@ -140,6 +166,34 @@ def test_a_study_names_what_is_wrong_with_an_encoder_where_it_stands(tmp_path: P
     torch.save({"layers.0.weight": torch.zeros(4, 3, 3, 3)}, tmp_path / "a.pt")
     with pytest.raises(StudyError, match=r"base\.init: .*expected weights of shape \(4, 5, 3, 3\)"):
         study(tmp_path, dataset, {"init": str(tmp_path / "a.pt")})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["grid", "tpe"])
+def test_encoders_of_others_are_swept_beside_the_catalogs(tmp_path: Path, method: str) -> None:
+    names = ["conv4", "timm/resnet10t", "tests.model.own_encoders:pooled"]
+    many, base = {"trials_per_objective": 3}, {"pooling": "max", "epochs": 1}
+    search = {"method": method, **(many if method == "tpe" else {})}
+    space = {"encoder": {"choices": names}, "view_size": {"choices": [12, 16]}}
+    found = study(tmp_path, five_channels(tmp_path), base, space=space, search=search)
+    planned, place = plan_trials(found), found.sections.dataset.place
+    for name, width in zip(names, (16, 512, 6), strict=True):
+        row = plan_row(found, planned[0], {"encoder": name, "view_size": 16})
+        assert row["proj_hidden"] == width
+        if method == "tpe":  # its row has a place in the tables
+            assert {*row} <= {*plan_row(found, planned[0])}
+        assert row.get("pooling") == ("max" if name.startswith("timm/") else None)
+        if method == "grid":
+            assert attempt(row, place=place).result["status"] == "finished"
+    if method == "tpe":
+        assert plan_row(found, planned[0])["proj_hidden"] == 0  # not known yet
+    space = {"encoder": {"choices": [*names, "timm/resnt10t", "timm/test_vit"]}}
+    with pytest.raises(StudyError) as caught:
+        study(tmp_path, five_channels(tmp_path), base, space=space)
+    lines = str(caught.value).splitlines()
+    assert [("space.encoder: " in line) for line in lines] == [True, True]
+    assert "unknown model 'resnt10t' of timm. Did you mean 'resnet10t'" in lines[0]
+    assert "timm/test_vit: does not take images of 12 x 12 pixels" in lines[1]
 
 
 @pytest.mark.slow
