@@ -128,8 +128,21 @@ def test_kuberay_s_autoscaler_reads_the_same_capacity(ray_cluster: dict[str, Any
 def test_kuberay_asks_for_the_token_and_stays_inside(ray_cluster: dict[str, Any]) -> None:
     spec = ray_cluster["spec"]
     assert spec["authOptions"] == {"mode": "token"}
-    assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
+    head = spec["headGroupSpec"]
+    assert head["serviceType"] == "ClusterIP"
+    # who writes the results has the keys of the bucket, and no worker has them
+    [container] = head["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "clsweep-s3", "optional": True}}]
+    assert "clsweep-s3" not in str(spec["workerGroupSpecs"])
     assert f"ray=={spec['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()
+
+
+def test_what_the_files_point_to_has_what_they_say() -> None:
+    for file in (ROOT / "cluster.yaml", *TEMPLATES.iterdir()):
+        text = file.read_text()
+        assert "in README.md" not in text
+        for page in re.findall(r"docs/\w+\.md", text):
+            assert "ray job submit" in (ROOT / page).read_text()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.cluster.conftest import wait_until
 BATCH = TEMPLATES / FILES[Scheduler.slurm]
 SLURM = {
     "SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "node-a node-b", "SLURM_JOB_NUM_NODES": "2",
-    "SLURM_CPUS_PER_TASK": "1",
+    "SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "64", "SLURM_GPUS_ON_NODE": "4",
 }  # fmt: skip
 COMMANDS = {
     "scontrol": """#!/bin/bash
@@ -30,7 +30,7 @@ case "$1" in
 esac
 """,
     "srun": """#!/bin/bash
-while [[ "$1" == --* ]]; do shift; done
+while [[ "$1" == --* ]]; do echo "$1" >> "$FAKE/srun"; shift; done
 exec "$@"
 """,
     "ray": """#!/bin/bash
@@ -81,7 +81,10 @@ def test_ray_knows_the_options(job: Callable[[], subprocess.Popen[bytes]], tmp_p
     options = options[1 : options.index("--")]
     assert options[:4] == ["--address", "node-a:24711", "--min-nodes", "2"]
     left = curate_and_validate_ray_start_args(options)
-    assert left == ["--num-cpus=1", "--num-gpus=0"]
+    # an exclusive job has the whole of its nodes, more than it asked for; so has its step
+    assert left == ["--num-cpus=64", "--num-gpus=4"]
+    step = (tmp_path / "srun").read_text().split()
+    assert {"--cpus-per-task=64", "--gpus-per-node=4"} <= set(step)
     assert {o.partition("=")[0] for o in left} <= {o for p in start.params for o in p.opts}
     assert (tmp_path / "clsweep").read_text() == "run tau.yaml --out a folder --address auto\n"
     assert not (tmp_path / "requeued").exists()
@@ -110,6 +113,6 @@ def test_a_job_that_is_ended_ends_the_study_first(
 def test_what_slurm_reads_of_it() -> None:
     lines = BATCH.read_text().splitlines()
     options = [line.split()[1] for line in lines if line.startswith("#SBATCH ")]
-    assert {"--requeue", "--exclusive", "--signal=B:USR1@120"} <= set(options)
+    assert {"--requeue", "--exclusive", "--mem=0", "--signal=B:USR1@120"} <= set(options)
     first = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
     assert all(i < first for i, line in enumerate(lines) if line.startswith("#SBATCH"))
