@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from clsweep.catalog import COMPONENT, Component
-from clsweep.catalog.open_encoders import is_own
+from clsweep.catalog import COMPONENT, Component, named
+from clsweep.catalog.open_encoders import is_own, look_here
 from clsweep.catalog.plugins import declare, execute, opened, would_execute
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, listed, nearest
@@ -61,8 +61,16 @@ def _allow(folder: ResultsFolder, encoder: str, trust: bool) -> None:
     recorded = folder.document().plugins
     names = {row.name for plugin in recorded for row in plugin.rows if isinstance(row, Component)}
     plugins = recorded if encoder in names else ()
+    if is_own(encoder):
+        look_here()
     if not trust:
         refuse(would_execute(plugins, [encoder] if is_own(encoder) else []), folder.path)
+    if is_own(encoder):
+        try:
+            named(encoder)
+        except LookupError as error:
+            hint = "Go where that module lies, or name its folder in PYTHONPATH"
+            raise RequestError(f"{folder.path}: {error}. {hint}") from None
     if plugins:
         plugins = opened(plugins)
         declare(plugins)

@@ -90,12 +90,10 @@ def why_not(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _measured(configs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The answer for each, all asked of one process. Modules of one's own are looked for in the
-    working folder, too.
-    """
+    """The answer for each, all asked of one process."""
     asked = [{n: p[n] for n in _MEASURED if p.get(n) is not None} for p in configs]
-    if any(is_own(str(each["encoder"])) for each in asked) and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    if any(is_own(str(each["encoder"])) for each in asked):
+        look_here()
     texts = [json.dumps(each, sort_keys=True) for each in asked]
     if new := [text for text in dict.fromkeys(texts) if text not in _answers]:
         _answers.update(zip(new, _asked(f"[{', '.join(new)}]", len(new)), strict=True))
@@ -103,6 +101,12 @@ def _measured(configs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 _answers: dict[str, dict[str, Any]] = {}
+
+
+def look_here() -> None:
+    """Have modules of one's own looked for in the working folder, too, and after all others."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def _open(name: str) -> Component | None:

@@ -1,4 +1,6 @@
-"""`clsweep export`: a trained encoder as a file that torchvision, or this package, loads."""
+"""`clsweep export`: a trained encoder as a file that PyTorch alone, torchvision or this package
+loads.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,21 @@ from clsweep.trained import About, load_encoder, planned_trials
 if TYPE_CHECKING:
     from torch import Tensor
 
-SUFFIXES = (".safetensors", ".pt")
+PROGRAM = ".pt2"  # of torch.export
+SUFFIXES = (".safetensors", ".pt", PROGRAM)
 NUM_CLASSES = 1000  # of torchvision's classifiers
 
 
 def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
-    """Write the encoder of a trial, DIR/TRIAL_ID, to a .safetensors or .pt file, and say how to
-    load it.
+    """Write the encoder of a trial, DIR/TRIAL_ID, to a .safetensors, .pt or .pt2 file, and say how
+    to load it.
 
     Raises:
         RequestError: no such trial, its encoder was not kept, or the file cannot be written.
     """
     path = Path(out)
     if path.suffix not in SUFFIXES:
-        expected = f"a name that ends in {' or '.join(SUFFIXES)}"
+        expected = f"a name that ends in {', '.join(SUFFIXES[:-1])} or {PROGRAM}"
         raise RequestError(f"--out {out}: expected {expected}, given {path.name!r}")
     if not path.parent.is_dir():
         raise RequestError(
@@ -42,12 +45,14 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     folder, trial_id = _trial(trial)
     encoder, about = load_encoder(folder, trial_id, trust=trust)
     row, state = COMPONENT["encoder"][about["encoder"]], dict(encoder.state_dict())
-    if row.layout == "torchvision":
+    is_program = path.suffix == PROGRAM
+    is_classifier = row.layout == "torchvision" and not is_program
+    if is_classifier:
         import torch
 
         state["fc.weight"] = torch.zeros(NUM_CLASSES, encoder.num_features)
         state["fc.bias"] = torch.zeros(NUM_CLASSES)
-    _write(path, state, about)
+    _write(path, program(encoder, about) if is_program else state, about)
     owned = ", ".join(f"{param} {about[param]}" for param in row.owns)
     title = f"{about['encoder']} ({owned})" if owned else about["encoder"]
     num_params = sum(p.numel() for p in encoder.parameters())
@@ -57,15 +62,15 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     )
     normalisation = about["normalisation"]
     mean, std = (", ".join(fixed(x, 4) for x in normalisation[name]) for name in ("mean", "std"))
-    edge = about.get("image_size")
+    edge, channels = about.get("image_size"), len(normalisation["mean"])
     size = f" of {edge} x {edge} pixels" if edge is not None else ""
-    channels = len(normalisation["mean"])
-    kinds = {1: "gray images, repeated in three channels,", 3: "RGB images"}
+    repeated = "" if is_program else ", repeated in three channels,"
+    kinds = {1: f"gray images{repeated}", 3: "RGB images"}
     kind = kinds.get(channels, f"images of {channels} channels")
-    print_note(
-        f"It takes {kind}{size} in [0, 1], minus the mean ({mean}), divided by the std ({std})."
-    )
-    if row.layout == "torchvision":
+    scaled = f"minus the mean ({mean}), divided by the std ({std})"
+    taken = ", float32; what the trial did to them is inside" if is_program else f", {scaled}"
+    print_note(f"It takes {kind}{size} in [0, 1]{taken}.")
+    if is_classifier:
         print_note(
             "fc is all zeros: a classifier was not trained, and the features are what comes before "
             "it."
@@ -73,10 +78,31 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     say("\n".join(["To load it:", *(f"    {line}" for line in snippet(path, about))]))
 
 
+def program(encoder: Any, about: About) -> bytes:
+    """The encoder as a program of torch.export, which begins with its normalisation: float32
+    (N, C, S, S) in [0, 1] -> (N, D).
+
+    Raises:
+        RequestError: torch.export cannot follow it.
+    """
+    from clsweep.model.standalone import exported
+
+    try:
+        return exported(encoder, about["normalisation"], about["image_size"])
+    except Exception as error:  # whatever it meets in an encoder of others
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RequestError(
+            f"{about['encoder']}: torch.export cannot follow it: {reason}. Expected a name that "
+            "ends in .safetensors or .pt"
+        ) from None
+
+
 def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
     """Lines of Python that load an exported file."""
     row, place = COMPONENT["encoder"][about["encoder"]], repr(str(path))
     module, _, name = row.impl.partition(":")
+    if path.suffix == PROGRAM:
+        return ["import torch", f"network = torch.export.load({place}).module()"]
     head, state = "from safetensors.torch import load_file", f"load_file({place})"
     if path.suffix != ".safetensors":
         head, state = "import torch", f"torch.load({place}, weights_only=True)"
@@ -120,7 +146,7 @@ def _trial(trial: str) -> tuple[ResultsFolder, str]:
     return open_folder(f"{place}{mark}{options}"), trial_id
 
 
-def _write(path: Path, state: Mapping[str, Tensor], about: About) -> None:
+def _write(path: Path, content: bytes | Mapping[str, Tensor], about: About) -> None:
     """Readers see the old file or the new one, never a part of either."""
     import torch
 
@@ -128,11 +154,13 @@ def _write(path: Path, state: Mapping[str, Tensor], about: About) -> None:
 
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
-        if path.suffix == ".safetensors":
-            arrays = {name: tensor.numpy() for name, tensor in state.items()}
+        if isinstance(content, bytes):
+            temporary.write_bytes(content)
+        elif path.suffix == ".safetensors":
+            arrays = {name: tensor.numpy() for name, tensor in content.items()}
             temporary.write_bytes(pack(arrays, about))
         else:
-            torch.save(dict(state), temporary)
+            torch.save(dict(content), temporary)
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # RuntimeError: torch's writer on a full disk
         temporary.unlink(missing_ok=True)

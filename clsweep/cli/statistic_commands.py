@@ -307,10 +307,10 @@ def export(
         str,
         argument("TRIAL", "DIR/TRIAL_ID, as clsweep trials DIR prints it", callback=say_reading),
     ],
-    out: Annotated[str, option("--out FILE", "a .safetensors or .pt file")],
+    out: Annotated[str, option("--out FILE", "a .safetensors, .pt or .pt2 file")],
     trust: Trust = False,
 ) -> None:
-    """The trained encoder of a trial as a state dict; a resnet is torchvision's."""
+    """A trial's encoder: a state dict, of a resnet torchvision's, or a .pt2 program."""
     from clsweep.cli.export import export_encoder
 
     export_encoder(trial, out, trust=trust)

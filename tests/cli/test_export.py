@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from clsweep.results.ranking import KeptFiles
 from clsweep.results.weights import about_encoder, pack
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
+from tests.model import own_encoders
 
 NORMALISATION = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.2435, 0.2616]}
 ENCODERS = {
@@ -30,6 +33,7 @@ ENCODERS = {
     "standard18": {"encoder": "resnet18", "stem": "standard"},
     "standard50": {"encoder": "resnet50", "stem": "standard"},
 }
+MEAN = [0.5, 0.4, 0.3, 0.6, 0.7]
 BY = {"metric": "knn_top1", "mode": "max"}
 Command = Callable[..., tuple[int, str, str]]
 
@@ -116,6 +120,24 @@ def test_the_printed_lines_load_an_encoder_with_the_same_features(
     torch.testing.assert_close(features(namespace["network"]), features(encoder), rtol=0, atol=0)
 
 
+def trained(
+    kept: Path, place: Path, encoder: dict[str, Any], channels: int
+) -> tuple[ResultsFolder, dict[str, Any], Any]:
+    """A results folder of one trial of an encoder, that trial, and the encoder itself."""
+    plan = ResultsFolder(str(kept)).plan().to_pylist()
+    sizes = {"channels": channels, "image_size": 32, "view_size": 32}
+    rows = [r | (encoder | sizes if r["trial_id"] == "conv4-0000-s0" else {}) for r in plan]
+    folder = ResultsFolder(str(place))
+    folder.create((kept / "study.yaml").read_text(), rows)
+    row = next(r for r in rows if r["trial_id"] == "conv4-0000-s0")
+    folder.add_trial({**row, "status": "finished", "knn_top1": 80.0})
+    network = build_encoder(row)
+    weights = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
+    told = {"mean": MEAN[:channels], "std": [0.2] * channels}
+    folder.write(encoder_file(row["trial_id"]), pack(weights, about_encoder(row, told)))
+    return folder, row, network.eval()
+
+
 @pytest.mark.parametrize(
     ("encoder", "channels"),
     [
@@ -129,20 +151,10 @@ def test_the_printed_lines_load_an_encoder_with_the_same_features(
 def test_encoders_beyond_the_catalog_and_of_other_channels_are_loaded_too(
     clsweep: Command, kept: Path, tmp_path: Path, encoder: dict[str, Any], channels: int
 ) -> None:
-    plan = ResultsFolder(str(kept)).plan().to_pylist()
-    sizes = {"channels": channels, "image_size": 32, "view_size": 32}
-    rows = [r | (encoder | sizes if r["trial_id"] == "conv4-0000-s0" else {}) for r in plan]
-    folder = ResultsFolder(str(tmp_path / "new"))
-    folder.create((kept / "study.yaml").read_text(), rows)
-    row = next(r for r in rows if r["trial_id"] == "conv4-0000-s0")
-    folder.add_trial({**row, "status": "finished", "knn_top1": 80.0})
-    network = build_encoder(row)
-    weights = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    told = {"mean": [0.5] * channels, "std": [0.2] * channels}
-    folder.write(encoder_file(row["trial_id"]), pack(weights, about_encoder(row, told)))
+    folder, row, network = trained(kept, tmp_path / "new", encoder, channels)
     x_NCHW = torch.randn(2, channels, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        expected = network.eval()(x_NCHW)
+        expected = network(x_NCHW)
         for suffix in (".safetensors", ".pt"):
             # of an encoder of one's own alone it is asked for
             words = (f"{folder.path}/{row['trial_id']}", "--out", tmp_path / f"e{suffix}")
@@ -154,6 +166,82 @@ def test_encoders_beyond_the_catalog_and_of_other_channels_are_loaded_too(
         loaded = open_results(folder.path).encoder(row["trial_id"], trust=":" in row["encoder"])
         assert torch.equal(loaded(x_NCHW), expected)
     assert expected.shape == (2, network.num_features)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "channels"),
+    [
+        ({"encoder": "conv4", "width": 4}, 1),
+        ({"encoder": "tests.model.own_encoders:pooled"}, 5),
+        *(
+            pytest.param({"encoder": name, "pooling": pooling}, channels, marks=pytest.mark.slow)
+            for name, pooling, channels in (
+                ("timm/vit_tiny_patch16_224", "token", 3),
+                ("timm/convnext_atto", "model", 5),
+                ("torchvision/shufflenet_v2_x0_5", None, 3),
+            )
+        ),
+    ],
+)
+def test_a_program_needs_pytorch_alone(
+    clsweep: Command, kept: Path, tmp_path: Path, encoder: dict[str, Any], channels: int
+) -> None:
+    folder, row, network = trained(kept, tmp_path / "new", encoder, channels)
+    words = (f"{folder.path}/{row['trial_id']}", "--out", tmp_path / "e.pt2", "--trust")
+    code, output, err = clsweep("export", *words)
+    assert (code, err) == (0, "")
+    assert "32 x 32 pixels in [0, 1], float32" in " ".join(output.split())
+    x_NCHW = torch.rand(3, channels, 32, 32)  # more than it was made with
+    standardised = (x_NCHW - torch.tensor(MEAN[:channels])[:, None, None]) / 0.2
+    if channels == 1:
+        standardised = standardised.expand(-1, 3, -1, -1)
+    with torch.no_grad():
+        expected = network(standardised)
+    features = alone(printed_snippet(output), x_NCHW, tmp_path)
+    torch.testing.assert_close(features, expected)
+
+
+def alone(snippet: str, x_NCHW: torch.Tensor, folder: Path) -> torch.Tensor:
+    """What the printed lines make of images in a process that has PyTorch, but not this package."""
+    torch.save(x_NCHW, folder / "x.pt")
+    code = "import sys; sys.modules.update(dict.fromkeys(('clsweep', 'tests', 'timm')))\n" + snippet
+    code += f"\ntorch.save(network(torch.load({str(folder / 'x.pt')!r})), {str(folder / 'f.pt')!r})"
+    subprocess.run([sys.executable, "-I", "-c", code], check=True, cwd=folder)
+    features: torch.Tensor = torch.load(folder / "f.pt")
+    return features
+
+
+def test_an_encoder_of_ones_own_is_looked_for_where_one_is(
+    clsweep: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `clsweep run` looks for it; the command is no script of that folder."""
+    text = Path(own_encoders.__file__).read_text()
+    (tmp_path / "my_own_networks.py").write_text(text)
+    path, out = tmp_path / "study.yaml", tmp_path / "out"
+    path.write_text(
+        "name: s\ndataset: {name: digits}\nseeds: [0]\nsearch: {method: grid}\n"
+        "base: {encoder: 'my_own_networks:pooled', epochs: 1}\n"
+        "objectives: {dcl: {framework: simclr, loss: dcl}}\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    study = load_study(path)
+    [row] = [plan_row(study, trial) for trial in plan_trials(study)]
+    folder = ResultsFolder(str(out))
+    folder.create(study.document.dump(), [row])
+    store(folder, row)
+    folder.add_trial(row | {"status": "finished", "knn_top1": 80.0})
+    sys.path.remove(str(tmp_path))
+    words = ("export", out / "dcl-0000-s0", "--out", tmp_path / "e.pt")
+    assert f"encoder my_own_networks:pooled, of {tmp_path}" in clsweep(*words)[2]
+    assert clsweep(*words, "--trust")[0] == 0
+    sys.path.remove(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_own_networks")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    code, _, err = clsweep(*words, "--trust")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "No module named 'my_own_networks'. Go where that module lies" in err
 
 
 def test_the_encoder_of_another_studys_trial_is_refused(out: Path) -> None:
@@ -183,7 +271,7 @@ def test_a_resnet50_has_the_keys_and_shapes_of_torchvisions(clsweep: Command, ou
     ("trial", "file", "messages"),
     [
         ("{out}/conv4-0000-s0", "c.onnx",
-         ["--out ", "expected a name that ends in .safetensors or .pt, given 'c.on"]),
+         ["--out ", "expected a name that ends in .safetensors, .pt or .pt2, given 'c.on"]),
         ("{out}/conv4-0000-s0", "none/c.pt", ["--out ", "found no folder"]),
         ("{out}/conv4-000-s0", "c.pt",
          ["no such trial. Did you mean 'conv4-0000-s0'?", "clsweep trials"]),
