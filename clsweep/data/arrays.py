@@ -22,6 +22,7 @@ from clsweep.data.found import (
     Found,
     files_digest,
     mismatch,
+    no_classes,
     numbered,
     stamp,
 )
@@ -181,7 +182,9 @@ def _labels(root: Path, images: str, name: str, headers: dict[str, Header]) -> n
     if not (name and images):
         return np.full(count, -1, np.int64)
     shape, dtype = headers[name]
-    if dtype.kind not in "iu" or shape not in ((count,), (count, 1)):
+    if dtype.kind not in "iu" or (len(shape) > 1 and shape[1:] != (1,)):
+        raise no_classes(f"{root}: {name}", f"{dtype} {shape}")
+    if shape[:1] != (count,):
         expected = f"whole numbers ({count},), one for each of {images}"
         raise mismatch(f"{root}: {name}", expected, f"{dtype} {shape}")
     labels = _array(root, name).reshape(-1).astype(np.int64)

@@ -19,14 +19,14 @@ from clsweep.data.found import (
     Found,
     files_digest,
     mismatch,
+    no_classes,
     numbered,
     stamp,
 )
-from clsweep.errors import listed
+from clsweep.errors import RequestError, listed
 
 # torchvision's
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-_HELD_OUT = ("val", "test")
 _AN_IMAGE = f"at least one image ({', '.join(SUFFIXES)})"
 _MAX_CLASS_BYTES = 32  # of a sample in a tar file
 
@@ -77,8 +77,8 @@ def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...]) -> Found:
 
 def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
     """Classes, and the image files below `root` by part, all sorted; `test` lies in ROOT/val or
-    ROOT/test and may lack classes of `train`. Names only, none is opened. Those that begin with a
-    dot are left out.
+    ROOT/test, may lack classes of `train`, and is empty where `train` lies alone. Names only, none
+    is opened. Those that begin with a dot are left out.
 
     Raises:
         RequestError: says folder, expected and given.
@@ -88,11 +88,12 @@ def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
             given = f"a folder without train/: {listed(_folders(root))}"
         raise mismatch(root, "train/CLASS/*.jpg and val/ or test/ likewise", given)
     train = _classes(root / "train")
-    if (held_out := _held_out(root)) is None:
-        raise mismatch(root, "val/ or test/ beside train/", listed(_folders(root)))
-    test = _classes(root / held_out)
+    held_out = _held_out(root)
+    if held_out is None and len(folders := _folders(root)) > 1:  # one that is called otherwise
+        raise mismatch(root, "val/ or test/ beside train/, or train/ alone", listed(folders))
+    test = _classes(root / held_out) if held_out else {}
     if unknown := [name for name in test if name not in train]:
-        raise mismatch(root / held_out, "classes that train/ has", listed(unknown))
+        raise mismatch(root / str(held_out), "classes that train/ has", listed(unknown))
     if few := next((name for name, files in train.items() if len(files) < 2), None):
         expected = "at least 2 images, one to train on and one to validate on"
         raise mismatch(root / "train" / few, expected, len(train[few]))
@@ -107,7 +108,7 @@ def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
 
 
 def _held_out(root: Path) -> str | None:
-    return next((name for name in _HELD_OUT if _is_folder(root / name)), None)
+    return next((name for name in HELD_OUT if _is_folder(root / name)), None)
 
 
 def _classes(folder: Path) -> dict[str, list[str]]:
@@ -255,9 +256,10 @@ def _samples(shard: Path) -> Iterator[Sample]:
                     file = archive.extractfile(member)
                     text = file.read(_MAX_CLASS_BYTES) if file else b""
                     if not text.strip().isdigit():
-                        expected = f"{member.name}: expected the number of a class"
-                        raise ValueError(f"{expected}, given {text!r:.40}")
+                        raise no_classes(f"{shard}: {member.name}", f"{text!r:.40}")
                     labels[key] = int(text)
+    except RequestError:
+        raise
     except (OSError, ValueError, tarfile.TarError) as error:
         raise mismatch(shard, "a plain tar file", error) from None
     for key, member in images.items():

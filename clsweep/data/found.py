@@ -42,6 +42,14 @@ def mismatch(place: object, expected: str, given: object) -> RequestError:
     return RequestError(f"{place}: expected {expected}, given{told}")
 
 
+def no_classes(place: object, given: object, *, names: str = "") -> RequestError:
+    """Targets that are no classes, for which there is neither a probe nor a metric here; `names`
+    says that those of classes would do.
+    """
+    expected = f"whole numbers from 0 on{names}, one class for each image"
+    return mismatch(place, expected, f"{given}. Regression and several labels are not scored")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """The user's own images, of which names, counts and labels are known and no pixel is read.

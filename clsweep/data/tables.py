@@ -2,14 +2,14 @@
 `save_to_disk`, or Parquet files named after their split. Read with pyarrow alone.
 
 The images are the one column of type Image, or of {bytes, path}. The classes are `label`, or
-another column of whole numbers with such a name.
+another column with such a name, of whole numbers or of names.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -27,10 +27,11 @@ from clsweep.data.found import (
     Found,
     files_digest,
     mismatch,
+    no_classes,
     numbered,
     stamp,
 )
-from clsweep.errors import listed
+from clsweep.errors import RequestError, listed
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
@@ -56,6 +57,13 @@ class _File:
             meta = file.metadata
             counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
         return 0, *np.cumsum(counts).tolist()
+
+    def cells(self, name: str) -> list[Any]:
+        """A column."""
+        is_parquet = self.is_parquet
+        table = pq.read_table(self.path, columns=[name]) if is_parquet else self.arrow
+        column: list[Any] = table[name].to_pylist()
+        return column
 
     @property
     def arrow(self) -> pa.Table:
@@ -87,7 +95,14 @@ def find(place: DataPlace) -> Found:
         first = files["train"][0]
         schema = pq.read_schema(first.path) if first.is_parquet else first.arrow.schema
         image, label, names = _columns(root, schema)
-        labels = {part: _labels(files[part], label) for part in PARTS}
+        number = None
+        if label and _is_text(schema.field(label).type):
+            found = {cell for file in files["train"] for cell in file.cells(label)} - {None}
+            names = tuple(sorted(found))
+            number = {name: i for i, name in enumerate(names)}
+        labels = {part: _labels(root, files[part], label, number) for part in PARTS}
+    except RequestError:
+        raise
     except _UNREADABLE as error:
         raise mismatch(root, "a folder of datasets", error) from None
     count = len(numbered(labels["train"]))
@@ -167,8 +182,10 @@ def _parquet_files(root: Path) -> dict[str, list[Path]]:
     return splits
 
 
-def _columns(root: Path, schema: pa.Schema) -> tuple[str, str | None, tuple[str, ...]]:
-    """The column of the images, that of their classes, and the names of these, if there are any."""
+def _columns(root: Path, schema: pa.Schema) -> tuple[str, str, tuple[str, ...]]:
+    """The column of the images, that of their classes, or "", and the names of these, if there are
+    any.
+    """
     told = (schema.metadata or {}).get(b"huggingface")
     features: Any = json.loads(told)["info"]["features"] if told else {}
     typed = [name for name, kind in features.items() if _type(kind) == "Image"]
@@ -178,9 +195,12 @@ def _columns(root: Path, schema: pa.Schema) -> tuple[str, str | None, tuple[str,
     if len(images) != 1:
         given = listed([f"{field.name} {field.type}" for field in schema])
         raise mismatch(root, "one column of images", given)
-    whole = [field.name for field in schema if pa.types.is_integer(field.type)]
-    label = next((name for name in _LABELS if name in whole), None)
-    if label is None and (classes := [n for n in features if _type(features[n]) == "ClassLabel"]):
+    targets = [name for name in _LABELS if name in schema.names]
+    label = next((name for name in targets if _is_class(schema.field(name).type)), "")
+    if targets and not label:
+        given = f"{targets[0]} {schema.field(targets[0]).type}"
+        raise no_classes(root, given, names=", or names")
+    if not label and (classes := [n for n in features if _type(features[n]) == "ClassLabel"]):
         known = f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
         raise mismatch(root, f"a column of classes called {known}", listed(classes))
     names: Sequence[Any] = features.get(label, {}).get("names") or () if label else ()
@@ -191,15 +211,34 @@ def _type(feature: Any) -> str:
     return str(feature.get("_type", "")) if isinstance(feature, dict) else ""
 
 
-def _labels(files: Sequence[_File], label: str | None) -> np.ndarray:
-    """int64 (N,), -1 where there is none."""
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_class(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind)) or _is_text(kind)
+
+
+def _labels(
+    root: Path, files: Sequence[_File], label: str, number: Mapping[str, int] | None
+) -> np.ndarray:
+    """int64 (N,), -1 where there is none.
+
+    Args:
+        number: that of each class, where the cells are names.
+    """
     parts = [np.zeros(0, np.int64)]
     for file in files:
         found = np.full(file.starts[-1], -1, np.int64)
-        if label is not None:
-            is_parquet = file.is_parquet
-            table = pq.read_table(file.path, columns=[label]) if is_parquet else file.arrow
-            found[:] = [-1 if value is None else value for value in table[label].to_pylist()]
+        if label:
+            cells = file.cells(label)
+            if number is not None:
+                if unknown := {*cells} - {*number, None}:
+                    expected = "test images of classes that the training images have"
+                    raise mismatch(root, expected, f"class {min(unknown)}")
+                cells = [number.get(cell) for cell in cells]
+            found[:] = [-1 if cell is None else cell for cell in cells]
         if found.min(initial=0) < -1:
             raise ValueError(f"{file.path.name}: {label}: expected classes from 0 on or -1")
         parts.append(found)

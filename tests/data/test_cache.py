@@ -394,12 +394,35 @@ def test_on_a_terminal_a_bar_shows_images_per_second(
 FOLDERS: list[tuple[str, list[str], str, list[str]]] = [  # emptied, images added, at, words
     ("", ["val/dogs/"], "val/dogs", ["expected at least one image (.jpg,", "given none"]),
     ("", ["val/dogs/0.png"], "val", ["expected classes that train/ has, given dogs"]),
-    ("val", [], "", ["expected val/ or test/ beside train/, given train"]),
+    (
+        "val",
+        ["testing/"],
+        "",
+        ["expected val/ or test/ beside train/, or train/ alone, given testing, train"],
+    ),
     ("val", ["val/"], "val", ["expected a folder of images for each class, given none"]),
     ("train", [], "", ["expected train/CLASS/*.jpg", "given a folder without train/: val"]),
     ("", [], "", ["given no such folder"]),
     ("train/cats", ["train/cats/0.png"], "train/cats", ["at least 2 images, ", ", given 1"]),
 ]
+
+
+@pytest.mark.parametrize("name", ["valid", "validation", "test", None])
+def test_the_held_out_part_has_any_of_its_names_or_is_a_fifth(root: Path, name: str | None) -> None:
+    number = len(scan(root)[1]["test"])
+    (root / "val").rename(root / name) if name else shutil.rmtree(root / "val")
+    place = place_of(root)
+    assert len(scan(root)[1]["test"]) == (number if name else 0)
+    row = sized_dataset("imagefolder", place, image_size=SIZE)
+    num_train = len(scan(root)[1]["train"])
+    assert row.num_test == (number if name else num_train // 5)
+    assert row.num_train == num_train - (0 if name else num_train // 5)
+    if not name:
+        config = {"dataset": "imagefolder", "val_fraction": 0.25, "image_size": SIZE,
+                  "num_train": row.num_train, "num_classes": row.num_classes}  # fmt: skip
+        splits = load_splits(config, place)
+        rows = [*splits.train.rows, *splits.val.rows, *splits.test.rows]
+        assert sorted(rows) == list(range(num_train))
 
 
 @pytest.mark.parametrize(("emptied", "added", "at", "words"), FOLDERS)

@@ -15,6 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -26,7 +28,7 @@ from clsweep.catalog import DATASET
 from clsweep.data import folders
 from clsweep.data import found as found_module
 from clsweep.data.datasets import Splits, load_splits, prepare
-from clsweep.data.found import DataPlace, cache_room, sized_dataset
+from clsweep.data.found import DataPlace, cache_room, find, sized_dataset
 from clsweep.errors import RequestError
 from clsweep.train.images import Images, on_device
 
@@ -152,7 +154,11 @@ def test_views_of_16_bits_are_those_of_the_numbers(tmp_path: Path) -> None:
         ({"images": noise(9, 8, 8)}, "0, 1", "expected no dataset.range, as uint8 has its own"),
         ({"images": noise(9, 8, 8), "labels": np.arange(8)}, None,
          "labels: expected whole numbers (9,), one for each of images, given int64 (8,)"),
-        ({"images": noise(9, 8, 8), "labels": np.ones(9)}, None, "given float64 (9,)"),
+        ({"images": noise(9, 8, 8), "labels": np.ones(9)}, None,
+         "labels: expected whole numbers from 0 on, one class for each image, given float64 (9,). "
+         "Regression and several labels are not scored"),
+        ({"images": noise(9, 8, 8), "labels": np.ones((9, 4), int)}, None,
+         "given int64 (9, 4). Regression and several labels are not scored"),
         ({"images": noise(9, 8, 8), "labels": np.arange(9) - 2}, None, "given -2"),
         ({"images": noise(9, 8, 8), "labels": np.zeros(9, int)}, None,
          "expected 2 to 1000 classes, given 1"),
@@ -273,6 +279,42 @@ def test_names_of_classes_are_those_of_the_data_set(tmp_path: Path) -> None:
     assert sized_dataset("huggingface", place).num_classes == 3
 
 
+def table(root: Path, labels: Any, *, part: str = "train", name: str = "label") -> None:
+    root.mkdir(exist_ok=True)
+    images = [{"bytes": png(PICTURES[i]), "path": None} for i in range(len(labels))]
+    pq.write_table(pa.table({"image": images, name: labels}), root / f"{part}-0.parquet")
+
+
+@pytest.mark.parametrize("as_text", [pa.string(), pa.large_string(), None])
+def test_classes_may_be_names(as_text: Any, tmp_path: Path) -> None:
+    names = ["wasp", None, "ant", "b e e", "ant", "wasp", "b e e"]
+    labels = pa.array(names, as_text) if as_text else pa.array(names).dictionary_encode()
+    table(tmp_path / "set", labels)
+    table(tmp_path / "set", ["wasp", "ant"], part="val")
+    found = find(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
+    assert found.classes == ("ant", "b e e", "wasp")
+    assert found.labels["train"].tolist() == [2, -1, 0, 1, 0, 2, 1]
+    assert found.labels["test"].tolist() == [2, 0]
+    table(tmp_path / "set", ["wasp", "fly"], part="val")
+    assert "of classes that the training images have, given class fly" in refusal(
+        "huggingface", tmp_path / "set"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"), [([0.5] * 4, "double"), ([[0, 1]] * 4, "list<element: int64>")]
+)
+@pytest.mark.parametrize("name", ["label", "target"])
+def test_targets_that_are_no_classes_are_refused(
+    labels: Any, kind: str, name: str, tmp_path: Path
+) -> None:
+    table(tmp_path / "set", labels, name=name)
+    assert refusal("huggingface", tmp_path / "set").endswith(
+        f"expected whole numbers from 0 on, or names, one class for each image, given {name} "
+        f"{kind}. Regression and several labels are not scored"
+    )
+
+
 def _tar(root: Path, files: dict[str, bytes], name: str = "train-0.tar") -> None:
     root.mkdir(exist_ok=True)
     with tarfile.open(root / name, "w") as archive:
@@ -287,7 +329,9 @@ def _tar(root: Path, files: dict[str, bytes], name: str = "train-0.tar") -> None
     [
         ({"a.txt": b"-"}, "expected images in train-*.tar, given none"),
         ({"a.png": png(PICTURES[0]), "a.cls": b"ant"},
-         "a.cls: expected the number of a class, given b'ant'"),
+         "a.cls: expected whole numbers from 0 on, one class for each image, given b'ant'"),
+        ({"a.png": png(PICTURES[0]), "a.cls": b"0.5"},
+         "given b'0.5'. Regression and several labels are not scored"),
         ({"a.png": png(PICTURES[0]), "a.jpg": b""}, "expected one image a sample, given a.png"),
     ],
 )  # fmt: skip
