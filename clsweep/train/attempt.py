@@ -300,15 +300,16 @@ class Pulse:
     Args:
         config: as in `train_trial`.
         tell: called at most every `TELL_S` with epoch, epochs, step, steps, loss (the mean of the
-            epoch so far) and images_per_s (since it was called last), without the last two before
-            the first step, and with `scoring` before scores that may take long; None: nobody
-            listens.
+            epoch so far) and images_per_s (of all steps so far, of this attempt, without the
+            scores), without the last two before the first step, and with `scoring` before scores
+            that may take long; None: nobody listens.
     """
 
     def __init__(self, config: Mapping[str, Any], tell: Tell | None = None):
         self._config, self._tell = config, tell
-        self._told_at, self._num_untold = monotonic(), 0
-        self._epoch = self._num_steps = 0
+        self._begun_at = self._told_at = monotonic()
+        self._epoch = self._num_steps = self._num_done = 0
+        self._scored_s = 0.0
         self._said: Row = {}
         self._scores_are_long = True
 
@@ -316,6 +317,7 @@ class Pulse:
         """`done`: steps of it that an earlier attempt has done."""
         self._epoch, self._num_steps = epoch, num_steps
         if not self._said:
+            self._begun_at = monotonic()
             self._say({"step": done})
 
     def step(self, done: int, total: Tensor) -> None:
@@ -324,7 +326,7 @@ class Pulse:
         Raises:
             DivergedError: it is not finite; seen within `CHECK_STEPS` steps.
         """
-        self._num_untold += 1
+        self._num_done += 1
         is_due = self._tell is not None and monotonic() - self._told_at >= TELL_S
         if not is_due and done % CHECK_STEPS:
             return
@@ -333,8 +335,8 @@ class Pulse:
             where = f"in epoch {self._epoch}, by step {done} of {self._num_steps}"
             raise DivergedError.of(f"the loss is {loss} {where}", self._config)
         if is_due:
-            num_images = self._num_untold * self._config["batch_size"]
-            pace = num_images / (monotonic() - self._told_at)
+            num_images = self._num_done * self._config["batch_size"]
+            pace = num_images / (monotonic() - self._begun_at - self._scored_s)
             self._say({"step": done, "loss": loss, "images_per_s": pace})
 
     @contextlib.contextmanager
@@ -346,7 +348,8 @@ class Pulse:
         if self._scores_are_long or is_last:
             self._say({"step": self._num_steps, "scoring": 1})
         yield
-        is_long = monotonic() - started >= TELL_S
+        took = monotonic() - started
+        is_long, self._scored_s = took >= TELL_S, self._scored_s + took
         if not is_last and (is_long or self._scores_are_long):
             self._say({"step": self._num_steps})
         self._scores_are_long = is_long
@@ -356,4 +359,4 @@ class Pulse:
         self._said = {**place, **state}
         if self._tell:
             self._tell(self._said)
-        self._told_at, self._num_untold = monotonic(), 0
+        self._told_at = monotonic()

@@ -36,6 +36,24 @@ def test_what_is_told_and_when(clock):
     }  # fmt: skip
 
 
+def test_the_pace_is_that_of_all_steps_without_the_scores(clock):
+    heard = []
+    pulse = Pulse(CONFIG, heard.append)
+    for epoch in (1, 2, 3):  # each shorter than what lies between two reports
+        pulse.begin_epoch(epoch, 5)
+        for step in range(1, 6):
+            clock[0] += 0.1 * epoch
+            pulse.step(step, torch.tensor(3.0 * step))
+        with pulse.scoring():
+            clock[0] += 1.5
+    told = [state["images_per_s"] for state in heard if "images_per_s" in state]
+    assert told
+    # 5 steps of 0.1 s, 5 of 0.2 s, then some of 0.3 s
+    possible = [8 * (10 + n) / (1.5 + 0.3 * n) for n in range(1, 6)]
+    possible += [8 * (5 + n) / (0.5 + 0.2 * n) for n in range(1, 6)]
+    assert all(any(abs(pace - each) < 1e-6 for each in possible) for pace in told)
+
+
 def test_scores_are_said_where_they_may_take_long(clock):
     heard = []
     pulse = Pulse(CONFIG, heard.append)
