@@ -117,7 +117,7 @@ def contrast_rows(
         noise: the standard deviation, if given; without any the effects are in units of it.
     """
     asked = study.sections.contrasts
-    if unforeseen(study):
+    if not asked or unforeseen(study):
         return [
             {"contrast": n, "margin": c.margin, "published": c.published} for n, c in asked.items()
         ]
