@@ -139,24 +139,17 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
 
 
 def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
-    """Those of `transfer_dataset`, which are split as the trial's own images are; see
-    `load_splits`.
-    """
+    """Those of `transfer_dataset`, split as the trial's own images are; see `load_splits`."""
     name, place = config["transfer_dataset"], place.transferred
     # pictures have the channels of the trial's own images
     channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
     row = sized_dataset(name, place, **channels)
-    sizes = {
-        "dataset": name,
-        "val_fraction": config["val_fraction"],
-        "image_size": row.image_size,
+    same = ("image_size", "num_unlabeled", "num_classes", "channels", "images_digest")
+    sizes = {each: getattr(row, each) for each in same} | {
+        "dataset": name, "val_fraction": config["val_fraction"],
         "num_train": row.num_train + row.num_unlabeled,
-        "num_unlabeled": row.num_unlabeled,
-        "num_classes": row.num_classes,
-        "channels": row.channels,
         "store_size": needed_size(config["view_size"] or config["image_size"], CROP_SCALE),
-        "images_digest": row.images_digest,
-    }
+    }  # fmt: skip
     return load_splits(sizes, place)
 
 
