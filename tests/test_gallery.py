@@ -52,8 +52,9 @@ def test_a_kept_study_is_one_of_the_files(gallery, folder):
     path = ROOT / "studies" / f"{kept.run['study']}.yaml"
     planned = clsweep.load_study(path, preset=kept.run.get("preset")).plan()
     assert set(planned["trial_id"]) == set(kept.results.plan["trial_id"])
-    cells = ["objective", "config", "seed", "batch_size", "lr", "tau", "epochs"]
-    swept = dict.fromkeys(["batch_size", "lr", "tau"], "float64")
+    names = ["batch_size", "lr", "tau", "lam", "std_coeff", "cov_coeff"]
+    swept = {name: "float64" for name in names if name in planned}
+    cells = ["objective", "config", "seed", "epochs", *swept]
     both = [
         plan.set_index("trial_id")[cells].sort_index().astype(swept).astype(str)
         for plan in (planned, kept.results.plan)
