@@ -5,7 +5,8 @@ Shape legend: n = configurations, S = seeds, S_i = scores of one configuration, 
 The model is x_is = theta_i + e_is with one variance. Against it stands, by its posterior chance,
 that a configuration has more noise of its own. Noise is then drawn from that model with this
 chance, so that an interval grows as steadily as the doubt. A test of evenness would leave the
-narrow interval in just those tables in which it has no power.
+narrow interval in just those tables in which it has no power. Where all rows have seeds enough and
+their noise differs beyond doubt, each has its own, also where that is less than others have.
 
 Copies: deterministic training repeats its scores to the last digit wherever the parameters that
 differ are inert. They carry one draw of the noise.
@@ -39,6 +40,9 @@ WIDER, MOST = 1.02, 0.4
 # times likelier: where training fails halfway, scores scatter.
 OUTLIERS, WORST, MOST_WORST = 4.0, 3.0, 10.0
 NEVER = 1e-3  # a chance that moves no interval
+# Each row has noise of its own from so many degrees of freedom on, where Bartlett's test of even
+# noise gives no more than this.
+OWN_FREEDOM, OWN_LEVEL = 4, 1e-4
 # A factor of noise that is missed this often is said, from so much on, where the worst tenth is one
 # of so few configurations.
 MISSED, LEAST_SAID, FEW = 0.2, 3.0, 20
@@ -80,17 +84,38 @@ class Noise:
 
     @cached_property
     def residuals(self) -> Array:
-        """(x_is - m_i) / sqrt(1 - 1 / S_i) of the rows with a repeat."""
+        """(x_is - m_i) / sqrt(1 - 1 / S_i) of the rows with a repeat. Where each has its own noise,
+        as large as with that of all.
+        """
         present = np.isfinite(self.left)
         counts = present.sum(axis=1)[:, None]
         repeated = present & (counts > 1)
         scaled = self.left / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
+        if self.is_uneven:
+            scaled *= np.sqrt(self.pooled / np.where(self.own > 0, self.own, self.pooled))[:, None]
         return np.asarray(scaled[repeated])
 
     @cached_property
+    def is_uneven(self) -> bool:
+        """Whether the noise of the rows differs beyond doubt (Bartlett's test); of rows without any
+        nothing is known.
+        """
+        told = self.squares > 0
+        freedoms, num = self.freedoms[told], int(told.sum())
+        if num < 2 or freedoms.min() < OWN_FREEDOM:
+            return False
+        logs = freedoms @ np.log(self.squares[told] / freedoms)
+        total = freedoms.sum()
+        test = total * np.log(self.squares.sum() / total) - logs
+        test /= 1.0 + ((1.0 / freedoms).sum() - 1.0 / total) / (3.0 * (num - 1))
+        return bool(special.chdtrc(num - 1, test) < OWN_LEVEL)
+
+    @cached_property
     def chance(self) -> Array:
-        """(n,) that a configuration has more noise of its own."""
+        """(n,) that a configuration has noise of its own, more than the others."""
         num = len(self.means)
+        if self.is_uneven:
+            return np.where((self.squares > 0) | self.silent, 1.0, 0.0)
         worst = max(1, num // 10)
         likelier = np.full(num, min(1.0, OUTLIERS / num))
         likelier[self.means.argsort(kind="stable")[:worst]] = WORST * min(1.0, MOST_WORST / worst)
@@ -108,8 +133,12 @@ class Noise:
 
     @cached_property
     def own(self) -> Array:
-        """(n,) the variance of each row where it has noise of its own, not below the pooled."""
-        own = np.maximum(self.squares / np.maximum(self.freedoms, 1.0), self.pooled)
+        """(n,) the variance of each row where it has noise of its own, not below the pooled unless
+        the noise is uneven beyond doubt.
+        """
+        own = self.squares / np.maximum(self.freedoms, 1.0)
+        if not self.is_uneven:
+            own = np.maximum(own, self.pooled)
         return np.where(self.silent, 0.0, own)
 
     @cached_property
@@ -117,7 +146,7 @@ class Noise:
         """(n,) the degrees of freedom of that: one more than d_i, as noise is seen where it looks
         large.
         """
-        return self.freedoms + 1.0
+        return self.freedoms + (not self.is_uneven)
 
     def of_sum(self, squares: Array) -> tuple[float, float]:
         """Variance of sum_i w_i m_i and its degrees of freedom (Satterthwaite), of squares =
@@ -179,7 +208,7 @@ def half_width(variance: Any, freedom: Any) -> Any:
 def blindness(values: Array) -> tuple[Note, ...]:
     """A note on how much more noise the worst of few configurations (n, S) may have unseen."""
     noise = noise_of(values)
-    if len(values) >= FEW or not noise.pooled > 0:
+    if len(values) >= FEW or not noise.pooled > 0 or noise.is_uneven:
         return ()
     least = int(noise.freedoms[noise.freedoms > 0].min())
     factor = unseen(least, noise.freedom - least)

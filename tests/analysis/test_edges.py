@@ -65,7 +65,7 @@ EDGES = {
                      {"sampler": "qmc", "tau": np.r_[NAN, RNG.random(19)]},
                      TWO | NOBODY | {"sensitivity": "off_axis"}),
     "unfinished": (RNG.normal(size=(4, 2)), {"planned": {"dcl": 9}},
-                   TWO | NOBODY | {"sensitivity": "few_for_surrogate"}),
+                   TWO | NOBODY | {"sensitivity": "unfinished"}),
     "a category": (PAIR, {"scales": {"tau": "category"}}, TWO | {"recommend": "no_neighbourhood"}),
     "a search": (RNG.normal(size=(20, 2)), {"sampler": "tpe"},
                  dict.fromkeys(ALL, "adaptive_sampler") | NOBODY | {"marginals": "surrogate_weak"}),

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from clsweep.analysis.comparison.table import compare
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.recommend import COLUMNS, neighbourhoods, recommend
+from clsweep.analysis.recommend import COLUMNS, levels_of, neighbourhoods, recommend
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.results.ranking import rank_configs
 from tests.analysis.truths import sweep_of
@@ -190,6 +192,30 @@ def test_notes():
     best, robust = pair(sweep_of(scores[:, :1], tau=places[:, 0], batch_size=places[:, 1]))
     assert np.isnan(best["low"])
     assert note(Reason.ONE_SEED) in robust["note"]
+
+
+def test_settings_whose_noise_clearly_differs_have_each_their_own():
+    """Ten seeds: the quiet best setting has the t-interval of its own scores, and a lead there is
+    seen; of even noise, or few seeds, all is as it was. No one's noise is known from equal scores.
+    """
+    rng = np.random.default_rng(2)
+    levels, noise = 90 - np.arange(8.0)[:, None], rng.standard_normal((8, 10))
+    quiet = levels + np.geomspace(0.3, 6, 8)[:, None] * noise
+    level = levels_of(sweep_of(quiet, tau=np.arange(8.0)))
+    low, high = stats.t.interval(0.95, 9, quiet[0].mean(), stats.sem(quiet[0]))
+    assert (level["low"][0], level["high"][0]) == pytest.approx((low, high))
+    others = [
+        sweep_of(quiet + lead + np.where(lead, 0.1, 0) * rng.standard_normal((8, 10)),
+                 objective=name, tau=np.arange(8.0))
+        for name, lead in (("a", 0.0), ("b", -1.5))
+    ]  # fmt: skip
+    assert compare(others, stat="tuned")["winner"].tolist() == ["a"]
+    for scores in (levels + noise, quiet[:, :4]):
+        assert not noise_of(scores).is_uneven
+    quiet[3] = 80.0
+    assert noise_of(quiet).is_uneven
+    level = levels_of(sweep_of(quiet, tau=np.arange(8.0)))
+    assert level["high"][3] - level["low"][3] > 2
 
 
 @pytest.mark.parametrize("sampler", ["grid", "random"])

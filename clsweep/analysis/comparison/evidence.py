@@ -92,6 +92,12 @@ class Term:
         return float(np.nansum(self.table * self.weights))
 
     @property
+    def pool(self) -> Array:
+        """The residuals, as large as the variance of the mean says."""
+        even = self.noise.variance * float(np.square(self.weights).sum())
+        return np.asarray(self.noise.residuals * ((self.variance / even) ** 0.5 if even else 0.0))
+
+    @property
     def error(self) -> tuple[float, float]:
         """Variance of the mean, and its degrees of freedom: those of the models, mixed by their
         chances.
@@ -129,7 +135,8 @@ def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
     The whole: its variance is  v = sum_c v_c,  v_c = s_c^2 sum_s w_cs^2  of each row's own s_c^2,
     which of a complete table is the pooled one. Its degrees of freedom are Satterthwaite's with an
     unbiased s_c^4,  v^2 / sum_c v_c^2 / (S_c + 1),  at most sum_c (S_c - 1). A part: the pooled
-    variance, and the doubt that its rows have more noise than the others.
+    variance, and the doubt that its rows have more noise than the others, unless noise is uneven
+    beyond doubt.
     """
     rounding = float(resample.rounding(scores.reshape(-1)))
     firsts, parts = _once(scores)
@@ -141,7 +148,7 @@ def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
     weight = np.square(weights).sum(axis=1)
     variance, uneven = noise.variance * float(weight.sum()), NO_DOUBT
     left = float(noise.freedom)
-    if len(part) < len(whole):
+    if len(part) < len(whole) and not noise.is_uneven:
         squares, freedom = float(own.squares.sum()), float(own.freedoms.sum())
         others = max(noise.total - squares, 0.0)
         chance = _chance(squares, freedom, others, noise.freedom - freedom, UNEVEN)
@@ -389,7 +396,7 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     if se <= max(term.rounding for term in terms):  # nothing is known of the size of the noise
         return Evidence(estimate)
     third = sum(
-        float(np.mean((term.noise.residuals / se) ** 3) * (term.weights**3).sum())
+        float(np.mean((term.pool / se) ** 3) * (term.weights**3).sum())
         for term in terms
         if len(term.noise.residuals) >= FEW
     )
@@ -433,7 +440,7 @@ def _tail(estimate: float, *parts: tuple[float, float]) -> float:
 
 
 def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
-    pool, weights = term.noise.residuals, term.weights[term.weights > 0]
+    pool, weights = term.pool, term.weights[term.weights > 0]
     if len(pool) < FEW or len(weights) > MANY:
         drawn = rng.normal(0.0, np.sqrt(term.variance), num)
     else:
@@ -442,8 +449,7 @@ def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
             pool[rng.integers(0, len(pool), (min(step, num - start), len(weights)))] @ weights
             for start in range(0, num, step)
         ]
-        even = term.noise.variance * np.square(weights).sum()
-        drawn = np.concatenate(parts) * np.sqrt(term.variance / even)
+        drawn = np.concatenate(parts)
     drawn *= np.sqrt(term.freedom / rng.chisquare(term.freedom, num))
     for doubt in term.doubts:
         if doubt.chance:

@@ -89,7 +89,7 @@ WINNER_COLUMNS = {
 }
 WINNER_TEXT = ("region", "objective", "runner_up", "winner")
 FEWEST_SETTINGS = 3  # for a spread
-ROUNDING = 1e-9  # of an estimate of no difference at all
+ROUNDING = 1e-12  # of a level: less of a difference is none
 FEW_RANDOM = 32
 ALPHA = 1.0 - CONFIDENCE + 1e-12
 
@@ -156,16 +156,14 @@ def compare(
         found = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
         return _table([row for rows in found for row in rows])
 
-    found = gated(sweeps, table, ("a", "b", "region"))
-    return found if a in (None, sweeps[0].objective) else _turned(found)
+    out = gated(sweeps, table, ("a", "b", "region"))
+    return out if a in (None, sweeps[0].objective) else _turned(out)
 
 
 def _turned(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of b against a, for who asks in that order: the draws are the same."""
-    sides = {
-        name: name[:-1] + "ab"[name.endswith("a")] for name in COLUMNS if name[-2:] in ("_a", "_b")
-    }
-    out = table.rename(columns={"a": "b", "b": "a"} | sides)[table.columns]
+    sides = {f"{of}a": f"{of}b" for of in ("", "at_", "value_")}
+    out = table.rename(columns=sides | {b: a for a, b in sides.items()})[table.columns]
     with np.errstate(divide="ignore"):
         for name, of in (("estimate", "estimate"), ("low", "high"), ("high", "low")):
             out[name] = np.where(table["stat"] == "std", 1.0 / table[of], 0.0 - table[of])
@@ -387,7 +385,7 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Adds what needs all rows: p_holm, the winners, and what unresolved ones need."""
     adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
     for row, p_holm in zip(rows, adjusted, strict=True):
-        row["estimate"] = _rounded(row["estimate"])
+        row["estimate"] = _rounded(row["estimate"], abs(row["value_a"]))
         winner, side = "", row.get("side", 0)
         if side and p_holm <= ALPHA:
             winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
@@ -399,13 +397,11 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         is_open = not winner and not row["reason"] and np.isfinite(row["low"])
         if not is_open or row["stat"] == "within":
             continue
-        needed = row.get("needed", np.full(3, np.nan))
-        num = row.get("images", 0)
+        needed, num = row.get("needed", np.full(3, np.nan)), row.get("images", 0)
         may_do = row.get("over_images") and row["estimate"] and np.isfinite(needed[1])
         if not np.isfinite(needed[0]) and not may_do:
             if row["stat"] in ("mean", TUNED):
-                why = note(Reason.NO_DIFFERENCE)
-                why = note(Reason.IMAGES_DECIDE, images=num) if num else why
+                why = note(Reason.IMAGES_DECIDE, images=num) if num else note(Reason.NO_DIFFERENCE)
                 row |= noted(*row["note"], why=why)
             continue
         if row["fixed"]:  # p_holm may ask for more than the interval
@@ -415,9 +411,9 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _rounded(estimate: float) -> float:
-    """Nobody leads by what rounding makes."""
-    return 0.0 if abs(estimate) < ROUNDING else estimate
+def _rounded(lead: float, level: float) -> float:
+    """Nobody leads by what rounding makes of such levels."""
+    return 0.0 if abs(lead) < ROUNDING * level else lead
 
 
 def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
@@ -486,7 +482,11 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
             said += more
             tests.append(test)
         ps = [test.p for test in tests]
-        row |= {"lead": _rounded(tests[0].estimate), "low": tests[0].low, "high": tests[0].high}
+        row |= {
+            "lead": _rounded(tests[0].estimate, abs(row["mean"])),
+            "low": tests[0].low,
+            "high": tests[0].high,
+        }
         row["p_holm"] = max(ps) if np.isfinite(ps).all() else np.nan
         row["excludes"] = all(test.low > 0 for test in tests)
         return row | noted(*said)
