@@ -271,6 +271,12 @@ class Dataset:
     doc: str
 
     @property
+    def is_own(self) -> bool:
+        """Whether its images are known by what a function of the user's own gives alone."""
+        is_ours = self.impl.startswith("clsweep.") or bool(self.files)
+        return self.kind == "images" and not is_ours
+
+    @property
     def makes_images(self) -> bool:
         """Whether there are as many images as are asked for."""
         return not self.files and bool(self.num_train) and "num_train" in self.options

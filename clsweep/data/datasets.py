@@ -29,7 +29,7 @@ from clsweep.data.found import (
     sized_dataset,
     stamp,
 )
-from clsweep.data.identity import digest_of, is_own, read
+from clsweep.data.identity import digest_of, read
 from clsweep.errors import RequestError
 
 DIGITS = ("datasets", "data", "digits.csv.gz")  # in scikit-learn's package
@@ -166,7 +166,7 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     # those of the catalog are read whole, however few of their images are used
     whole = dataset if row.makes_images or row.files else row
     train, test = read(whole, place)
-    if is_own(row) and dataset.images_digest not in (None, found := digest_of(whole, train, test)):
+    if row.is_own and dataset.images_digest not in (None, found := digest_of(whole, train, test)):
         expected = f"{row.name}: expected the images that were planned with"
         given = f"(digest {dataset.images_digest}), given others ({found})"
         raise RequestError(f"{expected} {given}: they have changed, or do so at every call")

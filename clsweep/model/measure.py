@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from clsweep.catalog import COMPONENT, implementation
-from clsweep.model.foreign import fitting
+from clsweep.model.foreign import fitting, take_channels
 
 
 def measure(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,12 +22,9 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     row = COMPONENT["encoder"][config["encoder"]]
     try:
         with torch.device("meta"):
-            network = implementation(row)(
-                **{name: config[name] for name in (*row.owns, *row.takes)}
-            )
+            given = {name: config[name] for name in (*row.owns, *row.takes)}
+            network = implementation(row)(**given)
             if "channels" not in row.takes:
-                from clsweep.model.foreign import take_channels
-
                 take_channels(network, config["channels"])
         if config.get("init", "none") != "none":
             fitting(network, config["init"])

@@ -29,7 +29,6 @@ from clsweep.catalog.ownership import (
     refusal,
     trial_owns,
 )
-from clsweep.catalog.plugins import told
 from clsweep.data.found import DataPlace, sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.check_training import Draft
@@ -329,14 +328,11 @@ def _identified(dataset: Dataset, place: DataPlace) -> Dataset:
     Raises:
         RequestError: it cannot be read, in one line with its place.
     """
-    if dataset.impl.startswith("clsweep.") or dataset.kind == "pairs":
+    if not dataset.is_own:
         return dataset
     from clsweep.data.identity import identified  # needs numpy
 
-    try:
-        return identified(dataset, place)
-    except Exception as error:
-        raise RequestError(told(error)) from None
+    return identified(dataset, place)
 
 
 def _known_encoders(space: object) -> list[str]:
