@@ -44,3 +44,9 @@ def listed(names: Sequence[str]) -> str:
     """The first five of some names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more or "none"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in a line; its type where it says nothing."""
+    said = getattr(error, "strerror", None) or str(error)
+    return next(iter(str(said).strip().splitlines()), type(error).__name__)

@@ -46,7 +46,7 @@ from clsweep.catalog.rows import (
     Param,
     named,
 )
-from clsweep.errors import UserError
+from clsweep.errors import UserError, first_line
 
 KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (Param, Component, Dataset, Metric, Diagnostic)
@@ -100,7 +100,7 @@ class Plugin:
             )
             files = _typed(dict[str, str], packed.get("files") or {name: packed["text"]})
         except (TypeError, KeyError) as error:
-            raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"not a recorded plug-in: {first_line(error)}") from None
         is_package = bool(packed.get("is_package"))
         if any(path.startswith("/") or ".." in PurePosixPath(path).parts for path in files):
             raise ValueError(f"{name}: expected paths below its folder")

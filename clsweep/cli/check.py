@@ -21,7 +21,7 @@ from clsweep.catalog import (
 from clsweep.catalog.ownership import owners_of, refusal
 from clsweep.catalog.plugins import Plugin, activate, execute, read_plugins
 from clsweep.catalog.rows import CatalogRow, Component, Dataset, Value
-from clsweep.errors import StudyError, UserError
+from clsweep.errors import StudyError, UserError, first_line
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.document import Document, apply_setting, digests
 from clsweep.study.resolve import resolve_study
@@ -100,7 +100,7 @@ def _verdicts(
         (trial,) = plan_trials(study)
         config = plan_row(study, trial)
     except UserError as error:
-        yield "a study can use it", str(error).splitlines()[0]
+        yield "a study can use it", first_line(error)
         return
     yield "a study can use it", ""
 

@@ -22,7 +22,6 @@ from clsweep.data.found import (
     DataPlace,
     data_folder,
     file_in,
-    first_line,
     mismatch,
     missing_data_message,
     require_data,
@@ -30,7 +29,7 @@ from clsweep.data.found import (
     stamp,
 )
 from clsweep.data.identity import digest_of, read
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, first_line
 
 DIGITS = ("datasets", "data", "digits.csv.gz")  # in scikit-learn's package
 # More training images than these, of one size or each of its own, are not all looked at for the

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.display.numbers import byte_size
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, first_line
 from clsweep.machine import num_cores
 
 if TYPE_CHECKING:
@@ -320,12 +320,6 @@ def stamp(path: Path) -> str:
 def numbered(train: np.ndarray) -> tuple[str, ...]:
     """The classes of labels that are numbers: all up to the largest; none of images without."""
     return tuple(str(number) for number in range(int(train.max(initial=-1)) + 1))
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, in a line."""
-    reason = getattr(error, "strerror", None) or str(error)
-    return str(reason).partition("\n")[0] or type(error).__name__
 
 
 # Whether a data set's files are there.

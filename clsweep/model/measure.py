@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from clsweep.catalog import COMPONENT, implementation
+from clsweep.errors import first_line
 from clsweep.model.foreign import fitting, take_channels
 
 
@@ -29,8 +30,7 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
         if config.get("init", "none") != "none":
             fitting(network, config["init"])
     except Exception as error:  # libraries raise anything at names and sizes
-        lines = str(error).splitlines() or [type(error).__name__]
-        return {"error": lines[0]}
+        return {"error": first_line(error)}
     return {"num_features": network.num_features}
 
 

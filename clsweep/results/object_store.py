@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, first_line
 from clsweep.results.disk import Data, require_size
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ def reason(error: Exception) -> str:
     """What went wrong, in a user's words."""
     found = _AWS_ERROR.search(str(error))
     if found is None:
-        return str(error).splitlines()[0]
+        return first_line(error)
     code, status, message = found.groups()
     if code in _REASONS:
         detail = _CURL.search(message)

@@ -24,7 +24,7 @@ from clsweep.catalog.plugins import (
     read_plugins,
     would_execute,
 )
-from clsweep.errors import StudyError, nearest
+from clsweep.errors import StudyError, first_line, nearest
 from clsweep.files import read_regular
 
 Keys = tuple[str | int, ...]
@@ -261,7 +261,7 @@ def parse_document(data: bytes, source: str) -> Document:
         problem = " ".join(part for part in (error.context, error.problem) if part)
         raise StudyError(f"{source}{line}: not valid YAML: {problem}.") from None
     except yaml.YAMLError as error:  # characters that YAML does not allow
-        raise StudyError(f"{source}: not valid YAML: {str(error).splitlines()[0]}.") from None
+        raise StudyError(f"{source}: not valid YAML: {first_line(error)}.") from None
     except RecursionError:
         raise StudyError(f"{source}: not valid YAML: nested too deeply.") from None
     if not isinstance(tree, dict):
