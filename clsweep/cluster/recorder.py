@@ -20,11 +20,7 @@ from clsweep.cluster.losses import Losses, describe
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.racing import SKIPPED
 from clsweep.errors import RequestError
-from clsweep.results.folder import (
-    PARTS_BEFORE_COMPACTION,
-    SHARE_BEFORE_COMPACTION,
-    ResultsFolder,
-)
+from clsweep.results.folder import PARTS_BEFORE_COMPACTION, SHARE_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.ranking import KeptFiles
 from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study, sampler_options
