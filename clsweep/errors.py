@@ -48,5 +48,4 @@ def listed(names: Sequence[str]) -> str:
 
 def first_line(error: BaseException) -> str:
     """What an error says, in a line; its type where it says nothing."""
-    said = getattr(error, "strerror", None) or str(error)
-    return next(iter(str(said).strip().splitlines()), type(error).__name__)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

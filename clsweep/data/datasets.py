@@ -24,12 +24,13 @@ from clsweep.data.found import (
     file_in,
     mismatch,
     missing_data_message,
+    reason_of,
     require_data,
     sized_dataset,
     stamp,
 )
 from clsweep.data.identity import digest_of, read
-from clsweep.errors import RequestError, first_line
+from clsweep.errors import RequestError
 
 DIGITS = ("datasets", "data", "digits.csv.gz")  # in scikit-learn's package
 # More training images than these, of one size or each of its own, are not all looked at for the
@@ -321,7 +322,7 @@ _UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)
 
 
 def _missing(name: str, place: DataPlace, error: Exception) -> RequestError:
-    reason = first_line(error).partition(" You can use download")[0].rstrip(".")
+    reason = reason_of(error).partition(" You can use download")[0].rstrip(".")
     return RequestError(missing_data_message(name, place.root_folder, reason))
 
 

@@ -36,9 +36,14 @@ _SAMPLED = 200  # headers of pictures that an estimate reads
 _BLOCK_BYTES = 512  # of what a file holds on the disk
 
 
+def reason_of(error: Exception) -> str:
+    """What an error says, in a line; of a file that cannot be read without its name."""
+    return getattr(error, "strerror", None) or first_line(error)
+
+
 def mismatch(place: object, expected: str, given: object) -> RequestError:
     """Files are not what they should be, in one line; `given` may be what reading them raised."""
-    told = f": {first_line(given)}" if isinstance(given, Exception) else f" {given}"
+    told = f": {reason_of(given)}" if isinstance(given, Exception) else f" {given}"
     return RequestError(f"{place}: expected {expected}, given{told}")
 
 
@@ -221,7 +226,7 @@ def _decoded(
         try:
             image[...] = cache.decode(found.open(part, row), store_size, num_channels)
         except Exception as error:  # Pillow's plugins raise anything at a damaged file
-            broken.append(f"{found.name(part, row)}: {first_line(error)}")
+            broken.append(f"{found.name(part, row)}: {reason_of(error)}")
     return broken
 
 

@@ -261,8 +261,8 @@ def fitting(network: nn.Module, init: str) -> dict[str, Tensor]:
             raise ValueError("it has changed since the study was planned")
         state = _read(path)
     except (OSError, ValueError, RuntimeError) as error:
-        expected = f"{path}: expected weights to begin with"
-        raise ValueError(f"{expected}, given: {first_line(error)}") from None
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise ValueError(f"{path}: expected weights to begin with, given: {reason}") from None
     wanted = {n: t for n, t in network.state_dict().items() if not n.endswith(_COUNTERS)}
     # What stands before the network's names in the file, as `module.encoder_q.`: that under which
     # the most of them are found; the shortest of equals.
