@@ -174,9 +174,7 @@ def find_package(name: str) -> Package:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Where a module is. Nothing is executed: `importlib.util.find_spec` would import the packages
-    that it lies in.
-    """
+    """Where a module is; nothing is executed, as `importlib.util.find_spec` would its packages."""
     spec: ModuleSpec | None = None
     for name in itertools.accumulate(module.split("."), "{}.{}".format):
         path = None if spec is None else spec.submodule_search_locations

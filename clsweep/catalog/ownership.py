@@ -269,9 +269,7 @@ def effective(
 
 
 def with_defaults(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the plan as a trial is built of it: what has no effect there, and is None, has its
-    default.
-    """
+    """A row of the plan as a trial is built of it: what has no effect, None, has its default."""
     inert = [name for name, value in row.items() if value is None and name in PARAM]
     if not inert:
         return dict(row)
@@ -287,9 +285,7 @@ def small_view_size(view_size: int) -> int:
 
 
 def num_crop_only(share: float, num_views: int) -> int:
-    """Views that are only cropped: so many of the last ones, but never one of the first two (ECPP
-    4.1).
-    """
+    """Views that are only cropped: so many of the last, never one of the first two (ECPP 4.1)."""
     return min(int(share * num_views + 1e-9), num_views - 2)
 
 
@@ -313,9 +309,7 @@ def switched_off_by(
 
 
 def num_others(framework: str, batch_size: int) -> int:
-    """Negatives that a batch has for one query: the other samples, in simclr in both of their
-    views.
-    """
+    """Negatives that a batch has for a query: the other samples, in simclr in both their views."""
     return COMPONENT["framework"][framework].views_of_negatives * (batch_size - 1)
 
 

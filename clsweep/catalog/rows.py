@@ -416,9 +416,7 @@ def named(place: str) -> Any:
 
 
 def _number(value: object, *, integer: bool) -> int | float | None:
-    """A finite number from a YAML scalar, or None. Booleans are no numbers; 64.0 is an integer, of
-    64 bits at most.
-    """
+    """A finite number from a YAML scalar, no boolean, or None; 64.0 is an integer, of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not abs(value) < (2**63 if integer else sys.float_info.max):  # infinity and nan fail too

@@ -28,9 +28,7 @@ LEFT_OUT = (
 
 
 def require_words(argv: Sequence[str]) -> None:
-    """Refuse `--out ""`: no argument means anything if it is empty, and a path would be the
-    working folder.
-    """
+    """Refuse `--out ""`: no argument may be empty; a path would be the working folder."""
     for before, word in zip(["clsweep", *argv], argv, strict=False):
         if not word or (word.startswith("--") and word.endswith("=")):
             raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
@@ -114,9 +112,7 @@ def exit_as(summary: RunSummary) -> None:
 
 
 def command_line(*words: object, **options: object) -> str:
-    """A command line to be typed again; an option that is None or False, or the default address, is
-    left out.
-    """
+    """A command line to be typed again, without options of None, False or the default."""
     line = ["clsweep", *map(str, words)]
     for name, given in options.items():
         values = given if isinstance(given, list) else [given]

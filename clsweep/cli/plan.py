@@ -278,9 +278,7 @@ def _told_of_conditions(study: Study) -> list[str]:
 
 
 def plan_notes(study: Study) -> list[str]:
-    """What a user should know before running: skips, replaced values, small spaces, missing
-    intervals.
-    """
+    """What a user should know before: skips, replaced values, small spaces, missing intervals."""
     notes = [f"note: {note}" for note in study.notes]
     try:
         room = cache_room(study.dataset, study.sections.dataset.place)

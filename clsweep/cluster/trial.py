@@ -137,9 +137,7 @@ class TrialContext:
         return self.near is None or self.near == node_id()
 
     def may_go_on(self, row: Row, epoch: Row) -> bool:
-        """The scheduler's answer after an epoch; without a scheduler, or a score that it could
-        judge, yes.
-        """
+        """The scheduler's answer after an epoch; without one, or a score to judge by, yes."""
         score = None if self.metric is None else epoch.get(self.metric)
         if self.desk is None or score is None or epoch["epoch"] == row["epochs"]:
             return True
@@ -309,9 +307,7 @@ def _device(context: TrialContext) -> torch.device:
 
 
 class References:
-    """One Ray task that scores all references of a study; `collect` waits for it and keeps the
-    rows.
-    """
+    """One Ray task that scores a study's references; `collect` awaits it and keeps the rows."""
 
     def __init__(
         self,

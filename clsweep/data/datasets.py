@@ -74,9 +74,7 @@ class Split:
 
     @cached_property
     def channel_stats(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each channel in [0, 1], float32 (C,); of 50,000 evenly
-        spaced images at most.
-        """
+        """Mean and std of each channel in [0, 1], float32 (C,), of 50,000 images at most."""
         rows, images = self.rows, self.images
         limit = STATISTICS_PICTURES if isinstance(images, Pictures) else STATISTICS_IMAGES
         if len(rows) > limit:
@@ -212,9 +210,7 @@ def digits(dataset: Dataset, _place: DataPlace) -> tuple[Split, Split]:
 
 
 def _digits_file() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (1797, 64) in [0, 16] and classes: the table in scikit-learn's package, which need not
-    be imported for it.
-    """
+    """Pixels (1797, 64) in [0, 16] and classes: scikit-learn's table, read without importing it."""
     package = find_spec("sklearn")
     table = Path(package.origin if package and package.origin else "").parent.joinpath(*DIGITS)
     if table.exists():
@@ -342,9 +338,7 @@ SPLIT_SEED = 0
 
 
 def some_of_each(labels: np.ndarray, count: int) -> np.ndarray:
-    """Rows of `count` images of labels (N,), sorted, classes in proportion. Fewer are a part of
-    more.
-    """
+    """Rows of `count` images of labels (N,), sorted, in proportion. Fewer are part of more."""
     if count >= len(labels):
         return np.arange(len(labels))
     order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
@@ -385,9 +379,7 @@ def stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.nda
 
 
 def _in_proportion(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """`total` shared out as `counts` are: rounded down, and the largest remainders one more, of
-    equal ones any.
-    """
+    """`total` shared out as `counts` are: rounded down, and one more for the largest remainders."""
     exact = counts / counts.sum() * total
     shares = np.floor(exact)
     remainders = exact - shares

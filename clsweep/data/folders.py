@@ -141,9 +141,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _is_folder(path: Path) -> bool:
-    """RequestError where that cannot be known: a class or all test images would be lost without a
-    word.
-    """
+    """RequestError where that cannot be known: a whole class would be lost without a word."""
     given = kind_of(path)
     if given not in (A_FILE, A_FOLDER, NOTHING):
         raise mismatch(path, "a file or a folder", given)

@@ -231,9 +231,7 @@ def _decoded(
 
 
 def _stored_sizes(found: Found, part: str, rows: Sequence[int], store_size: int) -> np.ndarray:
-    """Height and width of some images as they are kept, int64 (M, 2); zeros where one cannot be
-    read.
-    """
+    """Height and width of some images as they are kept, int64 (M, 2); 0 where unreadable."""
     import numpy as np
 
     from clsweep.data.cache import size_of, stored_size
@@ -341,9 +339,7 @@ class DataPlace:
     transfer_root: str = ""  # of the data set that scores are transferred to; empty: root
 
     def absolute(self) -> DataPlace:
-        """The same folders, wherever a process works. `~` stays, as each machine has a home of its
-        own.
-        """
+        """The same folders, wherever a process works. `~` stays: each machine has its own home."""
         root, cache, transfer_root = (
             path if not path or path.startswith("~") else os.path.abspath(path)
             for path in (self.root, self.cache, self.transfer_root)

@@ -17,9 +17,7 @@ from clsweep.model.foreign import fitting, take_channels
 
 
 def measure(config: Mapping[str, Any]) -> dict[str, Any]:
-    """{"num_features": D}, or {"error": one line}; builds on the meta device, which has no
-    values.
-    """
+    """{"num_features": D}, or {"error": one line}; builds on the meta device, without values."""
     row = COMPONENT["encoder"][config["encoder"]]
     try:
         with torch.device("meta"):

@@ -33,9 +33,7 @@ def build_objective(config: Mapping[str, Any]) -> Framework:
 
 
 def build_encoder(config: Mapping[str, Any]) -> Any:
-    """The encoder alone, which begins with the weights of `init`; `num_features` is the width of
-    its output.
-    """
+    """The encoder, begun with the weights of `init`; `num_features` is its output's width."""
     row = COMPONENT["encoder"][config["encoder"]]
     network = implementation(row)(**arguments(config, "encoder"))
     if not row.impl.startswith("clsweep."):

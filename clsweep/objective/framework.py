@@ -228,9 +228,7 @@ class PairFramework(ComparingFramework):
 
 
 class MomentumFramework(PairFramework):
-    """A framework whose targets come from a slowly following copy of encoder and projector (EqCo
-    B.1).
-    """
+    """A framework with targets of a slowly following copy of encoder and projector (EqCo B.1)."""
 
     def __init__(
         self,
@@ -281,9 +279,7 @@ class PredictorFramework(PairFramework):
 
 
 def per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """`module` of every view; views of one size go through together, so that batch norm sees them
-    all.
-    """
+    """`module` of every view; those of one size go together, so that batch norm sees them all."""
     sizes: dict[torch.Size, list[int]] = {}
     for view, x in views.items():
         sizes.setdefault(x.shape[1:], []).append(view)

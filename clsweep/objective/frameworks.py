@@ -123,9 +123,7 @@ class KeyFramework(MomentumFramework):
 
 
 class MoCo(KeyFramework):
-    """Keys of a queue are the negatives (MoCo v2; EqCo 2.3 where the queue is shorter than the
-    batch).
-    """
+    """Keys of a queue are the negatives (MoCo v2; EqCo 2.3 if it is shorter than a batch)."""
 
     def __init__(self, *, num_negatives: int, **shared: Any):
         super().__init__(**shared)
@@ -144,9 +142,7 @@ class MoCo(KeyFramework):
 
 
 class SiMo(KeyFramework):
-    """Keys of the current batch are the negatives: K of the other samples' keys, and no queue (EqCo
-    3).
-    """
+    """Keys of the batch are the negatives: K of the other samples', and no queue (EqCo 3)."""
 
     norm = "all"
 
@@ -178,9 +174,7 @@ class BYOL(PredictorFramework, MomentumFramework):
 
 
 class SimSiam(PredictorFramework):
-    """Predictions of one view against the other's projection, whose gradient is stopped, both
-    ways.
-    """
+    """Predictions of one view against the other's projection, without its gradient, both ways."""
 
     norm = "bare"
 
@@ -251,9 +245,7 @@ class NNCLR(PredictorFramework):
 
 
 class Supervised(ComparingFramework):
-    """Encoder and linear classifier, trained with the labels of every view; the regularizer acts on
-    the features.
-    """
+    """Encoder and linear classifier, trained with every view's labels; features are regularized."""
 
     def __init__(self, *, encoder: Any, comparison: Comparison, num_classes: int):
         super().__init__()
@@ -286,9 +278,7 @@ class MICritic(Framework):
         self.of_x, self.of_y = (mlp(dim, critic_hidden, critic_dim) for _ in range(2))
 
     def forward(self, x_ND: Tensor, y_ND: Tensor) -> Tensor:  # type: ignore[override]
-        """Loss of N pairs in one direction, x against y; the scores are dot products, not
-        cosines.
-        """
+        """Loss of N pairs in one direction, x against y, scored by dot products, not cosines."""
         queries_ND, keys_ND = self.of_x(x_ND), self.of_y(y_ND)
         loss: Tensor = self.criterion(queries_ND, keys_ND, negatives=keys_ND, skip_own=True)
         return loss

@@ -60,9 +60,7 @@ _CURL = re.compile(r"curlCode: \d+, (.*)", re.DOTALL)
 
 
 class ObjectStore:
-    """The files below a prefix, as those of a `Disk`. `uri` is as the user typed it: options may
-    follow a `?`.
-    """
+    """Files below a prefix, as those of a `Disk`. `uri` is as typed: with options after `?`."""
 
     def __init__(self, uri: str, fs: pafs.FileSystem, base: str):
         self.uri, self._fs, self._base = uri, fs, base.rstrip("/")
@@ -81,9 +79,7 @@ class ObjectStore:
         return [info.base_name for info in infos if info.type == pafs.FileType.File]
 
     def read(self, name: str) -> bytes:
-        """The content of a file; its end may be missing where it is replaced meanwhile by a longer
-        one.
-        """
+        """The content of a file; its end may be missing if a longer one replaces it meanwhile."""
 
         def read() -> bytes:
             with self._fs.open_input_file(self._at(name)) as file:

@@ -211,9 +211,7 @@ def trials_schema(params: Iterable[pa.Field]) -> pa.Schema:
 
 
 def to_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
-    """Rows as a table of exactly this schema; a missing value is null, an unknown column is a
-    mistake of ours.
-    """
+    """Rows as a table of exactly this schema: null where missing, and no unknown column."""
     for row in rows:
         unknown = set(row) - set(schema.names)
         assert not unknown, f"columns without a place in the schema: {sorted(unknown)}"

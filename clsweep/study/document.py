@@ -34,9 +34,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 @dataclass
 class Document:
-    """A merged study file: `tree` holds the values, `places` says for each path of keys where it
-    was written.
-    """
+    """A merged study file: `tree` holds the values, `places` where each path was written."""
 
     source: str
     tree: dict[str, Any]
@@ -45,9 +43,7 @@ class Document:
     is_trusted: bool = True  # else it is a results folder's, and nothing that it names is executed
 
     def place(self, keys: Keys) -> str:
-        """`file:line` (or the `--set` text) of the value at `keys`, or of the nearest key above
-        it.
-        """
+        """`file:line` (or the `--set` text) of the value at `keys`, or of the nearest key above."""
         for length in range(len(keys), -1, -1):
             if keys[:length] in self.places:
                 return self.places[keys[:length]]
@@ -465,9 +461,7 @@ def shipped_studies() -> dict[str, Path]:
 
 
 def study_file(name: str | Path) -> Path:
-    """The file that is meant: the user's own where there is one, else the shipped study of this
-    name.
-    """
+    """The file that is meant: the user's own if it is there, else the shipped study so named."""
     path = Path(name)
     return path if path.exists() else shipped_studies().get(path.as_posix(), path)
 

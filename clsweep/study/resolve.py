@@ -190,9 +190,7 @@ class _Cell(Draft):
         return parts, len(self.errors) == num_errors
 
     def _entries(self, at: Keys, section: ObjectiveSection) -> Iterator[tuple[Keys, object]]:
-        """Keys and value of each parameter, each overriding those before it: the objective's own
-        come last.
-        """
+        """Keys and value of each parameter, in the order in which they override others."""
         for root, part in (((), self.sections), (at, section)):
             for kind in ("base", "space"):
                 for param, raw in getattr(part, kind).items():
@@ -342,9 +340,7 @@ def _known_encoders(space: object) -> list[str]:
 
 
 def _owns(name: str, owned: Collection[str]) -> str:
-    """What an objective owns, for a message; what every trial does is not listed, so that the rest
-    is found.
-    """
+    """What an objective owns, for a message; what every trial owns is left out."""
     own = ", ".join(sorted(set(owned) - set(trial_owns())))
     return f"'{name}' owns: {own}, and what every trial owns (clsweep catalog params)"
 

@@ -74,9 +74,7 @@ class _AllReduceSum(torch.autograd.Function):
 
 
 class GlobalGroupedBatchNorm(GroupedBatchNorm):
-    """Groups of the global batch: their statistics are summed over the workers, wherever their
-    samples lie.
-    """
+    """Groups of the global batch: statistics are summed over workers, wherever samples lie."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -177,9 +175,7 @@ def _of_all(x: Tensor) -> Tensor:
 
 
 class GlobalBatchNorm(FollowingBatchNorm):
-    """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the
-    CPU).
-    """
+    """Batch norm over the global batch where torch's SyncBatchNorm does not run: on CPUs."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, C) or (N, C, H, W)."""
@@ -229,9 +225,7 @@ def distributed(module: nn.Module) -> nn.Module:
 
 
 def gather_features(x_ND: Tensor, num_rows: int) -> Tensor:
-    """Evaluation features of all workers, whose shares may differ in length, in the order of
-    `share`.
-    """
+    """Evaluation features of all workers, whose shares may differ, in the order of `share`."""
     if world_size() == 1:
         return x_ND
     longest = -(-num_rows // world_size())

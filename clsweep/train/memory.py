@@ -70,9 +70,7 @@ class PeakMemory:
 
 
 class OutOfMemoryError(RuntimeError):
-    """A trial needs more memory than it has. Equal failures have equal messages: sizes are
-    rounded.
-    """
+    """A trial needs more memory than it has; sizes are rounded, so equal failures are alike."""
 
 
 @contextlib.contextmanager
