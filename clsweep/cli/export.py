@@ -99,11 +99,7 @@ def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
         owned = ", ".join(f"{param}={about[param]!r}" for param in (*row.owns, *row.takes))
         made = [f"from {module} import {name}", f"network = {name}({owned})"]
         return [head, *made, *adapted, load, "network.eval()"]
-    made = [
-        "from torch import nn",
-        f"from torchvision.models import {name}",
-        f"network = {name}()",
-    ]
+    made = ["from torch import nn", f"from torchvision.models import {name}", f"network = {name}()"]
     if about["stem"] == "small":
         made += [
             "network.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)",

@@ -40,11 +40,7 @@ WORK_SHARE = 0.2  # of the time that the command's own work may take
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
 # What is shown of trials that ended so.
-_OF_STATUS = {
-    "stopped": "epochs_trained",
-    "skipped": "skipped_because",
-    "failed": "error_message",
-}
+_OF_STATUS = {"stopped": "epochs_trained", "skipped": "skipped_because", "failed": "error_message"}
 EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
 _NONE = re.compile(r"(?:[=!]=|\bis(?: not)?)\s*None\b")
 _UNKNOWN = re.compile(r"name '(.*)' is not defined")
