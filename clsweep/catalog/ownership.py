@@ -239,8 +239,7 @@ def num_features(params: Mapping[str, Any]) -> int:
 def effective(
     parts: Mapping[str, str], params: Mapping[str, Any], dataset: Dataset
 ) -> dict[str, Any]:
-    """The hyperparameters of one trial with every 0 that stands for "what there is" replaced by its
-    number.
+    """A trial's hyperparameters, with its number for every 0 that stands for "what there is".
 
     A value that a live search has not chosen yet is None, and what depends on it stays as it is.
     """

@@ -200,8 +200,7 @@ def ask(desk: str, question: str, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """The files of one trial in the results folder; the checkpoints' side is what `train_trial`
-    takes.
+    """A trial's files in the results folder; the checkpoints' side is what `train_trial` takes.
 
     Args:
         path: the results folder.

@@ -169,8 +169,7 @@ class LiveDesign(DrawnDesign):
             self._journal.finish({"config": config}, self._params[config], ended)
 
     def _choose(self, config: int) -> Row:
-        """Ask a new sampler, in a study of its own: the journal gets the configuration in one
-        piece.
+        """Ask a new sampler, in a study of its own: the journal gets the choice in one piece.
 
         What has been tried is not tried again: with the same seeds it gives the same scores. A
         sampler that insists is left for a random one.

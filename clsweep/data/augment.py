@@ -360,8 +360,7 @@ def _finish_(x_NCHW: Tensor, weights_MR: Tensor, stops: list[int]) -> None:
 def _ship(
     groups: Sequence[Sequence[Tensor]], device: torch.device, dtype: torch.dtype
 ) -> list[list[Tensor]]:
-    """The tensors on the images' device, floats in the images' type; to a GPU in one copy for each
-    type.
+    """The tensors on the images' device, floats in the images' type; one copy for each type.
 
     The copies start from pinned memory, so that they wait for nothing that the GPU has yet to do.
     """

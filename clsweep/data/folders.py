@@ -188,8 +188,7 @@ class Sample(NamedTuple):
 
 
 def find_shards(place: DataPlace) -> Found:
-    """The images of tar files, as WebDataset packs them: ROOT/train-*.tar and ROOT/val-*.tar (or
-    test).
+    """The images of tar files, as WebDataset packs them: ROOT/train-*.tar, ROOT/val-*.tar or test.
 
     The files of one sample share a name up to its first dot: `000123.jpg` and `000123.cls`, which
     holds the number of its class. A sample without `.cls` has no class.

@@ -117,8 +117,7 @@ def _saturation_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
 
 
 def _hue_(x_MCHW: Tensor, shift_M111: Tensor) -> None:
-    """Turn the hue of HSV. Value and chroma stay, so neither saturation nor a table of sextants is
-    needed.
+    """Turn the hue of HSV. Value and chroma stay, so no saturation or table of sextants is needed.
 
     The hue is measured in sextants from red, in [-3, 3]. With q = |green - blue| / chroma and p =
     (value - red) / chroma it is +-(q + p (3 - 2 q)), positive where green > blue: p is 0 where red

@@ -44,8 +44,7 @@ class Losses(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How views are compared: the loss of a pair, the pairs, and the regularizer's share (DimCL Eq.
-    6).
+    """How views are compared: the loss of a pair, the pairs, the regularizer's share (DimCL Eq. 6).
 
     `targets` are the views that others are compared with, where a framework tells targets from
     predictions; empty: all. A regularizer `of_all_views` takes these together, and a generator.

@@ -211,8 +211,7 @@ class WMSE(PairFramework):
 
 
 class NNCLR(PredictorFramework):
-    """The nearest neighbour of one view in a support set against predictions of the other view,
-    both ways.
+    """The nearest neighbour of a view in a support set against the other's predictions, both ways.
 
     The neighbour is the anchor and carries no gradient; the other samples' predictions are its
     negatives. The first view's projections enter the support set after the step.

@@ -33,8 +33,7 @@ ROUNDING = 1e-6  # by which a value of [0, 1] may leave it
 
 
 def alignment(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
-    """mean_i ||n(z1_i) - n(z2_i)||^2 of two views of the same samples, in [0, 4]; 0: the views
-    agree.
+    """mean_i ||n(z1_i) - n(z2_i)||^2 of two views of the same samples, in [0, 4]; 0: they agree.
 
     Wang & Isola (2020) with alpha = 2.
     """

@@ -209,8 +209,7 @@ Chunks = Sequence[Callable[[], list[Tensor]]]
 
 @dataclass(frozen=True)
 class Batch:
-    """A global batch: the labels of all its images, and this worker's share of their views, chunk
-    by chunk.
+    """A global batch: the labels of all its images, and this worker's share of views, in chunks.
 
     Each of the chunks makes its views when it is called, again when it is called again.
     """

@@ -400,8 +400,7 @@ def finetune_scores(
     network: Network,
     **tuning: Unpack[FineTuning],
 ) -> dict[str, Tensor | None]:
-    """Accuracy of a copy of the encoder and a new linear classifier, both trained by SGD (SimCLR
-    B.5).
+    """Accuracy of a copy of the encoder and a new linear classifier, trained by SGD (SimCLR B.5).
 
     Images are cropped (8 % and more) and flipped anew at every epoch; they are scored as they are.
     The labelled images are stratified by class, the same in every trial. Steps are Nesterov's with
