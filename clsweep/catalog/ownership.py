@@ -1,6 +1,4 @@
-"""Who owns which hyperparameter, which parts go together, and what a hyperparameter's value comes
-down to.
-"""
+"""Who owns which hyperparameter, which parts go together, and what a value comes down to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`clsweep export`: a trained encoder as a file that PyTorch alone, torchvision or this package
-loads.
-"""
+"""`clsweep export`: a trained encoder as a file that PyTorch, torchvision or this package loads."""
 
 from __future__ import annotations
 

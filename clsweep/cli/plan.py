@@ -1,6 +1,4 @@
-"""The rows that `clsweep catalog` and `clsweep plan` print; needs no table library, so they answer
-at once.
-"""
+"""The rows that `clsweep catalog` and `clsweep plan` print, at once: without a table library."""
 
 from __future__ import annotations
 

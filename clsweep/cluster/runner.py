@@ -1,6 +1,4 @@
-"""A study on Ray: what is left of the plan, run by one Tuner over all objectives, recorded trial by
-trial.
-"""
+"""A study on Ray: what is left of the plan, run by one Tuner, recorded trial by trial."""
 
 from __future__ import annotations
 

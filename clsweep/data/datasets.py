@@ -1,6 +1,4 @@
-"""The data sets: every split is rows of one uint8 array, in memory or on disk, that all trials of a
-process share.
-"""
+"""The data sets: a split is rows of one uint8 array that all trials of a process share."""
 
 from __future__ import annotations
 

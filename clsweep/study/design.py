@@ -1,6 +1,4 @@
-"""The design: which configurations are run, drawn before anything runs wherever the method allows
-it.
-"""
+"""The design: which configurations are run, drawn before anything runs where that can be."""
 
 from __future__ import annotations
 

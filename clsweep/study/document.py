@@ -1,6 +1,4 @@
-"""The study file as a plain tree that remembers where each value came from: YAML, then preset, then
-`--set`.
-"""
+"""The study file as a plain tree that knows where each value is from: YAML, preset, `--set`."""
 
 from __future__ import annotations
 

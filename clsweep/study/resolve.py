@@ -1,6 +1,4 @@
-"""Where the study file meets the catalog: every objective with exactly the hyperparameters that it
-owns.
-"""
+"""Where the study file meets the catalog: objectives with exactly the hyperparameters they own."""
 
 from __future__ import annotations
 

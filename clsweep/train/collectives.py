@@ -1,6 +1,4 @@
-"""The global batch: what one worker needs of the others. Every function also works without a
-process group.
-"""
+"""The global batch: what one worker needs of the others; all works without a process group, too."""
 
 from __future__ import annotations
 
