@@ -196,9 +196,7 @@ def owned_params(
 
 
 def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
-    """Default of a hyperparameter in an objective of these parts, and of what it selects: `recipe`
-    and its like.
-    """
+    """Default of a hyperparameter with these parts, and with what `recipe` and its like select."""
     for part in SELECTED_PARTS:
         for row in chosen(part, selected[part]) if part in selected else ():
             if name in row.defaults:
@@ -289,9 +287,7 @@ def num_crop_only(share: float, num_views: int) -> int:
 def switched_off_by(
     name: str, parts: Mapping[str, str], fixed: Mapping[str, Value]
 ) -> tuple[tuple[str, Value], ...]:
-    """Other hyperparameters' values at which this one has no effect in an objective of these parts
-    and fixed values.
-    """
+    """Other hyperparameters' values at which this one has no effect with these parts and values."""
     conditions = PARAM[name].inert_when
     if name == "off_diag":
         conditions += (("lam", 0.0 if parts["regularizer"] == "barlow" else 1.0),)

@@ -35,9 +35,7 @@ def require_words(argv: Sequence[str]) -> None:
 
 
 def mistake(error: UserError | OSError | MemoryError) -> str:
-    """What is said of an error that no command has worded: a path that is too long, a working
-    folder that is gone.
-    """
+    """What is said of an error that no command has worded, as of a working folder that is gone."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, MemoryError):

@@ -47,9 +47,7 @@ class Cluster:
     is_here: bool = False  # this machine alone
 
     def nodes_for(self, request: ResourcesSection) -> Sequence[Resources]:
-        """The nodes that hold the most of such trials: those that are up, or those that the
-        autoscaler may have up.
-        """
+        """The nodes that hold the most such trials: those that are up, or that may come up."""
         options = [scalable_nodes(self.limits, request)] if self.limits else []
         return max([*options, self.up], key=lambda nodes: _workers(request, nodes))
 

@@ -327,9 +327,7 @@ class References:
         self._task = score.remote(placed_references(study, planned), context)
 
     def collect(self) -> None:
-        """Write `references.parquet`. Without it the study's own numbers are none the worse: a
-        failure is only said.
-        """
+        """Write `references.parquet`. Without it the study is whole: a failure is only said."""
         import ray
 
         while not ray.wait([self._task], timeout=1.0)[0]:
@@ -343,9 +341,7 @@ class References:
 
 
 def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]) -> bool:
-    """Whether a study's references have yet to be scored: it is new, was interrupted meanwhile, or
-    was extended.
-    """
+    """Whether a study's references must yet be scored: it is new, was cut off, or extended."""
     num_recorded = folder.references().num_rows if folder.exists() else 0
     return len(placed_references(study, planned)) > num_recorded
 

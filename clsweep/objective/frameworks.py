@@ -267,9 +267,7 @@ class Supervised(ComparingFramework):
 
 
 class MICritic(Framework):
-    """Two networks whose dot product scores pairs of vectors; the negatives of x are the other y
-    (EqCo Appendix C).
-    """
+    """Two networks whose dot product scores pairs; negatives of x are the other y (EqCo C)."""
 
     def __init__(self, *, dim: int, criterion: Criterion, critic_hidden: int, critic_dim: int):
         super().__init__()

@@ -383,9 +383,7 @@ def _class_terms(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _unit_columns(z_ND: Tensor, *, centre: bool) -> Tensor:
-    """The columns along the batch as rows (D, N), L2-normalised; `centre`d first, they are
-    standardised / sqrt(N).
-    """
+    """The columns along the batch as rows (D, N), L2-normalised, `centre`d first: standardised."""
     z_ND = wide(z_ND)
     if centre:
         z_ND = z_ND - z_ND.mean(0)

@@ -169,9 +169,7 @@ class ObjectStore:
 
 
 def patiently(uri: str, action: Callable[[], T]) -> T:
-    """The result of an action on a store; while the store is out of order it is tried again, with
-    growing pauses.
-    """
+    """The result of an action on a store, tried again with growing pauses while it is down."""
     start, pause = time.monotonic(), FIRST_PAUSE_S
     while True:
         try:

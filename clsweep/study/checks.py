@@ -172,9 +172,7 @@ class _ObjectiveChecks(TrainingChecks):
             )
 
     def check_halving(self) -> None:
-        """Successive halving compares scores of the same epochs, before the last, of a search that
-        may be biased.
-        """
+        """Successive halving compares scores of the same epochs, in a search that may be biased."""
         scheduler, method = self.sections.scheduler, self.sections.search.method
         if method not in LIVE_METHODS:
             self.error(

@@ -187,9 +187,7 @@ class GlobalBatchNorm(FollowingBatchNorm):
 
 
 def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
-    """`module` with batch statistics over the global batch, or over its groups of it; unchanged
-    with a single worker.
-    """
+    """`module` with batch statistics over the global batch or its groups; as it is if alone."""
     if world_size() == 1:
         return module
     grouped = [child for child in module.modules() if isinstance(child, GroupedBatchNorm)]

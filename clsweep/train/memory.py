@@ -41,9 +41,7 @@ def keep_freed_memory() -> None:
 
 
 class PeakMemory:
-    """Counts from its construction: what PyTorch reserves on a GPU, resident memory of the process
-    on a CPU (Linux).
-    """
+    """Counts from its construction: what PyTorch reserves on a GPU, resident memory on a CPU."""
 
     def __init__(self, device: torch.device):
         self._device = device
