@@ -91,7 +91,7 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
         asks = part == "loss" and any(getattr(x, "requires_grad", False) for x in given)
         is_real = _is_tensor(found) and found.is_floating_point()
         fits = is_real and (found.requires_grad or not asks)
-        expected = "a scalar tensor of floating point, with a gradient"
+        expected = "a scalar tensor of floating point" + ", with a gradient" * asks
     elif part == "views":
         views, pairs = {*range(given[0])}, found if isinstance(found, list | tuple) else ()
         fits = all(isinstance(p, tuple) and len(p) == 2 and {*p} <= views for p in pairs or [0])
