@@ -13,12 +13,7 @@ from clsweep.display.text import html_table
 from clsweep.errors import RequestError
 from clsweep.findings import from_studies
 from clsweep.findings.confirmed import confirmed
-from clsweep.questions.findings import (
-    Findings,
-    cells_of_study,
-    cells_of_table,
-    whole_material,
-)
+from clsweep.questions.findings import Findings, cells_of_study, cells_of_table, whole_material
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder
 from clsweep.study.design import Study

@@ -44,3 +44,8 @@ def listed(names: Sequence[str]) -> str:
     """The first five of some names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more or "none"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in a line; its type where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

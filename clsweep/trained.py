@@ -12,7 +12,7 @@ from clsweep.catalog import COMPONENT, Component, named
 from clsweep.catalog.open_encoders import is_own, look_here
 from clsweep.catalog.plugins import declare, execute, opened, would_execute
 from clsweep.catalog.rows import Row
-from clsweep.errors import RequestError, listed, nearest
+from clsweep.errors import RequestError, first_line, listed, nearest
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.ranking import Standings
 from clsweep.results.reading import StudyResults
@@ -51,8 +51,8 @@ def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -
         encoder = build_encoder(about)
         encoder.load_state_dict(state)
     except (RuntimeError, LookupError, ValueError, TypeError, OverflowError) as error:
-        reason = str(error).splitlines()[0]
-        raise RequestError(f"{place}: does not hold the encoder of this trial: {reason}") from None
+        wrong = "does not hold the encoder of this trial"
+        raise RequestError(f"{place}: {wrong}: {first_line(error)}") from None
     return encoder.eval(), about
 
 
@@ -108,8 +108,8 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
         return unpack_unverified(payload)
     except Exception as error:  # a damaged archive or pickle raises whatever it comes to
         place = folder.place(checkpoint_file(trial_id))
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RequestError(f"{place}: cannot be read as a checkpoint: {reason}") from None
+        wrong = "cannot be read as a checkpoint"
+        raise RequestError(f"{place}: {wrong}: {first_line(error)}") from None
 
 
 def planned_trials(folder: ResultsFolder) -> list[str]:

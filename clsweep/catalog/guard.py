@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from clsweep.errors import UserError
@@ -33,7 +32,7 @@ def guarded(row: Any, function: Callable[..., Any]) -> Callable[..., Any]:
             if any(x._version != version for x, version in before):
                 raise PartError(f"{row.name}: expected to leave what it is given, changed in place")
             if expected := _unlike(part, row, found, given):
-                raise PartError(f"{row.name}: expected {expected}, given {_said(found)}")
+                raise PartError(f"{row.name}: expected {expected}, given {said(found)}")
         except Exception as error:
             if getattr(error, "row", None) is None:
                 error.row = row  # type: ignore[attr-defined]
@@ -54,7 +53,8 @@ def _tensors(given: Any) -> Iterator[Any]:
             yield given.grad
 
 
-def _said(found: Any) -> str:
+def said(found: Any) -> str:
+    """A value in a message: of a tensor type and shape."""
     if hasattr(found, "dtype"):
         return f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
     return f"{type(found).__name__} {found!r:.60}"
@@ -69,52 +69,50 @@ def _is_number(x: Any) -> bool:
     return is_one and math.isfinite(float(x))
 
 
+_SCORES = ("Metric", "linear_probe", "knn_weights", "finetune")
+_HAS = {  # what other parts are known by
+    "encoder": ("num_features", "a module with num_features and forward"),
+    "framework": ("state_dict", "a module"),
+    "optimizer": ("param_groups", "an optimizer of torch"),
+    "Diagnostic": ("grad_fn", "a tensor, or None"),
+}
+
+
 def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
     """What was expected of a part instead of what it gave; empty if it is that. Only what is taken
     of an epoch waits for the device.
     """
-
-    def is_loss() -> bool:
-        is_real = _is_tensor(found) and found.is_floating_point()
-        asks = part == "loss" and any(getattr(x, "requires_grad", False) for x in given)
-        return bool(is_real and (found.requires_grad or not asks))
-
-    def are_pairs() -> bool:
-        views, pairs = {*range(given[0])}, found if isinstance(found, list | tuple) else ()
-        return all(isinstance(p, tuple) and len(p) == 2 and {*p} <= views for p in pairs or [0])
-
-    def are_scores() -> bool:
-        return isinstance(found, dict) and all(
-            x is None
-            or _is_number(x)
-            or (str(getattr(x, "dtype", "")) == "torch.bool" and x.shape == given[-1].shape)
-            for x in found.values()
-        )
-
-    def are_splits() -> bool:
-        is_pair = isinstance(found, tuple | list) and len(found) == 2
-        return row.kind == "pairs" or (is_pair and all(hasattr(s, "labels") for s in found))
-
-    def has(name: str) -> Callable[[], bool]:
-        return lambda: hasattr(found, name)
-
-    scores = are_scores, "{name: a finite number, or whether each image is right}"
-    number = partial(_is_number, found), "a finite number"
-    wanted: dict[str, tuple[Callable[[], bool], str]] = {
-        "loss": (is_loss, "a scalar tensor of floating point, with a gradient"),
-        "regularizer": (is_loss, "a scalar tensor of floating point"),
-        "encoder": (has("num_features"), "a module with num_features and forward"),
-        "framework": (has("state_dict"), "a module"),
-        "optimizer": (has("param_groups"), "an optimizer of torch"),
-        "lr_schedule": number,
-        "views": (are_pairs, "pairs (i, j) of the views 0, 1, ..."),
-        "Diagnostic": (has("grad_fn"), "a tensor, or None"),
-        "Dataset": (are_splits, "a Split to train on and one to test on"),
-        **dict.fromkeys(("Metric", "linear_probe", "knn_weights", "finetune"), scores),
-    }
+    fits, expected = True, ""
     if part == "Diagnostic" and found is None:
-        return ""
-    if (part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes):
-        wanted[part] = number
-    fits, expected = wanted.get(part, (lambda: True, ""))
-    return "" if fits() else expected
+        pass
+    elif part == "lr_schedule" or _gives_number(part, row):
+        fits, expected = _is_number(found), "a finite number"
+    elif part in ("loss", "regularizer"):
+        asks = part == "loss" and any(getattr(x, "requires_grad", False) for x in given)
+        is_real = _is_tensor(found) and found.is_floating_point()
+        fits = is_real and (found.requires_grad or not asks)
+        expected = "a scalar tensor of floating point" + ", with a gradient" * asks
+    elif part == "views":
+        views, pairs = {*range(given[0])}, found if isinstance(found, list | tuple) else ()
+        fits = all(isinstance(p, tuple) and len(p) == 2 and {*p} <= views for p in pairs or [0])
+        expected = "pairs (i, j) of the views 0, 1, ..."
+    elif part in _SCORES:
+        fits = isinstance(found, dict) and all(_is_score(x, given) for x in found.values())
+        expected = "{name: a finite number, or whether each image is right}"
+    elif part == "Dataset" and row.kind == "images":
+        is_pair = isinstance(found, tuple | list) and len(found) == 2
+        fits = is_pair and all(hasattr(split, "labels") for split in found)
+        expected = "a Split to train on and one to test on"
+    elif part in _HAS:
+        name, expected = _HAS[part]
+        fits = hasattr(found, name)
+    return "" if fits else expected
+
+
+def _gives_number(part: str, row: Any) -> bool:
+    return bool((part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes))
+
+
+def _is_score(x: Any, given: tuple[Any, ...]) -> bool:
+    is_hit = str(getattr(x, "dtype", "")) == "torch.bool" and x.shape == given[-1].shape
+    return x is None or is_hit or _is_number(x)

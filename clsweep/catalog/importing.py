@@ -127,9 +127,7 @@ def refuse_exits_of(places: Iterable[str]) -> None:
 
     def exit_unless_own(status: int) -> NoReturn:
         file = sys._getframe(1).f_code.co_filename
-        if file in _may_not_exit or file.startswith(
-            tuple(p for p in _may_not_exit if p[-1] == "/")
-        ):
+        if file.startswith(tuple(_may_not_exit)):
             raise RuntimeError(f"os._exit({status}) would end the process without a word")
         _exit(status)
 
@@ -176,9 +174,7 @@ def find_package(name: str) -> Package:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Where a module is. Nothing is executed: `importlib.util.find_spec` would import the packages
-    that it lies in.
-    """
+    """Where a module is; nothing is executed, as `importlib.util.find_spec` would its packages."""
     spec: ModuleSpec | None = None
     for name in itertools.accumulate(module.split("."), "{}.{}".format):
         path = None if spec is None else spec.submodule_search_locations

@@ -1,6 +1,4 @@
-"""Who owns which hyperparameter, which parts go together, and what a hyperparameter's value comes
-down to.
-"""
+"""Who owns which hyperparameter, which parts go together, and what a value comes down to."""
 
 from __future__ import annotations
 
@@ -198,9 +196,7 @@ def owned_params(
 
 
 def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
-    """Default of a hyperparameter in an objective of these parts, and of what it selects: `recipe`
-    and its like.
-    """
+    """Default of a hyperparameter with these parts, and with what `recipe` and its like select."""
     for part in SELECTED_PARTS:
         for row in chosen(part, selected[part]) if part in selected else ():
             if name in row.defaults:
@@ -239,8 +235,7 @@ def num_features(params: Mapping[str, Any]) -> int:
 def effective(
     parts: Mapping[str, str], params: Mapping[str, Any], dataset: Dataset
 ) -> dict[str, Any]:
-    """The hyperparameters of one trial with every 0 that stands for "what there is" replaced by its
-    number.
+    """A trial's hyperparameters, with its number for every 0 that stands for "what there is".
 
     A value that a live search has not chosen yet is None, and what depends on it stays as it is.
     """
@@ -269,9 +264,7 @@ def effective(
 
 
 def with_defaults(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the plan as a trial is built of it: what has no effect there, and is None, has its
-    default.
-    """
+    """A row of the plan as a trial is built of it: what has no effect, None, has its default."""
     inert = [name for name, value in row.items() if value is None and name in PARAM]
     if not inert:
         return dict(row)
@@ -287,18 +280,14 @@ def small_view_size(view_size: int) -> int:
 
 
 def num_crop_only(share: float, num_views: int) -> int:
-    """Views that are only cropped: so many of the last ones, but never one of the first two (ECPP
-    4.1).
-    """
+    """Views that are only cropped: so many of the last, never one of the first two (ECPP 4.1)."""
     return min(int(share * num_views + 1e-9), num_views - 2)
 
 
 def switched_off_by(
     name: str, parts: Mapping[str, str], fixed: Mapping[str, Value]
 ) -> tuple[tuple[str, Value], ...]:
-    """Other hyperparameters' values at which this one has no effect in an objective of these parts
-    and fixed values.
-    """
+    """Other hyperparameters' values at which this one has no effect with these parts and values."""
     conditions = PARAM[name].inert_when
     if name == "off_diag":
         conditions += (("lam", 0.0 if parts["regularizer"] == "barlow" else 1.0),)
@@ -313,9 +302,7 @@ def switched_off_by(
 
 
 def num_others(framework: str, batch_size: int) -> int:
-    """Negatives that a batch has for one query: the other samples, in simclr in both of their
-    views.
-    """
+    """Negatives that a batch has for a query: the other samples, in simclr in both their views."""
     return COMPONENT["framework"][framework].views_of_negatives * (batch_size - 1)
 
 

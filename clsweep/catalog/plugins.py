@@ -46,7 +46,7 @@ from clsweep.catalog.rows import (
     Param,
     named,
 )
-from clsweep.errors import UserError
+from clsweep.errors import UserError, first_line
 
 KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (Param, Component, Dataset, Metric, Diagnostic)
@@ -100,7 +100,7 @@ class Plugin:
             )
             files = _typed(dict[str, str], packed.get("files") or {name: packed["text"]})
         except (TypeError, KeyError) as error:
-            raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"not a recorded plug-in: {first_line(error)}") from None
         is_package = bool(packed.get("is_package"))
         if any(path.startswith("/") or ".." in PurePosixPath(path).parts for path in files):
             raise ValueError(f"{name}: expected paths below its folder")
@@ -125,9 +125,7 @@ class Plugin:
         return replace(self, rows=tuple(rows), is_sealed=True, folder="")
 
     def shown(self, file: str) -> str:
-        """One of its files as messages name it, by the path from its folder; empty if it is
-        another's.
-        """
+        """One of its files as messages name it, by the path from its folder; "" if another's."""
         path = os.path.relpath(file, self.folder) if self.folder and os.path.isabs(file) else ""
         top = self.module.partition(".")[0]
         is_own = self.is_package and path.partition("/")[0].removesuffix(".py") == top
@@ -310,9 +308,7 @@ def _errors_of(plugin: Plugin) -> Iterator[None]:
 
 
 def _place(error: BaseException, plugins: Sequence[Plugin]) -> str:
-    """The innermost line of one of these plug-ins that an error has passed through; empty if there
-    is none.
-    """
+    """The innermost line of one of these plug-ins that an error has passed through, or ""."""
     found = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
     broken = (isinstance(error, SyntaxError) and error.filename) or ""  # a module beside, perhaps
     for plugin in plugins:

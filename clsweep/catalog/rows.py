@@ -271,6 +271,12 @@ class Dataset:
     doc: str
 
     @property
+    def is_own(self) -> bool:
+        """Whether its images are known by what a function of the user's own gives alone."""
+        is_ours = self.impl.startswith("clsweep.") or bool(self.files)
+        return self.kind == "images" and not is_ours
+
+    @property
     def makes_images(self) -> bool:
         """Whether there are as many images as are asked for."""
         return not self.files and bool(self.num_train) and "num_train" in self.options
@@ -410,9 +416,7 @@ def named(place: str) -> Any:
 
 
 def _number(value: object, *, integer: bool) -> int | float | None:
-    """A finite number from a YAML scalar, or None. Booleans are no numbers; 64.0 is an integer, of
-    64 bits at most.
-    """
+    """A finite number from a YAML scalar, no boolean, or None; 64.0 is an integer, of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not abs(value) < (2**63 if integer else sys.float_info.max):  # infinity and nan fail too

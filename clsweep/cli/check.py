@@ -21,7 +21,7 @@ from clsweep.catalog import (
 from clsweep.catalog.ownership import owners_of, refusal
 from clsweep.catalog.plugins import Plugin, activate, execute, read_plugins
 from clsweep.catalog.rows import CatalogRow, Component, Dataset, Value
-from clsweep.errors import StudyError, UserError
+from clsweep.errors import StudyError, UserError, first_line
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.document import Document, apply_setting, digests
 from clsweep.study.resolve import resolve_study
@@ -100,7 +100,7 @@ def _verdicts(
         (trial,) = plan_trials(study)
         config = plan_row(study, trial)
     except UserError as error:
-        yield "a study can use it", str(error).splitlines()[0]
+        yield "a study can use it", first_line(error)
         return
     yield "a study can use it", ""
 
@@ -114,7 +114,9 @@ def _verdicts(
 
 # The smallest study that uses a row.
 
-_IMAGES: dict[str, Any] = {"encoder": "conv4", "epochs": 2, "batch_size": 64, "knn_k": 5}
+_IMAGES: dict[str, Any] = {
+    "encoder": "conv4", "linear_probe": "none", "epochs": 2, "batch_size": 64, "knn_k": 5
+}  # fmt: skip
 _PAIRS: dict[str, Any] = {"epochs": 2, "batch_size": 64}
 # What is used where a row leaves the choice; of the others the first that fits.
 _PREFERRED = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two"}
@@ -135,8 +137,6 @@ def witness(row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str] 
     base = dict(_PAIRS if is_pairs else _IMAGES)
     if isinstance(row, Component) and row.part in SELECTED_PARTS:
         base[row.part] = row.name
-    if not is_pairs:
-        base.setdefault("linear_probe", "none")
     if base.get("encoder") == "conv4":
         base["width"] = 4
     tree: dict[str, Any] = {

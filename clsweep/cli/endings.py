@@ -28,18 +28,14 @@ LEFT_OUT = (
 
 
 def require_words(argv: Sequence[str]) -> None:
-    """Refuse `--out ""`: no argument means anything if it is empty, and a path would be the
-    working folder.
-    """
+    """Refuse `--out ""`: no argument may be empty; a path would be the working folder."""
     for before, word in zip(["clsweep", *argv], argv, strict=False):
         if not word or (word.startswith("--") and word.endswith("=")):
             raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
 
 
 def mistake(error: UserError | OSError | MemoryError) -> str:
-    """What is said of an error that no command has worded: a path that is too long, a working
-    folder that is gone.
-    """
+    """What is said of an error that no command has worded, as of a working folder that is gone."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, MemoryError):
@@ -114,9 +110,7 @@ def exit_as(summary: RunSummary) -> None:
 
 
 def command_line(*words: object, **options: object) -> str:
-    """A command line to be typed again; an option that is None or False, or the default address, is
-    left out.
-    """
+    """A command line to be typed again, without options of None, False or the default."""
     line = ["clsweep", *map(str, words)]
     for name, given in options.items():
         values = given if isinstance(given, list) else [given]

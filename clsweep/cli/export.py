@@ -1,6 +1,4 @@
-"""`clsweep export`: a trained encoder as a file that PyTorch alone, torchvision or this package
-loads.
-"""
+"""`clsweep export`: a trained encoder as a file that PyTorch, torchvision or this package loads."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from clsweep.catalog import COMPONENT
 from clsweep.display.numbers import count, fixed
 from clsweep.display.printing import print_note
 from clsweep.display.text import say
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, first_line
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import open_folder
 from clsweep.trained import About, load_encoder, planned_trials
@@ -47,7 +45,9 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     row, state = COMPONENT["encoder"][about["encoder"]], dict(encoder.state_dict())
     is_program = path.suffix == PROGRAM
     is_classifier = row.layout == "torchvision" and not is_program
-    if is_classifier:
+    if is_program:
+        from clsweep.model.standalone import program
+    elif is_classifier:
         import torch
 
         state["fc.weight"] = torch.zeros(NUM_CLASSES, encoder.num_features)
@@ -78,25 +78,6 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     say("\n".join(["To load it:", *(f"    {line}" for line in snippet(path, about))]))
 
 
-def program(encoder: Any, about: About) -> bytes:
-    """The encoder as a program of torch.export, which begins with its normalisation: float32
-    (N, C, S, S) in [0, 1] -> (N, D).
-
-    Raises:
-        RequestError: torch.export cannot follow it.
-    """
-    from clsweep.model.standalone import exported
-
-    try:
-        return exported(encoder, about["normalisation"], about["image_size"])
-    except Exception as error:  # whatever it meets in an encoder of others
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise RequestError(
-            f"{about['encoder']}: torch.export cannot follow it: {reason}. Expected a name that "
-            "ends in .safetensors or .pt"
-        ) from None
-
-
 def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
     """Lines of Python that load an exported file."""
     row, place = COMPONENT["encoder"][about["encoder"]], repr(str(path))
@@ -116,11 +97,7 @@ def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
         owned = ", ".join(f"{param}={about[param]!r}" for param in (*row.owns, *row.takes))
         made = [f"from {module} import {name}", f"network = {name}({owned})"]
         return [head, *made, *adapted, load, "network.eval()"]
-    made = [
-        "from torch import nn",
-        f"from torchvision.models import {name}",
-        f"network = {name}()",
-    ]
+    made = ["from torch import nn", f"from torchvision.models import {name}", f"network = {name}()"]
     if about["stem"] == "small":
         made += [
             "network.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)",
@@ -164,6 +141,4 @@ def _write(path: Path, content: bytes | Mapping[str, Tensor], about: About) -> N
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # RuntimeError: torch's writer on a full disk
         temporary.unlink(missing_ok=True)
-        raise RequestError(
-            f"--out {path}: cannot be written: {str(error).splitlines()[0]}"
-        ) from None
+        raise RequestError(f"--out {path}: cannot be written: {first_line(error)}") from None

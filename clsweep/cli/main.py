@@ -10,13 +10,7 @@ import typer
 
 from clsweep.cli import statistic_commands as on_results
 from clsweep.cli import study_commands as on_study
-from clsweep.cli.endings import (
-    EXIT_INTERRUPTED,
-    EXIT_INVALID,
-    left_out,
-    mistake,
-    require_words,
-)
+from clsweep.cli.endings import EXIT_INTERRUPTED, EXIT_INVALID, left_out, mistake, require_words
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
 from clsweep.cli.options import option, print_version

@@ -1,6 +1,4 @@
-"""The rows that `clsweep catalog` and `clsweep plan` print; needs no table library, so they answer
-at once.
-"""
+"""The rows that `clsweep catalog` and `clsweep plan` print, at once: without a table library."""
 
 from __future__ import annotations
 
@@ -278,9 +276,7 @@ def _told_of_conditions(study: Study) -> list[str]:
 
 
 def plan_notes(study: Study) -> list[str]:
-    """What a user should know before running: skips, replaced values, small spaces, missing
-    intervals.
-    """
+    """What a user should know before: skips, replaced values, small spaces, missing intervals."""
     notes = [f"note: {note}" for note in study.notes]
     try:
         room = cache_room(study.dataset, study.sections.dataset.place)

@@ -1,6 +1,4 @@
-"""What the commands that ask for statistics share: what they are asked of, and how a table of them
-is printed.
-"""
+"""What commands of statistics share: what they are asked of, and how their tables are printed."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import duration, is_number, settings, texts_of
 from clsweep.display.printing import Format
-from clsweep.errors import RequestError, nearest
+from clsweep.errors import RequestError, first_line, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
 from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
@@ -40,11 +40,7 @@ WORK_SHARE = 0.2  # of the time that the command's own work may take
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
 # What is shown of trials that ended so.
-_OF_STATUS = {
-    "stopped": "epochs_trained",
-    "skipped": "skipped_because",
-    "failed": "error_message",
-}
+_OF_STATUS = {"stopped": "epochs_trained", "skipped": "skipped_because", "failed": "error_message"}
 EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
 _NONE = re.compile(r"(?:[=!]=|\bis(?: not)?)\s*None\b")
 _UNKNOWN = re.compile(r"name '(.*)' is not defined")
@@ -247,7 +243,7 @@ def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
         # Nothing of this program is in reach of the condition.
         mask = typed.eval(where, engine="python", local_dict={}, global_dict={})
     except Exception as error:  # whatever the user's expression raises
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         if unknown := _UNKNOWN.search(reason):
             reason = _no_column(unknown[1], list(map(str, typed.columns)))
         raise RequestError(f"--where {_shown(where)}: {reason:.2000}") from None

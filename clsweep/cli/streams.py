@@ -16,9 +16,7 @@ from clsweep.errors import RequestError
 
 
 class _Stream(io.FileIO):
-    """A standard stream that fails once: from then on it takes all and shows nothing, also when
-    the interpreter ends.
-    """
+    """A standard stream that fails once: from then on it takes all and shows nothing."""
 
     failure = ""
 
@@ -78,9 +76,7 @@ class _Page(io.StringIO):
 
 @contextlib.contextmanager
 def paged() -> Iterator[None]:
-    """What is printed within goes through the user's pager, as git's lists do, if a terminal has
-    not as many lines.
-    """
+    """What is printed within goes through the user's pager where a terminal has too few lines."""
     if not sys.stdout.isatty():
         yield
         return

@@ -149,9 +149,7 @@ def plan(
 
 
 def noises_in(path: str) -> dict[str, tuple[float, float]]:
-    """Of each objective of results the squares of the noise of one seed's score, and their degrees
-    of freedom.
-    """
+    """Of each objective the squares of the noise of one seed's score, and degrees of freedom."""
     from clsweep.cli.options import Reading
 
     found = {s.objective: s.measured.noise for s in Reading().opened([path]).material.sweeps}

@@ -14,7 +14,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
 from clsweep.display.printing import print_note, screen_width
 from clsweep.display.text import say
-from clsweep.errors import RequestError, nearest
+from clsweep.errors import RequestError, first_line, nearest
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 
 if TYPE_CHECKING:
@@ -94,10 +94,8 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise RequestError(
-            f"--device {name}: not usable here: {reason}. Expected: cpu, or a GPU as cuda"
-        ) from None
+        reason = f"not usable here: {first_line(error)}"
+        raise RequestError(f"--device {name}: {reason}. Expected: cpu, or a GPU as cuda") from None
     return device
 
 

@@ -47,17 +47,13 @@ class Cluster:
     is_here: bool = False  # this machine alone
 
     def nodes_for(self, request: ResourcesSection) -> Sequence[Resources]:
-        """The nodes that hold the most of such trials: those that are up, or those that the
-        autoscaler may have up.
-        """
+        """The nodes that hold the most such trials: those that are up, or that may come up."""
         options = [scalable_nodes(self.limits, request)] if self.limits else []
         return max([*options, self.up], key=lambda nodes: _workers(request, nodes))
 
 
 def max_trials(request: ResourcesSection, cluster: Cluster) -> int:
-    """How many trials fit at once. A worker lies on one node; the workers of a trial may lie on
-    several.
-    """
+    """How many trials fit at once. A worker lies on one node, the workers of a trial on several."""
     return _workers(request, cluster.nodes_for(request)) // request.workers
 
 
@@ -153,9 +149,7 @@ def autoscaler() -> tuple[dict[str, Any] | None, bool]:
 
 
 def scalable_nodes(limits: Mapping[str, Any], request: ResourcesSection) -> list[Resources]:
-    """The nodes that an autoscaler may have up at once: the head, and of the workers those that
-    hold the most.
-    """
+    """The nodes that an autoscaler may have at once: the head, and workers that hold the most."""
     types, head = limits["available_node_types"], limits.get("head_node_type")
     at_most = limits.get("max_workers", 2)  # Ray's own default
     workers: list[Resources] = []

@@ -80,9 +80,7 @@ def confirming_study(
     settings: Sequence[str] = (),
     trust: bool = False,
 ) -> Study:
-    """The search's study with what was asked in its `confirm`; it stops no trial early and keeps no
-    encoders.
-    """
+    """The search's study with what `confirm` asks; it stops none early and keeps no encoders."""
     document = folder.document()
     document.is_trusted = trust
     for setting in settings:

@@ -133,9 +133,7 @@ def _write(path: str, text: str) -> None:
 
 
 class FolderUnreachableError(RequestError):
-    """A trial's file could not be written or read: the study stops, as for a row that cannot be
-    written.
-    """
+    """A trial's file could not be written or read: the study stops, as for a row that cannot be."""
 
 
 class Desk:
@@ -202,8 +200,7 @@ def ask(desk: str, question: str, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """The files of one trial in the results folder; the checkpoints' side is what `train_trial`
-    takes.
+    """A trial's files in the results folder; the checkpoints' side is what `train_trial` takes.
 
     Args:
         path: the results folder.
@@ -450,9 +447,7 @@ class Judge:
         return Verdict(epoch=epoch, rungs=tuple(rungs))
 
     def _note(self, entry: FrozenTrial, verdict: Verdict, epoch: int, score: float) -> None:
-        """The score first: a judge that is killed in between is asked again and writes the same
-        score.
-        """
+        """The score first: a judge that is killed in between is asked again and writes the same."""
         try:
             self._storage.set_trial_intermediate_value(entry._trial_id, epoch, score)
             if verdict.epoch == epoch:

@@ -194,9 +194,7 @@ class TuneBridge(Callback):
 
 
 def _forget(trial: Trial) -> None:
-    """Drop what is not needed of a trial that is over: Tune keeps the objects of all trials to the
-    end of the study.
-    """
+    """Drop what is not needed of a trial that is over: Tune keeps all trials to the end."""
     trial.config = trial.evaluated_params = {}
     trial.run_metadata.metric_analysis.clear()
     trial.run_metadata.metric_n_steps.clear()

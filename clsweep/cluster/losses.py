@@ -192,9 +192,7 @@ def _is_cut_off(error: BaseException) -> bool:
 
 
 def _may_be_torch_s(error: BaseException) -> bool:
-    """Whether torch's messages between workers raise such errors; what a trial itself raises has
-    classes of its own.
-    """
+    """Whether torch's messages between workers raise such errors; a trial's have other classes."""
     name = type(error).__name__
     return (
         type(error) is RuntimeError or isinstance(error, ConnectionError) or name.startswith("Dist")

@@ -20,11 +20,7 @@ from clsweep.cluster.losses import Losses, describe
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.racing import SKIPPED
 from clsweep.errors import RequestError
-from clsweep.results.folder import (
-    PARTS_BEFORE_COMPACTION,
-    SHARE_BEFORE_COMPACTION,
-    ResultsFolder,
-)
+from clsweep.results.folder import PARTS_BEFORE_COMPACTION, SHARE_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.ranking import KeptFiles
 from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study, sampler_options
@@ -192,9 +188,7 @@ class Heartbeat:
         self._say({"state": "ended", "running": []})
 
     def _keep_epochs(self) -> None:
-        """Put the epochs of the trials under way into the folder and the loggers, if there are
-        others by now.
-        """
+        """Put the epochs of trials under way into folder and loggers, where there are new ones."""
         start = time.monotonic()
         rows = reported(self._folder.scratch, self._progress.running)
         num_epochs = {trial_id: len(epochs) for trial_id, epochs in rows.items()}

@@ -1,6 +1,4 @@
-"""A study on Ray: what is left of the plan, run by one Tuner over all objectives, recorded trial by
-trial.
-"""
+"""A study on Ray: what is left of the plan, run by one Tuner, recorded trial by trial."""
 
 from __future__ import annotations
 
@@ -215,9 +213,7 @@ class _Run:
         return not self._test and are_owed(self._study, self._folder, self._planned)
 
     def work(self) -> bool:
-        """Run the trials; whether the user interrupted. A Ray of our own that is lost is started
-        once more.
-        """
+        """Run the trials; whether the user interrupted. A lost Ray of our own is started anew."""
         for is_again in (False, True):
             try:
                 return self._session()
@@ -446,9 +442,7 @@ def _require_one_version(folder: ResultsFolder, recorded: Sequence[Row]) -> None
 
 
 def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -> list[str]:
-    """How the user's own images have changed since the plan was made, which no file of the study
-    says.
-    """
+    """How the user's own images have changed since the plan, which no file of the study says."""
     there = [name for name in names if name in folder.plan().column_names]  # none in old folders
     known = [name for name in names if name in there or name == "store_size"]
     plan = folder.plan(["objective", *there])

@@ -82,9 +82,7 @@ class PlanSearch:
         return self._race is not None and self._race.awaits
 
     def next_row(self) -> Row | None:
-        """The next trial of the plan as a row with all its values; None when it is at its end, or
-        `awaits`.
-        """
+        """The plan's next trial as a row with all its values; None at its end, or `awaits`."""
         trial = next(self._left, None)
         return None if trial is None else self._designs[trial.objective].start(trial)
 
@@ -151,9 +149,7 @@ class LiveDesign(DrawnDesign):
         self._outcomes: dict[int, dict[int, Outcome]] = {}  # by configuration and seed
 
     def know(self, row: Row) -> None:
-        """The values of a configuration of which a row is recorded, should the journal have lost
-        them.
-        """
+        """The values of a configuration with a recorded row, should the journal lack them."""
         self._params[row["config"]] = self._conditions.taken(row)
 
     def start(self, trial: PlannedTrial) -> Row:
@@ -173,8 +169,7 @@ class LiveDesign(DrawnDesign):
             self._journal.finish({"config": config}, self._params[config], ended)
 
     def _choose(self, config: int) -> Row:
-        """Ask a new sampler, in a study of its own: the journal gets the configuration in one
-        piece.
+        """Ask a new sampler, in a study of its own: the journal gets the choice in one piece.
 
         What has been tried is not tried again: with the same seeds it gives the same scores. A
         sampler that insists is left for a random one.
@@ -230,9 +225,7 @@ def _as_seen(
 
 
 def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:
-    """How a configuration ended, from its seeds, of which the first stands for it while it is
-    judged.
-    """
+    """How a configuration ended, from its seeds; the first stands for it while it is judged."""
     if any(outcome.state == TrialState.FAIL for outcome in outcomes):
         return Outcome(status="failed")
     if outcomes[0].state == TrialState.PRUNED:

@@ -137,9 +137,7 @@ class TrialContext:
         return self.near is None or self.near == node_id()
 
     def may_go_on(self, row: Row, epoch: Row) -> bool:
-        """The scheduler's answer after an epoch; without a scheduler, or a score that it could
-        judge, yes.
-        """
+        """The scheduler's answer after an epoch; without one, or a score to judge by, yes."""
         score = None if self.metric is None else epoch.get(self.metric)
         if self.desk is None or score is None or epoch["epoch"] == row["epochs"]:
             return True
@@ -309,9 +307,7 @@ def _device(context: TrialContext) -> torch.device:
 
 
 class References:
-    """One Ray task that scores all references of a study; `collect` waits for it and keeps the
-    rows.
-    """
+    """One Ray task that scores a study's references; `collect` awaits it and keeps the rows."""
 
     def __init__(
         self,
@@ -331,9 +327,7 @@ class References:
         self._task = score.remote(placed_references(study, planned), context)
 
     def collect(self) -> None:
-        """Write `references.parquet`. Without it the study's own numbers are none the worse: a
-        failure is only said.
-        """
+        """Write `references.parquet`. Without it the study is whole: a failure is only said."""
         import ray
 
         while not ray.wait([self._task], timeout=1.0)[0]:
@@ -347,9 +341,7 @@ class References:
 
 
 def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]) -> bool:
-    """Whether a study's references have yet to be scored: it is new, was interrupted meanwhile, or
-    was extended.
-    """
+    """Whether a study's references must yet be scored: it is new, was cut off, or extended."""
     num_recorded = folder.references().num_rows if folder.exists() else 0
     return len(placed_references(study, planned)) > num_recorded
 

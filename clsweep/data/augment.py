@@ -199,9 +199,7 @@ def draw(
 
 
 def _uniform(generator: torch.Generator, name: str, *shape: int) -> Tensor:
-    """Numbers in [0, 1) of a stream that the generator's state and the name decide, which leaves
-    the generator as it is.
-    """
+    """Numbers in [0, 1) of a stream that the generator's state, which stays, and name decide."""
     (seed,) = torch.randint(2**31, (1,), generator=generator.clone_state()).tolist()
     own = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
     return torch.rand(shape, generator=own)
@@ -362,8 +360,7 @@ def _finish_(x_NCHW: Tensor, weights_MR: Tensor, stops: list[int]) -> None:
 def _ship(
     groups: Sequence[Sequence[Tensor]], device: torch.device, dtype: torch.dtype
 ) -> list[list[Tensor]]:
-    """The tensors on the images' device, floats in the images' type; to a GPU in one copy for each
-    type.
+    """The tensors on the images' device, floats in the images' type; one copy for each type.
 
     The copies start from pinned memory, so that they wait for nothing that the GPU has yet to do.
     """
@@ -412,9 +409,7 @@ def _jitter_factors(u_N4: Tensor, recipe: Recipe) -> Tensor:
 
 
 def _positions(draws: Draws) -> list[Tensor]:
-    """What `pixels.resize` takes, for views no smaller than the image, which no antialiasing
-    touches.
-    """
+    """What `pixels.resize` takes, for views no smaller than the image: nothing is antialiased."""
     size, start_2N1 = draws.output_size, torch.stack([draws.j, draws.i])[:, :, None]  # x before y
     length_2N1 = torch.stack([draws.w, draws.h])[:, :, None]
     position_2NV = (torch.arange(size) + 0.5) * (length_2N1.double() / size) - 0.5

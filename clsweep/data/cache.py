@@ -281,9 +281,7 @@ def _empty(source: Source, part: str, rows: range) -> tuple[np.ndarray, Any]:
 
 @contextlib.contextmanager
 def _progress(source: Source) -> Iterator[Callable[[int], object]]:
-    """A bar on a terminal, nothing elsewhere; gives what is to be called with the number of images
-    done.
-    """
+    """A bar on a terminal, nothing elsewhere; gives what to call with the number of images done."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -372,9 +370,7 @@ def decode(file: Encoded, store_size: int, num_channels: int = 3) -> np.ndarray:
 
 
 def size_of(file: Encoded) -> tuple[int, int]:
-    """Height and width of an image, of its header alone; (0, 0) where it cannot be read, which
-    `decode` will say.
-    """
+    """Height and width of an image, of its header alone; (0, 0) where it cannot be read."""
     try:
         if isinstance(file, Path):
             require_regular(file)

@@ -1,6 +1,4 @@
-"""The data sets: every split is rows of one uint8 array, in memory or on disk, that all trials of a
-process share.
-"""
+"""The data sets: a split is rows of one uint8 array that all trials of a process share."""
 
 from __future__ import annotations
 
@@ -22,14 +20,14 @@ from clsweep.data.found import (
     DataPlace,
     data_folder,
     file_in,
-    first_line,
     mismatch,
     missing_data_message,
+    reason_of,
     require_data,
     sized_dataset,
     stamp,
 )
-from clsweep.data.identity import digest_of, is_own, read
+from clsweep.data.identity import digest_of, read
 from clsweep.errors import RequestError
 
 DIGITS = ("datasets", "data", "digits.csv.gz")  # in scikit-learn's package
@@ -74,9 +72,7 @@ class Split:
 
     @cached_property
     def channel_stats(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each channel in [0, 1], float32 (C,); of 50,000 evenly
-        spaced images at most.
-        """
+        """Mean and std of each channel in [0, 1], float32 (C,), of 50,000 images at most."""
         rows, images = self.rows, self.images
         limit = STATISTICS_PICTURES if isinstance(images, Pictures) else STATISTICS_IMAGES
         if len(rows) > limit:
@@ -166,7 +162,7 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     # those of the catalog are read whole, however few of their images are used
     whole = dataset if row.makes_images or row.files else row
     train, test = read(whole, place)
-    if is_own(row) and dataset.images_digest not in (None, found := digest_of(whole, train, test)):
+    if row.is_own and dataset.images_digest not in (None, found := digest_of(whole, train, test)):
         expected = f"{row.name}: expected the images that were planned with"
         given = f"(digest {dataset.images_digest}), given others ({found})"
         raise RequestError(f"{expected} {given}: they have changed, or do so at every call")
@@ -212,9 +208,7 @@ def digits(dataset: Dataset, _place: DataPlace) -> tuple[Split, Split]:
 
 
 def _digits_file() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (1797, 64) in [0, 16] and classes: the table in scikit-learn's package, which need not
-    be imported for it.
-    """
+    """Pixels (1797, 64) in [0, 16] and classes: scikit-learn's table, read without importing it."""
     package = find_spec("sklearn")
     table = Path(package.origin if package and package.origin else "").parent.joinpath(*DIGITS)
     if table.exists():
@@ -322,7 +316,7 @@ _UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)
 
 
 def _missing(name: str, place: DataPlace, error: Exception) -> RequestError:
-    reason = first_line(error).partition(" You can use download")[0].rstrip(".")
+    reason = reason_of(error).partition(" You can use download")[0].rstrip(".")
     return RequestError(missing_data_message(name, place.root_folder, reason))
 
 
@@ -342,9 +336,7 @@ SPLIT_SEED = 0
 
 
 def some_of_each(labels: np.ndarray, count: int) -> np.ndarray:
-    """Rows of `count` images of labels (N,), sorted, classes in proportion. Fewer are a part of
-    more.
-    """
+    """Rows of `count` images of labels (N,), sorted, in proportion. Fewer are part of more."""
     if count >= len(labels):
         return np.arange(len(labels))
     order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
@@ -385,9 +377,7 @@ def stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.nda
 
 
 def _in_proportion(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """`total` shared out as `counts` are: rounded down, and the largest remainders one more, of
-    equal ones any.
-    """
+    """`total` shared out as `counts` are: rounded down, and one more for the largest remainders."""
     exact = counts / counts.sum() * total
     shares = np.floor(exact)
     remainders = exact - shares

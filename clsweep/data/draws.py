@@ -12,9 +12,7 @@ import numpy as np
 
 @lru_cache(maxsize=256)
 def derived_seed(seed: int, purpose: str) -> int:
-    """Independent streams from one seed: initial weights are not the beginning of the data
-    order.
-    """
+    """Independent streams from one seed: initial weights are not how the data order begins."""
     return int(np.random.SeedSequence([seed, *purpose.encode()]).generate_state(1)[0])
 
 

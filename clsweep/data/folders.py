@@ -141,9 +141,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _is_folder(path: Path) -> bool:
-    """RequestError where that cannot be known: a class or all test images would be lost without a
-    word.
-    """
+    """RequestError where that cannot be known: a whole class would be lost without a word."""
     given = kind_of(path)
     if given not in (A_FILE, A_FOLDER, NOTHING):
         raise mismatch(path, "a file or a folder", given)
@@ -190,8 +188,7 @@ class Sample(NamedTuple):
 
 
 def find_shards(place: DataPlace) -> Found:
-    """The images of tar files, as WebDataset packs them: ROOT/train-*.tar and ROOT/val-*.tar (or
-    test).
+    """The images of tar files, as WebDataset packs them: ROOT/train-*.tar, ROOT/val-*.tar or test.
 
     The files of one sample share a name up to its first dot: `000123.jpg` and `000123.cls`, which
     holds the number of its class. A sample without `.cls` has no class.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.display.numbers import byte_size
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, first_line
 from clsweep.machine import num_cores
 
 if TYPE_CHECKING:
@@ -36,9 +36,14 @@ _SAMPLED = 200  # headers of pictures that an estimate reads
 _BLOCK_BYTES = 512  # of what a file holds on the disk
 
 
+def reason_of(error: Exception) -> str:
+    """What an error says, in a line; of a file that cannot be read without its name."""
+    return getattr(error, "strerror", None) or first_line(error)
+
+
 def mismatch(place: object, expected: str, given: object) -> RequestError:
     """Files are not what they should be, in one line; `given` may be what reading them raised."""
-    told = f": {first_line(given)}" if isinstance(given, Exception) else f" {given}"
+    told = f": {reason_of(given)}" if isinstance(given, Exception) else f" {given}"
     return RequestError(f"{place}: expected {expected}, given{told}")
 
 
@@ -221,14 +226,12 @@ def _decoded(
         try:
             image[...] = cache.decode(found.open(part, row), store_size, num_channels)
         except Exception as error:  # Pillow's plugins raise anything at a damaged file
-            broken.append(f"{found.name(part, row)}: {first_line(error)}")
+            broken.append(f"{found.name(part, row)}: {reason_of(error)}")
     return broken
 
 
 def _stored_sizes(found: Found, part: str, rows: Sequence[int], store_size: int) -> np.ndarray:
-    """Height and width of some images as they are kept, int64 (M, 2); zeros where one cannot be
-    read.
-    """
+    """Height and width of some images as they are kept, int64 (M, 2); 0 where unreadable."""
     import numpy as np
 
     from clsweep.data.cache import size_of, stored_size
@@ -322,12 +325,6 @@ def numbered(train: np.ndarray) -> tuple[str, ...]:
     return tuple(str(number) for number in range(int(train.max(initial=-1)) + 1))
 
 
-def first_line(error: Exception) -> str:
-    """What an error says, in a line."""
-    reason = getattr(error, "strerror", None) or str(error)
-    return str(reason).partition("\n")[0] or type(error).__name__
-
-
 # Whether a data set's files are there.
 
 
@@ -342,9 +339,7 @@ class DataPlace:
     transfer_root: str = ""  # of the data set that scores are transferred to; empty: root
 
     def absolute(self) -> DataPlace:
-        """The same folders, wherever a process works. `~` stays, as each machine has a home of its
-        own.
-        """
+        """The same folders, wherever a process works. `~` stays: each machine has its own home."""
         root, cache, transfer_root = (
             path if not path or path.startswith("~") else os.path.abspath(path)
             for path in (self.root, self.cache, self.transfer_root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from dataclasses import replace
 from typing import Any
@@ -11,16 +10,12 @@ import numpy as np
 
 from clsweep.catalog import DATASET, Dataset, implementation
 from clsweep.catalog.guard import PartError
+from clsweep.catalog.plugins import told
 from clsweep.data.draws import drawing
 from clsweep.data.found import DataPlace
+from clsweep.errors import RequestError
 
 LOOKED_AT = 50_000  # images of a split at most, evenly spaced
-
-
-def is_own(dataset: Dataset) -> bool:
-    """Whether its images are known by what a function of the user's own gives, and nothing else."""
-    own = not dataset.impl.startswith("clsweep.") and dataset.kind == "images"
-    return own and not dataset.files
 
 
 def identified(dataset: Dataset, place: DataPlace) -> Dataset:
@@ -28,14 +23,15 @@ def identified(dataset: Dataset, place: DataPlace) -> Dataset:
     images at most, evenly spaced. Without it where a file is missing, which trials will say.
 
     Raises:
-        Exception: whatever its function raises, or a `PartError` for what it gives.
+        RequestError: it cannot be read, in one line with its place.
     """
-    if not is_own(dataset):
-        return dataset
     whole = dataset if dataset.makes_images else DATASET[dataset.name]
-    with contextlib.suppress(FileNotFoundError):
+    try:
         return replace(dataset, images_digest=digest_of(whole, *read(whole, place)))
-    return dataset
+    except FileNotFoundError:
+        return dataset
+    except Exception as error:
+        raise RequestError(told(error)) from None
 
 
 def read(dataset: Dataset, place: DataPlace) -> tuple[Any, Any]:

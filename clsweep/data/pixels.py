@@ -19,9 +19,7 @@ _GRAY_WEIGHTS = (0.2989, 0.587, 0.114)  # BT.601 luma, with torchvision's digits
 
 
 def resize(images_NCHW: Tensor, position_2NV: Tensor) -> Tensor:
-    """Bilinear samples at every crossing of columns and rows, in [-1, 1] of the whole image: (N, C,
-    V, V).
-    """
+    """Bilinear samples where columns and rows cross, in [-1, 1] of the image: (N, C, V, V)."""
     size = position_2NV.shape[2]
     x_NV, y_NV = position_2NV.unbind()
     grid_NVV2 = torch.stack(
@@ -95,9 +93,7 @@ def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
 
 
 def adjust_(x_MCHW: Tensor, factor_M: Tensor, stops: Sequence[int]) -> None:
-    """One adjustment an image: brightness up to the first stop, then contrast, saturation and hue
-    up to the last.
-    """
+    """One adjustment an image: brightness up to the first stop, then contrast, saturation, hue."""
     factor_M111 = factor_M[:, None, None, None]
     for one, start, stop in zip(_ADJUSTMENTS, [0, *stops], stops, strict=False):
         if stop > start:
@@ -121,8 +117,7 @@ def _saturation_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
 
 
 def _hue_(x_MCHW: Tensor, shift_M111: Tensor) -> None:
-    """Turn the hue of HSV. Value and chroma stay, so neither saturation nor a table of sextants is
-    needed.
+    """Turn the hue of HSV. Value and chroma stay, so no saturation or table of sextants is needed.
 
     The hue is measured in sextants from red, in [-3, 3]. With q = |green - blue| / chroma and p =
     (value - red) / chroma it is +-(q + p (3 - 2 q)), positive where green > blue: p is 0 where red
@@ -178,9 +173,7 @@ def grayscale_(x_MCHW: Tensor) -> None:
 
 
 def blur_(x_MCVV: Tensor, weight_MR: Tensor) -> None:
-    """Convolve with a symmetric kernel of its own for each image; the image is reflected at its
-    border.
-    """
+    """Convolve with a symmetric kernel of each image's own; the image is reflected at the edge."""
     size = x_MCVV.shape[3]
     taps_RVV = _reflected_taps(weight_MR.shape[1], size, x_MCVV.dtype, x_MCVV.device)
     with _without_autocast(x_MCVV.device):
@@ -192,9 +185,7 @@ def blur_(x_MCVV: Tensor, weight_MR: Tensor) -> None:
 def _reflected_taps(
     num_weights: int, size: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """How often a pixel (columns) adds to a blurred one (rows) with each weight: twice where it is
-    its own mirror.
-    """
+    """How often a pixel (columns) adds to a blurred one (rows): twice where it is its mirror."""
     source_V = torch.arange(size, device=device)
     target_V1 = source_V[:, None]
     weight_R11 = torch.arange(num_weights, device=device)[:, None, None]

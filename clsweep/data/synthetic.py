@@ -79,9 +79,7 @@ def _lines(draw: np.ndarray, label: np.ndarray, size: int, num_classes: int) -> 
 
 
 def _textures(cells: np.ndarray, size: int) -> np.ndarray:
-    """Cells 0 to 255 (N, G, G) -> int32 (N, S, S), -128 to 127: bilinear, twice a side, periodic:
-    it may be shifted.
-    """
+    """Cells 0 to 255 (N, G, G) -> int32 (N, S, S), -128 to 127: bilinear, periodic twice a side."""
     position = np.arange(size) * (2 * _CELLS * 256) // size % (_CELLS * 256)
     cell, share = position // 256, (position % 256).astype(np.int32)
     following = (cell + 1) % _CELLS

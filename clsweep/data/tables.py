@@ -183,9 +183,7 @@ def _parquet_files(root: Path) -> dict[str, list[Path]]:
 
 
 def _columns(root: Path, schema: pa.Schema) -> tuple[str, str, tuple[str, ...]]:
-    """The column of the images, that of their classes, or "", and the names of these, if there are
-    any.
-    """
+    """The column of the images, that of their classes, or "", and their names, if there are any."""
     told = (schema.metadata or {}).get(b"huggingface")
     features: Any = json.loads(told)["info"]["features"] if told else {}
     typed = [name for name, kind in features.items() if _type(kind) == "Image"]

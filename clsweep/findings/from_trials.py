@@ -17,7 +17,7 @@ from clsweep.analysis.scales import followers, is_number
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import ALL_THERE_IS
-from clsweep.errors import RequestError, nearest
+from clsweep.errors import RequestError, first_line, nearest
 from clsweep.findings.material import (
     Material,
     chance_of,
@@ -361,6 +361,5 @@ def read_trials(file: str) -> pd.DataFrame:
     except RequestError:
         raise
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
-        raise RequestError(
-            f"{file}: cannot be read as a table of trials: {str(error).splitlines()[0]}"
-        ) from None
+        expected = "cannot be read as a table of trials"
+        raise RequestError(f"{file}: {expected}: {first_line(error)}") from None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, first_line
 
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
 DECIMAL = re.compile(
@@ -33,8 +33,7 @@ def told(place: Path, kind: str, *damaged: type[Exception]) -> Iterator[None]:
     except RequestError:
         raise
     except DAMAGED + damaged as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RequestError(f"{place}: cannot be read as {kind}: {reason}") from None
+        raise RequestError(f"{place}: cannot be read as {kind}: {first_line(error)}") from None
 
 
 def flat(tree: Mapping[str, Any], root: str = "", separator: str = ".") -> dict[str, Any]:

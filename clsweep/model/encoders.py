@@ -93,9 +93,7 @@ class ThinBlock(nn.Module):
 
 
 def resnet20() -> nn.Module:
-    """ResNet of 20 layers for images of 32 x 32, widths 16, 32, 64 (He et al. 2016, 4.2): features
-    (N, 64).
-    """
+    """ResNet of 20 layers for 32 x 32 pixels, widths 16, 32, 64 (He et al. 2016, 4.2): (N, 64)."""
     parts = {"conv1": nn.Conv2d(3, 16, 3, padding=1, bias=False), "bn1": nn.BatchNorm2d(16)}
     stages = {
         f"layer{i}": nn.Sequential(*(ThinBlock(num_in, width) for num_in in (first, width, width)))

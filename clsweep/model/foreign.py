@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from clsweep.catalog import named
 from clsweep.catalog.open_encoders import digest_of, parted
-from clsweep.errors import nearest
+from clsweep.errors import first_line, nearest
 
 _PROBE = 2  # images that a network is measured with
 
@@ -199,10 +199,9 @@ def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int
         try:
             features = blueprint(x_NCSS)
         except Exception as error:  # libraries raise anything at sizes
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
             shape = f"{size} x {size} pixels and {inputs(channels)} channels"
             raise ValueError(
-                f"{name}: does not take images of {shape}: {reason.rstrip('.')}. "
+                f"{name}: does not take images of {shape}: {first_line(error).rstrip('.')}. "
                 "Set view_size, or take another encoder"
             ) from None
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != _PROBE:
@@ -262,7 +261,7 @@ def fitting(network: nn.Module, init: str) -> dict[str, Tensor]:
             raise ValueError("it has changed since the study was planned")
         state = _read(path)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise ValueError(f"{path}: expected weights to begin with, given: {reason}") from None
     wanted = {n: t for n, t in network.state_dict().items() if not n.endswith(_COUNTERS)}
     # What stands before the network's names in the file, as `module.encoder_q.`: that under which
@@ -294,7 +293,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive or pickle raises whatever it comes to
-        raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from None
+        raise ValueError(first_line(error)) from None
     for key in _NESTED:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]

@@ -138,9 +138,7 @@ class FeatureQueue(nn.Module):
 
     @torch.no_grad()
     def put(self, rows_ND: Tensor, generator: Generator) -> None:
-        """Replace the oldest rows; of a batch larger than the memory, keep random rows (EqCo 2.3, K
-        < N).
-        """
+        """Replace the oldest rows; of a larger batch, keep random ones (EqCo 2.3, K < N)."""
         size = len(self.rows_KD)
         rows_ND = rows_ND.to(self.rows_KD.dtype)
         if len(rows_ND) > size:

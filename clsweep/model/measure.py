@@ -12,28 +12,23 @@ from typing import Any
 import torch
 
 from clsweep.catalog import COMPONENT, implementation
-from clsweep.model.foreign import fitting
+from clsweep.errors import first_line
+from clsweep.model.foreign import fitting, take_channels
 
 
 def measure(config: Mapping[str, Any]) -> dict[str, Any]:
-    """{"num_features": D}, or {"error": one line}; builds on the meta device, which has no
-    values.
-    """
+    """{"num_features": D}, or {"error": one line}; builds on the meta device, without values."""
     row = COMPONENT["encoder"][config["encoder"]]
     try:
         with torch.device("meta"):
-            network = implementation(row)(
-                **{name: config[name] for name in (*row.owns, *row.takes)}
-            )
+            given = {name: config[name] for name in (*row.owns, *row.takes)}
+            network = implementation(row)(**given)
             if "channels" not in row.takes:
-                from clsweep.model.foreign import take_channels
-
                 take_channels(network, config["channels"])
         if config.get("init", "none") != "none":
             fitting(network, config["init"])
     except Exception as error:  # libraries raise anything at names and sizes
-        lines = str(error).splitlines() or [type(error).__name__]
-        return {"error": lines[0]}
+        return {"error": first_line(error)}
     return {"num_features": network.num_features}
 
 

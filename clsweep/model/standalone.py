@@ -8,9 +8,12 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from clsweep.errors import RequestError, first_line
 
 
 class Normalised(nn.Module):
@@ -30,21 +33,26 @@ class Normalised(nn.Module):
         return features_ND
 
 
-def exported(
-    encoder: nn.Module, normalisation: Mapping[str, Sequence[float]], image_size: int
-) -> bytes:
-    """A program of torch.export, for any number of images.
+def program(encoder: nn.Module, about: Mapping[str, Any]) -> bytes:
+    """The encoder as a program of torch.export, which begins with its normalisation, for any number
+    of images: float32 (N, C, S, S) in [0, 1] -> (N, D).
+
+    Args:
+        about: of the encoder: its name as `encoder`, normalisation and image_size.
 
     Raises:
-        Exception: whatever torch.export raises at an encoder that it cannot follow.
+        RequestError: torch.export cannot follow it.
     """
-    whole = Normalised(encoder, normalisation).eval()
-    x_NCSS = torch.rand(2, len(normalisation["mean"]), image_size, image_size)
-    file = io.BytesIO()
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        made = torch.export.export(
-            whole, (x_NCSS,), dynamic_shapes=({0: torch.export.Dim("images", min=1)},)
-        )
-        torch.export.save(made, file)
+    whole, size = Normalised(encoder, about["normalisation"]).eval(), about["image_size"]
+    x_NCSS = torch.rand(2, len(about["normalisation"]["mean"]), size, size)
+    any_number, file = {0: torch.export.Dim("images", min=1)}, io.BytesIO()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            made = torch.export.export(whole, (x_NCSS,), dynamic_shapes=(any_number,))
+            torch.export.save(made, file)
+    except Exception as error:  # whatever it meets in an encoder of others
+        reason = f"torch.export cannot follow it: {first_line(error)}"
+        expected = "Expected a name that ends in .safetensors or .pt"
+        raise RequestError(f"{about['encoder']}: {reason}. {expected}") from None
     return file.getvalue()

@@ -27,9 +27,7 @@ CHUNK_BLOCKS = 256
 
 
 class WinogradConv2d(nn.Conv2d):
-    """nn.Conv2d, also in parameters and state dict, with Winograd's forward for the inputs that it
-    is made for.
-    """
+    """nn.Conv2d, by its state dict too, with Winograd's forward for the inputs that fit it."""
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         if not self._takes(x_NCHW):
@@ -48,9 +46,7 @@ class WinogradConv2d(nn.Conv2d):
 
 
 def use_winograd(module: ModuleT) -> ModuleT:
-    """`module` with Winograd's algorithm in its 3 x 3 convolutions of stride 1, where it is
-    faster.
-    """
+    """`module` with Winograd's algorithm in its 3 x 3 convolutions of stride 1, where faster."""
     for child in module.modules():  # same parameters, another forward
         if type(child) is nn.Conv2d and _is_faster(child):
             child.__class__ = WinogradConv2d
@@ -88,9 +84,7 @@ B_T, G, A_T = _matrices((0.0, 1.0, -1.0, 2.0, -0.5))
 
 
 class _Convolution(torch.autograd.Function):
-    """(N, C, H, W), (O, C, 3, 3) -> (N, O, H, W). Its gradient is the transpose of the same linear
-    maps.
-    """
+    """(N, C, H, W), (O, C, 3, 3) -> (N, O, H, W). Its gradient transposes the same linear maps."""
 
     @staticmethod
     def forward(ctx: Any, x_NCHW: Tensor, weight: Tensor) -> Tensor:
@@ -142,9 +136,7 @@ def _filters(weight: Tensor) -> Tensor:
 
 
 def _tiles(x_nHWC: Tensor) -> Tensor:
-    """B^T d B (36, T, C). Tile pixels 1 to 4 are a block's own, 0 and 5 its neighbours' or, at the
-    edge, zero.
-    """
+    """B^T d B (36, T, C). Tile pixels 1 to 4 are a block's own, 0 and 5 its neighbours' or zero."""
     blocks = _blocks(x_nHWC)
     d = x_nHWC.new_empty(6, 6, *blocks.shape[2:])
     d[1:5, 1:5] = blocks

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, Component, Part, implementation
-from clsweep.catalog.guard import PartError
+from clsweep.catalog.guard import PartError, said
 from clsweep.catalog.open_encoders import NONE
 from clsweep.catalog.ownership import arguments, num_features
 from clsweep.model.foreign import load_initial, take_channels
@@ -33,13 +33,12 @@ def build_objective(config: Mapping[str, Any]) -> Framework:
 
 
 def build_encoder(config: Mapping[str, Any]) -> Any:
-    """The encoder alone, which begins with the weights of `init`; `num_features` is the width of
-    its output.
-    """
-    network = _chosen(config, "encoder")(**arguments(config, "encoder"))
-    if not COMPONENT["encoder"][config["encoder"]].impl.startswith("clsweep."):
-        watch(network, COMPONENT["encoder"][config["encoder"]], num_features(config))
-    if "channels" not in COMPONENT["encoder"][config["encoder"]].takes:
+    """The encoder, begun with the weights of `init`; `num_features` is its output's width."""
+    row = COMPONENT["encoder"][config["encoder"]]
+    network = implementation(row)(**arguments(config, "encoder"))
+    if not row.impl.startswith("clsweep."):
+        watch(network, row, num_features(config))
+    if "channels" not in row.takes:
         network = take_channels(network, config.get("channels") or 3)
     if (init := config.get("init") or NONE) != NONE:
         load_initial(network, init)
@@ -64,16 +63,13 @@ def watch(network: nn.Module, row: Component, width: int) -> None:
         versions[:] = [given[0]._version]
 
     def after(_: nn.Module, given: tuple[Tensor, ...], found: Any) -> None:
-        shape, wanted = getattr(found, "shape", None), (len(given[0]), width)
-        if given[0]._version != versions[0]:
+        x, wanted = given[0], (len(given[0]), width)
+        if x._version != versions[0]:
             raise PartError(f"{row.name}: expected to leave the images, changed in place", row)
-        if shape != wanted or (found.dtype != given[0].dtype and not is_half(given[0])):
-            said = f"{found.dtype} of shape {tuple(shape)}" if shape else type(found).__name__
-            expected = f"features of shape {wanted} in {given[0].dtype}"
-            raise PartError(f"{row.name}: expected {expected}, given {said}", row)
-
-    def is_half(x: Tensor) -> bool:
-        return torch.is_autocast_enabled(x.device.type)
+        is_half = torch.is_autocast_enabled(x.device.type)
+        if getattr(found, "shape", None) != wanted or (found.dtype != x.dtype and not is_half):
+            expected = f"features of shape {wanted} in {x.dtype}"
+            raise PartError(f"{row.name}: expected {expected}, given {said(found)}", row)
 
     network.register_forward_pre_hook(before)
     network.register_forward_hook(after)

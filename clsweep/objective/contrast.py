@@ -18,9 +18,7 @@ BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**24}
 
 
 class Negatives(NamedTuple):
-    """Which negatives the queries have, as `infonce` describes it; in the batch form rows is
-    None.
-    """
+    """Which negatives the queries have, as `infonce` says; in the batch form rows is None."""
 
     rows: Tensor | None
     index_NK: Tensor | None
@@ -64,9 +62,7 @@ def batch_loss(
 
 
 class _BatchLoss(torch.autograd.Function):
-    """The mean loss of the 2N anchors. Its gradient is made in forward, while the similarities are
-    at hand.
-    """
+    """The mean loss of the 2N anchors; forward makes its gradient, from the similarities."""
 
     @staticmethod
     def forward(
@@ -165,9 +161,7 @@ def query_terms(
 
 
 def products(queries_ND: Tensor, negatives: Negatives) -> Tensor:
-    """Inner products (N, K) of each query with its negatives; own views that are skipped count as
-    -inf.
-    """
+    """Inner products (N, K) of each query with its negatives; own views, if skipped, are -inf."""
     assert negatives.rows is not None
     rows = wide(negatives.rows)
     if rows.ndim == 3:

@@ -44,8 +44,7 @@ class Losses(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How views are compared: the loss of a pair, the pairs, and the regularizer's share (DimCL Eq.
-    6).
+    """How views are compared: the loss of a pair, the pairs, the regularizer's share (DimCL Eq. 6).
 
     `targets` are the views that others are compared with, where a framework tells targets from
     predictions; empty: all. A regularizer `of_all_views` takes these together, and a generator.
@@ -228,9 +227,7 @@ class PairFramework(ComparingFramework):
 
 
 class MomentumFramework(PairFramework):
-    """A framework whose targets come from a slowly following copy of encoder and projector (EqCo
-    B.1).
-    """
+    """A framework with targets of a slowly following copy of encoder and projector (EqCo B.1)."""
 
     def __init__(
         self,
@@ -281,9 +278,7 @@ class PredictorFramework(PairFramework):
 
 
 def per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """`module` of every view; views of one size go through together, so that batch norm sees them
-    all.
-    """
+    """`module` of every view; those of one size go together, so that batch norm sees them all."""
     sizes: dict[torch.Size, list[int]] = {}
     for view, x in views.items():
         sizes.setdefault(x.shape[1:], []).append(view)

@@ -123,9 +123,7 @@ class KeyFramework(MomentumFramework):
 
 
 class MoCo(KeyFramework):
-    """Keys of a queue are the negatives (MoCo v2; EqCo 2.3 where the queue is shorter than the
-    batch).
-    """
+    """Keys of a queue are the negatives (MoCo v2; EqCo 2.3 if it is shorter than a batch)."""
 
     def __init__(self, *, num_negatives: int, **shared: Any):
         super().__init__(**shared)
@@ -144,9 +142,7 @@ class MoCo(KeyFramework):
 
 
 class SiMo(KeyFramework):
-    """Keys of the current batch are the negatives: K of the other samples' keys, and no queue (EqCo
-    3).
-    """
+    """Keys of the batch are the negatives: K of the other samples', and no queue (EqCo 3)."""
 
     norm = "all"
 
@@ -178,9 +174,7 @@ class BYOL(PredictorFramework, MomentumFramework):
 
 
 class SimSiam(PredictorFramework):
-    """Predictions of one view against the other's projection, whose gradient is stopped, both
-    ways.
-    """
+    """Predictions of one view against the other's projection, without its gradient, both ways."""
 
     norm = "bare"
 
@@ -217,8 +211,7 @@ class WMSE(PairFramework):
 
 
 class NNCLR(PredictorFramework):
-    """The nearest neighbour of one view in a support set against predictions of the other view,
-    both ways.
+    """The nearest neighbour of a view in a support set against the other's predictions, both ways.
 
     The neighbour is the anchor and carries no gradient; the other samples' predictions are its
     negatives. The first view's projections enter the support set after the step.
@@ -251,9 +244,7 @@ class NNCLR(PredictorFramework):
 
 
 class Supervised(ComparingFramework):
-    """Encoder and linear classifier, trained with the labels of every view; the regularizer acts on
-    the features.
-    """
+    """Encoder and linear classifier, trained with every view's labels; features are regularized."""
 
     def __init__(self, *, encoder: Any, comparison: Comparison, num_classes: int):
         super().__init__()
@@ -276,9 +267,7 @@ class Supervised(ComparingFramework):
 
 
 class MICritic(Framework):
-    """Two networks whose dot product scores pairs of vectors; the negatives of x are the other y
-    (EqCo Appendix C).
-    """
+    """Two networks whose dot product scores pairs; negatives of x are the other y (EqCo C)."""
 
     def __init__(self, *, dim: int, criterion: Criterion, critic_hidden: int, critic_dim: int):
         super().__init__()
@@ -286,9 +275,7 @@ class MICritic(Framework):
         self.of_x, self.of_y = (mlp(dim, critic_hidden, critic_dim) for _ in range(2))
 
     def forward(self, x_ND: Tensor, y_ND: Tensor) -> Tensor:  # type: ignore[override]
-        """Loss of N pairs in one direction, x against y; the scores are dot products, not
-        cosines.
-        """
+        """Loss of N pairs in one direction, x against y, scored by dot products, not cosines."""
         queries_ND, keys_ND = self.of_x(x_ND), self.of_y(y_ND)
         loss: Tensor = self.criterion(queries_ND, keys_ND, negatives=keys_ND, skip_own=True)
         return loss

@@ -294,8 +294,7 @@ def dimcl(z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, *, dim_standardize: bool
 
 
 def abscl(z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, *, dim_standardize: bool = True) -> Tensor:
-    """AbsCL (DimCL Eq. 4): `dimcl` with |s| for the negatives, so that opposite columns are
-    redundant too.
+    """AbsCL (DimCL Eq. 4): `dimcl` with |s| for the negatives: opposite columns are redundant too.
 
     Arguments, result and errors as in `dimcl`.
     """
@@ -334,8 +333,7 @@ def npc_multiplier(
     index_NK: Tensor | None = None,
     skip_own: bool = False,
 ) -> Tensor:
-    """The negative-positive coupling of InfoNCE (DCL Eq. 4): q_B = U / (exp(p) + U), without
-    gradient.
+    """The negative-positive coupling of InfoNCE (DCL Eq. 4): q_B = U / (exp(p) + U), no gradient.
 
     With `alpha` that of EqCo, whose margin makes U alpha/K U (EqCo Eq. 12). A decoupled loss has
     none: for it, this is the coupling that InfoNCE would have. The other arguments and the errors
@@ -385,9 +383,7 @@ def _class_terms(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _unit_columns(z_ND: Tensor, *, centre: bool) -> Tensor:
-    """The columns along the batch as rows (D, N), L2-normalised; `centre`d first, they are
-    standardised / sqrt(N).
-    """
+    """The columns along the batch as rows (D, N), L2-normalised, `centre`d first: standardised."""
     z_ND = wide(z_ND)
     if centre:
         z_ND = z_ND - z_ND.mean(0)

@@ -1,6 +1,4 @@
-"""How many views an image gets, how each is drawn, and which of them are positives of each
-other.
-"""
+"""How many views an image gets, how each is drawn, and which are positives of each other."""
 
 from __future__ import annotations
 

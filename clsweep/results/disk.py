@@ -150,9 +150,7 @@ class Disk:
             ) from error
 
     def remove_unfinished(self, folders: Iterable[str]) -> None:
-        """Remove what writers that were killed left in these folders; nobody else may be
-        writing.
-        """
+        """Remove what writers that were killed left in these folders; nobody else may write."""
         for folder in folders:
             for name in self._listed(folder):
                 # others may be the user's

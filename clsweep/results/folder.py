@@ -145,9 +145,7 @@ class ResultsFolder(Store):
         return [field.name for field in params_of(self._plan.schema)]
 
     def trials(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All trials that have ended so far, one row each, in plan order; or these columns of
-        them.
-        """
+        """All trials that have ended, one row each, in plan order; or these columns of them."""
         known = self._plan  # asked for once: an object store is asked anew each time
         schema = trials_schema(params_of(known.schema))
         columns = list(columns or schema.names)
@@ -222,9 +220,7 @@ class ResultsFolder(Store):
             return None
 
     def has_parts(self) -> bool:
-        """Whether trials wait for compaction: the last run was interrupted, or another is at
-        work.
-        """
+        """Whether trials wait for compaction: the last run was cut off, or another is at work."""
         return any(self.parts(name) for name in ("trials", *SIDE_TABLES))
 
     def heartbeat(self) -> dict[str, Any]:
@@ -370,9 +366,7 @@ class ResultsFolder(Store):
 
     @property
     def journal_path(self) -> str:
-        """The Optuna journal, a file of this machine; of an object store's it is a copy, see
-        `keep_journal`.
-        """
+        """The Optuna journal, a file here; of an object store a copy, see `keep_journal`."""
         if self.local_path is not None:
             self.files.is_file(JOURNAL)  # or nothing: Optuna would open whatever is there
             return f"{self.local_path}/{JOURNAL}"
@@ -383,9 +377,7 @@ class ResultsFolder(Store):
         return path
 
     def keep_journal(self) -> None:
-        """Copy the journal to the object store, which cannot append to it: up to its last whole
-        line.
-        """
+        """Copy the journal, up to its last whole line, to the object store, which cannot append."""
         if self.local_path is None and self._scratch is not None:
             with contextlib.suppress(FileNotFoundError):
                 lines = Disk(self._scratch).read(JOURNAL)
@@ -424,9 +416,7 @@ class ResultsFolder(Store):
 
     @cached_property
     def _marks(self) -> dict[bytes, bytes]:
-        """What every table says in its metadata: its folder, and that its scores are of the test
-        split.
-        """
+        """What every table's metadata says: its folder, and if scores are of the test split."""
         known = self._plan.schema.metadata or {}
         return {key: known[key] for key in (FOLDER, SCORE_ON) if key in known}
 

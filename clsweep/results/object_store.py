@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, first_line
 from clsweep.results.disk import Data, require_size
 
 T = TypeVar("T")
@@ -60,9 +60,7 @@ _CURL = re.compile(r"curlCode: \d+, (.*)", re.DOTALL)
 
 
 class ObjectStore:
-    """The files below a prefix, as those of a `Disk`. `uri` is as the user typed it: options may
-    follow a `?`.
-    """
+    """Files below a prefix, as those of a `Disk`. `uri` is as typed: with options after `?`."""
 
     def __init__(self, uri: str, fs: pafs.FileSystem, base: str):
         self.uri, self._fs, self._base = uri, fs, base.rstrip("/")
@@ -81,9 +79,7 @@ class ObjectStore:
         return [info.base_name for info in infos if info.type == pafs.FileType.File]
 
     def read(self, name: str) -> bytes:
-        """The content of a file; its end may be missing where it is replaced meanwhile by a longer
-        one.
-        """
+        """The content of a file; its end may be missing if a longer one replaces it meanwhile."""
 
         def read() -> bytes:
             with self._fs.open_input_file(self._at(name)) as file:
@@ -173,9 +169,7 @@ class ObjectStore:
 
 
 def patiently(uri: str, action: Callable[[], T]) -> T:
-    """The result of an action on a store; while the store is out of order it is tried again, with
-    growing pauses.
-    """
+    """The result of an action on a store, tried again with growing pauses while it is down."""
     start, pause = time.monotonic(), FIRST_PAUSE_S
     while True:
         try:
@@ -203,7 +197,7 @@ def reason(error: Exception) -> str:
     """What went wrong, in a user's words."""
     found = _AWS_ERROR.search(str(error))
     if found is None:
-        return str(error).splitlines()[0]
+        return first_line(error)
     code, status, message = found.groups()
     if code in _REASONS:
         detail = _CURL.search(message)

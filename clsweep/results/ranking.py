@@ -27,9 +27,7 @@ from clsweep.results.schemas import STATUSES
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """One configuration with its score, the mean over `num_seeds` seeds; the objective's best has
-    rank 1.
-    """
+    """One configuration with its score, the mean over `num_seeds` seeds; the best has rank 1."""
 
     objective: str
     config: int
@@ -79,9 +77,7 @@ class Standings:
             self._configs.setdefault(key, _Config()).num_planned += 1
 
     def add(self, row: Row) -> None:
-        """Note a trial that has ended: trial_id, status and the metric. One that is not planned
-        takes no part.
-        """
+        """Note a trial that has ended: trial_id, status, metric. Unplanned ones take no part."""
         if (key := self.config_of(row["trial_id"])) is None:
             return
         config, score = self._configs[key], row.get(self._metric)
@@ -104,9 +100,7 @@ class Standings:
         return key if key is not None and trial_id in self._configs[key].scores else None
 
     def is_open(self, objective: str, config: int) -> bool:
-        """Whether a configuration may still become the best: a seed has not ended, none was
-        stopped.
-        """
+        """Whether a configuration may still become the best: a seed is left, none was stopped."""
         found = self._configs[objective, config]
         return not found.is_stopped and len(found.scores) + len(found.lost) < found.num_planned
 
@@ -216,9 +210,7 @@ class Tally:
         return sum(counts[count] for counts in self.objectives.values())
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table of `clsweep run` and `clsweep status`; the best is a mean over so many
-        seeds.
-        """
+        """The table of `clsweep run` and `clsweep status`; the best is a mean over seeds."""
         fewer = [name for name in ("stopped", "skipped") if self.total(name)]
         unit = METRIC[self.metric].unit if self.metric in METRIC else ""
         rows = []
@@ -308,9 +300,7 @@ class KeptFiles:
             self._prune_checkpoints()
 
     def settle(self) -> None:
-        """While no trial runs: remove also what trials left that were stopped before they had a
-        row.
-        """
+        """While no trial runs: remove too what trials left that stopped before they had a row."""
         self._folder.remove_unfinished()
         for trial_id in self._folder.stored("encoders"):
             if trial_id not in self._status:

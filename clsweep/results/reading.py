@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """The tables of one results folder, read when first asked for; open the folder again to see
-    what came since.
-    """
+    """The tables of a results folder, read when first asked for; open it anew for newer ones."""
 
     folder: ResultsFolder
 

@@ -24,14 +24,7 @@ from clsweep.study.continuation import defining
 from clsweep.study.space import declared_spaces
 
 _REAL, _WHOLE, _TEXT = pa.float64(), pa.int64(), pa.string()
-_PARAM_TYPES = {
-    "float": _REAL,
-    "int": _WHOLE,
-    "choice": _TEXT,
-    "bool": pa.bool_(),
-    "numbers": _TEXT,
-    "names": _TEXT,
-}
+_PARAM_TYPES = {"float": _REAL, "int": _WHOLE, "bool": pa.bool_()}  # the others are texts
 
 
 def _fields(kind: pa.DataType, *names: str) -> list[pa.Field]:
@@ -178,7 +171,7 @@ def param_fields(names: Iterable[str]) -> list[pa.Field]:
     """
     wanted = set(names)
     return [
-        pa.field(p.name, _PARAM_TYPES[p.kind], metadata={
+        pa.field(p.name, _PARAM_TYPES.get(p.kind, _TEXT), metadata={
             _KIND: b"param", b"symbol": p.symbol.encode(), b"doc": p.doc.encode()
         })
         for p in PARAMS if p.name in wanted
@@ -211,9 +204,7 @@ def trials_schema(params: Iterable[pa.Field]) -> pa.Schema:
 
 
 def to_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
-    """Rows as a table of exactly this schema; a missing value is null, an unknown column is a
-    mistake of ours.
-    """
+    """Rows as a table of exactly this schema: null where missing, and no unknown column."""
     for row in rows:
         unknown = set(row) - set(schema.names)
         assert not unknown, f"columns without a place in the schema: {sorted(unknown)}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clsweep.errors import RequestError, UserError
+from clsweep.errors import RequestError, UserError, first_line
 from clsweep.results.disk import Data, Disk
 from clsweep.results.hold import hold_of
 from clsweep.results.schemas import checked_rows, of_one_trial
@@ -135,10 +135,8 @@ class Store:
                     continue  # an object may be replaced while it is read
                 if isinstance(error, UserError):
                     raise
-                reason = str(error).splitlines()[0]
-                raise RequestError(
-                    f"{self.files.place(name)}: cannot be read: {reason}{advice}"
-                ) from None
+                reason = f"cannot be read: {first_line(error)}{advice}"
+                raise RequestError(f"{self.files.place(name)}: {reason}") from None
         raise AssertionError
 
     def once(self, name: str, decode: Callable[[bytes], Any]) -> Any:

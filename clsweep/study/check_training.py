@@ -195,9 +195,7 @@ class TrainingChecks:
                 )
 
     def check_chunks(self) -> None:
-        """Batch norm must see equally many images in every chunk, and in every worker's part of
-        one.
-        """
+        """Batch norm must see as many images in every chunk, and in every worker's part of it."""
         name, workers = "chunk_size", self.workers
         chunks, batches = self.points(name, "batch_size")
         if chunks == (0,):

@@ -172,9 +172,7 @@ class _ObjectiveChecks(TrainingChecks):
             )
 
     def check_halving(self) -> None:
-        """Successive halving compares scores of the same epochs, before the last, of a search that
-        may be biased.
-        """
+        """Successive halving compares scores of the same epochs, in a search that may be biased."""
         scheduler, method = self.sections.scheduler, self.sections.search.method
         if method not in LIVE_METHODS:
             self.error(
@@ -210,9 +208,7 @@ class _ObjectiveChecks(TrainingChecks):
 
 
 def _check_dataset(draft: Draft) -> None:
-    """Both parts of the training set need at least one image of every class; pairs of vectors have
-    no parts.
-    """
+    """Both parts of the training set need an image of every class; vectors have no parts."""
     dataset, section, written = draft.dataset, draft.sections.dataset, draft.document.tree
     name, fraction, classes = dataset.name, draft.sections.val_fraction, dataset.num_classes
     if dataset.kind == "pairs":

@@ -1,6 +1,4 @@
-"""The design: which configurations are run, drawn before anything runs wherever the method allows
-it.
-"""
+"""The design: which configurations are run, drawn before anything runs where that can be."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ MAX_REPEATS = 50_000  # draws in succession that give no further configuration
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A validated study. `document` keeps the merged file, for messages and for `study.yaml` among
-    the results.
-    """
+    """A validated study. `document` keeps the merged file, for messages and for `study.yaml`."""
 
     sections: StudySections
     dataset: Dataset  # with the sizes that it has here
@@ -99,9 +95,7 @@ class Study:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    """One row of the plan. `params` holds every owned hyperparameter; a live search fills the swept
-    ones in later.
-    """
+    """One row of the plan. `params` holds what it owns; a live search fills swept ones in later."""
 
     trial_id: str
     objective: str
@@ -190,9 +184,7 @@ def count_configs(study: Study, objective: Objective) -> int:
 
 
 def sampler_of(study: Study, objective: Objective) -> str:
-    """How the configurations of one objective are chosen; a space smaller than its budget is simply
-    enumerated.
-    """
+    """How an objective's configurations are chosen; a space within its budget is enumerated."""
     method = study.sections.search.method
     limit = study.sections.search.trials_per_objective
     num_distinct = objective.num_configs

@@ -1,6 +1,4 @@
-"""The study file as a plain tree that remembers where each value came from: YAML, then preset, then
-`--set`.
-"""
+"""The study file as a plain tree that knows where each value is from: YAML, preset, `--set`."""
 
 from __future__ import annotations
 
@@ -17,14 +15,8 @@ import yaml
 
 from clsweep.catalog.importing import PluginError
 from clsweep.catalog.open_encoders import is_own
-from clsweep.catalog.plugins import (
-    Plugin,
-    activate,
-    opened,
-    read_plugins,
-    would_execute,
-)
-from clsweep.errors import StudyError, nearest
+from clsweep.catalog.plugins import Plugin, activate, opened, read_plugins, would_execute
+from clsweep.errors import StudyError, first_line, nearest
 from clsweep.files import read_regular
 
 Keys = tuple[str | int, ...]
@@ -40,9 +32,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 @dataclass
 class Document:
-    """A merged study file: `tree` holds the values, `places` says for each path of keys where it
-    was written.
-    """
+    """A merged study file: `tree` holds the values, `places` where each path was written."""
 
     source: str
     tree: dict[str, Any]
@@ -51,9 +41,7 @@ class Document:
     is_trusted: bool = True  # else it is a results folder's, and nothing that it names is executed
 
     def place(self, keys: Keys) -> str:
-        """`file:line` (or the `--set` text) of the value at `keys`, or of the nearest key above
-        it.
-        """
+        """`file:line` (or the `--set` text) of the value at `keys`, or of the nearest key above."""
         for length in range(len(keys), -1, -1):
             if keys[:length] in self.places:
                 return self.places[keys[:length]]
@@ -261,7 +249,7 @@ def parse_document(data: bytes, source: str) -> Document:
         problem = " ".join(part for part in (error.context, error.problem) if part)
         raise StudyError(f"{source}{line}: not valid YAML: {problem}.") from None
     except yaml.YAMLError as error:  # characters that YAML does not allow
-        raise StudyError(f"{source}: not valid YAML: {str(error).splitlines()[0]}.") from None
+        raise StudyError(f"{source}: not valid YAML: {first_line(error)}.") from None
     except RecursionError:
         raise StudyError(f"{source}: not valid YAML: nested too deeply.") from None
     if not isinstance(tree, dict):
@@ -471,9 +459,7 @@ def shipped_studies() -> dict[str, Path]:
 
 
 def study_file(name: str | Path) -> Path:
-    """The file that is meant: the user's own where there is one, else the shipped study of this
-    name.
-    """
+    """The file that is meant: the user's own if it is there, else the shipped study so named."""
     path = Path(name)
     return path if path.exists() else shipped_studies().get(path.as_posix(), path)
 

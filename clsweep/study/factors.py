@@ -177,9 +177,7 @@ def _level_errors(document: Document) -> Iterator[str]:
 
 
 def _option_errors(document: Document, at: Keys, level: Mapping[str, Any]) -> Iterator[str]:
-    """Of an encoder, what it owns may stand beside its name. What a data set takes is checked with
-    the study.
-    """
+    """What an encoder owns may stand beside its name. A data set's keys are checked elsewhere."""
     for key in PARTIAL:
         if key in level and not isinstance(level[key], dict):
             yield document.error((*at, key), f"expected a mapping, given {level[key]!r:.80}")

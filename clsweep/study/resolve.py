@@ -1,6 +1,4 @@
-"""Where the study file meets the catalog: every objective with exactly the hyperparameters that it
-owns.
-"""
+"""Where the study file meets the catalog: objectives with exactly the hyperparameters they own."""
 
 from __future__ import annotations
 
@@ -29,7 +27,6 @@ from clsweep.catalog.ownership import (
     refusal,
     trial_owns,
 )
-from clsweep.catalog.plugins import told
 from clsweep.data.found import DataPlace, sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.check_training import Draft
@@ -191,9 +188,7 @@ class _Cell(Draft):
         return parts, len(self.errors) == num_errors
 
     def _entries(self, at: Keys, section: ObjectiveSection) -> Iterator[tuple[Keys, object]]:
-        """Keys and value of each parameter, each overriding those before it: the objective's own
-        come last.
-        """
+        """Keys and value of each parameter, in the order in which they override others."""
         for root, part in (((), self.sections), (at, section)):
             for kind in ("base", "space"):
                 for param, raw in getattr(part, kind).items():
@@ -329,14 +324,11 @@ def _identified(dataset: Dataset, place: DataPlace) -> Dataset:
     Raises:
         RequestError: it cannot be read, in one line with its place.
     """
-    if dataset.impl.startswith("clsweep.") or dataset.kind == "pairs":
+    if not dataset.is_own:
         return dataset
     from clsweep.data.identity import identified  # needs numpy
 
-    try:
-        return identified(dataset, place)
-    except Exception as error:
-        raise RequestError(told(error)) from None
+    return identified(dataset, place)
 
 
 def _known_encoders(space: object) -> list[str]:
@@ -346,9 +338,7 @@ def _known_encoders(space: object) -> list[str]:
 
 
 def _owns(name: str, owned: Collection[str]) -> str:
-    """What an objective owns, for a message; what every trial does is not listed, so that the rest
-    is found.
-    """
+    """What an objective owns, for a message; what every trial owns is left out."""
     own = ", ".join(sorted(set(owned) - set(trial_owns())))
     return f"'{name}' owns: {own}, and what every trial owns (clsweep catalog params)"
 

@@ -281,9 +281,7 @@ class StudySections(_Section):
 
     @property
     def val_fraction(self) -> float | None:
-        """Share of the training images that are held out to be scored; None: none are, the test
-        split is scored.
-        """
+        """Share of the training images held out to be scored; None: the test split is scored."""
         is_test = self.evaluation.score_on == "test"
         return None if is_test else float(self.dataset.val_fraction)
 

@@ -32,9 +32,7 @@ DIMENSION_KEYS = ("low", "high", "log", "grid", "choices", "when")
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """The values that one hyperparameter may take: a range, a grid of points, or choices in their
-    order.
-    """
+    """The values that a hyperparameter may take: a range, a grid of points, or ordered choices."""
 
     param: Param
     low: float | None = None
@@ -85,9 +83,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Condition:
-    """A hyperparameter takes part at these values of another, or (not `needed`) has no effect at
-    them.
-    """
+    """A hyperparameter takes part at these values of another, or not at them (not `needed`)."""
 
     other: str
     values: tuple[Value, ...]

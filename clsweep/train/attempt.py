@@ -41,9 +41,7 @@ class CheckpointStore(Protocol):
         """What was saved last, by this or an earlier process; None if there is nothing."""
 
     def save(self, payload: bytes) -> None:
-        """Keep this in place of the one before, in one go: a process that dies meanwhile leaves one
-        of the two.
-        """
+        """Keep this in place of the one before: a process that dies leaves one of the two."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +190,7 @@ class Attempt:
         self._was_stopped = of_first(answer is False, self._device)
 
     def _is_asked_for(self, checkpoints: Checkpoints) -> bool:
-        """Whether by a notice, or as the latest checkpoint is older than it should be: never, where
-        every epoch has one.
-        """
+        """Whether by a notice, or as the latest is too old: never, where every epoch has one."""
         pause = max(checkpoints.every_s, self._saving_s / SAVING_SHARE)
         is_late = checkpoints.every_s > 0 and monotonic() - self._saved_at >= pause
         return checkpoints.notice.is_given or is_late

@@ -1,6 +1,4 @@
-"""The global batch: what one worker needs of the others. Every function also works without a
-process group.
-"""
+"""The global batch: what one worker needs of the others; all works without a process group, too."""
 
 from __future__ import annotations
 
@@ -74,9 +72,7 @@ class _AllReduceSum(torch.autograd.Function):
 
 
 class GlobalGroupedBatchNorm(GroupedBatchNorm):
-    """Groups of the global batch: their statistics are summed over the workers, wherever their
-    samples lie.
-    """
+    """Groups of the global batch: statistics are summed over workers, wherever samples lie."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -177,9 +173,7 @@ def _of_all(x: Tensor) -> Tensor:
 
 
 class GlobalBatchNorm(FollowingBatchNorm):
-    """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the
-    CPU).
-    """
+    """Batch norm over the global batch where torch's SyncBatchNorm does not run: on CPUs."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, C) or (N, C, H, W)."""
@@ -193,9 +187,7 @@ class GlobalBatchNorm(FollowingBatchNorm):
 
 
 def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
-    """`module` with batch statistics over the global batch, or over its groups of it; unchanged
-    with a single worker.
-    """
+    """`module` with batch statistics over the global batch or its groups; as it is if alone."""
     if world_size() == 1:
         return module
     grouped = [child for child in module.modules() if isinstance(child, GroupedBatchNorm)]
@@ -229,9 +221,7 @@ def distributed(module: nn.Module) -> nn.Module:
 
 
 def gather_features(x_ND: Tensor, num_rows: int) -> Tensor:
-    """Evaluation features of all workers, whose shares may differ in length, in the order of
-    `share`.
-    """
+    """Evaluation features of all workers, whose shares may differ, in the order of `share`."""
     if world_size() == 1:
         return x_ND
     longest = -(-num_rows // world_size())

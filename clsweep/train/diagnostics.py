@@ -33,8 +33,7 @@ ROUNDING = 1e-6  # by which a value of [0, 1] may leave it
 
 
 def alignment(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
-    """mean_i ||n(z1_i) - n(z2_i)||^2 of two views of the same samples, in [0, 4]; 0: the views
-    agree.
+    """mean_i ||n(z1_i) - n(z2_i)||^2 of two views of the same samples, in [0, 4]; 0: they agree.
 
     Wang & Isola (2020) with alpha = 2.
     """
@@ -172,9 +171,7 @@ def diagnostics_of(at_hand: Mapping[str, Any]) -> dict[str, float]:
 
 @torch.no_grad()
 def label_free_scores(at_hand: Mapping[str, Any]) -> dict[str, float]:
-    """Every metric of the catalog that needs no labels and takes no more than what is `at_hand`, by
-    name.
-    """
+    """Every metric of the catalog without labels that `at_hand` is enough for, by name."""
     return _taken([row for row in METRICS if row.takes], at_hand)
 
 
@@ -424,8 +421,6 @@ def tsne_points(
 
 
 def _unit(x_ND: Tensor, *, dim: int) -> Tensor:
-    """Rows (dim = 1) or columns (dim = 0) of unit length, float64 where the device has it; zeros
-    stay zeros.
-    """
+    """Rows (dim = 1) or columns (0) of unit length, float64 where the device has it; zeros stay."""
     x_ND = x_ND.to(widest_float(x_ND.device))
     return F.normalize(x_ND, dim=dim, eps=torch.finfo(x_ND.dtype).tiny)

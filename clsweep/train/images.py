@@ -124,9 +124,7 @@ class Images:
         return pixels_MCHW.to(self.device, non_blocking=True)
 
     def normalise(self, x_NCHW: Tensor) -> Tensor:
-        """Images in [0, 1] -> what an encoder takes: standardised, gray ones in three channels,
-        channels_last.
-        """
+        """Images in [0, 1] -> what an encoder takes: standardised, gray as three, channels_last."""
         x_NCHW = (x_NCHW - self.mean_1C11) / self.std_1C11
         if x_NCHW.shape[1] == 1:
             x_NCHW = x_NCHW.expand(-1, 3, -1, -1)
@@ -168,9 +166,7 @@ class Images:
 # training, validation and test split, and those of a second data set, for all trials of a process
 @lru_cache(maxsize=6)
 def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
-    """A split on a device, normalised with the channel statistics of another (the training
-    split).
-    """
+    """A split on a device, normalised with another's channel statistics, the training split's."""
     mean_C, std_C = statistics.channel_stats
     pictures = split.images if isinstance(split.images, Pictures) else None
     pixels = _tensor(pictures.pixels if pictures else split.images)
@@ -213,8 +209,7 @@ Chunks = Sequence[Callable[[], list[Tensor]]]
 
 @dataclass(frozen=True)
 class Batch:
-    """A global batch: the labels of all its images, and this worker's share of their views, chunk
-    by chunk.
+    """A global batch: the labels of all its images, and this worker's share of views, in chunks.
 
     Each of the chunks makes its views when it is called, again when it is called again.
     """
@@ -294,9 +289,7 @@ def _in_chunks(
 
 
 def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]) -> Iterator[Batch]:
-    """Batches of one chunk. The views of small batches are made together, with fewer and longer
-    operations.
-    """
+    """Batches of one chunk. Views of small batches are made together: in fewer operations."""
     batch_size = config["batch_size"]
     together = max(1, MADE_AT_ONCE["cpu" if images.device.type == "cpu" else "cuda"] // batch_size)
     groups = (
@@ -343,9 +336,7 @@ def _as_drawn(pixels: Pixels, draws: Sequence[Draws]) -> list[Tensor]:
 
 
 def _share(first: int, num_units: int, unit: int) -> Tensor:
-    """This worker's rows of so many consecutive units (batches or chunks), each of which all
-    workers share.
-    """
+    """This worker's rows of consecutive units, batches or chunks, that all workers share."""
     part = unit // world_size()
     starts = first + torch.arange(num_units)[:, None] * unit + rank() * part
     return (starts + torch.arange(part)).flatten()
@@ -354,9 +345,7 @@ def _share(first: int, num_units: int, unit: int) -> Tensor:
 def _ahead(
     images: Images, groups: Iterable[Labelled]
 ) -> Iterator[tuple[Labelled, Callable[[], list[Pixels]]]]:
-    """Each group with `images.fetch` of its rows; from the host to a GPU, a thread reads the next
-    meanwhile.
-    """
+    """Each group with `images.fetch` of its rows; for a GPU, a thread reads the next meanwhile."""
     if images.rows_N is None or images.device.type != "cuda":
         for group in groups:
             yield group, images.fetch(group[0].rows, group[0].draws)

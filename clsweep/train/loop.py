@@ -39,13 +39,7 @@ from clsweep.train.scores import (
     score_views,
     transfer_of,
 )
-from clsweep.train.state import (
-    AfterStep,
-    EpochUnderWay,
-    TrialState,
-    new_state,
-    untrained_encoder,
-)
+from clsweep.train.state import AfterStep, EpochUnderWay, TrialState, new_state, untrained_encoder
 
 HERE = DataPlace()
 

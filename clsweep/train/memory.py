@@ -41,9 +41,7 @@ def keep_freed_memory() -> None:
 
 
 class PeakMemory:
-    """Counts from its construction: what PyTorch reserves on a GPU, resident memory of the process
-    on a CPU (Linux).
-    """
+    """Counts from its construction: what PyTorch reserves on a GPU, resident memory on a CPU."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -70,9 +68,7 @@ class PeakMemory:
 
 
 class OutOfMemoryError(RuntimeError):
-    """A trial needs more memory than it has. Equal failures have equal messages: sizes are
-    rounded.
-    """
+    """A trial needs more memory than it has; sizes are rounded, so equal failures are alike."""
 
 
 @contextlib.contextmanager

@@ -34,9 +34,7 @@ def correlation(mutual_information: float) -> float:
 def draw_pairs(
     num_pairs: int, mutual_information: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """X and Y (num_pairs, DIM), both standard normal; Y = rho X + sqrt(1 - rho^2) noise (EqCo Eq.
-    14).
-    """
+    """X, Y (num_pairs, DIM), standard normal; Y = rho X + sqrt(1 - rho^2) noise (EqCo Eq. 14)."""
     rho = correlation(mutual_information)
     x_ND, noise_ND = (torch.randn(num_pairs, DIM, generator=generator) for _ in range(2))
     return x_ND, rho * x_ND + math.sqrt(1 - rho**2) * noise_ND

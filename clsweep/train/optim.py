@@ -54,9 +54,7 @@ def build_schedule(config: Mapping[str, Any]) -> Schedule:
 def lr_at(
     step: int, *, peak: float, num_steps: int, num_warmup_steps: int, schedule: Schedule
 ) -> float:
-    """Learning rate of step 0, 1, ...: linear warm-up that ends at the peak, then its share by the
-    schedule.
-    """
+    """Learning rate of step 0, 1, ...: linear warm-up to the peak, then the schedule's share."""
     if step < num_warmup_steps:
         return peak * (step + 1) / num_warmup_steps
     return peak * schedule(Moment(step, num_steps, num_warmup_steps))

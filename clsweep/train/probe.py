@@ -238,13 +238,9 @@ def sgd_grid_probe(
         torch.from_numpy(rows).to(bank_ND.device)
         for rows in stratified(bank_labels_N.cpu().numpy(), held_out, SPLIT_SEED)
     )
-    fits = sgd_fit(
-        bank_ND[kept_K],
-        bank_labels_N[kept_K],
-        probe_lrs=grid,
-        redraw=None if views is None else lambda epoch: views(epoch)[kept_K],
-        **tuning,
-    )
+    kept_views = None if views is None else lambda epoch: views(epoch)[kept_K]
+    kept = bank_ND[kept_K], bank_labels_N[kept_K]
+    fits = sgd_fit(*kept, probe_lrs=grid, redraw=kept_views, **tuning)
     judged_JD, labels_J = bank_ND[judged_J].float(), bank_labels_N[judged_J]
     hits = [
         int(top_hits(judged_JD @ weight_DC + bias_C, labels_J)[0].sum())
@@ -253,16 +249,8 @@ def sgd_grid_probe(
         for weight_DC, bias_C in fits
     ]
     best = grid[hits.index(max(hits))]
-    return sgd_probe(
-        bank_ND,
-        bank_labels_N,
-        query_MD,
-        query_labels_M,
-        probe_lr=best,
-        probe_views=probe_views,
-        redraw=redraw,
-        **tuning,
-    )
+    arrays = bank_ND, bank_labels_N, query_MD, query_labels_M
+    return sgd_probe(*arrays, probe_lr=best, probe_views=probe_views, redraw=redraw, **tuning)
 
 
 def sgd_fit(
@@ -412,8 +400,7 @@ def finetune_scores(
     network: Network,
     **tuning: Unpack[FineTuning],
 ) -> dict[str, Tensor | None]:
-    """Accuracy of a copy of the encoder and a new linear classifier, both trained by SGD (SimCLR
-    B.5).
+    """Accuracy of a copy of the encoder and a new linear classifier, trained by SGD (SimCLR B.5).
 
     Images are cropped (8 % and more) and flipped anew at every epoch; they are scored as they are.
     The labelled images are stratified by class, the same in every trial. Steps are Nesterov's with

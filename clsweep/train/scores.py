@@ -320,9 +320,7 @@ def augmented_features(
 
 
 def _copy(encoder: nn.Module, config: Mapping[str, Any], device: torch.device) -> nn.Module:
-    """The same encoder as it was built: without the trial's graphs, and without batch norms that
-    ask other workers.
-    """
+    """The same encoder as built: without graphs or batch norms that ask other workers."""
     copied = seeded(build_encoder, {**config, "init": "none"})  # its weights are those of the other
     copied.load_state_dict(encoder.state_dict())
     return copied.to(device, memory_format=torch.channels_last)

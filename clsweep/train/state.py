@@ -28,9 +28,7 @@ from clsweep.train.optim import build_optimizer
 
 
 def seeded(build: Callable[[Mapping[str, Any]], ModuleT], config: Mapping[str, Any]) -> ModuleT:
-    """A module with the initial weights of the trial's seed; the caller's random state stays as it
-    is.
-    """
+    """A module with the initial weights of the trial's seed; the caller's random state stays."""
     with drawing(config["seed"], "model"):
         return build(config)
 
@@ -40,9 +38,7 @@ _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Precision:
-    """fp32, or a half type for the products inside of the networks (autocast; weights stay
-    float32).
-    """
+    """fp32, or a half type for the products inside of networks (autocast; weights stay float32)."""
 
     name: str
     device: torch.device

@@ -330,7 +330,7 @@ NOT_ON_THE_LOSS = {
     "epochs", "encoder", "eval_every", "knn_k", "lidar_views", "knn_temperature", "linear_probe",
     "tsne_points",
     "probe_l2", "probe_lr", "probe_epochs", "probe_schedule", "weighting", "optimizer",
-    "lr_schedule", "recipe",
+    "lr_schedule", "recipe", "augmentation",
     # in test_scores.py and test_probe.py; init in test_own_trials.py
     "init", "feature_layer", "knn_weights", "linear_every", "finetune", "transfer_dataset",
     "probe_optimizer", "probe_momentum", "probe_weight_decay", "probe_batch_size", "probe_views",
@@ -380,6 +380,7 @@ def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) ->
     assert of_digits == set(OTHER) | NOT_ON_THE_LOSS
     elsewhere = {
         "jitter_saturation", "jitter_hue", "gray_prob",  # colour
+        "erase_prob", "erase_max", "noise_std", "mixup_min",  # in test_augmentations.py
         "second_blur_prob", "second_solarize_prob",  # recipe byol alone
         "stem", "pooling", "mutual_information", "critic_hidden", "critic_dim", "estimate_batches",
         "probe_lr_grid", "probe_val_share", "finetune_labels", "finetune_lr", "finetune_epochs",

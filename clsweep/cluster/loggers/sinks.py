@@ -30,9 +30,7 @@ Values = Mapping[str, float]
 
 
 class TensorBoard:
-    """Event files in PLACE/tensorboard/OBJECTIVE/config-N/seed-S; hyperparameters for its HParams
-    tab.
-    """
+    """Event files in PLACE/tensorboard/OBJECTIVE/config-N/seed-S, for its HParams tab too."""
 
     def __init__(self, about: Row):
         self._place = about["options"].get("path") or os.path.join(about["place"], "tensorboard")
