@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from clsweep.catalog import METRIC
+from clsweep.catalog import METRIC, PARAM
+from clsweep.catalog.ownership import aliases
 from clsweep.errors import RequestError, nearest
 
 
@@ -70,6 +71,7 @@ SEEDS = (
     "seed", "random_seed", "random_state", "rng_seed", "manual_seed", "global_seed",
     "__trial_index__",  # of Tune's Repeater
 )  # fmt: skip
+SETTINGS = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have each its own value
 RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
 OWN = {"trial_id", "objective", "config", "seed"}  # what clsweep's own loggers tell of each trial
 ENDS = ("finished", "stopped", "failed")
@@ -343,7 +345,7 @@ def _params(
         return names
     # each value stands in two trials on average, as a measured number does not
     num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
-    others = [name for name in names if 2 * num_values[name] > len(trials)]
+    others = [n for n in names if 2 * num_values[n] > len(trials) and n not in SETTINGS]
     if others:
         notes.append(f"not read as hyperparameters: {', '.join(others)}; --param names them")
     return [name for name in names if name not in others]
