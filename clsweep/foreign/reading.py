@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import math
 import re
@@ -19,6 +20,7 @@ DECIMAL = re.compile(
 )
 DAMAGED: tuple[type[Exception], ...] = (
     OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError,
+    ArithmeticError, MemoryError, csv.Error,
 )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def grid(**more: Any) -> list[ForeignTrial]:
 
 def imported(trials: list[ForeignTrial], **asked: Any) -> Imported:
     about = {"metric": "acc", "mode": "max"} | asked
-    return import_sweep(ForeignSweep(trials=trials), "here", **about)
+    return import_sweep(ForeignSweep(trials=trials), **about)
 
 
 def test_a_grid_with_a_seed() -> None:
@@ -53,7 +53,7 @@ def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one() -> None:
     assert any("not known" in note for note in found.notes)
     assert {row["sampler"] for row in imported(sample, sampler="random").rows} == {"random"}
     drawn = ForeignSweep(trials=grid(), continuous={"lr"})
-    rows = import_sweep(drawn, "here", metric="acc", mode="max").rows
+    rows = import_sweep(drawn, metric="acc", mode="max").rows
     assert {row["sampler"] for row in rows} == {"tpe"}
     assert {row["sampler"] for row in imported(grid()[:-2]).rows} == {"tpe"}
 
@@ -129,7 +129,7 @@ def test_the_same_seed_twice_is_a_copy_no_seed_or_refused() -> None:
 def test_settings_that_were_not_read_are_named_where_trials_look_the_same() -> None:
     rows = [trial(gain=gain, seed=0, lr=0.1 * gain) for gain in (1, 2)]
     sweep = ForeignSweep(trials=rows, mixed=True)
-    found = import_sweep(sweep, "here", metric="acc", mode="max")  # a known one is told by its name
+    found = import_sweep(sweep, metric="acc", mode="max")  # a known one is told by its name
     assert found.told["params"] == ["lr"]
     assert "not read as hyperparameters: gain; --param names them" in found.notes
     for row in rows:
@@ -137,7 +137,7 @@ def test_settings_that_were_not_read_are_named_where_trials_look_the_same() -> N
     with pytest.raises(
         RequestError, match=r"--seed or --param \(not read as .*: gain; --param names"
     ):
-        import_sweep(sweep, "here", metric="acc", mode="max")
+        import_sweep(sweep, metric="acc", mode="max")
 
 
 def test_a_metric_called_like_a_label_and_what_clsweep_logged_itself() -> None:
@@ -145,7 +145,7 @@ def test_a_metric_called_like_a_label_and_what_clsweep_logged_itself() -> None:
         ForeignTrial(group="g", status="finished", settings={"lr": lr}, results={"config": lr})
         for lr in (0.1, 0.2)
     ]
-    found = import_sweep(ForeignSweep(trials=scored), "here", mode="max")
+    found = import_sweep(ForeignSweep(trials=scored), mode="max")
     assert [(row["config"], row["config_"]) for row in found.rows] == [(0, 0.1), (1, 0.2)]
     assert found.told["metric"] == "config_"
     own = [
@@ -188,7 +188,7 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None
         for t in (trial(**t.settings, gain=0.01 * i) for i, t in enumerate(grid()))
     ]  # fmt: skip
     sweep = ForeignSweep(trials=trials, mixed=True)
-    found = import_sweep(sweep, "here", metric="acc", mode="max")
+    found = import_sweep(sweep, metric="acc", mode="max")
     assert found.told["params"] == ["lr", "opt"]
     assert "not read as hyperparameters: gain, loss; --param names them" in found.notes
 
