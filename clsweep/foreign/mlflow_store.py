@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from clsweep.errors import RequestError, nearest
-from clsweep.foreign.reading import is_sqlite, opened, parsed, told
+from clsweep.foreign.reading import chosen, is_sqlite, opened, parsed, told
 from clsweep.foreign.sweep import ENDS, ForeignSweep, ForeignTrial
 
 # As a database says it, and by the numbers of a store of files.
@@ -38,13 +37,9 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     with told(source, "an MLflow store", yaml.YAMLError, sqlite3.DatabaseError):
         is_database = source.is_file() and is_sqlite(source)
         runs = _from_sqlite(source) if is_database else _from_files(source)
-    groups = dict.fromkeys(trial.group for trial, _ in runs.values())
-    if experiment is not None and experiment not in groups:
-        raise RequestError(
-            f"{source}: no experiment {experiment!r} with runs.{nearest(experiment, groups)} "
-            f"Experiments: {', '.join(groups)}"
-        )
-    runs = {n: run for n, run in runs.items() if experiment in (None, run[0].group)}
+    known = dict.fromkeys(trial.group for trial, _ in runs.values())
+    groups = chosen(known, experiment, "experiment with runs", source)
+    runs = {n: run for n, run in runs.items() if run[0].group in groups}
     parents = {tags[PARENT] for _, tags in runs.values() if tags.get(PARENT) in runs}
     inherited: dict[str, None] = {}
     for trial, tags in runs.values():
@@ -87,13 +82,9 @@ def _trial(
 def _from_sqlite(source: Path) -> Runs:
     tables: dict[str, dict[str, dict[str, Any]]] = {}
     with opened(source) as base:
-        for table, where in {
-            "params": "",
-            "latest_metrics": " WHERE NOT is_nan",
-            "tags": "",
-        }.items():
-            found = tables.setdefault(table, {})
-            for run, key, value in base.execute(f"SELECT run_uuid, key, value FROM {table}{where}"):
+        for table in ("params", "latest_metrics WHERE NOT is_nan", "tags"):
+            found = tables.setdefault(table.partition(" ")[0], {})
+            for run, key, value in base.execute(f"SELECT run_uuid, key, value FROM {table}"):
                 found.setdefault(run, {})[key] = parsed(value) if table == "params" else value
         runs = base.execute(
             "SELECT r.run_uuid, r.name, r.status, e.name FROM runs r JOIN experiments e "

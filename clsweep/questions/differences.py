@@ -92,7 +92,7 @@ def _verdict(row: Row) -> str:
     return SAME if row["estimate"] * row["published"] > 0 else OTHER
 
 
-def _shown(frame: pd.DataFrame, _: Material) -> pd.DataFrame:
+def _shown(frame: pd.DataFrame, _of: Material) -> pd.DataFrame:
     """One row for each difference of the run: several of a paper's data sets may have it."""
     rows = []
     for _, group in frame.groupby(["item", "what", "metric", "estimate"], sort=False):

@@ -354,7 +354,7 @@ def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
         for status, name in (("finished", "run-b"), ("failed", "run-a"))
     ]
     assert sweep.notes == ["left out: runs that others are nested in (1)"]
-    with pytest.raises(RequestError, match=r"no experiment 'tao' with runs\. Did you mean 'tau'"):
+    with pytest.raises(RequestError, match=r"no experiment with runs 'tao'\. Did you mean 'tau'"):
         read_mlflow(tmp_path / "store", "tao")
 
 
