@@ -431,9 +431,8 @@ def _is_grid(rows: Sequence[Mapping[str, Any]], names: Sequence[str], continuous
     """
     values = {name: Counter(repr(row[name]) for row in rows) for name in names}
     axes = {name: found for name, found in values.items() if len(found) > 1}
-    if set(axes) & continuous:
-        return False
-    if len({row["config"] for row in rows}) < math.prod(map(len, axes.values())):
+    num_configs = len({row["config"] for row in rows})
+    if set(axes) & continuous or num_configs < math.prod(map(len, axes.values())):
         return False
     if len(axes) > 1:
         return True
