@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from dataclasses import dataclass
 from enum import StrEnum
@@ -68,15 +67,15 @@ def import_(
     """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
     Nothing is executed.
     """
+    from clsweep.foreign.reading import told
     from clsweep.foreign.sweep import import_sweep
 
-    try:
-        found = import_sweep(_read(tool, source, study), str(source), **vars(labels))
-    except (LookupError, TypeError, ArithmeticError, RecursionError, MemoryError, csv.Error) as e:
-        reason = f"{type(e).__name__}: {str(e).partition(chr(10))[0]:.200}"
-        raise RequestError(
-            f"{source}: cannot be read as a sweep of {tool.value}: {reason}"
-        ) from None
+    with told(source, f"a sweep of {tool.value}"):
+        sweep = _read(tool, source, study)
+        try:
+            found = import_sweep(sweep, **vars(labels))
+        except RequestError as error:
+            raise RequestError(f"{source}: {error}") from None
     folder = out or os.path.join("results", source.absolute().name.partition(".")[0] or tool.value)
     _write(folder, found)
     for note in found.notes:

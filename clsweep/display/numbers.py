@@ -75,26 +75,18 @@ def _cut(text: str, value: Any, digits: int) -> str:
 
 def _shortest(text: str) -> str:
     """The text of a finite number without zeros that say nothing, plain or with an exponent."""
-    sign, digits, exponent = Decimal(text).as_tuple()
-    assert isinstance(exponent, int)
-    figures = "".join(map(str, digits)).lstrip("0")
-    if not figures:
+    number = Decimal(text)
+    if not number:
         return "0"
-    exponent += len(figures) - len(figures.rstrip("0"))
-    figures = figures.rstrip("0")
-    size = exponent + len(figures) - 1  # power of ten of the first figure
-    minus = "-" * sign
-    short = f"{figures[0]}{'.' * (len(figures) > 1)}{figures[1:]}e"
+    size = number.adjusted()  # power of ten of the first figure
+    plain = f"{number:f}"
+    plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    figures = "".join(map(str, number.as_tuple().digits)).strip("0")
+    short = f"{'-' * (number < 0)}{figures[0]}{'.' * (len(figures) > 1)}{figures[1:]}e"
     if 10.0**size < SMALL:
-        return f"{minus}{short}{size:03d}"
-    if exponent >= 0:
-        plain = figures + "0" * exponent
-    elif size >= 0:
-        plain = f"{figures[: size + 1]}.{figures[size + 1 :]}"
-    else:
-        plain = f"0.{'0' * (-size - 1)}{figures}"
+        return f"{short}{size:03d}"
     short += str(size)
-    return minus + (short if size >= 9 and len(short) < len(plain) else plain)
+    return short if size >= 9 and len(short) < len(plain) else plain
 
 
 # One number

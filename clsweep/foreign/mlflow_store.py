@@ -10,15 +10,14 @@ from typing import Any
 
 import yaml
 
-from clsweep.errors import RequestError, nearest
-from clsweep.foreign.reading import is_sqlite, opened, parsed, told
+from clsweep.foreign.reading import chosen, is_sqlite, opened, parsed, told
 from clsweep.foreign.sweep import ENDS, ForeignSweep, ForeignTrial
 
 # As a database says it, and by the numbers of a store of files.
 PARENT = "mlflow.parentRunId"
 ENDED = "clsweep.status"  # of clsweep's own trials
 STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
-NUMBERS = {3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+STATUS |= {"3": "finished", "4": "failed", "5": "failed"}
 INFINITE = 1.7e308  # as a database has it
 
 Runs = dict[str, tuple[ForeignTrial, dict[str, str]]]  # by their id, with tags
@@ -38,13 +37,9 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     with told(source, "an MLflow store", yaml.YAMLError, sqlite3.DatabaseError):
         is_database = source.is_file() and is_sqlite(source)
         runs = _from_sqlite(source) if is_database else _from_files(source)
-    groups = dict.fromkeys(trial.group for trial, _ in runs.values())
-    if experiment is not None and experiment not in groups:
-        raise RequestError(
-            f"{source}: no experiment {experiment!r} with runs.{nearest(experiment, groups)} "
-            f"Experiments: {', '.join(groups)}"
-        )
-    runs = {n: run for n, run in runs.items() if experiment in (None, run[0].group)}
+    known = dict.fromkeys(trial.group for trial, _ in runs.values())
+    groups = chosen(known, experiment, "experiment with runs", source)
+    runs = {n: run for n, run in runs.items() if run[0].group in groups}
     parents = {tags[PARENT] for _, tags in runs.values() if tags.get(PARENT) in runs}
     inherited: dict[str, None] = {}
     for trial, tags in runs.values():
@@ -61,51 +56,46 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
 
 
 def _trial(
-    group: str,
-    name: str,
-    status: str,
+    about: tuple[str, str | None, str],
     tags: Mapping[str, str],
-    params: dict[str, Any],
+    params: Mapping[str, str],
     metrics: Mapping[str, float],
 ) -> ForeignTrial:
-    """A run. What clsweep logged says itself how it ended, and what the whole trial came to."""
+    """A run. What clsweep logged says itself how it ended, and what the whole trial came to.
+
+    about: its experiment, its own name, its status.
+    """
+    group, name, status = about
     results = {
         n: math.copysign(math.inf, v) if abs(v) > INFINITE else v for n, v in metrics.items()
     }
-    if ENDED in tags:
-        whole = {n.removeprefix("result/"): v for n, v in results.items() if n[:7] == "result/"}
-        results = whole or results
+    whole = {n.removeprefix("result/"): v for n, v in results.items() if n[:7] == "result/"}
     return ForeignTrial(
         group=group,
         status=tags[ENDED] if tags.get(ENDED) in ENDS else STATUS.get(status, "running"),
-        settings=params,
-        results=results,
-        labels={"run_name": name},
+        settings={n: parsed(text) for n, text in params.items()},
+        results=whole if whole and ENDED in tags else results,
+        labels={"run_name": name or ""},
     )
 
 
 def _from_sqlite(source: Path) -> Runs:
-    tables: dict[str, dict[str, dict[str, Any]]] = {}
+    tables: list[dict[str, dict[str, Any]]] = []
     with opened(source) as base:
-        for table, where in {
-            "params": "",
-            "latest_metrics": " WHERE NOT is_nan",
-            "tags": "",
-        }.items():
-            found = tables.setdefault(table, {})
-            for run, key, value in base.execute(f"SELECT run_uuid, key, value FROM {table}{where}"):
-                found.setdefault(run, {})[key] = parsed(value) if table == "params" else value
+        for table in ("tags", "params", "latest_metrics WHERE NOT is_nan"):
+            found: dict[str, dict[str, Any]] = {}
+            tables.append(found)
+            for run, key, value in base.execute(f"SELECT run_uuid, key, value FROM {table}"):
+                found.setdefault(run, {})[key] = value
         runs = base.execute(
-            "SELECT r.run_uuid, r.name, r.status, e.name FROM runs r JOIN experiments e "
+            "SELECT r.run_uuid, e.name, r.name, r.status FROM runs r JOIN experiments e "
             "ON r.experiment_id = e.experiment_id WHERE r.lifecycle_stage = 'active' "
             "AND e.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
         ).fetchall()
     read: Runs = {}
-    for run, name, status, group in runs:
-        params, metrics, tags = (
-            tables[n].get(run, {}) for n in ("params", "latest_metrics", "tags")
-        )
-        read[run] = _trial(group, name or "", status, tags, params, metrics), tags
+    for run, *about in runs:
+        tags, params, metrics = (found.get(run, {}) for found in tables)
+        read[run] = _trial(tuple(about), tags, params, metrics), tags
     return read
 
 
@@ -128,11 +118,9 @@ def _from_files(source: Path) -> Runs:
         if run.get("lifecycle_stage") != "active" or "run_id" not in run:
             continue
         of = yaml.load((meta.parents[1] / "meta.yaml").read_text("utf-8"), _Loader)
-        status = NUMBERS.get(run["status"], str(run["status"]))
-        tags = _texts(meta.parent / "tags")
-        params = {k: parsed(v.strip()) for k, v in _texts(meta.parent / "params").items()}
-        metrics = {k: _last(v) for k, v in _texts(meta.parent / "metrics").items()}
-        trial = _trial(str(of["name"]), run.get("run_name") or "", status, tags, params, metrics)
+        about = str(of["name"]), run.get("run_name"), str(run["status"])
+        tags, params, metrics = (_texts(meta.parent / n) for n in ("tags", "params", "metrics"))
+        trial = _trial(about, tags, params, {name: _last(text) for name, text in metrics.items()})
         found.append((run["start_time"] or 0, run["run_id"], (trial, tags)))
     if not found:
         raise ValueError("no runs below it (EXPERIMENT/RUN/meta.yaml)")
@@ -141,7 +129,7 @@ def _from_files(source: Path) -> Runs:
 
 def _texts(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in files}
+    return {path.relative_to(folder).as_posix(): path.read_text("utf-8").strip() for path in files}
 
 
 def _last(text: str) -> float:

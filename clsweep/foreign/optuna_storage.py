@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clsweep.errors import RequestError, nearest
-from clsweep.foreign.reading import flat, is_sqlite, opened, told
+from clsweep.errors import RequestError
+from clsweep.foreign.reading import chosen, flat, is_sqlite, opened, told
 from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
 
 if TYPE_CHECKING:
@@ -46,26 +46,19 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
         warnings.simplefilter("ignore")  # of choices that are lists, as the user has seen
         names = optuna.get_all_study_names(storage)
         studies = {n: optuna.load_study(study_name=n, storage=storage) for n in names}
-        if study is not None and study not in studies:
-            known = f"{nearest(study, studies)} Studies: {', '.join(studies)}"
-            raise RequestError(f"{source}: no study {study!r}.{known}")
-        chosen = {n: s for n, s in studies.items() if study in (None, n)}
-        if not chosen:
+        read = {name: studies[name] for name in chosen(studies, study, "study", source)}
+        if not read:
             raise RequestError(f"{source}: expected a study of Optuna, found none")
         single = [name for name, found in studies.items() if len(found.directions) == 1]
-        for name in chosen:
-            if name not in single:
-                hint = f". Name one with --study: {', '.join(single)}" if single else ""
-                wrong = f"expected one metric, found several{hint}"
-                raise RequestError(f"{source}: study {name!r}: {wrong}")
-        trials = {name: of.get_trials(deepcopy=False) for name, of in chosen.items()}
-        metrics = {(of.metric_names or ["value"])[0] for of in chosen.values()}
-        directions = {of.direction.name for of in chosen.values()}
+        advice = f". Name one with --study: {', '.join(single)}" if single else ""
+        if several := [name for name in read if name not in single]:
+            wrong = f"expected one metric, found several{advice}"
+            raise RequestError(f"{source}: study {several[0]!r}: {wrong}")
+        trials = {name: of.get_trials(deepcopy=False) for name, of in read.items()}
+        metrics = {(of.metric_names or ["value"])[0] for of in read.values()}
+        directions = {of.direction.name for of in read.values()}
     if len(directions) > 1 or len(metrics) > 1:
-        raise RequestError(
-            f"{source}: {len(chosen)} studies of several metrics. Name one with --study: "
-            f"{', '.join(chosen)}"
-        )
+        raise RequestError(f"{source}: {len(read)} studies of several metrics{advice}")
     sweep = ForeignSweep(trials=[], metric=metrics.pop(), mode=DIRECTIONS.get(directions.pop(), ""))
     again, broken = 0, 0
     for name, each in trials.items():

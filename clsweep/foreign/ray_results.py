@@ -42,13 +42,13 @@ def read_ray(source: Path) -> ForeignSweep:
             f"{source}: expected the folder of an experiment of Ray Tune "
             "(TRIAL/params.json), found none"
         )
-    states: dict[Path, dict[str, Any]] = {}
+    folders = {file.parent for file in files}
+    with told(source, "experiments of Ray"):
+        states = {experiment: _state(experiment) for experiment in {of.parent for of in folders}}
     found: dict[str, ForeignTrial] = {}  # by its id
     for file in sorted(files):
-        trial, experiment = file.parent, file.parents[1]
+        trial, (_, statuses) = file.parent, states[file.parents[1]]
         with told(file, "a trial of Ray"):
-            if experiment not in states:
-                states[experiment] = _state(experiment)
             reports = _reports(trial)
             if len({_config(report) for report in reports}) > 1:
                 raise RequestError(
@@ -58,23 +58,22 @@ def read_ray(source: Path) -> ForeignSweep:
             last = reports[-1] if reports else {}
             results = {n: last[n] for n in last if n not in BOOKKEEPING and n[:7] != "config/"}
             read = ForeignTrial(
-                group=experiment.name,
-                status=_status(trial, states[experiment]["status"], last.get("done")),
+                group=trial.parent.name,
+                status=_status(trial, statuses, last.get("done")),
                 settings=flat(json.loads(ADDRESS.sub("", file.read_text("utf-8")))),
                 results=numbers(results, "/"),
                 length=int(last.get("training_iteration") or len(reports)),
                 # and TERMINATED as its experiment says, not for want of one
-                returned=last.get("done") is False and trial.name in states[experiment]["status"],
+                returned=last.get("done") is False and trial.name in statuses,
             )
             found.setdefault(str(last.get("trial_id", file)), read)
     notes = []
     if copies := len(files) - len(found):
         notes.append(f"left out: {copies} folders of trials that are copies of others")
-    folders = {file.parent for file in files}
-    named = [path / name for path, state in states.items() for name in state["status"]]
-    if lacking := len({*named} - folders):
+    named = {path / name for path, (_, statuses) in states.items() for name in statuses}
+    if lacking := len(named - folders):
         notes.append(f"left out: {lacking} trials without a folder of reports")
-    metrics = {state["metric"] for state in states.values()}
+    metrics = {metric for metric, _ in states.values()}
     metric = metrics.pop() if len(metrics) == 1 else ""
     return ForeignSweep(trials=[*found.values()], metric=metric, notes=notes)
 
@@ -97,7 +96,7 @@ def _config(report: Mapping[str, Any]) -> str:
     return ADDRESS.sub("", json.dumps(report.get("config") or table, sort_keys=True))
 
 
-def _state(experiment: Path) -> dict[str, Any]:
+def _state(experiment: Path) -> tuple[str, dict[str, str]]:
     """The metric that Tune optimised, and the status of each trial by its folder: of the newest
     file that was written whole.
     """
@@ -106,9 +105,8 @@ def _state(experiment: Path) -> dict[str, Any]:
             state = json.loads(file.read_text("utf-8"))
             rows = [json.loads(row[0]) for row in state.get("trial_data", [])]
             status = {Path(row.get("relative_logdir") or "").name: row["status"] for row in rows}
-            metric = state.get("runner_data", {}).get("_metric") or ""
-            return {"metric": metric, "status": status}
-    return {"metric": "", "status": {}}
+            return state.get("runner_data", {}).get("_metric") or "", status
+    return "", {}
 
 
 def _reports(folder: Path) -> list[dict[str, Any]]:
@@ -116,22 +114,18 @@ def _reports(folder: Path) -> list[dict[str, Any]]:
     left out.
     """
     lines, table = folder / "result.json", folder / "progress.csv"
-    if lines.exists() and lines.stat().st_size:
-        return _json_lines(lines)
-    if not table.exists():
-        return []
-    with table.open(newline="", encoding="utf-8") as file:
-        whole = [line for line in file if line.endswith("\n")]
-    return [{n: parsed(v) for n, v in row.items()} for row in csv.DictReader(whole)]
-
-
-def _json_lines(file: Path) -> list[dict[str, Any]]:
-    lines = file.read_text("utf-8").splitlines()
+    if not lines.exists() or not lines.stat().st_size:
+        if not table.exists():
+            return []
+        with table.open(newline="", encoding="utf-8") as file:
+            whole = [line for line in file if line.endswith("\n")]
+        return [{n: parsed(v) for n, v in row.items()} for row in csv.DictReader(whole)]
+    given = lines.read_text("utf-8").splitlines()
     found = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(given, 1):
         try:
             found += [json.loads(line)] if line else []
         except ValueError as error:
-            if number < len(lines):
-                raise RequestError(f"{file}:{number}: expected a report: {error}") from None
+            if number < len(given):
+                raise RequestError(f"{lines}:{number}: expected a report: {error}") from None
     return found

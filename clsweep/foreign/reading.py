@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import math
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clsweep.errors import RequestError, first_line
+from clsweep.errors import RequestError, first_line, nearest
 
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
 DECIMAL = re.compile(
@@ -19,6 +20,7 @@ DECIMAL = re.compile(
 )
 DAMAGED: tuple[type[Exception], ...] = (
     OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError,
+    ArithmeticError, MemoryError, csv.Error,
 )  # fmt: skip
 
 
@@ -34,6 +36,18 @@ def told(place: Path, kind: str, *damaged: type[Exception]) -> Iterator[None]:
         raise
     except DAMAGED + damaged as error:
         raise RequestError(f"{place}: cannot be read as {kind}: {first_line(error)}") from None
+
+
+def chosen(known: Collection[str], asked: str | None, kind: str, source: Path) -> list[str]:
+    """The groups of trials to read: all that are known, or the one that is asked for.
+
+    Raises:
+        RequestError: it is not known.
+    """
+    if asked is not None and asked not in known:
+        hint = f"{nearest(asked, known)} Expected one of: {', '.join(known)}"
+        raise RequestError(f"{source}: no {kind} {asked!r}.{hint}")
+    return [*known] if asked is None else [asked]
 
 
 def flat(tree: Mapping[str, Any], root: str = "", separator: str = ".") -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from clsweep.catalog import METRIC
+from clsweep.catalog import METRIC, PARAM
+from clsweep.catalog.ownership import aliases
 from clsweep.errors import RequestError, nearest
 
 
@@ -70,6 +71,7 @@ SEEDS = (
     "seed", "random_seed", "random_state", "rng_seed", "manual_seed", "global_seed",
     "__trial_index__",  # of Tune's Repeater
 )  # fmt: skip
+SETTINGS = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have each its own value
 RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
 OWN = {"trial_id", "objective", "config", "seed"}  # what clsweep's own loggers tell of each trial
 ENDS = ("finished", "stopped", "failed")
@@ -92,7 +94,6 @@ class Imported:
 
 def import_sweep(
     sweep: ForeignSweep,
-    source: str,
     *,
     objective: str | None = None,
     seed: str | None = None,
@@ -106,7 +107,6 @@ def import_sweep(
 
     Args:
         sweep: what a tool kept.
-        source: what messages call it.
         objective: the setting or label that tells the objectives apart.
         seed: the setting or label that is the seed.
         metric: which result is analysed.
@@ -119,27 +119,27 @@ def import_sweep(
     """
     trials = [trial for trial in sweep.trials if trial.status != "running"]
     if not trials:
-        raise RequestError(f"{source}: expected trials that have ended, found none")
+        raise RequestError("expected trials that have ended, found none")
     notes = [*sweep.notes]
     if running := len(sweep.trials) - len(trials):
         notes.append(f"left out: {running} of {len(sweep.trials)} trials, which have not ended")
     for trial in trials if all({*trial.settings} >= OWN for trial in trials) else ():
         for name in ("trial_id", "config"):  # which are no settings
             del trial.settings[name]
-    metric = _metric(trials, sweep, metric, source)
-    mode = _mode(metric, sweep, mode, source)
+    metric = _metric(trials, sweep, metric)
+    mode = _mode(metric, sweep, mode)
     is_asked = seed is not None
     role = metric if sweep.mixed else None
-    seed, objective = _seed_and_objective(trials, seed, objective, role, source)
-    notes += _mark_ends(sweep, trials, metric, objective, source)
-    names = _params(trials, sweep, {role, seed, objective}, params, source, notes)
+    seed, objective = _seed_and_objective(trials, seed, objective, role)
+    notes += _mark_ends(sweep, trials, metric, objective)
+    names = _params(trials, sweep, {role, seed, objective}, params, notes)
     score = _free(metric, RESERVED)
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
     for name in names:
         columns[name] = _free(name, (*RESERVED, score, *columns.values()))
     rows = _without_reruns(_rows(trials, columns, (objective, seed), (metric, score)), notes)
     may_be_none = not is_asked and not sweep.mixed
-    if seed and not _tells_apart(rows, seed, may_be_none, f"{source}: seed", notes):
+    if seed and not _tells_apart(rows, seed, may_be_none, notes):
         rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
     notes += _read_notes(rows, metric, mode, seed, objective)
     drawn = {columns[name] for name in sweep.continuous & {*columns}}
@@ -208,11 +208,7 @@ def _objective(trial: ForeignTrial, column: str | None) -> str:
 
 
 def _mark_ends(
-    sweep: ForeignSweep,
-    trials: Sequence[ForeignTrial],
-    metric: str,
-    column: str | None,
-    source: str,
+    sweep: ForeignSweep, trials: Sequence[ForeignTrial], metric: str, column: str | None
 ) -> list[str]:
     """Those that finished without a score have failed. Those that did after fewer reports than the
     longest of their objective were stopped, unless a setting says how many each is to send.
@@ -223,7 +219,7 @@ def _mark_ends(
     lost = 0
     for trial in trials:
         if sweep.mixed and isinstance(text := trial.settings.get(metric), str):
-            raise RequestError(f"{source}: {metric}: expected a number, given {text!r}")
+            raise RequestError(f"{metric}: expected a number, given {text!r}")
         if trial.status == "finished" and not math.isfinite(trial.results.get(metric, math.nan)):
             trial.status, lost = "failed", lost + 1
         if trial.status == "finished" and trial.length:
@@ -261,32 +257,30 @@ def _expected(trials: Sequence[ForeignTrial]) -> list[float]:
     return [max(lengths)] * len(lengths)
 
 
-def _metric(
-    trials: Sequence[ForeignTrial], sweep: ForeignSweep, asked: str | None, source: str
-) -> str:
+def _metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, asked: str | None) -> str:
     known = dict.fromkeys(name for trial in trials for name in trial.results)
     if asked is not None:
-        return _named(asked, known, "metric", source)
+        return _named(asked, known, "metric")
     if sweep.metric in known:
         return sweep.metric
     candidates = [name for name in known if name in METRIC] or list(known)
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        raise RequestError(f"{source}: metric: expected trials with results, found none")
-    raise RequestError(f"{source}: metric: name one with --metric: {', '.join(candidates)}")
+        raise RequestError("metric: expected trials with results, found none")
+    raise RequestError(f"metric: name one with --metric: {', '.join(candidates)}")
 
 
-def _mode(metric: str, sweep: ForeignSweep, asked: str | None, source: str) -> str:
+def _mode(metric: str, sweep: ForeignSweep, asked: str | None) -> str:
     told = sweep.mode if metric == sweep.metric else ""
     known: str = told or (METRIC[metric].mode if metric in METRIC else "")
     if asked is not None and asked not in ("max", "min"):
-        raise RequestError(f"{source}: --mode: expected max or min, given {asked!r}")
+        raise RequestError(f"--mode: expected max or min, given {asked!r}")
     if asked and known and asked != known:
-        raise RequestError(f"{source}: --mode: expected {known} for {metric}, given {asked}")
+        raise RequestError(f"--mode: expected {known} for {metric}, given {asked}")
     if not (asked or known):
         raise RequestError(
-            f"{source}: is a high or a low {metric} best? Say it with --mode max or --mode min"
+            f"is a high or a low {metric} best? Say it with --mode max or --mode min"
         )
     return asked or known
 
@@ -296,7 +290,6 @@ def _seed_and_objective(
     seed: str | None,
     objective: str | None,
     metric: str | None,
-    source: str,
 ) -> tuple[str | None, str | None]:
     """The settings or labels that are these, if there are any; the metric's column is neither."""
     columns = dict.fromkeys(name for t in trials for name in (*t.settings, *t.labels))
@@ -305,21 +298,21 @@ def _seed_and_objective(
         ends = {name: name.replace("/", ".").rpartition(".")[2].lower() for name in columns}
         found = [name for name, end in ends.items() if end in SEEDS]
         if len(found) > 1:
-            raise RequestError(f"{source}: seed: name one with --seed: {', '.join(found)}")
+            raise RequestError(f"seed: name one with --seed: {', '.join(found)}")
         seed = found[0] if found else None
     if objective is None and "objective" in columns:
         objective = "objective"
     for name, option in ((seed, "seed"), (objective, "objective")):
         if name is not None:
-            _named(name, columns, option, source)
+            _named(name, columns, option)
     return seed, objective
 
 
-def _named(name: str, known: Iterable[str], option: str, source: str) -> str:
+def _named(name: str, known: Iterable[str], option: str) -> str:
     known = list(known)
     if name not in known:
         hint = f"{nearest(name, known)} Columns: {', '.join(known) or 'none that fits'}"
-        raise RequestError(f"{source}: --{option}: no column {name!r}.{hint}")
+        raise RequestError(f"--{option}: no column {name!r}.{hint}")
     return name
 
 
@@ -328,7 +321,6 @@ def _params(
     sweep: ForeignSweep,
     taken: set[str | None],
     asked: Sequence[str] | None,
-    source: str,
     notes: list[str],
 ) -> list[str]:
     """The settings that are hyperparameters, apart from what has another role."""
@@ -336,35 +328,36 @@ def _params(
     if asked is not None:
         wrong = [name for name in asked if name in taken]
         if wrong:
-            raise RequestError(f"{source}: --param: {wrong[0]!r} has another role already")
-        return [_named(name, settings, "param", source) for name in dict.fromkeys(asked)]
+            raise RequestError(f"--param: {wrong[0]!r} has another role already")
+        return [_named(name, settings, "param") for name in dict.fromkeys(asked)]
     names = [name for name in settings if name not in taken]
     if not sweep.mixed:
         return names
     # each value stands in two trials on average, as a measured number does not
     num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
-    others = [name for name in names if 2 * num_values[name] > len(trials)]
+    others = [n for n in names if 2 * num_values[n] > len(trials) and n not in SETTINGS]
     if others:
         notes.append(f"not read as hyperparameters: {', '.join(others)}; --param names them")
     return [name for name in names if name not in others]
 
 
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a trial is of."""
+    return row["objective"], row["config"], repr(row["seed"])
+
+
 def _without_reruns(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
     """Without the failed trials that were run again, with the same settings and seed."""
-    last: dict[Any, int] = {}
-    keys = [(row["objective"], row["config"], repr(row["seed"])) for row in rows]
-    for number, (key, row) in enumerate(zip(keys, rows, strict=True)):
-        if row["status"] != "failed" or rows[last.get(key, number)]["status"] == "failed":
-            last[key] = number
-    each = enumerate(zip(keys, rows, strict=True))
-    kept = [row for i, (key, row) in each if row["status"] != "failed" or last[key] == i]
+    failed_first = sorted(rows, key=lambda row: row["status"] != "failed")
+    last = {_key(row): row for row in failed_first}
+    kept = [row for row in rows if row["status"] != "failed" or row is last[_key(row)]]
     if again := len(rows) - len(kept):
         notes.append(f"left out: {again} failed trials that were run again")
     return kept
 
 
 def _tells_apart(
-    rows: list[dict[str, Any]], seed: str, may_be_none: bool, place: str, notes: list[str]
+    rows: list[dict[str, Any]], seed: str, may_be_none: bool, notes: list[str]
 ) -> bool:
     """Whether the seed tells trials of the same settings apart, once copies are left out; one that
     is the same everywhere may be none.
@@ -373,16 +366,15 @@ def _tells_apart(
         RequestError: a trial has none, or what tells them apart is not known.
     """
     if missing := sum(row["seed"] is None for row in rows):
-        raise RequestError(f"{place}: {missing} of {len(rows)} trials have no {seed}")
+        raise RequestError(f"seed: {missing} of {len(rows)} trials have no {seed}")
     each: dict[Any, dict[str, Any]] = {}
-    keys = [(row["objective"], row["config"], repr(row["seed"])) for row in rows]
-    if any(repr(each.setdefault(k, row)) != repr(row) for k, row in zip(keys, rows, strict=True)):
+    if any(repr(each.setdefault(_key(row), row)) != repr(row) for row in rows):
         if may_be_none and len({repr(row["seed"]) for row in rows}) == 1:
             return False
         unread = next((f" ({said})" for said in notes if said.startswith("not read")), "")
         same = f"the same {seed} stands in several trials of the same settings that differ"
         advice = "Name what tells them apart with --seed or --param"
-        raise RequestError(f"{place}: {same}. {advice}{unread}")
+        raise RequestError(f"seed: {same}. {advice}{unread}")
     if copies := len(rows) - len(each):
         notes.append(f"left out: {copies} trials that are copies of others")
         rows[:] = each.values()
@@ -439,9 +431,8 @@ def _is_grid(rows: Sequence[Mapping[str, Any]], names: Sequence[str], continuous
     """
     values = {name: Counter(repr(row[name]) for row in rows) for name in names}
     axes = {name: found for name, found in values.items() if len(found) > 1}
-    if set(axes) & continuous:
-        return False
-    if len({row["config"] for row in rows}) < math.prod(map(len, axes.values())):
+    num_configs = len({row["config"] for row in rows})
+    if set(axes) & continuous or num_configs < math.prod(map(len, axes.values())):
         return False
     if len(axes) > 1:
         return True

@@ -24,6 +24,7 @@ from clsweep.foreign.sweep import ENDS, OWN, ForeignSweep, ForeignTrial
 BLOCK, HEADER = 32 * 1024, 7
 HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18  # fields of a `Record`
 STATES = {"finished": "finished", "failed": "failed", "crashed": "failed", "killed": "failed"}
+POINT = re.compile(r"(^|;)-?\d+\.\d+(;|\s*$)")  # in a number between semicolons
 COMMA = re.compile(r"^(-?\d+),(\d+)([eE][-+]?\d+)?$")  # as the point of a number
 # Columns of an export that are neither settings nor results.
 LABELS = (
@@ -75,24 +76,21 @@ def read_wandb(source: Path) -> ForeignSweep:
 def _lines(source: Path) -> dict[str, dict[str, Any]]:
     """The rows of a CSV, by their places; cells between semicolons have a comma as their point."""
     with source.open(newline="", encoding="utf-8-sig") as file:
-        head, rest = file.readline(), file.read()
-        file.seek(0)
-        separator = max(",;\t", key=head.count)
-        has_comma = separator == ";" and not re.search(r"(^|;)-?\d+\.\d+(;|$)", rest, re.MULTILINE)
-        reader = csv.reader(file, delimiter=separator)
-        found: dict[str, dict[str, Any]] = {}
-        names = next(reader, [])
-        for cells in reader:
-            at = f"{source}:{reader.line_num}"
-            if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-                raise RequestError(
-                    f"{source}:1: the column {twice[0]!r} stands twice: which is it?"
-                )
-            if cells and len(cells) != len(names):
-                raise RequestError(f"{at}: expected {len(names)} cells, given {len(cells)}")
-            if has_comma:
-                cells = [COMMA.sub(r"\1.\2\3", cell) for cell in cells]
-            found |= {at: dict(zip(names, cells, strict=True))} if cells else {}
+        lines = file.readlines()
+    separator = max(",;\t", key=lines[0].count) if lines else ","
+    has_comma = separator == ";" and not any(POINT.search(line) for line in lines[1:])
+    reader = csv.reader(lines, delimiter=separator)
+    names = next(reader, [])
+    if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+        raise RequestError(f"{source}:1: the column {twice[0]!r} stands twice: which is it?")
+    found: dict[str, dict[str, Any]] = {}
+    for cells in filter(None, reader):
+        at = f"{source}:{reader.line_num}"
+        if len(cells) != len(names):
+            raise RequestError(f"{at}: expected {len(names)} cells, given {len(cells)}")
+        if has_comma:
+            cells = [COMMA.sub(r"\1.\2\3", cell) for cell in cells]
+        found[at] = dict(zip(names, cells, strict=True))
     return found
 
 

@@ -26,11 +26,7 @@ from clsweep.questions.column import Column, Question
 from clsweep.questions.model import Figure, Open, Sentences
 from clsweep.questions.words import counted, interval, known, needed, number
 
-VERDICTS = {
-    "shown": "shown",
-    "equivalent": "within the margin",
-    "excluded": "less than published",
-}
+VERDICTS = {"shown": "shown", "equivalent": "within the margin", "excluded": "less than published"}
 
 
 def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -99,19 +95,16 @@ def sentence(row: Row) -> str:
     name, seen = row["contrast"], _seen(row)
     if not known(row["low"]):
         return Open(f"{name} is not resolved{f' ({seen})' if seen else ''}: {cause(row)}.")
-    number_of, less = f"{row['what']} is {seen}", ""
-    if row["excluded"]:
-        published = number(row["published"])
-        less = f" An effect as large as the published {published} is excluded."
-        if _is_turned(row):
-            less = f" The published {published} goes the other way."
+    number_of, published = f"{row['what']} is {seen}", number(row["published"])
+    less = f" An effect as large as the published {published} is excluded." * bool(row["excluded"])
+    if _is_turned(row):
+        less = f" The published {published} goes the other way."
     if row["shown"]:
         small = ", and within its margin" if row["equivalent"] else ""
         return f"{name} is shown{small}: {number_of}.{less}"
     if row["equivalent"]:
         return f"{name} is within its margin of {number(row['margin'])}: {number_of}.{less}"
     if row["excluded"]:
-        published = number(row["published"])
         open_ = "Whether there is any effect is not resolved."
         return f"{name} is less than the published {published}: {number_of}. {open_}"
     takes = f"; it needs {it}" if (it := needed(row)) else ""

@@ -63,22 +63,21 @@ def _pairs(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Contrast]:
     of = [row["objective"] for row in rows]
     at = [{n: x for n in names if (x := plain_of(row[n])) is not None} for row in rows]
     every = range(len(rows))
-    # Other objectives that no printed setting tells apart.
-    beside = [
-        [b for b in every if of[a] != of[b] and at[a] | at[b] == at[b] | at[a]] for a in every
-    ]
-    told = [rows[a]["delta_to"] for a in every]
-    named = [
-        [
-            b
-            for b in beside[a]
-            if of[b] == told[a] or (not told[a] and of[a].startswith(f"{of[b]}_"))
-        ]
-        for a in every
-    ]
-    first = [[b for b in beside[a] if b < a] for a in every]
-    own = [[b for b in range(a) if of[a] == of[b]] for a in every]
-    for a, bases in enumerate(next(filter(any, (named, first)), own)):
+
+    def is_beside(a: int, b: int) -> bool:
+        """Whether these are objectives that no printed setting tells apart."""
+        return bool(of[a] != of[b] and at[a] | at[b] == at[b] | at[a])
+
+    def is_named(a: int, b: int) -> bool:
+        told = rows[a]["delta_to"]
+        return bool(of[b] == told or (not told and of[a].startswith(f"{of[b]}_")))
+
+    ways = (
+        [[b for b in every if is_beside(a, b) and is_named(a, b)] for a in every],
+        [[b for b in range(a) if is_beside(a, b)] for a in every],
+        [[b for b in range(a) if of[a] == of[b]] for a in every],
+    )
+    for a, bases in enumerate(next(filter(any, ways), ())):
         for b in bases[:1]:
             pair: dict[str, Any] = {"of": (of[a],), "at": at[a], "minus": at[b]}
             if of[a] != of[b]:
@@ -93,19 +92,13 @@ def _verdict(row: Row) -> str:
     return SAME if row["estimate"] * row["published"] > 0 else OTHER
 
 
-def _shown(frame: pd.DataFrame, _: Material) -> pd.DataFrame:
+def _shown(frame: pd.DataFrame, _of: Material) -> pd.DataFrame:
     """One row for each difference of the run: several of a paper's data sets may have it."""
-    groups = frame.groupby(["item", "what", "metric", "estimate"], sort=False)
-    rows = [
-        group.iloc[0].to_dict()
-        | {
-            "printed": " to ".join(
-                dict.fromkeys(map(number, group["published"].agg(["min", "max"])))
-            )
-        }
-        | {"verdict": " or ".join(group["verdict"].unique())}
-        for _, group in groups
-    ]
+    rows = []
+    for _, group in frame.groupby(["item", "what", "metric", "estimate"], sort=False):
+        ends = dict.fromkeys(map(number, group["published"].agg(["min", "max"])))
+        told = {"printed": " to ".join(ends), "verdict": " or ".join(group["verdict"].unique())}
+        rows.append(group.iloc[0].to_dict() | told)
     return pd.DataFrame(rows, columns=[*frame, "printed"])
 
 
@@ -128,9 +121,7 @@ QUESTION = Question(
         Column("difference", "what"),
         Column("metric"),
         Column("paper", "printed", "the difference of the printed numbers, over its data sets"),
-        Column(
-            "here", measured("estimate", ""), "the same of this run, with its own 95 % interval"
-        ),
+        Column("here", measured("estimate", ""), "the same of this run, with its 95 % interval"),
         Column("seeds", "num_seeds", spare=1),
         Column("verdict", means=f"{SAME} or {OTHER}: the interval excludes 0"),
     ),

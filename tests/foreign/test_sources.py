@@ -112,7 +112,7 @@ def runs_of_wandb(path: Path, rows: list[tuple[str, dict[str, Any], dict[str, An
     path.write_text(
         json.dumps([{"state": s, "config": c, "summary": {"acc": 1.0} | r} for s, c, r in rows])
     )
-    found = import_sweep(read_wandb(path), "here", metric="acc", mode="max")
+    found = import_sweep(read_wandb(path), metric="acc", mode="max")
     return [row["status"] for row in found.rows]
 
 
@@ -170,7 +170,7 @@ def test_a_grid_of_optuna_is_one_when_it_is_whole(
     study.optimize(
         lambda t: t.suggest_float("lr", 1e-4, 1) + t.suggest_float("wd", 0, 1), n_trials=num_trials
     )
-    found = import_sweep(read_optuna(tmp_path / "a.db", None), "here")
+    found = import_sweep(read_optuna(tmp_path / "a.db", None))
     assert {row["sampler"] for row in found.rows} == {sampler}
     assert found.told["scales"] == {}
 
@@ -192,7 +192,7 @@ def test_optuna_trials_that_were_tried_again_and_axes_as_they_were_drawn(tmp_pat
             again(study, trial)
 
     study.optimize(work, n_trials=6, catch=ValueError, callbacks=[retry])
-    found = import_sweep(read_optuna(tmp_path / "a.db", None), "here")
+    found = import_sweep(read_optuna(tmp_path / "a.db", None))
     kept = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
     assert [row["value"] for row in found.rows] == [trial.value for trial in kept]
     # a hyperparameter that is called like the metric is one
@@ -354,7 +354,7 @@ def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
         for status, name in (("finished", "run-b"), ("failed", "run-a"))
     ]
     assert sweep.notes == ["left out: runs that others are nested in (1)"]
-    with pytest.raises(RequestError, match=r"no experiment 'tao' with runs\. Did you mean 'tau'"):
+    with pytest.raises(RequestError, match=r"no experiment with runs 'tao'\. Did you mean 'tau'"):
         read_mlflow(tmp_path / "store", "tao")
 
 
@@ -422,7 +422,7 @@ def ray_state(root: Path, name: str = "1", **status: str) -> None:
 
 def statuses(source: Path) -> list[str]:
     """How the trials of Ray's ended, in the order of their folders."""
-    rows = import_sweep(read_ray(source), "here", metric="acc", mode="max").rows
+    rows = import_sweep(read_ray(source), metric="acc", mode="max").rows
     return [row["status"] for row in rows]
 
 
@@ -542,7 +542,7 @@ def test_names_and_settings_of_ray_are_read_as_it_means_them(tmp_path: Path) -> 
     for index in range(2):
         config = {"act": f"<function relu at 0x7f{index}>", "__trial_index__": index}
         ray_trial(tmp_path / "exp", f"t{index}", config, [80.0], eval={"acc": 70.0 + index})
-    found = import_sweep(read_ray(tmp_path / "exp"), "here", metric="eval/acc", mode="max")
+    found = import_sweep(read_ray(tmp_path / "exp"), metric="eval/acc", mode="max")
     kept = [(row["config"], row["seed"], row["act"], row["eval/acc"]) for row in found.rows]
     assert kept == [(0, 0, "<function relu>", 70.0), (0, 1, "<function relu>", 71.0)]
     ray_trial(tmp_path / "pbt", "t", {"lr": 0.1}, [80.0, 81.0], config={"lr": 0.2})

@@ -20,7 +20,7 @@ from clsweep.results.reading import open_folder
 def trial(status: str = "finished", group: str = "tau", **settings: Any) -> ForeignTrial:
     """A run whose accuracy is known: 80 less 10 lr, and its seed's shift of 0.1."""
     level = 80 - 10 * settings.get("lr", 0) + 0.1 * (settings.get("seed") or 0)
-    level -= settings.get("wd", 0)
+    level -= settings.get("gain", 0)
     results = {} if status == "failed" else {"acc": level, "loss": 100 - level}
     return ForeignTrial(group=group, status=status, settings=settings, results=results)
 
@@ -32,7 +32,7 @@ def grid(**more: Any) -> list[ForeignTrial]:
 
 def imported(trials: list[ForeignTrial], **asked: Any) -> Imported:
     about = {"metric": "acc", "mode": "max"} | asked
-    return import_sweep(ForeignSweep(trials=trials), "here", **about)
+    return import_sweep(ForeignSweep(trials=trials), **about)
 
 
 def test_a_grid_with_a_seed() -> None:
@@ -53,7 +53,7 @@ def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one() -> None:
     assert any("not known" in note for note in found.notes)
     assert {row["sampler"] for row in imported(sample, sampler="random").rows} == {"random"}
     drawn = ForeignSweep(trials=grid(), continuous={"lr"})
-    rows = import_sweep(drawn, "here", metric="acc", mode="max").rows
+    rows = import_sweep(drawn, metric="acc", mode="max").rows
     assert {row["sampler"] for row in rows} == {"tpe"}
     assert {row["sampler"] for row in imported(grid()[:-2]).rows} == {"tpe"}
 
@@ -127,11 +127,17 @@ def test_the_same_seed_twice_is_a_copy_no_seed_or_refused() -> None:
 
 
 def test_settings_that_were_not_read_are_named_where_trials_look_the_same() -> None:
-    rows = [trial(lr=lr, seed=0) for lr in (0.1, 0.2)]
+    rows = [trial(gain=gain, seed=0, lr=0.1 * gain) for gain in (1, 2)]
+    sweep = ForeignSweep(trials=rows, mixed=True)
+    found = import_sweep(sweep, metric="acc", mode="max")  # a known one is told by its name
+    assert found.told["params"] == ["lr"]
+    assert "not read as hyperparameters: gain; --param names them" in found.notes
+    for row in rows:
+        del row.settings["lr"]
     with pytest.raises(
-        RequestError, match=r"--seed or --param \(not read as .*: lr; --param names"
+        RequestError, match=r"--seed or --param \(not read as .*: gain; --param names"
     ):
-        import_sweep(ForeignSweep(trials=rows, mixed=True), "here", metric="acc", mode="max")
+        import_sweep(sweep, metric="acc", mode="max")
 
 
 def test_a_metric_called_like_a_label_and_what_clsweep_logged_itself() -> None:
@@ -139,7 +145,7 @@ def test_a_metric_called_like_a_label_and_what_clsweep_logged_itself() -> None:
         ForeignTrial(group="g", status="finished", settings={"lr": lr}, results={"config": lr})
         for lr in (0.1, 0.2)
     ]
-    found = import_sweep(ForeignSweep(trials=scored), "here", mode="max")
+    found = import_sweep(ForeignSweep(trials=scored), mode="max")
     assert [(row["config"], row["config_"]) for row in found.rows] == [(0, 0.1), (1, 0.2)]
     assert found.told["metric"] == "config_"
     own = [
@@ -179,12 +185,12 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None
     trials = [
         ForeignTrial(group="w", status=t.status, settings={**t.settings, **t.results},
                      results={"lr": 0.0, **t.results})
-        for t in (trial(**t.settings, wd=0.01 * i) for i, t in enumerate(grid()))
+        for t in (trial(**t.settings, gain=0.01 * i) for i, t in enumerate(grid()))
     ]  # fmt: skip
     sweep = ForeignSweep(trials=trials, mixed=True)
-    found = import_sweep(sweep, "here", metric="acc", mode="max")
+    found = import_sweep(sweep, metric="acc", mode="max")
     assert found.told["params"] == ["lr", "opt"]
-    assert "not read as hyperparameters: wd, loss; --param names them" in found.notes
+    assert "not read as hyperparameters: gain, loss; --param names them" in found.notes
 
 
 @pytest.mark.parametrize(
