@@ -183,7 +183,8 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
             found = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in ((a, pick_a), (b, pick_b)))
     found = found.over_images(*apart(of_a, of_b, np.ones(1), np.ones(1)), too_good=luck)
-    silent = None if np.isfinite(found.se) else note(Reason.NO_NOISE)
+    nothing = Reason.SAME_SCORES if abs(found.estimate) < resample.EPSILON else Reason.NO_NOISE
+    silent = None if np.isfinite(found.se) else note(nothing)
     why = note(Reason.ONE_SEED) if num < 2 else silent
     pairs = {"num_pairs": num_pairs} if num_pairs else {}
     pairs |= {"fresh_seeds": len(shared) if len(shared) >= FEWEST_FRESH else 0}

@@ -200,7 +200,11 @@ def _cell(row: Mapping[str, Any], decimals: int) -> dict[str, str]:
 
 
 def _label(row: Mapping[str, Any], others: Sequence[str]) -> str:
-    texts = [f"{name}={setting(plain_of(row[name]))}" for name in others if plain_of(row[name])]
+    texts = [
+        f"{name}={setting(plain_of(row[name]))}"
+        for name in others
+        if plain_of(row[name]) is not None
+    ]
     return ", ".join([row["objective"], *texts])
 
 

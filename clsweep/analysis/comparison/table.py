@@ -88,9 +88,8 @@ WINNER_COLUMNS = {
     **reasons.COLUMNS,
 }
 WINNER_TEXT = ("region", "objective", "runner_up", "winner")
-FEWEST_SETTINGS = 3  # for a spread
+FEWEST_SETTINGS, FEW_RANDOM = 3, 32  # for a spread, and that a sample of fewer is few
 ROUNDING = 1e-12  # of a level: less of a difference is none
-FEW_RANDOM = 32
 ALPHA = 1.0 - CONFIDENCE + 1e-12
 
 
@@ -276,6 +275,8 @@ def _mean(
     sides, why = (part.a.scores, part.b.scores), None
     if not np.isfinite(found.se):
         why = note(Reason.NO_NOISE if part.fixed else Reason.NO_NOISE_OF_SETTINGS)
+        if part.paired and np.array_equal(*sides, equal_nan=True):
+            why = note(Reason.SAME_SCORES)
         if part.fixed and max(np.isfinite(side).sum(axis=1).max() for side in sides) <= 1:
             why = note(Reason.ONE_SEED)
             notes.append(note(Reason.P_PER_SETTING))
@@ -328,7 +329,7 @@ def _spread(
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     found = _spread_over_images(part, sides, measures, effect)
     values = [float(of(side, False)) for of, side in zip(measures, sides, strict=True)]
-    row = {**_bounds(found), "value_a": values[0], "value_b": values[1]}
+    row = _bounds(found) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":
         return row, None, []
     notes = []
@@ -472,15 +473,14 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
             whole, parts = parts_of(tuple(sorted((best, other))))  # as `compare` has them
             said += whole.notes
             if row["region"] not in parts:
-                names = {"a": competing[best].objective, "b": competing[other].objective}
-                said.append(note(Reason.NO_PAIR, **names))
+                a, b = (competing[place].objective for place in (best, other))
+                said.append(note(Reason.NO_PAIR, a=a, b=b))
                 tests.append(Evidence(np.nan))
                 continue
             rng = np.random.default_rng(resample.SEED)
             test, _, more = mean_difference(parts[row["region"]], whole, len(parts), rng)
-            test = test if best < other else test.turned
             said += more
-            tests.append(test)
+            tests.append(test if best < other else test.turned)
         ps = [test.p for test in tests]
         row |= {
             "lead": _rounded(tests[0].estimate, abs(row["mean"])),
