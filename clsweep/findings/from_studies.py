@@ -24,6 +24,7 @@ from clsweep.findings.asked import contrasts_of
 from clsweep.findings.confirmed import confirmed, fresh_scores, top_of
 from clsweep.findings.hits import hits_in
 from clsweep.findings.material import (
+    LOSSES,
     Confirming,
     Material,
     chance_of,
@@ -32,7 +33,7 @@ from clsweep.findings.material import (
     sweeps_of,
     unit_of,
 )
-from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
+from clsweep.findings.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
@@ -118,7 +119,11 @@ def of_studies(
         sources=tuple(study.path for study in studies),
         mode=mode,
         chance=chance,
-        notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
+        notes=(
+            *([OF_A_LOSS.format(metric=name)] if name in LOSSES else []),
+            *(note for study in studies for note in _notes(study)),
+            *_differences(studies),
+        ),
         left=sum(_num_left(study) for study in studies),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=_yardsticks(named, name),
@@ -300,13 +305,15 @@ def _yardsticks(named: Named, metric: str) -> dict[str, str]:
     """What the scores of each objective depend on beside its encoder, where the studies differ in
     that.
     """
-    names = [*DATA_COLUMNS, *metric_params(metric)]
+    own = ["loss of"] if metric in LOSSES else []
+    names = [*DATA_COLUMNS, *metric_params(metric), *own]
     found: dict[str, dict[str, Any]] = {}
     for prefix, study in named.items():
         trials = study.trials
         for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
             found[prefix + str(objective)] = {
                 "score_on": study.score_on,  # no column in earlier versions
+                "loss of": objective,
                 # a column that is empty says as little as one that is not there
                 **{n: row[n] for n in names if n in trials and not pd.isna(row[n])},
             }
@@ -366,6 +373,8 @@ def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contra
     for each in contrasts_of(study.study, before):
         if each.metric == study.metric != metric:
             later: dict[str, Any] = {"published": math.nan, "added_after": len(study.trials)}
+            if unit_of(metric) != unit_of(study.metric):
+                later["margin"] = math.nan
             each = replace(each, metric=metric, **later)
         yield each
 

@@ -29,6 +29,7 @@ from clsweep.catalog.ownership import default_of
 from clsweep.display.numbers import mentioned
 from clsweep.errors import RequestError
 
+LOSSES = ("train_loss", "base_loss", "regularizer_loss")
 SYMBOLS = {name: param.symbol or name for name, param in PARAM.items()}
 
 
@@ -127,8 +128,9 @@ class Material:
 
 def mode_of(metric: str, asked: str | None, known: str | None, source: str) -> str:
     """Which values of a metric are best: as the study or the catalog knows, else as asked."""
+    known = known or ("min" if metric in LOSSES else None)
     known = known or (METRIC[metric].mode if metric in METRIC else None)
-    wrong = "expected 'max' or 'min' is best, nothing says which"
+    wrong = "expected 'max' or 'min' is best, nothing says which: give a mode"
     if asked is not None and known not in (asked, None):
         wrong = f"expected {known!r}, which is best, got {asked!r}"
     elif asked or known:

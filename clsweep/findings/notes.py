@@ -27,7 +27,10 @@ CAPACITY = (
     "largest"
 )
 
-
+OF_A_LOSS = (
+    "{metric}: each objective has a scale of its own, which its settings change as well. A lower "
+    "loss need not be a better encoder"
+)
 # What a table of scores is of where `evaluation` says so.
 SCORED_ON_TEST = (
     "scored on the test split, after training on all training images. Nothing was held back to "

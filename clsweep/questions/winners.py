@@ -29,10 +29,13 @@ def winners(of: Answers, *, by: str) -> pd.DataFrame:
     groups: dict[str, list[Sweep]] = {}
     for sweep in found.spaces:
         groups.setdefault(found.yardsticks.get(sweep.objective, ""), []).append(sweep)
-    competing = [
-        group for group in groups.values() if sum(by in sweep.params for sweep in group) > 1
+    counts = [sum(by in sweep.params for sweep in group) for group in groups.values()]
+    enough = min(max(counts), 2)  # where one alone sweeps it there is nothing to win
+    frames = [
+        analysis.winners(group, by=by)
+        for group, num in zip(groups.values(), counts, strict=True)
+        if num >= enough
     ]
-    frames = [analysis.winners(group, by=by) for group in competing or groups.values()]
     return pd.concat(frames, ignore_index=True)
 
 

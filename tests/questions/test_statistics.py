@@ -261,14 +261,26 @@ def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
     assert [len(set(f.data["objective"].str.partition("/")[0])) for f in drawn] == [1, 1]
 
 
-def test_another_metric_than_the_study_s_own(tmp_path):
+def test_losses_of_different_objectives_are_not_compared(tmp_path):
+    # An objective that nobody shares the hyperparameter with stands alone, and is no obstacle.
     path = make_study(tmp_path / "a", columns={"train_loss": 2.0})
+    found = clsweep.open_results(path, metric="train_loss")
+    pairs = pd.concat([found.compare(), found.compare(stat="tuned"), found.compare(by="tau")])
+    assert set(pairs["reason"]) == {Reason.YARDSTICKS}
+    assert "loss of simclr" in pairs["note"].iloc[0]
+    assert set(found.winners("tau")["reason"]) == {Reason.NOBODY_ELSE}
+    assert "A lower loss need not be a better encoder" in found.material.notes[0]
+    assert build_report(found).verdicts
+
+
+def test_another_metric_than_the_study_s_own(tmp_path):
+    path = make_study(tmp_path / "a", columns={"images_per_s": 2.0})
     with pytest.raises(RequestError, match="expected 'max' or 'min' is best"):
-        clsweep.open_results(path, metric="train_loss")
+        clsweep.open_results(path, metric="images_per_s")
     for given in ({}, {"metric": "knn_top1"}, {"metric": "linear_top1"}):
         with pytest.raises(RequestError, match="expected 'max', which is best, got 'min'"):
             clsweep.open_results(path, mode="min", **given)
-    found = clsweep.open_results(path, metric="train_loss", mode="min")
+    found = clsweep.open_results(path, metric="images_per_s", mode="min")
     assert found.robustness()["mean"].tolist() == [2.0] * 4
     said = r"no column 'knn_topp'. Did you mean 'knn_top[15]'\? Known metrics: knn_top1"
     for mode in (None, "max"):
