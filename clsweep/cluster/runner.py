@@ -26,7 +26,7 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.ranking import KeptFiles, Tally
-from clsweep.study.continuation import difference, extension
+from clsweep.study.continuation import difference, extension, numbered_as
 from clsweep.study.contrasts import with_added
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
 from clsweep.study.printed import checked_files, paper_cells
@@ -96,6 +96,7 @@ def run_study(study: Study, out: str | os.PathLike[str], asked: Request) -> RunS
     folder, planned = ResultsFolder(str(out)), plan_trials(study)
     with folder.lock():
         if folder.exists():
+            planned = numbered_as(folder.plan().to_pylist(), study, planned)
             _require_same(folder, study, planned, asked)
         return run_trials(study, planned, folder, asked)
 
@@ -420,8 +421,8 @@ def _require_same(
         shown = "\n".join(f"  {reason}" for reason in reasons[:10])
         raise RequestError(
             f"{folder.path}: holds results of another version of this study. It may gain seeds, "
-            "objectives, levels of factors and trials of a search; other values are a study of "
-            f"their own, and clsweep report reads both. Give another --out, or undo:\n{shown}"
+            "objectives, levels of factors, values of a grid and trials of a search. Else give "
+            f"another --out (clsweep report reads both), or undo:\n{shown}"
         )
 
 

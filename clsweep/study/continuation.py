@@ -8,7 +8,10 @@ results are only read.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from clsweep.catalog import PARAM
@@ -16,7 +19,7 @@ from clsweep.catalog.importing import PluginError
 from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import StudyError
-from clsweep.study.design import PlannedTrial, Study, plan_row
+from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import Document, Keys, parse_document, require_same
 from clsweep.study.schema import LIVE_METHODS, parse_sections
 from clsweep.study.space import parse_dimension
@@ -120,42 +123,88 @@ def extension(
     is in its plan.
 
     An extension has further seeds, further configurations or further objectives, and is otherwise
-    the same study.
+    the same study. What a grid's spaces say may change as long as all recorded trials are cells.
 
     Args:
         old_tree: the recorded `study.yaml`.
         old_plan_rows: the rows of the recorded `plan.parquet`.
         study: the study as it is now.
-        planned: its trials.
+        planned: its trials, numbered as the recorded ones (`numbered_as`).
     """
     rows = list(old_plan_rows)
     old, new = defining(old_tree), defining(study.document.tree)
     changed = difference(_without_growth(old, old), _without_growth(new, old))
+    of_spaces = difference(old, new) if _is_plain_grid(old) else []
+    of_spaces = [line for line in of_spaces if re.match(r"(\S+\.)?space[.:]", line)]
     reasons = [
         _changed_seeds(old, new, rows),
         _shrunk_budget(old["search"], new["search"]),
         *(f"{line}: the recorded trials were planned with the former" for line in changed),
     ]
-    return [*filter(None, reasons)] or _changed_trials(rows, study, planned)
+    if found := [*filter(None, reasons)]:
+        return found
+    lost = _changed_trials(rows, study, planned)
+    return [*of_spaces, *lost] if lost else []
+
+
+def numbered_as(
+    rows: Iterable[Mapping[str, Any]], study: Study, planned: Sequence[PlannedTrial]
+) -> list[PlannedTrial]:
+    """The trials of a grid that may have grown: each configuration of the recorded rows keeps its
+    number, and new ones follow.
+    """
+    if study.sections.search.method != "grid":
+        return list(planned)
+    names = {each.name: tuple(each.space) for each in study.objectives}
+    numbers: dict[str, dict[tuple[Any, ...], int]] = {name: {} for name in names}
+    for row in rows:
+        if row["objective"] in names and row["sampler"] == "grid":
+            cell = tuple(map(row.get, names[row["objective"]]))
+            numbers[row["objective"]].setdefault(cell, row["config"])
+    following = {n: itertools.count(max(each.values(), default=-1) + 1)
+                 for n, each in numbers.items()}  # fmt: skip
+    found: dict[tuple[str, int], int] = {}
+    numbered = []
+    for trial in planned:
+        name = trial.objective
+        if (name, trial.config) not in found:
+            cell = tuple(map(plan_row(study, trial).get, names[name]))
+            known = numbers[name].get(cell)
+            found[name, trial.config] = next(following[name]) if known is None else known
+        config = found[name, trial.config]
+        identity = trial_id(name, config, trial.seed)
+        numbered.append(replace(trial, config=config, trial_id=identity))
+    return numbered
+
+
+def _is_plain_grid(tree: Row) -> bool:
+    """Whether no choice of what to run, or to stop, has rested on what was there to choose from."""
+    scheduler = tree.get("scheduler", {}).get("name", "fifo")
+    return bool(tree["search"]["method"] == "grid" and scheduler == "fifo")
 
 
 def _without_growth(tree: Row, former: Row) -> Row:
-    """A study less what may grow: seeds, budget, and objectives and levels of its factors that it
-    did not have formerly.
+    """A study less what may grow: seeds, budget, objectives and levels of its factors that it did
+    not have formerly, and the spaces of a grid.
     """
-    less = {key: value for key, value in tree.items() if key not in ("seeds", "factors")}
+    fixed = {"space"} if _is_plain_grid(tree) else set()
+    less = {key: tree[key] for key in tree if key not in {"seeds", "factors"} | fixed}
     less["search"] = {k: v for k, v in tree["search"].items() if k != "trials_per_objective"}
-    less["objectives"] = _known(tree["objectives"], former["objectives"])
+    less["objectives"] = _known(tree["objectives"], former["objectives"], fixed)
     if factors := tree.get("factors"):
         levels = former.get("factors", {})
         less["factors"] = {
-            name: _known(each, levels.get(name, {})) for name, each in factors.items()
+            name: _known(each, levels.get(name, {}), fixed) for name, each in factors.items()
         }
     return less
 
 
-def _known(each: Row, former: Row) -> Row:
-    return {name: value for name, value in each.items() if name in former}
+def _known(each: Row, former: Row, without: set[str]) -> Row:
+    return {
+        name: {key: part[key] for key in part if key not in without}
+        for name, part in each.items()
+        if name in former
+    }
 
 
 def _changed_seeds(old: Row, new: Row, rows: Iterable[Mapping[str, Any]]) -> str:

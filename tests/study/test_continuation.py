@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from clsweep.results.folder import ResultsFolder
-from clsweep.study.continuation import extension
+from clsweep.study.continuation import extension, numbered_as
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -41,7 +41,7 @@ OBJECTIVE = (
 
 
 def extended(tree, rows, now):
-    return extension(tree, rows, now, plan_trials(now))
+    return extension(tree, rows, now, numbered_as(rows, now, plan_trials(now)))
 
 
 @pytest.fixture
@@ -86,6 +86,9 @@ EXTENDS: list[tuple[tuple[str, ...], list[str], list[str]]] = [
     (("grid",), ["search.trials_per_objective=6"], ["search.trials_per_objective=7"]),
     (("grid",), ["search.trials_per_objective=6"], []),
     (METHODS, ELSEWHERE, []),
+    (("grid",), ["space.tau.grid=[0.05, 0.1, 0.15, 0.2, 0.4]", SEEDS], []),
+    (("grid",), ["objectives.views.space.num_views.choices=[5, 4, 3, 2, 8]"], []),
+    (("grid",), ["space.lr={choices: [0.1, 0.03, 0.3]}"], []),
     (METHODS, ["base.precision=fp32", "resources.gpus_per_worker=1"], []),
     (METHODS, ["objectives.infonce.base.precision=fp32"], []),
     (METHODS, ["base.precision=auto"], ["base.precision=fp32"]),
@@ -123,6 +126,9 @@ REFUSED: list[tuple[tuple[str, ...], str, list[str], str]] = [
     (("tpe",), "space.tau.high=0.7", [], f"space.tau.high: 0.8 -> 0.7{FORMER}"),
     (("tpe",), "space.tau.grid=[0.1, 0.2, 0.5]", [],
      f"space.tau.grid: [0.1, 0.2, 0.4] -> [0.1, 0.2, 0.5]{FORMER}"),
+    (("grid",), "space.tau.grid=[0.1, 0.2, 0.3, 0.4]",
+     ["scheduler={name: racing}", "seeds=[3, 5, 7]"],
+     f"space.tau.grid: [0.1, 0.2, 0.4] -> [0.1, 0.2, 0.3, 0.4]{FORMER}"),
     (("tpe",), "objectives.infonce.loss=dcl", [],
      f"objectives.infonce.loss: 'infonce' -> 'dcl'{FORMER}"),
     (("tpe",), "search.method=gp", [], f"search.method: 'tpe' -> 'gp'{FORMER}"),
@@ -167,3 +173,24 @@ def test_a_recorded_value_that_is_planned_otherwise_is_named(study):
     found = extended(tree, [*rows[:index], other, *rows[index + 1 :]], now)
     expected = f"tau: {other['tau']!r} -> {rows[index]['tau']!r}: the recorded plan has the former"
     assert found == [f"trial infonce-0002-s3: {expected}"]
+
+
+def test_configurations_of_a_grown_grid_keep_their_numbers(study):
+    old, new = study("grid"), study("grid", "space.tau.grid=[0.05, 0.1, 0.2, 0.4]")
+    rows = [plan_row(old, trial) for trial in plan_trials(old)]
+    now = [plan_row(new, trial) for trial in numbered_as(rows, new, plan_trials(new))]
+    assert {row["trial_id"] for row in rows} < {row["trial_id"] for row in now}
+    assert all(row in now for row in rows)
+    added = [row for row in now if row not in rows]
+    assert {row["tau"] for row in added} == {0.05}
+    assert {(row["objective"], row["config"]) for row in added} == {
+        ("infonce", 3), ("DCL-w 2", 6), ("DCL-w 2", 7)
+    }  # fmt: skip
+    again = numbered_as(now, new, plan_trials(new))
+    assert [plan_row(new, trial) for trial in again] == now
+
+
+def test_a_value_that_a_grid_lost_is_named(reasons):
+    first, *lost = reasons("grid", "space.tau.grid=[0.1, 0.2, 0.8]")
+    assert first == "space.tau.grid: [0.1, 0.2, 0.4] -> [0.1, 0.2, 0.8]"
+    assert [line.partition(":")[2] for line in lost] == [" no longer planned"] * 2
