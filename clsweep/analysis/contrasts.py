@@ -37,7 +37,8 @@ COLUMNS = {
     "configurations with the values asked for",
     "low": "t-interval of c, over the seeds that all of its configurations have, by the contrast "
     "at each seed; of fewer than 5 also by the noise of each configuration. In a sample its "
-    "configurations count too. For new images where trials keep which they have right",
+    "configurations count too. For new images where trials keep which they have right. `compare "
+    "--by` pools the noise of all settings, so that of few seeds its interval may be narrower",
     "high": "",
     "num_seeds": "seeds that it rests on, of the objective with fewest",
     "p": "two-sided, of c = 0",
