@@ -151,10 +151,10 @@ class Sweep:
             return note(Reason.ADAPTIVE_SAMPLER, samplers=adaptive)
         if len(self.samplers) > 1:
             return note(Reason.MIXED_SAMPLERS, samplers=self.samplers)
-        return next(iter(self._cut_short), None) if self.num_stopped or self.raced else None
+        return next(iter(self.cut_short), None) if self.num_stopped or self.raced else None
 
     @property
-    def _cut_short(self) -> list[Note]:
+    def cut_short(self) -> list[Note]:
         """That trials were stopped early, which count in no score; that a race left out some."""
         ran, stopped, skipped = self.num_trials, self.num_stopped, self.num_skipped
         found = [note(Reason.TRIALS_STOPPED, stopped=stopped, trials=ran)] if stopped else []
@@ -167,7 +167,7 @@ class Sweep:
     @property
     def missing(self) -> tuple[Note, ...]:
         """What of the plan has no score: what failed, was stopped or skipped, or has not run."""
-        found = [*self.failures, *self._cut_short]
+        found = [*self.failures, *self.cut_short]
         return (*found, self.too_few) if self.too_few else tuple(found)
 
     @property

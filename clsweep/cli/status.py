@@ -34,6 +34,7 @@ from clsweep.study.space import declared_axes
 from clsweep.version import VERSION_COLUMNS
 
 MOST_RUNNING = 8  # trials under way that `clsweep status` lists
+MOST_NAMED = 30  # columns that an error lists
 MOST_OF_ERROR = 300  # characters of an error that a table shows
 PAUSE_S = 5.0  # between two looks at a running study
 WORK_SHARE = 0.2  # of the time that the command's own work may take
@@ -239,24 +240,24 @@ def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
     """
     typed = frame.convert_dtypes()  # with types that know missing values none compares as true
     try:
-        _require_columns(where, list(map(str, typed.columns)))
+        _require_columns(where, typed)
         # Nothing of this program is in reach of the condition.
         mask = typed.eval(where, engine="python", local_dict={}, global_dict={})
     except Exception as error:  # whatever the user's expression raises
         reason = first_line(error)
         if unknown := _UNKNOWN.search(reason):
-            reason = _no_column(unknown[1], list(map(str, typed.columns)))
+            reason = _no_column(unknown[1], typed)
         raise RequestError(f"--where {_shown(where)}: {reason:.2000}") from None
     if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
         raise RequestError(f"--where {_shown(where)}: expected a condition, as in {EXAMPLE}")
     return mask.fillna(False).astype(bool)
 
 
-def _require_columns(where: str, columns: Sequence[str]) -> None:
+def _require_columns(where: str, frame: pd.DataFrame) -> None:
     """Raises ValueError for what pandas would say in words of its own, or not at all."""
     for name in _QUOTED.findall(where):
-        if name not in columns:
-            raise ValueError(_no_column(name, columns))
+        if name not in frame:
+            raise ValueError(_no_column(name, frame))
     if "@" in _TEXTS.sub("", where):
         raise ValueError(f"expected columns and values, as in {EXAMPLE}, given '@'")
     if compared := _NONE.search(where):  # no comparison with a missing value holds
@@ -266,9 +267,13 @@ def _require_columns(where: str, columns: Sequence[str]) -> None:
         )
 
 
-def _no_column(name: str, columns: Sequence[str]) -> str:
-    quoted = [column if column.isidentifier() else f"`{column}`" for column in columns]
-    return f"no column {name!r:.80}.{nearest(name, quoted)} Columns: {', '.join(quoted)}"
+def _no_column(name: str, frame: pd.DataFrame) -> str:
+    if any((frame[column] == name).any() for column in frame.select_dtypes("string")):
+        return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
+    quoted = [column if column.isidentifier() else f"`{column}`" for column in frame]
+    more = f" and {len(quoted) - MOST_NAMED} more" if len(quoted) > MOST_NAMED else ""
+    shown = ", ".join(quoted[:MOST_NAMED])
+    return f"no column {name!r:.80}.{nearest(name, quoted)} Columns: {shown}{more}"
 
 
 def _shown(where: str) -> str:

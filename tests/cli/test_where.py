@@ -70,6 +70,7 @@ def test_a_condition_selects_rows(where: str, rows: list[int]) -> None:
         ("", "empty"),
         ("tau <", "invalid syntax"),
         ("tua < 1", "no column 'tua'. Did you mean 'tau'? Columns: tau, batch_size, status, flag"),
+        ("status == finished", "no column 'finished'. A text stands in quotes: \"finished\""),
         ("optim < 1", "no column 'optim'. Did you mean '`optim/lr`'?"),
         ("`optim/rl` < 1", "no column 'optim/rl'. Did you mean '`optim/lr`'?"),
         ("tau = 1", "expected a condition"),

@@ -233,7 +233,7 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         missing = [alone]
     if missing:
         return [blank | noted(*missing, why=missing[0])]
-    told = [each.of(x.objective) for x in (a, b) for each in x.failures]
+    told = [n.of(x.objective) for x in (a, b) for n in (*x.failures, *x.cut_short)]
     if by is not None:
         told += [each.of(x.objective) for x in (a, b) for each in branch(x, by)]
         a, b = holding(a, by), holding(b, by)
