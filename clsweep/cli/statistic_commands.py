@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 from time import strftime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
 from rich.console import Console
 
-from clsweep.cli.endings import print_failures, print_next
+from clsweep.cli.endings import paged, print_failures, print_next
 from clsweep.cli.options import (
     FormatOption,
     FullReading,
     Reading,
     ResultsPath,
     ResultsPaths,
-    Statistic,
     Style,
     Trust,
     WideOption,
@@ -25,7 +29,6 @@ from clsweep.cli.options import (
     say_reading,
     with_groups,
 )
-from clsweep.cli.streams import paged
 from clsweep.display.numbers import count
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
@@ -33,6 +36,8 @@ from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
     from clsweep.questions.findings import Findings
+if TYPE_CHECKING:
+    from clsweep.foreign.sweep import ForeignSweep, Imported
 
 
 def status(
@@ -177,8 +182,9 @@ def compare(
         argument("DIR... [A B]", "results folders, then two objectives", callback=say_reading),
     ],
     stat: Annotated[
-        Statistic, option("--stat", "mean, ratio of spreads, or share near the best")
-    ] = (Statistic.mean),
+        Literal["mean", "std", "within"],
+        option("--stat", "mean, ratio of spreads, or share near the best"),
+    ] = "mean",
     by: Annotated[str | None, option("--by PARAM", "a row for each value of it")] = None,
     tuned: Annotated[
         bool, option("--tuned", "each at its best setting, without the pick's luck")
@@ -194,10 +200,10 @@ def compare(
     from clsweep.cli.statistics import open_and_pair
     from clsweep.questions.comparison import BY_STAT
 
-    given = {"--stat": stat is not Statistic.mean, "--by": by is not None}
+    given = {"--stat": stat != "mean", "--by": by is not None}
     if tuned and (others := [name for name, is_given in given.items() if is_given]):
         raise RequestError(f"--tuned: expected without {' and '.join(others)}")
-    asked = "tuned" if tuned else stat.value
+    asked = "tuned" if tuned else stat
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
     folders = [path for path in paths if path not in pair]
     searched = any(sweep.not_measured for sweep in findings.material.spaces)
@@ -314,3 +320,103 @@ def export(
     from clsweep.cli.export import export_encoder
 
     export_encoder(trial, out, trust=trust)
+
+
+# `clsweep import`: the sweep of another tool as a results folder that every statistic reads.
+
+
+Tool = Literal["optuna", "wandb", "mlflow", "ray"]  # whose sweeps can be read
+READERS: dict[Tool, str] = {
+    "optuna": "optuna_storage",
+    "wandb": "wandb_runs",
+    "mlflow": "mlflow_store",
+    "ray": "ray_results",
+}
+HAS_STUDIES = ("optuna", "mlflow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """What of a sweep is what."""
+
+    objective: Annotated[str | None, option("--objective COL", "what tells objectives apart")] = (
+        None
+    )
+    seed: Annotated[str | None, option("--seed COL", "the seed")] = None
+    metric: Annotated[str | None, option("--metric COL", "which result is analysed")] = None
+    mode: Annotated[str | None, option("--mode", "max or min is best")] = None
+    params: Annotated[
+        list[str] | None, option("--param COL", "a hyperparameter; several times")
+    ] = None
+    sampler: Annotated[
+        str | None, option("--sampler", "grid, qmc, random, tpe or gp: how it searched")
+    ] = None
+
+
+@with_groups
+def import_(
+    tool: Annotated[Tool, typer.Argument(help="which tool ran the sweep")],
+    source: Annotated[Path, argument("SOURCE", "its storage: a file or folder")],
+    out: Annotated[str | None, option("--out DIR", "folder; results/NAME by default")] = None,
+    study: Annotated[str | None, option("--study NAME", "one Optuna study or experiment")] = None,
+    *,
+    labels: Labels,
+) -> None:
+    """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
+    Nothing is executed.
+    """
+    from clsweep.foreign.reading import told
+    from clsweep.foreign.sweep import import_sweep
+
+    with told(source, f"a sweep of {tool}"):
+        sweep = _read(tool, source, study)
+        try:
+            found = import_sweep(sweep, **vars(labels))
+        except RequestError as error:
+            raise RequestError(f"{source}: {error}") from None
+    folder = out or os.path.join("results", source.absolute().name.partition(".")[0] or tool)
+    _write(folder, found)
+    for note in found.notes:
+        say(note)
+    say(f"\nImported: {folder}. Next: clsweep robustness {folder}")
+
+
+def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
+    if not source.exists():
+        raise RequestError(f"{source}: expected a file or folder of {tool}, found none")
+    for path in (source, *source.rglob("*")):
+        if path.exists() and not (path.is_file() or path.is_dir()):  # it would be waited for
+            raise RequestError(f"{path}: expected a file, given a pipe or a device")
+    if study is not None and tool not in HAS_STUDIES:
+        raise RequestError(f"--study: expected with optuna or mlflow, given with {tool}")
+    read = getattr(import_module(f"clsweep.foreign.{READERS[tool]}"), f"read_{tool}")
+    found: ForeignSweep = read(source, study) if tool in HAS_STUDIES else read(source)
+    return found
+
+
+def _write(folder: str, found: Imported) -> None:
+    """`trials.parquet` with what it says of itself; only an earlier import is replaced."""
+    import json
+
+    import pyarrow as pa
+
+    from clsweep.findings.from_trials import TOLD
+    from clsweep.results.disk import Disk
+    from clsweep.results.tables import encode, schema_of
+
+    disk = Disk(folder)
+    if disk.is_file("study.yaml"):
+        raise RequestError(f"{folder}: expected a new folder, found the results of a study")
+    if disk.is_file("trials.parquet"):
+        metadata = schema_of(disk.read("trials.parquet")).metadata or {}
+        if TOLD.encode() not in metadata:
+            raise RequestError(f"{folder}: expected a new folder, found a table of trials")
+    columns = {}
+    for name in found.rows[0]:
+        values = [row[name] for row in found.rows]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # of several types: as texts
+            columns[name] = pa.array([None if v is None else str(v) for v in values])
+    table = pa.table(columns).replace_schema_metadata({TOLD: json.dumps(found.told)})
+    disk.write("trials.parquet", encode(table))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group
@@ -117,12 +117,9 @@ class Estimate:
     Args:
         planned: rows of the plan.
         recorded: rows of those trials that have ended before.
-        like: rows of trials of another study with the same objectives, with their epochs.
     """
 
-    def __init__(
-        self, planned: Sequence[Row], recorded: Sequence[Row] = (), like: Sequence[Row] = ()
-    ):
+    def __init__(self, planned: Sequence[Row], recorded: Sequence[Row] = ()):
         self.left = {row["trial_id"]: row for row in planned}
         self._work_left: dict[str, float] = defaultdict(float)  # kept: every heartbeat asks
         for row in self.left.values():
@@ -131,21 +128,16 @@ class Estimate:
         self._work: dict[str, float] = defaultdict(float)
         for row in recorded:
             self.ended(row)
-        for row in like:
-            self._learn(row, work_of(row))
 
     def ended(self, row: Row) -> None:
-        """A trial has its row."""
+        """A trial has its row; one that failed says nothing about how long the others take."""
         planned = self.left.pop(row["trial_id"], None)
         if planned is not None:
-            self._work_left[planned["objective"]] -= work_of(planned)
-            self._learn(row, work_of(planned))
-
-    def _learn(self, row: Row, work: float) -> None:
-        """One that failed says nothing about the others."""
-        if row.get("wall_time_s") and row["status"] != "failed":
-            self._seconds[row["objective"]] += row["wall_time_s"]
-            self._work[row["objective"]] += work
+            name, work = planned["objective"], work_of(planned)
+            self._work_left[name] -= work
+            if row.get("wall_time_s") and row["status"] != "failed":
+                self._seconds[name] += row["wall_time_s"]
+                self._work[name] += work
 
     def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
         """Until the last trial has ended; None where the pace of most of the work is unknown."""
@@ -291,7 +283,10 @@ class Progress:
         ends = {name: tally.total(name) for name in ("stopped", "skipped", "failed")}
         parts += [f"{num} {name}" for name, num in ends.items() if num]
         texts = [", ".join(parts), *(["waits for memory"] if self.waits else [])]
-        if pace := self._images_per_s(running.values()):
+        # what the trials under way say, or where they say nothing the mean of those that ended
+        pace = sum(trial.told().get("images_per_s", 0.0) for trial in running.values())
+        pace = pace or self._num_images / max(1e-3, time.monotonic() - self._start)
+        if pace and not (running and all(trial.is_silent for trial in running.values())):
             texts.append(f"{count(pace)} images/s")
         if best := tally.standings.leader():  # the best mean of a configuration on all seeds
             texts.append(f"best {tally.metric} {fixed(best.score)} ({best.objective})")
@@ -303,13 +298,6 @@ class Progress:
         texts += [f"{name}: {t.text()}" for name, t in shown[:most]]
         texts += [f"{len(shown) - most} more silent"] if shown[most:] else []
         return "; ".join(texts)
-
-    def _images_per_s(self, running: Collection[Running]) -> float:
-        """What the trials under way say, or where they say nothing the mean of those that ended."""
-        if running and all(trial.is_silent for trial in running):
-            return 0.0
-        told = sum(trial.told().get("images_per_s", 0.0) for trial in running)
-        return told or self._num_images / max(1e-3, time.monotonic() - self._start)
 
     def say(self, text: str) -> None:
         """A line, above the table where there is one."""

@@ -15,10 +15,10 @@ from typing import Any
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.desk import FolderUnreachableError, ask_to_save, forget, heard, reported
-from clsweep.cluster.loggers.relay import Loggers
+from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.losses import Losses, describe
 from clsweep.cluster.progress import Progress
-from clsweep.cluster.racing import SKIPPED
+from clsweep.cluster.search import SKIPPED
 from clsweep.errors import RequestError
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, SHARE_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.ranking import KeptFiles
@@ -216,6 +216,6 @@ class Heartbeat:
         # A full disk is reported by the first row that does not fit, and so is a folder that
         # another run has taken.
         with contextlib.suppress(RequestError):
-            self._folder.beat({**state, "time": time.time()})
+            self._folder.held.beat({**state, "time": time.time()})
             return True
         return False

@@ -14,21 +14,34 @@ from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
 from clsweep.cluster.desk import LEAVE_S, Rules, desk_here, let_save
-from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
-from clsweep.cluster.losses import MOST_ALONE, Losses
+from clsweep.cluster.loggers import Loggers, wanted_loggers
+from clsweep.cluster.losses import (
+    ECHO_S,
+    KEPT,
+    MOST_ALONE,
+    Losses,
+    Watchdog,
+    end_all_of,
+    remove_leftovers,
+)
 from clsweep.cluster.progress import Estimate, Progress
-from clsweep.cluster.racing import SKIPPED, Race, in_order
 from clsweep.cluster.recorder import Heartbeat, Recorder
+from clsweep.cluster.search import SKIPPED, Race, in_order
 from clsweep.cluster.session import RayLostError, ray_session
-from clsweep.cluster.trial import References, TrialContext, are_owed
-from clsweep.cluster.watchdog import ECHO_S, KEPT, Watchdog, end_all_of, remove_leftovers
+from clsweep.cluster.trial import TrialContext, keep_references, score_references
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.ranking import KeptFiles, Tally
-from clsweep.study.continuation import difference, extension, numbered_as
-from clsweep.study.contrasts import with_added
-from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
+from clsweep.study.continuation import difference, extension, numbered_as, with_added
+from clsweep.study.design import (
+    PlannedTrial,
+    Study,
+    placed_references,
+    plan_row,
+    plan_trials,
+    split_columns,
+)
 from clsweep.study.printed import checked_files, paper_cells
 from clsweep.version import VERSION, VERSION_COLUMNS, public_version
 
@@ -41,18 +54,7 @@ _OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a user asks of a run, beside the study and the folder.
-
-    Args:
-        address: "local" starts Ray in this process, "auto" or a URL joins a cluster. Ray that is
-            already initialised is used as it is.
-        resume: False refuses a folder that already has results.
-        retry_failed: run the trials again that have failed, from their checkpoints.
-        max_concurrent: at most so many trials at once; as many as the cluster holds by default.
-        limit: at most so many trials in this run.
-        log: loggers by name, beside those of the study.
-        mixed_versions: go on with trials of another version of clsweep or torch.
-    """
+    """What a user asks of a run, beside study and folder: the arguments of `clsweep.run`."""
 
     address: str = "local"
     resume: bool = True
@@ -108,16 +110,14 @@ def run_trials(
     asked: Request,
     *,
     test: bool = False,
-    like: Sequence[Row] = (),
 ) -> RunSummary:
     """Run those of the planned trials that have no row yet. The caller holds the folder.
 
     Args:
         test: score them on the test split too.
-        like: rows of trials that tell how long these take.
     """
     remove_leftovers(folder)
-    run = _Run(study, planned, folder, asked, test, like)
+    run = _Run(study, planned, folder, asked, test)
     left, interrupted = run.left(), False
     if left and not asked.mixed_versions:
         _require_one_version(folder, run.recorded())
@@ -138,9 +138,7 @@ def run_trials(
         if left or folder.has_parts():
             folder.compact()
         run.kept().settle()
-    status = {
-        row["trial_id"]: row["status"] for row in folder.trials(["trial_id", "status"]).to_pylist()
-    }
+    status = {row["trial_id"]: row["status"] for row in run.rows()}
     statuses = [status.get(trial.trial_id) for trial in planned]
     return RunSummary(
         path=folder.path,
@@ -165,11 +163,10 @@ class _Run:
         folder: ResultsFolder,
         asked: Request,
         test: bool,
-        like: Sequence[Row],
     ):
         self._study, self._planned, self._folder = study, planned, folder
-        self._asked, self._test, self._like = asked, test, like
-        self._retried = _tried_again(self._rows()) if asked.retry_failed else set()
+        self._asked, self._test = asked, test
+        self._retried = _tried_again(self.rows()) if asked.retry_failed else set()
         self.losses = Losses(study.sections.resources.max_restarts)
         self._printed = {} if test else checked_files(study.document.source)
         self.ran: set[str] = set()  # trials that have a row of this session
@@ -186,9 +183,9 @@ class _Run:
     def recorded(self) -> list[Row]:
         """The rows that stand; those of failed trials that are tried again do not."""
         open_again = self._retried - self.ran
-        return [row for row in self._rows() if row["trial_id"] not in open_again]
+        return [row for row in self.rows() if row["trial_id"] not in open_again]
 
-    def _rows(self) -> list[Row]:
+    def rows(self) -> list[Row]:
         """All rows so far, with what the rest of a study depends on."""
         if not self._folder.exists():
             return []
@@ -211,7 +208,10 @@ class _Run:
         )
 
     def owes_references(self) -> bool:
-        return not self._test and are_owed(self._study, self._folder, self._planned)
+        """Whether they must yet be scored: the study is new, was cut off, or extended."""
+        num_recorded = self._folder.references().num_rows if self._folder.exists() else 0
+        owed = [] if self._test else placed_references(self._study, self._planned)
+        return len(owed) > num_recorded
 
     def work(self) -> bool:
         """Run the trials; whether the user interrupted. A lost Ray of our own is started anew."""
@@ -272,7 +272,7 @@ class _Run:
         )
         # What is confirmed is a study from a folder, which shall not say where to write.
         wanted = [] if self._test else wanted_loggers(study, self._asked.log)
-        place = loggers_place(folder.local_path, study.sections.name)
+        place = folder.local_path or os.path.join("results", study.sections.name)
         loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
         heartbeat = Heartbeat(folder, progress, loggers, self.losses, is_alone=is_alone)
         stack.enter_context(heartbeat)
@@ -281,7 +281,7 @@ class _Run:
         context = TrialContext.of(study, folder, desk=desk, one_machine=is_alone, test=self._test)
         try:
             owed = self.owes_references()
-            references = References(study, folder, self._planned, context) if owed else None
+            references = score_references(study, self._planned, context) if owed else None
             self._run_all(concurrent, context, journal, recorder)
             if self.losses.is_hopeless:
                 num_open = len(self.left()) + len(self.losses.open)
@@ -291,7 +291,7 @@ class _Run:
                     "goes on."
                 )
             if references:
-                references.collect()
+                keep_references(folder, references)
         except KeyboardInterrupt:
             if self.losses.is_ray_lost():  # it is not the user's
                 raise
@@ -317,7 +317,7 @@ class _Run:
         )
         return Progress(
             tally,
-            Estimate(planned, recorded, self._like),
+            Estimate(planned, recorded),
             concurrent=concurrent,
             stall_s=sections.resources.stall_s,
             may_wait=not is_alone and sections.resources.workers > 1,
@@ -338,7 +338,7 @@ class _Run:
 
         if not (left := self.left()):
             return
-        plan = PlanSearch(self._study, left, self._rows(), journal, self._race(left, recorder))
+        plan = PlanSearch(self._study, left, self.rows(), journal, self._race(left, recorder))
         metric = self._study.sections.metric.name
         dispatch = Dispatch(plan, context, self.losses, metric=metric)
         try:
@@ -444,14 +444,12 @@ def _require_one_version(folder: ResultsFolder, recorded: Sequence[Row]) -> None
 
 def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -> list[str]:
     """How the user's own images have changed since the plan, which no file of the study says."""
-    there = [name for name in names if name in folder.plan().column_names]  # none in old folders
-    known = [name for name in names if name in there or name == "store_size"]
-    plan = folder.plan(["objective", *there])
+    plan = folder.plan(["objective", *names])
     first = {row["objective"]: row for row in reversed(plan.to_pylist())}
     changed: list[str] = []
     for cell in study.cells or (study,):
         if planned := first.get(cell.objectives[0].name):
             now, at = split_columns(cell), f"images in {cell.dataset.name}"
-            sizes = {name: now[name] for name in known}
-            changed += difference({name: planned.get(name) for name in known}, sizes, at=at)
+            sizes = {name: now[name] for name in names}
+            changed += difference({name: planned.get(name) for name in names}, sizes, at=at)
     return list(dict.fromkeys(changed))

@@ -229,7 +229,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     from rich.console import Console
 
     import clsweep
-    from clsweep.cluster.loggers.relay import Loggers
+    from clsweep.cluster.loggers import Loggers
     from clsweep.cluster.progress import Estimate, Progress
     from clsweep.cluster.recorder import Recorder
     from clsweep.cluster.search import PlanSearch
@@ -353,7 +353,7 @@ def beats(folder: Any, progress: Any, num_epochs: int, num_trials: int, clock: C
     with here("headline"):
         progress.headline()
     with here("heartbeat"):
-        folder.beat({"state": "running", "running": progress.running, "trials": states})
+        folder.held.beat({"state": "running", "running": progress.running, "trials": states})
     with here("epochs under way"):
         folder.keep_running(reported(folder.scratch, progress.running))
     for name, seconds in here.seconds.items():

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from clsweep.cluster import capacity, forecast
+from clsweep.cli import estimate
+from clsweep.cli.estimate import Pace
+from clsweep.cluster import capacity
 from clsweep.cluster.capacity import Cluster
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train.pace import Pace
 
 STUDY = """\
 name: small
@@ -52,11 +53,11 @@ def asked(monkeypatch):
             name: [Pace(begin_s=s, epoch_s=0.0, scored_s=0.0, last_s=0.0, peak_gib=0.5)]
             for name, s in seconds.items()
         }
-        return paces, 4.0
+        return paces
 
     two = Cluster(up=[{"CPU": 2, "GPU": 0}], is_here=True)
-    monkeypatch.setattr(forecast, "_timed", timed)
-    monkeypatch.setattr(forecast, "this_machine", lambda: two)
+    monkeypatch.setattr(estimate, "_timed", timed)
+    monkeypatch.setattr(estimate, "this_machine", lambda: two)
     return found
 
 
@@ -90,7 +91,7 @@ def test_sizes_are_timed_and_trials_take_places_in_turn(cli_command, asked, stud
         row = plan_row(load_study(study()), trial)
         ends = sorted(ends)
         ends[0] += _size(row)
-    money = f"{max(ends) + 4:.0f} EUR"
+    money = f"{max(ends):.0f} EUR"
     assert money in shown
     assert " of memory: 2 processes of up to 510 MiB" in shown
     assert shown.rstrip().splitlines()[-1].startswith("Next: clsweep run ")
@@ -163,7 +164,6 @@ def test_an_estimate_holds_within_a_factor_of_two(study, monkeypatch):
     """By the time of the processor, as the machine may be busy."""
     import torch
 
-    from clsweep.train import pace
     from clsweep.train.loop import train_trial
 
     loaded = load_study(study(space="{}"))
@@ -174,8 +174,8 @@ def test_an_estimate_holds_within_a_factor_of_two(study, monkeypatch):
     start = time.process_time()
     train_trial(row, lambda _: None)
     took = time.process_time() - start
-    monkeypatch.setattr(pace, "perf_counter", time.process_time)
-    assert took / 2 < pace.pace_of(row, place, device).trial_s(row) < took * 2
+    monkeypatch.setattr(estimate, "perf_counter", time.process_time)
+    assert took / 2 < estimate.pace_of(row, place, device).trial_s(row) < took * 2
 
 
 @pytest.mark.slow
