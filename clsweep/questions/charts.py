@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.catalog import PARAM
 from clsweep.display.numbers import mentioned, settings
 from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
@@ -70,14 +71,20 @@ def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
 
 
 def each(
-    prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[[str, str, pd.DataFrame], T]
+    prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[..., T], *about: Any
 ) -> list[T]:
-    """A figure of each table that has rows, drawn by the name of its files, its own and the
-    table.
+    """A figure of each table that has rows: `draw` of the name of its files, its own name, the
+    table, and what all of them are `about`.
     """
     filled = {name: table for name, table in tables.items() if not table.empty}
     names = slugs(prefix, list(filled))
-    return [draw(slug, *each) for slug, each in zip(names, filled.items(), strict=True)]
+    return [draw(slug, *each, *about) for slug, each in zip(names, filled.items(), strict=True)]
+
+
+def by_objective(frame: pd.DataFrame, material: Material) -> dict[str, pd.DataFrame]:
+    """The rows of each objective that has a colour."""
+    own = {name: frame[frame["objective"] == name] for name in objectives(material)}
+    return {name: rows.reset_index(drop=True) for name, rows in own.items()}
 
 
 def objectives(material: Material) -> list[str]:
@@ -95,11 +102,11 @@ def in_points(title: str, material: Material) -> str:
     return f"{title} ({unit})" if unit else title
 
 
-def param_title(material: Material, param: str) -> str:
+def param_title(param: str) -> str:
     """`τ (tau)`: one symbol may stand for two parameters, and a name has to be found again in the
     tables.
     """
-    symbol = material.symbols.get(param, "")
+    symbol = PARAM[param].symbol if param in PARAM else ""
     return f"{symbol} ({param})" if symbol and symbol != param else param
 
 
@@ -131,7 +138,7 @@ def param_axis(
     kind = {"type": "log"} if is_log else {"zero": False}
     return alt.X(
         "x:Q",
-        title=param_title(material, param),
+        title=param_title(param),
         scale=alt.Scale(**kind, nice=False, padding=12),
         axis=alt.Axis(**axis, labelOverlap="greedy", labelSeparation=5, grid=False),
     )
@@ -393,9 +400,8 @@ def plain_x(title: str, **scale: Any) -> alt.X:
 
 def curve_frame(curves: pd.DataFrame, material: Material, *, x: str, y: str) -> pd.DataFrame:
     """The columns of every curve; rows without a value are left out."""
-    if curves.empty:
-        return pd.DataFrame(columns=["objective", "x", "y", "low", "high"])
-    frame = columns(curves, x=x, y=y, low="low", high="high")
+    names = ["objective", x, y, "low", "high"]
+    frame = columns(curves.reindex(columns=names), x=x, y=y, low="low", high="high")
     return in_order(frame.dropna(subset=["x", "y"]), material)
 
 

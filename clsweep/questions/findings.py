@@ -199,7 +199,7 @@ class Findings(Answers):
 
     def differences(self) -> pd.DataFrame:
         """The differences between a paper's numbers beside those of a run at another scale."""
-        return self.ask_whole(questions.differences.differences)
+        return self.ask_whole(questions.reproduction.differences)
 
 
 def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
@@ -285,10 +285,7 @@ def whole_material(
         materials[0],
         trials=trials,
         params=tuple(dict.fromkeys(name for each in materials for name in each.params)),
-        diagnostics=tuple(dict.fromkeys(n for each in materials for n in each.diagnostics)),
         sweeps=tuple(sweep for each in materials for sweep in each.sweeps),
-        chance=None,
-        defaults={},
         yardsticks={},
         confirmable={},
         notes=(*told_of_cells(said), *notes),

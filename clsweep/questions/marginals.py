@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -53,18 +54,14 @@ def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure
     frame["param"] = marginals["param"].to_numpy()
     frame = charts.in_order(frame.dropna(subset=["y"]), material)
     yardsticks = frame["objective"].map(lambda name: material.yardsticks.get(name, ""))
-    found = []
+    found: list[Figure] = []
     for told, alike in frame.groupby(yardsticks, sort=False):
+        named = {param: f"{param}, {told}" if told else str(param) for param in alike["param"]}
+        order = [param for param in dict.fromkeys(marginals["param"]) if param in named]
         tables = {
-            ", ".join(filter(None, (str(param), str(told)))): rows.reset_index(drop=True)
-            for param in dict.fromkeys(marginals["param"])
-            for rows in [alike[alike["param"] == param]]
+            named[param]: alike[alike["param"] == param].reset_index(drop=True) for param in order
         }
-
-        def draw(slug: str, title: str, rows: pd.DataFrame, whole: pd.DataFrame = alike) -> Figure:
-            return _marginal_figure(slug, title, rows, material, whole)
-
-        found += charts.each("marginal", tables, draw)
+        found += charts.each("marginal", tables, _marginal_figure, material, alike)
     return found
 
 
@@ -74,7 +71,7 @@ def _marginal_figure(
     param = str(frame["param"].iloc[0])
     frame = frame.drop(columns="param")
     metric, title = material.metric, material.metric_title
-    called = charts.param_title(material, param)
+    called = charts.param_title(param)
     by_name = bool(frame["x"].isna().any())
     tips = charts.tips(
         objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
@@ -108,12 +105,9 @@ def _side_by_side(
     frame: pd.DataFrame, material: Material, called: str, title: str, tips: Sequence[alt.Tooltip]
 ) -> list[alt.Chart]:
     """Points with error bars, for a hyperparameter whose values are names."""
-    place = alt.X(
-        "at:N",
-        title=called,
-        scale=alt.Scale(domain=list(dict.fromkeys(frame["at"]))),
-        axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=100, grid=False),
-    )
+    axis = alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=100, grid=False)
+    scale = alt.Scale(domain=list(dict.fromkeys(frame["at"])))
+    place = alt.X("at:N", title=called, scale=scale, axis=axis)
     beside = alt.XOffset("objective:N", scale=alt.Scale(domain=charts.objectives(material)))
     base = alt.Chart(frame)
     hue, form = charts.looks(material, frame)
@@ -151,11 +145,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
     if means.isna().all():
         return []
     domain = [float(means.min()), float(means.max())]
-    return charts.each(
-        "heatmap",
-        tables,
-        lambda slug, name, cells: _heatmap(slug, name, pairs[name], cells, material, domain),
-    )
+    return charts.each("heatmap", tables, _heatmap, pairs, material, domain)
 
 
 def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
@@ -175,14 +165,14 @@ def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
 def _heatmap(
     slug: str,
     name: str,
-    pair: tuple[str, str],
     cells: pd.DataFrame,
+    pairs: Mapping[str, tuple[str, str]],
     material: Material,
     domain: list[float],
 ) -> Figure:
-    columns, lines = (list(cells[axis].cat.categories) for axis in ("x", "y"))
+    pair, (columns, lines) = pairs[name], (list(cells[axis].cat.categories) for axis in "xy")
     cells = cells.astype({"x": str, "y": str})
-    x, y = (charts.param_title(material, param) for param in pair)
+    x, y = (charts.param_title(param) for param in pair)
     means = {"x": x, "y": y, "mean": f"mean {material.metric_title}"}
     nums = {"scored": "configurations with a score", "num": "configurations tried"}
     base = alt.Chart(cells).encode(
@@ -212,13 +202,11 @@ def _coloured(
     base: alt.Chart, material: Material, domain: list[float], *, has_text: bool
 ) -> list[alt.Chart]:
     """The cells, those without a mean grey; with their numbers where there is room."""
-    legend = alt.Legend(
-        orient="top",
-        gradientLength=alt.ExprRef("min(width, 260)"),
-        gradientThickness=10,
-        format=".4~r",
-        tickCount=4,
-    )
+    bar: dict[str, Any] = {
+        "gradientLength": alt.ExprRef("min(width, 260)"),
+        "gradientThickness": 10,
+    }
+    legend = alt.Legend(orient="top", format=".4~r", tickCount=4, **bar)
     scale, title = alt.Scale(domain=domain), material.metric_title
     hue = alt.Color("mean:Q", title=title, scale=scale, legend=legend)
     missing = base.transform_filter("!isValid(datum.mean)")
@@ -234,15 +222,8 @@ def _coloured(
 
 
 def _level_axis() -> alt.Axis:
-    return alt.Axis(
-        labelExpr=SHORT_EDGES,
-        labelAngle=0,
-        labelOverlap="greedy",
-        labelLimit=90,
-        ticks=False,
-        domain=False,
-        grid=False,
-    )
+    labels: dict[str, Any] = {"labelAngle": 0, "labelOverlap": "greedy", "labelLimit": 90}
+    return alt.Axis(labelExpr=SHORT_EDGES, **labels, ticks=False, domain=False, grid=False)
 
 
 SEARCHED = Question(  # of a search, where no chapter on the space is written

@@ -158,12 +158,8 @@ def sensitivity_figures(sensitivity: pd.DataFrame, material: Material) -> list[F
         return []
     sizes = sensitivity.assign(size=sizes_of(sensitivity))
     sizes = sizes[sizes["term"].fillna("").ne("") & sizes["size"].notna()]
-    tables = {
-        name: _terms(sizes[sizes["objective"] == name]) for name in charts.objectives(material)
-    }
-    return charts.each(
-        "sensitivity", tables, lambda slug, at, rows: _effect_figure(slug, at, rows, material)
-    )
+    tables = {name: _terms(rows) for name, rows in charts.by_objective(sizes, material).items()}
+    return charts.each("sensitivity", tables, _effect_figure, material)
 
 
 def sizes_of(rows: pd.DataFrame) -> pd.Series[float]:
@@ -185,7 +181,7 @@ def _terms(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material) -> Figure:
     labels = [
-        charts.param_title(material, term) if " x " not in term else term.replace(" x ", " × ")
+        charts.param_title(term) if " x " not in term else term.replace(" x ", " × ")
         for term in rows["term"].astype(str)
     ]
     parts = [
@@ -225,22 +221,15 @@ QUESTION = Question(
     columns=(
         Column("objective"),
         Column("term", lambda row: row["term"] or status(row["reason"])),
-        Column("alone", share("first", most=2), "first-order share", optional=True),
-        Column("in all", share("total", most=2), "with its interactions", optional=True),
-        Column(
-            "null line",
-            "null",
-            "what a parameter without any effect reaches",
-            spare=3,
-            optional=True,
-        ),
+        Column("alone", share("first", most=2), "first-order share"),
+        Column("in all", share("total", most=2), "with its interactions"),
+        Column("null line", "null", "what a parameter without any effect reaches", spare=3),
         Column("resolved", _resolved),
         Column(
             "needs seeds",
             lambda row: needed(row, "needs_seeds"),
             "how many would find it in four of five studies, an 80 % interval",
             spare=5,
-            optional=True,
         ),
         Column(
             "R2",
@@ -248,13 +237,9 @@ QUESTION = Question(
             "what the surrogate predicts of unseen configurations. All that seed noise leaves to "
             "predict counts as 1",
             spare=4,
-            optional=True,
         ),
         Column(
-            "of possible",
-            lambda row: row["r2_ceiling"] if is_number(row["r2"]) else None,
-            spare=2,
-            optional=True,
+            "of possible", lambda row: row["r2_ceiling"] if is_number(row["r2"]) else None, spare=2
         ),
         Column("configs", "num_configs", spare=1),
     ),
