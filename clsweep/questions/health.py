@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from clsweep.analysis import CONFIDENCE, SIGNIFICANCE
 from clsweep.analysis.holm import holm
@@ -119,6 +119,8 @@ def failure_regions(of: Answers) -> pd.DataFrame:
 
 
 def _regions(sweep: Sweep) -> pd.DataFrame:
+    from scipy.stats import hypergeom
+
     failed = sweep.failed.sum(axis=1)
     ended = (sweep.failed | np.isfinite(sweep.scores)).sum(axis=1)
     tables = []
@@ -135,7 +137,7 @@ def _regions(sweep: Sweep) -> pd.DataFrame:
         told["rate"] = np.where(trials > 0, losses / np.maximum(trials, 1), np.nan)
         told["low"], told["high"] = _rate_interval(codes, ended, failed)
         # Hypergeometric: as many of all the configurations with a failure in this region, or more.
-        told["p"] = stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs)
+        told["p"] = hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs)
         tables.append(pd.DataFrame(told))
     table = pd.concat(tables)
     p_holm = holm(table["p"].to_numpy())
@@ -160,8 +162,8 @@ def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Ar
         effect = float(np.clip(spread / expected * num / (num - num_regions), 1.0, most))
     size, hits, tail = trials / effect, losses / effect, (1 - CONFIDENCE) / 2
     with np.errstate(invalid="ignore"):
-        low = np.where(hits > 0, stats.beta.ppf(tail, hits, size - hits + 1), 0.0)
-        high = np.where(hits < size, stats.beta.ppf(1 - tail, hits + 1, size - hits), 1.0)
+        low = np.where(hits > 0, special.betaincinv(hits, size - hits + 1, tail), 0.0)
+        high = np.where(hits < size, special.betaincinv(hits + 1, size - hits, 1 - tail), 1.0)
     none = trials == 0
     return np.where(none, np.nan, low), np.where(none, np.nan, high)
 
