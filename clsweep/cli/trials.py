@@ -133,9 +133,10 @@ def _require_columns(where: str, frame: pd.DataFrame) -> None:
 
 
 def _no_column(name: str, frame: pd.DataFrame) -> str:
-    if any((frame[column] == name).any() for column in frame.select_dtypes("string")):
+    if (frame.select_dtypes("string") == name).any(axis=None):
         return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
-    quoted = [column if column.isidentifier() else f"`{column}`" for column in frame]
+    columns = map(str, frame.columns)
+    quoted = [column if column.isidentifier() else f"`{column}`" for column in columns]
     more = f" and {len(quoted) - MOST_NAMED} more" if len(quoted) > MOST_NAMED else ""
     shown = ", ".join(quoted[:MOST_NAMED])
     return f"no column {name!r:.80}.{nearest(name, quoted)} Columns: {shown}{more}"
