@@ -51,6 +51,9 @@ Codes = NDArray[np.intp]
 # of freedom, thirteen standard errors: too much to pay by mistake.
 SHIFT_LEVELS = {2: 0.03}
 SHIFT_LEVEL = 0.05
+# What is said of one setting is hardly wider for a shift that is none, and much too sure without
+# one that is.
+UNSURE = 0.25
 MOST_SEEDS = 500
 ROUNDING = 1e-20  # of the largest square: what is left of equal scores
 
@@ -350,12 +353,24 @@ class TwoWay:
         return float(special.fdtrc(self.freedom, self.others_freedom, between / self.noise))
 
     @property
-    def half_width(self) -> float:
-        """Of a level's interval by the shifts alone: t sqrt(s_b^2 / S), S degrees of freedom.
-
-        One degree more than the seeds have, as shifts are seen where their variance looks large.
+    def own_freedom(self) -> float:
+        """Degrees of freedom of s_b^2: S - 1, and up to one more the less sure the shift is, as one
+        is seen where its variance looks large.
         """
-        return float(half_width(self.variance / self.num_seeds, self.num_seeds))
+        return self.num_seeds - 1.0 + min(1.0, self.p / UNSURE)
+
+    @property
+    def half_width(self) -> float:
+        """Of a level's interval by the shifts alone: t sqrt(s_b^2 / S)."""
+        return float(half_width(self.variance / self.num_seeds, self.own_freedom))
+
+    def added(self, variance: Any, freedom: Any, seeds: Any) -> tuple[Any, Any]:
+        """The variance of a level over so many seeds, and its degrees of freedom, with that of the
+        shift in it (Satterthwaite).
+        """
+        own = self.variance / seeds
+        loss = np.square(variance) / freedom + np.square(own) / self.own_freedom
+        return variance + own, np.square(variance + own) / np.where(loss > 0, loss, 1.0)
 
     def without(self, table: Array) -> Array:
         """The table less the effects, its residuals enlarged to the noise that is left:
@@ -389,14 +404,20 @@ def two_way(table: Array) -> TwoWay | None:
     return TwoWay(*parts, inverse @ sums, table.shape[1])
 
 
+def shift_level(num_seeds: int) -> float:
+    """The significance at which a shift is seen."""
+    return SHIFT_LEVELS.get(num_seeds, SHIFT_LEVEL)
+
+
 def unshifted(table: Array) -> Array:
     """The table without the shifts of its seeds, where any are seen."""
     shift = seed_shift(table)
     return shift.without(table) if shift else table
 
 
-def seed_shift(table: Array) -> TwoWay | None:
-    """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen.
+def seed_shift(table: Array, level: float | None = None) -> TwoWay | None:
+    """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen,
+    at a significance of `SHIFT_LEVEL` unless another is given.
 
     Seeds that half of the rows or fewer have are left as they are.
     """
@@ -407,7 +428,7 @@ def seed_shift(table: Array) -> TwoWay | None:
         return None
     if found.squares / found.freedom <= ROUNDING * float(np.nanmax(np.square(values))):
         return None
-    if found.p > SHIFT_LEVELS.get(values.shape[1], SHIFT_LEVEL):
+    if found.p > (level or shift_level(values.shape[1])):
         return None
     effects = np.zeros(table.shape[1])
     effects[common] = found.effects - found.effects.mean()

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from clsweep.analysis import reasons, resample
-from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import ANYWHERE, Array, Sweep
 from clsweep.analysis.tuned import level, no_whole, pick, whole
@@ -30,7 +29,8 @@ COLUMNS = {
     "at": "its swept hyperparameters",
     "score": "its mean over the seeds; picked on its own noise, so optimistic",
     "low": "t-interval of score: score -+ t s_i / sqrt(S_i), s_i = seed noise, pooled where it is "
-    "even; it knows nothing of the picking and ends where the metric ends",
+    "even, and with it what a seed does to all settings, where that is seen; it knows nothing of "
+    "the picking and ends where the metric ends",
     "high": "",
     "num_seeds": "seeds that the score rests on",
     "when_tuned": "level of the best without the luck of the pick: one part of the seeds picks it, "
@@ -153,15 +153,12 @@ def level_of(sweep: Sweep, row: int) -> dict[str, Any]:
 
 def levels_of(sweep: Sweep) -> dict[str, Array]:
     """(n,) score, low, high and num_seeds of every configuration, as `level_of` has them."""
-    num, half = sweep.counts, np.full(len(sweep.configs), np.nan)
-    if sweep.has_repeats:
-        variance, freedom = sweep.noise.of_each(1.0 / num[sweep.alive])
-        half[sweep.alive] = half_width(variance, freedom)
+    half = sweep.half_widths() if sweep.has_repeats else np.full(len(sweep.configs), np.nan)
     if images := sweep.images:
         half = np.hypot(half, images.half_width(images.of_each))
     score = sweep.sign * sweep.means
     low, high = sweep.limited((score - half, score + half))
-    return {"score": score, "low": low, "high": high, "num_seeds": num}
+    return {"score": score, "low": low, "high": high, "num_seeds": sweep.counts}
 
 
 def _cautions(sweep: Sweep, row: int) -> list[Note]:

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis.images import Hits, Images
-from clsweep.analysis.noise import Noise, noise_of
+from clsweep.analysis.noise import UNSURE, Noise, TwoWay, half_width, noise_of, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.scales import encloses, scale_of
 from clsweep.display.numbers import settings
@@ -247,6 +247,39 @@ class Sweep:
     def noise(self) -> Noise:
         """The noise of the configurations with a score."""
         return noise_of(self.scores[self.alive], self.silent[self.alive])
+
+    @cached_property
+    def shift(self) -> TwoWay | None:
+        """How a seed shifts all scores alike, where that seems so: for levels."""
+        return seed_shift(self.scores[self.alive], UNSURE)
+
+    @cached_property
+    def _still(self) -> Noise:
+        """The noise without that shift."""
+        if not self.shift:
+            return self.noise
+        return noise_of(self.shift.without(self.scores[self.alive]), self.silent[self.alive])
+
+    def half_widths(self) -> Array:
+        """(n,) half widths of the intervals of the means, by the noise and by what a seed does to
+        all; NaN without a score.
+        """
+        found, num = np.full(len(self.configs), np.nan), self.counts[self.alive]
+        found[self.alive] = self._half_widths(*self._still.of_each(1.0 / num), num)
+        return found
+
+    def half_width_of(self, weights: Array) -> float:
+        """The same of sum_i w_i m_i over the configurations with a score, of weights (n,) that add
+        up to 1.
+        """
+        num = self.counts[self.alive]
+        squares = np.square(weights) / num
+        return float(self._half_widths(*self._still.of_sum(squares), num[weights > 0].min()))
+
+    def _half_widths(self, variance: Any, freedom: Any, seeds: Any) -> Any:
+        if self.shift:
+            variance, freedom = self.shift.added(variance, freedom, seeds)
+        return half_width(variance, freedom)
 
     @cached_property
     def images(self) -> Images | None:

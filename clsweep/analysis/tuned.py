@@ -16,7 +16,7 @@ from scipy import special
 from clsweep.analysis import CONFIDENCE, TAIL, place_of, resample
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.images import apart, parts_of
-from clsweep.analysis.noise import noise_of, seed_shift
+from clsweep.analysis.noise import UNSURE, noise_of, seed_shift, shift_level, two_way
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.tuning import noisy_tables
@@ -226,23 +226,47 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     """Of the study's tables: under new noise. A shift that a seed gives to both cancels; of one
     objective's own the interval has its share.
     """
-    freedom = min(noise_of(table).freedom for table in tables)
+    freedom = float(min(noise_of(table).freedom for table in tables))
     if not freedom:
         return Evidence(estimate)
+    shifts = [each for table in tables if (each := seed_shift(table))]
+    own = [(each.variance / each.num_seeds, each.own_freedom) for each in shifts]
     if is_paired and tables[0].shape[1] == tables[1].shape[1]:
-        both = np.concatenate(tables)
-        if shift := seed_shift(both):
-            both, num = shift.without(both), len(tables[0])
-            tables = both[:num], both[num:]
-    draws, own = [], 0.0
+        tables, own = _paired(tables)
+    draws = []
     for stream, table in enumerate(tables):
         rng = np.random.default_rng([resample.SEED, stream])
         draws.append(np.concatenate([resample.best_level(x) for x in noisy_tables(table, rng)]))
-        if shift := seed_shift(table):
-            own += shift.variance / shift.num_seeds
     num = min(map(len, draws))
     apart = draws[0][:num] - draws[1][:num]
     # Draws carry the doubt of the noise level, as t does against z: it counts once.
     half = float(np.quantile(np.abs(apart - apart.mean()), CONFIDENCE))
     se = half / float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    return _evidence(estimate, float(np.hypot(se, own**0.5)), freedom)
+    parts = [(se**2, freedom), *own]
+    whole = sum(variance for variance, _ in parts)
+    loss = sum(variance**2 / each for variance, each in parts)
+    return _evidence(estimate, whole**0.5, whole**2 / loss if loss else freedom)
+
+
+def _paired(tables: tuple[Array, Array]) -> tuple[tuple[Array, Array], list[tuple[float, float]]]:
+    """Both tables without what a seed does to all settings; and where it does not do the same to
+    both, the variance of that in their difference, and its degrees of freedom.
+
+    d_s, how far a seed's mean effects are apart, varies by  noise_a / n_a + noise_b / n_b  where
+    neither has a shift of its own.
+    """
+    a, b = (two_way(table) for table in tables)
+    if a and b:
+        num, sizes = float(a.num_seeds), [len(table) for table in tables]
+        parts = [(x.noise / n, x.others_freedom) for x, n in zip((a, b), sizes, strict=True)]
+        noise = sum(variance for variance, _ in parts)
+        between = float(np.square(a.effects - b.effects).sum()) / (num - 1.0)
+        loss = sum(variance**2 / each for variance, each in parts)
+        p = float(special.fdtrc(num - 1.0, noise**2 / loss, between / noise)) if loss else 1.0
+        if p <= shift_level(a.num_seeds):
+            own = (between - noise) / num, num - 1.0 + min(1.0, p / UNSURE)
+            return (a.without(tables[0]), b.without(tables[1])), [own]
+    both = np.concatenate(tables)
+    if shift := seed_shift(both):
+        both = shift.without(both)
+    return (both[: len(tables[0])], both[len(tables[0]) :]), []

@@ -37,7 +37,8 @@ COLUMNS = {
     "num_configs": "configurations with a score",
     "mean": "mean of m_i over them",
     "low": "t interval of the mean. A whole grid: from the seed noise, sqrt(sum s_i^2 / S_i) / "
-    "num_configs, the settings being the space. Otherwise: from the spread of m_i, the "
+    "num_configs, and what a seed does to all, the settings being the space. Otherwise: from the "
+    "spread of m_i, the "
     "configurations being a sample of it. It ends where the metric ends",
     "high": "",
     **reasons.COLUMNS,
@@ -409,7 +410,5 @@ def _half_widths(
         return none, [note(Reason.ONE_SEED)]
     for k in np.flatnonzero(counts):
         rows = used & (groups == k)
-        squares = np.where(rows, 1.0 / np.maximum(sweep.counts, 1), 0.0) / counts[k] ** 2
-        variance, freedom = sweep.noise.of_sum(squares[sweep.alive])
-        none[k] = half_width(variance, freedom)
+        none[k] = sweep.half_width_of(np.where(rows, 1.0 / counts[k], 0.0)[sweep.alive])
     return none, []
