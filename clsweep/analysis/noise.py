@@ -433,3 +433,35 @@ def seed_shift(table: Array, level: float | None = None) -> TwoWay | None:
     effects = np.zeros(table.shape[1])
     effects[common] = found.effects - found.effects.mean()
     return replace(found, effects=effects)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How sure the means of rows are: by their noise, and by what a seed does to all of them, where
+    that seems so.
+    """
+
+    noise: Noise
+    counts: NDArray[np.intp]
+    shift: TwoWay | None
+
+    @classmethod
+    def of(cls, table: Array, silent: NDArray[np.bool_]) -> Levels:
+        shift = seed_shift(table, UNSURE)
+        still = shift.without(table) if shift else table
+        return cls(noise_of(still, silent), np.isfinite(table).sum(axis=1), shift)
+
+    @cached_property
+    def half_widths(self) -> Array:
+        """(n,) of the interval of each mean."""
+        return self._half_widths(*self.noise.of_each(1.0 / self.counts), self.counts)
+
+    def half_width_of(self, weights: Array) -> float:
+        """Of that of sum_i w_i m_i, of weights (n,) that add up to 1."""
+        found = self.noise.of_sum(np.square(weights) / self.counts)
+        return float(self._half_widths(*found, self.counts[weights > 0].min()))
+
+    def _half_widths(self, variance: Any, freedom: Any, seeds: Any) -> Array:
+        if self.shift:
+            variance, freedom = self.shift.added(variance, freedom, seeds)
+        return np.asarray(half_width(variance, freedom))

@@ -88,6 +88,7 @@ TEXTS = {
     "the {seeds} seeds that all ran on",
     "RACED": "racing: the means of configurations rest on {fewest} to {most} seeds",
     "FEWER_SEEDS": "rests on {seeds} of {most} seeds",
+    "FRESH_OF_OTHERS": "the fresh seeds are of other settings, so they do not count",
     "HIGHER_ON_FEWER": "{at} scores higher, on {seeds} of {most} seeds alone",
     "SEEDS_FAILED": "{failed} of its {seeds} seeds failed",
     "NEIGHBOUR_FAILED": "a neighbour failed on every seed",

@@ -119,6 +119,8 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
     if best != found.first:
         picked = [note(Reason.OVERTURNED, at=sweep.label(found.first))]
+    if sweep.fresh and not found.seeds:
+        picked.append(note(Reason.FRESH_OF_OTHERS))
     failed = (sweep if sweep.not_measured else counted).failures
     notes = [*picked, *failed, *_cautions(sweep, best), *_passed_over(sweep, best)]
     no_robust = {**start, "kind": "robust"}
@@ -153,7 +155,9 @@ def level_of(sweep: Sweep, row: int) -> dict[str, Any]:
 
 def levels_of(sweep: Sweep) -> dict[str, Array]:
     """(n,) score, low, high and num_seeds of every configuration, as `level_of` has them."""
-    half = sweep.half_widths() if sweep.has_repeats else np.full(len(sweep.configs), np.nan)
+    half = np.full(len(sweep.configs), np.nan)
+    if sweep.has_repeats:
+        half[sweep.alive] = sweep.levels.half_widths
     if images := sweep.images:
         half = np.hypot(half, images.half_width(images.of_each))
     score = sweep.sign * sweep.means
@@ -197,8 +201,12 @@ def _is_at_edge(sweep: Sweep, row: int, name: str) -> bool:
 
 
 def _passed_over(sweep: Sweep, best: int) -> list[Note]:
-    """The highest mean, where it is above the best only as seeds of it are still to run."""
+    """The highest mean, where it is above the best only as seeds of it are still to run. In a race
+    these were left out: on those that it ran on it is no better.
+    """
     counts = sweep.counts
+    if sweep.num_skipped:
+        return []
     means = np.where((counts > 0) & ~sweep.failed.any(axis=1), sweep.means, -np.inf)
     top = int(means.argmax())
     if counts[top] == counts[best] or means[top] <= means[best] + 1e-9 * abs(means[best]):

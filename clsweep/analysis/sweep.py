@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis.images import Hits, Images
-from clsweep.analysis.noise import UNSURE, Noise, TwoWay, half_width, noise_of, seed_shift
+from clsweep.analysis.noise import Levels, Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.scales import encloses, scale_of
 from clsweep.display.numbers import settings
@@ -104,11 +104,9 @@ class Sweep:
 
     @cached_property
     def of_space(self) -> Sweep:
-        """The same by what speaks for the space as a whole: of a race the seeds that it gave to
-        every configuration; one object for all who ask.
-
-        They run whatever they score, so a table of them is a study of so few seeds. Further ones
-        go to those that were lucky: a mean over all seeds keeps the bad luck of the others.
+        """The same by what speaks for the space: of a race the seeds that it gave to all; one
+        object for all who ask. Further seeds go to those that were lucky: a mean over all seeds
+        keeps the bad luck of the others.
         """
         kept = ~np.isin(self.seeds, self.raced)
         if kept.all() or not kept.any():
@@ -249,37 +247,9 @@ class Sweep:
         return noise_of(self.scores[self.alive], self.silent[self.alive])
 
     @cached_property
-    def shift(self) -> TwoWay | None:
-        """How a seed shifts all scores alike, where that seems so: for levels."""
-        return seed_shift(self.scores[self.alive], UNSURE)
-
-    @cached_property
-    def _still(self) -> Noise:
-        """The noise without that shift."""
-        if not self.shift:
-            return self.noise
-        return noise_of(self.shift.without(self.scores[self.alive]), self.silent[self.alive])
-
-    def half_widths(self) -> Array:
-        """(n,) half widths of the intervals of the means, by the noise and by what a seed does to
-        all; NaN without a score.
-        """
-        found, num = np.full(len(self.configs), np.nan), self.counts[self.alive]
-        found[self.alive] = self._half_widths(*self._still.of_each(1.0 / num), num)
-        return found
-
-    def half_width_of(self, weights: Array) -> float:
-        """The same of sum_i w_i m_i over the configurations with a score, of weights (n,) that add
-        up to 1.
-        """
-        num = self.counts[self.alive]
-        squares = np.square(weights) / num
-        return float(self._half_widths(*self._still.of_sum(squares), num[weights > 0].min()))
-
-    def _half_widths(self, variance: Any, freedom: Any, seeds: Any) -> Any:
-        if self.shift:
-            variance, freedom = self.shift.added(variance, freedom, seeds)
-        return half_width(variance, freedom)
+    def levels(self) -> Levels:
+        """Of the configurations with a score."""
+        return Levels.of(self.scores[self.alive], self.silent[self.alive])
 
     @cached_property
     def images(self) -> Images | None:
@@ -402,6 +372,7 @@ def read_sweeps(
         told.sweep(str(name), group, axes.get(str(name), ()), (planned or {}).get(str(name), 0))
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
+    sweeps = _raced_alike(sweeps)
     if failed_as == LEFT_OUT:
         return sweeps
     worst = min((np.nanmin(sweep.scores) for sweep in sweeps if sweep.alive.any()), default=np.nan)
@@ -413,6 +384,18 @@ def read_sweeps(
             sweep = replace(sweep, scores=scores, failed_as=failed_as, failed_level=level)
         counted.append(sweep)
     return counted
+
+
+def _raced_alike(sweeps: Sequence[Sweep]) -> list[Sweep]:
+    """What a race did not give to every configuration of a study speaks for the space of none of
+    its objectives: levels over other seeds do not compare.
+    """
+    studies = [sweep.objective.rpartition("/")[0] for sweep in sweeps]
+    raced = {(study, x) for study, sweep in zip(studies, sweeps, strict=True) for x in sweep.raced}
+    return [
+        replace(sweep, raced=tuple(x for x in sweep.seeds.tolist() if (study, x) in raced))
+        for study, sweep in zip(studies, sweeps, strict=True)
+    ]
 
 
 def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:

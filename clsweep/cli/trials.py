@@ -133,9 +133,9 @@ def _require_columns(where: str, frame: pd.DataFrame) -> None:
 
 
 def _no_column(name: str, frame: pd.DataFrame) -> str:
-    if frame.select_dtypes("string").eq(name).to_numpy().any():
+    if frame.select_dtypes(["string"]).eq(name).to_numpy().any():
         return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
-    columns = map(str, frame.columns)
+    columns = [str(column) for column in frame.columns]
     quoted = [column if column.isidentifier() else f"`{column}`" for column in columns]
     more = f" and {len(quoted) - MOST_NAMED} more" if len(quoted) > MOST_NAMED else ""
     shown = ", ".join(quoted[:MOST_NAMED])

@@ -380,8 +380,12 @@ def _confirming(study: StudyResults) -> Confirming:
 
 
 def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contrast]:
-    """Those of a study; by another metric than its own they are asked later, and no paper's."""
+    """Those of a study; by another metric than its own they are asked later, and no paper's. By a
+    loss none is of two objectives, each of which has a scale of its own.
+    """
     for each in contrasts_of(study.study, before):
+        if metric in LOSSES and each.metric == study.metric != metric and len(each.of) > 1:
+            continue
         if each.metric == study.metric != metric:
             later: dict[str, Any] = {"published": math.nan, "added_after": len(study.trials)}
             if unit_of(metric) != unit_of(study.metric):

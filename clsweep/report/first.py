@@ -80,7 +80,7 @@ def _protocol(material: Material, ours: pd.DataFrame) -> str:
     parts = [
         _values(trials, "dataset"),
         _values(trials, "encoder"),
-        f"{epochs} epochs" if epochs else "",
+        f"{epochs} epoch{'s' * (epochs != '1')}" if epochs else "",
         counted(max((len(sweep.seeds) for sweep in sweeps), default=0), "seed", "seeds"),
         f"{design} of {configs}{f', {count(num)} so far' if num < planned else ''}",
         counted(len(trials) - skipped, "trial", "trials"),

@@ -410,5 +410,5 @@ def _half_widths(
         return none, [note(Reason.ONE_SEED)]
     for k in np.flatnonzero(counts):
         rows = used & (groups == k)
-        none[k] = sweep.half_width_of(np.where(rows, 1.0 / counts[k], 0.0)[sweep.alive])
+        none[k] = sweep.levels.half_width_of(np.where(rows, 1.0 / counts[k], 0.0)[sweep.alive])
     return none, []
