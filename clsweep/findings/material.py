@@ -107,6 +107,13 @@ class Material:
         """The sweeps by what speaks for the space as a whole (`Sweep.of_space`)."""
         return tuple(sweep.of_space for sweep in self.sweeps)
 
+    def scored_alike(self, sweeps: Sequence[Sweep]) -> dict[str, list[Sweep]]:
+        """Yardstick -> those of the sweeps that it has scored."""
+        groups: dict[str, list[Sweep]] = {}
+        for sweep in sweeps:
+            groups.setdefault(self.yardsticks.get(sweep.objective, ""), []).append(sweep)
+        return groups
+
     @cached_property
     def images(self) -> str:
         """What intervals are for: "new images" where all trials say which ones they have right,

@@ -70,14 +70,20 @@ def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
 
 
 def each(
-    prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[[str, str, pd.DataFrame], T]
+    prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[..., T], *about: Any
 ) -> list[T]:
-    """A figure of each table that has rows, drawn by the name of its files, its own and the
-    table.
+    """A figure of each table that has rows: `draw` of the name of its files, its own name, the
+    table, and what all of them are `about`.
     """
     filled = {name: table for name, table in tables.items() if not table.empty}
     names = slugs(prefix, list(filled))
-    return [draw(slug, *each) for slug, each in zip(names, filled.items(), strict=True)]
+    return [draw(slug, *each, *about) for slug, each in zip(names, filled.items(), strict=True)]
+
+
+def by_objective(frame: pd.DataFrame, material: Material) -> dict[str, pd.DataFrame]:
+    """The rows of each objective that has a colour."""
+    own = {name: frame[frame["objective"] == name] for name in objectives(material)}
+    return {name: rows.reset_index(drop=True) for name, rows in own.items()}
 
 
 def objectives(material: Material) -> list[str]:

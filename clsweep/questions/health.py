@@ -1,10 +1,20 @@
-"""What it cost, and what failed."""
+"""What it cost, and what failed: counts, hours and versions, and where in the space more fails than
+elsewhere.
+"""
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import Any
 
-from clsweep.analysis import health as analysis
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from clsweep.analysis import CONFIDENCE, SIGNIFICANCE
+from clsweep.analysis.holm import holm
+from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.regions import Codes, cut
+from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
 from clsweep.findings.material import Material
@@ -13,17 +23,154 @@ from clsweep.questions.column import Column, Question, p_of, share
 from clsweep.questions.model import Sentences
 from clsweep.questions.words import counted, interval, number, passes
 
+FORMULAS = {
+    "objective": "name, in order of first appearance",
+    "trials": "trials that ran",
+    "finished": "of them finished",
+    "stopped": "stopped early by the scheduler",
+    "skipped": "planned trials that a race left out, which are no trials that ran",
+    "failed": "failed",
+    "hours": "worker hours: sum of wall_time_s x workers / 3600, of the trials that say how long "
+    "they took",
+    "device": "devices that they ran on",
+    "versions": 'versions that they ran with; "a / b" where there were several',
+    "note": "what was not recorded, and what differs between trials",
+}
+REGION_FORMULAS = {
+    "objective": "name; objectives without a failure have no rows",
+    "param": "swept hyperparameter",
+    "region": 'one of its values, or a bin of them, such as "tau=0.1" or "tau=0.05..0.08"',
+    "trials": "trials that finished or failed there; stopped ones count in neither",
+    "failed": "trials that failed, or finished without a finite metric",
+    "rate": "failed / trials",
+    "low": "Clopper-Pearson interval of rate on trials / deff (Korn and Graubard 1998), deff = by "
+    "how much the "
+    "failures of one configuration go together: 1 = independently, number of seeds = always",
+    "high": "",
+    "p_holm": "Fisher's exact test, one-sided, of configurations with a failure here against the "
+    "rest of the objective; Holm over all regions of the objective",
+    "resolved": "whether more failed here: p_holm is below the level of significance",
+    "configs": "configurations there",
+    "failed_configs": "of them with a failure",
+}
+COUNTED = ("finished", "stopped", "skipped", "failed")
+PACKAGES = ("clsweep", "torch", "ray", "optuna")
 ERROR_COLUMNS = ("objective", "error_class", "error_message")
 
 
 def health(of: Answers) -> pd.DataFrame:
-    """Trials, failures, hours, devices and versions per objective."""
-    return analysis.health(of.material.trials)
+    """Trials, failures, hours, devices and versions: one row per objective with the columns of
+    `FORMULAS`. A trial that does not say its workers has one.
+    """
+    groups = of.material.trials.groupby("objective", sort=False, observed=True)
+    rows = [_health(str(name), group) for name, group in groups]
+    return pd.DataFrame(rows, columns=list(FORMULAS))
+
+
+def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
+    counts = {name: int((group["status"] == name).sum()) for name in COUNTED}
+    group = group[group["status"] != "skipped"]
+    recorded = group.reindex(columns=["wall_time_s", "workers"]).apply(pd.to_numeric)
+    seconds, workers = recorded.to_numpy(dtype=float, na_value=np.nan).T
+    unknown, hours, notes = int(np.isnan(seconds).sum()), np.nan, []
+    if unknown == len(group):
+        notes.append(note(Reason.TIMES_UNKNOWN))
+    else:
+        hours = float(np.nansum(seconds * np.where(np.isnan(workers), 1.0, workers)) / 3600)
+        if "workers" not in group:
+            notes.append(note(Reason.WORKERS_UNKNOWN))
+        if unknown:
+            notes.append(note(Reason.SOME_TIMES_UNKNOWN, unknown=unknown, trials=len(group)))
+    # the different values of a column in order of first appearance
+    made = group.reindex(columns=["device", *(f"{name}_version" for name in PACKAGES)])
+    devices, *versions = (made[name].dropna().astype(str).unique().tolist() for name in made)
+    if len(devices) > 1:
+        notes.append(note(Reason.SEVERAL_DEVICES))
+    several = [name for name, found in zip(PACKAGES, versions, strict=True) if len(found) > 1]
+    notes += [note(Reason.SEVERAL_VERSIONS, package=name) for name in several]
+    if not any(versions):
+        notes.append(note(Reason.VERSIONS_UNKNOWN))
+    texts = [f"{n} {' / '.join(v)}" for n, v in zip(PACKAGES, versions, strict=True) if v]
+    return {
+        "objective": objective,
+        "trials": len(group),
+        **counts,
+        "hours": hours,
+        "device": ", ".join(devices),
+        "versions": ", ".join(texts),
+        "note": tuple(notes),
+    }
 
 
 def failure_regions(of: Answers) -> pd.DataFrame:
-    """Where in the swept space trials fail more often than elsewhere."""
-    return analysis.failure_regions(of.material.sweeps)
+    """One row per objective with any failure, swept hyperparameter and value or bin; the columns of
+    `REGION_FORMULAS`.
+
+    What makes one seed fail often makes all seeds of the configuration fail, so trials are not
+    independent. The test counts configurations with any failure instead; the interval of the rate
+    shrinks the number of trials. Regions of different hyperparameters overlap: one failing corner
+    shows in each of them.
+    """
+    rows = [row for sweep in of.material.sweeps if sweep.num_failed for row in _regions(sweep)]
+    return pd.DataFrame(rows, columns=list(REGION_FORMULAS))
+
+
+def _regions(sweep: Sweep) -> list[dict[str, Any]]:
+    failed = sweep.failed.sum(axis=1)
+    ended = (sweep.failed | np.isfinite(sweep.scores)).sum(axis=1)
+    rows: list[dict[str, Any]] = []
+    p_values: list[float] = []
+    for name in sweep.params:
+        regions = cut(name, [sweep])
+        codes = regions.place(sweep.settings[name])
+        trials, losses = (np.bincount(codes, x, len(regions)) for x in (ended, failed))
+        configs, hit = (
+            np.bincount(codes, x, len(regions)).astype(int) for x in (ended > 0, failed > 0)
+        )
+        low, high = _rate_interval(codes, ended, failed)
+        # Hypergeometric: as many of all the configurations with a failure in this region, or more.
+        p_values += stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs).tolist()
+        told = {
+            "region": regions.named,
+            "trials": trials.astype(int).tolist(),
+            "failed": losses.astype(int).tolist(),
+            "rate": np.where(trials > 0, losses / np.maximum(trials, 1), np.nan),
+            "low": low,
+            "high": high,
+            "configs": configs,
+            "failed_configs": hit,
+        }
+        rows += [
+            {"objective": sweep.objective, "param": name, **dict(zip(told, cells, strict=True))}
+            for cells in zip(*told.values(), strict=True)
+        ]
+    for row, p in zip(rows, holm(np.array(p_values)).tolist(), strict=True):
+        row |= {"p_holm": p, "resolved": p < SIGNIFICANCE}
+    return rows
+
+
+def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Array]:
+    """Clopper-Pearson limits of the failure rate of each region, its trials divided by the design
+    effect.
+
+    deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n
+    configurations of all R regions, between 1 and the seeds of a configuration.
+    """
+    trials, losses = (np.bincount(codes, each).astype(float) for each in (ended, failed))
+    rates = losses / np.maximum(trials, 1)
+    spread = np.square(failed - rates[codes] * ended).sum()
+    expected = (trials * rates * (1 - rates)).sum()
+    num, num_regions = int((ended > 0).sum()), int((trials > 0).sum())
+    most = max(1.0, float(ended.max()))
+    effect = most
+    if expected > 0 and num > num_regions:
+        effect = float(np.clip(spread / expected * num / (num - num_regions), 1.0, most))
+    size, hits, tail = trials / effect, losses / effect, (1 - CONFIDENCE) / 2
+    with np.errstate(invalid="ignore"):
+        low = np.where(hits > 0, stats.beta.ppf(tail, hits, size - hits + 1), 0.0)
+        high = np.where(hits < size, stats.beta.ppf(1 - tail, hits + 1, size - hits), 1.0)
+    none = trials == 0
+    return np.where(none, np.nan, low), np.where(none, np.nan, high)
 
 
 def _errors(asked: Asked) -> pd.DataFrame:
@@ -70,7 +217,7 @@ QUESTION = Question(
     caption="One row per objective. hours: worker hours of all its trials.",
     table=health,
     rows=cost,
-    formulas={"health": analysis.COLUMNS},
+    formulas={"health": FORMULAS},
 )
 ERRORS = Question(
     name="failures",
@@ -96,5 +243,5 @@ REGIONS = Question(
     ),
     has_notes=False,
     say=lambda asked: failures(asked.ask(failure_regions)),
-    formulas={"failure regions": analysis.REGION_COLUMNS},
+    formulas={"failure regions": REGION_FORMULAS},
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis import learning as analysis
+from clsweep.analysis.noise import half_width
 from clsweep.catalog import COMPONENT, METRIC
 from clsweep.findings.material import Material
 from clsweep.questions import charts
@@ -25,11 +25,25 @@ EFFORTS = {
     "pairs": ("pairs", "pairs of views compared"),
     "seconds": ("seconds", "seconds of training"),
 }
+FORMULAS = {
+    "objective": "name",
+    "config": "number of the configuration within its objective",
+    "epoch": "epochs trained",
+    "images": "images trained on so far, each with all its views; mean over the seeds",
+    "pairs": "pairs of views compared so far: images x pairs of views of an image",
+    "seconds": "time trained so far: sum of time_s, mean over the seeds",
+    "mean": "mean of the metric over the seeds",
+    "low": "t-interval of mean over the seeds: the variance is pooled over the epochs of the "
+    "curve, the degrees of freedom are those of one epoch, whose seeds are all there are; none of "
+    "one seed",
+    "high": "",
+    "num_seeds": "seeds scored at this epoch",
+}
 LEAST_SEEDS = 3  # for a band: two seeds give one that fills the chart
 
 
 def learning(of: Answers) -> pd.DataFrame:
-    """`analysis.learning` of the best configuration of each objective."""
+    """The curves of the best configuration of each objective, with the columns of `FORMULAS`."""
     material, recommended = of.material, of.ask(recommend)
     best = recommended[recommended["kind"] == "best"]
     keys = set(zip(best["objective"], best["config"], strict=True))
@@ -38,13 +52,61 @@ def learning(of: Answers) -> pd.DataFrame:
     picked = [key in keys for key in zip(chosen["objective"], chosen["config"], strict=True)]
     chosen = chosen.loc[picked]  # of no trial, an empty list would choose among columns
     known = METRIC.get(material.metric)
-    return analysis.learning_curves(
+    return learning_curves(
         of.epochs_of(set(chosen["trial_id"])),
         chosen,
         metric=material.metric,
         pairs={row["trial_id"]: pairs_of_views(row) for row in chosen.to_dict("records")},
         limits=known.limits if known else (-float("inf"), float("inf")),
     )
+
+
+def learning_curves(
+    epochs: pd.DataFrame,
+    trials: pd.DataFrame,
+    *,
+    metric: str,
+    pairs: Mapping[str, float],
+    limits: tuple[float, float],
+) -> pd.DataFrame:
+    """One row per objective, configuration and epoch that was scored, with the columns of
+    `FORMULAS`.
+
+    Args:
+        epochs: one row per trial and epoch: trial_id, epoch, time_s and `metric`, which is missing
+            where the encoder was not scored.
+        trials: the trials to draw: trial_id, objective, config, and where recorded num_images and
+            epochs_trained.
+        pairs: trial_id -> pairs of views of an image; a trial that is not named has none.
+        limits: the values that the metric can take; intervals end there.
+    """
+    if epochs.empty or metric not in epochs or trials.empty:
+        return pd.DataFrame(columns=list(FORMULAS))
+    known = trials.set_index("trial_id")
+    frame = epochs[epochs["trial_id"].isin(known.index)].sort_values(["trial_id", "epoch"])
+    frame = frame.assign(seconds=frame.groupby("trial_id")["time_s"].cumsum())
+    frame = frame[frame[metric].notna()]
+    frame = frame.join(known[["objective", "config"]], on="trial_id")
+    per_epoch = pd.Series(np.nan, index=known.index)
+    if {"num_images", "epochs_trained"} <= set(known.columns):
+        trained = known["epochs_trained"].astype(float)
+        per_epoch = known["num_images"].astype(float) / trained.where(trained > 0)
+    frame["images"] = frame["epoch"] * frame["trial_id"].map(per_epoch)
+    frame["pairs"] = frame["images"] * frame["trial_id"].map(dict(pairs)).astype(float)
+    keys = ["objective", "config", "epoch"]
+    groups = frame.groupby(keys, sort=False)
+    table = groups[["images", "pairs", "seconds"]].mean()
+    scores = groups[metric]
+    table["mean"], table["num_seeds"] = scores.mean(), scores.count()
+    num = table["num_seeds"].to_numpy(dtype=float)
+    variance = scores.var().groupby(level=["objective", "config"]).transform("mean")
+    half = half_width(variance / num, num - 1)
+    table["low"] = (table["mean"] - half).clip(lower=limits[0])
+    table["high"] = (table["mean"] + half).clip(upper=limits[1])
+    order = {name: i for i, name in enumerate(dict.fromkeys(trials["objective"]))}
+    found = table.reset_index()[list(FORMULAS)]
+    ranks = found.assign(objective=found["objective"].map(order))
+    return found.loc[ranks.sort_values(keys, kind="stable").index].reset_index(drop=True)
 
 
 def pairs_of_views(trial: Mapping[Any, Any]) -> float:
@@ -157,5 +219,5 @@ QUESTION = Question(
         *learning_figures(asked.ask(learning), asked.material),
         under_way_figure(asked.answers.under_way(), asked.material),
     ),
-    formulas={"learning curves": analysis.COLUMNS},
+    formulas={"learning curves": FORMULAS},
 )

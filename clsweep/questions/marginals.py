@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -53,18 +53,14 @@ def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure
     frame["param"] = marginals["param"].to_numpy()
     frame = charts.in_order(frame.dropna(subset=["y"]), material)
     yardsticks = frame["objective"].map(lambda name: material.yardsticks.get(name, ""))
-    found = []
+    found: list[Figure] = []
     for told, alike in frame.groupby(yardsticks, sort=False):
+        named = {param: f"{param}, {told}" if told else str(param) for param in alike["param"]}
+        order = [param for param in dict.fromkeys(marginals["param"]) if param in named]
         tables = {
-            ", ".join(filter(None, (str(param), str(told)))): rows.reset_index(drop=True)
-            for param in dict.fromkeys(marginals["param"])
-            for rows in [alike[alike["param"] == param]]
+            named[param]: alike[alike["param"] == param].reset_index(drop=True) for param in order
         }
-
-        def draw(slug: str, title: str, rows: pd.DataFrame, whole: pd.DataFrame = alike) -> Figure:
-            return _marginal_figure(slug, title, rows, material, whole)
-
-        found += charts.each("marginal", tables, draw)
+        found += charts.each("marginal", tables, _marginal_figure, material, alike)
     return found
 
 
@@ -151,11 +147,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
     if means.isna().all():
         return []
     domain = [float(means.min()), float(means.max())]
-    return charts.each(
-        "heatmap",
-        tables,
-        lambda slug, name, cells: _heatmap(slug, name, pairs[name], cells, material, domain),
-    )
+    return charts.each("heatmap", tables, _heatmap, pairs, material, domain)
 
 
 def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
@@ -175,12 +167,12 @@ def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
 def _heatmap(
     slug: str,
     name: str,
-    pair: tuple[str, str],
     cells: pd.DataFrame,
+    pairs: Mapping[str, tuple[str, str]],
     material: Material,
     domain: list[float],
 ) -> Figure:
-    columns, lines = (list(cells[axis].cat.categories) for axis in ("x", "y"))
+    pair, (columns, lines) = pairs[name], (list(cells[axis].cat.categories) for axis in "xy")
     cells = cells.astype({"x": str, "y": str})
     x, y = (charts.param_title(material, param) for param in pair)
     means = {"x": x, "y": y, "mean": f"mean {material.metric_title}"}

@@ -2,24 +2,119 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 import pandas as pd
 
-from clsweep.analysis import pareto as analysis
+from clsweep.analysis import reasons
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.recommend import levels_of
+from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.tuned import no_whole, pick, whole
 from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Column, Question, measured, whole
+from clsweep.questions.column import Column, Question, measured
+from clsweep.questions.column import whole as rounded_up
 from clsweep.questions.model import Figure
 from clsweep.questions.recommend import ONLY_ON, with_fresh
 
 MAX_COSTS = 750  # beside those on a front: a page has to stay small
+FORMULAS = {
+    "objective": "name; objectives that are scored alike share a front",
+    "config": "number of the configuration within its objective",
+    "at": "its swept hyperparameters, of those on the front and by_fresh",
+    "seconds": "worker seconds of a trial, wall_time_s x workers: mean over the seeds that say it",
+    "score": "mean over the seeds; those on the front are picked by it, so optimistic",
+    "low": "t-interval of score by the seed noise, pooled where it is even",
+    "high": "",
+    "num_seeds": "seeds that score rests on",
+    "on_front": "whether no configuration scored alike is as cheap and better, or cheaper and as "
+    "good, by these means",
+    "by_fresh": "whether it is the best of its objective because fresh seeds overturned the pick "
+    "by these means",
+    **reasons.COLUMNS,
+}
 
 
 def pareto(of: Answers) -> pd.DataFrame:
-    """One row per configuration, see `analysis.pareto`."""
-    found = of.material
-    return analysis.pareto(found.trials, found.sweeps, yardsticks=found.yardsticks)
+    """One row per configuration with the columns of `FORMULAS`, the cheapest first in each group of
+    objectives that are scored alike, which have a front of their own.
+
+    A configuration takes part with a score on every planned seed (`tuned.whole`) and a known time.
+    Scores and times are means, so a near tie on the front is no finding. Where devices differ, or
+    times are not known, the notes say so.
+    """
+    trials = of.material.trials
+    seconds = _seconds(trials)
+    devices = trials["device"].nunique() if "device" in trials else 0
+    notes = (note(Reason.PICKED), *([note(Reason.SEVERAL_DEVICES)] if devices > 1 else []))
+    frames = []
+    for group in of.material.scored_alike(of.material.sweeps).values():
+        tables = [_rows(sweep.measured, seconds, notes) for sweep in group]
+        known = pd.concat(tables, ignore_index=True).reindex(columns=list(FORMULAS))
+        signs = {sweep.objective: sweep.sign for sweep in group}
+        scores = known["score"] * known["objective"].map(signs).astype(float)
+        known["on_front"] = on_front(known["seconds"].to_numpy(float), scores.to_numpy(float))
+        places = [(sweep, row) for sweep, t in zip(group, tables, strict=True) for row in t.index]
+        told = known["on_front"] | known["by_fresh"].astype(bool)
+        known["at"] = [x.label(row) * at for (x, row), at in zip(places, told, strict=True)]
+        frames.append(known.sort_values("seconds", kind="stable"))
+    return pd.concat(frames, ignore_index=True)
+
+
+def on_front(costs: Array, scores: Array) -> Any:
+    """(n,) bool, points that no other is at least as good as in both and better in one: a low cost
+    and a high score. A point without either is none.
+    """
+    known = np.isfinite(costs) & np.isfinite(scores)
+    front = np.zeros(len(costs), dtype=bool)
+    best, last = -np.inf, np.nan
+    for i in np.lexsort((-scores, costs)):
+        is_twin = bool(scores[i] == best and costs[i] == last)
+        if known[i] and (scores[i] > best or is_twin):
+            front[i], best, last = True, scores[i], costs[i]
+    return front
+
+
+def _seconds(trials: pd.DataFrame) -> Mapping[tuple[str, Any], float]:
+    """Mean worker seconds of the trials of each configuration that finished and say it."""
+    if "wall_time_s" not in trials:
+        return {}
+    finished = trials[trials["status"] == "finished"]
+    workers = finished["workers"].fillna(1) if "workers" in finished else 1
+    spent = pd.to_numeric(finished["wall_time_s"]) * workers
+    groups = spent.groupby([finished["objective"].astype(str), finished["config"]])
+    means: dict[Any, float] = groups.mean().dropna().to_dict()
+    return means
+
+
+def _rows(
+    sweep: Sweep, seconds: Mapping[tuple[str, Any], float], notes: tuple[Note, ...]
+) -> pd.DataFrame:
+    """One row per configuration that takes part, by its row of the sweep; else one that says why
+    none does.
+    """
+    start = {"objective": sweep.objective, "at": "", "on_front": False, "by_fresh": False}
+    if why := sweep.no_score:
+        return pd.DataFrame([{**start, **noted(why=why)}])
+    spent = np.array([seconds.get((sweep.objective, config), np.nan) for config in sweep.configs])
+    may = whole(sweep)
+    part = np.flatnonzero(may & np.isfinite(spent))
+    if not part.size:
+        why = note(Reason.TIMES_UNKNOWN) if may.any() else no_whole(sweep)
+        return pd.DataFrame([{**start, **noted(*sweep.failures, why=why)}])
+    levels = {name: values[part] for name, values in levels_of(sweep).items()}
+    told = noted(*notes, *sweep.failures)
+    said = {name: [value] * len(part) for name, value in told.items()}
+    best = pick(sweep)
+    overturned = [best is not None and best.row != best.first and best.row == row for row in part]
+    columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **said}
+    columns["by_fresh"] = overturned
+    return pd.DataFrame({**start, **columns}, index=part)
 
 
 def _shown(frame: pd.DataFrame) -> pd.DataFrame:
@@ -75,7 +170,7 @@ QUESTION = Question(
     ahead=True,
     columns=(
         Column("objective"),
-        Column("config", whole("config"), spare=2),
+        Column("config", rounded_up("config"), spare=2),
         Column("at"),
         Column("seconds", means="worker seconds of a trial. A near tie is no finding"),
         Column(
@@ -91,7 +186,7 @@ QUESTION = Question(
             "fresh seeds overturned the pick by these scores, so this is the best of its objective",
             optional=True,
         ),
-        Column("seeds", whole("num_seeds"), spare=1),
+        Column("seeds", rounded_up("num_seeds"), spare=1),
     ),
     levels="score",
     rows=lambda frame, of: with_fresh(_shown(frame), of),
@@ -99,5 +194,5 @@ QUESTION = Question(
     caption="{columns}. Intervals: 95 %{images}.",
     has_notes=False,
     draw=lambda asked: [pareto_figure(asked.ask(pareto), asked.material)],
-    formulas={"accuracy against cost": analysis.COLUMNS},
+    formulas={"accuracy against cost": FORMULAS},
 )

@@ -1,29 +1,153 @@
-"""What scores without labels would have picked, and what that loses."""
+"""Which configuration a score without labels would have picked, and what that costs by the scores
+with labels.
+"""
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from clsweep.analysis import picks as analysis
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from clsweep.analysis import TAIL, reasons
+from clsweep.analysis.images import Images, joined, parts_of
+from clsweep.analysis.noise import noise_of, unshifted
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.resample import best_level, packed, row_means
+from clsweep.analysis.sweep import Array, Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
 from clsweep.findings.material import label_free_scores
 from clsweep.questions.answers import Answers
 from clsweep.questions.column import Column, Question, half, level, measured, share, whole
+from clsweep.questions.mechanism import config_means, rank_correlation
+
+FORMULAS = {
+    "objective": 'name, in order of first appearance; "all": the configurations of all objectives '
+    "that are scored alike, pooled",
+    "score": "the score without labels",
+    "num_configs": "configurations with a mean of this score and of the metric",
+    "config": "the one it picks: its best mean over the seeds",
+    "at": 'its swept hyperparameters, such as "tau=0.2"',
+    "of": "the objective that this configuration is of",
+    "best": "level of the best configuration by the metric, picked on other seeds than it is "
+    "scored on, and no worse than the pick; with one seed the best score",
+    "picked": "the metric's mean of the configuration that the score picks",
+    "regret": "what the pick loses: best - picked, turned so that a loss is positive; from 0 to "
+    "the plain difference of the means",
+    "low": "interval of the true regret, max_j theta_j - theta_p for the pick p: max_j of t-"
+    "intervals of theta_j - theta_p, the lower ends corrected for all p and j (Bonferroni); the "
+    "maximum is what keeps the upper one safe",
+    "high": "",
+    "rho": "Spearman's rank correlation of the score with the metric over the configurations, both "
+    "turned so that better is higher",
+    "rho_low": "its interval, as in the table of links",
+    "rho_high": "",
+    **reasons.COLUMNS,
+}
+ALL = "all"
 
 
 def picks(of: Answers) -> pd.DataFrame:
-    """One row per objective and score, see `analysis.picks`; none where the metric needs no labels
-    itself.
+    """A row for each objective and score without labels, then for all objectives that are scored
+    alike together, with the columns of `FORMULAS`; none where the metric needs no labels itself.
+
+    The regret is among the configurations that were tried, on grids and samples alike. Its interval
+    is that of the seeds' noise and covers a pick that the same noise has favoured. With one seed
+    there is none. A correlation needs 10 configurations and samples that cover the space evenly.
+    Failed trials are left out.
     """
-    found = of.material
-    return analysis.picks(
-        found.trials,
-        found.spaces,
-        metric=found.metric,
-        scores=label_free_scores(found.metric),
-        yardsticks=found.yardsticks,
-    )
+    found, trials = of.material, of.material.trials
+    scores = {
+        name: mode
+        for name, mode in label_free_scores(found.metric).items()
+        if name in trials and trials[name].notna().any()
+    }
+    measured = [sweep.measured for sweep in found.spaces]
+    groups = [(sweep.objective, [sweep]) for sweep in measured]
+    for yardstick, group in found.scored_alike(measured).items():
+        if len(group) > 1:
+            groups.append((f"{ALL}, {yardstick}" if yardstick else ALL, group))
+    rows = [
+        {"objective": name} | row
+        for name, group in groups
+        for row in _rows(trials, group, found.metric, scores)
+    ]
+    return pd.DataFrame(rows, columns=list(FORMULAS))
+
+
+def _rows(
+    trials: pd.DataFrame, sweeps: Sequence[Sweep], metric: str, scores: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """A row for each score, of the configurations of one or several objectives together."""
+    width = max(sweep.scores.shape[1] for sweep in sweeps)
+    tables, frames = [], []
+    for sweep in sweeps:
+        table, configs = sweep.scores[sweep.alive], sweep.configs[sweep.alive]
+        spare = [(0, 0), (0, width - table.shape[1])]
+        tables.append(np.pad(table, spare, constant_values=np.nan))
+        frame = config_means(trials, sweep, metric, list(scores)).reindex(configs)
+        frames.append(frame.assign(objective=sweep.objective, config=configs))
+    of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
+    # What a seed gives to all cancels in a loss; columns of other seeds have no such part.
+    is_shared = all(np.array_equal(sweep.seeds, sweeps[0].seeds) for sweep in sweeps)
+    still = unshifted(of_all) if is_shared else of_all
+    seen = ((sweep.images, sweep.alive) for sweep in sweeps)
+    images = joined([each and each.rows(alive) for each, alive in seen])
+    notes = [each.of(sweep.objective) for sweep in sweeps for each in sweep.missing]
+    withheld = next((sweep.not_measured for sweep in sweeps if sweep.not_measured), None)
+    sign, rows = sweeps[0].sign, []
+    for name, mode in scores.items():
+        score = places[name].to_numpy(dtype=float) * (1.0 if mode == "max" else -1.0)
+        known = np.isfinite(score)
+        score, num = score[known], int(known.sum())
+        row: dict[str, Any] = {"score": name, "num_configs": num}
+        if num < 2:
+            rows += [row | noted(*notes, why=note(Reason.ONE_SCORED))] if num else []
+            continue
+        values = packed(of_all[known])
+        means, pick = row_means(values), int(score.argmax())
+        place = places[known].iloc[pick]
+        seen_in = images and images.rows(known)
+        loss = float(best_level(values, parts_of(seen_in))) - means[pick]
+        regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
+        low, high, why = _interval(packed(still[known]), pick, seen_in)
+        link = rank_correlation(np.column_stack([score, means]), withheld)
+        [sweep] = [each for each in sweeps if each.objective == place["objective"]]
+        at = sweep.label(int(np.flatnonzero(sweep.configs == place["config"])[0]))
+        row |= {"config": place["config"], "at": at, "of": sweep.objective, "regret": regret}
+        row |= {"best": sign * (means[pick] + regret), "picked": sign * means[pick]}
+        row |= {"low": min(low, regret), "high": max(high, regret)}
+        names = {"rho": "rho", "rho_low": "low", "rho_high": "high"}
+        row |= {column: link.get(of, np.nan) for column, of in names.items()}
+        rows.append(row | noted(*link["note"], *notes, why=why))
+    return rows
+
+
+def _interval(values: Array, pick: int, images: Images | None) -> tuple[float, float, Note | None]:
+    """Of max_j theta_j - theta_p; NaN and the reason where the seeds show no noise."""
+    counts = np.isfinite(values).sum(axis=1)
+    noise = noise_of(values)
+    if not noise.freedom:
+        return np.nan, np.nan, note(Reason.ONE_SEED)
+    if not noise.pooled > 0:
+        return np.nan, np.nan, note(Reason.NO_NOISE)
+    means = row_means(values)
+    lead = np.delete(means - means[pick], pick)
+    own = noise.doubt
+    even, alone = (1 - own) * noise.pooled / counts, own * noise.own / counts
+    variance = np.delete(even + even[pick] + alone + alone[pick], pick)
+    loss = (even + even[pick]) ** 2 / noise.freedom
+    loss += alone**2 / noise.own_freedom + alone[pick] ** 2 / noise.own_freedom[pick]
+    freedom = variance**2 / np.delete(loss, pick)
+    if images:
+        variance = variance + np.delete(images.against(pick), pick)
+    error = np.sqrt(variance)
+    low = np.max(lead - stats.t.isf(TAIL / (len(lead) * len(values)), freedom) * error)
+    high = np.max(lead + stats.t.isf(TAIL, freedom) * error)
+    return max(0.0, float(low)), max(0.0, float(high)), None
 
 
 def _pick(row: Row) -> str:
@@ -68,5 +192,5 @@ QUESTION = Question(
     ),
     levels="picked",
     caption="Intervals: 95 %{images}. {columns}.",
-    formulas={"picks": analysis.COLUMNS},
+    formulas={"picks": FORMULAS},
 )

@@ -158,12 +158,8 @@ def sensitivity_figures(sensitivity: pd.DataFrame, material: Material) -> list[F
         return []
     sizes = sensitivity.assign(size=sizes_of(sensitivity))
     sizes = sizes[sizes["term"].fillna("").ne("") & sizes["size"].notna()]
-    tables = {
-        name: _terms(sizes[sizes["objective"] == name]) for name in charts.objectives(material)
-    }
-    return charts.each(
-        "sensitivity", tables, lambda slug, at, rows: _effect_figure(slug, at, rows, material)
-    )
+    tables = {name: _terms(rows) for name, rows in charts.by_objective(sizes, material).items()}
+    return charts.each("sensitivity", tables, _effect_figure, material)
 
 
 def sizes_of(rows: pd.DataFrame) -> pd.Series[float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -43,7 +45,7 @@ def scatter_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
         return []
     drawn = drawn.assign(**{_SETTING: charts.settings_at(material, drawn)})  # once for all figures
     tables = {param: drawn[drawn[param].notna()] for param in params[:MAX_SCATTERS]}
-    return charts.each("trials", tables, lambda slug, at, rows: _scatter(slug, at, rows, material))
+    return charts.each("trials", tables, _scatter, material)
 
 
 def drawn_trials(material: Material) -> pd.DataFrame:
@@ -65,9 +67,7 @@ def point_figures(material: Material) -> list[Figure]:
     best = charts.in_order(best.drop_duplicates("objective"), material)
     trial = {row["objective"]: row for row in records_of(best)}
     tables = {name: points[points["trial_id"] == row["trial_id"]] for name, row in trial.items()}
-    return charts.each(
-        "map", tables, lambda slug, name, rows: _panel(slug, trial[name], rows, material)
-    )
+    return charts.each("map", tables, _panel, trial, material)
 
 
 def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
@@ -115,7 +115,10 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> F
     )
 
 
-def _panel(slug: str, trial: Row, points: pd.DataFrame, material: Material) -> Figure:
+def _panel(
+    slug: str, name: str, points: pd.DataFrame, best: Mapping[str, Row], material: Material
+) -> Figure:
+    trial = best[name]
     drawn = _sampled(points, MAX_PANEL_POINTS)
     places = drawn[["x", "y"]].astype(float)
     places -= places.mean()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pandas as pd
 
 from clsweep.analysis.comparison import table as analysis
-from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.theme import GREY
@@ -25,17 +24,11 @@ REGION_HEIGHT = 30
 
 def winners(of: Answers, *, by: str) -> pd.DataFrame:
     """One row per value of one hyperparameter, see `analysis.comparison.table`."""
-    found = of.material
-    groups: dict[str, list[Sweep]] = {}
-    for sweep in found.spaces:
-        groups.setdefault(found.yardsticks.get(sweep.objective, ""), []).append(sweep)
-    counts = [sum(by in sweep.params for sweep in group) for group in groups.values()]
+    groups = list(of.material.scored_alike(of.material.spaces).values())
+    counts = [sum(by in sweep.params for sweep in group) for group in groups]
     enough = min(max(counts), 2)  # where one alone sweeps it there is nothing to win
-    frames = [
-        analysis.winners(group, by=by)
-        for group, num in zip(groups.values(), counts, strict=True)
-        if num >= enough
-    ]
+    competing = [group for group, num in zip(groups, counts, strict=True) if num >= enough]
+    frames = [analysis.winners(group, by=by) for group in competing]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -80,9 +73,7 @@ def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
         for by, rows in (winners.groupby("by", sort=False) if len(winners) else ())
         if rows["objective"].notna().any()
     }
-    return charts.each(
-        "winners", tables, lambda slug, at, rows: _winner_figure(slug, at, rows, material)
-    )
+    return charts.each("winners", tables, _winner_figure, material)
 
 
 def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:

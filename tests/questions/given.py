@@ -8,17 +8,22 @@ from clsweep.findings.material import Material
 from clsweep.questions import registry
 from clsweep.questions.answers import Answers, asked_of
 
+BLANK = {
+    "title": "t", "sources": ("results/t",), "trials": pd.DataFrame(), "metric": "knn_top1",
+    "unit": "%", "mode": "max", "params": ("tau",), "symbols": {}, "chance": 10.0,
+    "defaults": {}, "notes": (),
+}  # fmt: skip
 QUESTIONS = {question.name: question for question in registry.questions()}
 
 
 def material_of(sweeps=(), **given):
     """Scores in percent of `sweeps`."""
-    blank = {
-        "title": "t", "sources": ("results/t",), "trials": pd.DataFrame(), "metric": "knn_top1",
-        "unit": "%", "mode": "max", "params": ("tau",), "symbols": {}, "chance": 10.0,
-        "defaults": {}, "notes": (),
-    }  # fmt: skip
-    return Material(**blank | {"sweeps": tuple(sweeps)} | given)
+    return Material(**BLANK | {"sweeps": tuple(sweeps)} | given)
+
+
+def of(sweeps=(), **given):
+    """The answers on `material_of` these."""
+    return Answers(material_of(sweeps, **given))
 
 
 class Given(Answers):

@@ -2,18 +2,17 @@
 ones.
 """
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis import mechanism as module
-from clsweep.analysis.mechanism import COLUMNS, LINK_COLUMNS
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.questions import mechanism as question
+from clsweep.questions.mechanism import FORMULAS, LINK_FORMULAS
 from tests.analysis import truths
+from tests.questions.given import of
 
 NAN = float("nan")
 PARAMS = ["tau", "batch_size"]
@@ -21,8 +20,15 @@ DIAGNOSTICS = (
     "q_b_mean", "q_b_cv", "grad_norm_mean", "feature_diversity", "effective_rank", "alignment",
     "uniformity", "std_per_dim",
 )  # fmt: skip
-mechanism = partial(module.mechanism, diagnostics=DIAGNOSTICS)
-links = partial(module.links, diagnostics=DIAGNOSTICS)
+ABOUT = {"metric": "acc", "diagnostics": DIAGNOSTICS}
+
+
+def mechanism(trials, by=None):
+    return question.mechanism(of(read(trials), trials=trials, **ABOUT), by=by)
+
+
+def links(trials):
+    return question.links(of(read(trials), trials=trials, **ABOUT))
 
 
 def trials_of(num=12, seeds=2, *, objective="dcl", sampler="grid", rng=None, **columns):
@@ -49,7 +55,7 @@ def test_means_by_value():
     trials.loc[0, "status"] = "failed"  # its metric is a leftover
     trials.loc[7, "acc"] = NAN
     before = trials.copy(deep=True)
-    table = mechanism(trials, read(trials), metric="acc", by="batch_size")
+    table = mechanism(trials, by="batch_size")
     pd.testing.assert_frame_equal(trials, before)
     assert list(table) == ["objective", "at", "num_trials", "acc", "q_b_mean", "reason", "note"]
     assert table["at"].to_list() == [f"batch_size={size}" for size in (64, 128, 192, 128)]
@@ -62,7 +68,7 @@ def test_means_by_value():
         found = [row["acc"], row["q_b_mean"]]
         assert found == pytest.approx(means.to_list(), nan_ok=True)
     assert np.isnan(table["q_b_mean"].iloc[-1])
-    assert mechanism(trials, read(trials), metric="acc")["at"].to_list() == ["", ""]
+    assert mechanism(trials)["at"].to_list() == ["", ""]
 
 
 def test_links_are_scipys_spearman():
@@ -70,8 +76,8 @@ def test_links_are_scipys_spearman():
     trials = trials_of(40, rng=rng)
     trials["alignment"] = trials["acc"] + rng.normal(size=80)
     trials["uniformity"] = -trials["acc"]
-    table = links(trials, read(trials), metric="acc")
-    assert list(table.columns) == list(LINK_COLUMNS)
+    table = links(trials)
+    assert list(table.columns) == list(LINK_FORMULAS)
     means = trials.groupby("config")[["acc", "alignment"]].mean()
     oracle = stats.spearmanr(means["acc"], means["alignment"])
     row = table.iloc[0]
@@ -95,14 +101,14 @@ def test_pure_noise_links_nothing():
     for _ in range(200):
         names = ("q_b_mean", "alignment", "uniformity", "effective_rank")
         trials = trials_of(16, 1, rng=rng, **{name: rng.normal(size=16) for name in names})
-        false.append(links(trials, read(trials), metric="acc")["resolved"].any())
+        false.append(links(trials)["resolved"].any())
     assert np.mean(false) <= 0.05
 
 
 def test_a_constant_diagnostic_is_no_order_of_rounding():
     trials = trials_of(30, 3, std_per_dim=np.full(90, 0.1))
     trials.loc[4, "status"] = "failed"  # the mean of two is not the mean of three, in the last bit
-    row = links(trials, read(trials), metric="acc").iloc[0]
+    row = links(trials).iloc[0]
     assert np.isnan(row["rho"])
     assert row["reason"] == Reason.EQUAL_RANKS
 
@@ -110,22 +116,22 @@ def test_a_constant_diagnostic_is_no_order_of_rounding():
 @pytest.mark.filterwarnings("error")
 def test_edge_cases():
     trials = trials_of()
-    table = mechanism(trials, read(trials), metric="acc")
+    table = mechanism(trials)
     assert table.empty
     assert list(table.columns) == ["objective", "at", "num_trials", "acc", "reason", "note"]
-    assert set(COLUMNS) < set(table.columns)
-    assert links(trials, read(trials), metric="acc").empty
+    assert set(FORMULAS) < set(table.columns)
+    assert links(trials).empty
     few = trials_of(9, q_b_mean=np.arange(18.0))
-    row = links(few, read(few), metric="acc").iloc[0]
+    row = links(few).iloc[0]
     assert row["note"] == (note(Reason.FEW_PAIRED, configs=9, least=10),)
     assert not row["resolved"]
     gone = trials_of(q_b_mean=np.arange(24.0)).assign(status="failed")
-    assert mechanism(gone, read(gone), metric="acc").empty
+    assert mechanism(gone).empty
     tpe = trials_of(sampler="tpe", q_b_mean=np.arange(24.0))
-    row = mechanism(tpe, read(tpe), metric="acc", by="tau").iloc[0]
+    row = mechanism(tpe, by="tau").iloc[0]
     assert np.isnan(row["acc"])
     assert row["reason"] == Reason.ADAPTIVE_SAMPLER
-    row = links(tpe, read(tpe), metric="acc").iloc[0]
+    row = links(tpe).iloc[0]
     assert np.isnan(row["rho"])
     assert row["reason"] == Reason.ADAPTIVE_SAMPLER
 
@@ -133,9 +139,7 @@ def test_edge_cases():
 def test_mistakes():
     trials = trials_of()
     with pytest.raises(ValueError, match=r"^by: no objective sweeps 'taus'. Did you mean 'tau'\?"):
-        mechanism(trials, read(trials), metric="acc", by="taus")
-    with pytest.raises(ValueError, match=r"^trials: no column 'knn'"):
-        links(trials, read(trials), metric="knn")
+        mechanism(trials, by="taus")
 
 
 @pytest.mark.slow
@@ -148,6 +152,6 @@ def test_coverage_of_rho(rho):
         x = rng.normal(size=60)
         y = rho * x + np.sqrt(1 - rho**2) * rng.normal(size=60)
         trials = trials_of(60, 1, rng=rng, acc=x, alignment=y)
-        row = links(trials, read(trials), metric="acc").iloc[0]
+        row = links(trials).iloc[0]
         hits.append(row["low"] <= true <= row["high"])
     assert np.mean(hits) >= 0.91

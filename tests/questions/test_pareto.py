@@ -9,8 +9,8 @@ import pytest
 import clsweep
 from clsweep.analysis import recommend, sweep
 from clsweep.analysis.noise import noise_of
-from clsweep.analysis.pareto import on_front
 from clsweep.questions import pareto as question
+from clsweep.questions.pareto import on_front
 from tests.planted import planted
 
 

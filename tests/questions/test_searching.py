@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.searching import history, saved, top
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.questions.search import history, saved, top
 from tests.planted import planted
+from tests.questions.given import of
 
 RANGES = {"tau": (0.05, 1.0), "lr": (0.1, 1.0)}
 
@@ -23,7 +24,7 @@ def sweeps_of(trials, mode="max"):
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_the_best_so_far_is_that_of_a_plain_loop(mode):
     trials = searched(noise=2.0)
-    table = history(sweeps_of(trials, mode), trials, "knn_top1")
+    table = history(of(sweeps_of(trials, mode), trials=trials))
     better, best, expected = (max if mode == "max" else min), None, []
     for _, group in trials.groupby("config"):
         mean = group["knn_top1"].mean()
@@ -37,7 +38,7 @@ def test_a_stopped_configuration_is_shown_and_is_never_the_best():
     trials = searched(noise=0.0)
     first = trials["config"] == 0
     trials.loc[first, ["status", "knn_top1"]] = ["stopped", 99.0]
-    table = history(sweeps_of(trials), trials, "knn_top1")
+    table = history(of(sweeps_of(trials), trials=trials))
     assert table.loc[0, ["score", "state", "num_seeds"]].tolist() == [99.0, "stopped", 0]
     assert table["best"].max() < 99.0
     assert np.isnan(table.loc[0, "best"])
@@ -48,7 +49,7 @@ def test_one_with_fewer_seeds_does_not_become_the_best():
     lost = (trials["config"] == 3) & (trials["seed"] == 1)
     trials.loc[trials["config"] == 3, "knn_top1"] = 99.0
     trials.loc[lost, ["status", "knn_top1"]] = ["failed", np.nan]
-    table = history(sweeps_of(trials), trials, "knn_top1")
+    table = history(of(sweeps_of(trials), trials=trials))
     assert table["best"].max() < 99.0
     assert table.loc[3, "state"] == "failed"
 
@@ -63,7 +64,7 @@ def test_what_stopping_saved():
             "workers": [1, 2, 1, 1],
         }
     )
-    (row,) = saved(trials, pd.Series([9, 9, 9, 9])).to_dict("records")
+    (row,) = saved(of(trials=trials.assign(epochs=9))).to_dict("records")
     assert (row["objective"], row["stopped"], row["trials"]) == ("a", 2, 3)
     assert row["saved"] == pytest.approx(1 - 13 / 27)
     assert row["hours"] == pytest.approx(9 + 6 + 2)
@@ -73,14 +74,14 @@ def test_what_stopping_saved():
 def test_times_that_are_not_recorded_save_an_unknown_time():
     trials = pd.DataFrame({"objective": "a", "status": ["finished", "stopped"]})
     trials["epochs_trained"] = [4, 1]
-    (row,) = saved(trials, pd.Series([4, 4])).to_dict("records")
+    (row,) = saved(of(trials=trials.assign(epochs=4))).to_dict("records")
     assert row["saved"] == pytest.approx(3 / 8)
     assert np.isnan(row["saved_hours"])
 
 
 def test_the_best_configurations_have_their_seeds():
     trials = searched(noise=3.0)
-    table = top(sweeps_of(trials), 3)
+    table = top(of(sweeps_of(trials)), 3)
     means = trials.groupby("config")["knn_top1"].mean().sort_values(ascending=False)
     assert table["config"].tolist() == means.index[:3].tolist()
     for row in table.to_dict("records"):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.learning import learning_curves
+from clsweep.questions.learning import learning_curves
 
 ANYWHERE = (-np.inf, np.inf)
 

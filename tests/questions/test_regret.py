@@ -9,12 +9,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.picks import COLUMNS, picks
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.questions.picks import FORMULAS, picks
 from tests.analysis import truths
-
-SCORES = {"rankme": "max", "alignment": "min", "lidar": "max"}
+from tests.questions.given import of
 
 
 def trials_of(acc: Any, **columns: Any) -> Any:
@@ -23,8 +22,7 @@ def trials_of(acc: Any, **columns: Any) -> Any:
 
 def read(trials: Any, mode: str = "max", **options: Any) -> Any:
     sweeps = read_sweeps(trials, metric="acc", params=["tau"], mode=mode)
-    given: dict[str, Any] = {"metric": "acc", "scores": SCORES, "yardsticks": {}, **options}
-    return picks(trials, sweeps, **given)
+    return picks(of(sweeps, trials=trials, metric="acc", **options))
 
 
 def test_the_pick_and_its_loss_against_a_loop() -> None:
@@ -32,7 +30,7 @@ def test_the_pick_and_its_loss_against_a_loop() -> None:
     acc = 80 + 3 * rng.normal(size=(14, 1)) + 0.2 * rng.normal(size=(14, 3))
     rank, align = rng.normal(size=(14, 3)), rng.normal(size=(14, 3))
     table = read(trials_of(acc, rankme=rank, alignment=align))
-    assert list(table) == list(COLUMNS)
+    assert list(table) == list(FORMULAS)
     assert list(table["score"]) == ["rankme", "alignment"], "no trial has lidar"
     means = acc.mean(axis=1)
     best = np.mean([acc[np.delete(acc, s, 1).mean(axis=1).argmax(), s] for s in range(3)])
