@@ -123,7 +123,7 @@ class Results(StudyResults, Findings):
         return from_studies.under_way(self.studies, metric=self.material.metric)
 
     def printed(self, within: float | None) -> list[Printed]:
-        from clsweep.findings.printed import printed_of
+        from clsweep.findings.from_studies import printed_of
 
         return [table for study in self.studies for table in printed_of(study, within=within)]
 

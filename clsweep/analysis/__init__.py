@@ -1,7 +1,27 @@
 """The numbers: robustness, sensitivity and comparison of objectives, from plain trials tables."""
 
-CONFIDENCE = (
-    0.95  # of every interval, and 1 - that of the tests: what papers print and readers expect
-)
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+# Of every interval, and 1 - that of the tests: what papers print and readers expect.
+CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2  # of the chance, beyond each end of an interval
 SIGNIFICANCE = 0.05  # of tests that no interval stands beside
+
+Place = tuple[int, float, int]  # of a configuration among others; the best has the lowest
+
+
+def place_of(config: int, scores: Iterable[float], mode: str) -> Place:
+    """Where a configuration stands: more seeds first, then the better mean, then the one planned
+    first.
+
+    Args:
+        config: its number.
+        scores: the metric on the seeds that have finished, at least one, in any order.
+        mode: "max" or "min" is best.
+    """
+    known = list(scores)
+    mean = math.fsum(known) / len(known)  # the same in whatever order the seeds stand
+    return -len(known), -mean if mode == "max" else mean, config

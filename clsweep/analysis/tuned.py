@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from clsweep.analysis import CONFIDENCE, TAIL, resample
-from clsweep.analysis.best import place_of
+from clsweep.analysis import CONFIDENCE, TAIL, place_of, resample
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.images import apart, parts_of
 from clsweep.analysis.noise import noise_of, seed_shift
@@ -54,7 +53,7 @@ def pick(sweep: Sweep) -> Pick | None:
     It has the best mean over the study's seeds. Fresh seeds overturn it where another that ran on
     them is better there: the differences at each seed have a t-interval, at 95 % over all that ran
     again (Bonferroni), above 0. A lead within the noise overturns nothing, or the pick would be one
-    on the noise of the fresh seeds. Ties: `analysis.best`.
+    on the noise of the fresh seeds. Ties: `place_of`.
     """
     sweep = sweep.measured
     may = whole(sweep)

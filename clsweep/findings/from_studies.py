@@ -1,4 +1,6 @@
-"""What a report is made of, from one or several results folders."""
+"""What a report is made of, from one or several results folders; and a paper's printed numbers with
+the trials that may answer them, out of a folder alone.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ from pandas.api.types import is_numeric_dtype
 
 from clsweep.analysis.contrasts import Contrast
 from clsweep.analysis.images import IMAGES, NEW, Hits
-from clsweep.catalog import DATASET, METRIC
-from clsweep.catalog.ownership import metric_params
+from clsweep.analysis.reference import Printed
+from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
+from clsweep.catalog.ownership import metric_params, yardstick_params
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.asked import contrasts_of
 from clsweep.findings.confirmed import confirmed, fresh_scores, top_of
@@ -31,6 +34,7 @@ from clsweep.findings.material import (
     material_of,
     mode_of,
     sweeps_of,
+    tolerance_of,
     unit_of,
 )
 from clsweep.findings.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
@@ -39,6 +43,7 @@ from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.document import clash
 from clsweep.study.factors import factors_of
+from clsweep.study.printed import PrintedTable, parse_printed
 from clsweep.study.space import declared_axes, declared_spaces, only_swept
 
 T = TypeVar("T")
@@ -46,6 +51,15 @@ Named = Mapping[str, StudyResults]  # what stands before the names of a study's 
 
 ADVISED_FRESH = 3  # seeds
 DATA_COLUMNS = ("dataset", *SPLIT_COLUMNS)
+
+# What a trial is called, and what changes how its numbers are computed but not what they are of.
+NOT_FIXED = frozenset(
+    {"trial_id", "study", "objective", "config", "seed", "sampler", "images_digest"}
+    | {"precision", "chunk_size", "eval_every", "tsne_points"}
+)
+
+# An image folder by its number of classes, as papers' tables name it.
+FOLDERS = {100: "imagenet100", 1000: "imagenet1k"}
 
 
 def of_studies(
@@ -118,7 +132,6 @@ def of_studies(
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,
-        chance=chance,
         notes=(
             *([OF_A_LOSS.format(metric=name)] if name in LOSSES else []),
             *(note for study in studies for note in _notes(study)),
@@ -399,3 +412,68 @@ def _notes(study: StudyResults) -> list[str]:
         state = "still running" if study.folder.is_running() else "not finished"
         notes.append(f"{name}: {state}; {left} of {len(trials) + left} trials are left")
     return notes
+
+
+# A paper's numbers
+
+
+def printed_of(study: StudyResults, *, within: float | None = None) -> list[Printed]:
+    """The tables of a folder's `references`, none where it has none.
+
+    Args:
+        within: the largest difference that still agrees: 1 point by default, for a metric that is
+            not percent about a twentieth of the range that was printed, or its last decimal.
+    """
+    if not (files := study.folder.printed()):
+        return []
+    cells = _with_folders(to_frame(study.folder.paper_cells()))
+    trials = _with_folders(study.trials)
+    tables = [parse_printed(text, study.folder.place(name)) for name, text in files.items()]
+    return [printed_table(table, trials, cells, within) for table in tables if table.rows]
+
+
+def printed_table(
+    table: PrintedTable, trials: pd.DataFrame, cells: pd.DataFrame, within: float | None = None
+) -> Printed:
+    """One table with the trials of a run and the cells at the paper's scale."""
+    rows = pd.DataFrame(list(table.rows))
+    decimals = rows["value"].str.partition(".")[2].str.len()
+    numbers = {name: pd.to_numeric(rows[name]).astype(float) for name in ("value", "spread")}
+    for name in table.settings:  # numbers, empty cells NaN; texts where one is no number
+        given = rows[name].where(rows[name] != "")
+        values = pd.to_numeric(given, errors="coerce")
+        if values.notna().equals(given.notna()):
+            numbers[name] = values.astype(float)
+    rows = rows.assign(**numbers, rounding=10.0**-decimals)
+    units = {row.name: row.unit for row in METRIC.values()}
+    units |= {row.name: row.unit for row in DIAGNOSTICS}
+    fixed, allowed = {}, {}
+    for name in rows["metric"].unique():
+        own = rows[rows["metric"] == name]
+        # The columns of a plan that the numbers of a metric depend on.
+        others = set(yardstick_params())
+        if name in METRIC:
+            others -= set(metric_params(name))
+        fixed[name] = tuple(c for c in map(str, cells.columns) if c not in NOT_FIXED | others)
+        width = float(own["value"].max() - own["value"].min())
+        least = max(tolerance_of(units.get(name, "%"), width), float(own["rounding"].max()))
+        allowed[name] = least if within is None else within
+    return Printed(
+        paper=table.first("paper"),
+        item=table.first("item"),
+        rows=rows,
+        settings=table.settings,
+        trials=trials,
+        cells=cells,
+        fixed=fixed,
+        within=allowed,
+        reference_only=table.reference_only,
+        stand_ins=table.stand_ins,
+    )
+
+
+def _with_folders(table: pd.DataFrame) -> pd.DataFrame:
+    """With the image folders under the names of the papers' tables."""
+    folders = table["num_classes"].map(FOLDERS)
+    is_folder = (table["dataset"] == "imagefolder") & folders.notna()
+    return table.assign(dataset=table["dataset"].where(~is_folder, folders))

@@ -132,7 +132,6 @@ def of_trials(
         title=source,
         sources=(source,),
         mode=mode,
-        chance=chance,
         notes=tuple(note for note in [*notes, _axes_note(sweeps, scales)] if note),
         on_test=on_test,
     )

@@ -30,7 +30,6 @@ from clsweep.display.numbers import mentioned
 from clsweep.errors import RequestError
 
 LOSSES = ("train_loss", "base_loss", "regularizer_loss")
-SYMBOLS = {name: param.symbol or name for name, param in PARAM.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +58,6 @@ class Material:
         mode: "max" or "min", which values of the metric are good.
         params: the columns that hold hyperparameters.
         diagnostics: the columns that say what a representation or its training looks like.
-        symbols: param -> how axes call it ("tau" -> "τ").
-        chance: value of the metric that chance reaches, in its own unit.
         defaults: objective -> param -> default value.
         confirmation: the best configurations once more on fresh seeds.
         confirmable: objective -> the results folder in which `clsweep confirm` runs its best by
@@ -83,9 +80,7 @@ class Material:
     unit: str
     mode: str
     params: tuple[str, ...]
-    symbols: Mapping[str, str]
     sweeps: tuple[Sweep, ...]
-    chance: float | None
     defaults: Mapping[str, Mapping[str, Any]]
     notes: tuple[str, ...]
     diagnostics: tuple[str, ...] = ()
@@ -207,7 +202,6 @@ def material_of(
         unit=unit,
         params=tuple(params),
         diagnostics=tuple(name for name in known if name in trials),
-        symbols=SYMBOLS,
         sweeps=sweeps,
         defaults=defaults_of(trials, params),
         within=tolerance_of(unit, float(np.ptp(levels)) if len(levels) else 0.0),

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.catalog import PARAM
 from clsweep.display.numbers import mentioned, settings
 from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
@@ -101,11 +102,11 @@ def in_points(title: str, material: Material) -> str:
     return f"{title} ({unit})" if unit else title
 
 
-def param_title(material: Material, param: str) -> str:
+def param_title(param: str) -> str:
     """`τ (tau)`: one symbol may stand for two parameters, and a name has to be found again in the
     tables.
     """
-    symbol = material.symbols.get(param, "")
+    symbol = PARAM[param].symbol if param in PARAM else ""
     return f"{symbol} ({param})" if symbol and symbol != param else param
 
 
@@ -137,7 +138,7 @@ def param_axis(
     kind = {"type": "log"} if is_log else {"zero": False}
     return alt.X(
         "x:Q",
-        title=param_title(material, param),
+        title=param_title(param),
         scale=alt.Scale(**kind, nice=False, padding=12),
         axis=alt.Axis(**axis, labelOverlap="greedy", labelSeparation=5, grid=False),
     )

@@ -287,7 +287,6 @@ def whole_material(
         params=tuple(dict.fromkeys(name for each in materials for name in each.params)),
         diagnostics=tuple(dict.fromkeys(n for each in materials for n in each.diagnostics)),
         sweeps=tuple(sweep for each in materials for sweep in each.sweeps),
-        chance=None,
         defaults={},
         yardsticks={},
         confirmable={},

@@ -70,7 +70,7 @@ def _marginal_figure(
     param = str(frame["param"].iloc[0])
     frame = frame.drop(columns="param")
     metric, title = material.metric, material.metric_title
-    called = charts.param_title(material, param)
+    called = charts.param_title(param)
     by_name = bool(frame["x"].isna().any())
     tips = charts.tips(
         objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
@@ -174,7 +174,7 @@ def _heatmap(
 ) -> Figure:
     pair, (columns, lines) = pairs[name], (list(cells[axis].cat.categories) for axis in "xy")
     cells = cells.astype({"x": str, "y": str})
-    x, y = (charts.param_title(material, param) for param in pair)
+    x, y = (charts.param_title(param) for param in pair)
     means = {"x": x, "y": y, "mean": f"mean {material.metric_title}"}
     nums = {"scored": "configurations with a score", "num": "configurations tried"}
     base = alt.Chart(cells).encode(

@@ -220,14 +220,14 @@ def histogram_figures(material: Material) -> list[Figure]:
     keys = ["objective", "batch_size", "bin_low", "bin_high"]
     groups = joined.groupby(keys, as_index=False)
     frame = groups.agg(share=("share", "mean"), num=("trial_id", "nunique"))
-    return charts.each("coupling", charts.by_objective(frame, material), _histogram, material)
+    return charts.each("coupling", charts.by_objective(frame, material), _histogram)
 
 
-def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) -> Figure:
+def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
     sizes = [setting(value) for value in sorted(frame["batch_size"].unique())]
     frame["size"] = [setting(value) for value in frame["batch_size"]]
     frame["middle"] = (frame["bin_low"] + frame["bin_high"]) / 2
-    called = charts.param_title(material, "batch_size")
+    called = charts.param_title("batch_size")
     legend = alt.Legend(**charts.legend_place(), values=sizes) if len(sizes) > 1 else None
     hue = alt.Color(
         "size:O", title=called, sort=sizes, scale=alt.Scale(domain=sizes), legend=legend

@@ -248,7 +248,7 @@ def _paper_points(part: Layout) -> pd.DataFrame:
 
 def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, material: Material) -> Figure:
     metric = str(part.rows["metric"].iloc[0])
-    param = charts.param_title(material, part.across)
+    param = charts.param_title(part.across)
     place = ", ".join(str(part.rows[n].iloc[0]) for n in ("dataset", "encoder"))
     apart = (frame["verdict"] == Verdict.OTHER_SCALE).any()
     bars = charts.bands_text(frame, material, "Bars", of_seeds=True)

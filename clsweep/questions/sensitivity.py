@@ -181,7 +181,7 @@ def _terms(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material) -> Figure:
     labels = [
-        charts.param_title(material, term) if " x " not in term else term.replace(" x ", " × ")
+        charts.param_title(term) if " x " not in term else term.replace(" x ", " × ")
         for term in rows["term"].astype(str)
     ]
     parts = [

@@ -80,7 +80,7 @@ def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
 
 def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> Figure:
     total, lost = charts.scored(material), len(material.trials) - len(charts.scored(material))
-    called, title = charts.param_title(material, param), material.metric_title
+    called, title = charts.param_title(param), material.metric_title
     named = {"objective": "objective", "trial": "trial_id", "setting": _SETTING, "seed": "seed"}
     frame = pd.DataFrame({name: rows[column].to_numpy() for name, column in named.items()})
     frame["link"] = [f"#{trial_anchor(str(name))}" for name in frame["trial"]]

@@ -120,7 +120,7 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
     )
     return Figure(
         name=slug,
-        title=f"Who wins where along {charts.param_title(material, by)}",
+        title=f"Who wins where along {charts.param_title(by)}",
         caption=f"The objective with the best mean {material.metric} in each region of {by}. In a "
         "dashed frame its lead over some other one is not resolved. A lead was picked for being "
         "the largest, and so is a little too large.",

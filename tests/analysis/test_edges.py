@@ -9,6 +9,7 @@ from clsweep.analysis.comparison import table as comparison
 from clsweep.analysis.robustness import response, table
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.sweep import FAILED_AS, read_sweeps
+from clsweep.questions.health import failure_regions
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
 from tests.questions.given import of
@@ -29,7 +30,7 @@ ASKED = {
     "best_of_k": lambda sweeps: tuning.best_of_k(sweeps),
     "tuning_cost": lambda sweeps: tuning.tuning_cost(sweeps, defaults={"dcl": {"tau": 0.0}}),
     "recommend": lambda sweeps: recommend.recommend(sweeps),
-    "failure_regions": lambda sweeps: health.failure_regions(of(sweeps)),
+    "failure_regions": lambda sweeps: failure_regions(of(sweeps)),
 }
 OTHER = trials_of([[70.0, 72.0], [74.0, 71.0]], objective="other", tau=[0.0, 0.1])
 TWO = {"compare std": "few_settings", "compare within": "few_settings"}  # that both have

@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 import re
-from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ import pytest
 import clsweep
 from clsweep.analysis.regions import cut
 from clsweep.display.theme import DARK, LIGHT, svg_to_png, themed, to_svg
+from clsweep.questions import charts
 from clsweep.questions.charts import slugs
 from tests.planted import planted
 from tests.questions.given import QUESTIONS, Given, figures_of
@@ -164,10 +165,10 @@ def test_every_kind_of_figure_is_there_described_finite_and_as_wide_as_its_place
     assert int.from_bytes(png[16:20], "big") == 1280
 
 
-def test_names_that_look_like_code_are_only_values():
+def test_names_that_look_like_code_are_only_values(monkeypatch):
     trials = trials_of((WICKED, "dcl"))
     answers = given(trials, **sides_of(trials))
-    answers._material = replace(answers.material, symbols={"tau": "two\nlines"})
+    monkeypatch.setattr(charts, "PARAM", {"tau": SimpleNamespace(symbol="two\nlines")})
     for name, figure in every_figure(answers).items():
         svg_of(figure)
         assert WICKED not in {key for row in rows_of(figure) for key in row}

@@ -19,9 +19,8 @@ from clsweep.machine import num_cores
 from clsweep.processes import processes_beside
 from clsweep.questions.answers import Answers
 from clsweep.questions.model import Figure
-from clsweep.report.formats.frames import to_csv, to_parquet
 from clsweep.report.formats.markdown import render_markdown
-from clsweep.report.formats.page import render_page, vega_versions
+from clsweep.report.formats.page import render_page, to_csv, to_parquet, vega_versions
 from clsweep.report.model import NAME, Report
 from clsweep.report.sections import Say, build_report
 from clsweep.results.disk import Disk

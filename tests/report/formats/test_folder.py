@@ -11,7 +11,7 @@ import pytest
 from clsweep.errors import RequestError
 from clsweep.report.formats import folder as bundle
 from clsweep.report.formats.folder import write_bundle
-from clsweep.report.formats.frames import to_csv, to_parquet
+from clsweep.report.formats.page import to_csv, to_parquet
 from tests.report.samples import control_report, evil_report, figure, report, section
 
 ENDS = ("parquet", "csv", "svg", "png", "vl.json")
