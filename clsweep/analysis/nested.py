@@ -62,17 +62,10 @@ def holding(sweep: Sweep, name: str) -> Sweep:
     if name not in parents_of(sweep):
         return sweep
     rows = sweep.settings[name].notna().to_numpy()
-    chosen = sweep.settings[rows].reset_index(drop=True)
-    swept = tuple(each for each in sweep.params if chosen[each].nunique(dropna=False) > 1)
-    return replace(
-        sweep,
-        params=swept if name in swept else (*swept, name),
-        configs=sweep.configs[rows],
-        settings=chosen,
-        scores=sweep.scores[rows],
-        failed=sweep.failed[rows],
-        num_planned=int(rows.sum()) + sweep.num_planned - len(rows),
-    )
+    own = sweep.at(rows, num_planned=int(rows.sum()) + sweep.num_planned - len(rows))
+    num_values = own.settings.nunique(dropna=False)
+    swept = tuple(each for each in sweep.params if num_values[each] > 1)
+    return replace(own, params=swept if name in swept else (*swept, name))
 
 
 def branch(sweep: Sweep, name: str) -> tuple[Note, ...]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from clsweep.analysis.images import Hits, Images
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.scales import SCALES, encloses, scale_of
+from clsweep.analysis.scales import encloses, scale_of
 from clsweep.display.numbers import settings
 from clsweep.errors import nearest
 
@@ -117,18 +117,17 @@ class Sweep:
         ran, seeds = int((np.isfinite(scores) | failed).sum()), self.seeds[kept]
         return replace(self, scores=scores, failed=failed, seeds=seeds, num_trials=ran, raced=())
 
+    def at(self, rows: NDArray[Any], **changes: Any) -> Sweep:
+        """Those configurations alone, in this order."""
+        arrays = {name: getattr(self, name)[rows] for name in ("configs", "scores", "failed")}
+        chosen = self.settings.iloc[rows].reset_index(drop=True)
+        return replace(self, settings=chosen, **arrays, **changes)
+
     def by_level(self) -> Sweep:
         """The same with configurations in the order of their means: what is drawn at random then
         does not hang on their numbers.
         """
-        order = self.means.argsort(kind="stable")
-        return replace(
-            self,
-            configs=self.configs[order],
-            settings=self.settings.iloc[order].reset_index(drop=True),
-            scores=self.scores[order],
-            failed=self.failed[order],
-        )
+        return self.at(self.means.argsort(kind="stable"))
 
     @property
     def num_failed(self) -> int:
@@ -354,13 +353,19 @@ def read_sweeps(
 
     Raises:
         ValueError: an empty table, a missing column, a repeated (objective, config, seed) that is
-            no copy, a configuration with two settings, an unknown mode, sampler, status or scale,
-            a metric that is not numbers.
+            no copy, a configuration with two settings, an unknown sampler or status, a metric that
+            is not numbers.
     """
     names = trials["objective"].unique() if "objective" in trials else ()
     axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
     every = list(dict.fromkeys(name for each in axes.values() for name in each))
-    _check(mode, failed_as, chance, scales or {})
+    if failed_as not in FAILED_AS:
+        raise ValueError(
+            f"failed: expected one of {', '.join(FAILED_AS)}; got {failed_as!r}."
+            f"{nearest(failed_as, FAILED_AS)}"
+        )
+    if failed_as == CHANCE and chance is None:
+        raise ValueError("failed: expected worst or left out, as the chance level is not known")
     _check_trials(trials, metric, every)
     sign = 1.0 if mode == "max" else -1.0
     told = _Told(metric, sign, every, scales or {}, bounds or {}, limits)
@@ -379,20 +384,6 @@ def read_sweeps(
             sweep = replace(sweep, scores=scores, failed_as=failed_as, failed_level=level)
         counted.append(sweep)
     return counted
-
-
-def _check(mode: str, failed_as: str, chance: float | None, scales: Mapping[str, str]) -> None:
-    if mode not in ("max", "min"):
-        raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
-    if failed_as not in FAILED_AS:
-        raise ValueError(
-            f"failed: expected one of {', '.join(FAILED_AS)}; got {failed_as!r}."
-            f"{nearest(failed_as, FAILED_AS)}"
-        )
-    if failed_as == CHANCE and chance is None:
-        raise ValueError("failed: expected worst or left out, as the chance level is not known")
-    if unknown := [scale for scale in scales.values() if scale not in SCALES]:
-        raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
 
 
 def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
-from clsweep.analysis.images import Images, parts_of
+from clsweep.analysis.images import parts_of
 from clsweep.analysis.noise import half_width, seed_shift, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
@@ -106,10 +106,7 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
         half = _half_width(_draws(sweep, ks))
     if shift := seed_shift(sweep.scores):
         half = np.hypot(half, shift.half_width)
-    if images := sweep.images:
-        curve, scores = _rough_curve(len(sweep.configs), ks), resample.packed(sweep.scores)
-        found = images.variance_of(lambda tables: {"": curve(tables)}, scores)
-        half = np.hypot(half, images.half_width(found.get("", 0.0)))
+    half = np.hypot(half, _of_images(sweep, _rough_curve(num, ks)))
     return point, point - half, point + half
 
 
@@ -173,28 +170,29 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         row["k_high"] = int(np.ceil(max(high, row["k_within"])))
     if default is not None and sweep.alive[default]:
         gain = level - float(sweep.means[default])
-        gains = [np.empty(0)]
+
+        def gains(tables: Array) -> Array:
+            return best_levels(tables) - resample.row_means(tables[:, default])
+
+        drawn_gains = [np.empty(0)]
         if sweep.has_repeats:
-            gains += [
-                best_levels(x) - resample.row_means(x[:, default])
-                for x in noisy_tables(resample.packed(still.scores))
-            ]
-        half = float(_half_width(np.concatenate(gains)))
+            drawn_gains += map(gains, noisy_tables(resample.packed(still.scores)))
+        half = float(_half_width(np.concatenate(drawn_gains)))
         half = 0.0 if half <= float(resample.rounding(sweep.means[sweep.alive])) else half
-        if images := sweep.images:
-            half = float(np.hypot(half, _of_images(images, sweep, default)))
+        half = float(np.hypot(half, _of_images(sweep, gains)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
     return {**row, **noted(*notes, *sweep.missing)}
 
 
-def _of_images(images: Images, sweep: Sweep, default: int) -> float:
-    """Half width of the gain over the default by the images alone."""
-
-    def gain(tables: Array) -> dict[str, Array]:
-        return {"": best_levels(tables) - resample.row_means(tables[:, default])}
-
-    found = images.variance_of(gain, resample.packed(sweep.scores))
-    return float(images.half_width(found.get("", 0.0)))
+def _of_images(sweep: Sweep, statistic: Callable[[Array], Array]) -> Any:
+    """Half width of the interval of a statistic of tables by the images alone; 0 where they are not
+    known.
+    """
+    if (images := sweep.images) is None:
+        return 0.0
+    tables = resample.packed(sweep.scores)
+    found = images.variance_of(lambda each: {"": statistic(each)}, tables)
+    return images.half_width(found.get("", 0.0))
 
 
 def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:

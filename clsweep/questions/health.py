@@ -111,42 +111,33 @@ def failure_regions(of: Answers) -> pd.DataFrame:
     shrinks the number of trials. Regions of different hyperparameters overlap: one failing corner
     shows in each of them.
     """
-    rows = [row for sweep in of.material.sweeps if sweep.num_failed for row in _regions(sweep)]
-    return pd.DataFrame(rows, columns=list(REGION_FORMULAS))
+    tables = [_regions(each) for each in of.material.sweeps if each.num_failed and each.params]
+    found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    return found.reindex(columns=list(REGION_FORMULAS))
 
 
-def _regions(sweep: Sweep) -> list[dict[str, Any]]:
+def _regions(sweep: Sweep) -> pd.DataFrame:
     failed = sweep.failed.sum(axis=1)
     ended = (sweep.failed | np.isfinite(sweep.scores)).sum(axis=1)
-    rows: list[dict[str, Any]] = []
-    p_values: list[float] = []
+    tables = []
     for name in sweep.params:
         regions = cut(name, [sweep])
         codes = regions.place(sweep.settings[name])
-        trials, losses = (np.bincount(codes, x, len(regions)) for x in (ended, failed))
-        configs, hit = (
-            np.bincount(codes, x, len(regions)).astype(int) for x in (ended > 0, failed > 0)
+        trials, losses, configs, hit = (
+            np.bincount(codes, each, len(regions)).astype(int)
+            for each in (ended, failed, ended > 0, failed > 0)
         )
-        low, high = _rate_interval(codes, ended, failed)
+        told: dict[str, Any] = {"objective": sweep.objective, "param": name}
+        told |= {"region": regions.named, "trials": trials, "failed": losses}
+        told |= {"configs": configs, "failed_configs": hit}
+        told["rate"] = np.where(trials > 0, losses / np.maximum(trials, 1), np.nan)
+        told["low"], told["high"] = _rate_interval(codes, ended, failed)
         # Hypergeometric: as many of all the configurations with a failure in this region, or more.
-        p_values += stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs).tolist()
-        told = {
-            "region": regions.named,
-            "trials": trials.astype(int).tolist(),
-            "failed": losses.astype(int).tolist(),
-            "rate": np.where(trials > 0, losses / np.maximum(trials, 1), np.nan),
-            "low": low,
-            "high": high,
-            "configs": configs,
-            "failed_configs": hit,
-        }
-        rows += [
-            {"objective": sweep.objective, "param": name, **dict(zip(told, cells, strict=True))}
-            for cells in zip(*told.values(), strict=True)
-        ]
-    for row, p in zip(rows, holm(np.array(p_values)).tolist(), strict=True):
-        row |= {"p_holm": p, "resolved": p < SIGNIFICANCE}
-    return rows
+        told["p"] = stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs)
+        tables.append(pd.DataFrame(told))
+    table = pd.concat(tables)
+    p_holm = holm(table["p"].to_numpy())
+    return table.assign(p_holm=p_holm, resolved=p_holm < SIGNIFICANCE)
 
 
 def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Array]:

@@ -146,22 +146,16 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
     """The metric against one of `EFFORTS`, a line an objective."""
     frame = charts.columns(learning, x=axis, y="mean", low="low", high="high", num="num_seeds")
     few = frame["num"] < LEAST_SEEDS
-    has_band = not few.all()
     frame.loc[few, ["low", "high"]] = np.nan
     frame = charts.in_order(frame.dropna(subset=["x", "y"]), material)
     short, called = EFFORTS[axis]
-    title = material.metric_title
-    tips = charts.tips(
-        objective="objective", x=called, y=f"mean {title}", **charts.ENDS, num="seeds"
-    )
-    x = alt.X(
-        "x:Q",
-        title=called,
-        axis=alt.Axis(format="~s" if axis != "epoch" else "d", tickCount=6, grid=False),
-    )
+    title, names = material.metric_title, {"objective": "objective", "x": called}
+    tips = charts.tips(**names, y=f"mean {title}", **charts.ENDS, num="seeds")
+    form = "~s" if axis != "epoch" else "d"
+    x = alt.X("x:Q", title=called, axis=alt.Axis(format=form, tickCount=6, grid=False))
     drawn, said = charts.curves(frame, material, x, title, tips)
     over = "Bands are 95 % intervals over the seeds."
-    bands = over if has_band else f"Bands need {LEAST_SEEDS} seeds."
+    bands = f"Bands need {LEAST_SEEDS} seeds." if few.all() else over
     return Figure(
         name=f"learning-{short}",
         title=f"Learning curves against {short}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -104,12 +105,9 @@ def _side_by_side(
     frame: pd.DataFrame, material: Material, called: str, title: str, tips: Sequence[alt.Tooltip]
 ) -> list[alt.Chart]:
     """Points with error bars, for a hyperparameter whose values are names."""
-    place = alt.X(
-        "at:N",
-        title=called,
-        scale=alt.Scale(domain=list(dict.fromkeys(frame["at"]))),
-        axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=100, grid=False),
-    )
+    axis = alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=100, grid=False)
+    scale = alt.Scale(domain=list(dict.fromkeys(frame["at"])))
+    place = alt.X("at:N", title=called, scale=scale, axis=axis)
     beside = alt.XOffset("objective:N", scale=alt.Scale(domain=charts.objectives(material)))
     base = alt.Chart(frame)
     hue, form = charts.looks(material, frame)
@@ -204,13 +202,11 @@ def _coloured(
     base: alt.Chart, material: Material, domain: list[float], *, has_text: bool
 ) -> list[alt.Chart]:
     """The cells, those without a mean grey; with their numbers where there is room."""
-    legend = alt.Legend(
-        orient="top",
-        gradientLength=alt.ExprRef("min(width, 260)"),
-        gradientThickness=10,
-        format=".4~r",
-        tickCount=4,
-    )
+    bar: dict[str, Any] = {
+        "gradientLength": alt.ExprRef("min(width, 260)"),
+        "gradientThickness": 10,
+    }
+    legend = alt.Legend(orient="top", format=".4~r", tickCount=4, **bar)
     scale, title = alt.Scale(domain=domain), material.metric_title
     hue = alt.Color("mean:Q", title=title, scale=scale, legend=legend)
     missing = base.transform_filter("!isValid(datum.mean)")
@@ -226,15 +222,8 @@ def _coloured(
 
 
 def _level_axis() -> alt.Axis:
-    return alt.Axis(
-        labelExpr=SHORT_EDGES,
-        labelAngle=0,
-        labelOverlap="greedy",
-        labelLimit=90,
-        ticks=False,
-        domain=False,
-        grid=False,
-    )
+    labels: dict[str, Any] = {"labelAngle": 0, "labelOverlap": "greedy", "labelLimit": 90}
+    return alt.Axis(labelExpr=SHORT_EDGES, **labels, ticks=False, domain=False, grid=False)
 
 
 SEARCHED = Question(  # of a search, where no chapter on the space is written

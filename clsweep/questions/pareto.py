@@ -135,15 +135,10 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
         return None
     frame = drawn[["objective", "at", "seconds", "score", "on_front", "num_seeds"]]
     frame = frame.rename(columns={"score": "y"}).assign(at=charts.settings_at(material, drawn))
-    title = material.metric_title
-    x = alt.X(
-        "seconds:Q",
-        title="worker seconds of a trial",
-        scale=alt.Scale(type="log", zero=False, nice=False, padding=12),
-    )
-    tips = charts.tips(
-        objective="objective", at="setting", y=title, seconds="worker seconds", num_seeds="seeds"
-    )
+    title, scale = material.metric_title, alt.Scale(type="log", zero=False, nice=False, padding=12)
+    x = alt.X("seconds:Q", title="worker seconds of a trial", scale=scale)
+    names = {"objective": "objective", "at": "setting", "y": title, "seconds": "worker seconds"}
+    tips = charts.tips(**names, num_seeds="seeds")
     hue, form = charts.looks(material, frame)
     marks = [
         alt.Chart(frame)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -207,13 +209,9 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
         frame = frame.iloc[np.linspace(0, len(frame) - 1, MAX_POINTS).astype(int)]
     frame = frame.assign(at=charts.settings_at(material, frame))
     frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
-    title = material.metric_title
-    x = alt.X(
-        "x:Q",
-        title="configurations tried",
-        scale=alt.Scale(zero=False, nice=False, padding=8),
-        axis=alt.Axis(format="d", tickMinStep=1, tickCount=8, grid=False),
-    )
+    title, scale = material.metric_title, alt.Scale(zero=False, nice=False, padding=8)
+    axis = alt.Axis(format="d", tickMinStep=1, tickCount=8, grid=False)
+    x = alt.X("x:Q", title="configurations tried", scale=scale, axis=axis)
     names = {"objective": "objective", "at": "setting", "y": title, "state": "state"}
     tips = charts.tips(**names, num_seeds="seeds", best="best so far")
     base = alt.Chart(frame)
@@ -221,14 +219,13 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
     line = base.transform_filter("isValid(datum.best)").mark_line(
         strokeWidth=2.5, interpolate="step-after"
     )
-    points = {True: "datum.state == 'finished'", False: "datum.state != 'finished'"}
     stopped = bool((frame["state"] != "finished").any())
+    look: dict[str, Any] = {"size": 40, "opacity": 1, "fillOpacity": 0.75, "strokeOpacity": 0.6}
     marks = [
-        base.transform_filter(condition)
-        .mark_point(filled=filled, size=40, opacity=1, fillOpacity=0.75, strokeOpacity=0.6)
+        base.transform_filter(f"datum.state {'==' if filled else '!='} 'finished'")
+        .mark_point(filled=filled, **look)
         .encode(x, charts.score_axis(title), hue, form, tooltip=tips)
-        for filled, condition in points.items()
-        if filled or stopped
+        for filled in (True, False)[: 1 + stopped]
     ]
     return Figure(
         name="history",

@@ -78,46 +78,30 @@ def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
 
 def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
     unit = charts.points_unit(material)
-    frame = pd.DataFrame(
-        {
-            "objective": rows["winner"],
-            "best": rows["objective"].astype(str),
-            "second": rows["runner_up"].fillna("").astype(str),
-            "region": rows["region"].astype(str),
-            **{name: charts.numbers(rows, name) for name in ("mean", "lead", "low", "high")},
-            "resolved": rows["resolved"].astype(bool),
-            "status": rows["reason"].map(status),
-        }
-    ).reset_index(drop=True)
+    names = {"winner": "objective", "objective": "best", "runner_up": "second", "region": "region"}
+    frame = rows[list(names)].rename(columns=names).fillna("").astype(str).reset_index(drop=True)
+    for name in ("mean", "lead", "low", "high"):
+        frame[name] = charts.numbers(rows, name)
+    frame["resolved"] = rows["resolved"].to_numpy(dtype=bool)
     frame["text"] = [
-        f"{row['best']}, by {number(row['lead'])} {unit}".rstrip()
+        f"{row['objective']}, by {number(row['lead'])} {unit}".rstrip()
         if row["resolved"]
-        else str(row["status"])
-        for row in records_of(frame)
+        else status(row["reason"])
+        for row in records_of(rows)
     ]
     hue, _ = charts.looks(material, frame, legend=False)
-    base = alt.Chart(frame).encode(
-        alt.Y(
-            "region:N",
-            title=None,
-            scale=alt.Scale(domain=list(dict.fromkeys(frame["region"]))),
-            axis=alt.Axis(ticks=False, domain=False),
-        ),
-        x=alt.value(0),
-        tooltip=charts.tips(
-            "best",
-            region="region",
-            best="best mean",
-            mean=material.metric_title,
-            second="runner-up",
-            lead=charts.in_points("lead", material),
-            **charts.ENDS,
-        ),
-    )
-    cell = base.mark_rect(opacity=0.35, height={"band": 0.86}).encode(x2=alt.value("width"))
+    order = alt.Scale(domain=list(dict.fromkeys(frame["region"])))
+    y = alt.Y("region:N", title=None, scale=order, axis=alt.Axis(ticks=False, domain=False))
+    called = {"region": "region", "best": "best mean", "mean": material.metric_title}
+    called |= {"second": "runner-up", "lead": charts.in_points("lead", material), **charts.ENDS}
+    base = alt.Chart(frame).encode(y, x=alt.value(0), tooltip=charts.tips("best", **called))
+    band, width = {"band": 0.86}, alt.value("width")
+    cell = base.transform_filter("datum.resolved").mark_rect(opacity=0.35, height=band)
     open_cell = base.transform_filter("!datum.resolved").mark_rect(
-        filled=False, stroke=GREY, strokeDash=[4, 3], height={"band": 0.86}
+        filled=False, stroke=GREY, strokeDash=[4, 3], height=band
     )
+    limit = alt.ExprRef("width - 16")
+    text = base.mark_text(align="left", dx=10, limit=limit, style="ink").encode(text="text:N")
     return Figure(
         name=slug,
         title=f"Who wins where along {charts.param_title(by)}",
@@ -125,13 +109,7 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
         "dashed frame its lead over some other one is not resolved. A lead was picked for being "
         "the largest, and so is a little too large.",
         chart=charts.layers(
-            [
-                cell.transform_filter("datum.resolved").encode(hue),
-                open_cell.encode(x2=alt.value("width")),
-                base.mark_text(
-                    align="left", dx=10, limit=alt.ExprRef("width - 16"), style="ink"
-                ).encode(text="text:N"),
-            ],
+            [cell.encode(hue, x2=width), open_cell.encode(x2=width), text],
             height=REGION_HEIGHT * frame["region"].nunique() + 10,
         ),
         data=rows.reset_index(drop=True),
