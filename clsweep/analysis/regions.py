@@ -57,11 +57,6 @@ class Regions:
         """The labels with the hyperparameter: "tau=0.05..0.08"."""
         return tuple(f"{self.param}={label}" for label in self.labels)
 
-    @property
-    def num_bins(self) -> int:
-        """Regions that hold numbers: all but that of a missing value; 0 for categories."""
-        return len(self.starts)
-
     def place(self, column: pd.Series[Any]) -> Codes:
         """(rows,) number of the region of each value; a number beyond the outer bins counts to
         them.

@@ -31,8 +31,8 @@ from clsweep.findings.material import (
     Confirming,
     Material,
     chance_of,
-    material_of,
     mode_of,
+    near_of,
     sweeps_of,
     tolerance_of,
     unit_of,
@@ -115,20 +115,18 @@ def of_studies(
     asked = tuple(c for at, study in named.items() for c in _contrasts(study, at, name))
     metrics = {each.metric for each in asked if each.metric in METRIC and each.metric in trials}
     again = _by_objective(named, lambda s: fresh_scores(s, name))
-    return material_of(
-        trials,
-        name,
-        unit_of(name),
-        tuple(column for column in trials.columns if column in {*sum(axes.values(), ())}),
-        tuple(
-            replace(
-                s,
-                planned_seeds=planned[s.objective][1],
-                fresh=again.get(s.objective, {}),
-                hits=hits if images == NEW else None,
-            )
-            for s in sweeps
-        ),
+    known: dict[str, Any] = {"hits": hits if images == NEW else None}
+    sweeps = tuple(
+        replace(s, planned_seeds=planned[n][1], fresh=again.get(n, {}), **known)
+        for s in sweeps for n in [s.objective]
+    )  # fmt: skip
+    return Material(
+        trials=trials,
+        metric=name,
+        unit=unit_of(name),
+        params=tuple(n for n in trials.columns if n in {*sum(axes.values(), ())}),
+        sweeps=sweeps,
+        within=near_of(unit_of(name), sweeps),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,

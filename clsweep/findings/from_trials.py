@@ -21,8 +21,8 @@ from clsweep.errors import RequestError, first_line, nearest
 from clsweep.findings.material import (
     Material,
     chance_of,
-    material_of,
     mode_of,
+    near_of,
     percent_of,
     sweeps_of,
     unit_of,
@@ -123,12 +123,14 @@ def of_trials(
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
     as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
     notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *told, as_text]
-    return material_of(
-        trials,
-        name,
-        "" if unlike else unit_of(name),
-        swept,
-        sweeps,
+    unit = "" if unlike else unit_of(name)
+    return Material(
+        trials=trials,
+        metric=name,
+        unit=unit,
+        params=tuple(swept),
+        sweeps=sweeps,
+        within=near_of(unit, sweeps),
         title=source,
         sources=(source,),
         mode=mode,

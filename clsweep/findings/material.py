@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -57,8 +58,6 @@ class Material:
         on_test: every score is of the test split (`evaluation` of a study).
         mode: "max" or "min", which values of the metric are good.
         params: the columns that hold hyperparameters.
-        diagnostics: the columns that say what a representation or its training looks like.
-        defaults: objective -> param -> default value.
         confirmation: the best configurations once more on fresh seeds.
         confirmable: objective -> the results folder in which `clsweep confirm` runs its best by
             this metric again. It does so by a study's own metric alone.
@@ -81,9 +80,7 @@ class Material:
     mode: str
     params: tuple[str, ...]
     sweeps: tuple[Sweep, ...]
-    defaults: Mapping[str, Mapping[str, Any]]
-    notes: tuple[str, ...]
-    diagnostics: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     left: int = 0
     within: float = 1.0
     on_test: bool = False
@@ -101,6 +98,31 @@ class Material:
     def spaces(self) -> tuple[Sweep, ...]:
         """The sweeps by what speaks for the space as a whole (`Sweep.of_space`)."""
         return tuple(sweep.of_space for sweep in self.sweeps)
+
+    @cached_property
+    def diagnostics(self) -> tuple[str, ...]:
+        """The columns that say what a representation or its training looks like, in catalog order;
+        scores beside the metric that need no labels are some too.
+        """
+        others = (m.name for m in METRICS if m.takes and m.name != self.metric)
+        return tuple(name for name in (*DIAGNOSTIC, *others) if name in self.trials)
+
+    @cached_property
+    def defaults(self) -> dict[str, dict[str, Any]]:
+        """Objective -> hyperparameter -> the catalog's default, as the objective's parts and
+        selections have it.
+        """
+        if not {"objective", *OBJECTIVE_PARTS} <= set(self.trials.columns):
+            return {}
+        names = [name for name in self.params if name in PARAM]
+        found = {}
+        for row in self.trials.drop_duplicates("objective").to_dict("records"):
+            parts: dict[str, str] = {part: str(row[part]) for part in OBJECTIVE_PARTS}
+            chosen = {n: str(row[n]) for n in SELECTED_PARTS if isinstance(row.get(n), str)}
+            with suppress(KeyError):  # a part that this version does not know
+                own = {name: default_of(name, parts, **chosen) for name in names}
+                found[str(row["objective"])] = own
+        return found
 
     def scored_alike(self, sweeps: Sequence[Sweep]) -> dict[str, list[Sweep]]:
         """Yardstick -> those of the sweeps that it has scored."""
@@ -183,30 +205,10 @@ def sweeps_of(
         raise RequestError(f"{source}: {error}") from None
 
 
-def material_of(
-    trials: pd.DataFrame,
-    metric: str,
-    unit: str,
-    params: Sequence[str],
-    sweeps: tuple[Sweep, ...],
-    **others: Any,
-) -> Material:
-    """The trials with what follows from them: diagnostics, which are scores beside the metric that
-    need no labels too, in catalog order; defaults; what is near the best.
-    """
-    known = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes and m.name != metric))
+def near_of(unit: str, sweeps: Sequence[Sweep]) -> float:
+    """What counts as near the best of these scores (`tolerance_of`)."""
     levels = np.concatenate([x.means[x.alive] for x in (each.measured for each in sweeps)])
-    return Material(
-        trials=trials,
-        metric=metric,
-        unit=unit,
-        params=tuple(params),
-        diagnostics=tuple(name for name in known if name in trials),
-        sweeps=sweeps,
-        defaults=defaults_of(trials, params),
-        within=tolerance_of(unit, float(np.ptp(levels)) if len(levels) else 0.0),
-        **others,
-    )
+    return tolerance_of(unit, float(np.ptp(levels)) if len(levels) else 0.0)
 
 
 def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:
@@ -252,23 +254,3 @@ def label_free_scores(metric: str) -> dict[str, str]:
     if metric in METRIC and METRIC[metric].takes:
         return {}
     return {row.name: row.mode for row in METRICS if row.takes}
-
-
-def defaults_of(trials: pd.DataFrame, params: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The catalog's default of every hyperparameter in each objective, as its parts and selections
-    have it.
-    """
-    if not {"objective", *OBJECTIVE_PARTS} <= set(trials.columns):
-        return {}
-    names = [name for name in params if name in PARAM]
-    defaults = {}
-    for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
-        parts: dict[str, str] = {part: str(row[part]) for part in OBJECTIVE_PARTS}
-        selected: dict[str, str] = {
-            part: str(row[part]) for part in SELECTED_PARTS if isinstance(row.get(part), str)
-        }
-        try:
-            defaults[str(objective)] = {name: default_of(name, parts, **selected) for name in names}
-        except KeyError:  # a part that this version does not know
-            continue
-    return defaults

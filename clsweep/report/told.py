@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 import pandas as pd
@@ -40,113 +41,96 @@ def answer_of(findings: Answers) -> tuple[Sentences, tuple[Step, ...]]:
     return of_each(findings, first.verdicts), tuple(steps.values())
 
 
-def robustness(
-    findings: Answers, *, by: str | None = None, within: float | None = None
-) -> Sentences:
+def _of_each(say: Callable[..., Sentences]) -> Callable[..., Sentences]:
+    """What is said of all trials, or of each cell of a study with factors."""
+
+    @wraps(say)
+    def told(
+        findings: Answers, *given: str, within: float | None = None, **options: Any
+    ) -> Sentences:
+        return of_each(findings, lambda asked: say(asked, *given, **options), within)
+
+    return told
+
+
+@_of_each
+def robustness(asked: Asked, *, by: str | None = None) -> Sentences:
     """Who is best without tuning, and who depends least on its settings; of one hyperparameter its
     usable band.
     """
-
-    def say(asked: Asked) -> Sentences:
-        found = asked.ask(spreads.robustness, by=by, within=asked.within)
-        if by is not None:
-            return spreads.bands(found, asked.words)
-        least = spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
-        is_swept = bool(asked.swept) and asked.says_of_space
-        means = pairs.means(asked) if is_swept else pd.DataFrame()
-        said = (*best(board(asked), means, asked.words, UNTUNED), *least)
-        return said or spreads.unmeasured(asked.material.spaces)
-
-    return of_each(findings, say, within)
+    found = asked.ask(spreads.robustness, by=by, within=asked.within)
+    if by is not None:
+        return spreads.bands(found, asked.words)
+    least = spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
+    is_swept = bool(asked.swept) and asked.says_of_space
+    means = pairs.means(asked) if is_swept else pd.DataFrame()
+    said = (*best(board(asked), means, asked.words, UNTUNED), *least)
+    return said or spreads.unmeasured(asked.material.spaces)
 
 
-def sensitivity(findings: Answers, *names: str) -> Sentences:
+@_of_each
+def sensitivity(asked: Asked, *names: str) -> Sentences:
     """What matters, of each objective."""
-    return of_each(findings, lambda asked: effects(asked.ask(shares, *names), asked.words))
+    return effects(asked.ask(shares, *names), asked.words)
 
 
-def importance(findings: Answers, *, within: float | None = None) -> Sentences:
+@_of_each
+def importance(asked: Asked) -> Sentences:
     """What matters to a search, of each objective."""
-
-    def say(asked: Asked) -> Sentences:
-        return importances(asked.ask(searched, within=asked.within), asked.words)
-
-    return of_each(findings, say, within)
+    return importances(asked.ask(searched, within=asked.within), asked.words)
 
 
-def compare(
-    findings: Answers,
-    *pair: str,
-    stat: str = "mean",
-    by: str | None = None,
-    within: float | None = None,
-) -> Sentences:
+@_of_each
+def compare(asked: Asked, *pair: str, stat: str = "mean", by: str | None = None) -> Sentences:
     """Which objective is ahead, by the statistic of the table; by value, of few pairs."""
-
-    def say(asked: Asked) -> Sentences:
-        frame = asked.ask(pairs.compare, *pair, stat=stat, by=by, within=asked.within)
-        if frame.empty:
-            return ("One objective has trials: there is nothing to compare.",)
-        if by is not None:
-            said = sentences.by_value(frame, by, stat=stat)
-            return said if len(said) <= sentences.FEW_PAIRS else ()
-        if len(frame) == 1:
-            return _OF_PAIRS[stat](frame, asked.words)
-        if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
-            return each_yardstick(
-                board(asked),
-                lambda rows: best(rows, among(frame, rows), asked.words, senses[stat]),
-            )
-        if stat == "std":
-            return sentences.robust(frame)
-        near = f"within {asked.words.amount(asked.within)} of its best"
-        none = f"No objective is shown to have more of its settings {near} than another."
-        return told(sentences.shares(frame, asked.words)) or (none,)
-
-    return of_each(findings, say, within)
+    frame = asked.ask(pairs.compare, *pair, stat=stat, by=by, within=asked.within)
+    if frame.empty:
+        return ("One objective has trials: there is nothing to compare.",)
+    if by is not None:
+        said = sentences.by_value(frame, by, stat=stat)
+        return said if len(said) <= sentences.FEW_PAIRS else ()
+    if len(frame) == 1:
+        return _OF_PAIRS[stat](frame, asked.words)
+    if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
+        return each_yardstick(
+            board(asked), lambda rows: best(rows, among(frame, rows), asked.words, senses[stat])
+        )
+    if stat == "std":
+        return sentences.robust(frame)
+    near = f"within {asked.words.amount(asked.within)} of its best"
+    none = f"No objective is shown to have more of its settings {near} than another."
+    return told(sentences.shares(frame, asked.words)) or (none,)
 
 
-def contrasts(
-    findings: Answers, *, asked: Mapping[str, Mapping[str, Any]] | None = None
-) -> Sentences:
+@_of_each
+def contrasts(of: Asked, *, asked: Mapping[str, Mapping[str, Any]] | None = None) -> Sentences:
     """How many of them are answered; of few, each."""
-
-    def say(of: Asked) -> Sentences:
-        rows = records_of(of.ask(asked_by_name.contrasts, asked=asked))
-        each = map(asked_by_name.sentence, rows)
-        return asked_by_name.summary(rows) if len(rows) > MANY_CONTRASTS else tuple(each)
-
-    return of_each(findings, say)
+    rows = records_of(of.ask(asked_by_name.contrasts, asked=asked))
+    each = map(asked_by_name.sentence, rows)
+    return asked_by_name.summary(rows) if len(rows) > MANY_CONTRASTS else tuple(each)
 
 
-def recommend(findings: Answers) -> Sentences:
+@_of_each
+def recommend(asked: Asked) -> Sentences:
     """Who is best when tuned, the best settings, and what they keep on fresh seeds where that is
     known.
     """
+    frame, kept = pairs.tuned(asked), confirmed(asked)
 
-    def say(asked: Asked) -> Sentences:
-        frame = pairs.tuned(asked)
-        kept = confirmed(asked)
+    def of(rows: pd.DataFrame) -> Sentences:
+        own = among(frame, rows)
+        named = best(rows, own, asked.words, TUNED)
+        return (*named, *(() if kept else settings(rows, asked.words, lead_of(own))))
 
-        def of(rows: pd.DataFrame) -> Sentences:
-            own = among(frame, rows)
-            named = best(rows, own, asked.words, TUNED)
-            return (*named, *(() if kept else settings(rows, asked.words, lead_of(own))))
-
-        beside = cautions(board(asked), asked.words, is_search=asked.is_search)
-        return (*each_yardstick(board(asked), of), *kept, *beside)
-
-    return of_each(findings, say)
+    beside = cautions(board(asked), asked.words, is_search=asked.is_search)
+    return (*each_yardstick(board(asked), of), *kept, *beside)
 
 
-def pareto(findings: Answers) -> Sentences:
+@_of_each
+def pareto(asked: Asked) -> Sentences:
     """Who is best when tuned, whatever it costs; of one objective its best setting."""
-
-    def say(asked: Asked) -> Sentences:
-        frame, words = pairs.tuned(asked), asked.words
-        return each_yardstick(
-            board(asked),
-            lambda rows: best(rows, among(frame, rows), words, TUNED) or settings(rows, words),
-        )
-
-    return of_each(findings, say)
+    frame, words = pairs.tuned(asked), asked.words
+    return each_yardstick(
+        board(asked),
+        lambda rows: best(rows, among(frame, rows), words, TUNED) or settings(rows, words),
+    )

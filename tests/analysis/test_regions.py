@@ -35,7 +35,7 @@ def test_numbers_that_hardly_repeat_are_cut_into_bins_of_equal_count():
     assert codes == [5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0]
     assert found.labels == ("0..1", "2..3", "4..5", "6..7", "8..9", "10..11")
     assert found.named[0] == "tau=0..1"
-    assert (found.is_binned, found.num_bins, len(found)) == (True, 6, 6)
+    assert (found.is_binned, len(found.starts), len(found)) == (True, 6, 6)
     assert spans(found)[:2] == [(0, 1), (2, 3)]
     assert np.bincount(placed(np.arange(40.0))[1]).tolist() == [7, 7, 6, 7, 7, 6]
     assert np.bincount(placed(np.arange(40.0), max_bins=8)[1]).tolist() == [5] * 8
@@ -90,7 +90,7 @@ def test_the_last_bits_do_not_tell_values_apart():
 def test_missing_values_are_the_last_region():
     found, codes = placed([1.0, NAN, 2.0, 3.0, 4.0])
     assert (codes, found.labels) == ([0, 2, 0, 1, 1], ("1..2", "3..4", "nan"))
-    assert (found.num_bins, len(found)) == (2, 3)
+    assert (len(found.starts), len(found)) == (2, 3)
     assert np.isnan([found.low[2], found.high[2]]).all()
     found, codes = placed([2.0, NAN, 1.0, NAN], sampler="grid")
     assert (codes, found.named) == ([1, 2, 0, 2], ("tau=1", "tau=2", "tau=nan"))
@@ -103,7 +103,7 @@ def test_categories_and_truth_values_come_as_they_first_appear():
     assert (codes, found.labels) == ([0, 1, 0], ("b", "a"))
     assert np.isnan(found.low).all()
     assert not found.is_binned
-    assert found.num_bins == 0
+    assert len(found.starts) == 0
     found, codes = placed([True, False, True])
     assert (codes, found.labels) == ([0, 1, 0], ("true", "false"))
     one = replace(sampled([64, 32, 64]), scales={"tau": "category"})

@@ -11,7 +11,6 @@ from clsweep.questions.answers import Answers, asked_of
 BLANK = {
     "title": "t", "sources": ("results/t",), "trials": pd.DataFrame(), "metric": "knn_top1",
     "unit": "%", "mode": "max", "params": ("tau",),
-    "defaults": {}, "notes": (),
 }  # fmt: skip
 QUESTIONS = {question.name: question for question in registry.questions()}
 

@@ -20,7 +20,7 @@ DIAGNOSTICS = (
     "q_b_mean", "q_b_cv", "grad_norm_mean", "feature_diversity", "effective_rank", "alignment",
     "uniformity", "std_per_dim",
 )  # fmt: skip
-ABOUT = {"metric": "acc", "diagnostics": DIAGNOSTICS}
+ABOUT = {"metric": "acc"}
 
 
 def mechanism(trials, by=None):

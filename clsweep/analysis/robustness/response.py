@@ -111,7 +111,7 @@ def respond(sweep: Sweep, param: str) -> Response:
     num, balanced, rows = len(regions), True, sweep.alive
     notes = []
     if regions.is_binned:
-        notes.append(note(Reason.BINNED, param=param, bins=regions.num_bins))
+        notes.append(note(Reason.BINNED, param=param, bins=len(regions.starts)))
     if sweep.samplers == ("grid",):
         used, found = shared_settings(sweep, param, levels)
         balanced = found > 0
