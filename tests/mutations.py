@@ -160,7 +160,7 @@ FAULTS = (
           "tests/train/test_loop.py -k knn_hyperparameters"),
     Fault("reproduce: other data sets taken together", "analysis/reference.py",
           " or len(here) > 1", "", "tests/studies/test_perfect_runs.py -k dcl/table_01"),
-    Fault("differences: the other sign", "questions/differences.py",
+    Fault("differences: the other sign", "questions/reproduction.py",
           '["published"] > 0', '["published"] < 0',
           "tests/questions/test_reproduction.py -k another_scale"),
     Fault("probe: views never drawn anew", "train/probe.py",

@@ -24,7 +24,6 @@ from clsweep.findings.notes import notes as notes_of
 from clsweep.findings.notes import reference_notes, version_notes
 from clsweep.questions import reproduction as paper
 from clsweep.questions.column import Question, filled, with_levels
-from clsweep.questions.differences import QUESTION as DIFFERENCES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,9 +97,10 @@ def print_reproduction(findings: Findings, *, within: float | None, format: Form
             title = f"\n{part.paper}, {part.item}\n{part.title}"
             _print_part(part.shown, format=format, title=title)
     if len(apart := findings.differences()):
-        shown = DIFFERENCES.shown(apart, findings.material, findings.material.within)
-        title = filled(f"\n{DIFFERENCES.title}", 1, images=findings.material.images)
-        print_table(records_of(shown), format=format, title=title, spare=DIFFERENCES.spare)
+        asked = paper.DIFFERENCES
+        shown = asked.shown(apart, findings.material, findings.material.within)
+        title = filled(f"\n{asked.title}", 1, images=findings.material.images)
+        print_table(records_of(shown), format=format, title=title, spare=asked.spare)
     lines = [*paper.remarks(frame), *paper.unmeasured(parts), f"\n{paper.closing(frame)}"]
     if frame["measured"].notna().any():
         lines[:0] = [f"\n{paper.legend(frame)}", *version_notes(findings.material.trials)]

@@ -199,7 +199,7 @@ class Findings(Answers):
 
     def differences(self) -> pd.DataFrame:
         """The differences between a paper's numbers beside those of a run at another scale."""
-        return self.ask_whole(questions.differences.differences)
+        return self.ask_whole(questions.reproduction.differences)
 
 
 def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:

@@ -112,8 +112,10 @@ def failure_regions(of: Answers) -> pd.DataFrame:
     shows in each of them.
     """
     tables = [_regions(each) for each in of.material.sweeps if each.num_failed and each.params]
-    found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-    return found.reindex(columns=list(REGION_FORMULAS))
+    columns = list(REGION_FORMULAS)
+    return (
+        pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
+    )
 
 
 def _regions(sweep: Sweep) -> pd.DataFrame:

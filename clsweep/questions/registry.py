@@ -10,7 +10,6 @@ from clsweep.analysis import reasons
 from clsweep.questions import (
     comparison,
     contrasts,
-    differences,
     health,
     leaderboard,
     learning,
@@ -53,7 +52,7 @@ CHAPTERS = (
     Chapter(
         "reproduction",
         "Does it agree with the paper?",
-        (reproduction.QUESTION, differences.QUESTION),
+        (reproduction.QUESTION, reproduction.DIFFERENCES),
     ),
     Chapter(
         "contrasts",

@@ -22,11 +22,10 @@ from clsweep.questions.column import with_levels
 from clsweep.questions.contrasts import contrasts
 from clsweep.questions.contrasts import summary as asked_before
 from clsweep.questions.health import health
-from clsweep.questions.leaderboard import board, cautions
+from clsweep.questions.leaderboard import board, cautions, verdict_of
 from clsweep.questions.learning import learning, learning_figures
 from clsweep.questions.marginals import marginal_figures, marginals
 from clsweep.questions.model import Figure, Sentences, Table
-from clsweep.questions.named import verdict_of
 from clsweep.questions.recommend import recommend
 from clsweep.questions.reproduction import printed_numbers, summary
 from clsweep.questions.robustness import unmeasured

@@ -14,9 +14,18 @@ from clsweep.questions import contrasts as asked_by_name
 from clsweep.questions import pairs as sentences
 from clsweep.questions import robustness as spreads
 from clsweep.questions.answers import Answers, Asked, asked_of, of_each
-from clsweep.questions.leaderboard import board, cautions
+from clsweep.questions.leaderboard import (
+    TUNED,
+    UNTUNED,
+    among,
+    best,
+    board,
+    cautions,
+    each_yardstick,
+    lead_of,
+    settings,
+)
 from clsweep.questions.model import Sentences, told
-from clsweep.questions.named import TUNED, UNTUNED, among, best, each_yardstick, lead_of, settings
 from clsweep.questions.recommend import confirmed
 from clsweep.questions.search import importance as searched
 from clsweep.questions.search import importances

@@ -7,9 +7,8 @@ import pytest
 
 import clsweep
 from clsweep.analysis.reasons import Reason
-from clsweep.questions.leaderboard import cautions
+from clsweep.questions.leaderboard import cautions, verdict_of
 from clsweep.questions.model import Wording
-from clsweep.questions.named import verdict_of
 from clsweep.report.sections import build_report
 from tests.planted import planted
 
