@@ -28,7 +28,7 @@ Cell = Callable[[Row], Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table for eyes.
+    """A column of a table for eyes, which leaves it out where it has no value.
 
     Attributes:
         heading: its name; `{near}`, `{points}`, `{metric}` and `{images}` stand for what is asked,
@@ -36,7 +36,6 @@ class Column:
         cell: the column of the full table, or what makes a cell of a row; the heading's by default.
         means: what `--explain` and the report's caption say of it.
         spare: a screen without room does without it, 1 goes first; 0 always stays.
-        optional: left out where it has no value.
         called: how the explanation names it, where that is not the heading.
     """
 
@@ -45,7 +44,6 @@ class Column:
     means: str = ""
     _: KW_ONLY
     spare: int = 0
-    optional: bool = False
     called: str = ""
 
 
@@ -121,7 +119,7 @@ class Question:
             if any(isinstance(value, Number) for value in values):
                 numbers = [value if isinstance(value, Number) else None for value in values]
                 values = texts_of(numbers, is_fine=is_fine)
-            if not column.optional or any(value != "" and not pd.isna(value) for value in values):
+            if any(value != "" and not pd.isna(value) for value in values):
                 shown[filled(column.heading, within, material.metric_title)] = values
         return pd.DataFrame(shown, dtype=object)
 

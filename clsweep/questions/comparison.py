@@ -154,9 +154,9 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
     return (
         Column("a"),
         Column("b"),
-        Column("region", optional=True),
-        Column("a at", "at_a", optional=True, spare=10),
-        Column("b at", "at_b", optional=True, spare=9),
+        Column("region"),
+        Column("a at", "at_a", spare=10),
+        Column("b at", "at_b", spare=9),
         Column("value a", value_a, spare=8),
         Column("value b", value_b, spare=7),
         Column(heading, measured("estimate", ""), means, called=called),
@@ -168,32 +168,28 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
             if of_means
             else "",
             spare=4,
-            optional=True,
         ),
-        Column("p Holm", p_of("p_holm"), optional=True),
-        Column("least p", "p_min", spare=1, optional=True),
+        Column("p Holm", p_of("p_holm")),
+        Column("least p", "p_min", spare=1),
         Column(
             "P(a > b)",
             lambda row: row["superiority"] if of_means else None,
             "a's chance to be ahead in a pair" if of_means else "",
             spare=3,
-            optional=True,
         ),
         Column(
             "detectable",
             measured("detectable"),
             "what would be found in four of five studies" if of_means else "",
             spare=2,
-            optional=True,
         ),
         Column("seeds", "num_seeds", spare=6),
         Column(
             "needs seeds",
             lambda row: needed(row, "needs_seeds"),
             "how many would find it in four of five studies, an 80 % interval",
-            optional=True,
         ),
-        Column("needs configs", lambda row: needed(row, "needs_configs"), spare=5, optional=True),
+        Column("needs configs", lambda row: needed(row, "needs_configs"), spare=5),
         Column("verdict", verdict),
     )
 

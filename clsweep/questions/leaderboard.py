@@ -203,10 +203,7 @@ def lead_of(pairs: pd.DataFrame) -> Lead | None:
     beaten = [n for n in rest if is_resolved(own[n], 0.0) and own[n]["winner"] == rank[0]]
     second = next((name for name in rest if name not in beaten), rest[0])
     return Lead(
-        pair=own[second],
-        ranked=(rank[0], *rest),
-        beaten=tuple(beaten),
-        num_pairs=len(measured),
+        pair=own[second], ranked=(rank[0], *rest), beaten=tuple(beaten), num_pairs=len(measured)
     )
 
 
@@ -343,19 +340,15 @@ QUESTION = Question(
     table=leaderboard,
     options=lambda asked: {"within": asked.within},
     columns=(
-        Column("scored by", "yardstick", optional=True),
+        Column("scored by", "yardstick"),
         Column("objective"),
-        Column("best setting", lambda row: text(row["at"]), optional=True),
+        Column("best setting", lambda row: text(row["at"])),
         Column("best {metric}", _best),
-        Column("when tuned", level("when_tuned", half("score", "")), optional=True),
-        Column("fresh seeds", measured("fresh"), optional=True),
-        Column("SD*", measured("sd_star"), optional=True),
-        Column("near the best", share("share_within", "share", most=2), optional=True),
-        Column(
-            "cost",
-            lambda row: work(row["hours"]) if is_number(row["hours"]) else "",
-            optional=True,
-        ),
+        Column("when tuned", level("when_tuned", half("score", ""))),
+        Column("fresh seeds", measured("fresh")),
+        Column("SD*", measured("sd_star")),
+        Column("near the best", share("share_within", "share", most=2)),
+        Column("cost", lambda row: work(row["hours"]) if is_number(row["hours"]) else ""),
     ),
     levels="score",
     formulas={"leaderboard": FORMULAS},

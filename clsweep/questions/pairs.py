@@ -15,14 +15,12 @@ from clsweep.display.cells import records_of
 from clsweep.findings.notes import cause, is_measured
 from clsweep.questions.model import Open, Sentences, Wording
 from clsweep.questions.words import (
-    ALPHA,
     along,
     interval,
     known,
     listed,
     needed,
     number,
-    p_value,
     passes,
     places_of,
     text,
@@ -37,9 +35,8 @@ _TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
 
 def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is more robust, from `compare` of stat "std"."""
-    more = "is more robust"
     seen = {"claim": lambda pair: _spread_claim(pair, words), "evidence": _ratio_seen}
-    return _pairwise(pairs, "spreads", ahead=more, which=more, null=1.0, **seen)
+    return _pairwise(pairs, "spreads", which="is more robust", null=1.0, **seen)
 
 
 def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
@@ -74,8 +71,7 @@ def _leads(pairs: pd.DataFrame, words: Wording, measured: str, how: str, where: 
             return f" (they score the same{ends})"
         return f" ({row['a']} leads by {words.amount(row['estimate'])}{ends})"
 
-    ahead, which = f"is better{how}", f"scores better{how}"
-    return _pairwise(pairs, measured, ahead=ahead, which=which, claim=claim, evidence=evidence)
+    return _pairwise(pairs, measured, which=f"scores better{how}", claim=claim, evidence=evidence)
 
 
 def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
@@ -94,8 +90,7 @@ def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
     def evidence(row: Row) -> str:
         return interval(row["low"], row["high"])
 
-    of = "shares near the best"
-    return _pairwise(pairs, of, ahead=more, which=more, claim=claim, evidence=evidence)
+    return _pairwise(pairs, "shares near the best", which=more, claim=claim, evidence=evidence)
 
 
 def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
@@ -122,7 +117,7 @@ def robust(spreads: pd.DataFrame) -> Sentences:
     measured = [row for row in records_of(spreads) if is_measured(row["reason"])]
     if not measured:
         return ()
-    names = _names(measured)
+    names = dict.fromkeys(row[side] for row in measured for side in "ab")
     won = [
         seen_from(row, row["winner"], null=1.0) for row in measured if is_resolved(row, null=1.0)
     ]
@@ -143,7 +138,6 @@ def _pairwise(
     pairs: pd.DataFrame,
     measured: str,
     *,
-    ahead: str,
     which: str,
     claim: Say,
     evidence: Say,
@@ -153,66 +147,45 @@ def _pairwise(
 
     Args:
         measured: what is compared.
-        ahead: what the winner is.
         which: what is asked.
         claim: of a resolved pair, as the winner sees it; "" where the numbers cannot show it.
         evidence: of an open pair.
         null: the statistic's value where both are alike: 1 of a ratio, else 0.
     """
-    rows, names = records_of(pairs), _names(records_of(pairs))
+    rows = records_of(pairs)
     claims: list[str] = []
-    winners: list[str] = []
     undecided: list[Row] = []
     unmeasured: dict[str, list[str]] = {}
     for row in rows:
         won = is_resolved(row, null) and claim(seen_from(row, row["winner"], null=null))
         if won:
             claims.append(won)
-            winners.append(row["winner"])
         elif is_measured(row["reason"]):
             undecided.append(row)
         else:
             unmeasured.setdefault(text(row["note"]), []).append(f"{row['a']} and {row['b']}")
-    champions = [
-        f"{name} {ahead} than each of the {len(names) - 1} other objectives."
-        for name in names
-        if winners.count(name) == len(names) - 1 >= 2
-    ]
     missing = []
     for why, those in unmeasured.items():
         named = "; ".join(those) if len(those) <= FEW_PAIRS else f"{len(those)} pairs"
         missing.append(Open(f"The {measured} of {named} are not compared: {why}."))
-    unseen = _undecided(undecided, len(rows), which, evidence, null)
-    return (*champions, *claims, *unseen, *missing)
+    return (*claims, *_undecided(undecided, len(rows), which, evidence), *missing)
 
 
-def _undecided(
-    rows: Sequence[Row], num_pairs: int, which: str, evidence: Say, null: float
-) -> Sentences:
-    """What is not resolved: a sentence for each of few pairs, one for all of many."""
+def _undecided(rows: Sequence[Row], num_pairs: int, which: str, evidence: Say) -> Sentences:
+    """What is not resolved: a sentence for each of few pairs, one for all of many. That one would
+    be resolved alone is in the notes.
+    """
+    if len(rows) > FEW_PAIRS:
+        named = "; ".join(f"{row['a']} and {row['b']}" for row in rows)
+        those = f": {named}" if len(rows) <= MANY_PAIRS else f" of {num_pairs}"
+        return (Open(f"Which objective {which} is not resolved for {len(rows)} pairs{those}."),)
     few = []
-    for row in rows if len(rows) <= FEW_PAIRS else ():
+    for row in rows:
         takes = f"; it needs {it}" if (it := needed(row)) else ""
         why = f": {cause(row)}" if row["reason"] else takes
-        few.append(
-            Open(
-                f"Whether {row['a']} or {row['b']} {which} is not resolved"
-                f"{evidence(row)}{why}.{_corrected(row, null, num_pairs)}"
-            )
-        )
-    if len(rows) <= FEW_PAIRS:
-        return tuple(few)
-    those = f" of {num_pairs}"
-    if len(rows) <= MANY_PAIRS:
-        named = [f"{row['a']} and {row['b']}" for row in rows]
-        those = f": {'; '.join(named)}"
-    apart = next((row for row in rows if _excludes(row, null)), None)
-    why = _corrected(apart, null, num_pairs) if apart else ""
-    return (Open(f"Which objective {which} is not resolved for {len(rows)} pairs{those}.{why}"),)
-
-
-def _names(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in (row["a"], row["b"])))
+        start = f"Whether {row['a']} or {row['b']} {which} is not resolved"
+        few.append(Open(f"{start}{evidence(row)}{why}."))
+    return tuple(few)
 
 
 def is_resolved(row: Row, null: float) -> bool:
@@ -276,27 +249,3 @@ def _ratio_seen(row: Row) -> str:
     if all(ends):
         seen = interval(low, high)
     return f" (SD* ratio {row['a']} / {row['b']} {number(ratio)}{seen})"
-
-
-def _excludes(row: Row, null: float) -> bool:
-    """Whether the interval alone lies on one side of no difference."""
-    low, high = row["low"], row["high"]
-    return (known(low) and low > null) or (known(high) and high < null)
-
-
-def _corrected(row: Row, null: float, num_pairs: int) -> str:
-    """Why a lead whose interval excludes no difference is not resolved all the same."""
-    if not _excludes(row, null) or not known(row["p_holm"]):
-        return ""
-    p = f"p = {p_value(row['p_holm'])}"
-    if row["p_holm"] <= ALPHA:
-        return ""
-    if num_pairs > 1:
-        return (
-            f" The interval of {row['a']} against {row['b']} alone excludes {null:g}. With "
-            f"{num_pairs} pairs compared, chance alone would show as much too often ({p} by Holm)."
-        )
-    return (
-        f" The interval of {row['a']} against {row['b']} excludes {null:g}, but the test of sign "
-        f"flips does not ({p})."
-    )

@@ -158,7 +158,6 @@ ONLY_ON = Column(
     "only on",
     lambda row: row.get("only_on"),
     "fewer fresh seeds than others of its objective ran on, so their means do not compare",
-    optional=True,
 )
 
 
@@ -184,14 +183,12 @@ QUESTION = Question(
             "the worst level among the setting and its neighbours. Each level is drawn towards the "
             "mean around it, by as much as seed noise explains",
             spare=4,
-            optional=True,
         ),
         Column(
             "neighbours",
             whole("num_neighbours"),
             "one step away on a grid, else the nearest",
             spare=1,
-            optional=True,
         ),
         Column(
             "when tuned",
@@ -199,11 +196,10 @@ QUESTION = Question(
             "level of the best without the luck of the pick, of which the lead is said: on the "
             "fresh seeds once there are any",
             spare=5,
-            optional=True,
         ),
-        Column("fresh seeds", measured("fresh"), optional=True),
+        Column("fresh seeds", measured("fresh")),
         ONLY_ON,
-        Column("test", measured("test"), spare=3, optional=True),
+        Column("test", measured("test"), spare=3),
     ),
     levels="score",
     rows=with_fresh,

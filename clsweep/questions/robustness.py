@@ -200,10 +200,10 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
     means = "values around the best that are shown to lose no more than {points}"
     slope = "slope on log2 of the hyperparameter"
     return (
-        Column("usable band", sure, means, optional=True),
-        Column("by the means", seen, "that do so as measured", optional=True),
-        Column("hi/lo", "band_ratio", "ratio of those ends", optional=True),
-        Column("per doubling", measured("slope"), slope, optional=True),
+        Column("usable band", sure, means),
+        Column("by the means", seen, "that do so as measured"),
+        Column("hi/lo", "band_ratio", "ratio of those ends"),
+        Column("per doubling", measured("slope"), slope),
     )
 
 
@@ -222,7 +222,6 @@ COLUMNS = (
         level("best_level", itemgetter("sd")),
         "what shares count against: one part of the seeds picks it and another scores it, without "
         "the luck of the pick. Of a race by the seeds of all, and fresh seeds have no part in it",
-        optional=True,
     ),
     Column("at", "best_at"),
     Column(
@@ -230,36 +229,31 @@ COLUMNS = (
         lambda row: _worst(row) if row["num_configs"] < analysis.FEW_SETTINGS else None,
         "level of the worst setting, estimated as the best level: above the worst mean, which was "
         "picked for its bad luck",
-        optional=True,
     ),
     Column(
         "worst 10 %",
         lambda row: _worst(row) if row["num_configs"] >= analysis.FEW_SETTINGS else None,
         "level of that tenth of the space, estimated likewise",
-        optional=True,
     ),
     Column(
         "within {near}",
         share("share_within", "share"),
         "share of the space that loses no more than that against the best level",
         called="within {points}",
-        optional=True,
     ),
     Column(
         "sd*",
         measured("sd_star"),
         "spread over the swept configurations without the noise",
         spare=7,
-        optional=True,
     ),
-    Column("sd", measured("sd"), "with it", spare=5, optional=True),
-    Column("mean", level("mean", itemgetter("sd")), spare=4, optional=True),
+    Column("sd", measured("sd"), "with it", spare=5),
+    Column("mean", level("mean", itemgetter("sd")), spare=4),
     Column(
         "range",
         level("range", itemgetter("sd")),
         "best - worst mean, optimistic as best is",
         spare=3,
-        optional=True,
     ),
     Column("configs", "num_configs", spare=2),
     Column("seeds", "num_seeds", spare=6),

@@ -313,12 +313,11 @@ SAVED = Question(
         Column("stopped", lambda row: f"{count(row['stopped'])} of {count(row['trials'])} trials"),
         Column("epochs", lambda row: f"{count(row['epochs'])} of {count(row['planned_epochs'])}"),
         Column("saved", share("saved", most=2), "share of the epochs that were not trained"),
-        Column("hours", optional=True),
+        Column("hours"),
         Column(
             "hours saved",
             "saved_hours",
             "the epochs that each stopped trial had left, times its time per epoch",
-            optional=True,
         ),
     ),
     has_notes=False,

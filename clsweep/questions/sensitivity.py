@@ -221,22 +221,15 @@ QUESTION = Question(
     columns=(
         Column("objective"),
         Column("term", lambda row: row["term"] or status(row["reason"])),
-        Column("alone", share("first", most=2), "first-order share", optional=True),
-        Column("in all", share("total", most=2), "with its interactions", optional=True),
-        Column(
-            "null line",
-            "null",
-            "what a parameter without any effect reaches",
-            spare=3,
-            optional=True,
-        ),
+        Column("alone", share("first", most=2), "first-order share"),
+        Column("in all", share("total", most=2), "with its interactions"),
+        Column("null line", "null", "what a parameter without any effect reaches", spare=3),
         Column("resolved", _resolved),
         Column(
             "needs seeds",
             lambda row: needed(row, "needs_seeds"),
             "how many would find it in four of five studies, an 80 % interval",
             spare=5,
-            optional=True,
         ),
         Column(
             "R2",
@@ -244,13 +237,9 @@ QUESTION = Question(
             "what the surrogate predicts of unseen configurations. All that seed noise leaves to "
             "predict counts as 1",
             spare=4,
-            optional=True,
         ),
         Column(
-            "of possible",
-            lambda row: row["r2_ceiling"] if is_number(row["r2"]) else None,
-            spare=2,
-            optional=True,
+            "of possible", lambda row: row["r2_ceiling"] if is_number(row["r2"]) else None, spare=2
         ),
         Column("configs", "num_configs", spare=1),
     ),

@@ -349,28 +349,6 @@ def test_of_nothing_nothing_is_said():
     assert said("recommendation") == ()
 
 
-def test_only_an_objective_that_beats_every_other_one_is_a_champion():
-    others = [{"b": "simclr"}, {"b": "eqco"}, LOST | {"a": "simclr", "b": "eqco"}]
-    for question, what in (
-        ("robustness", "more robust"),
-        ("comparison-mean", "better without tuning"),
-    ):
-        first = f"dcl is {what} than each of the 2 other objectives."
-        assert told(question, *others)[0] == first
-        others[1] = others[1] | {"p_holm": 0.2}
-        assert first not in told(question, *others)
-        others[1] = {"b": "eqco"}
-        assert "each of" not in told(question, {})[0]  # of two there is no superlative
-
-
-@pytest.mark.parametrize(("num", "why"), [(1, "test of sign flips"), (6, "6 pairs compared")])
-def test_an_interval_that_excludes_0_is_not_called_unresolved_without_a_word(num, why):
-    open_row = LOST | {"p_holm": 0.08}
-    found = " ".join(told("comparison-mean", *[open_row | {"a": f"o{i}"} for i in range(num)]))
-    assert all(text in found for text in ("excludes 0", why, "0.08"))
-    assert "excludes" not in " ".join(told("comparison-mean", open_row | {"low": -1.0}))
-
-
 def test_a_score_to_be_small_and_excesses_that_noise_explains():
     (lower,) = told("comparison-mean", {}, about=LEAST)
     assert "scores 1.8 lower than simclr" in lower
