@@ -20,7 +20,7 @@ import clsweep
 from clsweep.display.theme import themed, to_svg
 from clsweep.questions.contrasts import verdict
 from clsweep.questions.words import interval, number
-from clsweep.report.formats.markdown import render_markdown
+from clsweep.report.formats.folder import render_markdown
 from clsweep.report.model import Report
 from clsweep.report.sections import build_report
 from clsweep.study.document import question

@@ -18,6 +18,7 @@ from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, first_line, nearest
+from clsweep.findings import tidy
 from clsweep.findings.material import (
     Material,
     chance_of,
@@ -28,17 +29,6 @@ from clsweep.findings.material import (
     unit_of,
 )
 from clsweep.findings.notes import SCORED_ON_TEST
-from clsweep.findings.tidy import (
-    LABELS,
-    as_setting,
-    check_sizes,
-    checked_scales,
-    is_numbers_as_text,
-    is_plain,
-    numeric,
-    tidied,
-    without_copies,
-)
 from clsweep.results.disk import Disk
 from clsweep.results.reading import to_frame
 from clsweep.results.schemas import ID_FIELDS, outcome_fields, params_in
@@ -46,7 +36,7 @@ from clsweep.results.tables import decode, schema_of
 
 RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}
 # What clsweep holds fixed in an objective, but somebody else may sweep.
-CHOSEN = {field.name for field in ID_FIELDS} - {*LABELS, "trial_id", "study"} | RESOURCES
+CHOSEN = {field.name for field in ID_FIELDS} - {*tidy.LABELS, "trial_id", "study"} | RESOURCES
 # Where a trial came from: of its configuration it says nothing.
 ORIGINS = {
     "trial_id", "study", "error_class", "error_message", "error_traceback", "device", "started_at",
@@ -89,21 +79,21 @@ def of_trials(
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
-    trials, copied = without_copies(tidied(trials, source))
+    trials, copied = tidy.without_copies(tidy.tidied(trials, source))
     name = _metric(trials, metric, source)
-    trials = trials.assign(**{name: numeric(trials[name], source)})
+    trials = trials.assign(**{name: tidy.numeric(trials[name], source)})
     mode = mode_of(name, mode, None, source)
     if params is None:
         swept, others = _settings(trials, name, source)
     else:
         swept, others = _named(params, trials, name, source), ""
-    words = [column for column in swept if is_numbers_as_text(trials[column])]
-    trials = trials.assign(**{column: as_setting(trials[column], source) for column in swept})
-    scales = checked_scales(scales, trials, swept, source)
+    words = [column for column in swept if tidy.is_numbers_as_text(trials[column])]
+    trials = trials.assign(**{column: tidy.as_setting(trials[column], source) for column in swept})
+    scales = tidy.checked_scales(scales, trials, swept, source)
     read = partial(sweeps_of, trials, source, name, mode, scales=scales)
     sweeps = read(swept, failed="left out")
     for sweep in sweeps:
-        check_sizes(sweep.scores, name, source)
+        tidy.check_sizes(sweep.scores, name, source)
     settled = {sweep.objective: _followers(sweep) for sweep in sweeps}
     axes: Mapping[str, list[str]] | list[str] = swept
     if params is None and any(settled.values()):
@@ -145,12 +135,12 @@ def _metric(trials: pd.DataFrame, asked: str | None, source: str) -> str:
     known = [m.name for m in METRICS if m.name in columns and not m.takes]
     scored = [m for m in known if trials[m].notna().any()]
     name = next(iter([*scored, *known]), "") if asked is None else str(asked)
-    if name in columns and name not in LABELS:
+    if name in columns and name not in tidy.LABELS:
         return name
     why = "none of the known metrics; name one."
     if name:
         why = f"no column {name!r}.{nearest(name, columns)}"
-    if name in LABELS:
+    if name in tidy.LABELS:
         why = f"expected a column of scores, given {name!r}."
     raise RequestError(f"{source}: metric: {why} Columns: {', '.join(columns)}")
 
@@ -167,7 +157,7 @@ def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str
         if name not in trials:
             hint, columns = nearest(name, trials.columns), ", ".join(trials.columns)
             raise RequestError(f"{place}: no column {name!r}.{hint} Columns: {columns}")
-        if name in (*LABELS, metric):
+        if name in (*tidy.LABELS, metric):
             role = "the metric" if name == metric else "a label of the trials"
             raise RequestError(
                 f"{place}: expected hyperparameters, given {name!r}, which is {role}"
@@ -186,7 +176,7 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
         return [], ""  # what is missing is said elsewhere
     ours = OUTCOMES if {"trial_id", "clsweep_version"} <= set(trials.columns) else set()
     ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
-    columns = [c for c in trials.columns if c not in {*LABELS, *ours, *ids, metric}]
+    columns = [c for c in trials.columns if c not in {*tidy.LABELS, *ours, *ids, metric}]
     others = [c for c in columns if c not in OUTCOMES | CHOSEN]
     told = [c for c in columns if c in others or _differs(trials, c)]
     if trials.duplicated(CONFIG).any():
@@ -194,7 +184,8 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
         settings = {
             c
             for c in told
-            if is_plain(trials[c]) and len(trials[[*CONFIG, c]].drop_duplicates()) == len(configs)
+            if tidy.is_plain(trials[c])
+            and len(trials[[*CONFIG, c]].drop_duplicates()) == len(configs)
         }
         # Each value stands in two configurations of an objective on average.
         recurring = {
@@ -216,7 +207,7 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
 
 def _differs(trials: pd.DataFrame, column: str) -> bool:
     """Whether a column takes two values in one objective, or what cannot be told apart."""
-    if not is_plain(trials[column]):
+    if not tidy.is_plain(trials[column]):
         return True
     return bool((trials.groupby("objective")[column].nunique(dropna=False) > 1).any())
 

@@ -183,10 +183,13 @@ class Lead:
         return len(self.beaten) == len(self.ranked) - 1
 
 
-def lead_of(pairs: pd.DataFrame) -> Lead | None:
-    """Who is named, from `compare` of stat "mean" or "tuned"; None where nobody is compared."""
+def lead_of(board: pd.DataFrame, pairs: pd.DataFrame) -> Lead | None:
+    """Who of the board is named, from `compare` of stat "mean" or "tuned"; None where nobody is
+    compared.
+    """
+    ours = pairs[pairs["a"].isin(board["objective"]) & pairs["b"].isin(board["objective"])]
     measured = [
-        row for row in records_of(pairs) if is_measured(row["reason"]) and known(row["estimate"])
+        row for row in records_of(ours) if is_measured(row["reason"]) and known(row["estimate"])
     ]
     leads: dict[str, dict[str, Row]] = {}  # name -> whom it is compared with -> the pair
     for row in measured:
@@ -213,10 +216,10 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
 
     Args:
         board: the leaderboard.
-        pairs: every pair, from `compare` of stat "tuned" or "mean".
+        pairs: from `compare` of stat "tuned" or "mean", of others too.
         sense: TUNED or UNTUNED; where nothing is swept both are one, and it is not said.
     """
-    if (lead := lead_of(pairs)) is None:
+    if (lead := lead_of(board, pairs)) is None:
         return ()
     first, second = lead.pair["a"], lead.pair["b"]
     amount, low, high = (lead.pair[key] for key in ("estimate", "low", "high"))
@@ -279,8 +282,8 @@ def verdict_of(
     """
 
     def say(rows: pd.DataFrame) -> Sentences:
-        when_tuned = best(rows, among(tuned, rows), words, TUNED) or settings(rows, words)
-        untuned = best(rows, among(means, rows), words, UNTUNED) if sweeps(rows) else ()
+        when_tuned = best(rows, tuned, words, TUNED) or settings(rows, words)
+        untuned = best(rows, means, words, UNTUNED) if sweeps(rows) else ()
         return (*when_tuned, *untuned)
 
     return (*each_yardstick(board, say), *(robust(spreads) if len(scored(board)) else ()))
@@ -293,11 +296,6 @@ def each_yardstick(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]
         return say(board)
     told = [(str(rows["yardstick"].iloc[0]), say(rows)) for rows in parts]
     return tuple(f"For {name or 'the others'}: {each}" for name, said in told for each in said)
-
-
-def among(pairs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The pairs of these rows of the leaderboard."""
-    return pairs[pairs["a"].isin(rows["objective"]) & pairs["b"].isin(rows["objective"])]
 
 
 def sweeps(board: pd.DataFrame) -> bool:

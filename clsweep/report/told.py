@@ -17,7 +17,6 @@ from clsweep.questions.answers import Answers, Asked, asked_of, of_each
 from clsweep.questions.leaderboard import (
     TUNED,
     UNTUNED,
-    among,
     best,
     board,
     cautions,
@@ -72,7 +71,7 @@ def robustness(asked: Asked, *, by: str | None = None) -> Sentences:
         return spreads.bands(found, asked.words)
     least = spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
     is_swept = bool(asked.swept) and asked.says_of_space
-    means = pairs.means(asked) if is_swept else pd.DataFrame()
+    means = pairs.means(asked) if is_swept else pd.DataFrame(columns=["a", "b"])
     said = (*best(board(asked), means, asked.words, UNTUNED), *least)
     return said or spreads.unmeasured(asked.material.spaces)
 
@@ -102,7 +101,7 @@ def compare(asked: Asked, *pair: str, stat: str = "mean", by: str | None = None)
         return _OF_PAIRS[stat](frame, asked.words)
     if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
         return each_yardstick(
-            board(asked), lambda rows: best(rows, among(frame, rows), asked.words, senses[stat])
+            board(asked), lambda rows: best(rows, frame, asked.words, senses[stat])
         )
     if stat == "std":
         return sentences.robust(frame)
@@ -127,9 +126,8 @@ def recommend(asked: Asked) -> Sentences:
     frame, kept = pairs.tuned(asked), confirmed(asked)
 
     def of(rows: pd.DataFrame) -> Sentences:
-        own = among(frame, rows)
-        named = best(rows, own, asked.words, TUNED)
-        return (*named, *(() if kept else settings(rows, asked.words, lead_of(own))))
+        named = best(rows, frame, asked.words, TUNED)
+        return (*named, *(() if kept else settings(rows, asked.words, lead_of(rows, frame))))
 
     beside = cautions(board(asked), asked.words, is_search=asked.is_search)
     return (*each_yardstick(board(asked), of), *kept, *beside)
@@ -140,6 +138,5 @@ def pareto(asked: Asked) -> Sentences:
     """Who is best when tuned, whatever it costs; of one objective its best setting."""
     frame, words = pairs.tuned(asked), asked.words
     return each_yardstick(
-        board(asked),
-        lambda rows: best(rows, among(frame, rows), words, TUNED) or settings(rows, words),
+        board(asked), lambda rows: best(rows, frame, words, TUNED) or settings(rows, words)
     )

@@ -14,7 +14,7 @@ from clsweep.cli.statistics import Style, print_question
 from clsweep.display.printing import Format
 from clsweep.questions import registry
 from clsweep.questions.answers import asked_of
-from clsweep.report.formats.markdown import render_markdown
+from clsweep.report.formats.folder import render_markdown
 from clsweep.report.sections import build_report
 from tests.planted import planted
 

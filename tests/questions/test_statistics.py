@@ -16,8 +16,7 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.cli.status import confirm_notes
 from clsweep.errors import RequestError
-from clsweep.report.formats.folder import write_bundle
-from clsweep.report.formats.markdown import render_markdown
+from clsweep.report.formats.folder import render_markdown, write_bundle
 from clsweep.report.sections import build_report
 from clsweep.study.resolve import load_study
 from tests.planted import planted, recorded

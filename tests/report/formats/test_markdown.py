@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 
-from clsweep.report.formats.markdown import MAX_ROWS, lines_of, render_markdown, text
+from clsweep.report.formats.folder import MAX_ROWS, lines_of, render_markdown, text
 from tests.report.samples import CONTROL, control_report, evil_report, report, section, table
 
 
