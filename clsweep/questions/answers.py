@@ -96,26 +96,44 @@ class Answers:
         Raises:
             RequestError: the trials cannot answer.
         """
-        if not self.cells:
-            return self.ask_whole(table, *args, **options)
-        return self._remembered(
-            _key(table, args, options),
-            lambda: side_by_side(self.cells, lambda cell: cell.ask(table, *args, **options)),
-        )
+        answer = self._of_cells if self.cells else self._answer
+        return self._remembered(answer, table, args, options)
 
     def ask_whole(self, table: Ask, *args: object, **options: object) -> pd.DataFrame:
         """The same of all cells together."""
-        return self._remembered(
-            _key(table, args, options), lambda: self._answer(table, args, options)
-        )
+        return self._remembered(self._answer, table, args, options)
 
-    def _remembered(self, key: str, answer: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    def _remembered(
+        self,
+        answer: Callable[..., pd.DataFrame],
+        table: Ask,
+        args: Sequence[object],
+        options: Mapping[str, object],
+    ) -> pd.DataFrame:
+        key = _key(table, args, options)
         if key in self._expected:
             with suppress(CancelledError):  # of a report that was interrupted
                 self._known[key] = self._expected.pop(key).result()
         if key not in self._known:
-            self._known[key] = answer()
+            self._known[key] = answer(table, args, options)
         return self._known[key].copy()
+
+    def _of_cells(
+        self, table: Ask, args: Sequence[object], options: Mapping[str, object]
+    ) -> pd.DataFrame:
+        """The answers of all cells, one under the other, with the factors as first columns. A cell
+        that cannot answer, as without one of the objectives, has no rows; where none can it is the
+        first one's reason.
+        """
+        frames, errors = [], []
+        for cell in self.cells:
+            try:
+                frames.append(in_cell(cell.ask(table, *args, **options), cell.levels))
+            except RequestError as error:
+                errors.append(error)
+        if not frames:
+            raise errors[0]
+        return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
 
     def expect(
         self, table: Ask, options: Mapping[str, object], answer: Future[pd.DataFrame]
@@ -143,25 +161,6 @@ class Answers:
 def _key(table: Ask, args: Sequence[object], options: Mapping[str, object]) -> str:
     given = {name: value for name, value in options.items() if value is not None}
     return f"{table.__module__}.{table.__name__}{tuple(args)}{sorted(given.items())}"
-
-
-def side_by_side(cells: Sequence[Answers], ask: Callable[[Answers], pd.DataFrame]) -> pd.DataFrame:
-    """The tables of all cells, one under the other, with the factors as first columns.
-
-    A cell that cannot answer, as without one of the objectives, has no rows.
-
-    Raises:
-        RequestError: none of the cells can answer; the first one's reason.
-    """
-    frames, errors = [], []
-    for cell in cells:
-        try:
-            frames.append(in_cell(ask(cell), cell.levels))
-        except RequestError as error:
-            errors.append(error)
-    if not frames:
-        raise errors[0]
-    return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
 
 
 def in_cell(frame: pd.DataFrame, levels: Mapping[str, str | Sequence[str]]) -> pd.DataFrame:

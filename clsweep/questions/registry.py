@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 
 from clsweep.analysis import reasons
 from clsweep.questions import (
@@ -44,10 +45,7 @@ class Chapter:
     is_asked: Callable[[Asked], bool] = lambda _: True
 
 
-def _says_of_space(asked: Asked) -> bool:
-    return asked.says_of_space
-
-
+_of_space: Callable[[Asked], bool] = attrgetter("says_of_space")
 CHAPTERS = (
     Chapter(
         "reproduction",
@@ -64,19 +62,19 @@ CHAPTERS = (
         "comparison",
         "Which objective is better, and where?",
         (comparison.MEANS, comparison.SPREADS, comparison.SHARES, winners.QUESTION),
-        _says_of_space,
+        _of_space,
     ),
     Chapter(
         "robustness",
         "How much depends on the settings?",
         (robustness.QUESTION, robustness.MORE, robustness.BY, robustness.TOLERANCE),
-        _says_of_space,
+        _of_space,
     ),
     Chapter(
         "sensitivity",
         "Which hyperparameter matters?",
         (sensitivity.QUESTION, marginals.QUESTION),
-        _says_of_space,
+        _of_space,
     ),
     Chapter(
         "recommendation",
@@ -87,13 +85,10 @@ CHAPTERS = (
         "search",
         "What did the search try and find?",
         (search.HISTORY, search.TOP, search.IMPORTANCE, marginals.SEARCHED, search.SAVED),
-        lambda asked: asked.is_search,
+        attrgetter("is_search"),
     ),
     Chapter(
-        "tuning",
-        "How many tries does tuning take?",
-        (tuning.QUESTION, tuning.BEST_OF_K),
-        _says_of_space,
+        "tuning", "How many tries does tuning take?", (tuning.QUESTION, tuning.BEST_OF_K), _of_space
     ),
     Chapter("learning", "How did training go?", (learning.QUESTION,)),
     Chapter("mechanism", "What goes with the scores?", (mechanism.QUESTION, mechanism.LINKS)),

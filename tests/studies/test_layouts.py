@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clsweep.analysis.reference import Printed, reproduce
-from clsweep.findings.printed import printed_table
+from clsweep.findings.from_studies import printed_table
 from clsweep.questions.reproduction import layouts
 from clsweep.study.printed import parse_printed
 from tests.studies.references import REFERENCES, Reference, planned
