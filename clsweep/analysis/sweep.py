@@ -265,11 +265,7 @@ class Sweep:
     def axis(self, param: str) -> Array:
         """(n,) the values of a numeric hyperparameter as they stand on its axis: log2 on a log
         scale, NaN if missing.
-
-        Raises ValueError for a categorical one.
         """
-        if self.scales[param] == "category":
-            raise ValueError(f"{param}: expected a numeric hyperparameter, it is categorical")
         values = self._values[param]
         return np.log2(values) if self.scales[param] == "log" else values.copy()
 

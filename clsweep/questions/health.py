@@ -213,11 +213,7 @@ QUESTION = Question(
     formulas={"health": FORMULAS},
 )
 ERRORS = Question(
-    name="failures",
-    title="Failed trials by error",
-    caption="Most frequent first.",
-    frame=_errors,
-    has_notes=False,
+    name="failures", title="Failed trials by error", caption="Most frequent first.", frame=_errors
 )
 REGIONS = Question(
     name="failure-regions",
@@ -234,7 +230,6 @@ REGIONS = Question(
         Column("p Holm", p_of("p_holm")),
         Column("verdict", lambda row: "more failures here" if row["resolved"] else ""),
     ),
-    has_notes=False,
     say=lambda asked: failures(asked.ask(failure_regions)),
     formulas={"failure regions": REGION_FORMULAS},
 )

@@ -208,7 +208,6 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
 QUESTION = Question(
     name="learning",
     table=learning,
-    has_notes=False,
     draw=lambda asked: (
         *learning_figures(asked.ask(learning), asked.material),
         under_way_figure(asked.answers.under_way(), asked.material),

@@ -13,7 +13,7 @@ from clsweep.analysis import CONFIDENCE, SIGNIFICANCE, reasons
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
-from clsweep.analysis.sweep import Array, Sweep, check_by, check_columns
+from clsweep.analysis.sweep import Array, Sweep, check_by
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
@@ -61,13 +61,11 @@ def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
     at its own value. Samples that do not cover the space evenly (`Sweep.not_measured`) have one row
     without means, and the note.
 
-    Raises ValueError for a `by` that no objective sweeps, or that the trials lack.
+    Raises ValueError for a `by` that no objective sweeps.
     """
     trials, sweeps = of.material.trials, of.material.spaces
     metric, diagnostics = of.material.metric, of.material.diagnostics
     check_by(by, sweeps)
-    if by is not None:
-        check_columns(trials, by)
     tables = [config_means(trials, sweep, metric, diagnostics) for sweep in sweeps]
     tables = [means.reindex(columns=[metric, *diagnostics, "num"]) for means in tables]
     found = [name for name in diagnostics if any(means[name].notna().any() for means in tables)]

@@ -135,13 +135,7 @@ def robust(spreads: pd.DataFrame) -> Sentences:
 
 
 def _pairwise(
-    pairs: pd.DataFrame,
-    measured: str,
-    *,
-    which: str,
-    claim: Say,
-    evidence: Say,
-    null: float = 0.0,
+    pairs: pd.DataFrame, measured: str, *, which: str, claim: Say, evidence: Say, null: float = 0.0
 ) -> Sentences:
     """Claims first, then what is not resolved, then what is not measured.
 

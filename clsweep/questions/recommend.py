@@ -215,6 +215,5 @@ CONFIRMATION = Question(
     name="confirmation",
     title="On fresh seeds and the test set",
     frame=lambda asked: asked.material.confirmation,
-    has_notes=False,
     formulas={"confirmation": confirmation.FRESH_COLUMNS},
 )

@@ -240,7 +240,6 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
 HISTORY = Question(
     name="history",
     table=history,
-    has_notes=False,
     say=lambda asked: course(asked.ask(history), asked.words),
     draw=lambda asked: [history_figure(asked.ask(history), asked.material)],
     formulas={"search history": HISTORY_COLUMNS},
@@ -266,7 +265,6 @@ TOP = Question(
         ),
     ),
     levels="score",
-    has_notes=False,
     formulas={"best of a search": TOP_COLUMNS},
 )
 IMPORTANCE = Question(
@@ -320,7 +318,6 @@ SAVED = Question(
             "the epochs that each stopped trial had left, times its time per epoch",
         ),
     ),
-    has_notes=False,
     say=lambda asked: savings(asked.ask(saved)),
     formulas={"stopped early": SAVED_COLUMNS},
 )

@@ -189,7 +189,6 @@ def _table(asked: Asked) -> list[Table]:
 QUESTION = Question(
     name="trials",
     tables=_table,
-    has_notes=False,
     draw=lambda asked: (
         *scatter_figures(asked.material, asked.ask(sensitivity)),
         *point_figures(asked.material),
