@@ -400,9 +400,8 @@ def plain_x(title: str, **scale: Any) -> alt.X:
 
 def curve_frame(curves: pd.DataFrame, material: Material, *, x: str, y: str) -> pd.DataFrame:
     """The columns of every curve; rows without a value are left out."""
-    if curves.empty:
-        return pd.DataFrame(columns=["objective", "x", "y", "low", "high"])
-    frame = columns(curves, x=x, y=y, low="low", high="high")
+    names = ["objective", x, y, "low", "high"]
+    frame = columns(curves.reindex(columns=names), x=x, y=y, low="low", high="high")
     return in_order(frame.dropna(subset=["x", "y"]), material)
 
 

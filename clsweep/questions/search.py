@@ -84,7 +84,7 @@ def history(of: Answers) -> pd.DataFrame:
             "state": [STATUSES[worst[key]] for key in keys],
         }
         frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)[list(HISTORY_COLUMNS)]
+    return pd.concat(frames, ignore_index=True)
 
 
 def top(of: Answers, num: int = 5) -> pd.DataFrame:
