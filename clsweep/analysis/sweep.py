@@ -352,12 +352,14 @@ def read_sweeps(
 
     Raises:
         ValueError: an empty table, a missing column, a repeated (objective, config, seed) that is
-            no copy, a configuration with two settings, an unknown sampler or status, a metric that
-            is not numbers.
+            no copy, a configuration with two settings, an unknown mode, sampler or status, a metric
+            that is not numbers.
     """
     names = trials["objective"].unique() if "objective" in trials else ()
     axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
     every = list(dict.fromkeys(name for each in axes.values() for name in each))
+    if mode not in ("max", "min"):
+        raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
     if failed_as not in FAILED_AS:
         raise ValueError(
             f"failed: expected one of {', '.join(FAILED_AS)}; got {failed_as!r}."

@@ -88,18 +88,7 @@ def of_studies(
     """
     if images not in IMAGES:
         raise RequestError(f"images: expected {' or '.join(IMAGES)}, given {images!r}")
-    for study in studies if len(studies) > 1 else ():
-        if factors := factors_of(study.study):
-            raise RequestError(
-                f"{study.path}: a study with factors ({', '.join(factors)}) is analysed alone, "
-                f"given {len(studies)} folders"
-            )
-    for first, second in itertools.combinations(studies, 2):
-        if ours := clash(first.folder.document().plugins, second.folder.document().plugins):
-            raise RequestError(
-                f"{first.path} and {second.path} have different versions of {ours}; analyse them "
-                "apart"
-            )
+    _require_alike(studies)
     name, mode = _metric_of(studies, metric, mode)
     named = _named(studies)
     trials = _together(named, lambda study: study.trials)
@@ -148,6 +137,22 @@ def of_studies(
         contrasts=asked,
         hits={m: Hits(partial(_hits, named, m)) for m in metrics if images == NEW},
     )
+
+
+def _require_alike(studies: Sequence[StudyResults]) -> None:
+    """Raises RequestError where studies cannot be analysed together."""
+    for study in studies if len(studies) > 1 else ():
+        if factors := factors_of(study.study):
+            raise RequestError(
+                f"{study.path}: a study with factors ({', '.join(factors)}) is analysed alone, "
+                f"given {len(studies)} folders"
+            )
+    for first, second in itertools.combinations(studies, 2):
+        if ours := clash(first.folder.document().plugins, second.folder.document().plugins):
+            raise RequestError(
+                f"{first.path} and {second.path} have different versions of {ours}; analyse them "
+                "apart"
+            )
 
 
 def _hits(named: Mapping[str, StudyResults], metric: str) -> pd.DataFrame:
