@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from clsweep.analysis.images import Hits
 
@@ -62,7 +62,7 @@ def confirmation(
             num = len(scores)
             mean, half = scores.mean() if num else math.nan, math.nan
             if num > 1:
-                half = stats.t.ppf(0.975, num - 1) * scores.std(ddof=1) / math.sqrt(num)
+                half = special.stdtrit(num - 1, 0.975) * scores.std(ddof=1) / math.sqrt(num)
                 if hits and column in hits:
                     half = math.hypot(
                         half, hits[column].half_width(row["objective"], row["config"])

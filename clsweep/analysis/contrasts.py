@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from clsweep.analysis import CONFIDENCE, reasons
 from clsweep.analysis.comparison.evidence import Evidence
@@ -203,7 +203,9 @@ def _p_margin(found: Evidence, margin: float) -> float:
     """
     if not np.isfinite(found.se * margin):
         return np.nan
-    return min(1.0, 2 * float(stats.t.sf((margin - abs(found.estimate)) / found.se, found.freedom)))
+    return min(
+        1.0, 2 * float(special.stdtr(found.freedom, (abs(found.estimate) - margin) / found.se))
+    )
 
 
 def _p_published(found: Evidence, published: float) -> float:
@@ -211,7 +213,7 @@ def _p_published(found: Evidence, published: float) -> float:
     if not np.isfinite(found.se * published) or published == 0:
         return np.nan
     short = np.sign(published) * (published - found.estimate)
-    return min(1.0, 2 * float(stats.t.sf(short / found.se, found.freedom)))
+    return min(1.0, 2 * float(special.stdtr(found.freedom, -short / found.se)))
 
 
 def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
@@ -258,8 +260,8 @@ def _nothing(why: Note) -> _Found:
 
 
 def _of_t(estimate: float, se: float, freedom: float) -> Evidence:
-    half = float(stats.t.isf(ALPHA / 2, freedom)) * se
-    p = float(2 * stats.t.sf(abs(estimate) / se, freedom))
+    half = -float(special.stdtrit(freedom, ALPHA / 2)) * se
+    p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
     return Evidence(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from clsweep.analysis import CONFIDENCE, SIGNIFICANCE
 from clsweep.analysis.holm import holm
@@ -115,6 +115,8 @@ def failure_regions(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
 
 def _failures(sweep: Sweep) -> list[dict[str, Any]]:
+    from scipy.stats import hypergeom
+
     failed = sweep.failed.sum(axis=1)
     ended = (sweep.failed | np.isfinite(sweep.scores)).sum(axis=1)
     rows: list[dict[str, Any]] = []
@@ -128,7 +130,7 @@ def _failures(sweep: Sweep) -> list[dict[str, Any]]:
         )
         low, high = _rate_interval(codes, ended, failed)
         # Hypergeometric: as many of all the configurations with a failure in this region, or more.
-        p_values += stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs).tolist()
+        p_values += hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs).tolist()
         told = {
             "region": regions.named,
             "trials": trials.astype(int).tolist(),
@@ -166,7 +168,7 @@ def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Ar
         effect = float(np.clip(spread / expected * num / (num - num_regions), 1.0, most))
     size, hits, tail = trials / effect, losses / effect, (1 - CONFIDENCE) / 2
     with np.errstate(invalid="ignore"):
-        low = np.where(hits > 0, stats.beta.ppf(tail, hits, size - hits + 1), 0.0)
-        high = np.where(hits < size, stats.beta.ppf(1 - tail, hits + 1, size - hits), 1.0)
+        low = np.where(hits > 0, special.betaincinv(hits, size - hits + 1, tail), 0.0)
+        high = np.where(hits < size, special.betaincinv(hits + 1, size - hits, 1 - tail), 1.0)
     none = trials == 0
     return np.where(none, np.nan, low), np.where(none, np.nan, high)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from clsweep.analysis import TAIL, reasons
 from clsweep.analysis.images import Images, joined, parts_of
@@ -149,6 +149,6 @@ def _interval(values: Array, pick: int, images: Images | None) -> tuple[float, f
     if images:
         variance = variance + np.delete(images.against(pick), pick)
     error = np.sqrt(variance)
-    low = np.max(lead - stats.t.isf(TAIL / (len(lead) * len(values)), freedom) * error)
-    high = np.max(lead + stats.t.isf(TAIL, freedom) * error)
+    low = np.max(lead + special.stdtrit(freedom, TAIL / (len(lead) * len(values))) * error)
+    high = np.max(lead - special.stdtrit(freedom, TAIL) * error)
     return max(0.0, float(low)), max(0.0, float(high)), None

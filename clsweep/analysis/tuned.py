@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, resample
 from clsweep.analysis.best import place_of
@@ -91,10 +91,10 @@ def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[floa
     num, tail = len(apart), TAIL / tries
     lead, se = float(apart.mean()), float(apart.std(ddof=1)) / len(apart) ** 0.5
     is_noisy = se > resample.EPSILON * max(1.0, abs(lead))
-    half = float(stats.t.isf(tail, num - 1)) * se if is_noisy else np.nan
+    half = -float(special.stdtrit(num - 1, tail)) * se if is_noisy else np.nan
     if images := sweep.images:
         variance = float(images.rows(rows).variance(PAIR))
-        half = float(np.hypot(half, stats.t.isf(tail, images.num - 1) * variance**0.5))
+        half = float(np.hypot(half, special.stdtrit(images.num - 1, tail) * variance**0.5))
     return lead, lead - half, lead + half
 
 
@@ -210,8 +210,8 @@ def _row(found: Evidence, values: tuple[float, float], sign: float, seeds: int) 
 def _evidence(estimate: float, se: float, freedom: float) -> Evidence:
     if not se > resample.EPSILON * max(1.0, abs(estimate)):
         return Evidence(estimate)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * se
-    p = float(2 * stats.t.sf(abs(estimate) / se, freedom))
+    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * se
+    p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
     return Evidence(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
 
 
@@ -245,5 +245,5 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     apart = draws[0][:num] - draws[1][:num]
     # Draws carry the doubt of the noise level, as t does against z: it counts once.
     half = float(np.quantile(np.abs(apart - apart.mean()), CONFIDENCE))
-    se = half / float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+    se = half / float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
     return _evidence(estimate, float(np.hypot(se, own**0.5)), freedom)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
 from clsweep.analysis.images import Images, parts_of
@@ -377,7 +377,9 @@ def _half_width(draws: Array) -> Array:
     """
     if len(draws) < 2:
         return np.full(draws.shape[1:], np.nan)
-    return np.asarray(stats.t.ppf((1 + CONFIDENCE) / 2, len(draws) - 1) * draws.std(axis=0, ddof=1))
+    return np.asarray(
+        special.stdtrit(len(draws) - 1, (1 + CONFIDENCE) / 2) * draws.std(axis=0, ddof=1)
+    )
 
 
 def find_default(

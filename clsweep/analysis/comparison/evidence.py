@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from clsweep.analysis import CONFIDENCE, TAIL, resample
 from clsweep.analysis.comparison.pairing import Pairing
@@ -242,7 +242,7 @@ class Evidence:
         low, high = self.estimate - np.hypot(below, more), self.estimate + np.hypot(above, more)
         whole = self.se**2 + variance
         left = whole**2 / (self.se**4 / self.freedom + variance**2 / freedom)
-        of_seeds = ((self.estimate - towards) / stats.t.isf(TAIL, self.freedom)) ** 2
+        of_seeds = ((self.estimate - towards) / special.stdtrit(self.freedom, TAIL)) ** 2
         p = _tail(self.estimate, (of_seeds, self.freedom), (variance, freedom))
         found = replace(self, low=float(low), high=float(high), p=max(self.p, p), freedom=left)
         of_images, se = float(np.sqrt(variance)), float(np.sqrt(whole))
@@ -251,8 +251,8 @@ class Evidence:
     @property
     def detectable(self) -> float:
         """Smallest true effect found with 80 % power: (t_{1 - alpha/2, df} + t_{.8, df}) SE."""
-        reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, self.freedom)
-        return float((reach + stats.t.ppf(POWER, self.freedom)) * self.se)
+        reach = special.stdtrit(self.freedom, (1.0 + CONFIDENCE) / 2.0)
+        return float((reach + special.stdtrit(self.freedom, POWER)) * self.se)
 
     def repeats_needed(self, num_repeats: float) -> Array:
         """(3,) repeats (seeds of a grid, configurations of a sample) at which the effect would be
@@ -267,8 +267,9 @@ class Evidence:
             return np.full(3, np.nan)
         num = np.arange(2.0, MAX_SEEDS + 1)
         freedom = self.freedom * (num - 1.0) / (num_repeats - 1.0)
-        reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) + stats.t.ppf(POWER, freedom)
-        half = stats.t.ppf(0.9, self.freedom) * self.se
+        reach = special.stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0)
+        reach += special.stdtrit(freedom, POWER)
+        half = special.stdtrit(self.freedom, 0.9) * self.se
         effects = abs(self.estimate) + np.array([[0.0], [half], [-half]])
         of_seeds = (self.se**2 - self.of_images**2) * num_repeats / num
         enough = reach * np.sqrt(of_seeds + self.of_images**2) <= effects
@@ -365,7 +366,7 @@ def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
     floor = 1.0 / (NUM_FLIPS + 1)
     if num > MANY:
         spread = float(np.sqrt(np.square(units).sum()))
-        return (max(floor, float(2.0 * stats.norm.sf(total / spread))) if spread else 1.0), floor
+        return (max(floor, float(2.0 * special.ndtr(-total / spread))) if spread else 1.0), floor
     count, step = 0, max(1, CHUNK // num)
     for start in range(0, NUM_FLIPS, step):
         shape = min(step, NUM_FLIPS - start), num
@@ -403,9 +404,9 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     size = max(t.weights.size for t in terms)
     num = int(np.clip(CELLS // size, resample.NUM_RESAMPLES, MAX_RESAMPLES))
     draws = estimate + np.sum([_mean_draws(term, num, rng) for term in terms], axis=0)
-    z = stats.norm.ppf([TAIL, (1.0 + CONFIDENCE) / 2.0])
-    bias = stats.norm.ppf((draws < estimate).mean())
-    levels = stats.norm.cdf(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
+    z = special.ndtri([TAIL, (1.0 + CONFIDENCE) / 2.0])
+    bias = special.ndtri((draws < estimate).mean())
+    levels = special.ndtr(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
     low, high = np.quantile(draws, levels)
     freedom = float(1.0 / np.sum(np.square(variances / se**2) / freedoms))
     return Evidence(estimate, float(low), float(high), *tail_p(draws, draws), se, freedom)
@@ -432,7 +433,7 @@ def _tail(estimate: float, *parts: tuple[float, float]) -> float:
     """
 
     def beyond(p: float) -> float:
-        return sum(v * stats.t.isf(p / 2.0, freedom) ** 2 for v, freedom in parts) - estimate**2
+        return sum(v * special.stdtrit(freedom, p / 2.0) ** 2 for v, freedom in parts) - estimate**2
 
     if beyond(LEAST_P) <= 0:
         return LEAST_P

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from clsweep.analysis import TAIL, resample
 from clsweep.analysis.comparison.evidence import CELLS, CHUNK, Evidence, tail_p
@@ -53,14 +53,14 @@ def spread_effect(
     tail = TAIL
     if not fixed:
         n = min(len(a), len(b))
-        tail = float(stats.norm.cdf(np.sqrt(n / (n - 1)) * stats.t.ppf(tail, n - 1)))
+        tail = float(special.ndtr(np.sqrt(n / (n - 1)) * special.stdtrit(n - 1, tail)))
     known = np.isfinite(draws).all()
     se = float(draws.std(ddof=1)) if known else np.nan
     is_cut = num < min(NORMAL_BELOW, resample.NUM_RESAMPLES)
     if is_cut and known and np.isfinite(estimate):
-        reach = float(stats.t.ppf(1.0 - tail, num - 1)) * se
+        reach = float(special.stdtrit(num - 1, 1.0 - tail)) * se
         low, high = estimate - reach, estimate + reach
-        p = float(2.0 * stats.t.sf(abs(estimate) / se, num - 1)) if se else np.nan
+        p = float(2.0 * special.stdtr(num - 1, -abs(estimate) / se)) if se else np.nan
         return Evidence(estimate, low, high, p, 0.0, se, np.inf)
     is_open = np.isnan(draws)
     low_draws, high_draws = np.where(is_open, -np.inf, draws), np.where(is_open, np.inf, draws)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.comparison.evidence import Evidence, mean_difference
@@ -378,7 +377,7 @@ def _superiority(part: Pairing) -> float:
         a, b = resample.row_means(a), resample.row_means(b)
     if part.paired:
         return float((a > b).mean() + 0.5 * (a == b).mean())
-    ranks = stats.rankdata(np.concatenate([a, b]))[: len(a)]
+    ranks = pd.Series(np.concatenate([a, b])).rank().to_numpy()[: len(a)]
     return float((ranks.sum() - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
 
 

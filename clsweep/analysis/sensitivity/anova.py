@@ -35,8 +35,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
-from scipy.stats import qmc
+from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, resample
 from clsweep.analysis.holm import holm
@@ -213,7 +212,7 @@ def _shares(
             }
         passing = effect
         if effect.freedom:
-            f = float(stats.f.ppf(CONFIDENCE, effect.freedom, noise.freedom))
+            f = float(special.fdtri(effect.freedom, noise.freedom, CONFIDENCE))
             variance = f * effect.expected * noise.per_mean / noise.num_cells
             passing = replace(effect, variance=variance)
         row["null"] = min(1.0, noise.corrected(passing) / total)
@@ -266,7 +265,7 @@ class Noise:
         if not part.freedom:
             return 1.0
         test = self.num_cells * part.variance / (part.expected * self.per_mean)
-        return float(stats.f.sf(test, part.freedom, self.freedom))
+        return float(special.fdtrc(part.freedom, self.freedom, test))
 
     def drawn(self, points: Array) -> tuple[Array, Array]:
         """Draws of the residual as a share of the one that was seen, and of the variance."""
@@ -335,7 +334,7 @@ def is_even(squares: Array, freedom: Array) -> bool:
     if len(sums) < 2 or not sums.sum() > 0:
         return True
     rest = freedom.sum() - freedom
-    p_values = stats.beta.sf(sums / sums.sum(), freedom / 2, rest / 2)
+    p_values = special.betaincc(freedom / 2, rest / 2, sums / sums.sum())
     return bool(p_values.min() * len(sums) >= UNEVEN)
 
 
@@ -358,6 +357,8 @@ def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]
     confidence distribution: the one that puts the observed value at a uniform quantile. Draws of it
     for the part and for the rest, and sigma^2 = df s_w^2 / chi2(df), give draws of the share.
     """
+    from scipy.stats import qmc
+
     dimensions = 4 if noise.shift_freedom else 3
     points = (
         qmc.Sobol(dimensions, scramble=False).random_base2(LOG2_DRAWS)
@@ -381,7 +382,7 @@ def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]
 def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
     """The noncentrality at which `observed` is that quantile of its chi-square; 0 for none."""
     large = np.square(
-        np.maximum(np.sqrt(np.maximum(observed - freedom + 1, 0.0)) - stats.norm.ppf(quantile), 0.0)
+        np.maximum(np.sqrt(np.maximum(observed - freedom + 1, 0.0)) - special.ndtri(quantile), 0.0)
     )
     exact = special.chndtrinc(np.minimum(observed, LARGE), freedom, quantile)
     found = np.where(observed > LARGE, large, np.nan_to_num(exact))
@@ -395,6 +396,8 @@ def _needed(part: Part, noise: Noise, num_seeds: float, level: float) -> dict[st
     F is noncentral with n V_true / c; the ends are those at which the F seen is its 10 % and its
     90 % quantile (`scipy.special.ncfdtrinc`).
     """
+    from scipy.stats import ncf
+
     per_mean = noise.per_mean * part.inflation / noise.num_cells
     f = part.variance / (per_mean * part.freedom)
     candidates = range(int(num_seeds) + 1, MAX_SEEDS + 1)
@@ -403,9 +406,9 @@ def _needed(part: Part, noise: Noise, num_seeds: float, level: float) -> dict[st
     def seeds(noncentrality: float) -> float:
         def power(seeds: int) -> float:
             freedom = known * (seeds - 1)
-            quantile = stats.f.isf(level, part.freedom, freedom)
+            quantile = special.fdtri(part.freedom, freedom, 1.0 - level)
             centre = noncentrality * seeds / num_seeds
-            return float(stats.ncf.sf(quantile, part.freedom, freedom, centre))
+            return float(ncf.sf(quantile, part.freedom, freedom, centre))
 
         if noncentrality <= 0 or power(MAX_SEEDS) < POWER:
             return np.inf
@@ -441,6 +444,6 @@ def _largest(means: Array, term: tuple[int, ...], noise: Noise, num_looks: int) 
     else:
         roots = effect_of(noise.roots.reshape(*means.shape, -1), term, means.ndim)
         share = float(np.square(roots.reshape(means.size, -1)[at]).sum())
-    reach = stats.t.isf(TAIL / num_looks, noise.freedom) * np.sqrt(noise.per_mean * share)
+    reach = -special.stdtrit(noise.freedom, TAIL / num_looks) * np.sqrt(noise.per_mean * share)
     found = {"cell": at, "effect": effect[at], "effect_low": effect[at] - reach}
     return found | {"effect_high": effect[at] + reach}

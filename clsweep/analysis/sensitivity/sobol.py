@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from scipy.stats import qmc
 
 from clsweep.analysis.sensitivity.surrogate import Space, Surrogate, fit, refits
 from clsweep.analysis.sweep import Array
@@ -201,6 +200,8 @@ def inert_totals(
 
 def _extra(space: Space, rng: np.random.Generator) -> Array:
     """Points all over the space, (NUM_EXTRA, q): a Halton sequence, shifted at random."""
+    from scipy.stats import qmc
+
     num_params = len(space.names)
     return space.place(
         (qmc.Halton(num_params, scramble=False).random(NUM_EXTRA) + rng.random(num_params)) % 1.0
