@@ -15,7 +15,7 @@ from clsweep.findings import from_studies
 from clsweep.findings.confirmed import confirmed
 from clsweep.questions.findings import Findings, cells_of_study, cells_of_table, whole_material
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.reading import StudyResults, open_folder
+from clsweep.results.reading import StudyResults, open_folder, trials_file
 from clsweep.study.design import Study
 from clsweep.study.factors import cells_of, with_factors
 
@@ -225,7 +225,7 @@ def open_results(
         RequestError: there are no results of clsweep at a source, or none that the statistics can
             be made from.
     """
-    from clsweep.findings.from_trials import as_told, read_together, read_trials, trials_file
+    from clsweep.findings.from_trials import as_told, read_together, read_trials
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")

@@ -163,7 +163,7 @@ def rank_correlation(pairs: Array, withheld: Note | None) -> dict[str, Any]:
     size = np.abs(pairs).max(axis=0)
     digits = 10.0 ** (9 - np.floor(np.log10(np.where(size > 0, size, 1.0))))
     ranks = pd.DataFrame(np.round(pairs * digits)).rank().to_numpy()
-    ranks -= ranks.mean(axis=0)
+    ranks = ranks - ranks.mean(axis=0)
     size = np.sqrt(np.square(ranks).sum(axis=0))
     if not size.all():
         return row | noted(why=note(Reason.EQUAL_RANKS))

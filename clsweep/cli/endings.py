@@ -17,6 +17,7 @@ from clsweep.errors import RequestError, UserError
 if TYPE_CHECKING:
     from clsweep.api import Results
     from clsweep.cluster.runner import RunSummary
+    from clsweep.results.reading import StudyResults
 
 EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -55,7 +56,7 @@ def left_out(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
     return f"{command}: needs {package}, which is not installed here: pip install clsweep"
 
 
-def print_failures(results: Results) -> None:
+def print_failures(results: StudyResults) -> None:
     from clsweep.cli.status import failure_rows
 
     if failures := failure_rows(results):
@@ -64,7 +65,8 @@ def print_failures(results: Results) -> None:
 
 def print_confirmation(results: Results, *, top: int | None, format: Format) -> None:
     from clsweep.catalog import METRIC
-    from clsweep.cli.status import CONFIRM_SPARE, confirm_notes, confirm_rows, split_marked
+    from clsweep.cli.status import split_marked
+    from clsweep.cli.trials import CONFIRM_SPARE, confirm_notes, confirm_rows
     from clsweep.report.told import recommend
 
     rows = confirm_rows(results, top=top, intervals_apart=format in (Format.csv, Format.json))

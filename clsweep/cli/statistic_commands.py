@@ -50,13 +50,16 @@ def status(
     from clsweep.cli import status as now
     from clsweep.findings.notes import reference_notes
     from clsweep.results.ranking import spare_of
+    from clsweep.results.reading import StudyResults, open_folder, trials_file
 
+    if trials_file(path):
+        from clsweep.cli.trials import table_status
+
+        print_table(table_status(Reading().opened([path])), format=format)
+        return
     while True:
         goes_on = follow and now.is_any_running([path])
-        results = Reading().opened([path])
-        if not results.studies:
-            print_table(now.table_status(results), format=format)
-            return
+        results = StudyResults(open_folder(path))
         rows = now.split_marked(now.status_rows(results), results, format)
         if follow and format is Format.table:
             Console().clear()
@@ -69,7 +72,7 @@ def status(
             for note in [
                 *now.study_notes(results),
                 *now.best_notes(rows),
-                *reference_notes(results.references, metric=results.metric),
+                *reference_notes(results.folder.references().to_pylist(), metric=results.metric),
                 *now.best_when_tuned(results, rows),
                 *now.confirm_headline(results),
                 now.status_headline(results, rows),
@@ -90,7 +93,8 @@ def trials(
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.cli.status import study_notes, trial_rows, trials_spare
+    from clsweep.cli.status import study_notes
+    from clsweep.cli.trials import trial_rows, trials_spare
     from clsweep.findings.notes import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), Reading().opened([path])
@@ -100,7 +104,9 @@ def trials(
     with paged():
         left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
         if format is Format.table and results.studies:
-            references = reference_notes(results.references, metric=results.metric)
+            references = reference_notes(
+                results.folder.references().to_pylist(), metric=results.metric
+            )
             for note in [*study_notes(results), *references]:
                 print_note(f"- {note}")
         if left_out:

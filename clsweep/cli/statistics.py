@@ -54,8 +54,9 @@ def print_statistic(
     notes = material.notes
     if name == "robustness":
         along = f", by {asked['by']}" if asked.get("by") else ""
-        references = reference_notes(findings.side_table("references"), metric=material.metric)
-        notes = (*references, *notes)
+        frame = findings.side_table("references")
+        references = records_of(frame.astype(object).where(frame.notna(), None))
+        notes = (*reference_notes(references, metric=material.metric), *notes)
     if name in ("recommend", "pareto") and not findings.cells:
         material = replace(material, confirmation=findings.side_table("confirmation"))
     tell = getattr(told, name, None) if is_told else None

@@ -1,55 +1,38 @@
-"""The rows that the commands print about results: status, failures, trials and confirmation."""
+"""How a study stands: what `clsweep status` prints. Until every objective has a best setting it
+needs no statistics, and imports none.
+"""
 
 from __future__ import annotations
 
-import math
-import re
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clsweep.api import Results
-from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import duration, is_number, settings, texts_of
+from clsweep.display.numbers import duration
 from clsweep.display.printing import Format
-from clsweep.errors import RequestError, first_line, nearest
-from clsweep.findings.confirmed import ranking as ranking_of
-from clsweep.findings.confirmed import to_confirm
-from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
-from clsweep.questions.column import level, measured
-from clsweep.questions.model import Sentences
-from clsweep.questions.recommend import fewer_fresh
+from clsweep.findings.notes import SCORED_ON_TEST, version_notes
 from clsweep.results.ranking import Tally
-from clsweep.results.reading import open_folder, to_frame
-from clsweep.results.schemas import STATUSES, test_fields
-from clsweep.study.factors import FACTORS, factors_of, split_name
+from clsweep.results.reading import StudyResults, open_folder
+from clsweep.results.schemas import STATUSES
+from clsweep.study.factors import FACTORS, split_name
 from clsweep.study.space import declared_axes
 from clsweep.version import VERSION_COLUMNS
 
+if TYPE_CHECKING:
+    from clsweep.api import Results
+    from clsweep.questions.model import Sentences
+
 MOST_RUNNING = 8  # trials under way that `clsweep status` lists
-MOST_NAMED = 30  # columns that an error lists
 MOST_OF_ERROR = 300  # characters of an error that a table shows
 PAUSE_S = 5.0  # between two looks at a running study
 WORK_SHARE = 0.2  # of the time that the command's own work may take
-# Columns of trials that a screen without room does without.
-TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
-# What is shown of trials that ended so.
-_OF_STATUS = {"stopped": "epochs_trained", "skipped": "skipped_because", "failed": "error_message"}
-EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
-_NONE = re.compile(r"(?:[=!]=|\bis(?: not)?)\s*None\b")
-_UNKNOWN = re.compile(r"name '(.*)' is not defined")
-_QUOTED = re.compile(r"`([^`]*)`")
-_TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 
 
-def status_rows(results: Results) -> list[Row]:
+def status_rows(results: StudyResults) -> list[Row]:
     """Planned, finished, running, failed and the best configuration per objective."""
     tree, folder = results.study, results.folder
     axes = declared_axes(tree, results.plan_table.column_names)
@@ -66,29 +49,18 @@ def status_rows(results: Results) -> list[Row]:
             tally.objectives[objective_of[trial_id]]["running"] += 1
     rows = tally.rows()
     if results.folder.confirmation.exists() and len(trials):
-        rows = [row | _on_fresh(results, row) for row in rows]
+        from clsweep.api import open_results
+
+        opened = open_results(results.path)
+        rows = [row | _on_fresh(opened, row) for row in rows]
     # the study's factors as columns in front of the objective
     return [{**(own := split_name(tree, row["objective"])), **row, **own} for row in rows]
 
 
-def table_status(results: Results) -> list[Row]:
-    """Of a table of trials per objective how many ended how, and the best configuration."""
-    trials, material = results.trials, results.material
-    best = {
-        row["objective"]: row for row in records_of(results.recommend().query("kind == 'best'"))
-    }
-    rows: list[Row] = []
-    for name, mine in trials.groupby("objective", sort=False):
-        counts = {status: int((mine["status"] == status).sum()) for status in STATUSES}
-        picked = best.get(name, {})
-        found = {f"best {material.metric}": picked.get("score"), "at": picked.get("at")}
-        shown = {n: num for n, num in counts.items() if num or n in ("finished", "failed")}
-        rows.append({"objective": name, **shown, **found})
-    return rows
-
-
 def _on_fresh(results: Results, row: Row) -> Row:
     """What fresh seeds change of an objective's row: its best setting, where they overturn it."""
+    from clsweep.display.cells import records_of
+
     own = split_name(results.study, row["objective"])
     picked = results.recommend().query("kind == 'best'")
     for name, value in own.items():
@@ -100,13 +72,14 @@ def _on_fresh(results: Results, row: Row) -> Row:
     return {best: found["score"], "seeds": found["num_seeds"], "at": found["at"]}
 
 
-def best_when_tuned(results: Results, rows: Sequence[Row]) -> Sentences:
+def best_when_tuned(results: StudyResults, rows: Sequence[Row]) -> Sentences:
     """Who is best when tuned, once every objective has a best setting."""
     if len(rows) < 2 or any(row["seeds"] is None for row in rows):
         return ()
+    from clsweep.api import open_results
     from clsweep.report.told import pareto as named
 
-    return named(results)
+    return named(open_results(results.path))
 
 
 def best_notes(rows: Sequence[Row]) -> list[str]:
@@ -120,14 +93,14 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
     return [said] if names else []
 
 
-def study_notes(results: Results) -> list[str]:
+def study_notes(results: StudyResults) -> list[str]:
     """That the scores are of the test split or of several versions, where they are."""
     on_test = [SCORED_ON_TEST] if results.score_on == "test" else []
-    trained = to_frame(_select(results.trials_table, VERSION_COLUMNS))
-    return [*on_test, *version_notes(trained)]
+    trained = _select(results.trials_table, VERSION_COLUMNS)
+    return [*on_test, *version_notes(trained.to_pydict())]
 
 
-def split_marked(rows: list[Row], results: Results, format: Format) -> list[Row]:
+def split_marked(rows: list[Row], results: StudyResults, format: Format) -> list[Row]:
     """The rows with a column that says so, where scores are of the test split and no note can."""
     if results.score_on != "test" or format is Format.table:
         return rows
@@ -138,7 +111,7 @@ def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table.select([name for name in names if name in table.column_names])
 
 
-def status_headline(results: Results, rows: Sequence[Row]) -> str:
+def status_headline(results: StudyResults, rows: Sequence[Row]) -> str:
     """One sentence: running and how long still, finished, or interrupted."""
     ended = sum(row.get(status, 0) for row in rows for status in STATUSES)
     left = sum(row["planned"] for row in rows) - ended
@@ -151,7 +124,7 @@ def status_headline(results: Results, rows: Sequence[Row]) -> str:
     return "complete"
 
 
-def running_rows(results: Results) -> list[Row]:
+def running_rows(results: StudyResults) -> list[Row]:
     """The trials under way with what they last said; none where they are too many to be read."""
     folder = results.folder
     states = folder.heartbeat().get("trials", {}) if folder.is_running() else {}
@@ -171,7 +144,7 @@ def running_rows(results: Results) -> list[Row]:
     ]
 
 
-def failure_rows(results: Results) -> list[Row]:
+def failure_rows(results: StudyResults) -> list[Row]:
     """Failed trials grouped by error, most frequent first."""
     trials = results.trials_table
     failed = trials.filter(pc.equal(trials["status"], "failed"))
@@ -189,185 +162,7 @@ def failure_rows(results: Results) -> list[Row]:
     return sorted(rows, key=lambda row: -row["trials"])
 
 
-def trial_rows(
-    results: Results,
-    where: str | None,
-    sort: str | None,
-    top: int | None,
-    *,
-    columns: Sequence[str] | None = None,
-    every_column: bool,
-) -> tuple[list[Row], list[str]]:
-    """Trial rows, selected and sorted, and their columns: those asked for, or for eyes those that
-    tell trials apart.
-    """
-    frame = results.trials
-    if where:
-        frame = frame[selected(frame, where)]
-    if sort:
-        column = _known(sort.removeprefix("-"), f"--sort {sort}", frame)
-        frame = frame.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
-    if top:
-        frame = frame.head(top)
-    if columns:
-        frame = frame[list(dict.fromkeys(_known(name, "--columns", frame) for name in columns))]
-    if not every_column:
-        tree, told = results.study if results.studies else {}, results.material.params
-        axes = declared_axes(tree, frame.columns).values() if results.studies else [told]
-        swept = [name for name in frame.columns if any(name in each for each in axes)]
-        if not columns:
-            names = ["trial_id", *factors_of(tree), "objective", *swept, "seed", "status"]
-            statuses, score = set(frame["status"]), results.material.metric
-            of_status = [name for status, name in _OF_STATUS.items() if status in statuses]
-            names = [*names, *_measured(frame), score, *TRIALS_SPARE, *of_status]
-            frame = frame[[name for name in dict.fromkeys(names) if name in frame]]
-        texts = {name: settings(frame[name].tolist()) for name in swept if name in frame}
-        texts |= {name: _scores(frame[name].tolist()) for name in _measured(frame)}
-        if "error_message" in frame:
-            texts["error_message"] = frame["error_message"].str.slice(0, MOST_OF_ERROR).tolist()
-        frame = frame.assign(**texts)
-    return records_of(frame.astype(object).where(frame.notna(), None)), list(frame.columns)
-
-
-def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
-    """Which rows a condition selects; a row without a value that it asks for is not selected.
-
-    It is what pandas' `query` takes: names with other signs stand in backticks. The user types it;
-    the names of the columns come from a results folder, and pandas looks them up alone.
-
-    Raises:
-        RequestError: it is no condition, or names a column that there is not.
-    """
-    typed = frame.convert_dtypes()  # with types that know missing values none compares as true
-    try:
-        _require_columns(where, typed)
-        # Nothing of this program is in reach of the condition.
-        mask = typed.eval(where, engine="python", local_dict={}, global_dict={})
-    except Exception as error:  # whatever the user's expression raises
-        reason = first_line(error)
-        if unknown := _UNKNOWN.search(reason):
-            reason = _no_column(unknown[1], typed)
-        raise RequestError(f"--where {_shown(where)}: {reason:.2000}") from None
-    if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
-        raise RequestError(f"--where {_shown(where)}: expected a condition, as in {EXAMPLE}")
-    return mask.fillna(False).astype(bool)
-
-
-def _require_columns(where: str, frame: pd.DataFrame) -> None:
-    """Raises ValueError for what pandas would say in words of its own, or not at all."""
-    for name in _QUOTED.findall(where):
-        if name not in frame:
-            raise ValueError(_no_column(name, frame))
-    if "@" in _TEXTS.sub("", where):
-        raise ValueError(f"expected columns and values, as in {EXAMPLE}, given '@'")
-    if compared := _NONE.search(where):  # no comparison with a missing value holds
-        raise ValueError(
-            "expected .isna() or .notna() of a column, as in 'tau.isna()', given "
-            f"{compared[0]!r:.80}"
-        )
-
-
-def _no_column(name: str, frame: pd.DataFrame) -> str:
-    if any((frame[column] == name).any() for column in frame.select_dtypes("string")):
-        return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
-    quoted = [column if column.isidentifier() else f"`{column}`" for column in frame]
-    more = f" and {len(quoted) - MOST_NAMED} more" if len(quoted) > MOST_NAMED else ""
-    shown = ", ".join(quoted[:MOST_NAMED])
-    return f"no column {name!r:.80}.{nearest(name, quoted)} Columns: {shown}{more}"
-
-
-def _shown(where: str) -> str:
-    return repr(where) if len(where) <= 80 else f"{where[:80]!r}..."
-
-
-def _known(name: str, option: str, frame: pd.DataFrame) -> str:
-    if name not in frame:
-        raise RequestError(f"{option}: no column {name!r}.{nearest(name, frame.columns)}")
-    return name
-
-
-def trials_spare(results: Results) -> list[str]:
-    """What `clsweep trials` does without where there is no room: the study's own metric stays."""
-    metric = results.metric if results.studies else results.material.metric
-    others = [name for name in _measured(results.trials) if name != metric]
-    return [*TRIALS_SPARE, *reversed(others), "status", "objective"]
-
-
-def _scores(values: Sequence[Any]) -> list[str]:
-    """A column of scores: as fine as they are spread."""
-    known = [value for value in values if is_number(value) and math.isfinite(value)]
-    spread = statistics.pstdev(known) if known else math.nan
-    is_fine = max(map(abs, known), default=2) <= 1  # a share, not percent
-    shown = level("score", lambda _: spread)
-    return texts_of([shown({"score": value}) for value in values], is_fine=is_fine)
-
-
-def _measured(frame: pd.DataFrame) -> list[str]:
-    """The metrics that any trial has, on the test split too."""
-    names = [metric.name for metric in METRICS] + [field.name for field in test_fields()]
-    return [name for name in names if name in frame and frame[name].notna().any()]
-
-
-# columns of `confirm_rows` that a narrow screen goes without
-CONFIRM_SPARE = ("seeds", "fresh seeds", "config", "search - fresh")
-
-
-def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) -> list[Row]:
-    """One row per confirmed configuration; for eyes, an interval stands beside its number."""
-    frame = results.confirm(top=top)
-    rows = records_of(frame)
-    if intervals_apart:
-        return rows
-    fresh, test = (texts_of(list(map(measured(name), rows))) for name in ("fresh", "test"))
-    shown = [
-        {
-            **{name: row[name] for name in factors_of(results.study)},
-            **{name: row[name] for name in ("objective", "config", "at", "search")},
-            "seeds": row["search_seeds"],
-            "fresh": fresh_text,
-            "fresh seeds": row["fresh_seeds"],
-            "failed": row["fresh_failed"],
-            "test": test_text,
-            "search - fresh": row["difference"],
-        }
-        for row, fresh_text, test_text in zip(rows, fresh, test, strict=True)
-    ]
-    empty = [] if frame["test"].notna().any() else ["test"]
-    empty += [] if frame["fresh_failed"].any() else ["failed"]
-    return [{name: value for name, value in row.items() if name not in empty} for row in shown]
-
-
-def confirm_notes(results: Results, *, top: int | None) -> list[str]:
-    """What the columns mean, and what the table does not have."""
-    frame = results.confirm(top=top)
-    notes = [CONFIRMED_ON_TEST] if results.score_on == "test" else []
-    notes += [
-        "search: mean over the study's seeds, by which the best were picked, which flatters them",
-        "fresh: on seeds that took no part in picking the best, with the 95 % t-interval of the "
-        "mean",
-    ]
-    if frame["test"].notna().any():
-        notes.append("test: the fresh trials on the test split")
-    fewer = fewer_fresh(frame)
-    for at in frame.index[fewer.notna()]:
-        which = " ".join(filter(None, frame.loc[at, ["objective", "at"]]))
-        notes.append(f"{which}: on {fewer[at]}, so its mean does not compare with the others'")
-    if (frame["fresh_seeds"] == 1).any():
-        notes.append("one fresh seed has no interval; give further ones with --seeds")
-    for ranking in ranking_of(results):
-        if left_out := ranking.num_left_out:
-            notes.append(
-                f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} "
-                "configurations left out, not finished on all seeds of the study"
-            )
-    known = set(zip(frame["objective"], frame["config"], strict=True))
-    missing = sum((r.objective, r.config) not in known for r in to_confirm(results, top))
-    if missing:
-        notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
-    return notes
-
-
-def confirm_headline(results: Results) -> list[str]:
+def confirm_headline(results: StudyResults) -> list[str]:
     """One line on how far the confirmation is, if there is one."""
     folder = results.folder.confirmation
     if not folder.exists():

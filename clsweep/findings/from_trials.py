@@ -267,17 +267,6 @@ def _settled_notes(
     return notes
 
 
-def trials_file(path: str) -> str:
-    """The Parquet file of trials that `path` is, or that a folder which is no study's holds; empty
-    if there is none.
-    """
-    if path.endswith(".parquet"):
-        return path
-    table = os.path.join(path, "trials.parquet")
-    is_study = os.path.exists(os.path.join(path, "study.yaml"))
-    return table if os.path.isfile(table) and not is_study else ""
-
-
 def as_told(trials: pd.DataFrame, **asked: Any) -> dict[str, Any]:
     """What is asked of a file's trials (metric, mode, params, scales), and where nothing is, what
     the file itself says. It says nothing of another metric's mode.

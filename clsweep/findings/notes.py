@@ -5,6 +5,7 @@ place where the notes of the analysis become text.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -42,12 +43,12 @@ CONFIRMED_ON_TEST = (
 )
 
 
-def version_notes(trials: pd.DataFrame) -> list[str]:
+def version_notes(trials: pd.DataFrame | Mapping[str, Sequence[Any]]) -> list[str]:
     """That several versions of what trains have made the trials, as they may differ in scores."""
     told = []
     for column in VERSION_COLUMNS:
         if column in trials:
-            found = trials[column].dropna().astype(str).map(public_version).value_counts(sort=False)
+            found = Counter(public_version(v) for v in trials[column] if isinstance(v, str))
             each = [f"{version:.40} ({count(num)} trials)" for version, num in found.items()]
             name, more = column.partition("_")[0], f" and {len(each) - 3} more" * (len(each) > 3)
             told += [f"{name} {', '.join(each[:3])}{more}"] if len(each) > 1 else []
@@ -155,26 +156,30 @@ def _of_kinds(names: list[str], kinds: Sequence[str], everybody: int) -> list[st
     return list(dict.fromkeys(out))
 
 
-def reference_notes(references: pd.DataFrame, *, metric: str) -> list[str]:
+def reference_notes(references: Sequence[Mapping[str, Any]], *, metric: str) -> list[str]:
     """What is reached without training, one line; told apart by what the metric depends on."""
-    frame = references.dropna(subset=[metric]) if metric in references else references[:0]
-    if frame.empty:
-        return []
+    import numpy as np
+
+    rows = [row for row in references if row.get(metric) is not None]
     others = set(yardstick_params()) - set(metric_params(metric))  # of the other metrics
-    by = [n for n in reference_params() if n in frame and frame[n].notna().any()]
-    by = [n for n in by if n not in others]
-    by = ["dataset", *by] if frame["dataset"].nunique() > 1 else by
-    frame = frame.drop_duplicates(["reference", "seed", *by])
+    by = [name for name in ("dataset", *reference_params()) if name not in others]
+    found: dict[tuple[Any, ...], dict[int | None, float]] = {}
+    for row in rows:
+        at = (row["reference"], *(row.get(name) for name in by))
+        found.setdefault(at, {}).setdefault(row.get("seed"), row[metric])
     parts = []
-    for kind, group in frame.groupby("reference", sort=True):
-        differing = [n for n in by if n != "encoder" and group[n].nunique(dropna=False) > 1]
-        for _, seeds in group.groupby(by, dropna=False):
-            values = seeds[differing].iloc[0].dropna()
-            named = ", ".join(f"{n} {setting(value)}" for n, value in values.items())
-            encoder = f" {seeds['encoder'].iloc[0]}" if kind == "untrained" else ""
-            label = f"{str(kind).replace('_', ' ')}{encoder}{f' ({named})' if named else ''}"
-            part = f"{label} {fixed(seeds[metric].mean())}"
-            if len(seeds) > 1:
-                part += f" (sd {fixed(seeds[metric].std())}, {len(seeds)} seeds)"
-            parts.append(part)
-    return [f"without training, {metric}: {'; '.join(parts)}"]
+    for kind, *values in sorted(found, key=lambda at: [(value is None, value) for value in at]):
+        alike = [at for at in found if at[0] == kind]
+        named = ", ".join(
+            f"{name} {setting(value)}"
+            for i, (name, value) in enumerate(zip(by, values, strict=True), 1)
+            if name != "encoder" and value is not None and len({at[i] for at in alike}) > 1
+        )
+        encoder = f" {values[by.index('encoder')]}" if kind == "untrained" else ""
+        label = f"{kind.replace('_', ' ')}{encoder}{f' ({named})' if named else ''}"
+        scores = list(found[kind, *values].values())
+        part = f"{label} {fixed(float(np.mean(scores)))}"
+        if len(scores) > 1:
+            part += f" (sd {fixed(float(np.std(scores, ddof=1)))}, {len(scores)} seeds)"
+        parts.append(part)
+    return [f"without training, {metric}: {'; '.join(parts)}"] if parts else []

@@ -204,6 +204,17 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
     return frame
 
 
+def trials_file(path: str) -> str:
+    """The Parquet file of trials that `path` is, or that a folder which is no study's holds; empty
+    if there is none.
+    """
+    if path.endswith(".parquet"):
+        return path
+    table = os.path.join(path, "trials.parquet")
+    is_study = os.path.exists(os.path.join(path, "study.yaml"))
+    return table if os.path.isfile(table) and not is_study else ""
+
+
 def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
     """The results folder at `path`, local or an object store's URI.
 

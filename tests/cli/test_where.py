@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from clsweep.cli.status import selected
+from clsweep.cli.trials import selected
 from clsweep.errors import RequestError
 
 FRAME = pd.DataFrame(

@@ -14,13 +14,8 @@ import pytest
 import torch
 
 import clsweep
-from clsweep.cli.status import (
-    best_when_tuned,
-    confirm_headline,
-    confirm_notes,
-    confirm_rows,
-    status_rows,
-)
+from clsweep.cli.status import best_when_tuned, confirm_headline, status_rows
+from clsweep.cli.trials import confirm_notes, confirm_rows
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.desk import Rules
 from clsweep.errors import RequestError, UserError

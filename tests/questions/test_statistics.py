@@ -14,7 +14,7 @@ import pytest
 
 import clsweep
 from clsweep.analysis.reasons import Reason
-from clsweep.cli.status import confirm_notes
+from clsweep.cli.trials import confirm_notes
 from clsweep.errors import RequestError
 from clsweep.report.formats.folder import write_bundle
 from clsweep.report.formats.markdown import render_markdown

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clsweep.api import open_results
-from clsweep.cli.status import trial_rows
+from clsweep.cli.trials import trial_rows
 from clsweep.errors import RequestError, UserError
 from clsweep.findings.notes import reference_notes
 from clsweep.results.folder import ResultsFolder, checkpoint_file
@@ -177,7 +177,7 @@ def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFold
         conv = {"reference": "untrained", "encoder": "conv4", "width": width, **common}
         rows += [{**conv, "seed": seed, "knn_top1": score} for seed, score in enumerate(scores)]
     folder.add_references(rows)
-    assert reference_notes(open_results(folder.path).references, metric="knn_top1") == [
+    assert reference_notes(folder.references().to_pylist(), metric="knn_top1") == [
         "without training, knn_top1: raw pixels 91.00; untrained conv4 (width 4) 81.00 (sd 1.41, 2 "
         "seeds); untrained conv4 (width 8) 84.00 (sd 0.00, 2 seeds)"
     ]
