@@ -55,7 +55,7 @@ def learning_curves(
     if {"num_images", "epochs_trained"} <= set(known.columns):
         trained = known["epochs_trained"].astype(float)
         per_epoch = known["num_images"].astype(float) / trained.where(trained > 0)
-    frame["images"] = frame["epoch"] * frame["trial_id"].map(per_epoch)
+    frame["images"] = frame["epoch"] * frame["trial_id"].map(per_epoch).astype(float)
     frame["pairs"] = frame["images"] * frame["trial_id"].map(dict(pairs)).astype(float)
     keys = ["objective", "config", "epoch"]
     groups = frame.groupby(keys, sort=False)

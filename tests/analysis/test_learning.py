@@ -57,6 +57,8 @@ def test_what_is_not_recorded_has_no_axis():
     table = curves(pairs={})
     assert table["pairs"].isna().all()
     assert table["images"].notna().all()
+    never = EPOCHS.assign(acc=np.nan)  # scored at the end alone, in the trials
+    assert learning_curves(never, TRIALS, metric="acc", pairs={"a0": 1}, limits=ANYWHERE).empty
 
 
 def test_intervals_cover_the_mean():
