@@ -18,7 +18,9 @@ from clsweep.questions.recommend import recommend
 from clsweep.questions.robustness import robustness
 from clsweep.questions.words import listed, text
 
+_NAMES = ("objective", "kind", "yardstick", "at")
 _FRESH = ("fresh", "fresh_low", "fresh_high")
+_SCORES = ("score", "low", "high", "num_seeds", *_FRESH, "when_tuned")
 FORMULAS = {
     "objective": "name; of a reference what it is",
     "kind": '"objective", or "reference": what is reached without training',
@@ -46,31 +48,27 @@ FORMULAS = {
 }
 
 
-def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """One row per objective and reference with the columns of `FORMULAS`, the best score first: on
-    fresh seeds where all objectives have them.
+def standing(of: Answers) -> pd.DataFrame:
+    """The columns of `FORMULAS` up to `when_tuned`, without the robustness that the others take:
+    one row per objective and reference, the best score first: on fresh seeds where all have them.
     """
     material = of.material
     best = of.ask(recommend).query("kind == 'best'").set_index("objective")
-    spread = of.ask(robustness, within=of.near(within)).set_index("objective")
-    cost = of.ask(health).set_index("objective")
     swept = {sweep.objective for sweep in material.sweeps if sweep.params}
     fresh = of.side_table("confirmation").reindex(columns=["objective", "config", *_FRESH])
     again = {(row["objective"], row["config"]): row for row in fresh.to_dict("records")}
     rows: list[dict[str, Any]] = []
     for name in best.index:
-        row = {**best.loc[name], **spread.loc[name], **cost.loc[name]}
-        row |= again.get((name, best.loc[name, "config"]), {})
-        row |= {"objective": name, "kind": "objective", "num_seeds": best.loc[name, "num_seeds"]}
+        row = {**best.loc[name], **again.get((name, best.loc[name, "config"]), {})}
+        row |= {"objective": name, "kind": "objective"}
         row["yardstick"] = material.yardsticks.get(name, "")
         rows.append(row if name in swept else row | {"at": ""})
     references = of.side_table("references")
     yardsticks = references.groupby("yardstick", sort=False) if "yardstick" in references else ()
     for told, table in yardsticks or (("", references),):
         rows += [row | {"yardstick": told} for row in _references(table, material.metric)]
-    frame = pd.DataFrame(rows).reindex(columns=list(FORMULAS))
-    numbers = [name for name in FORMULAS if name not in ("objective", "kind", "yardstick", "at")]
-    frame[numbers] = frame[numbers].astype(float)
+    frame = pd.DataFrame(rows).reindex(columns=[*_NAMES, *_SCORES])
+    frame[[*_SCORES]] = frame[[*_SCORES]].astype(float)
     ours = scored(frame)
     by = "fresh" if len(ours) and ours["fresh"].notna().all() else "score"
     frame["level"] = frame[by].fillna(frame["score"])
@@ -80,6 +78,14 @@ def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
         "yardstick", key=lambda told: told.map(order.index), kind="stable", ignore_index=True
     )
     return frame.drop(columns="level")
+
+
+def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
+    """The columns of `FORMULAS`, in the rows of `standing`."""
+    spread = of.ask(robustness, within=of.near(within)).set_index("objective")
+    more = spread.join(of.ask(health).set_index("objective")[["trials", "hours"]])
+    further = [name for name in FORMULAS if name not in (*_NAMES, *_SCORES)]
+    return of.ask(standing).join(more[further].astype(float), on="objective")
 
 
 def _references(table: pd.DataFrame, metric: str) -> list[dict[str, Any]]:

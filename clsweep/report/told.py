@@ -13,7 +13,7 @@ from clsweep.questions import contrasts as asked_by_name
 from clsweep.questions import pairs as sentences
 from clsweep.questions import robustness as spreads
 from clsweep.questions.answers import Answers, Asked, asked_of, of_each
-from clsweep.questions.leaderboard import board, cautions
+from clsweep.questions.leaderboard import cautions, standing
 from clsweep.questions.model import Sentences, told
 from clsweep.questions.named import TUNED, UNTUNED, among, best, each_yardstick, lead_of, settings
 from clsweep.questions.recommend import confirmed
@@ -54,7 +54,7 @@ def robustness(
         least = spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
         is_swept = bool(asked.swept) and asked.says_of_space
         means = pairs.means(asked) if is_swept else pd.DataFrame()
-        said = (*best(board(asked), means, asked.words, UNTUNED), *least)
+        said = (*best(asked.ask(standing), means, asked.words, UNTUNED), *least)
         return said or spreads.unmeasured(asked.material.spaces)
 
     return of_each(findings, say, within)
@@ -94,7 +94,7 @@ def compare(
             return _OF_PAIRS[stat](frame, asked.words)
         if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
             return each_yardstick(
-                board(asked),
+                asked.ask(standing),
                 lambda rows: best(rows, among(frame, rows), asked.words, senses[stat]),
             )
         if stat == "std":
@@ -133,8 +133,8 @@ def recommend(findings: Answers) -> Sentences:
             named = best(rows, own, asked.words, TUNED)
             return (*named, *(() if kept else settings(rows, asked.words, lead_of(own))))
 
-        beside = cautions(board(asked), asked.words, is_search=asked.is_search)
-        return (*each_yardstick(board(asked), of), *kept, *beside)
+        beside = cautions(asked.ask(standing), asked.words, is_search=asked.is_search)
+        return (*each_yardstick(asked.ask(standing), of), *kept, *beside)
 
     return of_each(findings, say)
 
@@ -145,7 +145,7 @@ def pareto(findings: Answers) -> Sentences:
     def say(asked: Asked) -> Sentences:
         frame, words = pairs.tuned(asked), asked.words
         return each_yardstick(
-            board(asked),
+            asked.ask(standing),
             lambda rows: best(rows, among(frame, rows), words, TUNED) or settings(rows, words),
         )
 
