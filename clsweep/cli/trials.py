@@ -133,7 +133,7 @@ def _require_columns(where: str, frame: pd.DataFrame) -> None:
 
 
 def _no_column(name: str, frame: pd.DataFrame) -> str:
-    if (frame.select_dtypes("string") == name).any(axis=None):
+    if frame.isin([name]).to_numpy().any():
         return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
     quoted = [name if name.isidentifier() else f"`{name}`" for name in map(str, frame)]
     more = f" and {len(quoted) - MOST_NAMED} more" if len(quoted) > MOST_NAMED else ""
