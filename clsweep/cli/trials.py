@@ -133,7 +133,7 @@ def _require_columns(where: str, frame: pd.DataFrame) -> None:
 
 
 def _no_column(name: str, frame: pd.DataFrame) -> str:
-    if frame.select_dtypes(["string"]).eq(name).to_numpy().any():
+    if frame.isin([name]).to_numpy().any():
         return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
     columns = [str(column) for column in frame.columns]
     quoted = [column if column.isidentifier() else f"`{column}`" for column in columns]
