@@ -1,16 +1,41 @@
-"""`clsweep plan --estimate`: what a study would take on this machine, and what it would cost."""
+"""`clsweep plan --estimate`: what a study would take on this machine, and what it would cost. A few
+steps of each objective are timed, without Ray.
+"""
 
 from __future__ import annotations
 
+import heapq
+import math
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import cycle, islice, repeat
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from clsweep.catalog import PARAM
+from clsweep.catalog.plugins import Plugin, plug_in, told
 from clsweep.catalog.rows import Row
-from clsweep.cluster.forecast import Forecast, forecast
+from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine
+from clsweep.data.found import DataPlace
 from clsweep.display.numbers import byte_size, duration, number, work
 from clsweep.display.printing import Format, print_table
 from clsweep.display.text import say
-from clsweep.study.design import Study
+from clsweep.errors import RequestError
+from clsweep.study.design import Study, plan_row, plan_trials
+from clsweep.study.schema import ResourcesSection
+
+if TYPE_CHECKING:
+    from clsweep.train.pace import Pace
 
 GIB = 2**30
 SAVED = {"asha": "asha stops trials early", "racing": "racing leaves trials out"}  # by a scheduler
+TIMED_SIZES = 3  # of each objective: networks, batches and the like of several sizes
+NICENESS = 15  # of Ray's workers by default: they stand back behind what else the machine does
+COUNTED = ("epochs", "eval_every")  # how often it is done that is timed
 
 
 def print_estimate(study: Study, *, price: float | None, format: Format) -> None:
@@ -18,24 +43,152 @@ def print_estimate(study: Study, *, price: float | None, format: Format) -> None
 
     Args:
         price: of an hour of this machine.
+
+    Raises:
+        RequestError: a data set is missing, a trial fails, or this machine cannot hold one.
     """
-    if format is Format.table:
-        say(f"{study.name}: timing a few steps of each objective ...")
-    found = forecast(study)
     for_eyes = format is Format.table
-    rows = [_row(study, name, each, for_eyes) for name, each in found.objectives.items()]
-    if format is not Format.table:
-        print_table(rows, format=format)
-        return
-    print_table(rows, title="\nEstimate for this machine")
-    say()
-    for line in _lines(study, found, price):
-        say(line)
+    if for_eyes:
+        say(f"{study.name}: timing a few steps of each objective ...")
+    objectives, at_once, total_s = forecast(study)
+    rows = [_row(study, each, for_eyes) for each in objectives]
+    print_table(rows, format=format, title="\nEstimate for this machine" if for_eyes else "")
+    if for_eyes:
+        say()
+        for line in _lines(study, objectives, at_once, total_s, price):
+            say(line)
 
 
-def _row(study: Study, objective: str, each: Row, for_eyes: bool) -> Row:
+def forecast(study: Study) -> tuple[list[Row], int, float]:
+    """Time trials of a study, as many at once as would run, so that they are in each other's way.
+    A trial of several workers is timed as one, and taken to be that many times as fast.
+
+    Returns:
+        A row of each objective: `trials`; `sizes` that these have, and how many of them were
+        `timed`; `trial_s`, mean seconds of a trial; `peak_gib`, most memory that a worker takes,
+        None where the system does not tell. The trials that run at the same time. The seconds to
+        the end of the last one, once processes have begun.
+
+    Raises:
+        RequestError: as `print_estimate`.
+    """
+    here = this_machine()
+    if here is None:
+        raise RequestError("--estimate: the GPUs of this machine cannot be counted")
+    prepare_files(study)
+    study = study.drawn()
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    workers = study.sections.resources.workers
+    at_once = min(require_capacity(study, here), len(rows))
+    sizes = _sizes(study, rows)
+    # of many sizes the first, the last, and one between them
+    chosen = {
+        name: sorted({round(i * (len(each) - 1) / (TIMED_SIZES - 1)) for i in range(TIMED_SIZES)})
+        for name, each in sizes.items()
+    }
+    wanted = [each[i][0] for name, each in sizes.items() for i in chosen[name]]
+    paces = _timed(study, wanted, at_once * workers)
+    took, objectives = dict[str, float](), list[Row]()
+    for name, each in sizes.items():
+        timed = {i: paces[each[i][0]["trial_id"]] for i in chosen[name]}
+        for place, alike in enumerate(each):
+            nearest = timed[min(timed, key=lambda i: abs(i - place))]
+            for row in alike:
+                took[row["trial_id"]] = fmean(p.trial_s(row) for p in nearest) / workers
+        own = [took[row["trial_id"]] for alike in each for row in alike]
+        peaks = [p.peak_gib for ps in timed.values() for p in ps if p.peak_gib is not None]
+        objectives.append({
+            "objective": name, "trials": len(own), "sizes": len(each), "timed": len(timed),
+            "trial_s": fmean(own), "peak_gib": max(peaks, default=None),
+        })  # fmt: skip
+    ends = [0.0] * at_once  # of those at once; each starts as soon as another one ends
+    for row in rows:
+        heapq.heapreplace(ends, ends[0] + took[row["trial_id"]])
+    return objectives, at_once, max(ends)
+
+
+def _sizes(study: Study, rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
+    """The trials of each objective, those together that take equal steps. No real number is taken
+    to change what a step costs: a temperature, a rate, a weight.
+    """
+    found: dict[str, list[list[Row]]] = {}
+    for objective in study.objectives:
+        names = [n for n in objective.space if PARAM[n].kind != "float" and n not in COUNTED]
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            if row["objective"] == objective.name:
+                groups.setdefault(tuple(row[name] for name in names), []).append(row)
+        in_order = sorted(groups, key=lambda key: [(isinstance(v, str), v) for v in key])
+        found[objective.name] = [groups[key] for key in in_order]
+    return found
+
+
+def _timed(study: Study, wanted: Sequence[Row], num_processes: int) -> dict[str, list[Pace]]:
+    """The paces of these trials by their ids. Some are timed again where there are more processes
+    than trials, so that all are busy.
+    """
+    resources, context = study.sections.resources, multiprocessing.get_context("spawn")
+    rows = list(islice(cycle(wanted), math.ceil(len(wanted) / num_processes) * num_processes))
+    settled = _settle, (context.Value("i", 0), float(resources.gpus_per_worker))
+    places = [study.of(row["objective"]).sections.dataset.place.absolute() for row in rows]
+    paces: dict[str, list[Pace]] = {}
+    with ProcessPoolExecutor(num_processes, context, *settled) as pool:
+        try:
+            timed = pool.map(_time, rows, places, repeat(resources), repeat(study.document.plugins))
+            for row, pace in zip(rows, timed, strict=True):
+                paces.setdefault(row["trial_id"], []).append(pace)
+        except BrokenProcessPool:
+            raise RequestError(
+                f"--estimate: a process died with {num_processes} at once, perhaps out of memory"
+            ) from None
+    return paces
+
+
+def _settle(counter: Any, gpus: float) -> None:
+    """Of a process, before anything loads torch: its GPU, its rank among the machine's processes,
+    and that Ctrl-C ends it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.nice(NICENESS)
+    with counter.get_lock():
+        number, counter.value = counter.value, counter.value + 1
+    if gpus:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = [name.strip() for name in visible.split(",")] if visible else []
+        mine = number // math.floor(1 / gpus + 1e-9) if gpus < 1 else int(number * gpus)
+        os.environ["CUDA_VISIBLE_DEVICES"] = names[mine % len(names)] if names else str(mine)
+
+
+def _time(
+    row: Row, place: DataPlace, resources: ResourcesSection, plugins: Sequence[Plugin]
+) -> Pace:
+    """The pace of a trial in this process.
+
+    Raises:
+        RequestError: the trial fails; says why.
+    """
+    import torch
+
+    from clsweep.train.memory import keep_freed_memory, limited_memory
+    from clsweep.train.pace import pace_of
+
+    torch.set_num_threads(resources.cpus_per_worker)
+    keep_freed_memory()
+    plug_in(plugins)
+    gpus = float(resources.gpus_per_worker)
+    device = torch.device("cuda" if gpus else "cpu")
+    try:
+        with limited_memory(row, device, gpus or 1.0):
+            return pace_of(row, place, device)
+    except RequestError:
+        raise
+    except Exception as error:
+        raise RequestError(f"{row['objective']} fails: {told(error, row['loss'])}") from None
+
+
+def _row(study: Study, each: Row, for_eyes: bool) -> Row:
     """One objective; for programs in plain numbers."""
-    row = {"objective": objective, "trials": each["trials"]}
+    row = {name: each[name] for name in ("objective", "trials")}
     trial_s, peak_gib = each["trial_s"], each["peak_gib"]
     seconds = trial_s * each["trials"]
     if for_eyes:
@@ -52,33 +205,34 @@ def _row(study: Study, objective: str, each: Row, for_eyes: bool) -> Row:
     }
 
 
-def _lines(study: Study, found: Forecast, price: float | None) -> list[str]:
+def _lines(
+    study: Study, rows: Sequence[Row], at_once: int, total_s: float, price: float | None
+) -> list[str]:
     """What the whole study takes, and what the numbers leave out."""
     resources, saved = study.sections.resources, SAVED.get(study.sections.scheduler.name)
-    rows = found.objectives.values()
     seconds = sum(each["trial_s"] * each["trials"] for each in rows)
     hours = seconds * resources.workers / 3600
     num = sum(each["trials"] for each in rows)
     lines = [
-        f"{num:,} trials, {found.at_once} at once: {'at most' if saved else 'about'} "
-        f"{duration(found.total_s)}, and Ray's start",
+        f"{num:,} trials, {at_once} at once: {'at most' if saved else 'about'} "
+        f"{duration(total_s)}, and Ray's start",
         f"{work(hours * resources.cpus_per_worker)} of CPU cores",
     ]
     if resources.gpus_per_worker:
         lines.append(f"{work(hours * float(resources.gpus_per_worker))} of GPUs")
     if peaks := [each["peak_gib"] for each in rows if each["peak_gib"] is not None]:
-        processes = found.at_once * resources.workers
+        processes = at_once * resources.workers
         each_, all_ = (byte_size(max(peaks) * n * GIB) for n in (1, processes))
         lines.append(f"{all_} of memory: {processes} processes of up to {each_}")
     if price is not None:
-        money = number(price * found.total_s / 3600)
+        money = number(price * total_s / 3600)
         lines.append(f"{money} EUR at {number(price)} EUR an hour")
     if saved:
         lines.append(f"note: {saved}; how many is not known before")
     lines += [
-        f"note: {name}: {each['timed']} of its {each['sizes']} sizes were timed; the others "
-        "count as the nearest"
-        for name, each in found.objectives.items()
+        f"note: {each['objective']}: {each['timed']} of its {each['sizes']} sizes were timed; the "
+        "others count as the nearest"
+        for each in rows
         if each["timed"] < each["sizes"]
     ]
     if resources.workers > 1:

@@ -15,7 +15,7 @@ from typing import Any
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.desk import FolderUnreachableError, ask_to_save, forget, heard, reported
-from clsweep.cluster.loggers.relay import Loggers
+from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.losses import Losses, describe
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.racing import SKIPPED

@@ -14,7 +14,7 @@ from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
 from clsweep.cluster.desk import LEAVE_S, Rules, desk_here, let_save
-from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
+from clsweep.cluster.loggers import Loggers, wanted_loggers
 from clsweep.cluster.losses import MOST_ALONE, Losses
 from clsweep.cluster.progress import Estimate, Progress
 from clsweep.cluster.racing import SKIPPED, Race, in_order
@@ -272,7 +272,7 @@ class _Run:
         )
         # What is confirmed is a study from a folder, which shall not say where to write.
         wanted = [] if self._test else wanted_loggers(study, self._asked.log)
-        place = loggers_place(folder.local_path, study.sections.name)
+        place = folder.local_path or os.path.join("results", study.sections.name)
         loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
         heartbeat = Heartbeat(folder, progress, loggers, self.losses, is_alone=is_alone)
         stack.enter_context(heartbeat)

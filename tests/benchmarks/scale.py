@@ -229,7 +229,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     from rich.console import Console
 
     import clsweep
-    from clsweep.cluster.loggers.relay import Loggers
+    from clsweep.cluster.loggers import Loggers
     from clsweep.cluster.progress import Estimate, Progress
     from clsweep.cluster.recorder import Recorder
     from clsweep.cluster.search import PlanSearch

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from clsweep.cluster import capacity, forecast
+from clsweep.cli import estimate
+from clsweep.cluster import capacity
 from clsweep.cluster.capacity import Cluster
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -52,11 +53,11 @@ def asked(monkeypatch):
             name: [Pace(begin_s=s, epoch_s=0.0, scored_s=0.0, last_s=0.0, peak_gib=0.5)]
             for name, s in seconds.items()
         }
-        return paces, 4.0
+        return paces
 
     two = Cluster(up=[{"CPU": 2, "GPU": 0}], is_here=True)
-    monkeypatch.setattr(forecast, "_timed", timed)
-    monkeypatch.setattr(forecast, "this_machine", lambda: two)
+    monkeypatch.setattr(estimate, "_timed", timed)
+    monkeypatch.setattr(estimate, "this_machine", lambda: two)
     return found
 
 
@@ -90,7 +91,7 @@ def test_sizes_are_timed_and_trials_take_places_in_turn(cli_command, asked, stud
         row = plan_row(load_study(study()), trial)
         ends = sorted(ends)
         ends[0] += _size(row)
-    money = f"{max(ends) + 4:.0f} EUR"
+    money = f"{max(ends):.0f} EUR"
     assert money in shown
     assert " of memory: 2 processes of up to 510 MiB" in shown
     assert shown.rstrip().splitlines()[-1].startswith("Next: clsweep run ")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from clsweep.cluster import recorder as recorder_module
-from clsweep.cluster.loggers.relay import Loggers
+from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.results.folder import ResultsFolder

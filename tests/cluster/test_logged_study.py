@@ -11,7 +11,7 @@ import pytest
 
 import clsweep
 from tests.cluster.conftest import clsweep as command
-from tests.cluster.loggers.test_relay import scalars_of
+from tests.cluster.test_loggers import scalars_of
 
 
 @pytest.mark.slow

@@ -1,32 +1,169 @@
-"""What loggers make of trials: a run each, grouped by configuration with its seeds inside. The
-process of one logger: events come as lines of JSON, and the last thing it says is `done`, or what
-went wrong.
+"""Trials as runs of TensorBoard, W&B and MLflow: a run each, grouped by configuration with its
+seeds inside.
 
-A sink is told that a trial begins (its `IDENTITY`, and under "params" the effective values), of
-each epoch (values with `epoch` among them), and of the end (values of the whole trial). A trial
-that begins again logs to the same run. Its epochs come again from the first one, and none stands
-there twice.
+The driver writes what happens to a file, and a process of each logger follows it: no study waits
+for one. What goes wrong there is one line, and the study goes on.
+
+A sink, in such a process, is told that a trial begins (its `IDENTITY`, and under "params" the
+effective values), of each epoch (values with `epoch` among them), and of the end (values of the
+whole trial). A trial that begins again logs to the same run. Its epochs come again from the first
+one, and none stands there twice.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from clsweep.catalog import OBJECTIVE_PARTS, PARAM
 from clsweep.catalog.rows import Row
+from clsweep.errors import RequestError, nearest
+from clsweep.results.schemas import SIDE_TABLES
+from clsweep.study.design import Study
+from clsweep.study.schema import LOGGERS, LoggerSection
 from clsweep.study.space import slug
 
-IDENTITY = ("trial_id", "objective", "config", "seed")
-ORPHANED_S = 60.0  # to finish once nobody writes any more
+Say = Callable[[str], None]
 Values = Mapping[str, float]
+
+IDENTITY = ("trial_id", "objective", "config", "seed")
+CLOSE_S = 15.0  # to write what is left at the end of a run
+ORPHANED_S = 60.0  # to finish once nobody writes any more
+PAUSE_S = 0.2  # between two looks at the file
+
+
+class Loggers:
+    """All loggers of a run; a context manager. No method waits or raises, and any thread may call.
+
+    Args:
+        wanted: what the study and the command ask for; a name that comes twice counts once.
+        place: a folder of this machine, for loggers that write files.
+        say: prints a line.
+    """
+
+    def __init__(self, wanted: Sequence[LoggerSection], study: Study, place: str, say: Say):
+        self._wanted = {logger.name: logger for logger in reversed(wanted)}
+        self._about = {"study": study.sections.name, "place": os.path.abspath(place)}
+        self._say, self._processes = say, dict[str, subprocess.Popen[bytes]]()
+        self._last_epoch: dict[str, int] = {}  # of each trial that has begun and not ended
+        self._lock, self._closing = threading.RLock(), contextlib.ExitStack()
+
+    def __enter__(self) -> Loggers:
+        for name, logger in self._wanted.items():
+            try:
+                if not self._processes:
+                    file = tempfile.NamedTemporaryFile("w", prefix="clsweep-log-")
+                    self._events = self._closing.enter_context(file)
+                about = {"logger": name, "options": logger.options, "events": self._events.name}
+                self._processes[name] = subprocess.Popen(
+                    [sys.executable, "-m", __name__, json.dumps(about | self._about)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is the driver's
+                )
+            except OSError as error:
+                self._say_no_more(name, str(error))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock, self._closing:
+            self._put("close")
+            deadline = time.monotonic() + CLOSE_S
+            for name, process in list(self._processes.items()):
+                try:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+                    self._over(name)
+                except subprocess.TimeoutExpired:
+                    self._over(name, f"it did not end within {CLOSE_S:.0f} s")
+
+    def started(self, row: Row) -> None:
+        """A trial begins, or begins again: then its epochs come again, too."""
+        params = {name: row[name] for name in row if name in PARAM and row[name] is not None}
+        parts = {part: row[part] for part in (*OBJECTIVE_PARTS, "dataset") if part in row}
+        with self._lock:
+            self._last_epoch[row["trial_id"]] = -1
+            self._put("begin", {**{name: row[name] for name in IDENTITY}, "params": parts | params})
+
+    def reported(self, trial_id: str, epochs: Sequence[Row]) -> None:
+        """The epochs so far of a trial; those that are new are logged."""
+        with self._lock:
+            last = self._last_epoch.get(trial_id)
+            if last is None:  # it has ended meanwhile
+                return
+            for epoch in epochs:
+                if epoch["epoch"] > last:
+                    last = self._last_epoch[trial_id] = epoch["epoch"]
+                    self._put("epoch", trial_id, _numbers(epoch))
+
+    def ended(self, row: Row, outcome: Row) -> None:
+        """A trial has its outcome, whose epochs are logged that were not reported."""
+        trial_id = row["trial_id"]
+        measured = {name: x for name, x in outcome.items() if name not in SIDE_TABLES}
+        error = str(outcome.get("error_message") or "")
+        with self._lock:
+            if trial_id not in self._last_epoch:  # of a process that died before it began
+                self.started(row)
+            self.reported(trial_id, outcome.get("epochs", ()))
+            self._put("end", trial_id, _numbers(measured), outcome["status"], error)
+            del self._last_epoch[trial_id]
+
+    def _put(self, *event: object) -> None:
+        try:
+            if self._processes:
+                self._events.write(json.dumps(event, default=str) + "\n")
+                self._events.flush()
+        except OSError as error:
+            for name in list(self._processes):
+                self._over(name, str(error))
+        for name, process in list(self._processes.items()):
+            if process.poll() is not None and event != ("close",):
+                self._over(name)
+
+    def _over(self, name: str, reason: str = "") -> None:
+        """The process of a logger has ended, or is to end now for a reason."""
+        process = self._processes.pop(name)
+        process.kill()
+        said = process.communicate()[0].decode(errors="replace").strip()
+        if reason or said != "done":
+            self._say_no_more(name, reason or (said or "its process ended").splitlines()[-1])
+
+    def _say_no_more(self, name: str, reason: str) -> None:
+        self._say(f"{name} logs no more, the study goes on: {reason[:300]}")
+
+
+def _numbers(values: Row) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def wanted_loggers(study: Study, names: Sequence[str]) -> list[LoggerSection]:
+    """Those of the study, and those that the command names.
+
+    Raises:
+        RequestError: there is no logger of that name.
+    """
+    for name in names:
+        if name not in LOGGERS:
+            raise RequestError(
+                f"--log: unknown logger '{name}'.{nearest(name, LOGGERS)} Expected one of: "
+                f"{', '.join(LOGGERS)}"
+            )
+    return [*study.sections.loggers, *map(LoggerSection.model_validate, names)]
 
 
 class TensorBoard:
@@ -209,16 +346,33 @@ def _identity(about: Row, name: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _events(path: str) -> Iterator[tuple[str, list[Any]]]:
+    """What the driver writes to a file, until it says that this is all, or is gone."""
+    driver, line = os.getppid(), ""
+    with open(path, encoding="utf-8") as file:
+        while True:
+            line += file.readline()
+            if line.endswith("\n"):
+                kind, *event = json.loads(line)
+                if kind == "close":
+                    return
+                yield kind, event
+                line = ""
+            elif os.getppid() != driver:
+                return
+            else:
+                time.sleep(PAUSE_S)
+
+
 def main() -> None:
-    """Log until the input ends."""
+    """Log until there is nothing more; the last thing to be said is `done`, or what went wrong."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the clients print is nobody's
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     said, code, about = "done", 0, json.loads(sys.argv[1])
     try:
         sink = SINKS[about["logger"]](about)
-        for line in sys.stdin.buffer:
-            kind, *event = json.loads(line)
+        for kind, event in _events(about["events"]):
             getattr(sink, kind)(*event)
         sink.close()
     except BaseException as error:

@@ -1,1 +1,0 @@
-"""Trials as runs of TensorBoard, W&B and MLflow, written by processes that no study waits for."""
