@@ -26,7 +26,7 @@ from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.analysis.tuned import pick
 from clsweep.analysis.tuning import best_of_k
-from clsweep.cluster.racing import standing
+from clsweep.cluster.search import standing
 from clsweep.study.design import build_sampler
 from clsweep.study.schema import FIRST_SEEDS
 from tests.analysis.draws import drawing

@@ -19,7 +19,7 @@ import yaml
 from clsweep.api import Results, open_results
 from clsweep.cli.status import best_when_tuned, status_rows
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
-from clsweep.cluster.racing import Race
+from clsweep.cluster.search import Race
 from clsweep.questions.robustness import tolerance
 from clsweep.report import told
 from clsweep.results.folder import ResultsFolder

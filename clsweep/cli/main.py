@@ -10,11 +10,17 @@ import typer
 
 from clsweep.cli import statistic_commands as on_results
 from clsweep.cli import study_commands as on_study
-from clsweep.cli.endings import EXIT_INTERRUPTED, EXIT_INVALID, left_out, mistake, require_words
+from clsweep.cli.endings import (
+    EXIT_INTERRUPTED,
+    EXIT_INVALID,
+    lasting_streams,
+    left_out,
+    mistake,
+    require_words,
+)
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
 from clsweep.cli.options import option, print_version
-from clsweep.cli.streams import lasting_streams
 from clsweep.display.printing import print_note
 from clsweep.display.text import say
 from clsweep.errors import UserError

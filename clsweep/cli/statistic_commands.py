@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 
-from clsweep.cli.endings import print_failures, print_next
+from clsweep.cli.endings import paged, print_failures, print_next
 from clsweep.cli.options import (
     FormatOption,
     FullReading,
@@ -25,7 +25,6 @@ from clsweep.cli.options import (
     say_reading,
     with_groups,
 )
-from clsweep.cli.streams import paged
 from clsweep.display.numbers import count
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say

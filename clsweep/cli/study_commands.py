@@ -15,6 +15,7 @@ from clsweep.cli.endings import (
     EXIT_INTERRUPTED,
     command_line,
     exit_as,
+    paged,
     print_confirmation,
     print_end,
     print_failures,
@@ -34,7 +35,6 @@ from clsweep.cli.options import (
     option,
     with_groups,
 )
-from clsweep.cli.streams import paged
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import json_text, say
 from clsweep.errors import RequestError

@@ -18,7 +18,7 @@ from clsweep.cluster.desk import FolderUnreachableError, ask_to_save, forget, he
 from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.losses import Losses, describe
 from clsweep.cluster.progress import Progress
-from clsweep.cluster.racing import SKIPPED
+from clsweep.cluster.search import SKIPPED
 from clsweep.errors import RequestError
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, SHARE_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.ranking import KeptFiles

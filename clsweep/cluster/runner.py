@@ -17,8 +17,8 @@ from clsweep.cluster.desk import LEAVE_S, Rules, desk_here, let_save
 from clsweep.cluster.loggers import Loggers, wanted_loggers
 from clsweep.cluster.losses import MOST_ALONE, Losses
 from clsweep.cluster.progress import Estimate, Progress
-from clsweep.cluster.racing import SKIPPED, Race, in_order
 from clsweep.cluster.recorder import Heartbeat, Recorder
+from clsweep.cluster.search import SKIPPED, Race, in_order
 from clsweep.cluster.session import RayLostError, ray_session
 from clsweep.cluster.trial import References, TrialContext, are_owed
 from clsweep.cluster.watchdog import ECHO_S, KEPT, Watchdog, end_all_of, remove_leftovers
@@ -26,8 +26,7 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.ranking import KeptFiles, Tally
-from clsweep.study.continuation import difference, extension, numbered_as
-from clsweep.study.contrasts import with_added
+from clsweep.study.continuation import difference, extension, numbered_as, with_added
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
 from clsweep.study.printed import checked_files, paper_cells
 from clsweep.version import VERSION, VERSION_COLUMNS, public_version

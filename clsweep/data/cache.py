@@ -29,8 +29,7 @@ from PIL import Image, ImageFile
 
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
-from clsweep.files import sync
-from clsweep.machine import num_cores
+from clsweep.machine import num_cores, sync
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

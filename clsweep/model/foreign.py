@@ -7,16 +7,20 @@ Shape suffixes: C channels, 3 where images are gray; S pixels a side.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import io
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from clsweep.catalog import named
+from clsweep.catalog import COMPONENT, implementation, named
 from clsweep.catalog.open_encoders import digest_of, parted
-from clsweep.errors import first_line, nearest
+from clsweep.errors import RequestError, first_line, nearest
 
 _PROBE = 2  # images that a network is measured with
 
@@ -300,3 +304,72 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     if not isinstance(found, Mapping) or not any(isinstance(t, Tensor) for t in found.values()):
         raise ValueError("no weights by name")
     return {str(name): t for name, t in found.items() if isinstance(t, Tensor)}
+
+
+# A trained encoder as a program that PyTorch loads without this package.
+
+
+class Normalised(nn.Module):
+    """Images in [0, 1], float32 (N, C, S, S), as the trial gave them to its encoder -> (N, D)."""
+
+    def __init__(self, encoder: nn.Module, normalisation: Mapping[str, Sequence[float]]):
+        super().__init__()
+        self.encoder = encoder
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor(normalisation[name])[None, :, None, None])
+
+    def forward(self, x_NCSS: Tensor) -> Tensor:
+        x_NCSS = (x_NCSS - self.get_buffer("mean")) / self.get_buffer("std")
+        if x_NCSS.shape[1] == 1:
+            x_NCSS = x_NCSS.expand(-1, 3, -1, -1)
+        features_ND: Tensor = self.encoder(x_NCSS)
+        return features_ND
+
+
+def program(encoder: nn.Module, about: Mapping[str, Any]) -> bytes:
+    """The encoder as a program of torch.export, which begins with its normalisation, for any number
+    of images: float32 (N, C, S, S) in [0, 1] -> (N, D).
+
+    Args:
+        about: of the encoder: its name as `encoder`, normalisation and image_size.
+
+    Raises:
+        RequestError: torch.export cannot follow it.
+    """
+    whole, size = Normalised(encoder, about["normalisation"]).eval(), about["image_size"]
+    x_NCSS = torch.rand(2, len(about["normalisation"]["mean"]), size, size)
+    any_number, file = {0: torch.export.Dim("images", min=1)}, io.BytesIO()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            made = torch.export.export(whole, (x_NCSS,), dynamic_shapes=(any_number,))
+            torch.export.save(made, file)
+    except Exception as error:  # whatever it meets in an encoder of others
+        reason = f"torch.export cannot follow it: {first_line(error)}"
+        expected = "Expected a name that ends in .safetensors or .pt"
+        raise RequestError(f"{about['encoder']}: {reason}. {expected}") from None
+    return file.getvalue()
+
+
+# Run as a script: the width of the features of encoders, see `measured`.
+
+
+def measure(config: Mapping[str, Any]) -> dict[str, Any]:
+    """{"num_features": D}, or {"error": one line}; builds on the meta device, without values."""
+    row = COMPONENT["encoder"][config["encoder"]]
+    try:
+        with torch.device("meta"):
+            given = {name: config[name] for name in (*row.owns, *row.takes)}
+            network = implementation(row)(**given)
+            if "channels" not in row.takes:
+                take_channels(network, config["channels"])
+        if config.get("init", "none") != "none":
+            fitting(network, config["init"])
+    except Exception as error:  # libraries raise anything at names and sizes
+        return {"error": first_line(error)}
+    return {"num_features": network.num_features}
+
+
+if __name__ == "__main__":
+    answer, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    print(json.dumps([measure(each) for each in json.load(sys.stdin)]), file=answer)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from clsweep.errors import RequestError
-from clsweep.files import sync
+from clsweep.machine import sync
 
 if TYPE_CHECKING:
     import pyarrow as pa

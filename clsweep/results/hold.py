@@ -18,8 +18,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.files import UNSUPPORTED
-from clsweep.machine import machine
+from clsweep.machine import UNSUPPORTED, machine
 from clsweep.results.disk import Disk
 
 if TYPE_CHECKING:

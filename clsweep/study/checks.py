@@ -5,17 +5,27 @@ effect, budgets.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, METRIC, METRICS, Value
+from clsweep.catalog import (
+    COMPONENT,
+    DATASET,
+    DIAGNOSTIC,
+    FINETUNE_SHARES,
+    METRIC,
+    METRICS,
+    PARAM,
+    Value,
+)
 from clsweep.catalog.open_encoders import ENCODER_PARAMS, NONE, is_open, why_not
 from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by, without_other_encoders
 from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting
+from clsweep.errors import nearest
 from clsweep.study.check_training import Draft, TrainingChecks
-from clsweep.study.contrasts import check_contrasts
-from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS
+from clsweep.study.document import Keys
+from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS, ContrastSection
 from clsweep.study.space import Objective, size_of, slug
 
 MAX_OBJECTIVE_NAME = 64
@@ -321,3 +331,79 @@ def _check_names(draft: Draft) -> None:
         given = f"given {', '.join(map(str, sorted(shared)))}, in seeds too"
         unused = "expected seeds that the search does not use"
         draft.error(("confirm", "seeds"), f"{unused}, {given}")
+
+
+def check_contrasts(draft: Draft, objectives: Sequence[Objective]) -> None:
+    """Note every mistake of the contrasts."""
+    known = {objective.name: objective for objective in objectives}
+    for name, asked in draft.sections.contrasts.items():
+        for keys, message in _mistakes(asked, known):
+            draft.error(("contrasts", name, *keys), message)
+
+
+def _mistakes(asked: ContrastSection, known: Mapping[str, Objective]) -> Iterator[tuple[Keys, str]]:
+    for name in asked.sides:
+        if name not in known:
+            hint = f"{nearest(name, known)} Expected one of: {', '.join(known)}"
+            yield ("of",), f"unknown objective '{name:.80}'.{hint}"
+    if asked.metric is not None and asked.metric not in (*METRIC, *DIAGNOSTIC):
+        hint = nearest(asked.metric, [*METRIC, *DIAGNOSTIC])
+        yield ("metric",), f"unknown metric '{asked.metric:.80}'.{hint} See clsweep catalog metrics"
+    if len(asked.sides) == 1 and asked.minus is None:
+        yield (), f"expected two objectives, or minus: nothing is subtracted from {asked.sides[0]}"
+    if asked.minus is not None and asked.minus == asked.at:
+        yield ("minus",), "expected other settings than at, given the same"
+    own = [known[name] for name in asked.sides if name in known]
+    for key in ("at", "minus"):
+        for param, raw in (getattr(asked, key) or {}).items():
+            if own and (message := _mistake_at(param, raw, own)):
+                yield (key, param), message
+        for objective in own:
+            if message := _never_together(getattr(asked, key) or {}, objective):
+                yield (key,), message
+
+
+def _mistake_at(param: str, raw: object, own: Sequence[Objective]) -> str:
+    """Why no configuration of some objective would be meant by this value."""
+    swept = list(dict.fromkeys(name for objective in own for name in objective.space))
+    if param not in swept:
+        names = " and ".join(objective.name for objective in own)
+        hint = nearest(param, swept)
+        return f"{names} sweep no '{param:.80}'.{hint} Swept: {', '.join(swept) or 'nothing'}"
+    try:
+        value = PARAM[param].coerce(raw)
+    except ValueError as error:
+        return str(error)
+    for objective in (each for each in own if param in each.owned):  # others are without it
+        values = _values(objective, param)
+        if values is None:
+            return "expected a hyperparameter with choices: of a range no setting has one value"
+        if value not in values:
+            told = ", ".join(map(setting, values)) or "nothing"
+            return f"expected a value that {objective.name} has: {told}; given {setting(value)}"
+    return ""
+
+
+def _never_together(at: Mapping[str, object], objective: Objective) -> str:
+    """Why no configuration has these values of a space whose dimensions hang on each other."""
+    known = {name: raw for name, raw in at.items() if name in objective.space}
+    for name, conditions in objective.conditions.of.items():
+        if name not in known or known[name] == objective.space[name].otherwise:
+            continue
+        for condition in conditions:
+            other = known.get(condition.other)
+            if other is not None and (other in condition.values) != condition.needed:
+                values = f"{name}={setting(known[name])} at {condition.other}={setting(other)}"
+                return f"expected values that {objective.name} has together: it tries no {values}"
+    return ""
+
+
+def _values(objective: Objective, param: str) -> list[Value] | None:
+    """Those that it takes; None of a range."""
+    if param not in objective.space:
+        return [objective.fixed[param]]
+    values, dimension = objective.values[param], objective.space[param]
+    if values is None:
+        return None
+    beside = [] if dimension.otherwise is None else [dimension.otherwise]
+    return [*values, *beside]

@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from clsweep.catalog import PARAM
 from clsweep.catalog.importing import PluginError
 from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
-from clsweep.errors import StudyError
+from clsweep.errors import MAX_LINES, StudyError
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import Document, Keys, parse_document, require_same
-from clsweep.study.schema import LIVE_METHODS, parse_sections
+from clsweep.study.schema import LIVE_METHODS, ContrastSection, explained, parse_sections
 from clsweep.study.space import parse_dimension
 
 _ABSENT = "(absent)"
@@ -265,3 +267,53 @@ def changed_values(row: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
     if "precision" in changed and None not in (former, now):
         lines.append(f"--set base.precision={former} keeps it")
     return "; ".join(lines)
+
+
+# Contrasts of a study that goes on.
+
+ADDED = "added_after"  # trials that had ended when a contrast came, of a recorded study
+
+
+def parse_contrasts(asked: Mapping[str, Any], place: Callable[[Keys, str], str]) -> Row:
+    """Contrasts outside of a study, checked in their shape.
+
+    Args:
+        place: makes the line of a mistake from its keys and what it is.
+
+    Raises:
+        StudyError: one line per mistake.
+    """
+    if not isinstance(asked, Mapping):
+        raise StudyError(place(("contrasts",), f"expected a mapping, given {asked!r:.80}"))
+    lines = []
+    for name, each in asked.items():
+        try:
+            ContrastSection.model_validate(each)
+        except ValidationError as error:
+            told = (explained(one, ("contrasts",)) for one in error.errors())
+            lines += [place(("contrasts", name, *keys), message) for keys, message in told]
+    if lines:
+        raise StudyError("\n".join(dict.fromkeys(lines[:MAX_LINES])))
+    return dict(asked)
+
+
+def with_added(new: Mapping[str, Any], old: Mapping[str, Any], ended: int) -> dict[str, Any]:
+    """The contrasts of a study that goes on: those that came once trials had ended say after how
+    many. Those that were asked before stay, whatever became of their lines: what takes the place of
+    one has its name with a number.
+    """
+    if not ended:
+        return dict(new)
+    kept: dict[str, Any] = copy.deepcopy(dict(old))
+    known = [_bare(each) for each in kept.values()]
+    for name, asked in new.items():
+        if _bare(asked) in known:
+            continue
+        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        free = next(each for each in names if each not in kept)
+        kept[free] = _bare(asked) | {ADDED: ended}
+    return kept
+
+
+def _bare(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in asked.items() if key != ADDED}

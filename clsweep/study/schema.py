@@ -178,7 +178,18 @@ def _sides(of: object) -> object:
 
 
 class ContrastSection(_Section):
-    """A difference that is asked before anything runs, see `contrasts.py`."""
+    """A named difference between objectives, or between settings, asked before anything runs.
+
+        small_batch:
+          of: [dcl, simclr]              # dcl - simclr
+          at: {batch_size: 16, tau: 0.07}
+          minus: {batch_size: 128, tau: 0.07}   # less the same difference there
+          margin: 1.0                    # what is smaller counts as none
+          published: 2.6                 # what a paper found
+
+    A side is the mean over all configurations of an objective that have these values. `at` alone
+    compares two objectives there, `minus` beside it one objective with itself, or two differences.
+    """
 
     # the first less the second, or one objective less itself
     of: Annotated[

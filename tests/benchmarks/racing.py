@@ -17,7 +17,7 @@ import numpy as np
 from _machine import interval, machine
 from numpy.typing import NDArray
 
-from clsweep.cluster.racing import standing
+from clsweep.cluster.search import standing
 from clsweep.display.printing import print_table
 from clsweep.study.schema import FIRST_SEEDS
 

@@ -17,8 +17,8 @@ import yaml
 from scipy import stats
 
 import clsweep
-from clsweep.cluster.racing import SKIPPED, Race, standing
 from clsweep.cluster.runner import _tried_again
+from clsweep.cluster.search import SKIPPED, Race, standing
 from clsweep.errors import StudyError
 from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials

@@ -11,7 +11,7 @@ import yaml
 import clsweep
 from clsweep.cli.plan import contrast_rows, unforeseen
 from clsweep.errors import RequestError, StudyError
-from clsweep.study.contrasts import with_added
+from clsweep.study.continuation import with_added
 from clsweep.study.resolve import load_study
 from tests.cluster.conftest import clsweep as command
 from tests.cluster.conftest import study_tree

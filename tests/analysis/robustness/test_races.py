@@ -8,7 +8,7 @@ from scipy import stats
 from clsweep.analysis.comparison.table import compare
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.sweep import read_sweeps
-from clsweep.cluster.racing import standing
+from clsweep.cluster.search import standing
 from tests.analysis.draws import drawing
 
 NUM_CONFIGS, NUM_SEEDS, RACES = 24, 5, 150
