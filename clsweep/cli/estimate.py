@@ -1,5 +1,5 @@
-"""`clsweep plan --estimate`: what a study would take on this machine, and what it would cost. A few
-steps of each objective are timed, without Ray.
+"""`clsweep plan --estimate`: what a study would take on this machine, and what it would cost. Short
+trials of each objective are timed, without Ray.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from itertools import cycle, islice, repeat
 from statistics import fmean
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import PARAM
+from clsweep.catalog import DATASET, PARAM
 from clsweep.catalog.plugins import Plugin, plug_in, told
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine
@@ -29,12 +31,13 @@ from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.schema import ResourcesSection
 
 if TYPE_CHECKING:
-    from clsweep.train.pace import Pace
+    import torch
 
 GIB = 2**30
 SAVED = {"asha": "asha stops trials early", "racing": "racing leaves trials out"}  # by a scheduler
 TIMED_SIZES = 3  # of each objective: networks, batches and the like of several sizes
 NICENESS = 15  # of Ray's workers by default: they stand back behind what else the machine does
+LONGEST_S = 30.0  # of an epoch that is waited for
 COUNTED = ("epochs", "eval_every")  # how often it is done that is timed
 
 
@@ -49,7 +52,7 @@ def print_estimate(study: Study, *, price: float | None, format: Format) -> None
     """
     for_eyes = format is Format.table
     if for_eyes:
-        say(f"{study.name}: timing a few steps of each objective ...")
+        say(f"{study.name}: timing short trials of each objective ...")
     objectives, at_once, total_s = forecast(study)
     rows = [_row(study, each, for_eyes) for each in objectives]
     print_table(rows, format=format, title="\nEstimate for this machine" if for_eyes else "")
@@ -65,9 +68,9 @@ def forecast(study: Study) -> tuple[list[Row], int, float]:
 
     Returns:
         A row of each objective: `trials`; `sizes` that these have, and how many of them were
-        `timed`; `trial_s`, mean seconds of a trial; `peak_gib`, most memory that a worker takes,
-        None where the system does not tell. The trials that run at the same time. The seconds to
-        the end of the last one, once processes have begun.
+        `timed`; `trial_s`, mean seconds of a trial, with its scores if `is_scored`; `peak_gib`,
+        most memory that a worker takes, None where the system does not tell. The trials that run at
+        the same time. The seconds to the end of the last one, once processes have begun.
 
     Raises:
         RequestError: as `print_estimate`.
@@ -100,11 +103,89 @@ def forecast(study: Study) -> tuple[list[Row], int, float]:
         objectives.append({
             "objective": name, "trials": len(own), "sizes": len(each), "timed": len(timed),
             "trial_s": fmean(own), "peak_gib": max(peaks, default=None),
+            "is_scored": all(p.is_scored for ps in timed.values() for p in ps),
         })  # fmt: skip
     ends = [0.0] * at_once  # of those at once; each starts as soon as another one ends
     for row in rows:
         heapq.heapreplace(ends, ends[0] + took[row["trial_id"]])
     return objectives, at_once, max(ends)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """What the parts of a trial take, seconds.
+
+    Attributes:
+        begin_s: until its first step.
+        epoch_s: the steps of an epoch.
+        scored_s: what an epoch that is scored takes more.
+        last_s: what the last one takes more than that.
+        peak_gib: memory of the trial; None where the system does not tell.
+        is_scored: False where an epoch was too long for its scores to be waited for.
+    """
+
+    begin_s: float = 0.0
+    epoch_s: float = 0.0
+    scored_s: float = 0.0
+    last_s: float = 0.0
+    peak_gib: float | None = None
+    is_scored: bool = True
+
+    def trial_s(self, row: Mapping[str, Any]) -> float:
+        """A trial of as many epochs as the row of the plan says, scored as often."""
+        epochs: int = row["epochs"]
+        num_scored = -(-epochs // row.get("eval_every", 1))  # pairs have no such scores
+        return self.begin_s + epochs * self.epoch_s + num_scored * self.scored_s + self.last_s
+
+
+class _EnoughError(Exception):
+    """An epoch is longer than `LONGEST_S`: its seconds by the pace so far."""
+
+
+def pace_of(row: Row, place: DataPlace, device: torch.device) -> Pace:
+    """Train the trial of a row of the plan in this process for two epochs, or for what of them is
+    waited for.
+
+    Raises:
+        RequestError: the data set is not there.
+    """
+    from clsweep.data.datasets import load_splits
+    from clsweep.train.loop import train_trial
+    from clsweep.train.memory import PeakMemory
+
+    if DATASET[row["dataset"]].kind == "images":
+        load_splits(row, place)  # once for many trials
+    memory, start = PeakMemory(device), perf_counter()
+    begun, steps_s, scores_s = [start], list[float](), list[float]()  # of each epoch
+
+    def tell(state: Row) -> None:
+        so_far = perf_counter() - begun[-1]
+        if not state["step"]:
+            begun[0] += so_far
+        elif "scoring" in state:
+            steps_s.append(so_far)
+        elif "images_per_s" in state and so_far > LONGEST_S:
+            raise _EnoughError(state["steps"] * row["batch_size"] / state["images_per_s"])
+
+    def report(_: Row) -> None:
+        took = perf_counter() - begun[-1]
+        if len(steps_s) == len(scores_s):  # nobody has said that it is scored
+            steps_s.append(took)
+        scores_s.append(took - steps_s[-1])
+        begun.append(begun[-1] + took)
+
+    short = {**row, "epochs": min(2, row["epochs"])}
+    short |= {"eval_every": 1} if "eval_every" in row else {}
+    parts: dict[str, Any]
+    try:
+        train_trial(short, report, place=place, device=device, tell=tell)
+        parts = {"epoch_s": steps_s[-1], "scored_s": scores_s[0]}
+        parts["last_s"] = max(0.0, scores_s[-1] - scores_s[0])
+    except _EnoughError as enough:
+        parts = {"epoch_s": enough.args[0], "scored_s": sum(scores_s), "is_scored": bool(scores_s)}
+    if not row["epochs"]:
+        parts = {"last_s": steps_s[0]}
+    return Pace(**parts, begin_s=begun[0] - start, peak_gib=memory.peak_gib())
 
 
 def _sizes(study: Study, rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
@@ -170,7 +251,6 @@ def _time(
     import torch
 
     from clsweep.train.memory import keep_freed_memory, limited_memory
-    from clsweep.train.pace import pace_of
 
     torch.set_num_threads(resources.cpus_per_worker)
     keep_freed_memory()
@@ -235,6 +315,8 @@ def _lines(
         for each in rows
         if each["timed"] < each["sizes"]
     ]
+    if unscored := [each["objective"] for each in rows if not each["is_scored"]]:
+        lines.append(f"note: {', '.join(unscored)}: epochs are long, and scores are not in it")
     if resources.workers > 1:
         lines.append("note: the workers' messages to each other are not in it")
     return lines

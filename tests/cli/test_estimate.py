@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from clsweep.cli import estimate
+from clsweep.cli.estimate import Pace
 from clsweep.cluster import capacity
 from clsweep.cluster.capacity import Cluster
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train.pace import Pace
 
 STUDY = """\
 name: small
@@ -164,7 +164,6 @@ def test_an_estimate_holds_within_a_factor_of_two(study, monkeypatch):
     """By the time of the processor, as the machine may be busy."""
     import torch
 
-    from clsweep.train import pace
     from clsweep.train.loop import train_trial
 
     loaded = load_study(study(space="{}"))
@@ -175,8 +174,8 @@ def test_an_estimate_holds_within_a_factor_of_two(study, monkeypatch):
     start = time.process_time()
     train_trial(row, lambda _: None)
     took = time.process_time() - start
-    monkeypatch.setattr(pace, "perf_counter", time.process_time)
-    assert took / 2 < pace.pace_of(row, place, device).trial_s(row) < took * 2
+    monkeypatch.setattr(estimate, "perf_counter", time.process_time)
+    assert took / 2 < estimate.pace_of(row, place, device).trial_s(row) < took * 2
 
 
 @pytest.mark.slow
