@@ -158,11 +158,10 @@ def _kept(folder: ResultsFolder, row: Row) -> str:
     results = StudyResults(folder)
     standings = Standings(
         folder.plan(["trial_id", "objective", "config"]).to_pylist(),
+        folder.trials(["trial_id", "status", results.metric]).to_pylist(),
         metric=results.metric,
         mode=results.mode,
     )
-    for other in folder.trials(["trial_id", "status", results.metric]).to_pylist():
-        standings.add(other)
     best, why = standings.best(objective), "."
     if best is not None and best.config != config:
         why = (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from clsweep.cli.new import FILES, TEMPLATES, Scheduler, cluster
+from clsweep.cli.study_commands import FILES, TEMPLATES, Scheduler, cluster
 from clsweep.cluster.capacity import RAY_UP_CONFIG, Cluster, max_trials
 from clsweep.errors import RequestError
 from clsweep.study.schema import ResourcesSection

@@ -16,7 +16,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.runner import Request, RunSummary, run_trials
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.ranking import Ranked, rank_configs
+from clsweep.results.ranking import Ranked, Standings
 from clsweep.results.reading import open_folder
 from clsweep.study.continuation import changed_values, defining, difference
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
@@ -63,13 +63,9 @@ def confirm_study(
         )
     study = confirming_study(folder, top=top, seeds=seeds, settings=settings, trust=trust)
     planned, confirmation = plan_confirmation(study, folder), folder.confirmation
-    # what the search's trials tell of how long others of their objectives take
-    names = ["objective", "status", "wall_time_s", "epochs", "num_views"]
-    known = set(folder.plan().column_names) | {"status", "wall_time_s"}
-    like = folder.trials([name for name in names if name in known]).to_pylist()
     with confirmation.lock():
         _require_same(confirmation, study, planned)
-        return run_trials(study, planned, confirmation, asked, test=True, like=like)
+        return run_trials(study, planned, confirmation, asked, test=True)
 
 
 def confirming_study(
@@ -129,7 +125,7 @@ def plan_confirmation(study: Study, folder: ResultsFolder) -> list[PlannedTrial]
     metric, plan = study.sections.metric, folder.plan()
     rows, num_seeds = plan.to_pylist(), len(study.sections.seeds)
     recorded = folder.trials(["trial_id", "status", metric.name]).to_pylist()
-    rankings = rank_configs(rows, recorded, metric=metric.name, mode=metric.mode)
+    rankings = Standings(rows, recorded, metric=metric.name, mode=metric.mode).rankings()
     if not any(ranking.configs for ranking in rankings):
         seeds = "its seed" if num_seeds == 1 else f"all its {num_seeds} seeds"
         raise RequestError(

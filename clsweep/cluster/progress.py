@@ -117,12 +117,9 @@ class Estimate:
     Args:
         planned: rows of the plan.
         recorded: rows of those trials that have ended before.
-        like: rows of trials of another study with the same objectives, with their epochs.
     """
 
-    def __init__(
-        self, planned: Sequence[Row], recorded: Sequence[Row] = (), like: Sequence[Row] = ()
-    ):
+    def __init__(self, planned: Sequence[Row], recorded: Sequence[Row] = ()):
         self.left = {row["trial_id"]: row for row in planned}
         self._work_left: dict[str, float] = defaultdict(float)  # kept: every heartbeat asks
         for row in self.left.values():
@@ -131,21 +128,16 @@ class Estimate:
         self._work: dict[str, float] = defaultdict(float)
         for row in recorded:
             self.ended(row)
-        for row in like:
-            self._learn(row, work_of(row))
 
     def ended(self, row: Row) -> None:
-        """A trial has its row."""
+        """A trial has its row; one that failed says nothing about how long the others take."""
         planned = self.left.pop(row["trial_id"], None)
         if planned is not None:
-            self._work_left[planned["objective"]] -= work_of(planned)
-            self._learn(row, work_of(planned))
-
-    def _learn(self, row: Row, work: float) -> None:
-        """One that failed says nothing about the others."""
-        if row.get("wall_time_s") and row["status"] != "failed":
-            self._seconds[row["objective"]] += row["wall_time_s"]
-            self._work[row["objective"]] += work
+            name, work = planned["objective"], work_of(planned)
+            self._work_left[name] -= work
+            if row.get("wall_time_s") and row["status"] != "failed":
+                self._seconds[name] += row["wall_time_s"]
+                self._work[name] += work
 
     def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
         """Until the last trial has ended; None where the pace of most of the work is unknown."""

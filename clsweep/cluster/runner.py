@@ -15,13 +15,20 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
 from clsweep.cluster.desk import LEAVE_S, Rules, desk_here, let_save
 from clsweep.cluster.loggers import Loggers, wanted_loggers
-from clsweep.cluster.losses import MOST_ALONE, Losses
+from clsweep.cluster.losses import (
+    ECHO_S,
+    KEPT,
+    MOST_ALONE,
+    Losses,
+    Watchdog,
+    end_all_of,
+    remove_leftovers,
+)
 from clsweep.cluster.progress import Estimate, Progress
 from clsweep.cluster.recorder import Heartbeat, Recorder
 from clsweep.cluster.search import SKIPPED, Race, in_order
 from clsweep.cluster.session import RayLostError, ray_session
 from clsweep.cluster.trial import References, TrialContext, are_owed
-from clsweep.cluster.watchdog import ECHO_S, KEPT, Watchdog, end_all_of, remove_leftovers
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
@@ -107,16 +114,14 @@ def run_trials(
     asked: Request,
     *,
     test: bool = False,
-    like: Sequence[Row] = (),
 ) -> RunSummary:
     """Run those of the planned trials that have no row yet. The caller holds the folder.
 
     Args:
         test: score them on the test split too.
-        like: rows of trials that tell how long these take.
     """
     remove_leftovers(folder)
-    run = _Run(study, planned, folder, asked, test, like)
+    run = _Run(study, planned, folder, asked, test)
     left, interrupted = run.left(), False
     if left and not asked.mixed_versions:
         _require_one_version(folder, run.recorded())
@@ -164,10 +169,9 @@ class _Run:
         folder: ResultsFolder,
         asked: Request,
         test: bool,
-        like: Sequence[Row],
     ):
         self._study, self._planned, self._folder = study, planned, folder
-        self._asked, self._test, self._like = asked, test, like
+        self._asked, self._test = asked, test
         self._retried = _tried_again(self._rows()) if asked.retry_failed else set()
         self.losses = Losses(study.sections.resources.max_restarts)
         self._printed = {} if test else checked_files(study.document.source)
@@ -316,7 +320,7 @@ class _Run:
         )
         return Progress(
             tally,
-            Estimate(planned, recorded, self._like),
+            Estimate(planned, recorded),
             concurrent=concurrent,
             stall_s=sections.resources.stall_s,
             may_wait=not is_alone and sections.resources.workers > 1,

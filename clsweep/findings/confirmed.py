@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import METRIC
 from clsweep.errors import RequestError
-from clsweep.results.ranking import Ranked, Ranking, describe_params, rank_configs
+from clsweep.results.ranking import Ranked, Ranking, Standings, describe_params
 from clsweep.results.reading import CellResults, StudyResults, to_frame
 from clsweep.study.schema import ConfirmSection
 from clsweep.study.space import declared_axes
@@ -102,7 +102,7 @@ def ranking(study: StudyResults) -> list[Ranking]:
     """The configurations of each objective that have finished on all their seeds, best first."""
     recorded = study.folder.trials(["trial_id", "status", study.metric]).to_pylist()
     planned = study.folder.plan(["trial_id", "objective", "config"]).to_pylist()
-    return rank_configs(planned, recorded, metric=study.metric, mode=study.mode)
+    return Standings(planned, recorded, metric=study.metric, mode=study.mode).rankings()
 
 
 def _described(study: StudyResults) -> dict[tuple[str, int], str]:

@@ -64,10 +64,13 @@ class Standings:
 
     Args:
         planned: trial_id, objective and config of every planned trial.
+        recorded: trial_id, status and the metric of trials that have ended.
         metric, mode: what is best.
     """
 
-    def __init__(self, planned: Iterable[Row], *, metric: str, mode: str):
+    def __init__(
+        self, planned: Iterable[Row], recorded: Iterable[Row] = (), *, metric: str, mode: str
+    ):
         self._metric, self._mode = metric, mode
         self._configs: dict[tuple[str, int], _Config] = {}
         self._of_trial: dict[str, tuple[str, int]] = {}
@@ -75,6 +78,8 @@ class Standings:
         for row in planned:
             self._of_trial[row["trial_id"]] = key = row["objective"], row["config"]
             self._configs.setdefault(key, _Config()).num_planned += 1
+        for row in recorded:
+            self.add(row)
 
     def add(self, row: Row) -> None:
         """Note a trial that has ended: trial_id, status, metric. Unplanned ones take no part."""
@@ -146,22 +151,6 @@ class Standings:
         return Ranked(
             objective=objective, config=config, rank=rank, score=score, num_seeds=-missing
         )
-
-
-def rank_configs(
-    planned: Iterable[Row], recorded: Iterable[Row], *, metric: str, mode: str
-) -> list[Ranking]:
-    """The objectives' configurations, best first, in the order of the plan's objectives.
-
-    Args:
-        planned: trial_id, objective and config of every planned trial.
-        recorded: trial_id, status and the metric of every trial that has ended.
-        metric, mode: what is best.
-    """
-    standings = Standings(planned, metric=metric, mode=mode)
-    for row in recorded:
-        standings.add(row)
-    return standings.rankings()
 
 
 class Tally:

@@ -31,27 +31,26 @@ def study_schema(*, closed: bool = False) -> Schema:
     for section in (schema, sections["ObjectiveSection"]):
         for key in ("base", "space"):
             section["properties"][key] = {"$ref": f"#/$defs/{key}"}
-    whole = _inlined(schema, sections)
-    _allow_factors(whole)
-    whole["properties"]["plugins"] = PLUGINS
-    whole["properties"]["presets"] = {
+    _allow_factors(schema, sections["DatasetSection"])
+    schema["properties"]["plugins"] = PLUGINS
+    schema["properties"]["presets"] = {
         "type": "object",
         "description": "parts of a study, laid over it by --preset; null removes a key",
-        "additionalProperties": _partial(whole),
+        "additionalProperties": _partial(schema),
     }
     listed = {p.name: {"anyOf": [_type(p), _points(_type(p))]} for p in PARAM.values()}
-    shared = {
+    shared = sections | {
         "when": {**_mapping(listed), "minProperties": 1},
         "base": _mapping({p.name: {**_about(p), **_type(p)} for p in PARAM.values()}),
         "space": _mapping({p.name: _dimension(p) for p in PARAM.values() if p.sweepable}),
     }
-    whole["$defs"] = shared | {f"preset_{key}": _partial(part) for key, part in shared.items()}
-    if closed:
-        whole = {"type": "object", **whole}
-    else:  # of a study with plug-ins only their list is checked: their rows have names of their own
-        defs, own = {"$defs": whole.pop("$defs")}, {"properties": {"plugins": PLUGINS}}
-        named = {"required": ["plugins"]}
-        whole = {"type": "object", **defs, "if": named, "then": own, "else": whole}
+    defs = {"$defs": shared | {f"preset_{key}": _partial(part) for key, part in shared.items()}}
+    whole = {"type": "object", **defs, **schema}
+    if (
+        not closed
+    ):  # of a study with plug-ins only their list is checked: their rows have names of their own
+        named, own = {"required": ["plugins"]}, {"properties": {"plugins": PLUGINS}}
+        whole = {"type": "object", **defs, "if": named, "then": own, "else": schema}
     return {"$schema": DIALECT, **whole, "title": "A study of clsweep"}
 
 
@@ -80,9 +79,8 @@ def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:
         seeds["seeds"] |= {"minItems": 1, "uniqueItems": True}
 
 
-def _allow_factors(whole: Schema) -> None:
+def _allow_factors(whole: Schema, data: Schema) -> None:
     """A study names its data set, or has it as a factor."""
-    data = whole["properties"]["dataset"]
     data["required"].remove("name")
     whole["required"].remove("dataset")
     parts = {key: {"type": "object"} for key in ("base", "space", "objectives")}
@@ -138,19 +136,6 @@ def _dimension(param: Param) -> Schema:
         return {**_about(param), **_mapping(choices), "required": ["choices"]}
     ends = {"low": of, "high": of, "log": {"type": "boolean"}, "grid": _points(of)}
     return {**_about(param), **_mapping(ends | choices), "minProperties": 1}
-
-
-def _inlined(schema: Any, sections: Mapping[str, Schema]) -> Any:
-    """Without references, so that what a part of a study may leave out can be said of each."""
-    if isinstance(schema, list):
-        return [_inlined(each, sections) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("$ref", "").rpartition("/")[2] in sections:
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
-        target = sections[schema["$ref"].rpartition("/")[2]]
-        return {**_inlined(target, sections), **beside}
-    return {key: _inlined(value, sections) for key, value in schema.items()}
 
 
 def _partial(schema: Schema) -> Schema:

@@ -15,7 +15,7 @@ from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import COLUMNS, levels_of, neighbourhoods, recommend
 from clsweep.analysis.sweep import read_sweeps
-from clsweep.results.ranking import rank_configs
+from clsweep.results.ranking import Standings
 from tests.analysis.truths import sweep_of
 
 NAN = float("nan")
@@ -66,7 +66,7 @@ def test_the_best_is_that_of_the_ranking_ties_included(mode):
         for config, values in scores.items()
         for seed, acc in enumerate(values)
     ]
-    (ranking,) = rank_configs(rows, rows, metric="acc", mode=mode)
+    (ranking,) = Standings(rows, rows, metric="acc", mode=mode).rankings()
     (sweep,) = read_sweeps(pd.DataFrame(rows), metric="acc", params=["tau"], mode=mode)
     best, _ = pair(sweep)
     assert best["config"] == ranking.configs[0].config == 0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from clsweep.catalog.plugins import activate, execute, read_plugins
-from clsweep.cli import new
 from clsweep.cli.check import check_plugin, witness
+from clsweep.cli.study_commands import KINDS
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train import contracts
@@ -158,7 +158,7 @@ def test_what_differs_in_the_second_pass_of_a_chunk_is_found(tmp_path: Path) -> 
     assert "gradient of encoder.linear" in why
 
 
-@pytest.mark.parametrize("kind", new.KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_skeleton_s_study_can_be_planned(kind: str, tmp_path: Path, cli_command: Any) -> None:
     code, output, _ = cli_command("new", kind, "my_own", "--out", str(tmp_path))
     assert (code, "clsweep check" in output) == (0, True)
@@ -179,7 +179,7 @@ def test_a_name_that_cannot_be(name: str, message: str, tmp_path: Path, cli_comm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", new.KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_skeleton_keeps_every_contract(kind: str, tmp_path: Path, cli_command: Any) -> None:
     cli_command("new", kind, "my_own", "--out", str(tmp_path))
     code, output, _ = cli_command("check", str(tmp_path / "my_own.py"))

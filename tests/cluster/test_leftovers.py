@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from clsweep.cluster.watchdog import MARK, Watchdog, remove_leftovers
+from clsweep.cluster.losses import MARK, Watchdog, remove_leftovers
 from clsweep.machine import here, living, temporary_prefix
 from clsweep.results.folder import LEFTOVERS, ResultsFolder
 

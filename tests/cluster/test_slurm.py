@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from clsweep.cli.new import FILES, TEMPLATES, Scheduler
+from clsweep.cli.study_commands import FILES, TEMPLATES, Scheduler
 from tests.cluster.conftest import wait_until
 
 BATCH = TEMPLATES / FILES[Scheduler.slurm]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import clsweep
-from clsweep.cli.import_sweep import Tool, import_
-from clsweep.cli.statistic_commands import status, trials
+from clsweep.cli.statistic_commands import Tool, import_, status, trials
 from clsweep.errors import RequestError
 from clsweep.foreign.reading import parsed
 from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, Imported, _setting, import_sweep

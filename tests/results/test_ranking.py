@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clsweep.results.ranking import rank_configs
+from clsweep.results.ranking import Standings
 
 METRIC = "knn_top1"
 
@@ -33,7 +33,7 @@ def scored(name: str, *pairs: tuple[float, float]) -> list[dict[str, Any]]:
 
 
 def order(rows: list[dict[str, Any]], mode: str = "max", **configs: int) -> dict[str, list[int]]:
-    rankings = rank_configs(plan(**configs), rows, metric=METRIC, mode=mode)
+    rankings = Standings(plan(**configs), rows, metric=METRIC, mode=mode).rankings()
     return {
         ranking.objective: [ranked.config for ranked in ranking.configs] for ranking in rankings
     }
@@ -44,14 +44,17 @@ def test_the_best_has_the_best_mean_not_the_best_trial() -> None:
         "simclr", (1.0, 2.0), (3.0, 0.5)
     )
     assert order(rows, dcl=3, simclr=2) == {"dcl": [1, 2, 0], "simclr": [1, 0]}
-    best = rank_configs(plan(dcl=3), rows, metric=METRIC, mode="max")[0].configs[0]
+    best = Standings(plan(dcl=3), rows, metric=METRIC, mode="max").rankings()[0].configs[0]
     assert (best.rank, best.score, best.num_seeds) == (1, 81.0, 2)
 
 
 def test_where_less_is_better_the_lowest_mean_is_best() -> None:
     rows = scored("dcl", (9.0, 5.0), (8.0, 8.0), (6.0, 6.0))
     assert order(rows, mode="min", dcl=3) == {"dcl": [2, 0, 1]}
-    assert rank_configs(plan(dcl=3), rows, metric=METRIC, mode="min")[0].configs[0].score == 6.0
+    assert (
+        Standings(plan(dcl=3), rows, metric=METRIC, mode="min").rankings()[0].configs[0].score
+        == 6.0
+    )
 
 
 def test_of_equal_means_the_one_planned_first_is_better() -> None:
@@ -73,7 +76,7 @@ def test_of_equal_means_the_one_planned_first_is_better() -> None:
 )
 def test_what_has_not_finished_on_every_seed_takes_no_part(row: list[dict[str, Any]]) -> None:
     rows = [*scored("dcl", (50.0, 50.0)), ended("dcl-1-0", 99.0), *row]
-    (ranking,) = rank_configs(plan(dcl=2), rows, metric=METRIC, mode="max")
+    (ranking,) = Standings(plan(dcl=2), rows, metric=METRIC, mode="max").rankings()
     assert [ranked.config for ranked in ranking.configs] == [0]
     assert ranking.num_left_out == 1
 
