@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from clsweep.errors import UserError
-from clsweep.machine import read_regular
+from clsweep.files import read_regular
 
 # of a plug-in's text, and of those beside it, too: they go to every process of a study
 MAX_BYTES, MAX_TOGETHER = 256_000, 1_000_000

@@ -410,7 +410,7 @@ def _write(folder: str, found: Imported) -> None:
     import pyarrow as pa
 
     from clsweep.findings.from_trials import TOLD
-    from clsweep.results.store import Disk
+    from clsweep.results.disk import Disk
     from clsweep.results.tables import encode, schema_of
 
     disk = Disk(folder)

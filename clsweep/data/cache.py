@@ -29,7 +29,8 @@ from PIL import Image, ImageFile
 
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
-from clsweep.machine import num_cores, sync
+from clsweep.files import sync
+from clsweep.machine import num_cores
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

@@ -39,9 +39,9 @@ from clsweep.findings.tidy import (
     tidied,
     without_copies,
 )
+from clsweep.results.disk import Disk
 from clsweep.results.reading import to_frame
 from clsweep.results.schemas import ID_FIELDS, outcome_fields, params_in
-from clsweep.results.store import Disk
 from clsweep.results.tables import decode, schema_of
 
 RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}

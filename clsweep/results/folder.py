@@ -30,6 +30,7 @@ from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
 from clsweep.machine import temporary_prefix
+from clsweep.results.disk import Disk
 from clsweep.results.hold import read_heartbeat
 from clsweep.results.schemas import (
     FOLDER,
@@ -53,7 +54,7 @@ from clsweep.results.schemas import (
     trials_schema,
     why_not_of,
 )
-from clsweep.results.store import MISSING, SUFFIX, Disk, Store
+from clsweep.results.store import MISSING, SUFFIX, Store
 from clsweep.results.tables import decode, encode
 from clsweep.study.continuation import recorded_study
 from clsweep.study.document import KEPT, Document, from_json, to_json

@@ -13,16 +13,17 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.machine import UNSUPPORTED, machine
+from clsweep.files import UNSUPPORTED
+from clsweep.machine import machine
+from clsweep.results.disk import Disk
 
 if TYPE_CHECKING:
     from clsweep.results.object_store import ObjectStore
-    from clsweep.results.store import Disk
 
 HEARTBEAT = "heartbeat.json"
 # Of a trial under way: where it is, all or none, and what else may be said of it.
@@ -223,6 +224,14 @@ class Lease:
     def _heartbeat(self, state: Mapping[str, Any]) -> bytes:
         whole = {"owner": self.run, **_process(), **state, "time": time.time()}
         return json.dumps(whole).encode()
+
+
+Hold: TypeAlias = FileLock | Lease
+
+
+def hold_of(files: Disk | ObjectStore, path: str, run: str | None = None) -> Hold:
+    """run: whose hold it is, in another process than the one that took it."""
+    return FileLock(files, path, run) if isinstance(files, Disk) else Lease(files, path, run)
 
 
 class _Beat(BaseModel):

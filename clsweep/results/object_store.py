@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from clsweep.errors import RequestError, first_line
-from clsweep.results.store import Data, require_size
+from clsweep.results.disk import Data, require_size
 
 T = TypeVar("T")
 

@@ -6,186 +6,25 @@ whatever a run writes goes through here, while the folder is its own.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import re
-import stat
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.errors import RequestError, UserError, first_line
-from clsweep.machine import sync
-from clsweep.results.hold import FileLock, Lease
+from clsweep.results.disk import Data, Disk
+from clsweep.results.hold import hold_of
 from clsweep.results.schemas import checked_rows, of_one_trial
 from clsweep.results.tables import decode
 
 if TYPE_CHECKING:
     from clsweep.results.object_store import ObjectStore
 
+    Files: TypeAlias = Disk | ObjectStore
 
 T = TypeVar("T")
-Data: TypeAlias = bytes | pa.Buffer
-Files: TypeAlias = "Disk | ObjectStore"
-
-UNFINISHED = ".tmp"
-LARGEST_DOCUMENT = 2**23  # bytes of a YAML or JSON file; reading more takes minutes
-DOCUMENTS = (".yaml", ".json")
-
-
-class Disk:
-    """A folder of this machine. Files are written under a temporary name and renamed: a reader sees
-    the old file or the new one, never a part.
-
-    It may come from anybody. Only regular files are opened, as a pipe would be waited for, and no
-    link leads out of the folder.
-    """
-
-    def __init__(self, folder: str):
-        self.folder = os.path.abspath(folder)
-
-    def place(self, name: str) -> str:
-        """Where a user finds a file. Names are relative: `parts/trials/a-0.parquet`."""
-        return f"{self.folder}/{name}"
-
-    def inside(self, name: str) -> str:
-        """The path of a file or folder with all links followed.
-
-        Raises:
-            RequestError: it lies outside of this folder.
-        """
-        root, path = os.path.realpath(self.folder), os.path.realpath(self.place(name))
-        if os.path.commonpath([root, path]) != root:
-            raise RequestError(
-                f"{self.place(name)}: expected to stay in this folder, given a link to {path}; "
-                "cp -rL makes a folder of the files themselves"
-            )
-        return path
-
-    def is_file(self, name: str) -> bool:
-        """Whether it is there.
-
-        Raises:
-            RequestError: what is there is no file of this folder.
-        """
-        path = self.inside(name)
-        try:
-            found = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            if not os.path.islink(self.place(name)):
-                return False
-            raise RequestError(f"{self.place(name)}: expected a file, given a dead link") from None
-        except OSError as error:
-            raise RequestError(f"{self.place(name)}: cannot be read: {error.strerror}") from None
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "something else"
-            raise RequestError(f"{self.place(name)}: expected a file, found {kind}")
-        return True
-
-    def descriptor(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """An open file, for the caller to close; with `os.O_CREAT` it is made.
-
-        Raises:
-            FileNotFoundError: there is none.
-            RequestError: it is no file of this folder, or cannot be opened.
-        """
-        self.is_file(name)
-        try:
-            return os.open(self.inside(name), flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise RequestError(f"{self.place(name)}: cannot be opened: {error.strerror}") from None
-
-    def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder; none if there is no such folder."""
-        return [name for name in self._listed(folder) if not name.endswith(UNFINISHED)]
-
-    def _listed(self, folder: str) -> list[str]:
-        try:
-            return os.listdir(self.inside(folder))
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) or not os.path.isdir(self.folder):
-                return []
-            raise RequestError(
-                f"{self.place(folder)}: expected a folder: {error.strerror}"
-            ) from None
-
-    def read(self, name: str) -> bytes:
-        """The content of a file.
-
-        Raises:
-            FileNotFoundError: there is none.
-            RequestError: it cannot be read.
-        """
-        with open(self.descriptor(name), "rb") as file:
-            require_size(self.place(name), os.fstat(file.fileno()).st_size)
-            try:
-                return file.read()
-            except (OSError, MemoryError) as error:
-                reason = getattr(error, "strerror", "it does not fit into memory")
-                raise RequestError(f"{self.place(name)}: cannot be read: {reason}") from None
-
-    def write(self, name: str, data: Data, *, durable: bool = True) -> None:
-        """Replace a file; with `durable`, it is safe when this returns."""
-        path = self.place(name)
-        folder = self.inside(os.path.dirname(name))
-        temporary = f"{folder}/.{uuid.uuid4().hex}{UNFINISHED}"
-        try:
-            os.makedirs(folder, exist_ok=True)
-            with open(temporary, "wb") as file:
-                file.write(data)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(temporary, f"{folder}/{os.path.basename(name)}")
-            if durable:
-                sync(folder)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.remove(temporary)
-            raise RequestError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-    def remove(self, name: str) -> None:
-        """Remove a file if it is there."""
-        folder, _, file = name.rpartition("/")
-        try:
-            os.remove(f"{self.inside(folder)}/{file}")
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise RequestError(
-                f"{self.place(name)}: cannot be removed: {error.strerror}"
-            ) from error
-
-    def remove_unfinished(self, folders: Iterable[str]) -> None:
-        """Remove what writers that were killed left in these folders; nobody else may write."""
-        for folder in folders:
-            for name in self._listed(folder):
-                # others may be the user's
-                if re.fullmatch(rf"\.[0-9a-f]+{re.escape(UNFINISHED)}", name):
-                    self.remove(f"{folder}/{name}")
-
-    def each(self, action: Callable[[str], T], names: Iterable[str]) -> list[T]:
-        """The results of an action on every file, in order."""
-        return [action(name) for name in names]
-
-
-def require_size(place: str, num_bytes: int) -> None:
-    """Refuse a document that nobody could have written.
-
-    Raises:
-        RequestError: it is larger than `LARGEST_DOCUMENT`.
-    """
-    if place.partition("?")[0].endswith(DOCUMENTS) and num_bytes > LARGEST_DOCUMENT:
-        raise RequestError(
-            f"{place}: expected at most {LARGEST_DOCUMENT:,} bytes, given {num_bytes:,}"
-        )
-
 
 MISSING = "this file of the results is missing"
 # of the files per trial, by their folder
@@ -202,12 +41,7 @@ class Store:
 
     def __init__(self, path: str, of_run: str | None = None):
         self.path, self.files = path, open_files(path)
-        # the right to write to it
-        self.held: FileLock | Lease = (
-            FileLock(self.files, path, of_run)
-            if isinstance(self.files, Disk)
-            else Lease(self.files, path, of_run)
-        )
+        self.held = hold_of(self.files, path, of_run)  # the right to write to it
         self._known: dict[str, tuple[bytes, Any]] = {}
 
     @property

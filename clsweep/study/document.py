@@ -17,7 +17,7 @@ from clsweep.catalog.importing import PluginError
 from clsweep.catalog.open_encoders import is_own
 from clsweep.catalog.plugins import Plugin, activate, opened, read_plugins, would_execute
 from clsweep.errors import StudyError, first_line, nearest
-from clsweep.machine import read_regular
+from clsweep.files import read_regular
 
 Keys = tuple[str | int, ...]
 

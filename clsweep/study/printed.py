@@ -16,7 +16,7 @@ from pathlib import Path
 
 from clsweep.catalog.rows import Row
 from clsweep.errors import StudyError, nearest
-from clsweep.machine import read_regular
+from clsweep.files import read_regular
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.document import MAX_BYTES, preset_names
 from clsweep.study.factors import split_name

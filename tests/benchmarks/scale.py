@@ -178,7 +178,7 @@ class Clock:
 
 def counting_disk(folder: str, calls: Counter[str]) -> Any:
     """A disk that counts what an object store would be asked."""
-    from clsweep.results.store import Disk
+    from clsweep.results.disk import Disk
 
     class Counting(Disk):
         def is_file(self, name: str) -> bool:

@@ -17,7 +17,7 @@ import pytest
 
 from clsweep.errors import RequestError
 from clsweep.results import tables
-from clsweep.results.store import LARGEST_DOCUMENT, Disk
+from clsweep.results.disk import LARGEST_DOCUMENT, Disk
 from clsweep.results.tables import decode, encode, typed
 
 TABLE = pa.table({"trial_id": ["a-0", "b-1"], "config": [0, 1], "tau": [0.1, None]})

@@ -24,7 +24,7 @@ from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.formats.page import render_page, vega_versions
 from clsweep.report.model import NAME, Report
 from clsweep.report.sections import Say, build_report
-from clsweep.results.store import Disk
+from clsweep.results.disk import Disk
 from clsweep.version import VERSION
 
 MANIFEST = "manifest.json"
