@@ -94,7 +94,7 @@ def make_folder(root: Path) -> Path:
         PlanSearch(
             study, planned[-1:], folder.trials().to_pylist(), open_storage(folder.journal_path)
         )
-        folder.beat({"state": "ended", "running": [], "headline": "done", "time": 1.0})
+        folder.held.beat({"state": "ended", "running": [], "headline": "done", "time": 1.0})
     row = next(row for row in rows if row["trial_id"] == KEPT)
     torch.manual_seed(0)
     weights = {name: tensor.numpy() for name, tensor in build_encoder(row).state_dict().items()}

@@ -147,7 +147,7 @@ def test_what_the_files_point_to_has_what_they_say() -> None:
 
 @pytest.fixture
 def task() -> dict[str, Any]:
-    return yaml.safe_load((TEMPLATES / FILES[Scheduler.skypilot]).read_text())
+    return yaml.safe_load((TEMPLATES / FILES["skypilot"]).read_text())
 
 
 def test_ray_knows_the_options_of_the_skypilot_task(task: dict[str, Any]) -> None:

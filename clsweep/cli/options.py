@@ -8,9 +8,8 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 
 import typer
 
@@ -90,27 +89,8 @@ FormatOption = Annotated[Format, option("--format", "how tables are printed")]
 Trust = Annotated[bool, option("--trust", "execute the plug-ins that a results folder names")]
 
 
-class Failed(StrEnum):
-    """What failed trials count as."""
-
-    worst = "worst"
-    chance = "chance"
-    left_out = "left-out"
-
-
-class ImagesFor(StrEnum):
-    """Which images intervals are for."""
-
-    new = "new"
-    fixed = "fixed"
-
-
-class Statistic(StrEnum):
-    """What `clsweep compare` compares."""
-
-    mean = "mean"
-    std = "std"
-    within = "within"
+Failed = Literal["worst", "chance", "left-out"]  # what failed trials count as
+ImagesFor = Literal["new", "fixed"]  # which images intervals are for
 
 
 # Options that travel together: the fields that are annotated as options are asked for.
@@ -166,8 +146,8 @@ class Reading:
         list[str] | None, option("--param COL", "hyperparameter of a Parquet file; several times")
     ] = None
     scales: list[str] | None = None
-    failed: Failed = Failed.worst
-    images: ImagesFor = ImagesFor.new
+    failed: Failed = "worst"
+    images: ImagesFor = "new"
 
     def opened(self, paths: Sequence[str]) -> Results:
         """The results, read so."""
@@ -184,15 +164,15 @@ class Reading:
             mode=self.mode,
             params=self.params,
             scales=axes or None,
-            failed=self.failed.value,
-            images=self.images.value,
+            failed=self.failed,
+            images=self.images,
         )
 
     def command(self, name: str, paths: Sequence[str]) -> str:
         """Another command of the same trials, read in the same way."""
         lists = {"param": list(self.params or ()), "scale": list(self.scales or ())}
-        failed = None if self.failed is Failed.worst else self.failed.value
-        images = None if self.images is ImagesFor.new else self.images.value
+        failed = None if self.failed == "worst" else self.failed
+        images = None if self.images == "new" else self.images
         chosen = {"metric": self.metric, "mode": self.mode, "images": images}
         return command_line(name, *paths, **chosen, **lists, failed=failed)
 
@@ -210,10 +190,10 @@ class FullReading(Reading):
     ] = None
     failed: Annotated[
         Failed, option("--failed", "what failed trials count as: the worst score, a guess, nothing")
-    ] = Failed.worst
+    ] = "worst"
     images: Annotated[
         ImagesFor, option("--images", "intervals for new images, or for the ones that were scored")
-    ] = ImagesFor.new
+    ] = "new"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import strftime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -21,7 +20,6 @@ from clsweep.cli.options import (
     Reading,
     ResultsPath,
     ResultsPaths,
-    Statistic,
     Style,
     Trust,
     WideOption,
@@ -184,8 +182,9 @@ def compare(
         argument("DIR... [A B]", "results folders, then two objectives", callback=say_reading),
     ],
     stat: Annotated[
-        Statistic, option("--stat", "mean, ratio of spreads, or share near the best")
-    ] = (Statistic.mean),
+        Literal["mean", "std", "within"],
+        option("--stat", "mean, ratio of spreads, or share near the best"),
+    ] = "mean",
     by: Annotated[str | None, option("--by PARAM", "a row for each value of it")] = None,
     tuned: Annotated[
         bool, option("--tuned", "each at its best setting, without the pick's luck")
@@ -201,10 +200,10 @@ def compare(
     from clsweep.cli.statistics import open_and_pair
     from clsweep.questions.comparison import BY_STAT
 
-    given = {"--stat": stat is not Statistic.mean, "--by": by is not None}
+    given = {"--stat": stat != "mean", "--by": by is not None}
     if tuned and (others := [name for name, is_given in given.items() if is_given]):
         raise RequestError(f"--tuned: expected without {' and '.join(others)}")
-    asked = "tuned" if tuned else stat.value
+    asked = "tuned" if tuned else stat
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
     folders = [path for path in paths if path not in pair]
     searched = any(sweep.not_measured for sweep in findings.material.spaces)
@@ -326,22 +325,14 @@ def export(
 # `clsweep import`: the sweep of another tool as a results folder that every statistic reads.
 
 
-class Tool(StrEnum):
-    """Whose sweeps can be read."""
-
-    optuna = "optuna"
-    wandb = "wandb"
-    mlflow = "mlflow"
-    ray = "ray"
-
-
-READERS = {
-    Tool.optuna: "optuna_storage",
-    Tool.wandb: "wandb_runs",
-    Tool.mlflow: "mlflow_store",
-    Tool.ray: "ray_results",
+Tool = Literal["optuna", "wandb", "mlflow", "ray"]  # whose sweeps can be read
+READERS: dict[Tool, str] = {
+    "optuna": "optuna_storage",
+    "wandb": "wandb_runs",
+    "mlflow": "mlflow_store",
+    "ray": "ray_results",
 }
-HAS_STUDIES = (Tool.optuna, Tool.mlflow)
+HAS_STUDIES = ("optuna", "mlflow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,13 +368,13 @@ def import_(
     from clsweep.foreign.reading import told
     from clsweep.foreign.sweep import import_sweep
 
-    with told(source, f"a sweep of {tool.value}"):
+    with told(source, f"a sweep of {tool}"):
         sweep = _read(tool, source, study)
         try:
             found = import_sweep(sweep, **vars(labels))
         except RequestError as error:
             raise RequestError(f"{source}: {error}") from None
-    folder = out or os.path.join("results", source.absolute().name.partition(".")[0] or tool.value)
+    folder = out or os.path.join("results", source.absolute().name.partition(".")[0] or tool)
     _write(folder, found)
     for note in found.notes:
         say(note)
@@ -392,13 +383,13 @@ def import_(
 
 def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
     if not source.exists():
-        raise RequestError(f"{source}: expected a file or folder of {tool.value}, found none")
+        raise RequestError(f"{source}: expected a file or folder of {tool}, found none")
     for path in (source, *source.rglob("*")):
         if path.exists() and not (path.is_file() or path.is_dir()):  # it would be waited for
             raise RequestError(f"{path}: expected a file, given a pipe or a device")
     if study is not None and tool not in HAS_STUDIES:
-        raise RequestError(f"--study: expected with optuna or mlflow, given with {tool.value}")
-    read = getattr(import_module(f"clsweep.foreign.{READERS[tool]}"), f"read_{tool.value}")
+        raise RequestError(f"--study: expected with optuna or mlflow, given with {tool}")
+    read = getattr(import_module(f"clsweep.foreign.{READERS[tool]}"), f"read_{tool}")
     found: ForeignSweep = read(source, study) if tool in HAS_STUDIES else read(source)
     return found
 

@@ -8,9 +8,8 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
@@ -350,18 +349,12 @@ def _resumable(again: str, file: TextIO | None = None) -> Iterator[None]:
 new = typer.Typer(help="Write files to start from.", no_args_is_help=True)
 
 
-class Scheduler(StrEnum):
-    """What can start the nodes of a cluster; on AWS Ray itself does, with `cluster.yaml`."""
-
-    slurm = "slurm"
-    kuberay = "kuberay"
-    skypilot = "skypilot"
-
-
-FILES = {
-    Scheduler.slurm: "slurm.sbatch",
-    Scheduler.kuberay: "kuberay.yaml",
-    Scheduler.skypilot: "skypilot.yaml",
+# What can start the nodes of a cluster; on AWS Ray itself does, with `cluster.yaml`.
+Scheduler = Literal["slurm", "kuberay", "skypilot"]
+FILES: dict[Scheduler, str] = {
+    "slurm": "slurm.sbatch",
+    "kuberay": "kuberay.yaml",
+    "skypilot": "skypilot.yaml",
 }
 KINDS = (
     "loss", "regularizer", "framework", "views", "augmentation", "recipe", "encoder", "optimizer",

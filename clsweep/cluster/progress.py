@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group
@@ -283,7 +283,10 @@ class Progress:
         ends = {name: tally.total(name) for name in ("stopped", "skipped", "failed")}
         parts += [f"{num} {name}" for name, num in ends.items() if num]
         texts = [", ".join(parts), *(["waits for memory"] if self.waits else [])]
-        if pace := self._images_per_s(running.values()):
+        # what the trials under way say, or where they say nothing the mean of those that ended
+        pace = sum(trial.told().get("images_per_s", 0.0) for trial in running.values())
+        pace = pace or self._num_images / max(1e-3, time.monotonic() - self._start)
+        if pace and not (running and all(trial.is_silent for trial in running.values())):
             texts.append(f"{count(pace)} images/s")
         if best := tally.standings.leader():  # the best mean of a configuration on all seeds
             texts.append(f"best {tally.metric} {fixed(best.score)} ({best.objective})")
@@ -295,13 +298,6 @@ class Progress:
         texts += [f"{name}: {t.text()}" for name, t in shown[:most]]
         texts += [f"{len(shown) - most} more silent"] if shown[most:] else []
         return "; ".join(texts)
-
-    def _images_per_s(self, running: Collection[Running]) -> float:
-        """What the trials under way say, or where they say nothing the mean of those that ended."""
-        if running and all(trial.is_silent for trial in running):
-            return 0.0
-        told = sum(trial.told().get("images_per_s", 0.0) for trial in running)
-        return told or self._num_images / max(1e-3, time.monotonic() - self._start)
 
     def say(self, text: str) -> None:
         """A line, above the table where there is one."""

@@ -216,6 +216,6 @@ class Heartbeat:
         # A full disk is reported by the first row that does not fit, and so is a folder that
         # another run has taken.
         with contextlib.suppress(RequestError):
-            self._folder.beat({**state, "time": time.time()})
+            self._folder.held.beat({**state, "time": time.time()})
             return True
         return False

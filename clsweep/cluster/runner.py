@@ -28,7 +28,7 @@ from clsweep.cluster.progress import Estimate, Progress
 from clsweep.cluster.recorder import Heartbeat, Recorder
 from clsweep.cluster.search import SKIPPED, Race, in_order
 from clsweep.cluster.session import RayLostError, ray_session
-from clsweep.cluster.trial import References, TrialContext, are_owed
+from clsweep.cluster.trial import TrialContext, are_owed, keep_references, score_references
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
@@ -47,18 +47,7 @@ _OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a user asks of a run, beside the study and the folder.
-
-    Args:
-        address: "local" starts Ray in this process, "auto" or a URL joins a cluster. Ray that is
-            already initialised is used as it is.
-        resume: False refuses a folder that already has results.
-        retry_failed: run the trials again that have failed, from their checkpoints.
-        max_concurrent: at most so many trials at once; as many as the cluster holds by default.
-        limit: at most so many trials in this run.
-        log: loggers by name, beside those of the study.
-        mixed_versions: go on with trials of another version of clsweep or torch.
-    """
+    """What a user asks of a run, beside study and folder: the arguments of `clsweep.run`."""
 
     address: str = "local"
     resume: bool = True
@@ -284,7 +273,7 @@ class _Run:
         context = TrialContext.of(study, folder, desk=desk, one_machine=is_alone, test=self._test)
         try:
             owed = self.owes_references()
-            references = References(study, folder, self._planned, context) if owed else None
+            references = score_references(study, self._planned, context) if owed else None
             self._run_all(concurrent, context, journal, recorder)
             if self.losses.is_hopeless:
                 num_open = len(self.left()) + len(self.losses.open)
@@ -294,7 +283,7 @@ class _Run:
                     "goes on."
                 )
             if references:
-                references.collect()
+                keep_references(folder, references)
         except KeyboardInterrupt:
             if self.losses.is_ray_lost():  # it is not the user's
                 raise
@@ -447,14 +436,12 @@ def _require_one_version(folder: ResultsFolder, recorded: Sequence[Row]) -> None
 
 def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -> list[str]:
     """How the user's own images have changed since the plan, which no file of the study says."""
-    there = [name for name in names if name in folder.plan().column_names]  # none in old folders
-    known = [name for name in names if name in there or name == "store_size"]
-    plan = folder.plan(["objective", *there])
+    plan = folder.plan(["objective", *names])
     first = {row["objective"]: row for row in reversed(plan.to_pylist())}
     changed: list[str] = []
     for cell in study.cells or (study,):
         if planned := first.get(cell.objectives[0].name):
             now, at = split_columns(cell), f"images in {cell.dataset.name}"
-            sizes = {name: now[name] for name in known}
-            changed += difference({name: planned.get(name) for name in known}, sizes, at=at)
+            sizes = {name: now[name] for name in names}
+            changed += difference({name: planned.get(name) for name in names}, sizes, at=at)
     return list(dict.fromkeys(changed))

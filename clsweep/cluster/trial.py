@@ -306,38 +306,30 @@ def _device(context: TrialContext) -> torch.device:
     return device
 
 
-class References:
-    """One Ray task that scores a study's references; `collect` awaits it and keeps the rows."""
+def score_references(study: Study, planned: Sequence[PlannedTrial], context: TrialContext) -> Any:
+    """The Ray task that scores a study's references, for `keep_references`."""
+    import ray
 
-    def __init__(
-        self,
-        study: Study,
-        folder: ResultsFolder,
-        planned: Sequence[PlannedTrial],
-        context: TrialContext,
-    ):
-        import ray
+    score = ray.remote(
+        num_cpus=context.cpus_per_worker,
+        num_gpus=context.gpus_per_worker,
+        max_retries=study.sections.resources.max_restarts,
+    )(_score)
+    return score.remote(placed_references(study, planned), context)
 
-        self._folder = folder
-        score = ray.remote(
-            num_cpus=context.cpus_per_worker,
-            num_gpus=context.gpus_per_worker,
-            max_retries=study.sections.resources.max_restarts,
-        )(_score)
-        self._task = score.remote(placed_references(study, planned), context)
 
-    def collect(self) -> None:
-        """Write `references.parquet`. Without it the study is whole: a failure is only said."""
-        import ray
+def keep_references(folder: ResultsFolder, task: Any) -> None:
+    """Await the scores, and write `references.parquet`. Without it the study is whole: a failure is
+    only said.
+    """
+    import ray
 
-        while not ray.wait([self._task], timeout=1.0)[0]:
-            pass  # where Ray is lost, we are interrupted here
-        try:
-            self._folder.add_references(ray.get(self._task))
-        except ray.exceptions.RayError as error:
-            text.say(
-                f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}"
-            )
+    while not ray.wait([task], timeout=1.0)[0]:
+        pass  # where Ray is lost, we are interrupted here
+    try:
+        folder.add_references(ray.get(task))
+    except ray.exceptions.RayError as error:
+        text.say(f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}")
 
 
 def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]) -> bool:

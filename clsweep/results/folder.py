@@ -314,15 +314,6 @@ class ResultsFolder(Store):
         for name, text in files.items():
             self.write(f"{PRINTED}/{name}", text.encode())
 
-    def beat(self, state: Mapping[str, Any]) -> None:
-        """Say that the study is alive, for `clsweep status` elsewhere.
-
-        Raises:
-            BusyError: another run took this one, which had been silent, for dead, and has the
-                folder now.
-        """
-        self.held.beat(state)
-
     def leftovers(self) -> Any:
         """What a run would leave on its machine if it were killed, as it noted, or whatever stands
         there; None if that is nothing, or no JSON.

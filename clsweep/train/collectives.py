@@ -55,22 +55,6 @@ class _Gather(torch.autograd.Function):
         return grads[0][first : first + ctx.num_rows] * world_size()
 
 
-class _AllReduceSum(torch.autograd.Function):
-    """Sum over workers; its gradient is the sum of the workers' gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        total = x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        total = grads[0].clone()
-        dist.all_reduce(total)
-        return total
-
-
 class GlobalGroupedBatchNorm(GroupedBatchNorm):
     """Groups of the global batch: statistics are summed over workers, wherever samples lie."""
 
@@ -89,7 +73,11 @@ class GlobalGroupedBatchNorm(GroupedBatchNorm):
         def mean_of(values: Tensor) -> Tensor:
             sum_NC = values.sum(dim=pixels) if pixels else values
             sum_GC = member_NG.T @ sum_NC
-            return (sum_GC if world_size() == 1 else _AllReduceSum.apply(sum_GC)) / count
+            if world_size() > 1:  # its gradient is summed likewise
+                from torch.distributed.nn.functional import all_reduce
+
+                sum_GC = all_reduce(sum_GC)
+            return sum_GC / count
 
         def of_samples(values_GC: Tensor) -> Tensor:
             return values_GC[group_N].view(*x.shape[:2], *[1] * len(pixels))

@@ -79,18 +79,12 @@ def classifier_scores(logits_MC: Tensor, labels_M: Tensor) -> Hits:
 
 
 def _votes(
-    bank_ND: Tensor,
-    bank_labels_N: Tensor,
-    query_MD: Tensor,
-    query_labels_M: Tensor,
-    *,
-    num_classes: int,
-    knn_k: int,
-    weigh: Callable[[Tensor], Tensor],
+    *arrays: Tensor, num_classes: int, knn_k: int, weigh: Callable[[Tensor], Tensor]
 ) -> Hits:
     """Scores by the votes of the knn_k most similar rows; weigh: their similarities, the largest
     first, to the votes' weights.
     """
+    bank_ND, bank_labels_N, query_MD, query_labels_M = arrays
     if not 1 <= knn_k <= len(bank_ND):
         raise ValueError(
             f"knn_k: expected 1 to {len(bank_ND)} (the size of the bank), given {knn_k}"

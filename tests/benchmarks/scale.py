@@ -353,7 +353,7 @@ def beats(folder: Any, progress: Any, num_epochs: int, num_trials: int, clock: C
     with here("headline"):
         progress.headline()
     with here("heartbeat"):
-        folder.beat({"state": "running", "running": progress.running, "trials": states})
+        folder.held.beat({"state": "running", "running": progress.running, "trials": states})
     with here("epochs under way"):
         folder.keep_running(reported(folder.scratch, progress.running))
     for name, seconds in here.seconds.items():

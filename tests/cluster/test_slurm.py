@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from clsweep.cli.study_commands import FILES, TEMPLATES, Scheduler
+from clsweep.cli.study_commands import FILES, TEMPLATES
 from tests.cluster.conftest import wait_until
 
-BATCH = TEMPLATES / FILES[Scheduler.slurm]
+BATCH = TEMPLATES / FILES["slurm"]
 SLURM = {
     "SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "node-a node-b", "SLURM_JOB_NUM_NODES": "2",
     "SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "64", "SLURM_GPUS_ON_NODE": "4",

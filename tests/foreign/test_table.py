@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import clsweep
-from clsweep.cli.statistic_commands import Tool, import_, status, trials
+from clsweep.cli.statistic_commands import import_, status, trials
 from clsweep.errors import RequestError
 from clsweep.foreign.reading import parsed
 from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, Imported, _setting, import_sweep
@@ -233,7 +233,7 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_statistic_reads_what_was_imported(export: Path) -> None:
-    import_(Tool.wandb, export, metric="acc", mode="max")
+    import_("wandb", export, metric="acc", mode="max")
     results = clsweep.open_results("results/sweep")
     assert (results.material.metric, results.material.mode) == ("acc", "max")
     assert results.material.params == ("lr", "opt")
@@ -249,13 +249,13 @@ def test_two_imports_are_analysed_together(export: Path) -> None:
     export.with_name("other.csv").write_text(export.read_text().replace(",seed,", ",fold,"))
     for name in ("sweep", "other"):
         source = export.with_name(f"{name}.csv")
-        import_(Tool.wandb, source, metric="acc", mode="max", params=["lr", "opt"])
+        import_("wandb", source, metric="acc", mode="max", params=["lr", "opt"])
     results = clsweep.open_results("results/sweep", "results/other")
     assert [*results.robustness()["objective"]] == ["sweep/wandb", "other/wandb"]
     assert results.robustness()["best"].tolist() == pytest.approx([79.05, 79.05])
     seeds = results.trials.groupby("objective")["seed"].unique()
     assert not {*seeds["sweep/wandb"]} & {*seeds["other/wandb"]}
-    import_(Tool.wandb, export, out="results/third", metric="acc", mode="min")
+    import_("wandb", export, out="results/third", metric="acc", mode="min")
     with pytest.raises(RequestError, match="expected the mode 'max' of results/sweep, given 'min'"):
         clsweep.open_results("results/sweep", "results/third")
 
@@ -264,7 +264,7 @@ def test_commands_on_trials_read_an_import(
     export: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     export.write_text(export.read_text().replace("lr,", "optim/lr,", 1))
-    import_(Tool.wandb, export, metric="acc", mode="max")
+    import_("wandb", export, metric="acc", mode="max")
     capsys.readouterr()
     trials("results/sweep", where="`optim/lr` == 0.1 and seed == 1", columns="optim/lr,acc")
     assert capsys.readouterr().out.split() == ["optim/lr", "acc", "0.1", "79.10", "0.1", "79.10"]
@@ -277,10 +277,10 @@ def test_commands_on_trials_read_an_import(
 
 def test_an_import_replaces_an_import_and_nothing_else(export: Path) -> None:
     for _ in range(2):
-        import_(Tool.wandb, export, metric="acc", mode="max")
+        import_("wandb", export, metric="acc", mode="max")
     clsweep.open_results("results/sweep").trials.to_parquet("results/sweep/trials.parquet")
     with pytest.raises(RequestError, match="expected a new folder, found a table of trials"):
-        import_(Tool.wandb, export, metric="acc", mode="max")
+        import_("wandb", export, metric="acc", mode="max")
     Path("results/sweep/study.yaml").write_text("")
     with pytest.raises(RequestError, match="expected a new folder, found the results of a study"):
-        import_(Tool.wandb, export, metric="acc", mode="max")
+        import_("wandb", export, metric="acc", mode="max")

@@ -75,7 +75,7 @@ def test_a_second_run_is_refused_until_the_first_has_ended(place: str) -> None:
         ):
             pass
         assert str(refused.value).endswith(command)
-        first.beat({"state": "ended", "running": [], "time": 0})  # it may still compact
+        first.held.beat({"state": "ended", "running": [], "time": 0})  # it may still compact
         assert second.is_running()
     assert not second.is_running()
     with second.lock():
@@ -124,11 +124,11 @@ def test_a_clock_that_is_wrong_takes_no_folder_from_a_run_that_beats(
 def test_a_run_that_was_taken_for_dead_is_told(s3: str) -> None:
     late = ResultsFolder(s3)
     with late.lock():
-        late.beat({"state": "running", "running": ["a-0"]})
+        late.held.beat({"state": "running", "running": ["a-0"]})
         assert late.heartbeat()["running"] == ["a-0"]
         write_heartbeat(s3, owner="another", host="node7", state="running", time=0)
         with pytest.raises(BusyError, match="on node7"):
-            late.beat({"state": "running", "running": ["a-0"]})
+            late.held.beat({"state": "running", "running": ["a-0"]})
     assert late.heartbeat()["owner"] == "another"  # and leaves it to the other
 
 
@@ -295,7 +295,7 @@ WRITES: dict[str, Callable[[ResultsFolder], object]] = {
     "compaction": lambda folder: folder.compact(),
     "epochs": lambda folder: folder.keep_running({}),
     "leftovers": lambda folder: folder.write(".leftovers.json", b"{}"),
-    "beat": lambda folder: folder.beat({"state": "running", "running": []}),
+    "beat": lambda folder: folder.held.beat({"state": "running", "running": []}),
     "any error": lambda _: [][0],
 }
 

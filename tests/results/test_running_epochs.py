@@ -52,7 +52,7 @@ def test_trials_under_way_are_shown_as_such(
     first, second, third = (row["trial_id"] for row in plan)
     finish(folder, plan[0])
     with folder.lock():
-        folder.beat({"state": "running", "running": [], "time": 0})
+        folder.held.beat({"state": "running", "running": [], "time": 0})
         folder.keep_running({first: ONE, second: TWO, third: ONE})
         ended = [(first, "finished", 1), (first, "finished", 2)]
         left = [(second, "running", 1), (second, "running", 2), (third, "running", 1)]
