@@ -234,49 +234,36 @@ def _unless_refused(request: Callable[[], T]) -> T | None:
     raise OSError(f"AWS Error {name} (HTTP status {status}) during S3 operation: {said}")
 
 
+@functools.lru_cache(maxsize=8)  # it takes a third of a second, and serves all threads
 def _s3_client(uri: str, region: str | None) -> Any:
     """A client of what pyarrow's URI names: s3://[KEY:SECRET@]BUCKET/PREFIX[?OPTIONS]."""
+    try:
+        from botocore.config import Config
+        from botocore.session import Session
+    except ImportError:
+        raise RequestError(
+            f"{uri}: a run in an object store needs its conditional writes, and botocore for them: "
+            "pip install 'clsweep[s3]'"
+        ) from None
     parts = urlsplit(uri)
     options = dict(parse_qsl(parts.query))
     endpoint = options.get("endpoint_override")
     if endpoint and "://" not in endpoint:
         endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
     is_path = endpoint and options.get("force_virtual_addressing") != "true"
-    try:
-        return _client(
-            endpoint,
-            options.get("region") or region,
-            "path" if is_path else "auto",
-            unquote(parts.username) if parts.username else None,
-            unquote(parts.password) if parts.password else None,
-        )
-    except ImportError:
-        raise RequestError(
-            f"{uri}: a run in an object store needs its conditional writes, and botocore for them: "
-            "pip install 'clsweep[s3]'"
-        ) from None
-
-
-@functools.lru_cache(maxsize=8)  # it takes a third of a second, and serves all threads
-def _client(
-    endpoint: str | None, region: str | None, style: str, key: str | None, secret: str | None
-) -> Any:
-    from botocore.config import Config
-    from botocore.session import Session
-
     config = Config(
         connect_timeout=_TIMEOUT_S,
         read_timeout=_TIMEOUT_S,
         retries={"total_max_attempts": 1},  # the caller asks again, and knows its own writes
         request_checksum_calculation="when_required",  # other stores know none
         response_checksum_validation="when_required",
-        s3={"addressing_style": style},
+        s3={"addressing_style": "path" if is_path else "auto"},
     )
     return Session().create_client(
         "s3",
-        region_name=region,
+        region_name=options.get("region") or region,
         endpoint_url=endpoint,
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
+        aws_access_key_id=unquote(parts.username) if parts.username else None,
+        aws_secret_access_key=unquote(parts.password) if parts.password else None,
         config=config,
     )

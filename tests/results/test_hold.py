@@ -276,7 +276,7 @@ def test_without_the_client_a_run_is_refused_and_a_reader_is_not(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    object_store._client.cache_clear()
+    object_store._s3_client.cache_clear()
     with (
         pytest.raises(RequestError, match=r"pip install 'clsweep\[s3\]'"),
         ResultsFolder(s3).lock(),
