@@ -26,6 +26,7 @@ from clsweep.catalog.rows import Diagnostic, Metric
 from clsweep.objective.losses import npc_multiplier
 from clsweep.train.evaluate import centred_svdvals, widest_float
 
+BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
 NEGATIVES = ("negatives", "index_NK", "skip_own")  # what a loss is called with, of a framework's
 ROUNDING = 1e-6  # by which a value of [0, 1] may leave it
@@ -45,15 +46,23 @@ def uniformity(z_ND: Tensor) -> Tensor:
     two samples.
 
     Wang & Isola (2020) with t = 2. Spread evenly over a sphere of many dimensions it tends to -4.
+    Exact over all pairs, in blocks of rows.
     """
     n_ND = _unit(z_ND, dim=1)
-    num_pairs = len(n_ND) * (len(n_ND) - 1) // 2
-    if not num_pairs:
-        return n_ND.new_zeros(())
-    distance_NN = torch.cdist(n_ND, n_ND, compute_mode="donot_use_mm_for_euclid_dist")
-    # Exponents lie in [-8, 0]: the sum needs no maximum taken out.
-    total = distance_NN.square().mul(-2).exp().triu(diagonal=1).sum()
-    return (total / num_pairs).log()
+    num_rows, square_N = len(n_ND), n_ND.square().sum(dim=1)
+    block = max(1, BLOCK_ELEMENTS // max(1, num_rows))
+    total = n_ND.new_zeros(())
+    for first in range(0, num_rows, block):
+        rows_B, from_first_N = slice(first, first + block), slice(first, num_rows)
+        distance_BN = (
+            square_N[rows_B, None]
+            + square_N[from_first_N]
+            - 2 * n_ND[rows_B] @ n_ND[from_first_N].T
+        )
+        # Exponents lie in [-8, 0]: the sum needs no maximum taken out.
+        total += distance_BN.clamp_(min=0).mul_(-2).exp_().triu_(diagonal=1).sum()
+    num_pairs = num_rows * (num_rows - 1) // 2
+    return (total / num_pairs).log() if num_pairs else total
 
 
 def feature_diversity(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:

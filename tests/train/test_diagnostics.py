@@ -16,6 +16,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 
 from clsweep.catalog import DIAGNOSTIC
 from clsweep.model.encoders import conv4, resnet18, resnet50
+from clsweep.train import diagnostics
 from clsweep.train.diagnostics import (
     StepStatistics,
     alignment,
@@ -82,7 +83,11 @@ class TestAgainstReferences:
         expected = np.mean([np.sum((a - b) ** 2) for a, b in zip(unit(z1), unit(z2), strict=True)])
         assert alignment(z1, z2).item() == pytest.approx(expected, rel=1e-12)
 
-    def test_uniformity(self, dtype: torch.dtype) -> None:
+    @pytest.mark.parametrize("block_elements", [1, 60 * 7, 60 * 59, 10**6])
+    def test_uniformity(
+        self, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, block_elements: int
+    ) -> None:
+        monkeypatch.setattr(diagnostics, "BLOCK_ELEMENTS", block_elements)
         z, _ = two_views(dtype=dtype)
         expected = np.log(np.mean(np.exp(-2 * pdist(unit(z), "sqeuclidean"))))
         assert uniformity(z).item() == pytest.approx(expected, rel=1e-12)
