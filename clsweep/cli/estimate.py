@@ -169,8 +169,8 @@ def pace_of(row: Row, place: DataPlace, device: torch.device) -> Pace:
 
     def report(_: Row) -> None:
         took = perf_counter() - begun[-1]
-        if len(steps_s) == len(scores_s):  # nobody has said that it is scored
-            steps_s.append(took)
+        if len(steps_s) == len(scores_s):  # nobody has said that it is scored, as of pairs
+            steps_s.append(min([took, *steps_s[:1]]))
         scores_s.append(took - steps_s[-1])
         begun.append(begun[-1] + took)
 

@@ -26,12 +26,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from clsweep.catalog import OBJECTIVE_PARTS, PARAM
 from clsweep.catalog.rows import Row
-from clsweep.errors import RequestError, nearest
+from clsweep.errors import RequestError
 from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study
-from clsweep.study.schema import LOGGERS, LoggerSection
+from clsweep.study.schema import LoggerSection
 from clsweep.study.space import slug
 
 Say = Callable[[str], None]
@@ -62,15 +64,16 @@ class Loggers:
     def __enter__(self) -> Loggers:
         for name, logger in self._wanted.items():
             try:
-                if not self._processes:
-                    file = tempfile.NamedTemporaryFile("w", prefix="clsweep-log-")
-                    self._events = self._closing.enter_context(file)
-                about = {"logger": name, "options": logger.options, "events": self._events.name}
+                if not self._processes:  # without a name: a killed run leaves none behind
+                    self._events = self._closing.enter_context(tempfile.TemporaryFile())
+                events = self._events.fileno()
+                about = {"logger": name, "options": logger.options, "events": events}
                 self._processes[name] = subprocess.Popen(
                     [sys.executable, "-m", __name__, json.dumps(about | self._about)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
+                    pass_fds=[events],
                     start_new_session=True,  # Ctrl-C is the driver's
                 )
             except OSError as error:
@@ -122,7 +125,7 @@ class Loggers:
     def _put(self, *event: object) -> None:
         try:
             if self._processes:
-                self._events.write(json.dumps(event, default=str) + "\n")
+                self._events.write(json.dumps(event, default=str).encode() + b"\n")
                 self._events.flush()
         except OSError as error:
             for name in list(self._processes):
@@ -157,13 +160,10 @@ def wanted_loggers(study: Study, names: Sequence[str]) -> list[LoggerSection]:
     Raises:
         RequestError: there is no logger of that name.
     """
-    for name in names:
-        if name not in LOGGERS:
-            raise RequestError(
-                f"--log: unknown logger '{name}'.{nearest(name, LOGGERS)} Expected one of: "
-                f"{', '.join(LOGGERS)}"
-            )
-    return [*study.sections.loggers, *map(LoggerSection.model_validate, names)]
+    try:
+        return [*study.sections.loggers, *map(LoggerSection.model_validate, names)]
+    except ValidationError as error:
+        raise RequestError(f"--log: {error.errors()[0]['ctx']['error']}") from None
 
 
 class TensorBoard:
@@ -346,22 +346,21 @@ def _identity(about: Row, name: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _events(path: str) -> Iterator[tuple[str, list[Any]]]:
-    """What the driver writes to a file, until it says that this is all, or is gone."""
-    driver, line = os.getppid(), ""
-    with open(path, encoding="utf-8") as file:
-        while True:
-            line += file.readline()
-            if line.endswith("\n"):
-                kind, *event = json.loads(line)
-                if kind == "close":
-                    return
-                yield kind, event
-                line = ""
-            elif os.getppid() != driver:
+def _events(file: int) -> Iterator[tuple[str, list[Any]]]:
+    """What the driver writes to an open file, until it says that this is all, or is gone."""
+    driver, at, rest = os.getppid(), 0, b""
+    while True:
+        data = os.pread(file, 2**20, at)
+        at += len(data)
+        *lines, rest = (rest + data).split(b"\n")
+        for kind, *event in map(json.loads, lines):
+            if kind == "close":
                 return
-            else:
-                time.sleep(PAUSE_S)
+            yield kind, event
+        if not data:
+            if os.getppid() != driver:
+                return
+            time.sleep(PAUSE_S)
 
 
 def main() -> None:

@@ -131,9 +131,7 @@ def run_trials(
         if left or folder.has_parts():
             folder.compact()
         run.kept().settle()
-    status = {
-        row["trial_id"]: row["status"] for row in folder.trials(["trial_id", "status"]).to_pylist()
-    }
+    status = {row["trial_id"]: row["status"] for row in run.rows()}
     statuses = [status.get(trial.trial_id) for trial in planned]
     return RunSummary(
         path=folder.path,
@@ -161,7 +159,7 @@ class _Run:
     ):
         self._study, self._planned, self._folder = study, planned, folder
         self._asked, self._test = asked, test
-        self._retried = _tried_again(self._rows()) if asked.retry_failed else set()
+        self._retried = _tried_again(self.rows()) if asked.retry_failed else set()
         self.losses = Losses(study.sections.resources.max_restarts)
         self._printed = {} if test else checked_files(study.document.source)
         self.ran: set[str] = set()  # trials that have a row of this session
@@ -178,9 +176,9 @@ class _Run:
     def recorded(self) -> list[Row]:
         """The rows that stand; those of failed trials that are tried again do not."""
         open_again = self._retried - self.ran
-        return [row for row in self._rows() if row["trial_id"] not in open_again]
+        return [row for row in self.rows() if row["trial_id"] not in open_again]
 
-    def _rows(self) -> list[Row]:
+    def rows(self) -> list[Row]:
         """All rows so far, with what the rest of a study depends on."""
         if not self._folder.exists():
             return []
@@ -330,7 +328,7 @@ class _Run:
 
         if not (left := self.left()):
             return
-        plan = PlanSearch(self._study, left, self._rows(), journal, self._race(left, recorder))
+        plan = PlanSearch(self._study, left, self.rows(), journal, self._race(left, recorder))
         metric = self._study.sections.metric.name
         dispatch = Dispatch(plan, context, self.losses, metric=metric)
         try:
