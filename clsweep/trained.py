@@ -112,19 +112,13 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
         raise RequestError(f"{place}: {wrong}: {first_line(error)}") from None
 
 
-def planned_trials(folder: ResultsFolder) -> list[str]:
-    """The trials of the plan, by id."""
-    trial_ids: list[str] = folder.plan(["trial_id"])["trial_id"].to_pylist()
-    return trial_ids
-
-
 def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
     """The row of a trial, which has an encoder.
 
     Raises:
         RequestError: it has none, with the reason.
     """
-    at, planned = _at(folder, trial_id), planned_trials(folder)
+    at, planned = _at(folder, trial_id), folder.plan(["trial_id"])["trial_id"].to_pylist()
     if trial_id not in planned:
         raise RequestError(
             f"{at}: no such trial.{nearest(trial_id, planned)} See: clsweep trials {folder.path}"

@@ -15,7 +15,7 @@ from clsweep.display.text import say
 from clsweep.errors import RequestError, first_line
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import open_folder
-from clsweep.trained import About, load_encoder, planned_trials
+from clsweep.trained import About, load_encoder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,8 +108,8 @@ def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
 
 def _trial(trial: str) -> tuple[ResultsFolder, str]:
     """The results folder and the trial's id of DIR/TRIAL_ID."""
-    if ResultsFolder(trial).exists():
-        example = next(iter(planned_trials(ResultsFolder(trial))), "TRIAL_ID")
+    if (folder := ResultsFolder(trial)).exists():
+        example = folder.plan(["trial_id"])["trial_id"][0]
         raise RequestError(
             f"{trial}: expected a trial of it, as in {trial.rstrip('/')}/{example}. See: clsweep "
             f"trials {trial}"

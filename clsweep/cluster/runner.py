@@ -28,13 +28,20 @@ from clsweep.cluster.progress import Estimate, Progress
 from clsweep.cluster.recorder import Heartbeat, Recorder
 from clsweep.cluster.search import SKIPPED, Race, in_order
 from clsweep.cluster.session import RayLostError, ray_session
-from clsweep.cluster.trial import TrialContext, are_owed, keep_references, score_references
+from clsweep.cluster.trial import TrialContext, keep_references, score_references
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.ranking import KeptFiles, Tally
 from clsweep.study.continuation import difference, extension, numbered_as, with_added
-from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
+from clsweep.study.design import (
+    PlannedTrial,
+    Study,
+    placed_references,
+    plan_row,
+    plan_trials,
+    split_columns,
+)
 from clsweep.study.printed import checked_files, paper_cells
 from clsweep.version import VERSION, VERSION_COLUMNS, public_version
 
@@ -201,7 +208,10 @@ class _Run:
         )
 
     def owes_references(self) -> bool:
-        return not self._test and are_owed(self._study, self._folder, self._planned)
+        """Whether they must yet be scored: the study is new, was cut off, or extended."""
+        num_recorded = self._folder.references().num_rows if self._folder.exists() else 0
+        owed = [] if self._test else placed_references(self._study, self._planned)
+        return len(owed) > num_recorded
 
     def work(self) -> bool:
         """Run the trials; whether the user interrupted. A lost Ray of our own is started anew."""

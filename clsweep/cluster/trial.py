@@ -332,12 +332,6 @@ def keep_references(folder: ResultsFolder, task: Any) -> None:
         text.say(f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}")
 
 
-def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]) -> bool:
-    """Whether a study's references must yet be scored: it is new, was cut off, or extended."""
-    num_recorded = folder.references().num_rows if folder.exists() else 0
-    return len(placed_references(study, planned)) > num_recorded
-
-
 def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list[Row]:
     import torch
 

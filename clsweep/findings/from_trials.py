@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from clsweep.analysis.scales import followers, is_number
 from clsweep.analysis.sweep import Sweep
-from clsweep.catalog import METRICS
+from clsweep.catalog import METRICS, PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, first_line, nearest
 from clsweep.findings.material import (
@@ -41,7 +41,7 @@ from clsweep.findings.tidy import (
 )
 from clsweep.results.disk import Disk
 from clsweep.results.reading import to_frame
-from clsweep.results.schemas import ID_FIELDS, outcome_fields, params_in
+from clsweep.results.schemas import ID_FIELDS, outcome_fields
 from clsweep.results.tables import decode, schema_of
 
 RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}
@@ -204,7 +204,7 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
         told = [c for c in told if c in settings or c not in OUTCOMES]
         swept = [c for c in told if c in settings and (c not in OUTCOMES or c in recurring)]
     else:  # an outcome looks like a setting
-        swept = [c for c in told if c in CHOSEN or c in params_in(others)]
+        swept = [c for c in told if c in CHOSEN or (c in others and c in PARAM)]
         if others and not swept:
             why = "with one trial in each configuration they cannot be told from outcomes"
             raise RequestError(f"{source}: params: {why}; name them. Columns: {', '.join(others)}")

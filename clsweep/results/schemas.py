@@ -186,11 +186,6 @@ def params_of(schema: pa.Schema) -> list[pa.Field]:
     return told or param_fields(schema.names)
 
 
-def params_in(columns: Iterable[str]) -> list[str]:
-    """Those of the columns that are hyperparameters of the catalog."""
-    return [name for name in columns if name in PARAM]
-
-
 def plan_schema(params: Iterable[pa.Field]) -> pa.Schema:
     return pa.schema([*ID_FIELDS, *params])
 

@@ -35,12 +35,16 @@ class Store:
     """Files by their names in the folder: `parts/trials/a-0.parquet`.
 
     Args:
-        path: `results/tau`, or `s3://bucket/tau`.
+        path: `results/tau`, or a URI: `s3://bucket/tau`, `file:///tau`.
         of_run: in a process of a run that holds the folder elsewhere.
+
+    Raises:
+        RequestError: there is nothing like it, or its bucket cannot be asked for.
     """
 
     def __init__(self, path: str, of_run: str | None = None):
-        self.path, self.files = path, open_files(path)
+        self.path = path
+        self.files: Files = _open_uri(path) if "://" in path else Disk(path)
         self.held = hold_of(self.files, path, of_run)  # the right to write to it
         self._known: dict[str, tuple[bytes, Any]] = {}
 
@@ -159,15 +163,6 @@ class Store:
         """Remove a file if it is there, as `write`."""
         self.held.check()
         self.files.remove(name)
-
-
-def open_files(path: str) -> Files:
-    """The files at a folder, `results/tau`, or at a URI, `s3://bucket/tau` or `file:///tau`.
-
-    Raises:
-        RequestError: there is nothing like it, or its bucket cannot be asked for.
-    """
-    return _open_uri(path) if "://" in path else Disk(path)
 
 
 # Opening a store looks for credentials and asks for the bucket's region.
