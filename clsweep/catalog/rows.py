@@ -238,6 +238,7 @@ class Dataset:
         images_digest: of names and sizes of the files, where these are the user's own; of images
             that are made, their version. Behind a + that of the data set that scores are
             transferred to.
+        unread: what the user's own files hold beside images and classes, or empty.
         store_size: of pictures that are kept whole, pixels that the shorter side has at most.
         options: those of the numbers that a study may choose or, of the user's own files, state.
         keeps_whole: whether images are pictures of any size, of which views are crops.
@@ -260,6 +261,7 @@ class Dataset:
     num_classes: int
     num_unlabeled: int = 0
     images_digest: str | None = None
+    unread: str = ""
     store_size: int = 0
     keeps_whole: bool = False
     files: str = ""

@@ -209,9 +209,11 @@ def plan_data(study: Study) -> list[str]:
 def _data_lines(study: Study) -> list[str]:
     num_train, num_scored = study.dataset.split_sizes(study.sections.val_fraction)
     metric, split = METRIC[study.sections.metric.name], study.sections.evaluation.score_on
+    unlabeled = study.dataset.num_unlabeled
+    without = f" ({count(unlabeled)} without a class)" if unlabeled else ""
     lines = [
-        f"Data: {study.dataset.name}: {count(num_train)} images to train, {count(num_scored)} to "
-        f"score ({split} split)",
+        f"Data: {study.dataset.name}: {count(num_train)} images to train{without}, "
+        f"{count(num_scored)} to score ({split} split)",
         f"Metric: {metric.name}{f' in {metric.unit}' * bool(metric.unit)}, {metric.mode} is best",
     ]
     if metric.unit == "%" and num_scored and not metric.name.startswith("transfer"):

@@ -8,6 +8,7 @@ must be there. Other arrays are left alone.
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +21,7 @@ from clsweep.data.found import (
     PARTS,
     DataPlace,
     Found,
+    counted,
     files_digest,
     mismatch,
     no_classes,
@@ -32,8 +34,8 @@ from clsweep.errors import listed
 _NAMES = {
     ("train", "images"): ("train_images", "x_train", "images"),
     ("train", "labels"): ("train_labels", "y_train", "labels"),
-    ("test", "images"): ("test_images", "x_test"),
-    ("test", "labels"): ("test_labels", "y_test"),
+    ("test", "images"): ("test_images", "x_test", "val_images", "x_val"),
+    ("test", "labels"): ("test_labels", "y_test", "val_labels", "y_val"),
 }
 _LEVELS = 65535  # real numbers become so many steps of their range
 MAX_CHANNELS = 64
@@ -76,6 +78,7 @@ def find(place: DataPlace) -> Found:
     sized = [(name, _file(root, name).stat().st_size) for name in sorted(headers)]
     return Found(
         root=root, labels=labels, classes=numbered(labels["train"]), pixels=pixels,
+        unread=counted(Counter(headers.keys() - {*keys.values()})),
         describe=lambda: [f"{name} {stamp(_file(root, name))}" for name in sorted(headers)],
         digest=files_digest([*sized, (str(place.value_range), 0)]), image_size=size,
         name=lambda part, row: f"{root}: {images[part]}[{row}]", num_channels=num_channels,

@@ -5,9 +5,11 @@ ImageNet is laid out; or without classes. And images in tar files, as WebDataset
 from __future__ import annotations
 
 import io
+import json
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -17,6 +19,7 @@ from clsweep.data.found import (
     PARTS,
     DataPlace,
     Found,
+    counted,
     files_digest,
     mismatch,
     no_classes,
@@ -28,15 +31,16 @@ from clsweep.errors import RequestError, listed
 # torchvision's
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _AN_IMAGE = f"at least one image ({', '.join(SUFFIXES)})"
-_MAX_CLASS_BYTES = 32  # of a sample in a tar file
+_CLASSES = ("cls", "txt", "json")  # ends of the files that may hold the class of a sample
+_MAX_CLASS_BYTES = 2**16
 
 Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, path below the root
 
 
 def find(place: DataPlace) -> Found:
     """The images of a folder by class."""
-    classes, rows = scan(place.root_folder)
-    return _of_paths(place.root_folder, rows, classes)
+    classes, rows, others = scan(place.root_folder)
+    return _of_paths(place.root_folder, rows, classes, others)
 
 
 def find_flat(place: DataPlace) -> Found:
@@ -49,14 +53,16 @@ def find_flat(place: DataPlace) -> Found:
     if is_split and held_out:
         folders["test"] = root / held_out
     rows: Rows = {}
+    others: Counter[str] = Counter()
     for part, folder in folders.items():
-        rows[part] = [(-1, str((folder / name).relative_to(root))) for name in _below(folder)]
+        names = _below(folder, others)
+        rows[part] = [(-1, str((folder / name).relative_to(root))) for name in names]
         if not rows[part]:
             raise mismatch(folder, f"{_AN_IMAGE} in it or below", "none")
-    return _of_paths(root, rows, ())
+    return _of_paths(root, rows, (), others)
 
 
-def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...]) -> Found:
+def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...], others: Counter[str]) -> Found:
     import numpy as np
 
     def size(path: str) -> int:
@@ -66,7 +72,7 @@ def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...]) -> Found:
             return -1  # decoding will say what is wrong with it
 
     return Found(
-        root=root, classes=classes,
+        root=root, classes=classes, unread=counted(others),
         labels={part: np.array([n for n, _ in rows.get(part, ())], np.int64) for part in PARTS},
         digest=files_digest((path, size(path)) for part in rows for _, path in rows[part]),
         describe=lambda: (f"{n} {at} {stamp(root / at)}" for part in rows for n, at in rows[part]),
@@ -75,10 +81,10 @@ def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...]) -> Found:
     )  # fmt: skip
 
 
-def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
+def scan(root: Path) -> tuple[tuple[str, ...], Rows, Counter[str]]:
     """Classes, and the image files below `root` by part, all sorted; `test` lies in ROOT/val or
     ROOT/test, may lack classes of `train`, and is empty where `train` lies alone. Names only, none
-    is opened. Those that begin with a dot are left out.
+    is opened. Those that begin with a dot are left out; other files are counted by their ends.
 
     Raises:
         RequestError: says folder, expected and given.
@@ -87,16 +93,15 @@ def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
         if given == A_FOLDER:
             given = f"a folder without train/: {listed(_folders(root))}"
         raise mismatch(root, "train/CLASS/*.jpg and val/ or test/ likewise", given)
-    train = _classes(root / "train")
+    others: Counter[str] = Counter()
+    train = _classes(root / "train", others)
     held_out = _held_out(root)
     if held_out is None and len(folders := _folders(root)) > 1:  # one that is called otherwise
         raise mismatch(root, "val/ or test/ beside train/, or train/ alone", listed(folders))
-    test = _classes(root / held_out) if held_out else {}
+    test = _classes(root / held_out, others) if held_out else {}
+    others.update(f"{name}/" for name in _folders(root) if name not in ("train", held_out))
     if unknown := [name for name in test if name not in train]:
         raise mismatch(root / str(held_out), "classes that train/ has", listed(unknown))
-    if few := next((name for name, files in train.items() if len(files) < 2), None):
-        expected = "at least 2 images, one to train on and one to validate on"
-        raise mismatch(root / "train" / few, expected, len(train[few]))
     if len(train) < 2:
         raise mismatch(root / "train", "at least 2 class folders", listed(list(train)))
     number = {name: i for i, name in enumerate(train)}
@@ -104,26 +109,28 @@ def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
         part: [(number[c], f"{folder}/{c}/{name}") for c, names in found.items() for name in names]
         for part, folder, found in (("train", "train", train), ("test", held_out, test))
     }
-    return tuple(train), rows
+    return tuple(train), rows, others
 
 
 def _held_out(root: Path) -> str | None:
     return next((name for name in HELD_OUT if _is_folder(root / name)), None)
 
 
-def _classes(folder: Path) -> dict[str, list[str]]:
+def _classes(folder: Path, others: Counter[str]) -> dict[str, list[str]]:
     """The images of each class."""
-    names = [name for name in _names(folder) if _is_folder(folder / name)]
+    every = _names(folder)
+    names = [name for name in every if _is_folder(folder / name)]
+    others.update(f"{folder.name}/*{Path(name).suffix}" for name in {*every} - {*names})
     if not names:
         raise mismatch(folder, "a folder of images for each class", "none")
-    classes = {name: _below(folder / name) for name in names}
+    classes = {name: _below(folder / name, others) for name in names}
     if empty := [name for name, files in classes.items() if not files]:
-        others = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
-        raise mismatch(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{others}")
+        more = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
+        raise mismatch(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{more}")
     return classes
 
 
-def _below(folder: Path) -> list[str]:
+def _below(folder: Path, others: Counter[str]) -> list[str]:
     """The images in a folder and in those inside it, which may be links: sorted paths from it."""
     paths, seen = [], set()
     for at, inside, names in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -132,7 +139,9 @@ def _below(folder: Path) -> list[str]:
             continue
         seen.add(real)
         inside[:] = _shown(inside)
-        paths += [Path(at) / name for name in _images(Path(at), names)]
+        found = _images(Path(at), names)
+        others.update(f"*{Path(name).suffix}" for name in {*_shown(names)} - {*found})
+        paths += [Path(at) / name for name in found]
     return sorted(str(path.relative_to(folder)) for path in paths)
 
 
@@ -178,20 +187,22 @@ def _images(folder: Path, names: Sequence[str]) -> list[str]:
 
 
 class Sample(NamedTuple):
-    """One image: where its bytes lie, and its class, -1 for none."""
+    """One image: where its bytes lie, and its class, -1 for none, by what says it."""
 
     shard: Path
     name: str
     start: int
     size: int
-    label: int
+    labels: Mapping[str, int]
+    label: int = -1
 
 
 def find_shards(place: DataPlace) -> Found:
     """The images of tar files, as WebDataset packs them: ROOT/train-*.tar, ROOT/val-*.tar or test.
 
     The files of one sample share a name up to its first dot: `000123.jpg` and `000123.cls`, which
-    holds the number of its class. A sample without `.cls` has no class.
+    holds the number of its class. Where there is no `.cls`, a `.txt` of such a number or a `.json`
+    with its `label` does, if each of them has one. A sample without has no class.
 
     Raises:
         RequestError: place, expected and given.
@@ -200,7 +211,15 @@ def find_shards(place: DataPlace) -> Found:
 
     root = place.root_folder
     shards = _shards(root)
-    samples = {part: [s for shard in shards[part] for s in _samples(shard)] for part in PARTS}
+    told: Counter[str] = Counter()
+    rest: Counter[str] = Counter()
+    samples = {p: [s for at in shards[p] for s in _samples(at, told, rest)] for p in PARTS}
+    says = next((kind for kind in _CLASSES if told[kind] and not rest[kind]), "")
+    for part in PARTS:
+        samples[part] = [s._replace(label=s.labels.get(says, -1)) for s in samples[part]]
+    others = Counter({f"*.{kind}": n for kind, n in (told + rest).items() if kind != says})
+    used = {path.name for part in PARTS for path in shards[part]}
+    others.update(path.name for path in root.iterdir() if path.name not in used)
     labels = {part: np.array([s.label for s in samples[part]], np.int64) for part in PARTS}
     if not samples["train"]:
         raise mismatch(root, "images in train-*.tar", "none")
@@ -212,6 +231,7 @@ def find_shards(place: DataPlace) -> Found:
 
     return Found(
         root=root, labels=labels, classes=numbered(labels["train"]), open=read,
+        unread=counted(others),
         describe=lambda: (f"{s} {stamp(s.shard)}" for part in PARTS for s in samples[part]),
         digest=files_digest(
             (f"{s.shard.name}/{s.name} {s.label}", s.size) for part in PARTS for s in samples[part]
@@ -233,15 +253,19 @@ def _shards(root: Path) -> dict[str, list[Path]]:
     return {"train": of["train"], "test": next((of[name] for name in HELD_OUT if of[name]), [])}
 
 
-def _samples(shard: Path) -> Iterator[Sample]:
-    """The samples of a tar file, in its order."""
+def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sample]:
+    """The samples of a tar file, in its order. Other files are counted by their ends: `told` those
+    with the number of a class, `rest` all others.
+    """
     images: dict[str, tarfile.TarInfo] = {}
-    labels: dict[str, int] = {}
+    labels: dict[str, dict[str, int]] = {}
     try:
         require_regular(shard)
         with tarfile.open(shard, "r:") as archive:
             for member in (member for member in archive if member.isfile()):
                 folder, _, name = member.name.rpartition("/")
+                if name.startswith("."):
+                    continue
                 key, _, kind = name.partition(".")
                 key = f"{folder}/{key}"
                 if f".{kind.lower()}" in SUFFIXES:
@@ -249,15 +273,35 @@ def _samples(shard: Path) -> Iterator[Sample]:
                         given = f"{images[key].name} and {member.name}"
                         raise ValueError(f"expected one image a sample, given {given}")
                     images[key] = member
-                elif kind.lower() == "cls":
+                    continue
+                label = None
+                if (kind := kind.lower()) in _CLASSES:
                     file = archive.extractfile(member)
                     text = file.read(_MAX_CLASS_BYTES) if file else b""
-                    if not text.strip().isdigit():
+                    label = _class_in(text)
+                    if label is None and kind == "cls":
                         raise no_classes(f"{shard}: {member.name}", f"{text!r:.40}")
-                    labels[key] = int(text)
+                if label is None:
+                    rest[kind] += 1
+                else:
+                    told[kind] += 1
+                    labels.setdefault(key, {})[kind] = label
     except RequestError:
         raise
     except (OSError, ValueError, tarfile.TarError) as error:
         raise mismatch(shard, "a plain tar file", error) from None
     for key, member in images.items():
-        yield Sample(shard, member.name, member.offset_data, member.size, labels.get(key, -1))
+        labels_of = labels.get(key, {})
+        yield Sample(shard, member.name, member.offset_data, member.size, labels_of)
+
+
+def _class_in(text: bytes) -> int | None:
+    """The number of a class, alone or as `label` of a table in JSON."""
+    if text.strip().isdigit():
+        return int(text)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    found = found.get("label") if isinstance(found, dict) else found
+    return found if type(found) is int and found >= 0 else None

@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.display.numbers import byte_size
-from clsweep.errors import RequestError, first_line
+from clsweep.errors import RequestError, first_line, listed
 from clsweep.machine import num_cores
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Found:
         classes: their names, or numbers.
         digest: of names and sizes of the files, wherever they lie.
         describe: as of `cache.Source`.
+        unread: what lies there too, or empty.
         name: what an image is called: part, row.
         open: the encoded image of a part and row; None: `pixels` has them all.
         pixels: images (M, S, S, C) of consecutive rows of a part, in `dtype`.
@@ -78,6 +80,7 @@ class Found:
     digest: str
     describe: Callable[[], Iterable[str]]
     name: Callable[[str, int], str]
+    unread: str = ""
     open: Callable[[str, int], Encoded] | None = None
     pixels: Callable[[str, range], np.ndarray] | None = None
     image_size: int = 0
@@ -102,12 +105,7 @@ def find(dataset: Dataset, place: DataPlace) -> Found:
         return found
     if not 2 <= num_classes <= MAX_CLASSES:
         raise mismatch(root, f"2 to {MAX_CLASSES} classes", num_classes)
-    classes, counts = np.unique(train[train >= 0], return_counts=True)
-    if (few := classes[counts == 1]).size:
-        why = "one to train on and one to validate on"
-        expected, given = "at least 2 training images of each class", found.classes[few[0]]
-        raise mismatch(root, f"{expected}, {why}", f"1 of class {given}")
-    if (unknown := np.setdiff1d(test[test >= 0], classes)).size:
+    if (unknown := np.setdiff1d(test[test >= 0], train)).size:
         given = dict(enumerate(found.classes)).get(unknown[0], unknown[0])
         expected = "test images of classes that the training images have"
         raise mismatch(root, expected, f"class {given}")
@@ -123,17 +121,19 @@ def sized_dataset(
     fraction: float | None = None,
     num_classes: int | None = None,
     channels: int | None = None,
+    val_fraction: float | None = None,
 ) -> Dataset:
     """The catalog's row of a data set with the sizes that it has here; None is the row's own.
 
     Args:
+        val_fraction: of the training images, which classes can be split so; None: none.
         num_train: images to train and validate on, of those that there are.
         fraction: the same as a share of those that there are.
 
     Raises:
         RequestError: files are not laid out as they should be, or have other sizes than stated.
     """
-    row = DATASET[name]
+    row, found = DATASET[name], None
     stated = {"image_size": image_size, "num_classes": num_classes, "channels": channels}
     sizes: dict[str, Any] = {what: number for what, number in stated.items() if number}
     if row.makes_images:
@@ -144,16 +144,50 @@ def sized_dataset(
         # a plan without the files: as many test images as `synthetic` would have
         sizes |= {"num_train": num_train, "num_test": num_train // 5}
     elif row.files:
-        row = _with_sizes(row, find(row, place), sizes)
+        found = find(row, place)
+        row = _with_sizes(row, found, sizes)
     row = replace(row, **sizes)
     there = row.num_train + row.num_unlabeled
     wanted = round(fraction * there) if fraction else num_train
-    if wanted is None or wanted == there:
-        return row
-    if not 0 < wanted < there:
-        raise RequestError(f"expected at most {there}, the images of {row.name}, given {wanted}")
-    num_labelled = round(row.num_train * wanted / there)
-    return replace(row, num_train=num_labelled, num_unlabeled=wanted - num_labelled)
+    if wanted not in (None, there):
+        if not 0 < wanted < there:
+            given = f"the images of {row.name}, given {wanted}"
+            raise RequestError(f"expected at most {there}, {given}")
+        num_labelled = round(row.num_train * wanted / there)
+        row = replace(row, num_train=num_labelled, num_unlabeled=wanted - num_labelled)
+    if found and found.classes:
+        _require_each_class(found, row.num_train, val_fraction is not None)
+    return row
+
+
+def _require_each_class(found: Found, num_train: int, holds_out: bool) -> None:
+    """Whether each class has an image for each part that is taken of the training images."""
+    import numpy as np
+
+    from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
+
+    def require_two(labels: np.ndarray, other: str, given: str = "") -> None:
+        classes, counts = np.unique(labels, return_counts=True)
+        if (few := classes[counts == 1]).size:
+            expected = (
+                f"at least 2 training images of each class, one to train on and one to {other}"
+            )
+            name = f"class {found.classes[few[0]]}" if few[0] >= 0 else "no class"
+            raise mismatch(found.root, expected, f"1 of {name}{given}")
+
+    labels, beside = found.labels["train"], ""
+    if not len(found.labels["test"]):
+        require_two(labels, "test on")
+        try:
+            labels = labels[stratified(labels, len(labels) // 5, SPLIT_SEED)[0]]
+        except ValueError as error:
+            raise mismatch(
+                found.root, "images of each class in a fifth to test on", error
+            ) from None
+        beside = " beside a fifth to test on"
+    labels = labels[labels >= 0]
+    if holds_out:
+        require_two(labels[some_of_each(labels, num_train)], "validate on", beside)
 
 
 def _with_sizes(row: Dataset, found: Found, stated: Mapping[str, int]) -> Dataset:
@@ -171,7 +205,7 @@ def _with_sizes(row: Dataset, found: Found, stated: Mapping[str, int]) -> Datase
     num_labelled = round(num_all * float((train >= 0).mean()))
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
-        num_test=num_test, images_digest=found.digest,
+        num_test=num_test, images_digest=found.digest, unread=found.unread,
     )  # fmt: skip
 
 
@@ -318,6 +352,12 @@ def stamp(path: Path) -> str:
     except OSError as error:
         return str(error.strerror)
     return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def counted(others: Counter[str]) -> str:
+    """What is not read of some files, and how often."""
+    names = [what if count == 1 else f"{count} {what}" for what, count in sorted(others.items())]
+    return listed(names) if names else ""
 
 
 def numbered(train: np.ndarray) -> tuple[str, ...]:

@@ -2,13 +2,14 @@
 `save_to_disk`, or Parquet files named after their split. Read with pyarrow alone.
 
 The images are the one column of type Image, or of {bytes, path}. The classes are `label`, or
-another column with such a name, of whole numbers or of names.
+another column with such a name, of whole numbers or of names, or else the one of type ClassLabel.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -25,6 +26,7 @@ from clsweep.data.found import (
     PARTS,
     DataPlace,
     Found,
+    counted,
     files_digest,
     mismatch,
     no_classes,
@@ -89,12 +91,14 @@ def find(place: DataPlace) -> Found:
         RequestError: place, expected and given.
     """
     root = place.root_folder
-    files = {part: [_File(path) for path in paths] for part, paths in _paths(root).items()}
+    paths, others = _paths(root)
+    files = {part: [_File(path) for path in paths[part]] for part in PARTS}
     try:
         ends = {part: np.cumsum([file.starts[-1] for file in files[part]]) for part in PARTS}
         first = files["train"][0]
         schema = pq.read_schema(first.path) if first.is_parquet else first.arrow.schema
         image, label, names = _columns(root, schema)
+        others.update(name for name in schema.names if name not in (image, label))
         number = None
         if label and _is_text(schema.field(label).type):
             found = {cell for file in files["train"] for cell in file.cells(label)} - {None}
@@ -132,14 +136,15 @@ def find(place: DataPlace) -> Found:
 
     every = [file.path for part in PARTS for file in files[part]]
     return Found(
-        root=root, labels=labels, open=read, name=name, classes=names or numbered(labels["train"]),
+        root=root, labels=labels, unread=counted(others), open=read, name=name,
+        classes=names or numbered(labels["train"]),
         describe=lambda: (f"{path.name} {stamp(path)}" for path in every),
         digest=files_digest((path.name, path.stat().st_size) for path in every),
     )  # fmt: skip
 
 
-def _paths(root: Path) -> dict[str, list[Path]]:
-    """The files of either part."""
+def _paths(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
+    """The files of either part, and the splits that are neither."""
     if not root.is_dir():
         raise mismatch(root, "a folder of datasets", "no such folder")
     if (root / "dataset_dict.json").is_file():
@@ -153,7 +158,8 @@ def _paths(root: Path) -> dict[str, list[Path]]:
         expected = "dataset_dict.json, state.json or train-*.parquet"
         given = listed(sorted(splits) or sorted(path.name for path in root.iterdir()))
         raise mismatch(root, f"{expected}, with a split train", given)
-    return {"train": splits["train"], "test": splits[test] if test else []}
+    others = Counter(f"split {name}" for name in splits if name not in ("train", test))
+    return {"train": splits["train"], "test": splits[test] if test else []}, others
 
 
 def _arrow_files(folder: Path) -> list[Path]:
@@ -199,8 +205,10 @@ def _columns(root: Path, schema: pa.Schema) -> tuple[str, str, tuple[str, ...]]:
         given = f"{targets[0]} {schema.field(targets[0]).type}"
         raise no_classes(root, given, names=", or names")
     if not label and (classes := [n for n in features if _type(features[n]) == "ClassLabel"]):
-        known = f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
-        raise mismatch(root, f"a column of classes called {known}", listed(classes))
+        if len(classes) > 1:
+            known = f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
+            raise mismatch(root, f"a column of classes called {known}", listed(classes))
+        [label] = classes
     names: Sequence[Any] = features.get(label, {}).get("names") or () if label else ()
     return images[0], label, tuple(map(str, names))
 

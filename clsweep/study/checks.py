@@ -65,7 +65,8 @@ class _ObjectiveChecks(TrainingChecks):
         if metric.of != "transfer" and metric.needs_labels and not dataset.num_classes:
             able = [m for m in METRICS if m.of == "transfer" or not m.needs_labels]
             names = ", ".join(m.name for m in able if m.kind == dataset.kind)
-            needs = f"{metric.name} needs classes, and {dataset.name} has none here"
+            unread = f" (not read: {dataset.unread})" if dataset.unread else ""
+            needs = f"{metric.name} needs classes, and {dataset.name} has none here{unread}"
             self.error(("metric", "name"), f"{needs}: expected {names}")
             return
         framework = COMPONENT["framework"][self.objective.parts["framework"]]

@@ -278,12 +278,17 @@ class _Cell(Draft):
         taken = [*row.options, "num_train", "fraction", *(["channels"] if row.files else [])]
         options = {name: getattr(given, name) for name in dict.fromkeys(taken)}
         try:
-            dataset = _identified(sized_dataset(given.name, given.place, **options), given.place)
+            dataset = sized_dataset(
+                given.name, given.place, val_fraction=self.sections.val_fraction, **options
+            )
+            dataset = _identified(dataset, given.place)
         except RequestError as error:
             key = "root" if row.files else "num_train" if given.num_train else "fraction"
             raise StudyError(self.document.error(("dataset", key), str(error))) from None
         if dataset.files and not dataset.images_digest:
             self.notes.append(f"{given.root} is not there: planned with the sizes stated for it")
+        if dataset.unread:
+            self.notes.append(f"not read in {given.root}: {dataset.unread}")
         return dataset
 
     def _find_transferred(self) -> None:
@@ -297,7 +302,8 @@ class _Cell(Draft):
             self.error(at, "has no effect without base.transfer_dataset")
         for name in sorted(names):
             try:
-                self.transferred[name] = found = _identified(sized_dataset(name, place), place)
+                found = sized_dataset(name, place, val_fraction=self.sections.val_fraction)
+                self.transferred[name] = found = _identified(found, place)
             except RequestError as error:
                 self.error(at, str(error))
                 continue

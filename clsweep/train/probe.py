@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from clsweep.catalog import FINETUNE_SHARES
 from clsweep.catalog.rows import numbers
 from clsweep.data.augment import Recipe
-from clsweep.data.datasets import SPLIT_SEED, stratified
 from clsweep.data.draws import derived_seed
+from clsweep.data.splits import SPLIT_SEED, stratified
 from clsweep.train.evaluate import (
     Hits,
     are_finite,

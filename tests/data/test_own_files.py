@@ -41,7 +41,7 @@ def load(name: str, root: Path, value_range: str | None = None, **sizes: Any) ->
     place = DataPlace(root=str(root), cache=str(root.parent / "cache"), value_range=value_range)
     if DATASET[name].keeps_whole:
         sizes = {"image_size": SIZE, **sizes}
-    row = sized_dataset(name, place, **sizes)
+    row = sized_dataset(name, place, val_fraction=0.25, **sizes)
     config = {
         "dataset": name, "val_fraction": 0.25, "image_size": row.image_size,
         "num_train": row.num_train + row.num_unlabeled, "num_unlabeled": row.num_unlabeled,
@@ -163,8 +163,12 @@ def test_views_of_16_bits_are_those_of_the_numbers(tmp_path: Path) -> None:
         ({"images": noise(9, 8, 8), "labels": np.zeros(9, int)}, None,
          "expected 2 to 1000 classes, given 1"),
         ({"images": noise(9, 8, 8), "labels": np.arange(9) // 2}, None,
-         "expected at least 2 training images of each class, one to train on and one to validate "
-         "on, given 1 of class 4"),
+         "expected at least 2 training images of each class, one to train on and one to test on, "
+         "given 1 of class 4"),
+        ({"images": noise(9, 8, 8), "labels": np.arange(9) // 2, "val_images": noise(5, 8, 8)},
+         None, "one to train on and one to validate on, given 1 of class 4"),
+        ({"images": noise(40, 8, 8), "labels": np.r_[np.arange(10) // 2, [5] * 30]}, None,
+         " beside a fifth to test on"),
         ({"x_train": noise(9, 8, 8), "x_test": noise(9, 9, 9)}, None,
          "expected test images like those to train on"),
         ({"images": noise(0, 8, 8)}, None, "expected training images, given none"),
@@ -322,6 +326,53 @@ def _tar(root: Path, files: dict[str, bytes], name: str = "train-0.tar") -> None
             member = tarfile.TarInfo(member_name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("written", "labels", "unread"),
+    [
+        ({"cls": "%d", "txt": "9"}, [0, 1] * 6, "12 *.txt"),
+        ({"txt": "%d"}, [0, 1] * 6, ""),
+        ({"json": '{"label": %d, "url": "-"}', "txt": "a photo"}, [0, 1] * 6, "12 *.txt"),
+        ({"json": '{"label": "ant"}', "seg.png": "-"}, [-1] * 12, "12 *.json, 12 *.seg.png"),
+    ],
+)
+def test_the_class_of_a_sample_is_read_where_one_file_says_it_throughout(
+    written: dict[str, str], labels: list[int], unread: str, tmp_path: Path
+) -> None:
+    files = {f"{i:02}.JPG": png(PICTURES[i]) for i in range(12)} | {"._00.png": b"of a Mac"}
+    for end, text in written.items():
+        files |= {f"{i:02}.{end}": text.replace("%d", str(i % 2)).encode() for i in range(12)}
+    _tar(tmp_path / "set", files)
+    found = find(DATASET["webdataset"], DataPlace(root=str(tmp_path / "set")))
+    assert found.labels["train"].tolist() == labels
+    assert found.unread == unread
+
+
+def test_what_is_not_read_of_the_users_files_is_said(by_class: Path, tmp_path: Path) -> None:
+    for name in ("train/c0/x.gif", "train/c0/.hidden.png", "val/labels.csv", "test/c0/0.png"):
+        write(by_class / name, "-")
+    place = DataPlace(root=str(by_class))
+    assert sized_dataset("imagefolder", place).unread == "*.gif, test/, val/*.csv"
+    table(tmp_path / "set", pa.array(["ant"] * 4), name="species")
+    place = DataPlace(root=str(tmp_path / "set"))
+    assert sized_dataset("huggingface", place).unread == "species"
+
+
+def test_the_one_column_of_classes_may_have_any_name(tmp_path: Path) -> None:
+    made = hub()["train"].rename_column("label", "species")
+    made.save_to_disk(tmp_path / "set")
+    found = find(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
+    assert found.labels["train"].tolist() == LABELS
+    assert found.classes == ("ants", "bees", "cats")
+
+
+def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class: Path) -> None:
+    write(by_class / "train" / "c2" / "0.png", png(PICTURES[15]))
+    place = DataPlace(root=str(by_class))
+    assert sized_dataset("imagefolder", place).num_classes == 3
+    line = refusal("imagefolder", by_class)
+    assert line.endswith("one to train on and one to validate on, given 1 of class c2")
 
 
 @pytest.mark.parametrize(

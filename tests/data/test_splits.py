@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import train_test_split
 
-from clsweep.data.datasets import stratified
+from clsweep.data.splits import stratified
 
 
 @pytest.mark.parametrize("seed", range(40))
