@@ -66,16 +66,16 @@ def _trial(
     about: its experiment, its own name, its status.
     """
     group, name, status = about
-    results = {
-        n: math.copysign(math.inf, v) if abs(v) > INFINITE else v for n, v in metrics.items()
-    }
+    own = {tag: parsed(text) for tag, text in tags.items() if not tag.startswith("mlflow.")}
+    known = {name: value for name, value in metrics.items() if not math.isnan(value)}
+    results = {n: math.copysign(math.inf, v) if abs(v) > INFINITE else v for n, v in known.items()}
     whole = {n.removeprefix("result/"): v for n, v in results.items() if n[:7] == "result/"}
     return ForeignTrial(
         group=group,
         status=tags[ENDED] if tags.get(ENDED) in ENDS else STATUS.get(status, "running"),
         settings={n: parsed(text) for n, text in params.items()},
         results=whole if whole and ENDED in tags else results,
-        labels={"run_name": name or ""},
+        labels={"run_name": name or "", **own},
     )
 
 

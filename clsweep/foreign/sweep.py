@@ -335,7 +335,8 @@ def _params(
         return names
     # each value stands in two trials on average, as a measured number does not
     num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
-    others = [n for n in names if 2 * num_values[n] > len(trials) and n not in SETTINGS]
+    measured = [n for n in names if 2 * num_values[n] > len(trials) and n not in SETTINGS]
+    others = [n for n in names if n in measured or n == "epoch"]  # which says how far each came
     if others:
         notes.append(f"not read as hyperparameters: {', '.join(others)}; --param names them")
     return [name for name in names if name not in others]

@@ -56,14 +56,16 @@ def read_wandb(source: Path) -> ForeignSweep:
                     "(run-*.wandb), found none"
                 )
             mixed, read = False, {str(file): _offline(file) for file in files}
-    trials: dict[str, ForeignTrial] = {}  # a run that was resumed has a file each time
+    # a run that was resumed has a file each time, which does not say whether it began anew
+    trials: dict[str, ForeignTrial] = {}
     for at, trial in read.items():
         name = str(trial.labels.get("ID") or trial.labels.get("id") or at)
         earlier = trials.get(name, trial)
         if is_table and earlier != trial:
             raise RequestError(f"{at}: the run {name} stands twice, with different values")
         settings, results = earlier.settings | trial.settings, earlier.results | trial.results
-        trials[name] = replace(trial, settings=settings, results=results)
+        length = trial.length if is_table or name not in trials else None
+        trials[name] = replace(trial, settings=settings, results=results, length=length)
     copies = len(read) - len(trials)
     notes = [f"left out: {copies} earlier rows or files of runs that come again"] if copies else []
     reported = [trial for trial in trials.values() if trial.length]
