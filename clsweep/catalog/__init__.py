@@ -138,8 +138,12 @@ def check(row: CatalogRow) -> None:
         raise ValueError(f"{place}: owns: expected of kind pairs alone; nothing else reads it")
     if isinstance(row, Metric) and not (row.impl or row.part):
         raise ValueError(f"{place}: expected impl or part, given neither")
-    if isinstance(row, Component) and row.part == "encoder" and not row.num_features:
-        raise ValueError(f"{place}: num_features: expected a number, given none")
+    if isinstance(row, Component) and row.part == "encoder":
+        first, *_ = row.num_features if isinstance(row.num_features, tuple) else [row.num_features]
+        if first < 1:
+            raise ValueError(f"{place}: num_features: expected 1 and more, given {first}")
+    if isinstance(row, Component) and row.num_draws < 0:
+        raise ValueError(f"{place}: num_draws: expected 0 and more, given {row.num_draws}")
     if isinstance(row, Component):
         for name, value in row.defaults.items():
             try:

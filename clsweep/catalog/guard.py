@@ -57,7 +57,7 @@ def said(found: Any) -> str:
     """A value in a message: of a tensor type and shape."""
     if hasattr(found, "dtype"):
         return f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
-    return f"{type(found).__name__} {found!r:.60}"
+    return f"{type(found).__name__} {' '.join(repr(found).split()):.60}"
 
 
 def _is_tensor(x: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -49,7 +50,8 @@ def read_files(path: Path, name: str) -> dict[str, str]:
         reason = getattr(error, "msg", None) or str(error)
         raise PluginError(f"{path.name}:{line}: not valid Python: {reason}") from None
     finder = ModuleFinder([str(path.parent)], excludes=["clsweep"])
-    finder.run_script(str(path))
+    with contextlib.suppress(ImportError, SyntaxError):  # which importing it tells with its line
+        finder.run_script(str(path))
     found = (getattr(module, "__file__", None) or "" for module in finder.modules.values())
     for file in sorted(found):
         if file.endswith(".py") and file != str(path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     for row in plugins[0].rows:
         noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
         for contract, failure in _verdicts(row, plugins, settings):
+            if failure and not re.match(r"\S+\.py:\d+: ", failure):
+                failure = f"{plugins[0].line_of(row.name)}: {failure}"
             yield f"{noun} {row.name}", contract, failure
 
 

@@ -94,8 +94,9 @@ def train_trial(
             if DATASET[config["dataset"]].kind == "pairs":
                 return train_critic(config, attempt, device, pulse)
             return _train_encoder(config, attempt, pulse, place, device, test=test)
-    except SystemExit as error:  # nobody else would say where
-        left = RuntimeError(f"sys.exit({error.code!r}) would end the process without a word")
+    except (SystemExit, GeneratorExit) as error:  # nobody else would say where
+        what = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else "GeneratorExit"
+        left = RuntimeError(f"{what} would end the process without a word")
         raise left.with_traceback(error.__traceback__) from None
 
 

@@ -20,7 +20,7 @@ from tests.cluster.conftest import wait_until
 BATCH = TEMPLATES / FILES[Scheduler.slurm]
 SLURM = {
     "SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "node-a node-b", "SLURM_JOB_NUM_NODES": "2",
-    "SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "64", "SLURM_GPUS_ON_NODE": "4",
+    "SLURM_CPUS_ON_NODE": "64", "SLURM_GPUS_ON_NODE": "4",
 }  # fmt: skip
 COMMANDS = {
     "scontrol": """#!/bin/bash
