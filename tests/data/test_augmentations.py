@@ -246,13 +246,21 @@ def _pictures() -> Any:
     return replace(on_device(split, split, torch.device("cpu")), view_size=12)
 
 
+SHAPE, RANGE = r"\(4, 3, 8, 8\) torch.float32", r"values in \[0, 1\], given "
+
+
 @pytest.mark.parametrize(
-    "wrong", [lambda x, _: x[:, :1], lambda x, _: x.double(), lambda x, _: x[1:]]
+    ("wrong", "expected"),
+    [
+        (lambda x, _: x[:, :1], SHAPE),
+        (lambda x, _: x.double(), SHAPE),
+        (lambda x, _: x[1:], SHAPE),
+        (lambda x, _: x.clamp(0, 1) + 2, f"{RANGE}2"),
+        (lambda x, _: x * math.nan, f"{RANGE}nan"),
+    ],
 )
-def test_another_shape_or_type_is_an_error_that_names_it(wrong: Any) -> None:
+def test_other_than_such_views_is_an_error_that_names_it(wrong: Any, expected: str) -> None:
     recipe = Recipe(others=(one("mine", wrong, 1),))
     drawn: Draws = draw(recipe, 4, 8, generator())
-    with pytest.raises(
-        ValueError, match=r"augmentation mine: expected \(4, 3, 8, 8\) torch.float32"
-    ):
+    with pytest.raises(ValueError, match=f"augmentation mine: expected {expected}"):
         change(apply(torch.rand(4, 3, 8, 8), drawn), drawn)
