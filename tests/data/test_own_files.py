@@ -353,7 +353,7 @@ def test_what_is_not_read_of_the_users_files_is_said(by_class: Path, tmp_path: P
     for name in ("train/c0/x.gif", "train/c0/.hidden.png", "val/labels.csv", "test/c0/0.png"):
         write(by_class / name, "-")
     place = DataPlace(root=str(by_class))
-    assert sized_dataset("imagefolder", place).unread == "*.gif, test/, val/*.csv"
+    assert sized_dataset("imagefolder", place).unread == "test/*.png, train/*.gif, val/*.csv"
     table(tmp_path / "set", pa.array(["ant"] * 4), name="species")
     place = DataPlace(root=str(tmp_path / "set"))
     assert sized_dataset("huggingface", place).unread == "species"
