@@ -419,7 +419,11 @@ def ray_trial(
 
 
 def ray_state(root: Path, name: str = "1", **status: str) -> None:
-    rows = [[json.dumps({"relative_logdir": n, "status": s}), "{}"] for n, s in status.items()]
+    rows = [
+        [json.dumps({"relative_logdir": n, "status": s.removeprefix("CUT ")}),
+         json.dumps({"last_result": {"done": False}} if s.startswith("CUT ") else {})]
+        for n, s in status.items()
+    ]  # fmt: skip
     state = {"trial_data": rows, "runner_data": {"_metric": "acc"}}
     (root / f"experiment_state-{name}.json").write_text(json.dumps(state))
 
@@ -500,6 +504,8 @@ def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_pa
          ["stopped", "stopped", "finished"]),
         ([("TERMINATED", 1, False), ("TERMINATED", 3, False), ("TERMINATED", 4, False)],
          ["finished", "finished", "finished"]),  # they returned
+        ([("CUT TERMINATED", 1, False), ("TERMINATED", 3, False), ("CUT ERROR", 4, False)],
+         ["stopped", "finished", "failed"]),  # by a budget of time
         ([("TERMINATED", 1, True), ("TERMINATED", 3, True), ("TERMINATED", 4, True)],
          ["stopped", "stopped", "finished"]),
         ([("PAUSED", 1, False), ("PAUSED", 1, False), ("TERMINATED", 2, True)],
