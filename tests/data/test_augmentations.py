@@ -17,6 +17,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.catalog import Component
+from clsweep.catalog.guard import PartError
 from clsweep.data import augmentations
 from clsweep.data.augment import DRAWN, Augmentation, Draws, Recipe, apply, change, draw
 from clsweep.data.augmentations import gaussian_noise, mixup, normal, random_erasing
@@ -262,5 +263,5 @@ SHAPE, RANGE = r"\(4, 3, 8, 8\) torch.float32", r"values in \[0, 1\], given "
 def test_other_than_such_views_is_an_error_that_names_it(wrong: Any, expected: str) -> None:
     recipe = Recipe(others=(one("mine", wrong, 1),))
     drawn: Draws = draw(recipe, 4, 8, generator())
-    with pytest.raises(ValueError, match=f"augmentation mine: expected {expected}"):
+    with pytest.raises(PartError, match=f"augmentation mine: expected {expected}"):
         change(apply(torch.rand(4, 3, 8, 8), drawn), drawn)
