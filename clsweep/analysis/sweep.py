@@ -104,9 +104,8 @@ class Sweep:
 
     @cached_property
     def of_space(self) -> Sweep:
-        """The same by what speaks for the space: of a race the seeds that it gave to all; one
-        object for all who ask. Further seeds go to those that were lucky: a mean over all seeds
-        keeps the bad luck of the others.
+        """The same by what speaks for the space: of a race the seeds that it gave to all. Further
+        ones go to those that were lucky: a mean over all keeps the bad luck of the others.
         """
         kept = ~np.isin(self.seeds, self.raced)
         if kept.all() or not kept.any():
@@ -389,9 +388,7 @@ def read_sweeps(
 
 
 def _raced_alike(sweeps: Sequence[Sweep]) -> list[Sweep]:
-    """What a race did not give to every configuration of a study speaks for the space of none of
-    its objectives: levels over other seeds do not compare.
-    """
+    """What a race did not give to all of a study is left out for each of its spaces."""
     studies = [sweep.objective.rpartition("/")[0] for sweep in sweeps]
     raced = {(study, x) for study, sweep in zip(studies, sweeps, strict=True) for x in sweep.raced}
     return [

@@ -74,6 +74,7 @@ _HAS = {  # what other parts are known by
     "encoder": ("num_features", "a module with num_features and forward"),
     "framework": ("state_dict", "a module"),
     "optimizer": ("param_groups", "an optimizer of torch"),
+    "augmentation": ("grad_fn", "a tensor of views"),
     "Diagnostic": ("grad_fn", "a tensor, or None"),
 }
 
@@ -85,7 +86,9 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
     fits, expected = True, ""
     if part == "Diagnostic" and found is None:
         pass
-    elif part == "lr_schedule" or _gives_number(part, row):
+    elif part == "lr_schedule":
+        fits, expected = _is_number(found) and found >= 0, "a finite number from 0 on"
+    elif _gives_number(part, row):
         fits, expected = _is_number(found), "a finite number"
     elif part in ("loss", "regularizer"):
         asks = part == "loss" and any(getattr(x, "requires_grad", False) for x in given)
@@ -94,8 +97,8 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
         expected = "a scalar tensor of floating point" + ", with a gradient" * asks
     elif part == "views":
         views, pairs = {*range(given[0])}, found if isinstance(found, list | tuple) else ()
-        fits = all(isinstance(p, tuple) and len(p) == 2 and {*p} <= views for p in pairs or [0])
-        expected = "pairs (i, j) of the views 0, 1, ..."
+        fits = all(isinstance(p, tuple) and len({*p}) == 2 and {*p} <= views for p in pairs or [0])
+        expected = "pairs (i, j) of two of the views 0, 1, ..."
     elif part in _SCORES:
         fits = isinstance(found, dict) and all(_is_score(x, given) for x in found.values())
         expected = "{name: a finite number, or whether each image is right}"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import machinery, metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from clsweep.errors import UserError
 from clsweep.files import read_regular
@@ -140,17 +140,10 @@ def refuse_exits_of(places: Iterable[str]) -> None:
 # A package.
 
 
-class Package(NamedTuple):
-    """One that is installed, of which nothing has been executed."""
-
-    module: str
-    root: Path  # the folder that it lies in
-    file: str  # of the module, from there
-    digest: str  # of all its modules, behind its version
-
-
-def find_package(name: str) -> Package:
-    """The package, or a module of one, behind a name or an entry point.
+def find_package(name: str) -> tuple[str, Path, str, str]:
+    """The package, or a module of one, behind a name or an entry point: its module, the folder that
+    it lies in, its file from there, and behind its version a digest of all modules. None of it is
+    executed.
 
     Raises:
         PluginError: there is none.
@@ -172,7 +165,7 @@ def find_package(name: str) -> Package:
     installed = metadata.packages_distributions().get(top, [])
     version = metadata.version(installed[0]) if installed else "0"
     stated = f"{version} {digest.hexdigest()[:16]}"
-    return Package(module, root, origin.relative_to(root).as_posix(), stated)
+    return module, root, origin.relative_to(root).as_posix(), stated
 
 
 def spec_of(module: str) -> ModuleSpec | None:

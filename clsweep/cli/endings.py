@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from clsweep.results.reading import StudyResults
 
 
-
 EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
 
 # What running, training and drawing need, and the light installation leaves out.

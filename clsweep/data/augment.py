@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clsweep.catalog.guard import PartError
 from clsweep.catalog.rows import Component
 from clsweep.data import pixels
 from clsweep.data.augmentations import ATTEMPTS, rectangles
@@ -27,6 +28,7 @@ _ORDERS_24 = torch.tensor(list(itertools.permutations(range(4))))
 _BLUR_SIGMA = (0.1, 2.0)
 # pixels and channels of the images in work at once: 3 MiB, near what a core's cache holds
 _CPU_BLOCK = 3 * 2**18
+_ROUNDING = 0.01  # of half precision, and some steps
 # The place of each three bits in the sequence 000, 001, 011, 010, 110, 111, 101, 100: of
 # neighbours, one bit differs.
 _GRAY_CODE_8 = torch.tensor([0, 1, 3, 2, 7, 6, 4, 5])
@@ -260,14 +262,19 @@ def change(x_NCHW: Tensor, draws: Draws, other_NCHW: Tensor | None = None) -> Te
     Args:
         other_NCHW: the views of draws.partners, where there are any.
 
-    Raises ValueError where one of them gives another shape.
+    Raises PartError where one of them gives another shape, or on a CPU values beyond [0, 1].
     """
     (numbers,) = _ship([draws.numbers], x_NCHW.device, x_NCHW.dtype)
     for (row, function), u_NK in zip(draws.others, numbers, strict=True):
         changed_NCHW = function(x_NCHW, u_NK, *([other_NCHW] if row.mixes else []))
         if changed_NCHW.shape != x_NCHW.shape or changed_NCHW.dtype != x_NCHW.dtype:
             wanted, found = (f"{tuple(x.shape)} {x.dtype}" for x in (x_NCHW, changed_NCHW))
-            raise ValueError(f"augmentation {row.name}: expected {wanted}, given {found}")
+            raise PartError(f"augmentation {row.name}: expected {wanted}, given {found}", row)
+        if changed_NCHW.device.type == "cpu" and len(changed_NCHW):  # a GPU would be waited for
+            low, high = (end.item() for end in changed_NCHW.aminmax())
+            if not -_ROUNDING <= low <= high <= 1 + _ROUNDING:
+                wrong = f"expected values in [0, 1], given {low:.3g} to {high:.3g}"
+                raise PartError(f"augmentation {row.name}: {wrong}", row)
         x_NCHW = changed_NCHW
     return x_NCHW
 

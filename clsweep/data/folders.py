@@ -39,8 +39,8 @@ Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, pa
 
 def find(place: DataPlace) -> Found:
     """The images of a folder by class."""
-    classes, rows, others = scan(place.root_folder)
-    return _of_paths(place.root_folder, rows, classes, others)
+    classes, rows = scan(place.root_folder)
+    return _of_paths(place.root_folder, rows, classes)
 
 
 def find_flat(place: DataPlace) -> Found:
@@ -53,16 +53,14 @@ def find_flat(place: DataPlace) -> Found:
     if is_split and held_out:
         folders["test"] = root / held_out
     rows: Rows = {}
-    others: Counter[str] = Counter()
     for part, folder in folders.items():
-        names = _below(folder, others)
-        rows[part] = [(-1, str((folder / name).relative_to(root))) for name in names]
+        rows[part] = [(-1, str((folder / name).relative_to(root))) for name in _below(folder)]
         if not rows[part]:
             raise mismatch(folder, f"{_AN_IMAGE} in it or below", "none")
-    return _of_paths(root, rows, (), others)
+    return _of_paths(root, rows, ())
 
 
-def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...], others: Counter[str]) -> Found:
+def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...]) -> Found:
     import numpy as np
 
     def size(path: str) -> int:
@@ -72,7 +70,7 @@ def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...], others: Counter[
             return -1  # decoding will say what is wrong with it
 
     return Found(
-        root=root, classes=classes, unread=counted(others),
+        root=root, classes=classes, unread=_unread(root, rows),
         labels={part: np.array([n for n, _ in rows.get(part, ())], np.int64) for part in PARTS},
         digest=files_digest((path, size(path)) for part in rows for _, path in rows[part]),
         describe=lambda: (f"{n} {at} {stamp(root / at)}" for part in rows for n, at in rows[part]),
@@ -81,10 +79,22 @@ def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...], others: Counter[
     )  # fmt: skip
 
 
-def scan(root: Path) -> tuple[tuple[str, ...], Rows, Counter[str]]:
+def _unread(root: Path, rows: Rows) -> str:
+    """The other files, by the folder below the root that they are in, and their ends."""
+    used, others = {path for part in rows for _, path in rows[part]}, Counter[str]()
+    for at, inside, names in os.walk(root):
+        inside[:] = _shown(inside)
+        below = os.path.relpath(at, root).removeprefix(".")
+        top = f"{below.partition('/')[0]}/" if below else ""
+        found = (name for name in _shown(names) if os.path.join(below, name) not in used)
+        others.update(f"{top}*{Path(name).suffix}" for name in found)
+    return counted(others)
+
+
+def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
     """Classes, and the image files below `root` by part, all sorted; `test` lies in ROOT/val or
     ROOT/test, may lack classes of `train`, and is empty where `train` lies alone. Names only, none
-    is opened. Those that begin with a dot are left out; other files are counted by their ends.
+    is opened. Those that begin with a dot are left out.
 
     Raises:
         RequestError: says folder, expected and given.
@@ -93,13 +103,11 @@ def scan(root: Path) -> tuple[tuple[str, ...], Rows, Counter[str]]:
         if given == A_FOLDER:
             given = f"a folder without train/: {listed(_folders(root))}"
         raise mismatch(root, "train/CLASS/*.jpg and val/ or test/ likewise", given)
-    others: Counter[str] = Counter()
-    train = _classes(root / "train", others)
+    train = _classes(root / "train")
     held_out = _held_out(root)
     if held_out is None and len(folders := _folders(root)) > 1:  # one that is called otherwise
         raise mismatch(root, "val/ or test/ beside train/, or train/ alone", listed(folders))
-    test = _classes(root / held_out, others) if held_out else {}
-    others.update(f"{name}/" for name in _folders(root) if name not in ("train", held_out))
+    test = _classes(root / held_out) if held_out else {}
     if unknown := [name for name in test if name not in train]:
         raise mismatch(root / str(held_out), "classes that train/ has", listed(unknown))
     if len(train) < 2:
@@ -109,28 +117,26 @@ def scan(root: Path) -> tuple[tuple[str, ...], Rows, Counter[str]]:
         part: [(number[c], f"{folder}/{c}/{name}") for c, names in found.items() for name in names]
         for part, folder, found in (("train", "train", train), ("test", held_out, test))
     }
-    return tuple(train), rows, others
+    return tuple(train), rows
 
 
 def _held_out(root: Path) -> str | None:
     return next((name for name in HELD_OUT if _is_folder(root / name)), None)
 
 
-def _classes(folder: Path, others: Counter[str]) -> dict[str, list[str]]:
+def _classes(folder: Path) -> dict[str, list[str]]:
     """The images of each class."""
-    every = _names(folder)
-    names = [name for name in every if _is_folder(folder / name)]
-    others.update(f"{folder.name}/*{Path(name).suffix}" for name in {*every} - {*names})
+    names = [name for name in _names(folder) if _is_folder(folder / name)]
     if not names:
         raise mismatch(folder, "a folder of images for each class", "none")
-    classes = {name: _below(folder / name, others) for name in names}
+    classes = {name: _below(folder / name) for name in names}
     if empty := [name for name, files in classes.items() if not files]:
-        more = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
-        raise mismatch(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{more}")
+        others = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
+        raise mismatch(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{others}")
     return classes
 
 
-def _below(folder: Path, others: Counter[str]) -> list[str]:
+def _below(folder: Path) -> list[str]:
     """The images in a folder and in those inside it, which may be links: sorted paths from it."""
     paths, seen = [], set()
     for at, inside, names in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -139,9 +145,7 @@ def _below(folder: Path, others: Counter[str]) -> list[str]:
             continue
         seen.add(real)
         inside[:] = _shown(inside)
-        found = _images(Path(at), names)
-        others.update(f"*{Path(name).suffix}" for name in {*_shown(names)} - {*found})
-        paths += [Path(at) / name for name in found]
+        paths += [Path(at) / name for name in _images(Path(at), names)]
     return sorted(str(path.relative_to(folder)) for path in paths)
 
 
@@ -211,8 +215,7 @@ def find_shards(place: DataPlace) -> Found:
 
     root = place.root_folder
     shards = _shards(root)
-    told: Counter[str] = Counter()
-    rest: Counter[str] = Counter()
+    told, rest = Counter[str](), Counter[str]()
     samples = {p: [s for at in shards[p] for s in _samples(at, told, rest)] for p in PARTS}
     says = next((kind for kind in _CLASSES if told[kind] and not rest[kind]), "")
     for part in PARTS:
@@ -290,9 +293,8 @@ def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sa
         raise
     except (OSError, ValueError, tarfile.TarError) as error:
         raise mismatch(shard, "a plain tar file", error) from None
-    for key, member in images.items():
-        labels_of = labels.get(key, {})
-        yield Sample(shard, member.name, member.offset_data, member.size, labels_of)
+    for key, at in images.items():
+        yield Sample(shard, at.name, at.offset_data, at.size, labels.get(key, {}))
 
 
 def _class_in(text: bytes) -> int | None:

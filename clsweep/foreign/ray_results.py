@@ -14,7 +14,7 @@ from clsweep.errors import RequestError
 from clsweep.foreign.reading import flat, numbers, parsed, told
 from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
 
-STATUS = {"TERMINATED": "finished", "ERROR": "failed"}  # others: running
+STATUS = {"TERMINATED": "finished", "ERROR": "failed", "CUT": "stopped"}  # others: running
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions among settings
 # What Tune adds to every report.
 BOOKKEEPING = {
@@ -98,13 +98,18 @@ def _config(report: Mapping[str, Any]) -> str:
 
 def _state(experiment: Path) -> tuple[str, dict[str, str]]:
     """The metric that Tune optimised, and the status of each trial by its folder: of the newest
-    file that was written whole.
+    file that was written whole. One that a budget of time ended was never done: CUT.
     """
     for file in sorted(experiment.glob("experiment_state-*.json"), reverse=True):
         with contextlib.suppress(ValueError):
             state = json.loads(file.read_text("utf-8"))
-            rows = [json.loads(row[0]) for row in state.get("trial_data", [])]
-            status = {Path(row.get("relative_logdir") or "").name: row["status"] for row in rows}
+            status: dict[str, str] = {}
+            for texts in state.get("trial_data", []):
+                row, ran = map(json.loads, (*texts, "{}")[:2])
+                done = (ran.get("last_result") or {}).get("done")
+                is_cut = row["status"] == "TERMINATED" and done is False
+                name = Path(row.get("relative_logdir") or "").name
+                status[name] = "CUT" if is_cut else row["status"]
             return state.get("runner_data", {}).get("_metric") or "", status
     return "", {}
 

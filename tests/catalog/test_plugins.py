@@ -5,9 +5,11 @@ import os
 import sys
 
 import pytest
+import torch
 
 import clsweep
-from clsweep.catalog import COMPONENT, METRIC, PARAM
+from clsweep.catalog import COMPONENT, METRIC, PARAM, Component
+from clsweep.catalog.guard import PartError, guarded
 from clsweep.catalog.importing import PluginError
 from clsweep.catalog.ownership import with_defaults
 from clsweep.catalog.plugins import (
@@ -277,6 +279,7 @@ def test_the_plug_ins_of_one_study_are_not_another_s(study):
         ('impl="my_dcl"', 'impl="no_such:x"', "mine.py:19: my_dcl: impl: expected module:function"),
         ("ROWS = [", "import sys; sys.exit(0)\nROWS = [", "mine.py:18: SystemExit: 0"),
         ("ROWS = [", "import os; os._exit(0)\nROWS = [", "mine.py:18: RuntimeError: os._exit(0)"),
+        ("import torch\n", "from . import x\n", "mine.py:2: ImportError: attempted relative"),
         ("ROWS = [", "def f(): return f()\nf()\nROWS = [", "mine.py:18: RecursionError"),
     ],
 )
@@ -290,6 +293,20 @@ def test_a_wrong_plug_in_is_one_line_with_its_place(study, old, new, message):
         study(text=text)
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "given", "found", "expected"),
+    [
+        ("lr_schedule", (None,), -0.5, "a finite number from 0 on, given float -0.5"),
+        ("views", (2,), [(0, 0)], r"pairs \(i, j\) of two of the views"),
+        ("augmentation", (torch.rand(2, 3, 8, 8), torch.rand(2, 0)), None, "a tensor of views"),
+    ],
+)
+def test_what_a_part_may_not_give_is_refused(part, given, found, expected):
+    row = Component(part=part, name="mine", impl="a:b", source="-", doc="-")
+    with pytest.raises(PartError, match=f"mine: expected {expected}"):
+        guarded(row, lambda *_: found)(*given)
 
 
 def test_files_that_are_none(study, tmp_path):

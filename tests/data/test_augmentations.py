@@ -17,6 +17,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.catalog import Component
+from clsweep.catalog.guard import PartError
 from clsweep.data import augmentations
 from clsweep.data.augment import DRAWN, Augmentation, Draws, Recipe, apply, change, draw
 from clsweep.data.augmentations import gaussian_noise, mixup, normal, random_erasing
@@ -246,13 +247,21 @@ def _pictures() -> Any:
     return replace(on_device(split, split, torch.device("cpu")), view_size=12)
 
 
+SHAPE, RANGE = r"\(4, 3, 8, 8\) torch.float32", r"values in \[0, 1\], given "
+
+
 @pytest.mark.parametrize(
-    "wrong", [lambda x, _: x[:, :1], lambda x, _: x.double(), lambda x, _: x[1:]]
+    ("wrong", "expected"),
+    [
+        (lambda x, _: x[:, :1], SHAPE),
+        (lambda x, _: x.double(), SHAPE),
+        (lambda x, _: x[1:], SHAPE),
+        (lambda x, _: x.clamp(0, 1) + 2, f"{RANGE}2"),
+        (lambda x, _: x * math.nan, f"{RANGE}nan"),
+    ],
 )
-def test_another_shape_or_type_is_an_error_that_names_it(wrong: Any) -> None:
+def test_other_than_such_views_is_an_error_that_names_it(wrong: Any, expected: str) -> None:
     recipe = Recipe(others=(one("mine", wrong, 1),))
     drawn: Draws = draw(recipe, 4, 8, generator())
-    with pytest.raises(
-        ValueError, match=r"augmentation mine: expected \(4, 3, 8, 8\) torch.float32"
-    ):
+    with pytest.raises(PartError, match=f"augmentation mine: expected {expected}"):
         change(apply(torch.rand(4, 3, 8, 8), drawn), drawn)

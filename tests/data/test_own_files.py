@@ -277,10 +277,13 @@ def test_pictures_are_kept_whole_wherever_they_lie(
     assert image.tobytes() in gray
 
 
-def test_names_of_classes_are_those_of_the_data_set(tmp_path: Path) -> None:
-    saved(tmp_path / "set")
-    place = DataPlace(root=str(tmp_path / "set"))
-    assert sized_dataset("huggingface", place).num_classes == 3
+@pytest.mark.parametrize("column", ["label", "species"])
+def test_names_of_classes_are_those_of_the_data_set(column: str, tmp_path: Path) -> None:
+    made = hub()["train"].rename_columns({"label": "of"}).rename_columns({"of": column})
+    made.save_to_disk(tmp_path / "set")
+    found = find(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
+    assert found.labels["train"].tolist() == LABELS
+    assert found.classes == ("ants", "bees", "cats")
 
 
 def table(root: Path, labels: Any, *, part: str = "train", name: str = "label") -> None:
@@ -353,18 +356,10 @@ def test_what_is_not_read_of_the_users_files_is_said(by_class: Path, tmp_path: P
     for name in ("train/c0/x.gif", "train/c0/.hidden.png", "val/labels.csv", "test/c0/0.png"):
         write(by_class / name, "-")
     place = DataPlace(root=str(by_class))
-    assert sized_dataset("imagefolder", place).unread == "*.gif, test/, val/*.csv"
+    assert sized_dataset("imagefolder", place).unread == "test/*.png, train/*.gif, val/*.csv"
     table(tmp_path / "set", pa.array(["ant"] * 4), name="species")
     place = DataPlace(root=str(tmp_path / "set"))
     assert sized_dataset("huggingface", place).unread == "species"
-
-
-def test_the_one_column_of_classes_may_have_any_name(tmp_path: Path) -> None:
-    made = hub()["train"].rename_column("label", "species")
-    made.save_to_disk(tmp_path / "set")
-    found = find(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
-    assert found.labels["train"].tolist() == LABELS
-    assert found.classes == ("ants", "bees", "cats")
 
 
 def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class: Path) -> None:

@@ -182,14 +182,14 @@ def test_a_setting_called_like_a_label_keeps_its_values() -> None:
 
 def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None:
     trials = [
-        ForeignTrial(group="w", status=t.status, settings={**t.settings, **t.results},
-                     results={"lr": 0.0, **t.results})
+        ForeignTrial(group="w", status=t.status, results={"lr": 0.0, **t.results},
+                     settings={**t.settings, **t.results, "epoch": t.settings["seed"]})
         for t in (trial(**t.settings, gain=0.01 * i) for i, t in enumerate(grid()))
     ]  # fmt: skip
     sweep = ForeignSweep(trials=trials, mixed=True)
     found = import_sweep(sweep, metric="acc", mode="max")
     assert found.told["params"] == ["lr", "opt"]
-    assert "not read as hyperparameters: gain, loss; --param names them" in found.notes
+    assert "not read as hyperparameters: gain, loss, epoch; --param names them" in found.notes
 
 
 @pytest.mark.parametrize(

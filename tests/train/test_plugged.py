@@ -195,6 +195,7 @@ def test_images_that_have_changed_are_another_data_set(tmp_path: Path) -> None:
         ("    return dcl(", "    raise SystemExit(0)\n    return dcl(", "sys.exit(0) would end"),
         ("    return dcl(", "    raise StopIteration\n    return dcl(", "StopIteration"),
         ("return np.random.rand()", "return float('nan')", "expected a finite number"),
+        ("    return dcl(", "    raise GeneratorExit\n    return dcl(", "GeneratorExit would end"),
         ("    num_features = 8", "    num_features = 9", "expected one number, given 8 in its row"),
         ("    def forward", "    def backward", "expected a method forward"),
         ("return y + 0.01 * torch.randn(8)", "return y.half()", "(1024, 8) in torch.float32"),
