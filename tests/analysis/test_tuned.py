@@ -121,3 +121,30 @@ def test_one_seed_and_one_setting():
     assert one["p"] == pytest.approx(stats.ttest_1samp(lead, 0).pvalue)
     with pytest.raises(ValueError, match="by: expected none"):
         compare(both(copies, copies), stat="tuned", by="tau")
+
+
+def test_what_a_seed_does_to_one_objective_is_in_the_lead():
+    # Of such a table a t-test of the seeds' differences is right; noise alone is a tenth of it.
+    rng = np.random.default_rng(0)
+    misses, widths = 0, []
+    for _ in range(150):
+        common, own = rng.normal(0, 3, 5), rng.normal(0, 1, (2, 1, 5))
+        pair = 70 - 2.0 * np.arange(4)[:, None] + common + own + rng.normal(0, 0.3, (2, 4, 5))
+        row = row_of(*pair)
+        misses += not row["low"] <= 0 <= row["high"]
+        widths.append((row["high"] - row["low"]) / (pair[0, 0] - pair[1, 0]).std(ddof=1))
+    assert misses <= 15
+    of_t = 2 * stats.t.isf(0.025, 4) / 5**0.5
+    assert 0.8 < np.median(widths) / of_t < 1.05
+
+
+def test_what_a_seed_does_to_all_settings_is_in_each_level():
+    rng = np.random.default_rng(0)
+    held, widths = 0, []
+    for _ in range(150):
+        table = 70 - np.arange(6)[:, None] + rng.normal(0, 2, 5) + rng.normal(0, 0.5, (6, 5))
+        row = recommend([sweep_of(table)]).iloc[0]
+        held += row["low"] <= 70 <= row["high"]
+        widths.append((row["high"] - row["low"]) / table[0].std(ddof=1))
+    assert held >= 135
+    assert 0.9 < np.median(widths) / (2 * stats.t.isf(0.025, 4) / 5**0.5) < 1.1
