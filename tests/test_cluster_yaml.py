@@ -192,7 +192,7 @@ def test_skypilot_s_head_runs_the_study_and_the_others_join(
     assert said[1][-1].startswith("ray start --address=10.0.0.1:6379 --num-gpus=1")
 
 
-@pytest.mark.parametrize("scheduler", Scheduler)
+@pytest.mark.parametrize("scheduler", FILES)
 def test_a_new_file_is_written_once(
     scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
