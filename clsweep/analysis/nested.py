@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
-import pandas as pd
-
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import settings
@@ -96,10 +94,11 @@ def folded(sweep: Sweep) -> tuple[Sweep, tuple[Note, ...]]:
     for family in families:
         names = [name for name in sweep.params if name in family]
         term = "/".join(names)
-        codes = sweep.settings.groupby(names, dropna=False, sort=False).ngroup().astype(str)
+        texts = [settings(sweep.settings[name].tolist()) for name in names]
+        levels = ["/".join(text or "none" for text in row) for row in zip(*texts, strict=True)]
         kept = [name for name in sweep.params if name not in family]
-        table = pd.concat([sweep.settings[kept], codes.rename(term)], axis=1)
+        table = sweep.settings[kept].assign(**{term: levels})
         scales = {**sweep.scales, term: "category"}
         sweep = replace(sweep, params=(*kept, term), settings=table, scales=scales)
-        notes.append(note(Reason.NESTED, term=term, levels=codes.nunique()))
+        notes.append(note(Reason.NESTED, term=term, levels=len({*levels})))
     return sweep, tuple(notes)

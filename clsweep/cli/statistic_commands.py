@@ -35,17 +35,19 @@ from clsweep.display.text import say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
-    from clsweep.questions.findings import Findings
-if TYPE_CHECKING:
     from clsweep.foreign.sweep import ForeignSweep, Imported
+    from clsweep.questions.findings import Findings
 
 
+@with_groups
 def status(
     path: ResultsPath,
     follow: Annotated[
         bool, option("--follow", "repeat every two seconds, until the run ends")
     ] = False,
     format: FormatOption = Format.table,
+    *,
+    reading: Reading,
 ) -> None:
     """How far a study is: per objective finished, running, failed and best; failures grouped by
     message.
@@ -60,8 +62,13 @@ def status(
     if trials_file(path):
         from clsweep.cli.trials import table_status
 
-        print_table(table_status(Reading().opened([path])), format=format)
+        print_table(table_status(reading.opened([path])), format=format)
         return
+    if reading != Reading():
+        raise RequestError(
+            f"{path}: a study's status is by its own metric; by another one: "
+            f"{reading.command('recommend', [path])}"
+        )
     while True:
         goes_on = follow and now.is_any_running([path])
         results = StudyResults(open_folder(path))
@@ -88,6 +95,7 @@ def status(
         time.sleep(2)
 
 
+@with_groups
 def trials(
     path: ResultsPath,
     where: Annotated[str | None, option("--where EXPR", "a condition: tau < 0.1")] = None,
@@ -96,13 +104,15 @@ def trials(
     columns: Annotated[str | None, option("--columns A,B", "these columns alone")] = None,
     wide: WideOption = False,
     format: FormatOption = Format.table,
+    *,
+    reading: Reading,
 ) -> None:
     """Trial rows; csv and json have every column."""
     from clsweep.cli.status import study_notes
     from clsweep.cli.trials import trial_rows, trials_spare
     from clsweep.findings.notes import reference_notes
 
-    every_column, results = format in (Format.csv, Format.json), Reading().opened([path])
+    every_column, results = format in (Format.csv, Format.json), reading.opened([path])
     asked = [name.strip() for name in columns.split(",")] if columns else None
     rows, names = trial_rows(results, where, sort, top, columns=asked, every_column=every_column)
     spare = () if asked else trials_spare(results)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis.comparison.table import winners
-from clsweep.analysis.nested import parents_of
+from clsweep.analysis.nested import folded, parents_of
 from clsweep.analysis.recommend import recommend
 from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.table import sensitivity
@@ -47,6 +47,8 @@ def test_what_is_nested_is_one_factor_with_its_parent():
     assert found.loc["schedule/end", "first"] == pytest.approx(share, abs=0.01)
     assert found.loc["tau", "first"] < 0.01
     assert [note.reason.name for note in found["note"].iloc[0]][-1] == "NESTED"
+    levels = folded(sweeps()[0])[0].settings["schedule/end"]
+    assert {*levels} == {"constant/none", "cosine/0.99", "cosine/0.996", "cosine/1"}
 
 
 def test_winners_and_neighbours_of_a_branch():

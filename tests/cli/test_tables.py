@@ -88,3 +88,16 @@ def test_the_answer_comes_first_and_what_to_type_next_last(cli_command, monkeypa
     assert lines[0].startswith(SAID[words])
     following = "report" if command == "recommend" else "(sensitivity|recommend)"
     assert re.fullmatch(f"Next: clsweep {following} {file} --metric knn_top1", lines[-1])
+
+
+def test_a_table_of_another_metric_is_listed_as_it_is_analysed(cli_command, file, tmp_path):
+    path = str(tmp_path / "own.parquet")
+    pd.read_parquet(file).rename(columns={"knn_top1": "acc"}).to_parquet(path)
+    asked = ("--metric", "acc", "--mode", "max", "--format", "csv")
+    for command, column in (("trials", "acc"), ("status", "best acc")):
+        assert "metric" in cli_command(command, path)[2]
+        code, out, _ = cli_command(command, path, *asked)
+        assert code == 0
+        assert column in out.splitlines()[0].split(",")
+    code, _, error = cli_command("status", "docs/results/quickstart", "--metric", "knn_top1")
+    assert (code, "clsweep recommend docs/results/quickstart --metric" in error) == (2, True)
