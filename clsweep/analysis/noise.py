@@ -364,14 +364,6 @@ class TwoWay:
         """Of a level's interval by the shifts alone: t sqrt(s_b^2 / S)."""
         return float(half_width(self.variance / self.num_seeds, self.own_freedom))
 
-    def added(self, variance: Any, freedom: Any, seeds: Any) -> tuple[Any, Any]:
-        """The variance of a level over so many seeds, and its degrees of freedom, with that of the
-        shift in it (Satterthwaite).
-        """
-        own = self.variance / seeds
-        loss = np.square(variance) / freedom + np.square(own) / self.own_freedom
-        return variance + own, np.square(variance + own) / np.where(loss > 0, loss, 1.0)
-
     def without(self, table: Array) -> Array:
         """The table less the effects, its residuals enlarged to the noise that is left:
         (n - 1) (S - 1) degrees of freedom are not n (S - 1).
@@ -462,6 +454,7 @@ class Levels:
         return float(self._half_widths(*found, self.counts[weights > 0].min()))
 
     def _half_widths(self, variance: Any, freedom: Any, seeds: Any) -> Array:
-        if self.shift:
-            variance, freedom = self.shift.added(variance, freedom, seeds)
-        return np.asarray(half_width(variance, freedom))
+        half = half_width(variance, freedom)
+        if shift := self.shift:  # of few degrees of freedom, so its own t counts
+            half = np.hypot(half, half_width(shift.variance / seeds, shift.own_freedom))
+        return np.asarray(half)

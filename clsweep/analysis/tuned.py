@@ -6,7 +6,7 @@ Shape legend: n = configurations, S = seeds, F = fresh seeds, of `clsweep confir
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -242,10 +242,10 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     # Draws carry the doubt of the noise level, as t does against z: it counts once.
     half = float(np.quantile(np.abs(apart - apart.mean()), CONFIDENCE))
     se = half / float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    parts = [(se**2, freedom), *own]
-    whole = sum(variance for variance, _ in parts)
-    loss = sum(variance**2 / each for variance, each in parts)
-    return _evidence(estimate, whole**0.5, whole**2 / loss if loss else freedom)
+    found = _evidence(estimate, se, freedom)
+    for variance, few in own:  # of few degrees of freedom, so its own t counts
+        found = replace(found.over_images(variance, few), of_images=0.0, images=0)
+    return found
 
 
 def _paired(tables: tuple[Array, Array]) -> tuple[tuple[Array, Array], list[tuple[float, float]]]:
