@@ -43,7 +43,7 @@ def commands(
         self.lay_out()
         self.kept().settle()
         storage = open_storage(self._folder.journal_path, alone=True)
-        search = PlanSearch(self._study, self.left(), self._rows(), storage)
+        search = PlanSearch(self._study, self.left(), self.rows(), storage)
         while row := search.next_row():
             print(row["trial_id"])
         return True
