@@ -47,13 +47,9 @@ OWN_FREEDOM, OWN_LEVEL = 4, 1e-4
 # of so few configurations.
 MISSED, LEAST_SAID, FEW = 0.2, 3.0, 20
 Codes = NDArray[np.intp]
-# Significance at which seeds are seen to shift all rows alike. Two seeds leave a t of one degree
-# of freedom, thirteen standard errors: too much to pay by mistake.
-SHIFT_LEVELS = {2: 0.03}
-SHIFT_LEVEL = 0.05
-# What is said of one setting is hardly wider for a shift that is none, and much too sure without
-# one that is.
-UNSURE = 0.25
+# Significance at which seeds are seen to shift all rows alike. What is said of a level is hardly
+# wider for a shift that is none, and much too sure without one that is.
+SHIFT_LEVEL = 0.25
 MOST_SEEDS = 500
 ROUNDING = 1e-20  # of the largest square: what is left of equal scores
 
@@ -357,7 +353,7 @@ class TwoWay:
         """Degrees of freedom of s_b^2: S - 1, and up to one more the less sure the shift is, as one
         is seen where its variance looks large.
         """
-        return self.num_seeds - 1.0 + min(1.0, self.p / UNSURE)
+        return self.num_seeds - 1.0 + min(1.0, self.p / SHIFT_LEVEL)
 
     @property
     def half_width(self) -> float:
@@ -396,20 +392,15 @@ def two_way(table: Array) -> TwoWay | None:
     return TwoWay(*parts, inverse @ sums, table.shape[1])
 
 
-def shift_level(num_seeds: int) -> float:
-    """The significance at which a shift is seen."""
-    return SHIFT_LEVELS.get(num_seeds, SHIFT_LEVEL)
-
-
 def unshifted(table: Array) -> Array:
     """The table without the shifts of its seeds, where any are seen."""
     shift = seed_shift(table)
     return shift.without(table) if shift else table
 
 
-def seed_shift(table: Array, level: float | None = None) -> TwoWay | None:
+def seed_shift(table: Array) -> TwoWay | None:
     """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen,
-    at a significance of `SHIFT_LEVEL` unless another is given.
+    at a significance of `SHIFT_LEVEL`.
 
     Seeds that half of the rows or fewer have are left as they are.
     """
@@ -420,7 +411,7 @@ def seed_shift(table: Array, level: float | None = None) -> TwoWay | None:
         return None
     if found.squares / found.freedom <= ROUNDING * float(np.nanmax(np.square(values))):
         return None
-    if found.p > (level or shift_level(values.shape[1])):
+    if found.p > SHIFT_LEVEL:
         return None
     effects = np.zeros(table.shape[1])
     effects[common] = found.effects - found.effects.mean()
@@ -439,7 +430,7 @@ class Levels:
 
     @classmethod
     def of(cls, table: Array, silent: NDArray[np.bool_]) -> Levels:
-        shift = seed_shift(table, UNSURE)
+        shift = seed_shift(table)
         still = shift.without(table) if shift else table
         return cls(noise_of(still, silent), np.isfinite(table).sum(axis=1), shift)
 

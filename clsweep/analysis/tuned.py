@@ -16,7 +16,7 @@ from scipy import special
 from clsweep.analysis import CONFIDENCE, TAIL, place_of, resample
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.images import apart, parts_of
-from clsweep.analysis.noise import UNSURE, noise_of, seed_shift, shift_level, two_way
+from clsweep.analysis.noise import SHIFT_LEVEL, noise_of, seed_shift, two_way
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.tuning import noisy_tables
@@ -263,8 +263,8 @@ def _paired(tables: tuple[Array, Array]) -> tuple[tuple[Array, Array], list[tupl
         between = float(np.square(a.effects - b.effects).sum()) / (num - 1.0)
         loss = sum(variance**2 / each for variance, each in parts)
         p = float(special.fdtrc(num - 1.0, noise**2 / loss, between / noise)) if loss else 1.0
-        if p <= shift_level(a.num_seeds):
-            own = (between - noise) / num, num - 1.0 + min(1.0, p / UNSURE)
+        if p <= SHIFT_LEVEL:
+            own = (between - noise) / num, num - 1.0 + min(1.0, p / SHIFT_LEVEL)
             return (a.without(tables[0]), b.without(tables[1])), [own]
     both = np.concatenate(tables)
     if shift := seed_shift(both):

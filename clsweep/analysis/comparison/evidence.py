@@ -5,10 +5,10 @@ Shape legend: C = rows (settings), S = draws of each row (seeds), B = resamples.
 where there is no score, and no row without one. A grid's settings are rows, the seeds their draws.
 A sample of settings is one row, whose draws are the setting means.
 
-The model is that of `analysis.noise`, x_cs = theta_c + e_cs with one variance s^2. Two others are
-weighed against it, each by its posterior chance: a part of the table has more noise of its own, or
-a part of e_cs is common to all rows of a seed. Draws then come from the other model with that
-chance (`mean_effect`), so that an interval grows as steadily as the doubt.
+The model is that of `analysis.noise`, x_cs = theta_c + e_cs with one variance s^2. Another is
+weighed against it by its posterior chance: a part of the table has more noise of its own. Draws
+then come from the other model with that chance (`mean_effect`), so that an interval grows as
+steadily as the doubt. Where a seed seems to shift all rows, the seeds are the draws.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from clsweep.analysis.noise import (
     copies,
     half_width,
     noise_of,
-    two_way,
+    seed_shift,
 )
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array
 
-# Where the noise looks just even, each doubt may widen a 95 % interval by this much. Before the
+# Where the noise looks just even, the doubt may widen a 95 % interval by this much. Before the
 # scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
 WIDER, MOST = 1.02, 0.075
-COMMON = (0.3, 0.5, 0.7)  # which part of the variance is common to the rows of a seed, if one is
 POWER = 0.8
 MAX_EXACT = 16  # units whose sign flips are enumerated, 2^16
 NUM_FLIPS = 9_999
@@ -75,7 +74,8 @@ class Term:
         table, weights: (C, S); the weights add up to 1, and are 0 where there is no score.
         noise: the even noise, of all rows.
         variance, freedom: of the mean, without a doubt.
-        doubts: that this part of the table has noise of its own, that seeds shift all rows.
+        doubt: that this part of the table has noise of its own.
+        shift_p: of no shift, where a seed seems to shift all rows; NaN where none does.
         rounding: a standard error that may be rounding alone.
     """
 
@@ -84,8 +84,9 @@ class Term:
     noise: Noise
     variance: float
     freedom: float
-    doubts: tuple[Doubt, Doubt]
     rounding: float
+    doubt: Doubt = NO_DOUBT
+    shift_p: float = np.nan
 
     @property
     def estimate(self) -> float:
@@ -99,14 +100,27 @@ class Term:
 
     @property
     def error(self) -> tuple[float, float]:
-        """Variance of the mean, and its degrees of freedom: those of the models, mixed by their
+        """Variance of the mean, and its degrees of freedom: those of both models, mixed by their
         chances.
         """
-        variance, loss = self.variance, 1.0 / max(self.freedom, 1.0)
-        for doubt in self.doubts:
-            variance += doubt.chance * (doubt.variance - variance)
-            loss += doubt.chance * (1.0 / doubt.freedom - loss)
-        return variance, 1.0 / loss
+        chance, loss = self.doubt.chance, 1.0 / max(self.freedom, 1.0)
+        variance = self.variance + chance * (self.doubt.variance - self.variance)
+        return variance, 1.0 / (loss + chance * (1.0 / self.doubt.freedom - loss))
+
+    def shifted_by(self, table: Array, shares: Array, alone: float | None = None) -> Term:
+        """The same where a seed seems to shift all rows of the whole table, by s_b^2 (`TwoWay`):
+        the mean then varies by  s_b^2 sum_s (sum_c w_cs)^2 + s_e^2 sum_cs w_cs^2,  w `shares` of
+        its scores.
+
+        alone: what takes the place of the second term, of a sample of settings.
+        """
+        if min(table.shape) < 2 or not (shift := seed_shift(table)):
+            return self
+        common = shift.variance * float(np.square(shares.sum(axis=0)).sum())
+        if alone is None:
+            alone = shift.noise * float(np.square(shares).sum())
+        found = replace(self, variance=common + alone, freedom=shift.own_freedom)
+        return replace(found, doubt=NO_DOUBT, shift_p=shift.p)
 
 
 def sample_term(values: Array, scores: Array, crossed: Array | None = None) -> Term:
@@ -118,14 +132,14 @@ def sample_term(values: Array, scores: Array, crossed: Array | None = None) -> T
     firsts, parts = _once(scores)
     table, weights = values[firsts][None], parts[None]
     noise = noise_of(table)
-    variance, shift = noise.variance * float(np.square(weights).sum()), NO_DOUBT
-    if crossed is not None and len(firsts) > 1:
-        by_seed = crossed[firsts]
-        here = np.isfinite(by_seed)
-        shares = np.where(here, (parts / here.sum(axis=1))[:, None], 0.0)
-        shift = _shift(by_seed, shares, variance)
-    doubts = NO_DOUBT, shift
-    return Term(table, weights, noise, variance, noise.freedom, doubts, rounding)
+    variance = noise.variance * float(np.square(weights).sum())
+    found = Term(table, weights, noise, variance, noise.freedom, rounding)
+    if crossed is None:
+        return found
+    by_seed = crossed[firsts]
+    here = np.isfinite(by_seed)
+    shares = np.where(here, (parts / here.sum(axis=1))[:, None], 0.0)
+    return found.shifted_by(by_seed, shares, variance)
 
 
 def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
@@ -143,7 +157,6 @@ def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
     table, everywhere = part[firsts], whole[_once(all_scores)[0]]
     present, noise = np.isfinite(table), noise_of(everywhere)
     weights = np.where(present, (parts / present.sum(axis=1))[:, None], 0.0)
-    shift = _shift(everywhere, weights) if len(table) > 1 else NO_DOUBT
     own = noise_of(table)
     weight = np.square(weights).sum(axis=1)
     variance, uneven = noise.variance * float(weight.sum()), NO_DOUBT
@@ -151,7 +164,7 @@ def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
     if len(part) < len(whole) and not noise.is_uneven:
         squares, freedom = float(own.squares.sum()), float(own.freedoms.sum())
         others = max(noise.total - squares, 0.0)
-        chance = _chance(squares, freedom, others, noise.freedom - freedom, UNEVEN)
+        chance = _chance(squares, freedom, others, noise.freedom - freedom)
         apart = max(squares / max(freedom, 1.0), noise.variance)  # not below the pooled
         uneven = Doubt(chance, apart * float(weight.sum()), max(freedom, 1.0))
     elif noise.squares.any():
@@ -160,7 +173,8 @@ def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
         variance = float(rows.sum())
         loss = np.square(rows) / np.where(known, own.freedoms + 2.0, noise.freedom)
         left = min(left, variance**2 / float(loss.sum()))
-    return Term(table, weights, noise, variance, left, (uneven, shift), rounding)
+    found = Term(table, weights, noise, variance, left, rounding, uneven)
+    return found.shifted_by(everywhere, weights) if len(table) > 1 else found
 
 
 def _once(scores: Array) -> tuple[Codes, Array]:
@@ -169,28 +183,10 @@ def _once(scores: Array) -> tuple[Codes, Array]:
     return firsts, counts / len(scores)
 
 
-def _shift(table: Array, weights: Array, without: float | None = None) -> Doubt:
-    """That a part of the noise is common to all rows of a seed, of variance s_b^2 (`two_way`); the
-    mean then varies by  s_b^2 sum_s (sum_c w_cs)^2 + s_e^2 sum_cs w_cs^2.
-
-    without: what takes the place of the second term, of a sample of settings.
-    """
-    table = table[:, np.isfinite(table).sum(axis=0) > 1]
-    table = table[np.isfinite(table).sum(axis=1) > 1]
-    if min(table.shape) < 2 or not (found := two_way(table)):
-        return NO_DOUBT
-    ratios = 1.0 + found.spread / found.freedom * np.array(COMMON) / (1.0 - np.array(COMMON))
-    parts = found.squares, found.freedom, found.others, found.others_freedom
-    alone = found.noise * np.square(weights).sum()
-    common = found.variance * np.square(weights.sum(axis=0)).sum()
-    variance = common + (alone if without is None else without)
-    return Doubt(_chance(*parts, ratios), float(variance), found.freedom)
-
-
-def _chance(squares: float, freedom: float, others: float, rest: float, ratios: Array) -> float:
-    """`chance_of` a single part, with what a doubt may cost here."""
+def _chance(squares: float, freedom: float, others: float, rest: float) -> float:
+    """`chance_of` a single part, with what the doubt may cost here."""
     q, d, r, e = (np.array([each]) for each in (squares, freedom, others, rest))
-    return float(chance_of(q, d, r, e, ratios, WIDER, min(MOST * freedom**2, 0.5))[0])
+    return float(chance_of(q, d, r, e, UNEVEN, WIDER, min(MOST * freedom**2, 0.5))[0])
 
 
 @dataclass(frozen=True)
@@ -305,21 +301,16 @@ def _over_seeds(
     terms = _terms(part, whole)
     found = mean_effect(terms, rng)
     repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
-    chances = [each.doubts[1].chance for each in terms]
-    notes = [note(Reason.SEED_SHIFT, chance=chance) for chance in chances if chance > 0.5]
-    if len(terms) > 1:
+    notes = [note(Reason.SEED_SHIFT, p=x.shift_p) for x in terms if np.isfinite(x.shift_p)]
+    if len(terms) > 1 or notes:  # pairs whose seed shifts them all cannot be flipped one by one
         return found, repeats, notes
-    shift, units = terms[0].doubts[1], units_of(terms[0])
+    units = units_of(terms[0])
     p, p_min = sign_flips(units, rng)
     alpha = 1.0 - CONFIDENCE
     # So many pairs are all that a region has, or one setting of each.
     is_part = part.fixed and (part is not whole or len(part.a.scores) == 1)
     if is_part and p_min * num_parts > alpha and np.isfinite(found.p) and found.p_min < p_min:
         return found, repeats, [*notes, note(Reason.FEW_FLIPS, pairs=len(units))]
-    # Where the seeds shift all settings, pairs cannot be flipped one by one: the test of t instead.
-    t = abs(found.estimate) / np.sqrt(shift.variance or np.inf)
-    p += shift.chance * (2.0 * float(special.stdtr(shift.freedom, -t)) - p)
-    p_min *= 1.0 - shift.chance
     if p_min > alpha:
         unit = ("pair" if part.fixed else "setting") + "s" * (len(units) > 1)
         notes.append(note(Reason.P_FLOOR, draws=len(units), unit=unit, p_min=p_min))
@@ -452,10 +443,9 @@ def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
         ]
         drawn = np.concatenate(parts)
     drawn *= np.sqrt(term.freedom / rng.chisquare(term.freedom, num))
-    for doubt in term.doubts:
-        if doubt.chance:
-            other = rng.standard_t(doubt.freedom, num) * np.sqrt(doubt.variance)
-            drawn = np.where(rng.random(num) < doubt.chance, other, drawn)
+    if doubt := term.doubt.chance and term.doubt:
+        other = rng.standard_t(doubt.freedom, num) * np.sqrt(doubt.variance)
+        drawn = np.where(rng.random(num) < doubt.chance, other, drawn)
     return np.asarray(drawn)
 
 

@@ -17,7 +17,7 @@ from scipy import special
 from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.images import Images, parts_of
 from clsweep.analysis.nested import branch, holding, others_of
-from clsweep.analysis.noise import half_width, noise_of
+from clsweep.analysis.noise import TwoWay, half_width, noise_of, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Codes, cut, means_by, numbers_in
 from clsweep.analysis.sensitivity.searched import read
@@ -67,6 +67,7 @@ class Response:
             sample of them.
         notes: what the table is made of.
         images: those that the rows are scored on.
+        shift: what a seed seems to do to all configurations; None where a column is no seed.
     """
 
     param: str
@@ -83,18 +84,26 @@ class Response:
     balanced: bool = True
     notes: tuple[Note, ...] = ()
     images: Images | None = None
+    shift: TwoWay | None = None
 
     @classmethod
     def of_configs(cls, sweep: Sweep) -> Response:
         """The table with one row a configuration and one column a seed."""
         none = np.empty(0)
         told = sweep.scores, not sweep.is_grid, sweep.failing, sweep.unknown
-        return cls("", sweep.label, none, none, none, *told, images=sweep.images)
+        shift = seed_shift(sweep.scores[sweep.alive])
+        return cls("", sweep.label, none, none, none, *told, images=sweep.images, shift=shift)
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
         """(rows,) bool, rows with a score."""
         return np.asarray(np.isfinite(self.scores).any(axis=1))
+
+    @cached_property
+    def still(self) -> Array:
+        """(rows, repeats) the scores of those without the shift, as `resample.packed`."""
+        scores = self.scores[self.alive]
+        return resample.packed(self.shift.without(scores) if self.shift else scores)
 
 
 def respond(sweep: Sweep, param: str) -> Response:
@@ -139,6 +148,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         np.bincount(levels, each, num)
         for each in (sweep.failed.sum(axis=1), sweep.num_measured, sweep.unknown)
     )
+    of_seeds = sweep.samplers == ("grid",) and bool(np.isfinite(table).all())
     return Response(
         param,
         regions.named.__getitem__,
@@ -150,10 +160,12 @@ def respond(sweep: Sweep, param: str) -> Response:
         failing=num_failed > num_measured,
         unknown=unknown > 0,
         binned=regions.is_binned,
-        of_seeds=sweep.samplers == ("grid",) and bool(np.isfinite(table).all()),
+        of_seeds=of_seeds,
         balanced=balanced,
         notes=tuple(notes),
         images=images and images.rows(rows).averaged(levels[rows], num),
+        # seen best by all configurations, which all values share
+        shift=seed_shift(sweep.scores[rows]) if of_seeds and num > 1 else None,
     )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.images import less, parts_of, spread_of, widened
 from clsweep.analysis.nested import branch, holding
-from clsweep.analysis.noise import blindness, seed_shift, unshifted
+from clsweep.analysis.noise import blindness
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
@@ -208,9 +208,8 @@ def _measure(
     population = table.sampled and not table.param
     parts = parts_of(table.images, table.alive)
     point = resample.statistics(values, within=within, parts=parts)
-    if table.of_seeds:  # what a seed does to all is no noise of their differences
-        still = resample.packed(unshifted(table.scores[table.alive]))
-        point["sd_star"] = resample.statistics(_by_row(still), within=within)["sd_star"]
+    if table.shift:  # what a seed does to all is no noise of their differences
+        point["sd_star"] = resample.statistics(_by_row(table.still), within=within)["sd_star"]
     point["sd_star"] = less(point["sd_star"], spread_of(table.images, table.alive))
     bounds = _intervals(table, within, notes)
     if not bounds:
@@ -252,13 +251,10 @@ def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
     """The intervals of a table's statistics; a seed's shift of all rows is taken out, widens the
     intervals of levels by its own, and is said in `notes`.
     """
-    scores = table.scores[table.alive]
-    shift = seed_shift(scores) if table.of_seeds else None
-    if shift:
-        scores = shift.without(scores)
+    if shift := table.shift:
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
     bootstrap = resample.Bootstrap(population=table.sampled and not table.param)
-    values = _by_row(resample.packed(scores))
+    values = _by_row(table.still)
     images = table.images and table.images.rows(table.alive)
     bounds = resample.intervals(values, bootstrap, within=within, parts=parts_of(images))
     notes += blindness(values) if table.of_seeds else ()
@@ -440,9 +436,8 @@ def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
 def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     """(2, deltas) ends of the intervals of the shares, as `_intervals` has that of share."""
     bootstrap = resample.Bootstrap(population=not sweep.is_grid)
-    scores = sweep.scores[sweep.alive]
-    shift = seed_shift(scores)
-    values = _by_row(resample.packed(shift.without(scores) if shift else scores))
+    table = Response.of_configs(sweep)
+    values = _by_row(table.still)
     lucky = resample.luck(values, parts_of(sweep.images, sweep.alive))
 
     def measure(drawn: Array, full: Array) -> dict[str, Array]:
@@ -465,7 +460,7 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     if images := sweep.images:
         found = images.rows(sweep.alive).variance_of(near, values)
         low, high = widened(low, high, images.half_width(found.get("share", 0.0)))
-        sd_star = _intervals(Response.of_configs(sweep), 1.0, [])["sd_star"]
+        sd_star = _intervals(table, 1.0, [])["sd_star"]
         high = np.maximum(high, near(_drawn_in(values, sd_star[0]))["share"][0])
     return np.clip([low, high], 0.0, 1.0)
 
