@@ -248,7 +248,7 @@ def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
         why = Reason.ONE_SEED if is_grid and found.num_seeds < 2 else Reason.NO_NOISE
         why = Reason.NO_DIFFERENCE if found.freedom > 0 and abs(estimate) <= scale else why
         return _Found(Evidence(estimate), found.num_seeds, note(why), notes)
-    evidence = _of_t(estimate, variance**0.5, found.freedom)
+    evidence = Evidence.of_t(estimate, variance**0.5, found.freedom)
     if images := joined([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
         every = np.concatenate([part.weights for part in parts])
         evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
@@ -257,12 +257,6 @@ def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
 
 def _nothing(why: Note) -> _Found:
     return _Found(Evidence(np.nan), 0, why)
-
-
-def _of_t(estimate: float, se: float, freedom: float) -> Evidence:
-    half = -float(special.stdtrit(freedom, ALPHA / 2)) * se
-    p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
-    return Evidence(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
 
 
 @dataclass(frozen=True, eq=False)

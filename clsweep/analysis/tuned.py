@@ -209,9 +209,7 @@ def _row(found: Evidence, values: tuple[float, float], sign: float, seeds: int) 
 def _evidence(estimate: float, se: float, freedom: float) -> Evidence:
     if not se > resample.EPSILON * max(1.0, abs(estimate)):
         return Evidence(estimate)
-    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * se
-    p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
-    return Evidence(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
+    return Evidence.of_t(estimate, se, freedom)
 
 
 def _of_pairs(apart: Array) -> Evidence:

@@ -109,13 +109,14 @@ def of_studies(
         replace(s, planned_seeds=planned[n][1], fresh=again.get(n, {}), **known)
         for s in sweeps for n in [s.objective]
     )  # fmt: skip
+    yardsticks = _yardsticks(named, name)
     return Material(
         trials=trials,
         metric=name,
         unit=unit_of(name),
         params=tuple(n for n in trials.columns if n in {*sum(axes.values(), ())}),
         sweeps=sweeps,
-        within=near_of(unit_of(name), sweeps),
+        within=near_of(unit_of(name), sweeps, yardsticks),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,
@@ -126,7 +127,7 @@ def of_studies(
         ),
         left=sum(_num_left(study) for study in studies),
         on_test=all(study.score_on == "test" for study in studies),
-        yardsticks=_yardsticks(named, name),
+        yardsticks=yardsticks,
         confirmable=_by_objective(
             named,
             lambda s: dict.fromkeys(

@@ -120,7 +120,7 @@ def of_trials(
         unit=unit,
         params=tuple(swept),
         sweeps=sweeps,
-        within=near_of(unit, sweeps),
+        within=near_of(unit, sweeps, {}),
         title=source,
         sources=(source,),
         mode=mode,

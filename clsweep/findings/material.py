@@ -126,10 +126,7 @@ class Material:
 
     def scored_alike(self, sweeps: Sequence[Sweep]) -> dict[str, list[Sweep]]:
         """Yardstick -> those of the sweeps that it has scored."""
-        groups: dict[str, list[Sweep]] = {}
-        for sweep in sweeps:
-            groups.setdefault(self.yardsticks.get(sweep.objective, ""), []).append(sweep)
-        return groups
+        return by_yardstick(sweeps, self.yardsticks)
 
     @cached_property
     def images(self) -> str:
@@ -205,10 +202,21 @@ def sweeps_of(
         raise RequestError(f"{source}: {error}") from None
 
 
-def near_of(unit: str, sweeps: Sequence[Sweep]) -> float:
-    """What counts as near the best of these scores (`tolerance_of`)."""
-    levels = np.concatenate([x.means[x.alive] for x in (each.measured for each in sweeps)])
-    return tolerance_of(unit, float(np.ptp(levels)) if len(levels) else 0.0)
+def by_yardstick(sweeps: Sequence[Sweep], yardsticks: Mapping[str, str]) -> dict[str, list[Sweep]]:
+    """Yardstick -> the sweeps that it has scored."""
+    groups: dict[str, list[Sweep]] = {}
+    for sweep in sweeps:
+        groups.setdefault(yardsticks.get(sweep.objective, ""), []).append(sweep)
+    return groups
+
+
+def near_of(unit: str, sweeps: Sequence[Sweep], yardsticks: Mapping[str, str]) -> float:
+    """What counts as near the best: `tolerance_of` the widest range of levels of one yardstick."""
+    width = 0.0
+    for group in by_yardstick([sweep.measured for sweep in sweeps], yardsticks).values():
+        levels = np.concatenate([x.means[x.alive] for x in group])
+        width = max(width, float(np.ptp(levels)) if len(levels) else 0.0)
+    return tolerance_of(unit, width)
 
 
 def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:

@@ -5,6 +5,7 @@ command line.
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.cli.trials import confirm_notes
 from clsweep.errors import RequestError
+from clsweep.findings.material import near_of
 from clsweep.report.formats.folder import render_markdown, write_bundle
 from clsweep.report.sections import build_report
 from clsweep.study.resolve import load_study
@@ -270,6 +272,13 @@ def test_losses_of_different_objectives_are_not_compared(tmp_path):
     assert set(found.winners("tau")["reason"]) == {Reason.NOBODY_ELSE}
     assert "A lower loss need not be a better encoder" in found.material.notes[0]
     assert build_report(found).verdicts
+
+
+def test_near_the_best_knows_the_ranges_of_each_yardstick_alone(trials):
+    first, *_, last = clsweep.analyse(trials).material.sweeps
+    narrow = replace(first, scores=100.0 + first.scores / 1000.0)
+    assert near_of("", (narrow, last), {first.objective: "its own"}) == near_of("", (last,), {})
+    assert near_of("", (narrow, last), {}) > near_of("", (last,), {})
 
 
 def test_another_metric_than_the_study_s_own(tmp_path):

@@ -211,6 +211,13 @@ class Evidence:
     of_images: float = 0.0
     images: int = 0
 
+    @classmethod
+    def of_t(cls, estimate: float, se: float, freedom: float) -> Evidence:
+        """By t."""
+        half = -float(special.stdtrit(freedom, TAIL)) * se
+        p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
+        return cls(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
+
     @property
     def turned(self) -> Evidence:
         """The same of the effect's negative."""

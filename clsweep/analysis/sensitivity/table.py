@@ -114,12 +114,7 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     searched: also where the samples favour good configurations.
     """
     num = int(sweep.alive.sum())
-    common: dict[str, Any] = {
-        **dict.fromkeys(COLUMNS, np.nan),
-        "method": "",
-        "term": "",
-        "cell": "",
-    }
+    common: dict[str, Any] = dict.fromkeys(COLUMNS, np.nan) | {"method": "", "term": "", "cell": ""}
     common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
     if why := _unmeasurable(sweep, searched=searched):
         return [{**common, **noted(why=why)}], None
