@@ -63,8 +63,8 @@ UNEVEN = (
     "(Bartlett's test, p < 0.0001), each configuration has its own."
 )
 SHIFT = (
-    "Shifts are looked for by an F test. Where one is seen, the interval widens, and a note says "
-    "so."
+    "Shifts are looked for by an F test (p < 0.25). Where one is seen, the interval widens, and a "
+    "note says so."
 )
 BEST = (
     "The best is picked without the score that scores it. With one seed it cannot be, and the note "
@@ -132,8 +132,8 @@ STATISTICS = {
         COMPARISON,
         "estimate",
         PAIRED,
-        "A shift of all differences by a seed counts by its chance, and so does more noise in a "
-        "part of the grid. Without pairs the objectives count as independent.",
+        "Where a seed seems to shift all differences, the seeds are the draws. More noise in a "
+        "part of the grid counts by its chance. Without pairs the objectives count as independent.",
     ),
     "compare std": (
         COMPARISON,
@@ -277,7 +277,8 @@ TRIED = """## Tried, and not taken
 The levels of a race rest on its first two seeds, so a shift that these share leaves a wide
 interval. The shifts of the further seeds can be estimated from the settings that ran on them. Each
 is compared with what its scores so far let expect, as who runs on was lucky before. In 600 planted
-races of 5 seeds, half of the variance shared by a seed, 95 % intervals of the mean held the truth:
+races of 5 seeds, half of the variance shared by a seed and looked for at p < 0.05, 95 % intervals
+of the mean held the truth:
 
 | space | two seeds | mean width | all seeds | mean width |
 |---|---|---|---|---|

@@ -93,6 +93,13 @@ class Term:
         return float(np.nansum(self.table * self.weights))
 
     @property
+    def is_normal(self) -> bool:
+        """Whether normal noise stands for the residuals: few do not show their tails, and of seeds
+        that shift all rows there are few.
+        """
+        return len(self.noise.residuals) < FEW or bool(np.isfinite(self.shift_p))
+
+    @property
     def pool(self) -> Array:
         """The residuals, as large as the variance of the mean says."""
         even = self.noise.variance * float(np.square(self.weights).sum())
@@ -123,10 +130,11 @@ class Term:
         return replace(found, doubt=NO_DOUBT, shift_p=shift.p)
 
 
-def sample_term(values: Array, scores: Array, crossed: Array | None = None) -> Term:
+def sample_term(values: Array, scores: Array, crossed: tuple[Array, Array] | None = None) -> Term:
     """The mean of a sample of settings, whose values (C,) are its draws; `scores` are theirs.
 
-    crossed: (C, S) what the values are means of, by seed, where seeds may shift all settings.
+    crossed: (C, S) what the values are means of, by seed, where seeds may shift all settings; the
+        same of the whole sample, which shows that.
     """
     rounding = float(resample.rounding(scores.reshape(-1)))
     firsts, parts = _once(scores)
@@ -136,10 +144,10 @@ def sample_term(values: Array, scores: Array, crossed: Array | None = None) -> T
     found = Term(table, weights, noise, variance, noise.freedom, rounding)
     if crossed is None:
         return found
-    by_seed = crossed[firsts]
+    by_seed, everywhere = crossed[0][firsts], crossed[1]
     here = np.isfinite(by_seed)
     shares = np.where(here, (parts / here.sum(axis=1))[:, None], 0.0)
-    return found.shifted_by(by_seed, shares, variance)
+    return found.shifted_by(everywhere, shares, variance)
 
 
 def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
@@ -329,8 +337,11 @@ def _terms(part: Pairing, whole: Pairing) -> list[Term]:
     sides, everywhere = ((pairing.a.scores, pairing.b.scores) for pairing in (part, whole))
     means = [resample.row_means(side) for side in sides]
     if part.paired and not part.fixed:
-        by_seed = sides[0] - sides[1] if part.crossed else None
-        return [sample_term(means[0] - means[1], np.hstack(sides), by_seed)]
+        crossed = None
+        if part.crossed:
+            own = _once(np.hstack(everywhere))[0]
+            crossed = sides[0] - sides[1], (everywhere[0] - everywhere[1])[own]
+        return [sample_term(means[0] - means[1], np.hstack(sides), crossed)]
     if part.crossed:
         # Where a hyperparameter is inert on one side alone, its rows there are copies, their
         # differences are not: each side then has its own noise, in as many rows as differ.
@@ -380,12 +391,12 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     other.
 
     A resample is  sum over tables of g sum_cs w_cs r*_cs,  r* drawn from the residuals, g^2 = df /
-    chi2(df): g carries the uncertainty of the noise level, as t does against z. Fewer than 50
-    residuals do not show their tails: normal noise of their variance stands for them, so that such
-    an interval is that of t. Where another model of the noise may hold (`Doubt`), so many of
-    the resamples are of t with its variance and degrees of freedom. BCa (Efron 1987) with
-    acceleration  kappa_3 / (6 kappa_2^1.5)  of the mean. p is the resamples' two-sided tail beyond
-    zero. Without any repeat: the estimate alone.
+    chi2(df): g carries the uncertainty of the noise level, as t does against z. Normal noise may
+    stand for them (`Term.is_normal`): of a single table the interval is then that of t. Where
+    another model of the noise may hold (`Doubt`), so many of the resamples are of t with its
+    variance and degrees of freedom. BCa (Efron 1987) with acceleration  kappa_3 / (6 kappa_2^1.5)
+    of the mean. p is the resamples' two-sided tail beyond zero. Without any repeat: the estimate
+    alone.
     """
     estimate = sum(term.estimate for term in terms)
     if any(term.noise.freedom == 0 for term in terms):
@@ -394,10 +405,13 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     se = float(np.sqrt(variances.sum()))
     if se <= max(term.rounding for term in terms):  # nothing is known of the size of the noise
         return Evidence(estimate)
+    freedom = float(1.0 / np.sum(np.square(variances / se**2) / freedoms))
+    if len(terms) == 1 and terms[0].is_normal and not terms[0].doubt.chance:
+        return Evidence.of_t(estimate, se, freedom)
     third = sum(
         float(np.mean((term.pool / se) ** 3) * (term.weights**3).sum())
         for term in terms
-        if len(term.noise.residuals) >= FEW
+        if not term.is_normal
     )
     size = max(t.weights.size for t in terms)
     num = int(np.clip(CELLS // size, resample.NUM_RESAMPLES, MAX_RESAMPLES))
@@ -406,7 +420,6 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     bias = special.ndtri((draws < estimate).mean())
     levels = special.ndtr(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
     low, high = np.quantile(draws, levels)
-    freedom = float(1.0 / np.sum(np.square(variances / se**2) / freedoms))
     return Evidence(estimate, float(low), float(high), *tail_p(draws, draws), se, freedom)
 
 
@@ -440,7 +453,7 @@ def _tail(estimate: float, *parts: tuple[float, float]) -> float:
 
 def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
     pool, weights = term.pool, term.weights[term.weights > 0]
-    if len(pool) < FEW or len(weights) > MANY:
+    if term.is_normal or len(weights) > MANY:
         drawn = rng.normal(0.0, np.sqrt(term.variance), num)
     else:
         step = max(1, CHUNK // len(weights))

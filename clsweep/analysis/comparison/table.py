@@ -323,10 +323,15 @@ def _spread(
     measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     found = _spread_over_images(part, sides, measures, effect)
-    values = [float(of(side, False)) for of, side in zip(measures, sides, strict=True)]
+    shown = sides
+    if stat == "within":  # as `robustness` has it
+        shown = resample.packed(part.a.scores), resample.packed(part.b.scores)
+    values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
     row = _bounds(found) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":
-        return row, None, []
+        estimate = values[0] - values[1]
+        low, high = min(row["low"], estimate), max(row["high"], estimate)
+        return row | {"estimate": estimate, "low": low, "high": high}, None, []
     notes = []
     if not part.fixed and fewest < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=fewest))

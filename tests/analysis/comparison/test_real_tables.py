@@ -8,7 +8,7 @@ from scipy import stats
 from clsweep.analysis.comparison.evidence import term
 from clsweep.analysis.comparison.pairing import pair
 from clsweep.analysis.comparison.table import winners
-from clsweep.analysis.noise import chance_of, noise_of
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
 from tests.analysis.comparison.test_table import CURVE, compare, one, sweep
@@ -90,17 +90,17 @@ def test_rows_that_differ_by_constants_alone_have_as_many_draws_as_seeds():
     row = one(sweep("a", a, tau=range(6)), sweep("b", b, tau=range(6)))
     seen = stats.ttest_1samp((a - b).mean(axis=0), 0)
     assert Reason.SEED_SHIFT in {each.reason for each in row["note"]}
-    assert tuple(row[["low", "high"]]) == pytest.approx(tuple(seen.confidence_interval()), rel=0.05)
+    assert tuple(row[["low", "high"]]) == pytest.approx(tuple(seen.confidence_interval()))
     assert row["p"] == pytest.approx(seen.pvalue)
 
 
-def test_a_common_shift_is_weighed_by_the_analysis_of_variance_and_leaves_large_differences():
+def test_a_common_shift_is_that_of_the_analysis_of_variance_and_leaves_large_differences():
     rng = np.random.default_rng(4)
     x = rng.normal(0, 1, (20, 3)) + np.array([1.5, 0.0, -1.0])
-    shift = term(x, x, x, x).doubts[1]
-    assert shift.variance == pytest.approx(stats.sem(x.mean(axis=0)) ** 2)
-    assert shift.freedom == 2
-    assert shift.chance > 0.9
+    shifted = term(x, x, x, x)
+    assert shifted.variance == pytest.approx(stats.sem(x.mean(axis=0)) ** 2)
+    assert 2 <= shifted.freedom <= 3
+    assert shifted.shift_p < 0.05
     a, b = tables(rng, num=20, shared=0.5)
     a.scores[:] += 20.0
     assert one(a, b)["winner"] == "a"  # three seeds could not, by sign flips
@@ -109,11 +109,8 @@ def test_a_common_shift_is_weighed_by_the_analysis_of_variance_and_leaves_large_
     c, s = np.nonzero(np.isfinite(x))
     rows, seeds = np.eye(20)[c], np.eye(3)[s][:, 1:]
     left = [np.linalg.lstsq(m, x[c, s])[1][0] for m in (rows, np.hstack([rows, seeds]))]
-    ratios = 1 + (58 - 18 / 3 * 3 - 2 / 2 * 2) / 2 * np.array([0.3, 0.5, 0.7]) / [0.7, 0.5, 0.3]
-    sums = (np.array([q]) for q in (left[0] - left[1], 2.0, left[1], 36.0))
-    assert term(x, x, x, x).doubts[1].chance == pytest.approx(
-        chance_of(*sums, ratios, 1.02, 0.3)[0]
-    )
+    f = (left[0] - left[1]) / 2.0 / (left[1] / 36.0)
+    assert term(x, x, x, x).shift_p == pytest.approx(stats.f.sf(f, 2, 36))
 
 
 @pytest.mark.parametrize("seeds", [[8, 9, 10], [2, 3, 4]])

@@ -228,7 +228,7 @@ def test_a_row_says_why_an_interval_without_zero_resolves_nothing():
     only_alone = (out["low"] > 0) & (out["p"] <= 0.05) & (out["p_holm"] > 0.05)
     assert only_alone.sum() == 1
     assert [alone in told for told in out["note"]] == only_alone.tolist()
-    a, b = [[1.0, 1.1], [2.0, 2.1]], [[0.1, 0.0], [1.1, 1.0]]
+    a, b = [[1.0, 1.1], [2.1, 2.0]], [[0.1, 0.0], [1.0, 1.1]]
     few_flips = one(sweep("a", a, tau=[1, 2]), sweep("b", b, tau=[1, 2]))
     assert (few_flips["low"] > 0, few_flips["p"] > 0.05) == (True, True)
     assert note(Reason.RESOLVED_BY_INTERVAL) in few_flips["note"]
