@@ -422,27 +422,40 @@ def seed_shift(table: Array) -> TwoWay | None:
 class Levels:
     """How sure the means of rows are: by their noise, and by what a seed does to all of them, where
     that seems so.
+
+    Attributes:
+        whole, noise: of the rows, with and without the shift.
     """
 
+    whole: Noise
     noise: Noise
     counts: NDArray[np.intp]
     shift: TwoWay | None
 
     @classmethod
     def of(cls, table: Array, silent: NDArray[np.bool_]) -> Levels:
-        shift = seed_shift(table)
-        still = shift.without(table) if shift else table
-        return cls(noise_of(still, silent), np.isfinite(table).sum(axis=1), shift)
+        whole, shift = noise_of(table, silent), seed_shift(table)
+        still = noise_of(shift.without(table), silent) if shift else whole
+        return cls(whole, still, np.isfinite(table).sum(axis=1), shift)
 
     @cached_property
     def half_widths(self) -> Array:
-        """(n,) of the interval of each mean."""
+        """(n,) of the interval of each mean. Where each row has its own noise, a shift is a part of
+        that: what noisy rows seem to share is none of the others.
+        """
+        if self.whole.is_uneven:
+            return np.asarray(half_width(*self.whole.of_each(1.0 / self.counts)))
         return self._half_widths(*self.noise.of_each(1.0 / self.counts), self.counts)
 
     def half_width_of(self, weights: Array) -> float:
         """Of that of sum_i w_i m_i, of weights (n,) that add up to 1."""
+        rows = weights > 0
+        by_seed = weights[rows] @ self.whole.left[rows]
+        if self.whole.is_uneven and np.isfinite(by_seed).all():
+            num = len(by_seed)
+            return float(half_width(by_seed.var(ddof=1) / num, num - 1))
         found = self.noise.of_sum(np.square(weights) / self.counts)
-        return float(self._half_widths(*found, self.counts[weights > 0].min()))
+        return float(self._half_widths(*found, self.counts[rows].min()))
 
     def _half_widths(self, variance: Any, freedom: Any, seeds: Any) -> Array:
         half = half_width(variance, freedom)

@@ -227,10 +227,14 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     freedom = float(min(noise_of(table).freedom for table in tables))
     if not freedom:
         return Evidence(estimate)
-    shifts = [each for table in tables if (each := seed_shift(table))]
-    own = [(each.variance / each.num_seeds, each.own_freedom) for each in shifts]
-    if is_paired and tables[0].shape[1] == tables[1].shape[1]:
+    own: list[tuple[float, float]] = []
+    if any(noise_of(table).is_uneven for table in tables):
+        pass  # each setting has its own noise, and a shift is a part of that
+    elif is_paired and tables[0].shape[1] == tables[1].shape[1]:
         tables, own = _paired(tables)
+    else:
+        shifts = [each for table in tables if (each := seed_shift(table))]
+        own = [(each.variance / each.num_seeds, each.own_freedom) for each in shifts]
     draws = []
     for stream, table in enumerate(tables):
         rng = np.random.default_rng([resample.SEED, stream])

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.comparison.table import compare
-from clsweep.analysis.noise import noise_of
+from clsweep.analysis.noise import Levels, noise_of, seed_shift
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import COLUMNS, levels_of, neighbourhoods, recommend
 from clsweep.analysis.sweep import read_sweeps
@@ -216,6 +216,20 @@ def test_settings_whose_noise_clearly_differs_have_each_their_own():
     assert noise_of(quiet).is_uneven
     level = levels_of(sweep_of(quiet, tau=np.arange(8.0)))
     assert level["high"][3] - level["low"][3] > 2
+
+
+def test_what_noisy_settings_share_by_chance_widens_no_other():
+    """A setting's own t-interval; of a mean of settings that of its means by seed."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(4, 10)) * np.array([[0.3], [1.0], [3.0], [10.0]])
+    scores += 2.0 * scores[3:] * (np.arange(4) == 2)[:, None]
+    assert seed_shift(scores)
+    levels = Levels.of(scores, np.zeros(4, dtype=bool))
+    reach = stats.t.ppf(0.975, 9)
+    assert levels.half_widths == pytest.approx(reach * stats.sem(scores, axis=1))
+    weights = np.array([0.5, 0.5, 0.0, 0.0])
+    of_both = reach * stats.sem(scores[:2].mean(axis=0))
+    assert levels.half_width_of(weights) == pytest.approx(of_both)
 
 
 @pytest.mark.parametrize("sampler", ["grid", "random"])
