@@ -418,6 +418,25 @@ def seed_shift(table: Array) -> TwoWay | None:
     return replace(found, effects=effects)
 
 
+def own_shift(a: Array, b: Array) -> tuple[float, float, float] | None:
+    """Of tables (n, S) of the same seeds, where a seed does not seem to shift both alike: the
+    variance of that in the difference of their levels, its degrees of freedom, and p of none.
+
+    d_s, how far a seed's mean effects are apart, varies by  noise_a / n_a + noise_b / n_b  where
+    neither has a shift of its own.
+    """
+    of_a, of_b = two_way(a), two_way(b)
+    if not of_a or not of_b:
+        return None
+    num, parts = float(a.shape[1]), (of_a.noise / len(a), of_b.noise / len(b))
+    noise, between = sum(parts), float(np.square(of_a.effects - of_b.effects).sum()) / (num - 1.0)
+    loss = parts[0] ** 2 / of_a.others_freedom + parts[1] ** 2 / of_b.others_freedom
+    p = float(special.fdtrc(num - 1.0, noise**2 / loss, between / noise)) if loss else 1.0
+    if p > SHIFT_LEVEL:
+        return None
+    return (between - noise) / num, num - 1.0 + min(1.0, p / SHIFT_LEVEL), p
+
+
 @dataclass(frozen=True)
 class Levels:
     """How sure the means of rows are: by their noise, and by what a seed does to all of them, where

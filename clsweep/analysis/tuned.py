@@ -6,7 +6,7 @@ Shape legend: n = configurations, S = seeds, F = fresh seeds, of `clsweep confir
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy import special
 from clsweep.analysis import CONFIDENCE, TAIL, place_of, resample
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.images import apart, parts_of
-from clsweep.analysis.noise import SHIFT_LEVEL, noise_of, seed_shift, two_way
+from clsweep.analysis.noise import noise_of, own_shift, seed_shift, two_way
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.tuning import noisy_tables
@@ -246,28 +246,17 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     se = half / float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
     found = _evidence(estimate, se, freedom)
     for variance, few in own:  # of few degrees of freedom, so its own t counts
-        found = replace(found.over_images(variance, few), of_images=0.0, images=0)
+        found = found.over_shift(variance, few)
     return found
 
 
 def _paired(tables: tuple[Array, Array]) -> tuple[tuple[Array, Array], list[tuple[float, float]]]:
     """Both tables without what a seed does to all settings; and where it does not do the same to
-    both, the variance of that in their difference, and its degrees of freedom.
-
-    d_s, how far a seed's mean effects are apart, varies by  noise_a / n_a + noise_b / n_b  where
-    neither has a shift of its own.
+    both, the variance of that in their difference, and its degrees of freedom (`own_shift`).
     """
     a, b = (two_way(table) for table in tables)
-    if a and b:
-        num, sizes = float(a.num_seeds), [len(table) for table in tables]
-        parts = [(x.noise / n, x.others_freedom) for x, n in zip((a, b), sizes, strict=True)]
-        noise = sum(variance for variance, _ in parts)
-        between = float(np.square(a.effects - b.effects).sum()) / (num - 1.0)
-        loss = sum(variance**2 / each for variance, each in parts)
-        p = float(special.fdtrc(num - 1.0, noise**2 / loss, between / noise)) if loss else 1.0
-        if p <= SHIFT_LEVEL:
-            own = (between - noise) / num, num - 1.0 + min(1.0, p / SHIFT_LEVEL)
-            return (a.without(tables[0]), b.without(tables[1])), [own]
+    if a and b and (found := own_shift(*tables)):
+        return (a.without(tables[0]), b.without(tables[1])), [found[:2]]
     both = np.concatenate(tables)
     if shift := seed_shift(both):
         both = shift.without(both)

@@ -150,7 +150,9 @@ def sample_term(values: Array, scores: Array, crossed: tuple[Array, Array] | Non
     return found.shifted_by(everywhere, shares, variance)
 
 
-def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
+def term(
+    part: Array, scores: Array, whole: Array, all_scores: Array, *, with_shift: bool = True
+) -> Term:
     """The mean of a part of the whole table of a grid; `scores` are those that its rows are made
     of, by which copies are known.
 
@@ -182,7 +184,7 @@ def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
         loss = np.square(rows) / np.where(known, own.freedoms + 2.0, noise.freedom)
         left = min(left, variance**2 / float(loss.sum()))
     found = Term(table, weights, noise, variance, left, rounding, uneven)
-    return found.shifted_by(everywhere, weights) if len(table) > 1 else found
+    return found.shifted_by(everywhere, weights) if len(table) > 1 and with_shift else found
 
 
 def _once(scores: Array) -> tuple[Codes, Array]:
@@ -259,6 +261,10 @@ class Evidence:
         of_images, se = float(np.sqrt(variance)), float(np.sqrt(whole))
         return replace(found, se=se, of_images=of_images, images=int(freedom) + 1)
 
+    def over_shift(self, variance: float, freedom: float) -> Evidence:
+        """The same for what a seed does to one side alone, a variance beside the noise."""
+        return replace(self.over_images(variance, freedom), of_images=0.0, images=0)
+
     @property
     def detectable(self) -> float:
         """Smallest true effect found with 80 % power: (t_{1 - alpha/2, df} + t_{.8, df}) SE."""
@@ -317,6 +323,9 @@ def _over_seeds(
     found = mean_effect(terms, rng)
     repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
     notes = [note(Reason.SEED_SHIFT, p=x.shift_p) for x in terms if np.isfinite(x.shift_p)]
+    for variance, freedom, p in whole.shifts:
+        found = found.over_shift(variance, freedom)
+        notes.append(note(Reason.SEED_SHIFT, p=p))
     if len(terms) > 1 or notes:  # pairs whose seed shifts them all cannot be flipped one by one
         return found, repeats, notes
     units = units_of(terms[0])
@@ -352,7 +361,11 @@ def _terms(part: Pairing, whole: Pairing) -> list[Term]:
             return [term(some, np.hstack(sides), every, np.hstack(everywhere))]
     if part.fixed:
         (a, b), (all_a, all_b) = sides, everywhere
-        return [term(a, a, all_a, all_a), term(-b, b, -all_b, all_b)]
+        is_own = part.paired  # else `Pairing.shifts` has them
+        return [
+            term(a, a, all_a, all_a, with_shift=is_own),
+            term(-b, b, -all_b, all_b, with_shift=is_own),
+        ]
     return [sample_term(means[0], sides[0]), sample_term(-means[1], sides[1])]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis.images import Images
+from clsweep.analysis.noise import own_shift, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Codes, Regions, numbers_in, rounded
 from clsweep.analysis.sweep import Array, Sweep
@@ -51,6 +52,8 @@ class Pairing:
         fixed: the settings are all there are (a grid), so that the uncertainty is the seeds';
             otherwise a sample.
         notes: what was averaged and left out.
+        shifts: of sides that are not paired, what a seed seems to do to one alone: the variance of
+            that in the difference, its degrees of freedom, and p of none.
     """
 
     a: Side
@@ -59,6 +62,7 @@ class Pairing:
     crossed: bool
     fixed: bool
     notes: tuple[Note, ...]
+    shifts: tuple[tuple[float, float, float], ...] = ()
 
     @property
     def num_pairs(self) -> int:
@@ -122,7 +126,7 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
         why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
         unpaired = note(why, a=int(a.alive.sum()), b=int(b.alive.sum()))
         notes = (unpaired, *_lost(a), *_lost(b))
-        return Pairing(_alone(a), _alone(b), False, False, fixed, notes)
+        return Pairing(_alone(a), _alone(b), False, False, fixed, notes, _shifts(a, b))
     averaged = []
     for sweep in (a, b):
         if further := tuple(name for name in sweep.params if name not in shared):
@@ -152,6 +156,16 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     ]
     notes = (*averaged, *seed_notes)
     return Pairing(sides[0], sides[1], True, crossed, fixed or len(common) == 1, notes)
+
+
+def _shifts(a: Sweep, b: Sweep) -> tuple[tuple[float, float, float], ...]:
+    """`Pairing.shifts`: what the same seeds do to both sides alike cancels."""
+    tables = a.scores[a.alive], b.scores[b.alive]
+    if np.array_equal(a.seeds, b.seeds):
+        found = own_shift(*tables)
+        return (found,) if found else ()
+    shifts = [each for table in tables if (each := seed_shift(table))]
+    return tuple((each.variance / each.num_seeds, each.own_freedom, each.p) for each in shifts)
 
 
 @lru_cache(KEPT)

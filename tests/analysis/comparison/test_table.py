@@ -243,6 +243,25 @@ def test_a_seed_that_shifts_all_differences_is_noticed():
     assert not row["resolved"]
 
 
+def test_of_unpaired_samples_a_seed_s_shift_of_one_side_counts_and_one_of_both_does_not():
+    rng = np.random.default_rng(9)
+    shift, scores = np.array([0.0, 3.0, 1.0]), rng.normal(0, 0.2, (2, 30, 3))
+
+    def found(of_a, of_b):
+        a, b = (
+            sweep(name, table + of, sampler="random", **{param: range(30)})
+            for name, param, table, of in zip(
+                "ab", ("tau", "lam"), scores, (of_a, of_b), strict=True
+            )
+        )
+        return one(a, b)
+
+    none, one_side, both = found(0.0, 0.0), found(shift, 0.0), found(shift, shift)
+    assert one_side["high"] - one_side["low"] > 5 * (none["high"] - none["low"])
+    assert Reason.SEED_SHIFT in {each.reason for each in one_side["note"]}
+    assert tuple(both[["low", "high"]]) == pytest.approx(tuple(none[["low", "high"]]))
+
+
 def test_not_measured_and_user_mistakes():
     a = sweep("a", [[1.0, 2.0], [3.0, 4.0]], tau=[1, 2])
     row = one(a, sweep("b", [[1.0, 2.0], [3.0, 4.0]], tau=[1, 2], sampler="tpe"))
