@@ -130,7 +130,7 @@ TEXTS = {
     "P_PER_SETTING": "p is for no difference at any setting",
     "SEED_SHIFT": "a seed seems to shift all settings (chance {chance}), so the seeds are the "
     "draws",
-    "SEED_SHIFT_OF_LEVELS": "a seed shifts all scores (F test, p = {p}): the intervals of levels "
+    "SEED_SHIFT_OF_LEVELS": "a seed shifts all scores (F test, p {p}): the intervals of levels "
     "rest on {seeds} seeds",
     "SPREAD_WITHIN_NOISE": "a spread that does not exceed the noise counts as 0",
     "ASKED_LATER": "asked after {trials} trials had ended, so it is no prediction",

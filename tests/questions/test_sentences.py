@@ -194,6 +194,11 @@ TOLD = [
      [f"dcl: lr {SMALL_SAID} has a small effect.",
       "dcl: tau=0.07 with lr=1 is 3.1 points below what tau and lr alone predict [1, 5.2]."]),
     ("sensitivity", [SMALL, SMALL | {"term": "tau x lr", "order": 2, "resolved": False} | APART
+                     | {"opposite": "lr=0.1"}],
+     [f"dcl: lr {SMALL_SAID} has a small effect.",
+      "dcl: tau=0.07 with lr=1 is 3.1 points below what tau and lr alone predict [1, 5.2], and "
+      "with lr=0.1 as far above."]),
+    ("sensitivity", [SMALL, SMALL | {"term": "tau x lr", "order": 2, "resolved": False} | APART
                      | {"effect_high": 0.1}],
      [f"dcl: lr {SMALL_SAID} has a small effect."]),
     ("sensitivity", [SMALL | {"term": "tau x lr", "order": 2}, SMALL],

@@ -82,6 +82,7 @@ def test_importances_are_those_of_the_space_and_in_the_order_of_fanova():
         assert row["resolved"] == (name != "decay")
         assert row["r2"] > 0.9
         assert Reason.TRIED_WHERE_GOOD in [each.reason for each in row["note"]]
+    assert table.loc["decay", ["usable_low", "usable_high"]].isna().all()
     low, high = table.loc["lr", ["usable_low", "usable_high"]]
     assert part("lr", low) <= 2.0
     assert part("lr", high) <= 2.0
