@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import TAIL, reasons, resample
+from clsweep.analysis import MIN_SAMPLED, TAIL, reasons, resample
 from clsweep.analysis.nested import folded
 from clsweep.analysis.noise import Codes, blindness, copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -73,7 +73,6 @@ COLUMNS = {
     "needs_configs": "configurations that it would take, likewise",
     **reasons.COLUMNS,
 }
-MIN_CONFIGS = 10
 # no kernel is quite right: the draws' own quantiles covered 88-100 % (strong noise and kinks least)
 WIDEN = 1.15
 SHARE_OF_CEILING = 0.5
@@ -224,8 +223,8 @@ def _from_surrogate(
     order = rng.permutation(np.lexsort(inputs.T))  # whatever the configurations' numbers are
     order = order[np.sort(np.unique(groups[order], return_index=True)[1])]
     num, means = len(order), sweep.means[sweep.alive]
-    if num < MIN_CONFIGS:
-        few = note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_CONFIGS)
+    if num < MIN_SAMPLED:
+        few = note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_SAMPLED)
         return np.nan, [], [sweep.too_few or few], None  # of a grid that runs: what is to come
     inputs, means, noise = inputs[order], means[order], noise[order]
     fitted = surrogate.fit(inputs, space.owner, means, noise)
