@@ -384,12 +384,15 @@ UNSEEN = WON | LOST
          "Whether dcl or simclr is better is not resolved at any value of tau."),
         ([RATIO, UNSEEN], "std",
          "Along tau, dcl is more robust than simclr at 0.1; at 0.2 it is not resolved."),
-        ([UNSEEN | {"reason": Reason.NOT_SWEPT}], "mean", None),
+        ([WON, UNSEEN | {"reason": Reason.NOT_SWEPT}], "mean",
+         "Along tau, dcl is better than simclr at every value."),
+        ([UNSEEN | {"reason": Reason.NOT_SWEPT, "note": "it is open"}] * 2, "std",
+         "The spreads of dcl and simclr are not compared: it is open."),
     ],
 )  # fmt: skip
 def test_who_is_ahead_at_which_values(rows, stat, text):
     rows = [row | {"region": f"tau={at}"} for at, row in zip((0.1, 0.2, 0.5), rows, strict=False)]
-    assert list(pairs.by_value(pd.DataFrame(rows), "tau", stat=stat)) == [text] * bool(text)
+    assert list(pairs.by_value(pd.DataFrame(rows), "tau", stat=stat)) == [text]
 
 
 # Numbers and words

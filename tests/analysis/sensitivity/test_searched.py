@@ -129,6 +129,10 @@ def test_too_few_or_noise_alone_says_so_and_draws_nothing(level):
     assert row["reason"] == Reason.FEW_FOR_SURROGATE
     assert not row["resolved"]
     assert marginals(sweeps)["mean"].isna().all()
+    found = clsweep.analyse(trials.assign(sampler="tpe"))
+    [why] = told.robustness(found, by="tau")
+    assert (why,) == told.robustness(found)
+    assert "not measured: tpe samples favour good configurations" in why
 
 
 def test_of_a_search_that_stops_trials_those_of_full_length_count():
