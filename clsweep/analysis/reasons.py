@@ -115,6 +115,7 @@ TEXTS = {
     "{at}, fresh seeds overturned",
     "OVERTURNED": "fresh seeds prefer it to {at}, the best on the study's own, which flatters it a "
     "little",
+    "TIED": "tied by its mean with {at}: of equals the one planned first is named",
     "PICKED": "picked on its own noise, so optimistic",
     "CEILING_UNKNOWN": "one seed: the surrogate's ceiling is not known",
     "SHARES_WITH_NOISE": "one seed: effects and seed noise cannot be told apart, so the shares "
