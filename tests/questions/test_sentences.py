@@ -367,6 +367,17 @@ def test_a_score_to_be_small_and_excesses_that_noise_explains():
     assert "1 too good [0.576, 1.42]" in told("recommendation", low, about=LEAST)[0]
 
 
+@pytest.mark.parametrize(("num", "among"), [(2, ""), (3, ", among 3 settings")])
+@pytest.mark.parametrize("low", [-6.26, 1.5])
+def test_an_interval_over_several_settings_says_so(num, among, low):
+    ran = [FRESH | {"rank": rank, "config": rank} for rank in range(1, num + 1)]
+    lead = {"over_first": 4.13, "over_first_low": low, "over_first_high": 14.5}
+    named = FRESH | {"kind": "best", "config": 1, "preferred_at": "tau=0.5"} | lead
+    first, _ = said("recommendation", confirmation=ran, recommend=[named])
+    seen = f"4.13 points [{low}, 14.5]"
+    assert f"{seen}{among}: not resolved" in first if low < 0 else first.endswith(f"first{among}.")
+
+
 WON = PAIR | {"low": 1.0, "high": 3.0}
 LOSING = WON | {"winner": "simclr", "low": -3.0, "high": -1.0}
 UNSEEN = WON | LOST
