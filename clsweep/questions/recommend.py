@@ -70,7 +70,7 @@ def _preferred(named: Row, first: Row, words: Wording, *, tries: int) -> str:
         )
     return (
         f"Fresh seeds prefer {better} to {first['at']}, the search's pick of "
-        f"{named['objective']}, by {seen}{among}: not resolved."
+        f"{named['objective']}, by {seen}{among}, which is not resolved."
     )
 
 

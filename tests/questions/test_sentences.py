@@ -375,7 +375,11 @@ def test_an_interval_over_several_settings_says_so(num, among, low):
     named = FRESH | {"kind": "best", "config": 1, "preferred_at": "tau=0.5"} | lead
     first, _ = said("recommendation", confirmation=ran, recommend=[named])
     seen = f"4.13 points [{low}, 14.5]"
-    assert f"{seen}{among}: not resolved" in first if low < 0 else first.endswith(f"first{among}.")
+    assert (
+        f"{seen}{among}, which is not resolved" in first
+        if low < 0
+        else first.endswith(f"first{among}.")
+    )
 
 
 WON = PAIR | {"low": 1.0, "high": 3.0}
