@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.reasons import Reason
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.findings.notes import text_of
 from clsweep.questions import pairs
 from clsweep.questions.model import Open, Wording
 from clsweep.questions.words import interval, known, listed, number
@@ -267,6 +268,8 @@ TOLD = [
       "dcl.",
       "Whether tuning dcl gains anything over its default (tau=0.1) is not resolved (2.1 points "
       "[-0.1, 2.7])."]),
+    ("tuning-cost", [{"note": text_of(note(Reason.DEFAULT_NEAREST, at="tau=0.07"))}],
+     [f"{TRIES} 4 tries [2, 7].", GAIN.replace("its default", "the setting nearest to its default")]),
     ("tuning-cost", [{"tunability": NAN}], [f"{TRIES} 4 tries [2, 7]."]),
     ("tuning-cost", [{"reason": Reason.ONE_CONFIG}], []),
     # Failures, links, fresh seeds.
