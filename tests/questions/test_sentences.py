@@ -269,7 +269,7 @@ TOLD = [
       "Whether tuning dcl gains anything over its default (tau=0.1) is not resolved (2.1 points "
       "[-0.1, 2.7])."]),
     ("tuning-cost", [{"note": text_of(note(Reason.DEFAULT_NEAREST, at="tau=0.07"))}],
-     [f"{TRIES} 4 tries [2, 7].", GAIN.replace("its default", "the setting nearest to its default")]),
+     [f"{TRIES} 4 tries [2, 7].", GAIN.replace("its", "the setting nearest to its")]),
     ("tuning-cost", [{"tunability": NAN}], [f"{TRIES} 4 tries [2, 7]."]),
     ("tuning-cost", [{"reason": Reason.ONE_CONFIG}], []),
     # Failures, links, fresh seeds.
