@@ -97,8 +97,7 @@ def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
 def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
     """Who is ahead at which values of `by`, a sentence for each pair, from `compare` with it."""
     ahead, null, found = AHEAD[stat], 1.0 if stat == "std" else 0.0, []
-    are_measured = pd.Series([is_measured(reason) for reason in pairs["reason"]], pairs.index)
-    measured, lost = pairs[are_measured], pairs[~are_measured].drop_duplicates(["a", "b"])
+    measured = pairs[[is_measured(reason) for reason in pairs["reason"]]]
     for (a, b), frame in measured.groupby(["a", "b"], sort=False):
         rows = records_of(frame)
         winners = [row["winner"] if is_resolved(row, null) else None for row in rows]
@@ -111,8 +110,9 @@ def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
         ]
         none = Open(f"Whether {a} or {b} {ahead} is not resolved at any value of {by}.")
         found.append(along(by, claims, unresolved) if claims else none)
-    nowhere = lost[~lost.set_index(["a", "b"]).index.isin(measured.set_index(["a", "b"]).index)]
-    return (*found, *_not_compared(records_of(nowhere), COMPARED[stat]))
+    told, rows = set(zip(measured["a"], measured["b"], strict=True)), records_of(pairs)
+    lost = {pair: row for row in rows if (pair := (row["a"], row["b"])) not in told}
+    return (*found, *_not_compared([*lost.values()], COMPARED[stat]))
 
 
 def robust(spreads: pd.DataFrame) -> Sentences:

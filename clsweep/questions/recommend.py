@@ -45,24 +45,22 @@ def confirmed(asked: Asked) -> Sentences:
         named = best.get(name, {})
         row, first = rows.get((name, named.get("config", -1))), firsts.get(name)
         if row and first and named["preferred_at"]:
-            out.append(_preferred(named, first, words, tries=_tries(confirmation, name)))
+            num = sum(objective == name for objective, _ in rows)
+            out.append(_preferred(named, first, words, num=num))
         if said := _confirmed(named | row, words) if row else "":
             out.append(said)
     return tuple(out)
 
 
-def _tries(confirmation: pd.DataFrame, name: str) -> int:
-    """How many settings of an objective its first was compared with on fresh seeds."""
-    ran = confirmation[confirmation["objective"] == name]["fresh_seeds"]
-    return int((ran == ran.max()).sum()) - 1
+def _preferred(named: Row, first: Row, words: Wording, *, num: int) -> str:
+    """What fresh seeds name in place of the search's first, and whether they are sure of it.
 
-
-def _preferred(named: Row, first: Row, words: Wording, *, tries: int) -> str:
-    """What fresh seeds name in place of the search's first, and whether they are sure of it."""
+    num: settings of the objective that ran again: the interval is over all their leads.
+    """
     lead, low, high = (named[f"over_first{end}"] for end in ("", "_low", "_high"))
     better, seen = named["preferred_at"], words.amount(lead)
     seen += interval(low, high) if known(low, high) else ""
-    among = f", among {tries + 1} settings" * (known(low, high) and tries > 1)
+    among = f", among {num} settings" * (known(low, high) and num > 2)
     if low > 0:
         return (
             f"Fresh seeds overturn the pick of {named['objective']}: {better} is {seen} "
