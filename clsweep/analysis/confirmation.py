@@ -67,7 +67,8 @@ def confirmation(
                     half = math.hypot(
                         half, hits[column].half_width(row["objective"], row["config"])
                     )
-            lucky = (luck or {}).get(row["objective"], 0.0) if name == "fresh" else 0.0
+            # An estimate: below 0 it is noise, and no reason for a narrower interval.
+            lucky = max(0.0, (luck or {}).get(row["objective"], 0.0)) if name == "fresh" else 0.0
             low, high = max(mean - half - lucky, limits[0]), min(mean + half, limits[1])
             row |= {name: float(mean), f"{name}_low": float(low), f"{name}_high": float(high)}
         row["fresh_seeds"] = len(finished)

@@ -115,6 +115,7 @@ TEXTS = {
     "{at}, fresh seeds overturned",
     "OVERTURNED": "fresh seeds prefer it to {at}, the best on the study's own, which flatters it a "
     "little",
+    "TIED": "tied by its mean with {at}: of equals the one planned first is named",
     "PICKED": "picked on its own noise, so optimistic",
     "CEILING_UNKNOWN": "one seed: the surrogate's ceiling is not known",
     "SHARES_WITH_NOISE": "one seed: effects and seed noise cannot be told apart, so the shares "
@@ -128,9 +129,9 @@ TEXTS = {
     "FEW_FLIPS": "{pairs} pairs are few for sign flips: p is that of t",
     "P_FLOOR": "{draws} {unit} can give no p below {p_min}",
     "P_PER_SETTING": "p is for no difference at any setting",
-    "SEED_SHIFT": "a seed seems to shift all settings (F test, p = {p}), so the seeds are the "
+    "SEED_SHIFT": "a seed seems to shift all settings (F test, p {p}), so the seeds are the "
     "draws",
-    "SEED_SHIFT_OF_LEVELS": "a seed seems to shift all scores (F test, p = {p}): the intervals of "
+    "SEED_SHIFT_OF_LEVELS": "a seed seems to shift all scores (F test, p {p}): the intervals of "
     "levels rest on {seeds} seeds",
     "SPREAD_WITHIN_NOISE": "a spread that does not exceed the noise counts as 0",
     "ASKED_LATER": "asked after {trials} trials had ended, so it is no prediction",

@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import ANYWHERE, Array, Sweep
-from clsweep.analysis.tuned import level, no_whole, pick, whole
+from clsweep.analysis.tuned import Pick, level, no_whole, pick, whole
 
 Rows = NDArray[np.int64]
 
@@ -52,6 +52,7 @@ COLUMNS = {
 }
 RADIUS = 0.2  # of each axis (log where it is log), root mean square over them
 APART = 100.0  # between categories, in axes: farther than any neighbour
+EQUAL = 1e-9  # of a mean: what rounding makes of a tie
 MANY = 10_000
 EDGE = 0.05  # of an axis: how near its end a sampled configuration is at the edge
 
@@ -117,6 +118,7 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
         row |= {"preferred_at": sweep.label(found.preferred)}
         row |= zip(("over_first", "over_first_low", "over_first_high"), found.lead, strict=True)
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
+    picked += ties(sweep, found)
     if best != found.first:
         picked = [note(Reason.OVERTURNED, at=sweep.label(found.first))]
     if sweep.fresh and not found.seeds:
@@ -198,6 +200,17 @@ def _is_at_edge(sweep: Sweep, row: int, name: str) -> bool:
         distance <= margin * (high - low) and end != most
         for distance, end, most in zip(apart, ends, last, strict=True)
     )
+
+
+def ties(sweep: Sweep, found: Pick) -> list[Note]:
+    """The settings that are as good as the best by their means; none where fresh seeds chose it."""
+    mean = sweep.means[found.row]
+    near = whole(sweep) & (np.abs(sweep.means - mean) <= EQUAL * abs(mean))
+    others = [sweep.label(row) for row in np.flatnonzero(near).tolist() if row != found.row]
+    if not others or found.row != found.first:
+        return []
+    more = [f"{len(others) - 1} more"] if len(others) > 1 else []
+    return [note(Reason.TIED, at=" and ".join([others[0], *more]))]
 
 
 def _passed_over(sweep: Sweep, best: int) -> list[Note]:

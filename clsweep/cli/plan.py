@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from clsweep.analysis import MIN_SAMPLED
 from clsweep.catalog import (
     COMPONENT,
     DATASETS,
@@ -326,13 +327,33 @@ def _unanswered(study: Study) -> list[str]:
             f"note: racing: robustness, sensitivity and compare rest on the first {FIRST_SEEDS} "
             "seeds, or on more where all ran on them; only the best rests on all"
         ]
-    if method not in LIVE_METHODS:
+    counted = zip(study.objectives, plan_counts(study), strict=True)
+    live = [
+        (int(objective.fixed.get("epochs", 0)), row["configs"])
+        for objective, row in counted
+        if row["sampler"] in LIVE_METHODS
+    ]
+    if not live:
         return []
-    lengths = ", by the trials of full length" if scheduler == "asha" else ""
+    left, num = min((_of_full_length(study, epochs, num), num) for epochs, num in live)
+    lengths = f", by the trials of full length: those of about {left} of {num} by chance"
+    few = f", and it needs {MIN_SAMPLED} configurations" if left < MIN_SAMPLED else ""
     return [
         f"note: {method}: finds a good setting; robustness and compare will not be measured. "
-        f"clsweep importance says what mattered{lengths}"
+        f"clsweep importance says what mattered{lengths if scheduler == 'asha' else ''}{few}"
     ]
+
+
+def _of_full_length(study: Study, epochs: int, num: int) -> int:
+    """How many configurations asha's rule leaves of scores in random order. A search that finds
+    better ones leaves more.
+    """
+    scheduler = study.sections.scheduler
+    rung = scheduler.grace_epochs
+    while scheduler.name == "asha" and rung < epochs:
+        factor = scheduler.reduction_factor
+        num, rung = round(sum(max(1, n // factor) / n for n in range(1, num + 1))), rung * factor
+    return num
 
 
 def missing_notes(study: Study) -> list[str]:

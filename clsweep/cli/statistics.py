@@ -20,8 +20,8 @@ from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
 from clsweep.errors import RequestError
+from clsweep.findings.notes import is_measured, reference_notes, version_notes
 from clsweep.findings.notes import notes as notes_of
-from clsweep.findings.notes import reference_notes, version_notes
 from clsweep.questions import reproduction as paper
 from clsweep.questions.column import Question, filled, with_levels
 
@@ -51,8 +51,10 @@ def print_statistic(
 
     material, along = findings.material, ""
     notes = material.notes
+    found = getattr(findings, name)(*given, **asked)
     if name == "robustness":
-        along = f", by {asked['by']}" if asked.get("by") else ""
+        if asked.get("by") and any(map(is_measured, found["reason"])):
+            along = f", by {asked['by']}"
         frame = findings.side_table("references")
         references = records_of(frame.astype(object).where(frame.notna(), None))
         notes = (*reference_notes(references, metric=material.metric), *notes)
@@ -61,7 +63,7 @@ def print_statistic(
     tell = getattr(told, name, None) if is_told else None
     print_question(
         question or import_module(f"clsweep.questions.{name}").QUESTION,
-        getattr(findings, name)(*given, **asked),
+        found,
         material=material,
         style=style,
         within=asked.get("within"),

@@ -69,7 +69,7 @@ def _on_fresh(results: Results, row: Row) -> Row:
         return {}
     (found,) = records_of(picked)
     best = next(name for name in row if name.startswith("best "))
-    return {best: found["score"], "seeds": found["num_seeds"], "at": found["at"]}
+    return {best: found["score"], "seeds": int(found["num_seeds"]), "at": found["at"]}
 
 
 def best_when_tuned(results: StudyResults, rows: Sequence[Row]) -> Sentences:

@@ -156,7 +156,9 @@ def trials_spare(results: Results) -> list[str]:
     """What `clsweep trials` does without where there is no room: the study's own metric stays."""
     metric = results.metric if results.studies else results.material.metric
     others = [name for name in _measured(results.trials) if name != metric]
-    return [*TRIALS_SPARE, *reversed(others), "status", "objective"]
+    statuses = results.trials["status"]
+    told = [] if (statuses != statuses.iloc[:1].squeeze()).any() else ["status"]
+    return [*TRIALS_SPARE, *reversed(others), *told, "objective"]
 
 
 def _scores(values: Sequence[Any]) -> list[str]:
@@ -207,10 +209,14 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     """What the columns mean, and what the table does not have."""
     frame = results.confirm(top=top)
     notes = [CONFIRMED_ON_TEST] if results.score_on == "test" else []
+    images = "" if results.cells else results.material.images
+    of_images = ", for these images"
+    if images == "new images":
+        of_images = ", for new images. It reaches lower by what the picking owes to those scored"
     notes += [
         "search: mean over the study's seeds, by which the best were picked, which flatters them",
         "fresh: on seeds that took no part in picking the best, with the 95 % t-interval of the "
-        "mean",
+        f"mean{of_images * bool(images)}",
     ]
     if frame["test"].notna().any():
         notes.append("test: the fresh trials on the test split")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NOTES_APART = "; "  # in one line; no text has it
 MANY_NAMES = 4  # in front of one note
+P_LEAST = 1e-15
 
 SIZES = ("encoder", "width")  # hyperparameters that make another network
 CAPACITY = (
@@ -58,14 +59,16 @@ def version_notes(trials: pd.DataFrame | Mapping[str, Sequence[Any]]) -> list[st
 def said(reason: str, figures: Mapping[str, Any]) -> str:
     """The text of a reason: `3 of 60 trials failed`."""
 
-    def text(figure: Any) -> str:
+    def text(name: str, figure: Any) -> str:
+        if name == "p":  # what is left of one behind the digits of floats is no number
+            return f"= {number(figure)}" if figure >= P_LEAST else f"< {P_LEAST:.0e}"
         if isinstance(figure, tuple):
             return ", ".join(map(mentioned, figure))
         if isinstance(figure, Integral):
             return count(int(figure))
         return number(float(figure)) if isinstance(figure, Real) else str(figure)
 
-    return TEXTS[reason.upper()].format_map({k: text(value) for k, value in figures.items()})
+    return TEXTS[reason.upper()].format_map({k: text(k, value) for k, value in figures.items()})
 
 
 def text_of(*notes: Note) -> str:

@@ -183,7 +183,7 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
             "what would be found in four of five studies" if of_means else "",
             spare=2,
         ),
-        Column("seeds", "num_seeds", spare=6),
+        Column("seeds", lambda row: row["num_seeds"] or None, spare=6),
         Column(
             "needs seeds",
             lambda row: needed(row, "needs_seeds"),

@@ -238,8 +238,9 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
             f"{first} is best{sense}: it scores {words.amount(amount)} {side} than {second}"
             f"{where}{seen}.",
         )
-    if tied := _tied(board, lead, by_board=is_tuned and not fresh):
-        seen *= abs(amount) <= EQUAL * abs(high - low)  # an interval about no lead at all
+    equal = _equal(board, lead) if is_tuned and not fresh else []
+    if abs(amount) <= EQUAL * (abs(high - low) if known(low, high) else 1.0):
+        tied = max([first, second], equal, key=len)
         return (f"{listed(tied)} are tied{sense}: they score the same{where}{seen}.",)
     # An interval without 0 is not enough for the test, least where several pairs had their chance.
     one = f"p = {p_value(lead.pair['p_holm'])}"
@@ -247,23 +248,19 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     among = f", {several}" if known(low) and low > 0 else ""
     why = "" if known(low, high) else f" ({cause(lead.pair)})"
     also = f" {first} is better than {listed(lead.beaten)}." if lead.beaten else ""
+    also += f" The best settings of {listed(equal)} have the same mean." if equal else ""
     return (
         f"Best{sense} is not resolved: {first} leads {second} by {words.amount(amount)}{where}"
         f"{seen}{among}{why}.{also}",
     )
 
 
-def _tied(board: pd.DataFrame, lead: Lead, *, by_board: bool) -> list[str]:
-    """Those that share the first place exactly: no lead, or the same best mean on the board."""
-    amount, reach = lead.pair["estimate"], lead.pair["high"] - lead.pair["low"]
-    near = EQUAL * (reach if known(reach) else 1.0)
-    tied = [lead.pair["a"], lead.pair["b"]] if abs(amount) <= near else []
-    if by_board:
-        scores = scored(board).set_index("objective")["score"].reindex(list(lead.ranked)).dropna()
-        top = scores.get(lead.ranked[0], math.nan)
-        equal = [name for name, x in scores.items() if math.isclose(x, top, rel_tol=EQUAL)]
-        tied = max(tied, list(map(str, equal)) if len(equal) > 1 else [], key=len)
-    return tied
+def _equal(board: pd.DataFrame, lead: Lead) -> list[str]:
+    """Those whose best mean on the board is that of the first; none where nobody shares it."""
+    scores = scored(board).set_index("objective")["score"].reindex(list(lead.ranked)).dropna()
+    top = scores.get(lead.ranked[0], math.nan)
+    equal = [str(name) for name, x in scores.items() if math.isclose(x, top, rel_tol=EQUAL)]
+    return equal if len(equal) > 1 else []
 
 
 def verdict_of(

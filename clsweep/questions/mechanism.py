@@ -226,6 +226,7 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
     frame["size"] = [setting(value) for value in frame["batch_size"]]
     frame["middle"] = (frame["bin_low"] + frame["bin_high"]) / 2
     called = charts.param_title("batch_size")
+    of_each = " of each batch size" if len(sizes) > 1 else ""
     legend = alt.Legend(**charts.legend_place(), values=sizes) if len(sizes) > 1 else None
     hue = alt.Color(
         "size:O", title=called, sort=sizes, scale=alt.Scale(domain=sizes), legend=legend
@@ -242,7 +243,7 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
         name=slug,
         title=f"{name}: coupling of negatives and positives",
         caption="Distribution of the negative-positive coupling multiplier q_B over the anchors at "
-        "the last scored epoch, mean over the trials of each batch size. Where q_B is near 0, "
+        f"the last scored epoch, mean over the trials{of_each}. Where q_B is near 0, "
         "InfoNCE hardly learns from the anchor.",
         chart=charts.layers(
             [

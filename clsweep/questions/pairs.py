@@ -29,6 +29,7 @@ from clsweep.questions.words import (
 AHEAD = {"mean": "is better", "std": "is more robust", "within": "has more settings near its best"}
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
 MANY_PAIRS = 12  # more are counted, not named
+COMPARED = {"mean": "means", "std": "spreads", "within": "shares near the best"}
 Say = Callable[[Row], str]
 _TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
 
@@ -109,7 +110,9 @@ def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
         ]
         none = Open(f"Whether {a} or {b} {ahead} is not resolved at any value of {by}.")
         found.append(along(by, claims, unresolved) if claims else none)
-    return tuple(found)
+    told, rows = set(zip(measured["a"], measured["b"], strict=True)), records_of(pairs)
+    lost = {pair: row for row in rows if (pair := (row["a"], row["b"])) not in told}
+    return (*found, *_not_compared([*lost.values()], COMPARED[stat]))
 
 
 def robust(spreads: pd.DataFrame) -> Sentences:
@@ -149,7 +152,7 @@ def _pairwise(
     rows = records_of(pairs)
     claims: list[str] = []
     undecided: list[Row] = []
-    unmeasured: dict[str, list[str]] = {}
+    lost: list[Row] = []
     for row in rows:
         won = is_resolved(row, null) and claim(seen_from(row, row["winner"], null=null))
         if won:
@@ -157,12 +160,21 @@ def _pairwise(
         elif is_measured(row["reason"]):
             undecided.append(row)
         else:
-            unmeasured.setdefault(text(row["note"]), []).append(f"{row['a']} and {row['b']}")
+            lost.append(row)
+    open_pairs = _undecided(undecided, len(rows), which, evidence)
+    return (*claims, *open_pairs, *_not_compared(lost, measured))
+
+
+def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:
+    """Pairs of which nothing was measured, a sentence for each cause."""
+    pairs: dict[str, list[str]] = {}
+    for row in rows:
+        pairs.setdefault(text(row["note"]), []).append(f"{row['a']} and {row['b']}")
     missing = []
-    for why, those in unmeasured.items():
+    for why, those in pairs.items():
         named = "; ".join(those) if len(those) <= FEW_PAIRS else f"{len(those)} pairs"
         missing.append(Open(f"The {measured} of {named} are not compared: {why}."))
-    return (*claims, *_undecided(undecided, len(rows), which, evidence), *missing)
+    return tuple(missing)
 
 
 def _undecided(rows: Sequence[Row], num_pairs: int, which: str, evidence: Say) -> Sentences:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.recommend import levels_of
+from clsweep.analysis.recommend import EQUAL, levels_of, ties
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.tuned import no_whole, pick, whole
 from clsweep.findings.material import Material
@@ -33,7 +33,7 @@ FORMULAS = {
     "high": "",
     "num_seeds": "seeds that score rests on",
     "on_front": "whether no configuration scored alike is as cheap and better, or cheaper and as "
-    "good, by these means",
+    "good, by these means; the best of its objective also where it ties with such a one",
     "by_fresh": "whether it is the best of its objective because fresh seeds overturned the pick "
     "by these means",
     **reasons.COLUMNS,
@@ -55,10 +55,15 @@ def pareto(of: Answers) -> pd.DataFrame:
     frames = []
     for group in of.material.scored_alike(of.material.sweeps).values():
         tables = [_rows(sweep.measured, seconds, notes) for sweep in group]
-        known = pd.concat(tables, ignore_index=True).reindex(columns=list(FORMULAS))
+        rows = pd.concat(tables, ignore_index=True)
+        known = rows.reindex(columns=list(FORMULAS))
         signs = {sweep.objective: sweep.sign for sweep in group}
         scores = known["score"] * known["objective"].map(signs).astype(float)
         known["on_front"] = on_front(known["seconds"].to_numpy(float), scores.to_numpy(float))
+        for at in np.flatnonzero(rows["is_pick"]):
+            tied = np.isclose(rows["score"], rows["score"][at], rtol=EQUAL, atol=0.0)
+            tied &= rows["objective"] == rows["objective"][at]
+            known.loc[at, "on_front"] = bool(known["on_front"][tied].any())
         places = [(sweep, row) for sweep, t in zip(group, tables, strict=True) for row in t.index]
         told = known["on_front"] | known["by_fresh"].astype(bool)
         known["at"] = [x.label(row) * at for (x, row), at in zip(places, told, strict=True)]
@@ -74,8 +79,8 @@ def on_front(costs: Array, scores: Array) -> Any:
     front = np.zeros(len(costs), dtype=bool)
     best, last = -np.inf, np.nan
     for i in np.lexsort((-scores, costs)):
-        is_twin = bool(scores[i] == best and costs[i] == last)
-        if known[i] and (scores[i] > best or is_twin):
+        is_equal = bool(np.isclose(scores[i], best, rtol=EQUAL, atol=0.0))
+        if known[i] and (costs[i] == last if is_equal else scores[i] > best):
             front[i], best, last = True, scores[i], costs[i]
     return front
 
@@ -98,7 +103,8 @@ def _rows(
     """One row per configuration that takes part, by its row of the sweep; else one that says why
     none does.
     """
-    start = {"objective": sweep.objective, "at": "", "on_front": False, "by_fresh": False}
+    start: dict[str, Any] = {"objective": sweep.objective, "at": ""}
+    start |= dict.fromkeys(("on_front", "by_fresh", "is_pick"), False)
     if why := sweep.no_score:
         return pd.DataFrame([{**start, **noted(why=why)}])
     spent = np.array([seconds.get((sweep.objective, config), np.nan) for config in sweep.configs])
@@ -108,12 +114,13 @@ def _rows(
         why = note(Reason.TIMES_UNKNOWN) if may.any() else no_whole(sweep)
         return pd.DataFrame([{**start, **noted(*sweep.failures, why=why)}])
     levels = {name: values[part] for name, values in levels_of(sweep).items()}
-    told = noted(*notes, *sweep.failures)
-    said = {name: [value] * len(part) for name, value in told.items()}
     best = pick(sweep)
-    overturned = [best is not None and best.row != best.first and best.row == row for row in part]
+    told = noted(*notes, *(ties(sweep, best) if best else ()), *sweep.failures)
+    said = {name: [value] * len(part) for name, value in told.items()}
+    is_pick = np.isin(part, [best.row] if best else [])
+    overturned = is_pick & bool(best and best.row != best.first)
     columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **said}
-    columns["by_fresh"] = overturned
+    columns |= {"by_fresh": overturned, "is_pick": is_pick}
     return pd.DataFrame({**start, **columns}, index=part)
 
 
@@ -151,7 +158,7 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
         name="pareto",
         title="Accuracy against cost",
         caption="A point is a configuration. Filled: none scored alike is cheaper and as good, or "
-        "better and as cheap, by the means over the seeds.",
+        "better and as cheap, by the means over the seeds, but for ties with the best.",
         chart=charts.layers(marks),
         data=costs,
     )

@@ -45,25 +45,30 @@ def confirmed(asked: Asked) -> Sentences:
         named = best.get(name, {})
         row, first = rows.get((name, named.get("config", -1))), firsts.get(name)
         if row and first and named["preferred_at"]:
-            out.append(_preferred(named, first, words))
+            num = sum(objective == name for objective, _ in rows)
+            out.append(_preferred(named, first, words, num=num))
         if said := _confirmed(named | row, words) if row else "":
             out.append(said)
     return tuple(out)
 
 
-def _preferred(named: Row, first: Row, words: Wording) -> str:
-    """What fresh seeds name in place of the search's first, and whether they are sure of it."""
+def _preferred(named: Row, first: Row, words: Wording, *, num: int) -> str:
+    """What fresh seeds name in place of the search's first, and whether they are sure of it.
+
+    num: settings of the objective that ran again: the interval is over all their leads.
+    """
     lead, low, high = (named[f"over_first{end}"] for end in ("", "_low", "_high"))
     better, seen = named["preferred_at"], words.amount(lead)
     seen += interval(low, high) if known(low, high) else ""
+    among = f", among {num} settings" * (known(low, high) and num > 2)
     if low > 0:
         return (
             f"Fresh seeds overturn the pick of {named['objective']}: {better} is {seen} "
-            f"better than {first['at']}, the search's first."
+            f"better than {first['at']}, the search's first{among}."
         )
     return (
         f"Fresh seeds prefer {better} to {first['at']}, the search's pick of "
-        f"{named['objective']}, by {seen}: not resolved."
+        f"{named['objective']}, by {seen}{among}, which is not resolved."
     )
 
 

@@ -287,7 +287,11 @@ IMPORTANCE = Question(
             "tried, it rests on the smoothness of the surrogate",
         ),
         Column("inert", "null", "what one without any effect reaches in 95 % of cases", spare=3),
-        Column("usable", _usable, "values that are surely within {points} of the best level"),
+        Column(
+            "usable",
+            _usable,
+            "values that are shown to be within {points} of the best level, where it matters",
+        ),
         Column("fit", "r2", "R2 of settings left out: how well the surrogate predicts", spare=1),
         Column("configs", "num_configs", "configurations with a score", spare=2),
         Column("verdict", lambda row: "matters" if row["resolved"] else status(row["reason"])),

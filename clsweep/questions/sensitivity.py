@@ -70,8 +70,14 @@ def _apart(name: str, rows: Sequence[Row], words: Wording) -> Iterable[str]:
         yield (
             f"{name}: {row['cell'].replace(', ', ' with ')} is {words.amount(abs(row['effect']))} "
             f"{side} what {row['term'].replace(' x ', ' and ')} alone "
-            f"predict{interval(low, high)}."
+            f"predict{interval(low, high)}{_opposite(row, side)}."
         )
+
+
+def _opposite(row: Row, side: str) -> str:
+    """That the other of two columns deviates alike: the fault may be in either."""
+    other = text(row.get("opposite"))
+    return f", and with {other} as far {'below' if side == 'above' else 'above'}" if other else ""
 
 
 def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:

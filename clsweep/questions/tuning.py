@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from clsweep.analysis import tuning as analysis
-from clsweep.analysis.reasons import Reason
+from clsweep.analysis.reasons import TEXTS, Reason
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, is_number
@@ -16,6 +16,8 @@ from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, ends, half, level, measured
 from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.words import counted, interval, known, listed, text
+
+_NEAREST = TEXTS["DEFAULT_NEAREST"].partition(" (")[0]  # as a note has it
 
 
 def tuning_cost(of: Answers, *, within: float | None = None) -> pd.DataFrame:
@@ -47,8 +49,10 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
         if known(gain, low, high):
             at = f" ({row['default_at']})" if text(row["default_at"]) else ""
             seen = f"{words.amount(gain)}{interval(low, high, apart_from=0.0)}"
-            shown = f"Tuning {name} gains {seen} over its default{at}."
-            whether = f"Whether tuning {name} gains anything over its default{at}"
+            is_near = _NEAREST in text(row.get("note"))
+            default = f"{'the setting nearest to ' * is_near}its default{at}"
+            shown = f"Tuning {name} gains {seen} over {default}."
+            whether = f"Whether tuning {name} gains anything over {default}"
             gains.append(shown if low > 0 else Open(f"{whether} is not resolved ({seen})."))
     near = f"within {words.amount(words.within)} of the objective's best"
     out = [f"Configurations tried at random come {near}: {'; '.join(tries)}."] if tries else []

@@ -68,7 +68,8 @@ def robustness(asked: Asked, *, by: str | None = None) -> Sentences:
     """
     found = asked.ask(spreads.robustness, by=by, within=asked.within)
     if by is not None:
-        return spreads.bands(found, asked.words)
+        said = spreads.bands(found, asked.words)
+        return said or spreads.unmeasured(asked.material.spaces)
     least = spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
     is_swept = bool(asked.swept) and asked.says_of_space
     means = pairs.means(asked) if is_swept else pd.DataFrame(columns=["a", "b"])

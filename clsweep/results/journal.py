@@ -138,7 +138,8 @@ class Journal:
         with_seconds: bool = False,
     ):
         self._storage, self._space, self._key = storage, dict(space), key
-        self._required = set(space) - {*conditional}
+        # what was drawn beforehand may be older than a hyperparameter that its grid has gained
+        self._required = set(space) - {*conditional} if key == "config" else set()
         best = StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
         self.directions = [best, StudyDirection.MINIMIZE] if with_seconds else [best]
         if objective not in {study.study_name for study in storage.get_all_studies()}:

@@ -135,7 +135,8 @@ def extension(
     """
     rows = list(old_plan_rows)
     old, new = defining(old_tree), defining(study.document.tree)
-    changed = difference(_without_growth(old, old), _without_growth(new, old))
+    before, now = _without_growth(old, old), _without_growth(new, old)
+    changed = difference(_without_base_of_spaces(before, new), _without_base_of_spaces(now, new))
     of_spaces = difference(old, new) if _is_plain_grid(old) else []
     of_spaces = [line for line in of_spaces if re.match(r"(\S+\.)?space[.:]", line)]
     reasons = [
@@ -198,6 +199,22 @@ def _without_growth(tree: Row, former: Row) -> Row:
         less["factors"] = {
             name: _known(each, levels.get(name, {}), fixed) for name, each in factors.items()
         }
+    return less
+
+
+def _without_base_of_spaces(less: Row, tree: Row) -> Row:
+    """A study `less` its base values of what the spaces of a plain grid, `tree`, sweep: the rows of
+    the plan have them.
+    """
+    if not _is_plain_grid(tree):
+        return less
+    less = copy.deepcopy(less)
+    parts = (tree, *tree["objectives"].values())
+    swept = {name for part in parts for name in part.get("space", {})}
+    for section in (less, *less["objectives"].values()):
+        base = section.pop("base", {})
+        if kept := {name: value for name, value in base.items() if name not in swept}:
+            section["base"] = kept
     return less
 
 

@@ -61,6 +61,8 @@ def test_texts():
         "3 of 60 trials failed and are left out"
     )
     counted = {"failed": 3, "trials": 60, "level": 45.1389}
+    for p, told in ((0.0042, "p = 0.0042"), (0.0, "p < 1e-15")):
+        assert told in said(Reason.SEED_SHIFT_OF_LEVELS, {"p": p, "seeds": 2})
     assert said(Reason.TRIALS_FAILED_AS_WORST, counted) == (
         "3 of 60 trials failed and count as the worst score seen (45.1)"
     )

@@ -71,7 +71,9 @@ def said(question, *, about=(), **tables):
         sweep.of_space = sweep
     empty = pd.DataFrame(columns=["objective", "a", "b", "reason"])
     frames = {"compare std": empty, "robustness": empty} | frames
-    if "confirmation" in frames:  # of which the search's first is the best
+    if (
+        "confirmation" in frames and "recommend" not in frames
+    ):  # of which the search's first is the best
         frames["recommend"] = (
             frames["confirmation"].query("rank == 1").assign(kind="best", preferred_at="")
         )

@@ -66,6 +66,24 @@ def test_the_front_of_a_study_is_over_its_objectives():
     assert lines["at"].iloc[-1] == "width=128"
 
 
+def test_what_ties_is_named_as_the_recommendation_names_it():
+    """Equal but for rounding: of two objectives the dearer is beaten, of one both are shown."""
+    frame = trials()
+    wide = frame["width"] == 128
+    frame.loc[wide & (frame["objective"] == "a"), ["knn_top1", "wall_time_s"]] = [80.0, 48.0]
+    frame.loc[wide & (frame["objective"] == "b"), "knn_top1"] = 80.0 * (1 + 2**-52)
+    found = clsweep.analyse(frame, params=["width"])
+    shown = found.pareto().query("on_front")
+    assert shown[["objective", "at"]].to_numpy().tolist() == [
+        ["a", f"width={width}"] for width in (8, 16, 32, 128, 64)
+    ]
+    picks = found.recommend().query("kind == 'best'").set_index("objective")
+    assert picks.loc["a", "at"] == "width=64"
+    for note in (picks.loc["a", "note"], shown["note"].iloc[0]):
+        assert "tied by its mean with width=128: of" in note
+    assert "tied" not in picks.loc["b", "note"]
+
+
 def test_of_a_metric_that_is_better_when_less_the_least_is_on_the_front():
     frame = trials()
     frame["loss"] = -frame["knn_top1"]

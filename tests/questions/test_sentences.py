@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.reasons import Reason
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.findings.notes import text_of
 from clsweep.questions import pairs
 from clsweep.questions.model import Open, Wording
 from clsweep.questions.words import interval, known, listed, number
@@ -194,6 +195,11 @@ TOLD = [
      [f"dcl: lr {SMALL_SAID} has a small effect.",
       "dcl: tau=0.07 with lr=1 is 3.1 points below what tau and lr alone predict [1, 5.2]."]),
     ("sensitivity", [SMALL, SMALL | {"term": "tau x lr", "order": 2, "resolved": False} | APART
+                     | {"opposite": "lr=0.1"}],
+     [f"dcl: lr {SMALL_SAID} has a small effect.",
+      "dcl: tau=0.07 with lr=1 is 3.1 points below what tau and lr alone predict [1, 5.2], and "
+      "with lr=0.1 as far above."]),
+    ("sensitivity", [SMALL, SMALL | {"term": "tau x lr", "order": 2, "resolved": False} | APART
                      | {"effect_high": 0.1}],
      [f"dcl: lr {SMALL_SAID} has a small effect."]),
     ("sensitivity", [SMALL | {"term": "tau x lr", "order": 2}, SMALL],
@@ -262,6 +268,8 @@ TOLD = [
       "dcl.",
       "Whether tuning dcl gains anything over its default (tau=0.1) is not resolved (2.1 points "
       "[-0.1, 2.7])."]),
+    ("tuning-cost", [{"note": text_of(note(Reason.DEFAULT_NEAREST, at="tau=0.07"))}],
+     [f"{TRIES} 4 tries [2, 7].", GAIN.replace("its", "the setting nearest to its")]),
     ("tuning-cost", [{"tunability": NAN}], [f"{TRIES} 4 tries [2, 7]."]),
     ("tuning-cost", [{"reason": Reason.ONE_CONFIG}], []),
     # Failures, links, fresh seeds.
@@ -362,6 +370,21 @@ def test_a_score_to_be_small_and_excesses_that_noise_explains():
     assert "1 too good [0.576, 1.42]" in told("recommendation", low, about=LEAST)[0]
 
 
+@pytest.mark.parametrize(("num", "among"), [(2, ""), (3, ", among 3 settings")])
+@pytest.mark.parametrize("low", [-6.26, 1.5])
+def test_an_interval_over_several_settings_says_so(num, among, low):
+    ran = [FRESH | {"rank": rank, "config": rank} for rank in range(1, num + 1)]
+    lead = {"over_first": 4.13, "over_first_low": low, "over_first_high": 14.5}
+    named = FRESH | {"kind": "best", "config": 1, "preferred_at": "tau=0.5"} | lead
+    first, _ = said("recommendation", confirmation=ran, recommend=[named])
+    seen = f"4.13 points [{low}, 14.5]"
+    assert (
+        f"{seen}{among}, which is not resolved" in first
+        if low < 0
+        else first.endswith(f"first{among}.")
+    )
+
+
 WON = PAIR | {"low": 1.0, "high": 3.0}
 LOSING = WON | {"winner": "simclr", "low": -3.0, "high": -1.0}
 UNSEEN = WON | LOST
@@ -379,12 +402,15 @@ UNSEEN = WON | LOST
          "Whether dcl or simclr is better is not resolved at any value of tau."),
         ([RATIO, UNSEEN], "std",
          "Along tau, dcl is more robust than simclr at 0.1; at 0.2 it is not resolved."),
-        ([UNSEEN | {"reason": Reason.NOT_SWEPT}], "mean", None),
+        ([WON, UNSEEN | {"reason": Reason.NOT_SWEPT}], "mean",
+         "Along tau, dcl is better than simclr at every value."),
+        ([UNSEEN | {"reason": Reason.NOT_SWEPT, "note": "it is open"}] * 2, "std",
+         "The spreads of dcl and simclr are not compared: it is open."),
     ],
 )  # fmt: skip
 def test_who_is_ahead_at_which_values(rows, stat, text):
     rows = [row | {"region": f"tau={at}"} for at, row in zip((0.1, 0.2, 0.5), rows, strict=False)]
-    assert list(pairs.by_value(pd.DataFrame(rows), "tau", stat=stat)) == [text] * bool(text)
+    assert list(pairs.by_value(pd.DataFrame(rows), "tau", stat=stat)) == [text]
 
 
 # Numbers and words

@@ -175,6 +175,18 @@ def test_an_outcome_as_optuna_has_it(tmp_path, outcome, state, value):
     assert all(trial.datetime_complete for trial in trials)
 
 
+def test_a_hyperparameter_more_leaves_the_entries_of_before_as_they_are(tmp_path):
+    """Those of trials drawn beforehand; of a search, which goes by them, none may lack a value."""
+    filled(tmp_path / "journal", 1)
+    grown = {**SPACE, "lr": CategoricalDistribution((0.1, 0.3))}
+    storage = open_storage(str(tmp_path / "journal"))
+    Journal(storage, "dcl", "max", grown, key="trial_id").start(named(1), {**PARAMS, "lr": 0.3})
+    assert [trial.params.get("lr") for trial in read(tmp_path / "journal")] == [None, 0.3]
+    Journal(storage, "byol", "max", SPACE, key="config").start({"config": 0}, PARAMS)
+    with pytest.raises(RequestError, match="entry 0 lacks a value"):
+        Journal(storage, "byol", "max", grown, key="config")
+
+
 def test_what_runs_goes_on_under_its_number(tmp_path):
     made(tmp_path / "journal").start(named(0), PARAMS)
     journal = made(tmp_path / "journal")

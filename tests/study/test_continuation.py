@@ -89,6 +89,8 @@ EXTENDS: list[tuple[tuple[str, ...], list[str], list[str]]] = [
     (("grid",), ["space.tau.grid=[0.05, 0.1, 0.15, 0.2, 0.4]", SEEDS], []),
     (("grid",), ["objectives.views.space.num_views.choices=[5, 4, 3, 2, 8]"], []),
     (("grid",), ["space.lr={choices: [0.1, 0.03, 0.3]}"], []),
+    # moved from the base to the space
+    (("grid",), ["base.lr=null", "space.lr={choices: [0.1, 0.03, 0.3]}"], ["base.lr=0.1"]),
     (METHODS, ["base.precision=fp32", "resources.gpus_per_worker=1"], []),
     (METHODS, ["objectives.infonce.base.precision=fp32"], []),
     (METHODS, ["base.precision=auto"], ["base.precision=fp32"]),

@@ -235,7 +235,7 @@ def _run(good: NDArray[np.bool_], start: int) -> tuple[int, int]:
 
 def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
     """Least-squares slope of the level (larger is better) on log2(value), and the ends of its
-    t-interval; NaN unless all positive.
+    t-interval; NaN unless all are positive and they span a doubling.
 
     b = sum_k c_k m_k,  c_k = (x_k - mean x) / sum_k (x_k - mean x)^2
 
@@ -256,7 +256,7 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
         return np.nan, np.nan, np.nan
     used = np.isfinite(position) & np.isfinite(means)
     x, y, scores = np.log2(position[used]), means[used], scores[used]
-    if len(y) < 2 or np.ptp(x) == 0:
+    if len(y) < 2 or np.ptp(x) < 1.0 - 1e-9:
         return np.nan, np.nan, np.nan
     centred = x - x.mean()
     weights = centred / np.square(centred).sum()

@@ -78,7 +78,7 @@ COLUMNS = {
     "band_ratio": "band_high / band_low; none unless both are positive, nor where a bin at the end "
     "of the swept values is part of the band",
     "slope": "least-squares slope of the (marginal) level on log2(value): change per doubling; "
-    "none unless every value is positive",
+    "none unless every value is positive, and they span a doubling",
     "slope_low": "t-interval of slope",
     "slope_high": "",
     "band_sure_low": "lowest value of the part of that run which is shown to be within: m_k - w >= "

@@ -356,9 +356,14 @@ def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]
     Given sigma^2, n V / c is noncentral chi-square, so its noncentrality n V_true / c has an exact
     confidence distribution: the one that puts the observed value at a uniform quantile. Draws of it
     for the part and for the rest, and sigma^2 = df s_w^2 / chi2(df), give draws of the share.
+
+    V* is 0 for all V <= df c / n, so all have the interval of the largest: what lies far below
+    shows noise that was low by chance, and not that there is no effect.
     """
     from scipy.stats import qmc
 
+    least = part.expected * noise.per_mean / noise.num_cells
+    part = replace(part, variance=max(part.variance, least))
     dimensions = 4 if noise.shift_freedom else 3
     points = (
         qmc.Sobol(dimensions, scramble=False).random_base2(LOG2_DRAWS)

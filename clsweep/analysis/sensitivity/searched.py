@@ -28,7 +28,8 @@ COLUMNS = {
     "resolved": "whether low is above null; of a single one, which has it all: whether the "
     "surrogate predicts configurations left out",
     "usable_low": "the run of values around the best whose level E[f | x] is within so many units "
-    "of the best level, in 95 % of the draws at each value; none where no value is",
+    "of the best level, in 95 % of the draws at each value; none where no value is, nor where the "
+    "hyperparameter is not resolved",
     "usable_high": "",
     "r2": "share of the variance of configurations left out that the surrogate explains",
     "num_configs": "configurations with a score",
@@ -89,7 +90,8 @@ def _importances(sweep: Sweep, within: float) -> Rows:
     for row in sorted(rows, key=lambda row: -np.nan_to_num(row.get("total", 0.0))):
         if row["order"] > 1:
             continue
-        low, high = known[row["term"]].usable(within) if row["term"] in known else (np.nan,) * 2
+        curve = known.get(row["term"]) if row["resolved"] else None
+        low, high = curve.usable(within) if curve else (np.nan, np.nan)
         names = {"importance": "total", "low": "total_low", "high": "total_high"}
         if best and _is_outside(low, high, sweep.settings.iloc[best.row].get(row["term"])):
             at = replace(sweep, params=(row["term"],)).label(best.row)

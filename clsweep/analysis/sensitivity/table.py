@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import TAIL, reasons, resample
+from clsweep.analysis import MIN_SAMPLED, TAIL, reasons, resample
 from clsweep.analysis.nested import folded
 from clsweep.analysis.noise import Codes, blindness, copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -62,6 +62,8 @@ COLUMNS = {
     "effect_low": "its t-interval, which allows for a look at every cell of every pair "
     "(Bonferroni): one without 0 is no chance find",
     "effect_high": "",
+    "opposite": "of a pair with a hyperparameter of two values: the cell at its other value, which "
+    "deviates as far the other way",
     "needs_seeds": "seeds at which 80 % of studies would resolve an effect as large as it was "
     "seen; sobol: at which the noise is a quarter of the spread. None where it is resolved, or "
     "where seeds do not help; inf: more than 1,000",
@@ -71,7 +73,6 @@ COLUMNS = {
     "needs_configs": "configurations that it would take, likewise",
     **reasons.COLUMNS,
 }
-MIN_CONFIGS = 10
 # no kernel is quite right: the draws' own quantiles covered 88-100 % (strong noise and kinks least)
 WIDEN = 1.15
 SHARE_OF_CEILING = 0.5
@@ -114,7 +115,8 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     searched: also where the samples favour good configurations.
     """
     num = int(sweep.alive.sum())
-    common: dict[str, Any] = dict.fromkeys(COLUMNS, np.nan) | {"method": "", "term": "", "cell": ""}
+    texts = dict.fromkeys(("method", "term", "cell", "opposite"), "")
+    common: dict[str, Any] = dict.fromkeys(COLUMNS, np.nan) | texts
     common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
     if why := _unmeasurable(sweep, searched=searched):
         return [{**common, **noted(why=why)}], None
@@ -172,6 +174,11 @@ def _cell(sweep: Sweep, term: str, row: dict[str, Any], order: Codes) -> dict[st
     at = int(np.flatnonzero(sweep.alive)[order[row["cell"]]])
     low, high = sweep.turned(row["effect_low"], row["effect_high"])
     found = {"cell": pair.label(at), "effect": sweep.sign * row["effect"]}
+    for name in pair.params:
+        values = sweep.settings.loc[sweep.alive, name]
+        if values.nunique(dropna=False) == 2:
+            other = np.flatnonzero(sweep.alive & (sweep.settings[name] != values[at]))[0]
+            found["opposite"] = replace(sweep, params=(name,)).label(int(other))
     return found | {"effect_low": low, "effect_high": high}
 
 
@@ -186,6 +193,9 @@ def _unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:
     scores = sweep.scores[np.isfinite(sweep.scores)]
     if np.ptp(scores) <= 1e-12 * np.abs(scores).max():
         return note(Reason.EQUAL_SCORES)
+    means = sweep.means[sweep.alive]
+    if np.ptp(means) <= 1e-12 * np.abs(means).max():
+        return note(Reason.EQUAL_MEANS)
     if (off := surrogate.off_axis(sweep)) == sweep.params:
         return note(Reason.OFF_AXIS, params=off)
     return None
@@ -208,10 +218,8 @@ def _from_surrogate(
     order = rng.permutation(np.lexsort(inputs.T))  # whatever the configurations' numbers are
     order = order[np.sort(np.unique(groups[order], return_index=True)[1])]
     num, means = len(order), sweep.means[sweep.alive]
-    if not np.ptp(means) > 0:
-        return np.nan, [], [note(Reason.EQUAL_MEANS)], None
-    if num < MIN_CONFIGS:
-        few = note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_CONFIGS)
+    if num < MIN_SAMPLED:
+        few = note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_SAMPLED)
         return np.nan, [], [sweep.too_few or few], None  # of a grid that runs: what is to come
     inputs, means, noise = inputs[order], means[order], noise[order]
     fitted = surrogate.fit(inputs, space.owner, means, noise)

@@ -87,7 +87,7 @@ def test_slope_per_doubling():
     row = row_of(sweep_of(scores, sizes))
     expected = [fit.slope, fit.slope - half, fit.slope + half]
     assert row[["slope", "slope_low", "slope_high"]].to_list() == pytest.approx(expected)
-    for tau in ([0, 64, 128, 256], [-1, 2, 3, 4]):
+    for tau in ([0, 64, 128, 256], [-1, 2, 3, 4], [0.9, 0.99, 0.999, 0.9999]):
         assert np.isnan(row_of(sweep_of(scores, tau))["slope"])
 
 

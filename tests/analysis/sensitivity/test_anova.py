@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Reason, note
@@ -138,6 +138,14 @@ def test_one_cell_apart_is_named_with_an_interval_that_allows_for_all_looks():
     expected = [left[i, j], left[i, j] - half, left[i, j] + half]
     assert row[["effect", "effect_low", "effect_high"]].tolist() == pytest.approx(expected)
     assert row["effect_high"] < 0
+    assert row["opposite"] == ""
+    two = (
+        sensitivity([sweep(cells[:, 1:].reshape(8, 3), grid(4, 2))]).set_index("term").loc["a x b"]
+    )
+    means = cells[:, 1:].mean(axis=2)
+    apart = means - means.mean(axis=0) - means.mean(axis=1, keepdims=True) + means.mean()
+    assert apart[1, 0] == pytest.approx(-apart[1, 1])
+    assert {two["cell"], f"a=1, {two['opposite']}"} == {"a=1, b=0", "a=1, b=1"}
     noise_alone = sensitivity([sweep(rng.normal(size=(12, 3)), grid(4, 3))])
     assert not noise_alone["resolved"].any()
     assert noise_alone["first"].sum() == pytest.approx(1)
@@ -285,6 +293,20 @@ def test_what_a_weak_effect_needs():
         ends = anova._needed(anova.Part(float(scores.mean(axis=1).var()), 5), seen, 3.0, 0.05)
         held.append(ends["needs_low"] <= needed <= ends["needs_high"])
     assert 0.75 < np.mean(held) < 0.85
+
+
+@pytest.mark.parametrize("between", [0.0, 0.1, 1.0])
+def test_means_nearer_than_noise_makes_them_are_no_proof_of_no_effect(between):
+    """All have the interval of F = 1, by the noncentral chi-square, as noise is all but known."""
+    rng = np.random.default_rng(4)
+    noise = rng.normal(size=(8, 300))
+    noise -= noise.mean(axis=1, keepdims=True)
+    mean = rng.normal(size=(8, 1))
+    mean *= np.sqrt(between * noise.var(axis=1, ddof=1).mean() / 300 / mean.var(ddof=1))  # F
+    row = sensitivity([sweep(noise + mean, grid(8))]).iloc[0]
+    far = optimize.brentq(lambda nc: stats.ncx2.cdf(7, 7, nc) - 0.025, 1e-9, 99) / (8 * 300)
+    assert row[["first", "first_low"]].tolist() == pytest.approx([0, 0], abs=1e-12)
+    assert row["first_high"] == pytest.approx(far / (far + 1), rel=0.15)
 
 
 def test_no_noise_at_all():

@@ -82,6 +82,7 @@ def test_importances_are_those_of_the_space_and_in_the_order_of_fanova():
         assert row["resolved"] == (name != "decay")
         assert row["r2"] > 0.9
         assert Reason.TRIED_WHERE_GOOD in [each.reason for each in row["note"]]
+    assert table.loc["decay", ["usable_low", "usable_high"]].isna().all()
     low, high = table.loc["lr", ["usable_low", "usable_high"]]
     assert part("lr", low) <= 2.0
     assert part("lr", high) <= 2.0
@@ -128,6 +129,10 @@ def test_too_few_or_noise_alone_says_so_and_draws_nothing(level):
     assert row["reason"] == Reason.FEW_FOR_SURROGATE
     assert not row["resolved"]
     assert marginals(sweeps)["mean"].isna().all()
+    found = clsweep.analyse(trials.assign(sampler="tpe"))
+    [why] = told.robustness(found, by="tau")
+    assert (why,) == told.robustness(found)
+    assert "not measured: tpe samples favour good configurations" in why
 
 
 def test_of_a_search_that_stops_trials_those_of_full_length_count():
