@@ -6,11 +6,15 @@ machine, by the real command line. The real cores are few, so the trials a secon
 costs in all, and not how long a cluster would take. The driver's memory is sampled as the trials
 end; its growth is what it keeps of each.
 
+`--sleep SECONDS` makes each trial sleep so long in its one step, as those on Ray's own page on the
+overhead of Tune do. Then as many run by Tune alone, and only sleep.
+
 `--simulate` leaves Ray away: the driver's own parts (plan, journal, rows, compaction, heartbeats)
 work through made-up trials of many epochs, a thousand under way. From two sizes the table draws
 each part on to 100,000 trials, by the power law through both.
 
     python tests/benchmarks/scale.py [--trials 1000] [--cpus 64]
+    python tests/benchmarks/scale.py --sleep 1 --trials 1000 --cpus 16
     python tests/benchmarks/scale.py --simulate 1000 10000 [--epochs 100]
 """
 
@@ -38,7 +42,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from _machine import machine  # noqa: E402
+from _machine import CLSWEEP, machine, python_seconds  # noqa: E402
 
 from tests.cluster.conftest import COMMAND  # noqa: E402
 from tests.cluster.fake_cluster import FakeCluster, static_cluster  # noqa: E402
@@ -55,14 +59,63 @@ STUDY = {
     "objectives": {"simclr": {"framework": "simclr", "loss": "infonce"}},
 }
 
+SLEEPING = """
+import time
+from clsweep.catalog import Component
+
+def sleeping(z1_ND, z2_ND, tau, **memory):
+    from clsweep.objective.losses import infonce  # which loads torch: not in the driver
+
+    time.sleep({seconds})
+    return infonce(z1_ND, z2_ND, tau=tau, **memory)
+
+ROWS = [Component(part="loss", name="sleeping", impl="sleeping", owns=("tau",), on=("simclr",),
+                  source="a benchmark", doc="InfoNCE, late")]
+"""
+# As Ray's own benchmark: what the trials share is this driver, and a process that is used again.
+BARE = """
+import sys, time, ray
+from ray import tune
+address, num_trials, seconds, folder = sys.argv[1:]
+
+def sleep(config):
+    tune.report({"score": config["score"]})
+    time.sleep(float(seconds))
+
+ray.init(address)
+start = time.perf_counter()
+tune.Tuner(
+    tune.with_resources(sleep, {"CPU": 1}), param_space={"score": tune.uniform(0, 1)},
+    tune_config=tune.TuneConfig(num_samples=int(num_trials), reuse_actors=True),
+    run_config=tune.RunConfig(storage_path=folder, verbose=0),
+).fit()
+print("bare", time.perf_counter() - start)
+"""
+
+
+def measure_bare(num_trials: int, nodes: list[int], sleep_s: float, folder: Path) -> float:
+    """Seconds that Tune alone takes for trials that only sleep, from its first step on."""
+    with static_cluster(nodes) as cluster:
+        words = [sys.executable, "-c", BARE, cluster.address, num_trials, sleep_s, folder / "bare"]
+        ran = subprocess.run(
+            [*map(str, words)], env=os.environ | cluster.environment, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True, check=True,
+        )  # fmt: skip
+    return float(ran.stdout.rpartition("bare ")[2])
+
 
 def measure(
-    num_trials: int, num_cpus: int, folder: Path
+    num_trials: int, num_cpus: int, folder: Path, sleep_s: float
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The run in one row, and the driver as the trials end."""
     study, out = folder / "study.yaml", folder / "out"
-    search = {"method": "random", "trials_per_objective": num_trials}
-    study.write_text(yaml.safe_dump({**STUDY, "search": search}))
+    tree = STUDY | {"search": {"method": "random", "trials_per_objective": num_trials}}
+    if sleep_s:
+        (folder / "sleeping.py").write_text(SLEEPING.format(seconds=sleep_s))
+        sleeping = {"sleeping": {"framework": "simclr", "loss": "sleeping"}}
+        base = tree["base"] | {"batch_size": 64}  # one step
+        tree |= {"plugins": ["sleeping.py"], "objectives": sleeping, "base": base}
+    study.write_text(yaml.safe_dump(tree))
     nodes = [min(NODE_CPUS, num_cpus - taken) for taken in range(0, num_cpus, NODE_CPUS)]
     with static_cluster(nodes) as cluster, (folder / "log").open("w") as log:
         command = [*COMMAND, "run", str(study), "--address", cluster.address, "--out", str(out)]
@@ -79,19 +132,30 @@ def measure(
     assert rows["trial_id"].nunique() == num_trials
     began, ended = samples[0], samples[-1]
     half = next(sample for sample in samples if sample["trials"] >= num_trials / 2)
+    beside: dict[str, float] = {}
+    if sleep_s:
+        beside["no overhead s"] = math.ceil(num_trials / num_cpus) * sleep_s
+        beside["Tune alone s"] = measure_bare(num_trials, nodes, sleep_s, folder)
+        beside["a trial s"] = float(rows["wall_time_s"].median())
+        for name in ("report", "status", "trials"):
+            beside[f"{name} s"] = python_seconds(*CLSWEEP, name, out)
     return {
         "trials": num_trials,
         "CPUs": num_cpus,
         "total s": total_s,
         "s / trial": (ended["s"] - began["s"]) / max(ended["trials"] - began["trials"], 1),
-        "driver CPU s / trial": (ended["driver CPU s"] - began["driver CPU s"])
-        / max(ended["trials"] - began["trials"], 1),
+        **{
+            f"{who} CPU s / trial": (ended[f"{who} CPU s"] - began[f"{who} CPU s"])
+            / max(ended["trials"] - began["trials"], 1)
+            for who in ("driver", "cluster")
+        },
         "driver KiB / trial": 1024
         * (ended["driver MiB"] - half["driver MiB"])
         / max(ended["trials"] - half["trials"], 1),
         "driver peak MiB": max(sample["driver MiB"] for sample in samples),
         "cluster peak GiB": max(sample["cluster GiB"] for sample in samples),
         "processes": max(sample["processes"] for sample in samples),
+        **beside,
     }, samples
 
 
@@ -127,6 +191,7 @@ def memory(driver: psutil.Process, cluster: FakeCluster) -> dict[str, float]:
     shares = [pss(process) for process in [driver, *processes]]
     return {
         "driver CPU s": sum(driver.cpu_times()[:2]),
+        "cluster CPU s": sum(map(cpu_seconds, processes)),
         "driver MiB": driver.memory_info().rss / MIB,
         "cluster GiB": sum(shares) / 2**30,
         "processes": len(processes),
@@ -138,6 +203,13 @@ def pss(process: psutil.Process) -> int:
         return int(process.memory_full_info().pss)
     except psutil.Error:
         return 0
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    try:
+        return float(sum(process.cpu_times()[:2]))
+    except psutil.Error:
+        return 0.0
 
 
 # Without Ray.
@@ -405,6 +477,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--cpus", type=int, default=64)
+    parser.add_argument("--sleep", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--simulate", type=int, nargs=2, metavar="TRIALS")
     parser.add_argument("--epochs", type=int, default=100)
     arguments = parser.parse_args()
@@ -417,7 +490,7 @@ def main() -> None:
         return
 
     with tempfile.TemporaryDirectory() as folder:
-        row, samples = measure(arguments.trials, arguments.cpus, Path(folder))
+        row, samples = measure(arguments.trials, arguments.cpus, Path(folder), arguments.sleep)
     print_table(samples, title=f"\nThe driver as the trials end; {machine()}", digits=1)
     print_table([row], title="\nThe run", digits=2)
 
