@@ -360,6 +360,41 @@ def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
         read_mlflow(tmp_path / "store", "tao")
 
 
+@pytest.mark.parametrize(
+    ("inside", "accs", "tests"),
+    [
+        ([{"test_acc": 70.0}], [80.0], [70.0]),  # an evaluation, by its own metric
+        ([{"acc": 9.0}], [80.0], [None]),  # by having no settings
+        ([{"test_acc": 70.0}, {"f1": 0.5}], [80.0], [70.0]),
+        ([{"lr": 0.1, "test_acc": 70.0}], [80.0], [70.0]),
+        ([{"acc": 79.0}, {"acc": 81.0}], [79.0, 81.0], [None, None]),  # folds
+        ([{"lr": 0.2, "acc": 79.0}, {"lr": 0.3, "acc": 81.0}], [79.0, 81.0], [None, None]),
+    ],
+)
+def test_runs_that_only_evaluate_are_no_trials(
+    tmp_path: Path, inside: list[dict[str, float]], accs: list[float], tests: list[float | None]
+) -> None:
+    with sqlite3.connect(mlflow_database(tmp_path / "store")) as base:
+        base.executescript("DELETE FROM params; DELETE FROM latest_metrics; DELETE FROM tags;")
+        base.execute("DELETE FROM runs WHERE run_uuid != 'b'")
+        for number, told in enumerate([{"lr": 0.5, "acc": 80.0}, *inside]):
+            run = f"r{number}"
+            row = (run, run, "FINISHED", "active", number, 1)
+            base.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
+            base.execute("INSERT INTO tags VALUES (?, ?, ?)", ("mlflow.parentRunId", "b", run))
+            if number:
+                base.execute("UPDATE tags SET value = 'r0' WHERE run_uuid = ?", (run,))
+            for name, value in told.items():
+                table = "params" if name == "lr" else "latest_metrics"
+                cells = (run, name, str(value)) if name == "lr" else (run, name, value, 0)
+                marks = ", ".join("?" * len(cells))
+                base.execute(f"INSERT INTO {table} VALUES ({marks})", cells)
+    base.close()
+    trials = read_mlflow(tmp_path / "store", None).trials
+    assert [trial.results.get("acc") for trial in trials] == accs
+    assert [trial.results.get("test_acc") for trial in trials] == tests
+
+
 @pytest.mark.parametrize("name", ["files", "base.db"])
 def test_an_mlflow_store_by_mlflow(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

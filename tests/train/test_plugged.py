@@ -196,6 +196,8 @@ def test_images_that_have_changed_are_another_data_set(tmp_path: Path) -> None:
         ("    return dcl(", "    raise SystemExit(0)\n    return dcl(", "sys.exit(0) would end"),
         ("    return dcl(", "    raise StopIteration\n    return dcl(", "StopIteration"),
         ("return np.random.rand()", "return float('nan')", "expected a finite number"),
+        ("    return dcl(", "    raise KeyboardInterrupt\n    return dcl(", "Interrupt would end"),
+        ("TEXT =", "raise KeyboardInterrupt\nTEXT =", "mine.py:"),
         ("    return dcl(", "    raise GeneratorExit\n    return dcl(", "GeneratorExit would end"),
         ("    num_features = 8", "    num_features = 9", "expected one number, given 8 in its row"),
         ("    def forward", "    def backward", "expected a method forward"),
