@@ -200,7 +200,7 @@ def _classes(folder: Path) -> dict[str, list[str]]:
 
 def _below(folder: Path) -> list[str]:
     """The images in a folder and in those inside it, which may be links: sorted paths from it."""
-    paths, seen = [], set()
+    paths, seen = list[Path](), {str(above) for above in folder.resolve().parents}
     for at, inside, names in os.walk(folder, onerror=_refuse, followlinks=True):
         if (real := os.path.realpath(at)) in seen:  # a link back
             inside.clear()
