@@ -79,10 +79,11 @@ def _lines(source: Path) -> dict[str, dict[str, Any]]:
     """The rows of a CSV, by their places; cells between semicolons have a comma as their point."""
     with source.open(newline="", encoding="utf-8-sig") as file:
         lines = file.readlines()
-    separator = max(",;\t", key=lines[0].count) if lines else ","
+    head = next(filter(str.strip, lines), "")
+    separator = max(",;\t", key=head.count)
     has_comma = separator == ";" and not any(POINT.search(line) for line in lines[1:])
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-    names = next(reader, [])
+    names = next(filter(None, reader), [])
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:
         raise RequestError(f"{source}:1: the column {twice[0]!r} stands twice: which is it?")
     found: dict[str, dict[str, Any]] = {}

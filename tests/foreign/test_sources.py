@@ -93,6 +93,9 @@ def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path: Path) -> None:
     sweep = read_optuna(path, None)
     assert (sweep.metric, sweep.mode) == ("error", "min")
     assert [t.status for t in sweep.trials] == ["finished", "running"]
+    path.write_text(whole.replace("\n", "\n{", 1))  # another process went on behind it
+    with pytest.raises(RequestError, match=r"sweep\.log:2: cannot be read as a line of an Optuna"):
+        read_optuna(path, None)
 
 
 def test_studies_that_cannot_be_one_table(tmp_path: Path) -> None:
@@ -262,6 +265,9 @@ WITH_TABLES = (
          {"lr": 0.1, "size": "64_64", "acc": 80.5}),
         ("point.csv", "lr;size;acc\n0.1;64,64;80.5\n", {"lr": 0.1, "size": "64,64", "acc": 80.5}),
         ("pandas.csv", ",lr,acc\n0,0.1,80.5\n", {"lr": 0.1, "acc": 80.5}),
+        ("blank.csv", "\nlr, net, acc\n0.1, a, 80.5\n", {"lr": 0.1, "net": "a", "acc": 80.5}),
+        ("tabs.tsv", "lr\tacc\n0.1\t80.5\n", {"lr": 0.1, "acc": 80.5}),
+        ("lines.jsonl", '{"config": {"lr": 0.1}, "summary": {"acc": 80.5}}\n\n', {"lr": 0.1}),
         ("page.csv", "config,acc\nbase.yaml,80.5\n", {"config": "base.yaml", "acc": 80.5}),
     ],
 )  # fmt: skip

@@ -96,7 +96,8 @@ def test_a_finished_trial_without_a_score_has_failed() -> None:
         ("64_64", "64_64"), ("007", "007"), ("12e4567", "12e4567"), ("1" * 25, "1" * 25),
         ("\u0661", "\u0661"), ("1.5.2", "1.5.2"), ("e5", "e5"), (".", "."), ("-", "-"),
         ("1", 1), ("-3", -3), ("0.10", 0.1), ("1e-3", 0.001), (".5", 0.5), ("2.", 2.0),
-        ("True", True), ("true", "true"), ("None", None), ("", None), ("-inf", -float("inf")),
+        ("True", True), ("true", True), ("TRUE", True), ("none", "none"), ("null", None),
+        ("None", None), ("", None), ("-inf", -float("inf")),
     ],
 )  # fmt: skip
 def test_a_text_is_a_number_where_it_is_plainly_one(text: str, value: Any) -> None:
