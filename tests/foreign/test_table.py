@@ -191,6 +191,10 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None
     found = import_sweep(sweep, metric="acc", mode="max")
     assert found.told["params"] == ["lr", "opt"]
     assert "not read as hyperparameters: gain, loss, epoch; --param names them" in found.notes
+    told = {"settings": {"acc": "80%"}, "results": {"lr": 0.1}}
+    percents = ForeignSweep(trials=[ForeignTrial(group="", status="finished", **told)], mixed=True)
+    with pytest.raises(RequestError, match="acc: expected a number, given '80%'"):
+        import_sweep(percents, metric="acc")
 
 
 @pytest.mark.parametrize(
