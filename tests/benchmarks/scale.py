@@ -31,10 +31,11 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import yaml
@@ -70,9 +71,8 @@ def sleeping(z1_ND, z2_ND, tau, **memory):
     return infonce(z1_ND, z2_ND, tau=tau, **memory)
 
 ROWS = [Component(part="loss", name="sleeping", impl="sleeping", owns=("tau",), on=("simclr",),
-                  source="a benchmark", doc="InfoNCE, late")]
+                  source="-", doc="InfoNCE, late")]
 """
-MOST_BARE = 100
 # As Ray's own benchmark: what the trials share is this driver, and a process that is used again.
 BARE = """
 import sys, time, ray
@@ -87,7 +87,7 @@ ray.init(address)
 ended = []
 
 class Ended(tune.Callback):
-    def on_trial_complete(self, iteration, trials, trial, **info):
+    def on_trial_complete(self, **info):
         ended.append(time.perf_counter())
 
 tune.Tuner(
@@ -99,10 +99,10 @@ print("bare", (ended[-1] - ended[0]) / (len(ended) - 1))
 """
 
 
-def measure_bare(num_trials: int, nodes: list[int], sleep_s: float, folder: Path) -> float:
-    """Seconds a trial that only sleeps, from the first result of Tune alone to its last."""
+def measure_bare(nodes: list[int], sleep_s: float, folder: Path) -> float:
+    """Seconds a trial of 100 that only sleep, from the first result of Tune alone to its last."""
     with static_cluster(nodes) as cluster:
-        words = [sys.executable, "-c", BARE, cluster.address, num_trials, sleep_s, folder / "bare"]
+        words = [sys.executable, "-c", BARE, cluster.address, 100, sleep_s, folder / "bare"]
         ran = subprocess.run(
             [*map(str, words)], env=os.environ | cluster.environment, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True, check=True,
@@ -118,9 +118,8 @@ def measure(
     tree = STUDY | {"search": {"method": "random", "trials_per_objective": num_trials}}
     if sleep_s:
         (folder / "sleeping.py").write_text(SLEEPING.format(seconds=sleep_s))
-        sleeping = {"sleeping": {"framework": "simclr", "loss": "sleeping"}}
-        base = tree["base"] | {"batch_size": 64}  # one step
-        tree |= {"plugins": ["sleeping.py"], "objectives": sleeping, "base": base}
+        tree["objectives"] = {"sleeping": {"framework": "simclr", "loss": "sleeping"}}
+        tree |= {"plugins": ["sleeping.py"], "base": tree["base"] | {"batch_size": 64}}  # one step
     study.write_text(yaml.safe_dump(tree))
     nodes = [min(NODE_CPUS, num_cpus - taken) for taken in range(0, num_cpus, NODE_CPUS)]
     with static_cluster(nodes) as cluster, (folder / "log").open("w") as log:
@@ -136,21 +135,19 @@ def measure(
     rows = pq.read_table(out / "trials.parquet").to_pandas()
     assert (rows["status"] == "finished").all()
     assert rows["trial_id"].nunique() == num_trials
+    times = rows["started_at"].astype("int64") / 1000 + rows["wall_time_s"]  # of their ends
     began, ended = samples[0], samples[-1]
     half = next(sample for sample in samples if sample["trials"] >= num_trials / 2)
     beside: dict[str, float] = {}
     if sleep_s:
-        beside["ideal s / trial"] = sleep_s / num_cpus
-        beside["Tune alone s / trial"] = measure_bare(
-            min(num_trials, MOST_BARE), nodes, sleep_s, folder
-        )
-        for name in ("report", "status", "trials"):
-            beside[f"{name} s"] = python_seconds(*CLSWEEP, name, out)
+        names = ("report", "status", "trials")
+        beside = {f"{name} s": python_seconds(*CLSWEEP, name, out) for name in names}
+        beside["Tune alone s / trial"] = measure_bare(nodes, sleep_s, folder)
     return {
         "trials": num_trials,
         "CPUs": num_cpus,
         "total s": total_s,
-        "s / trial": (ended["s"] - began["s"]) / max(ended["trials"] - began["trials"], 1),
+        "s / trial": float(np.ptp(times)) / max(num_trials - 1, 1),
         **{
             f"{who} CPU s / trial": (ended[f"{who} CPU s"] - began[f"{who} CPU s"])
             / max(ended["trials"] - began["trials"], 1)
@@ -173,7 +170,7 @@ def watch(
     samples: list[dict[str, Any]] = []
     due = 1
     while driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE:
-        finished = num_rows(out)
+        finished = min(num_rows(out), num_trials)
         if finished >= due:
             due = finished + max(num_trials // SAMPLES, 1)
             samples.append(
@@ -213,10 +210,9 @@ def pss(process: psutil.Process) -> int:
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    try:
+    with suppress(psutil.Error):
         return float(sum(process.cpu_times()[:2]))
-    except psutil.Error:
-        return 0.0
+    return 0.0
 
 
 # Without Ray.
