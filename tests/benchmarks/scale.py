@@ -78,18 +78,15 @@ BARE = """
 import sys, time, ray
 from ray import tune
 address, num_trials, seconds, folder = sys.argv[1:]
-
 def sleep(config):
     tune.report({"score": config["score"]})
     time.sleep(float(seconds))
 
 ray.init(address)
 ended = []
-
 class Ended(tune.Callback):
     def on_trial_complete(self, **info):
         ended.append(time.perf_counter())
-
 tune.Tuner(
     tune.with_resources(sleep, {"CPU": 1}), param_space={"score": tune.uniform(0, 1)},
     tune_config=tune.TuneConfig(num_samples=int(num_trials), reuse_actors=True),
