@@ -146,9 +146,12 @@ def measure(
         "total s": total_s,
         "s / trial": float(np.ptp(times)) / max(num_trials - 1, 1),
         **{
-            f"{who} CPU s / trial": (ended[f"{who} CPU s"] - began[f"{who} CPU s"])
+            f"{who} CPU s / trial": (max(sample[f"{who} CPU s"] for sample in samples) - first)
             / max(ended["trials"] - began["trials"], 1)
-            for who in ("driver", "cluster")
+            for who, first in (
+                ("driver", began["driver CPU s"]),
+                ("cluster", began["cluster CPU s"]),
+            )
         },
         "driver KiB / trial": 1024
         * (ended["driver MiB"] - half["driver MiB"])
