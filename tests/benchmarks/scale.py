@@ -146,12 +146,9 @@ def measure(
         "total s": total_s,
         "s / trial": float(np.ptp(times)) / max(num_trials - 1, 1),
         **{
-            f"{who} CPU s / trial": (max(sample[f"{who} CPU s"] for sample in samples) - first)
+            f"{who} / trial": (max(sample[who] for sample in samples) - began[who])
             / max(ended["trials"] - began["trials"], 1)
-            for who, first in (
-                ("driver", began["driver CPU s"]),
-                ("cluster", began["cluster CPU s"]),
-            )
+            for who in ("driver CPU s", "cluster CPU s")
         },
         "driver KiB / trial": 1024
         * (ended["driver MiB"] - half["driver MiB"])
