@@ -16,7 +16,7 @@ from clsweep.findings.confirmed import confirmed
 from clsweep.questions.findings import Findings, cells_of_study, cells_of_table, whole_material
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder, trials_file
-from clsweep.study.design import Study
+from clsweep.study.design import Study, default_out
 from clsweep.study.factors import cells_of, with_factors
 
 if TYPE_CHECKING:
@@ -352,8 +352,3 @@ def run(
     if summary.interrupted:
         raise KeyboardInterrupt
     return open_results(summary.path)
-
-
-def default_out(study: Study) -> str:
-    """`results/NAME`, with the preset's name where one was used."""
-    return os.path.join("results", "-".join(part for part in (study.name, study.preset) if part))

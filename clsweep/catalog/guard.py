@@ -7,9 +7,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from clsweep.errors import UserError
+
+LARGEST = 1e60  # size of a score: fourth powers of it are still numbers, as statistics need
+# Whether values are compared too, where autograd's count of changes can be passed by: with `.data`,
+# or through an array of numpy. It takes copies, so only `clsweep check` asks for it.
+compares = ContextVar("compares", default=False)
 
 
 class PartError(UserError):
@@ -27,9 +33,12 @@ def guarded(row: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function, updated=())
     def call(*given: Any, **named: Any) -> Any:
         before = [(x, x._version) for x in _tensors((given, named))]
+        copies = [(x, x.detach().clone()) for x, _ in before] if compares.get() else []
         try:
             found = function(*given, **named)
-            if any(x._version != version for x, version in before):
+            if any(x._version != version for x, version in before) or not all(
+                x.nan_to_num().equal(copy.nan_to_num()) for x, copy in copies
+            ):
                 raise PartError(f"{row.name}: expected to leave what it is given, changed in place")
             if expected := _unlike(part, row, found, given):
                 raise PartError(f"{row.name}: expected {expected}, given {said(found)}")
@@ -66,7 +75,7 @@ def _is_tensor(x: Any) -> bool:
 
 def _is_number(x: Any) -> bool:
     is_one = isinstance(x, int | float) or getattr(x, "shape", None) == ()
-    return is_one and math.isfinite(float(x))
+    return is_one and abs(float(x)) <= LARGEST
 
 
 _SCORES = ("Metric", "linear_probe", "knn_weights", "finetune")
@@ -89,7 +98,9 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
     elif part == "lr_schedule":
         fits, expected = _is_number(found) and found >= 0, "a finite number from 0 on"
     elif _gives_number(part, row):
-        fits, expected = _is_number(found), "a finite number"
+        low, high = getattr(row, "limits", (-math.inf, math.inf))  # a diagnostic has none
+        fits = _is_number(found) and low <= float(found) <= high
+        expected = f"a finite number from {low:g} to {high:g}".removesuffix(" from -inf to inf")
     elif part in ("loss", "regularizer"):
         asks = part == "loss" and any(getattr(x, "requires_grad", False) for x in given)
         is_real = _is_tensor(found) and found.is_floating_point()
@@ -101,7 +112,7 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
         expected = "pairs (i, j) of two of the views 0, 1, ..."
     elif part in _SCORES:
         fits = isinstance(found, dict) and all(_is_score(x, given) for x in found.values())
-        expected = "{name: a finite number, or whether each image is right}"
+        expected = "{name: a finite number up to 1e60, or whether each image is right}"
     elif part == "Dataset" and row.kind == "images":
         is_pair = isinstance(found, tuple | list) and len(found) == 2
         fits = is_pair and all(hasattr(split, "labels") for split in found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dis
 import hashlib
 import importlib
 import inspect
@@ -300,11 +301,23 @@ def _errors_of(plugin: Plugin) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and not is_raised(error):
+            raise
         text = (str(error).strip().splitlines() or [""])[0]
         place = _place(error, [plugin]) or f"{next(iter(plugin.files))}:1"
         said = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise PluginError(f"{place}: {said}") from None
+
+
+def is_raised(error: BaseException) -> bool:
+    """Whether a statement raised it. The user's Ctrl-C comes between any two others."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def _place(error: BaseException, plugins: Sequence[Plugin]) -> str:

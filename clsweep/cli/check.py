@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -17,6 +17,7 @@ from clsweep.catalog import (
     DATASET,
     METRICS,
     OBJECTIVE_PARTS,
+    PARAM,
     SELECTED_PARTS,
     Diagnostic,
     Metric,
@@ -102,7 +103,7 @@ def another_value(param: Param) -> Value | None:
 def _verdicts(
     row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    from clsweep.train.contracts import check_contracts
+    from clsweep.train.contracts import check_contracts, counts
 
     if isinstance(row, Param):
         yield from _of_param(row, plugins, settings)
@@ -116,12 +117,33 @@ def _verdicts(
         return
     yield "a study can use it", ""
 
-    yield from check_contracts(
+    place, is_sound = study.sections.dataset.place, True
+    for contract, failure in check_contracts(
         config,
-        study.sections.dataset.place,
+        place,
         column=row.name if isinstance(row, Metric | Diagnostic) else "",
         of_steps=isinstance(row, Component) and study.dataset.kind == "images",
-    )
+    ):
+        yield contract, failure
+        is_sound &= not failure
+    own = {known.name for known in plugins[0].rows if isinstance(known, Param)}  # have verdicts
+    for name, other in _others(row, config, own).items() if is_sound else ():
+        yield f"another {name} gives other numbers", counts(config, place, name, other)
+
+
+def _others(row: CatalogRow, config: Row, without: Collection[str]) -> dict[str, Value]:
+    """Another value of each hyperparameter that an objective or optimiser is to heed."""
+    if not isinstance(row, Component) or row.part not in ("optimizer", "loss", "regularizer"):
+        return {}
+    owned = [PARAM[name] for name in row.owns if name in config and name not in without]
+    found = {
+        param.name: another_value(param)
+        for param in owned
+        if not any(config.get(name) == value for name, value in param.inert_when)
+    }
+    if row.part == "optimizer":  # its groups have both
+        found |= {"lr": config["lr"] / 2, "weight_decay": config["weight_decay"] + 0.1}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 # The smallest study that uses a row.

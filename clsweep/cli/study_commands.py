@@ -202,8 +202,8 @@ def run(
     study = version.of(path)
     num = sum(row["trials"] for row in plan_counts(study))
     say(f"{study.name}: {num:,} trials. Loading Ray ...")
-    from clsweep.api import default_out, open_results
     from clsweep.cluster.runner import Request, run_study
+    from clsweep.study.design import default_out
 
     again = version.command("run", path, out=out, log=log, **asdict(session))
     asked = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(session))
@@ -211,6 +211,8 @@ def run(
         summary = run_study(study, out or default_out(study), asked)
     if not summary.ran and not summary.left:
         say("Nothing is left to run.")
+    from clsweep.api import open_results  # which loads what no trial waits for
+
     results = open_results(summary.path)
     following = _print_answer(study, results, summary.path) if summary.finished else ""
     print_failures(results)

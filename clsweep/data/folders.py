@@ -1,13 +1,16 @@
 """Folders of image files: by class, ROOT/train/CLASS/*.jpg and ROOT/val (or ROOT/test) likewise, as
-ImageNet is laid out; or without classes. And images in tar files, as WebDataset packs them.
+ImageNet is laid out; with their classes in ROOT/labels.csv; or without. And images in tar files, as
+WebDataset packs them.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
 import tarfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,14 +36,21 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".
 _AN_IMAGE = f"at least one image ({', '.join(SUFFIXES)})"
 _CLASSES = ("cls", "txt", "json")  # ends of the files that may hold the class of a sample
 _MAX_CLASS_BYTES = 2**16
+TABLE = "labels.csv"
+_FILES = ("filename", "file_name", "file", "image", "path")
+_LABELS = ("label", "class", "target")
 
 Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, path below the root
 
 
 def find(place: DataPlace) -> Found:
-    """The images of a folder by class."""
-    classes, rows = scan(place.root_folder)
-    return _of_paths(place.root_folder, rows, classes)
+    """The images of a folder by class, or those that its table names."""
+    root = place.root_folder
+    is_by_class = _is_folder(root / "train") and _folders(root / "train")
+    if kind_of(root / TABLE) == A_FILE and not is_by_class:
+        return _of_table(root)
+    classes, rows = scan(root)
+    return _of_paths(root, rows, classes)
 
 
 def find_flat(place: DataPlace) -> Found:
@@ -60,7 +70,7 @@ def find_flat(place: DataPlace) -> Found:
     return _of_paths(root, rows, ())
 
 
-def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...]) -> Found:
+def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...], *beside: str) -> Found:
     import numpy as np
 
     def size(path: str) -> int:
@@ -69,19 +79,71 @@ def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...]) -> Found:
         except OSError:
             return -1  # decoding will say what is wrong with it
 
+    texts = [(name, zlib.crc32((root / name).read_bytes())) for name in beside]
     return Found(
-        root=root, classes=classes, unread=_unread(root, rows),
+        root=root, classes=classes, unread=_unread(root, rows, *beside),
         labels={part: np.array([n for n, _ in rows.get(part, ())], np.int64) for part in PARTS},
-        digest=files_digest((path, size(path)) for part in rows for _, path in rows[part]),
+        digest=files_digest(
+            [*((path, size(path)) for part in rows for _, path in rows[part]), *texts]
+        ),
         describe=lambda: (f"{n} {at} {stamp(root / at)}" for part in rows for n, at in rows[part]),
         name=lambda part, row: str(root / rows[part][row][1]),
         open=lambda part, row: root / rows[part][row][1],
     )  # fmt: skip
 
 
-def _unread(root: Path, rows: Rows) -> str:
+def _of_table(root: Path) -> Found:
+    """Images that ROOT/labels.csv names, each once, by their path below ROOT or by a name that no
+    other has. Those of ROOT/val or ROOT/test are held out, as in `scan`. An empty class is none.
+    """
+    table, classes = root / TABLE, dict[str, str]()
+    held_out = _held_out(root) if _is_folder(root / "train") else None
+    parts = {"train": "train", held_out: "test"} if held_out else {}
+    there = _below(root)
+    names = Counter(map(os.path.basename, there))
+    known = {n: n for n in there} | {
+        last: n for n in there if names[last := os.path.basename(n)] == 1
+    }
+    for at, row in _lines(table):
+        file, label = (next((row[n] for n in of if n in row), None) for of in (_FILES, _LABELS))
+        if file is None or label is None:
+            expected = f"columns {' or '.join(_FILES)}, and {' or '.join(_LABELS)}"
+            raise mismatch(table, expected, listed([*row]))
+        name = known.get(os.path.normpath(file), "")
+        if not name or name in classes:
+            raise mismatch(at, "an image once" if name else f"one image below {root}", file)
+        classes[name] = label
+    if missing := [name for name in there if name not in classes]:
+        raise mismatch(table, f"all images below {root}", f"none of {listed(missing)}")
+    number = {label: i for i, label in enumerate(sorted({*classes.values()} - {""}))}
+    rows: Rows = {part: [] for part in PARTS}
+    for name in there:
+        part = parts.get(name.partition("/")[0], "") if parts else "train"
+        if part:
+            rows[part].append((number.get(classes[name], -1), name))
+    return _of_paths(root, rows, tuple(number), TABLE)
+
+
+def _lines(table: Path) -> list[tuple[str, dict[str, str]]]:
+    """Where each row of a CSV stands, and its cells by the columns' names in small letters."""
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, skipinitialspace=True)
+            return [
+                (
+                    f"{table}:{reader.line_num}",
+                    {f"{n}".strip().lower(): f"{row[n] or ''}".strip() for n in row},
+                )
+                for row in reader
+            ]
+    except (OSError, ValueError, csv.Error) as error:
+        raise mismatch(table, "a table of images and classes", error) from None
+
+
+def _unread(root: Path, rows: Rows, *beside: str) -> str:
     """The other files, by the folder below the root that they are in, and their ends."""
-    used, others = {path for part in rows for _, path in rows[part]}, Counter[str]()
+    used = {*beside, *(path for part in rows for _, path in rows[part])}
+    others = Counter[str]()
     for at, inside, names in os.walk(root):
         inside[:] = _shown(inside)
         below = os.path.relpath(at, root).removeprefix(".")
@@ -138,7 +200,7 @@ def _classes(folder: Path) -> dict[str, list[str]]:
 
 def _below(folder: Path) -> list[str]:
     """The images in a folder and in those inside it, which may be links: sorted paths from it."""
-    paths, seen = [], set()
+    paths, seen = list[Path](), {str(above) for above in folder.resolve().parents}
     for at, inside, names in os.walk(folder, onerror=_refuse, followlinks=True):
         if (real := os.path.realpath(at)) in seen:  # a link back
             inside.clear()

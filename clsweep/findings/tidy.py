@@ -15,6 +15,7 @@ import pandas as pd
 from clsweep.analysis.scales import SCALES, is_number
 from clsweep.analysis.sweep import KEYS
 from clsweep.catalog import DIAGNOSTIC, METRICS
+from clsweep.catalog.guard import LARGEST
 from clsweep.display.numbers import count, mentioned, setting
 from clsweep.errors import RequestError, nearest
 
@@ -22,7 +23,7 @@ LABELS = ("objective", "config", "seed", "status", "sampler")
 # Read as numbers beside the metric.
 MEASURED = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes))
 MEASURED = (*MEASURED, "wall_time_s", "workers", "num_classes")
-SMALLEST, LARGEST = 1e-60, 1e60  # sizes whose fourth powers are still numbers
+SMALLEST = 1e-60  # of sizes whose fourth powers are still numbers, as those of LARGEST are
 
 
 def tidied(trials: Any, source: str) -> pd.DataFrame:

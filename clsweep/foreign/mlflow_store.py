@@ -40,6 +40,13 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     known = dict.fromkeys(trial.group for trial, _ in runs.values())
     groups = chosen(known, experiment, "experiment with runs", source)
     runs = {n: run for n, run in runs.items() if run[0].group in groups}
+    num_read = len(runs)
+    inside: dict[str, Runs] = {}
+    for name, (trial, tags) in runs.items():
+        inside.setdefault(tags.get(PARENT, ""), {})[name] = trial, tags
+    for name in reversed([*runs]):  # what began last is innermost
+        if name in runs:
+            _take_evaluations(runs[name][0], inside.get(name, {}), runs)
     parents = {tags[PARENT] for _, tags in runs.values() if tags.get(PARENT) in runs}
     inherited: dict[str, None] = {}
     for trial, tags in runs.values():
@@ -50,9 +57,32 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
             inherited |= dict.fromkeys(n for n in of.settings if n not in trial.settings)
             trial.settings = {**of.settings, **trial.settings}
     notes = [f"left out: runs that others are nested in ({len(parents)})"] if parents else []
+    if evaluations := num_read - len(runs):
+        notes.append(f"left out: {evaluations} runs that evaluate those that they are in")
     if inherited:
         notes.append(f"nested runs have from those that they are in: {', '.join(inherited)}")
     return ForeignSweep(trials=[t for n, (t, _) in runs.items() if n not in parents], notes=notes)
+
+
+def _take_evaluations(trial: ForeignTrial, inside: Runs, runs: Runs) -> None:
+    """Take runs that only evaluate the one that they are in out of all: it has their results.
+
+    Each has metrics that no other has, or it is the only one. Several have no settings, where one
+    alone may. Else they are its trials or folds.
+    """
+    inside = {name: run for name, run in inside.items() if name in runs}
+    if not (inside and trial.settings and trial.results):
+        return
+    names = [
+        name for each in (trial, *(run for run, _ in inside.values())) for name in each.results
+    ]
+    is_apart, is_alone = len(names) == len({*names}), len(inside) == 1
+    if any(run.settings for run, _ in inside.values()):
+        is_evaluated = is_apart and is_alone
+    else:
+        is_evaluated = is_apart or is_alone
+    for name in inside if is_evaluated else ():
+        trial.results = {**runs.pop(name)[0].results, **trial.results}
 
 
 def _trial(

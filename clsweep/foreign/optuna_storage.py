@@ -6,6 +6,7 @@ Optuna reads them itself: a journal as it lies, of a database a copy, which it m
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import sqlite3
 import tempfile
@@ -40,10 +41,9 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
     # Exception: whatever a damaged file comes to in the libraries below Optuna
     with (
         told(source, "an Optuna storage", Exception),
-        warnings.catch_warnings(),
+        warnings.catch_warnings(action="ignore"),  # of choices that are lists, as the user has seen
         _storage(source) as storage,
     ):
-        warnings.simplefilter("ignore")  # of choices that are lists, as the user has seen
         names = optuna.get_all_study_names(storage)
         studies = {n: optuna.load_study(study_name=n, storage=storage) for n in names}
         read = {name: studies[name] for name in chosen(studies, study, "study", source)}
@@ -91,6 +91,10 @@ def _storage(source: Path) -> Iterator[optuna.storages.BaseStorage]:
     from optuna.storages.journal import JournalFileBackend
 
     if not is_sqlite(source):
+        lines = source.read_bytes().splitlines()
+        for number, line in enumerate(lines[:-1], 1):  # Optuna leaves out a last one that is cut
+            with told(Path(f"{source}:{number}"), "a line of an Optuna journal"):
+                json.loads(line)
         yield JournalStorage(JournalFileBackend(str(source)))
         return
     with tempfile.TemporaryDirectory(prefix="clsweep-") as folder:

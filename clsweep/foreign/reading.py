@@ -75,9 +75,9 @@ def parsed(text: str) -> Any:
     """The number, truth value or text that a tool wrote as text. 64_64, 007 and 12e4567 are texts,
     which Python's own reading would make 6464, 7 and infinity of.
     """
-    if text in ("True", "False"):
-        return text == "True"
-    if text in ("None", ""):
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if text in ("None", "null", ""):
         return None
     if INTEGER.fullmatch(text):
         return int(text)

@@ -260,6 +260,9 @@ def _expected(trials: Sequence[ForeignTrial]) -> list[float]:
 def _metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, asked: str | None) -> str:
     known = dict.fromkeys(name for trial in trials for name in trial.results)
     if asked is not None:
+        texts = [trial.settings[asked] for trial in trials if trial.settings.get(asked) is not None]
+        if sweep.mixed and texts and asked not in known:
+            raise RequestError(f"{asked}: expected a number, given {texts[0]!r}")
         return _named(asked, known, "metric")
     if sweep.metric in known:
         return sweep.metric

@@ -44,8 +44,8 @@ def read_wandb(source: Path) -> ForeignSweep:
         RequestError: neither is there, or it is damaged.
     """
     with told(source, "runs of W&B"):
-        if is_table := source.suffix in (".csv", ".json"):
-            runs = _lines(source) if source.suffix == ".csv" else _listed(source)
+        if is_table := source.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
+            runs = _listed(source) if ".json" in source.suffix.lower() else _lines(source)
             mixed = not all(map(_is_apart, runs.values()))
             read = {at: _row(run, at) for at, run in runs.items()}
         else:
@@ -79,10 +79,11 @@ def _lines(source: Path) -> dict[str, dict[str, Any]]:
     """The rows of a CSV, by their places; cells between semicolons have a comma as their point."""
     with source.open(newline="", encoding="utf-8-sig") as file:
         lines = file.readlines()
-    separator = max(",;\t", key=lines[0].count) if lines else ","
+    head = next(filter(str.strip, lines), "")
+    separator = max(",;\t", key=head.count)
     has_comma = separator == ";" and not any(POINT.search(line) for line in lines[1:])
-    reader = csv.reader(lines, delimiter=separator)
-    names = next(reader, [])
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    names = next(filter(None, reader), [])
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:
         raise RequestError(f"{source}:1: the column {twice[0]!r} stands twice: which is it?")
     found: dict[str, dict[str, Any]] = {}
@@ -97,8 +98,10 @@ def _lines(source: Path) -> dict[str, dict[str, Any]]:
 
 
 def _listed(source: Path) -> dict[str, Mapping[str, Any]]:
-    """The runs of a JSON list, by their places."""
-    runs = json.loads(source.read_text("utf-8"))
+    """The runs of a JSON list, or one a line, by their places."""
+    text = source.read_text("utf-8-sig")
+    is_lines = source.suffix.lower() == ".jsonl"
+    runs = json.loads(f"[{','.join(filter(str.strip, text.splitlines()))}]" if is_lines else text)
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise RequestError(f"{source}: expected a list of runs")
     return {f"{source}: run {number}": run for number, run in enumerate(runs, 1)}

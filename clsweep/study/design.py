@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -417,3 +418,8 @@ def sampler_options(method: str) -> str | None:
     """The arguments as the results record them, a JSON object; None where Optuna draws nothing."""
     options = SAMPLER_OPTIONS.get(method)
     return None if options is None else json.dumps(options)
+
+
+def default_out(study: Study) -> str:
+    """`results/NAME`, with the preset's name where one was used."""
+    return os.path.join("results", "-".join(part for part in (study.name, study.preset) if part))

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
-from clsweep.catalog.guard import PartError
+from clsweep.catalog.guard import PartError, said
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws
@@ -210,8 +210,14 @@ def take_scores(
             others = ", ".join(found[row.impl])
             raise PartError(f"{name}: expected a score of this name, given {others}", row)
         score = found[row.impl][name]
-        if score is not None:  # else it was not asked for
-            scores[metric.name] = score
+        low, high = metric.limits
+        if score is None:  # it was not asked for
+            continue
+        is_of_images = getattr(score, "ndim", 0) > 0
+        if not (is_of_images or low <= float(score) <= high):
+            expected = f"{name}: expected {low:g} to {high:g}, as its unit is {metric.unit}"
+            raise PartError(f"{expected}, given {said(score)}", row)
+        scores[metric.name] = score
     return scores
 
 

@@ -6,11 +6,15 @@ machine, by the real command line. The real cores are few, so the trials a secon
 costs in all, and not how long a cluster would take. The driver's memory is sampled as the trials
 end; its growth is what it keeps of each.
 
+`--sleep SECONDS` makes each trial sleep so long in its one step, as those on Ray's own page on the
+overhead of Tune do. Then some run by Tune alone, and only sleep.
+
 `--simulate` leaves Ray away: the driver's own parts (plan, journal, rows, compaction, heartbeats)
 work through made-up trials of many epochs, a thousand under way. From two sizes the table draws
 each part on to 100,000 trials, by the power law through both.
 
     python tests/benchmarks/scale.py [--trials 1000] [--cpus 64]
+    python tests/benchmarks/scale.py --sleep 1 --trials 1000 --cpus 16
     python tests/benchmarks/scale.py --simulate 1000 10000 [--epochs 100]
 """
 
@@ -27,10 +31,11 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import yaml
@@ -38,7 +43,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from _machine import machine  # noqa: E402
+from _machine import CLSWEEP, machine, python_seconds  # noqa: E402
 
 from tests.cluster.conftest import COMMAND  # noqa: E402
 from tests.cluster.fake_cluster import FakeCluster, static_cluster  # noqa: E402
@@ -55,14 +60,64 @@ STUDY = {
     "objectives": {"simclr": {"framework": "simclr", "loss": "infonce"}},
 }
 
+SLEEPING = """
+import time
+from clsweep.catalog import Component
+
+def sleeping(z1_ND, z2_ND, tau, **memory):
+    from clsweep.objective.losses import infonce  # which loads torch: not in the driver
+
+    time.sleep({seconds})
+    return infonce(z1_ND, z2_ND, tau=tau, **memory)
+
+ROWS = [Component(part="loss", name="sleeping", impl="sleeping", owns=("tau",), on=("simclr",),
+                  source="-", doc="InfoNCE, late")]
+"""
+# As Ray's own benchmark: what the trials share is this driver, and a process that is used again.
+BARE = """
+import sys, time, ray
+from ray import tune
+address, num_trials, seconds, folder = sys.argv[1:]
+def sleep(config):
+    tune.report({"score": config["score"]})
+    time.sleep(float(seconds))
+
+ray.init(address)
+ended = []
+class Ended(tune.Callback):
+    def on_trial_complete(self, **info):
+        ended.append(time.perf_counter())
+tune.Tuner(
+    tune.with_resources(sleep, {"CPU": 1}), param_space={"score": tune.uniform(0, 1)},
+    tune_config=tune.TuneConfig(num_samples=int(num_trials), reuse_actors=True),
+    run_config=tune.RunConfig(storage_path=folder, verbose=0, callbacks=[Ended()]),
+).fit()
+print("bare", (ended[-1] - ended[0]) / (len(ended) - 1))
+"""
+
+
+def measure_bare(nodes: list[int], sleep_s: float, folder: Path) -> float:
+    """Seconds a trial of 100 that only sleep, from the first result of Tune alone to its last."""
+    with static_cluster(nodes) as cluster:
+        words = [sys.executable, "-c", BARE, cluster.address, 100, sleep_s, folder / "bare"]
+        ran = subprocess.run(
+            [*map(str, words)], env=os.environ | cluster.environment, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True, check=True,
+        )  # fmt: skip
+    return float(ran.stdout.rpartition("bare ")[2])
+
 
 def measure(
-    num_trials: int, num_cpus: int, folder: Path
+    num_trials: int, num_cpus: int, folder: Path, sleep_s: float
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The run in one row, and the driver as the trials end."""
     study, out = folder / "study.yaml", folder / "out"
-    search = {"method": "random", "trials_per_objective": num_trials}
-    study.write_text(yaml.safe_dump({**STUDY, "search": search}))
+    tree = STUDY | {"search": {"method": "random", "trials_per_objective": num_trials}}
+    if sleep_s:
+        (folder / "sleeping.py").write_text(SLEEPING.format(seconds=sleep_s))
+        tree["objectives"] = {"sleeping": {"framework": "simclr", "loss": "sleeping"}}
+        tree |= {"plugins": ["sleeping.py"], "base": tree["base"] | {"batch_size": 64}}  # one step
+    study.write_text(yaml.safe_dump(tree))
     nodes = [min(NODE_CPUS, num_cpus - taken) for taken in range(0, num_cpus, NODE_CPUS)]
     with static_cluster(nodes) as cluster, (folder / "log").open("w") as log:
         command = [*COMMAND, "run", str(study), "--address", cluster.address, "--out", str(out)]
@@ -77,21 +132,31 @@ def measure(
     rows = pq.read_table(out / "trials.parquet").to_pandas()
     assert (rows["status"] == "finished").all()
     assert rows["trial_id"].nunique() == num_trials
+    times = rows["started_at"].astype("int64") / 1000 + rows["wall_time_s"]  # of their ends
     began, ended = samples[0], samples[-1]
     half = next(sample for sample in samples if sample["trials"] >= num_trials / 2)
+    beside: dict[str, float] = {}
+    if sleep_s:
+        names = ("report", "status", "trials")
+        beside = {f"{name} s": python_seconds(*CLSWEEP, name, out) for name in names}
+        beside["Tune alone s / trial"] = measure_bare(nodes, sleep_s, folder)
     return {
         "trials": num_trials,
         "CPUs": num_cpus,
         "total s": total_s,
-        "s / trial": (ended["s"] - began["s"]) / max(ended["trials"] - began["trials"], 1),
-        "driver CPU s / trial": (ended["driver CPU s"] - began["driver CPU s"])
-        / max(ended["trials"] - began["trials"], 1),
+        "s / trial": float(np.ptp(times)) / max(num_trials - 1, 1),
+        **{
+            f"{who} / trial": (max(sample[who] for sample in samples) - began[who])
+            / max(ended["trials"] - began["trials"], 1)
+            for who in ("driver CPU s", "cluster CPU s")
+        },
         "driver KiB / trial": 1024
         * (ended["driver MiB"] - half["driver MiB"])
         / max(ended["trials"] - half["trials"], 1),
         "driver peak MiB": max(sample["driver MiB"] for sample in samples),
         "cluster peak GiB": max(sample["cluster GiB"] for sample in samples),
         "processes": max(sample["processes"] for sample in samples),
+        **beside,
     }, samples
 
 
@@ -102,7 +167,7 @@ def watch(
     samples: list[dict[str, Any]] = []
     due = 1
     while driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE:
-        finished = num_rows(out)
+        finished = min(num_rows(out), num_trials)
         if finished >= due:
             due = finished + max(num_trials // SAMPLES, 1)
             samples.append(
@@ -127,6 +192,7 @@ def memory(driver: psutil.Process, cluster: FakeCluster) -> dict[str, float]:
     shares = [pss(process) for process in [driver, *processes]]
     return {
         "driver CPU s": sum(driver.cpu_times()[:2]),
+        "cluster CPU s": sum(map(cpu_seconds, processes)),
         "driver MiB": driver.memory_info().rss / MIB,
         "cluster GiB": sum(shares) / 2**30,
         "processes": len(processes),
@@ -138,6 +204,12 @@ def pss(process: psutil.Process) -> int:
         return int(process.memory_full_info().pss)
     except psutil.Error:
         return 0
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    with suppress(psutil.Error):
+        return float(sum(process.cpu_times()[:2]))
+    return 0.0
 
 
 # Without Ray.
@@ -405,6 +477,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--cpus", type=int, default=64)
+    parser.add_argument("--sleep", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--simulate", type=int, nargs=2, metavar="TRIALS")
     parser.add_argument("--epochs", type=int, default=100)
     arguments = parser.parse_args()
@@ -417,7 +490,7 @@ def main() -> None:
         return
 
     with tempfile.TemporaryDirectory() as folder:
-        row, samples = measure(arguments.trials, arguments.cpus, Path(folder))
+        row, samples = measure(arguments.trials, arguments.cpus, Path(folder), arguments.sleep)
     print_table(samples, title=f"\nThe driver as the trials end; {machine()}", digits=1)
     print_table([row], title="\nThe run", digits=2)
 

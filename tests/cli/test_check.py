@@ -81,6 +81,11 @@ def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path: Path) -> Non
         ("return value.detach()", "mine.py:11: mine: expected a scalar tensor of floating point"),
         ("raise OSError('my own')", "mine.py:13: OSError: my own"),
         ("return value.expand(3)", "mine.py:11: LossShapeError: the loss: expected a scalar"),
+        (
+            "z1_ND.data.mul_(2); return value",
+            "mine.py:11: mine: expected to leave what it is given",
+        ),
+        ("z1_ND.detach().numpy()[0] = 1; return value", "expected to leave what it is given"),
         ("return value[None]", "mine.py:11: LossShapeError: the loss: expected a scalar"),
     ],
 )
@@ -203,6 +208,40 @@ ROWS += [Param(name="my_a", kind="float", default=1.0, low=0, high=1, source="-"
         found = [failure for failure in broken if failure]
         assert bool(found) == is_ignored
         assert all("the same with my_a = 1.0 and 0.5" in failure for failure in found)
+
+
+OPTIMIZER = """
+import torch
+from clsweep.catalog import Component
+
+
+class Mine(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            {body}
+        return super().step(closure)
+
+
+def mine(groups, *, lr, sgd_momentum):
+    return Mine(groups, lr=lr, momentum=sgd_momentum)
+
+
+ROWS = [Component(part="optimizer", name="mine", impl="mine", owns=("sgd_momentum",),
+                  source="-", doc="-")]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignored", ["", "lr", "momentum", "weight_decay"])
+def test_an_optimizer_that_ignores_a_hyperparameter_is_found(tmp_path: Path, ignored: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(OPTIMIZER.format(body=f"group['{ignored}'] = 0.01" if ignored else "pass"))
+    broken = [failure for _, _, failure in check_plugin(str(path)) if failure]
+    assert len(broken) == bool(ignored)
+    assert all(
+        f"given the same with {'sgd_' * (ignored == 'momentum')}{ignored} =" in failure
+        for failure in broken
+    )
 
 
 @pytest.mark.slow

@@ -202,6 +202,56 @@ def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
 
 # Encoded pictures: flat folders, tar files, folders of datasets.
 
+
+def labelled(root: Path, head: str, *lines: str, under: str = "") -> Path:
+    """12 images in two folders, and a table of them; `lines` more."""
+    for number, pixels in enumerate(noise(12, SIZE, SIZE, 3)):
+        path = root / under / "ab"[number % 2] / f"é {number}.PNG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(pixels))
+    names = [f"{under}{'ab'[n % 2]}/é {n}.PNG" if n < 6 else f"é {n}.PNG" for n in range(12)]
+    rows = [f'"{name}", {"cat" if n % 3 else "dog"}' for n, name in enumerate(names)]
+    (root / "labels.csv").write_text("\n".join([head, *rows, *lines]))
+    return root
+
+
+@pytest.mark.parametrize("head", ["filename,label", "Path, Class", "image,target"])
+def test_a_table_beside_the_images_has_their_classes(head: str, tmp_path: Path) -> None:
+    splits = load("imagefolder", labelled(tmp_path / "set", head))
+    labels = {round(float(pixels.mean()), 6): label for pixels, label in of_rows(splits).values()}
+    expected = {
+        round(float(x.mean()), 6): 0 if n % 3 else 1 for n, x in enumerate(noise(12, SIZE, SIZE, 3))
+    }
+    assert labels.items() <= expected.items()
+    assert len(splits.test) == 12 // 5
+    first = find(DATASET["imagefolder"], DataPlace(root=str(tmp_path / "set")))
+    assert (first.classes, first.unread) == (("cat", "dog"), "")
+    text = (tmp_path / "set" / "labels.csv").read_text()
+    (tmp_path / "set" / "labels.csv").write_text(text.replace("dog", "cat", 1))
+    assert (
+        find(DATASET["imagefolder"], DataPlace(root=str(tmp_path / "set"))).digest != first.digest
+    )
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "says"),
+    [
+        ("file,label", "a/é 0.PNG,cat", "labels.csv:14: expected an image once, given a/é 0.PNG"),
+        ("file,label", "gone.png,cat", "labels.csv:14: expected one image below"),
+        ("file,x", "", "or class or target, given file, x"),
+        ("file,label", None, "none of b/é 11.PNG"),
+    ],
+)
+def test_a_table_that_does_not_fit_its_images(
+    head: str, line: str | None, says: str, tmp_path: Path
+) -> None:
+    root = labelled(tmp_path / "set", head, *([] if line is None else [line]))
+    if line is None:
+        text = (root / "labels.csv").read_text()
+        (root / "labels.csv").write_text(text.rpartition("\n")[0])
+    assert says in refusal("imagefolder", root)
+
+
 PICTURES = [
     np.random.default_rng(i).integers(0, 256, (20 + i, 30 - i % 3, 3), dtype=np.uint8)
     for i in range(20)
@@ -520,9 +570,11 @@ def test_images_below_a_class_are_of_that_class_as_in_torchvision(by_class: Path
     (by_class / "train" / "c1").mkdir()
     (by_class / "train" / "c1" / "linked").symlink_to(by_class / "elsewhere")
     (by_class / "elsewhere" / "circle").symlink_to(by_class / "elsewhere")
+    (by_class / "train" / "c1" / "up").symlink_to(by_class / "train")  # where other classes lie
     for i, at in enumerate(("batch2", "batch2/more")):
         (by_class / "train" / "c0" / at / "0.png").write_bytes(png(PICTURES[15 + i]))
     found = folders.scan(by_class)[1]["train"]
+    (by_class / "train" / "c1" / "up").unlink()
     (by_class / "elsewhere" / "circle").unlink()  # which torchvision follows 40 times
     expected = ImageFolder(str(by_class / "train")).samples
     named = {(str(by_class / path), label) for label, path in found}

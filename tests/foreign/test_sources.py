@@ -93,6 +93,9 @@ def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path: Path) -> None:
     sweep = read_optuna(path, None)
     assert (sweep.metric, sweep.mode) == ("error", "min")
     assert [t.status for t in sweep.trials] == ["finished", "running"]
+    path.write_text(whole.replace("\n", "\n{", 1))  # another process went on behind it
+    with pytest.raises(RequestError, match=r"sweep\.log:2: cannot be read as a line of an Optuna"):
+        read_optuna(path, None)
 
 
 def test_studies_that_cannot_be_one_table(tmp_path: Path) -> None:
@@ -262,6 +265,9 @@ WITH_TABLES = (
          {"lr": 0.1, "size": "64_64", "acc": 80.5}),
         ("point.csv", "lr;size;acc\n0.1;64,64;80.5\n", {"lr": 0.1, "size": "64,64", "acc": 80.5}),
         ("pandas.csv", ",lr,acc\n0,0.1,80.5\n", {"lr": 0.1, "acc": 80.5}),
+        ("blank.csv", "\nlr, net, acc\n0.1, a, 80.5\n", {"lr": 0.1, "net": "a", "acc": 80.5}),
+        ("tabs.tsv", "lr\tacc\n0.1\t80.5\n", {"lr": 0.1, "acc": 80.5}),
+        ("lines.jsonl", '{"config": {"lr": 0.1}, "summary": {"acc": 80.5}}\n\n', {"lr": 0.1}),
         ("page.csv", "config,acc\nbase.yaml,80.5\n", {"config": "base.yaml", "acc": 80.5}),
     ],
 )  # fmt: skip
@@ -358,6 +364,41 @@ def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
     assert sweep.notes == ["left out: runs that others are nested in (1)"]
     with pytest.raises(RequestError, match=r"no experiment with runs 'tao'\. Did you mean 'tau'"):
         read_mlflow(tmp_path / "store", "tao")
+
+
+@pytest.mark.parametrize(
+    ("inside", "accs", "tests"),
+    [
+        ([{"test_acc": 70.0}], [80.0], [70.0]),  # an evaluation, by its own metric
+        ([{"acc": 9.0}], [80.0], [None]),  # by having no settings
+        ([{"test_acc": 70.0}, {"f1": 0.5}], [80.0], [70.0]),
+        ([{"lr": 0.1, "test_acc": 70.0}], [80.0], [70.0]),
+        ([{"acc": 79.0}, {"acc": 81.0}], [79.0, 81.0], [None, None]),  # folds
+        ([{"lr": 0.2, "acc": 79.0}, {"lr": 0.3, "acc": 81.0}], [79.0, 81.0], [None, None]),
+    ],
+)
+def test_runs_that_only_evaluate_are_no_trials(
+    tmp_path: Path, inside: list[dict[str, float]], accs: list[float], tests: list[float | None]
+) -> None:
+    with sqlite3.connect(mlflow_database(tmp_path / "store")) as base:
+        base.executescript("DELETE FROM params; DELETE FROM latest_metrics; DELETE FROM tags;")
+        base.execute("DELETE FROM runs WHERE run_uuid != 'b'")
+        for number, told in enumerate([{"lr": 0.5, "acc": 80.0}, *inside]):
+            run = f"r{number}"
+            row = (run, run, "FINISHED", "active", number, 1)
+            base.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
+            base.execute("INSERT INTO tags VALUES (?, ?, ?)", ("mlflow.parentRunId", "b", run))
+            if number:
+                base.execute("UPDATE tags SET value = 'r0' WHERE run_uuid = ?", (run,))
+            for name, value in told.items():
+                table = "params" if name == "lr" else "latest_metrics"
+                cells = (run, name, str(value)) if name == "lr" else (run, name, value, 0)
+                marks = ", ".join("?" * len(cells))
+                base.execute(f"INSERT INTO {table} VALUES ({marks})", cells)
+    base.close()
+    trials = read_mlflow(tmp_path / "store", None).trials
+    assert [trial.results.get("acc") for trial in trials] == accs
+    assert [trial.results.get("test_acc") for trial in trials] == tests
 
 
 @pytest.mark.parametrize("name", ["files", "base.db"])

@@ -96,7 +96,8 @@ def test_a_finished_trial_without_a_score_has_failed() -> None:
         ("64_64", "64_64"), ("007", "007"), ("12e4567", "12e4567"), ("1" * 25, "1" * 25),
         ("\u0661", "\u0661"), ("1.5.2", "1.5.2"), ("e5", "e5"), (".", "."), ("-", "-"),
         ("1", 1), ("-3", -3), ("0.10", 0.1), ("1e-3", 0.001), (".5", 0.5), ("2.", 2.0),
-        ("True", True), ("true", "true"), ("None", None), ("", None), ("-inf", -float("inf")),
+        ("True", True), ("true", True), ("TRUE", True), ("none", "none"), ("null", None),
+        ("None", None), ("", None), ("-inf", -float("inf")),
     ],
 )  # fmt: skip
 def test_a_text_is_a_number_where_it_is_plainly_one(text: str, value: Any) -> None:
@@ -190,6 +191,10 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None
     found = import_sweep(sweep, metric="acc", mode="max")
     assert found.told["params"] == ["lr", "opt"]
     assert "not read as hyperparameters: gain, loss, epoch; --param names them" in found.notes
+    told = {"settings": {"acc": "80%"}, "results": {"lr": 0.1}}
+    percents = ForeignSweep(trials=[ForeignTrial(group="", status="finished", **told)], mixed=True)
+    with pytest.raises(RequestError, match="acc: expected a number, given '80%'"):
+        import_sweep(percents, metric="acc")
 
 
 @pytest.mark.parametrize(
