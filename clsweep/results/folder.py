@@ -176,9 +176,7 @@ class ResultsFolder(Store):
         return self.with_parts(name, fields, self._plan.folder, filled=["trial_id"])
 
     def running_epochs(self) -> pa.Table:
-        """The epochs, so far, of trials that were under way when this was last written; trials
-        that have ended since are among them.
-        """
+        """The epochs of trials under way when this was last written; some may have ended since."""
         schema = side_schema("epochs")
         with contextlib.suppress(FileNotFoundError):
             return self.decoded(
@@ -315,9 +313,7 @@ class ResultsFolder(Store):
             self.write(f"{PRINTED}/{name}", text.encode())
 
     def leftovers(self) -> Any:
-        """What a run would leave on its machine if it were killed, as it noted, or whatever stands
-        there; None if that is nothing, or no JSON.
-        """
+        """What a run would leave if it were killed, as it noted; None if nothing, or no JSON."""
         try:
             return json.loads(self.files.read(LEFTOVERS))
         except (FileNotFoundError, ValueError, RecursionError):
@@ -400,9 +396,7 @@ class ResultsFolder(Store):
 
     @cached_property
     def _row_schema(self) -> pa.Schema:
-        """Of the rows that a run writes: who holds the folder alone changes its plan, which is not
-        read again for every trial.
-        """
+        """Of the rows that a run writes: the plan is not read again for every trial."""
         return trials_schema(params_of(self._plan.schema))
 
     @cached_property

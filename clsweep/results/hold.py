@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
@@ -226,14 +226,6 @@ class Lease:
         return json.dumps(whole).encode()
 
 
-Hold: TypeAlias = FileLock | Lease
-
-
-def hold_of(files: Disk | ObjectStore, path: str, run: str | None = None) -> Hold:
-    """run: whose hold it is, in another process than the one that took it."""
-    return FileLock(files, path, run) if isinstance(files, Disk) else Lease(files, path, run)
-
-
 class _Beat(BaseModel):
     """What a heartbeat may say, each in its type."""
 
@@ -275,16 +267,11 @@ def _is_fresh(beat: Mapping[str, Any]) -> bool:
 
 def _is_dead(beat: Mapping[str, Any]) -> bool:
     """Whether the heartbeat is that of a process of this very machine that is no more."""
+    import psutil
+
     here = machine()
-    if here is None or beat.get("machine") != here:
-        return False
-    try:
-        os.kill(int(beat["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, LookupError, ValueError):
-        return False
-    return False
+    is_here = here is not None and beat.get("machine") == here and "pid" in beat
+    return is_here and not psutil.pid_exists(int(beat["pid"]))
 
 
 def _process() -> dict[str, Any]:

@@ -181,12 +181,10 @@ class Journal:
         self, attributes: Mapping[str, Any], params: Mapping[str, Any], outcome: Outcome
     ) -> None:
         """Note how it ended, unless the journal says so already."""
-        entry = self.entry(attributes[self._key])
+        entry, ended = self.entry(attributes[self._key]), (outcome.state, self._values(outcome))
         if entry is not None and entry.state == TrialState.RUNNING:
-            self._storage.set_trial_state_values(
-                entry._trial_id, outcome.state, self._values(outcome)
-            )
-        elif entry is None or (entry.state, entry.values) != (outcome.state, self._values(outcome)):
+            self._storage.set_trial_state_values(entry._trial_id, *ended)
+        elif entry is None or (entry.state, entry.values) != ended:
             self._add(attributes, params, outcome)
 
     def _values(self, outcome: Outcome) -> list[float] | None:
@@ -241,9 +239,7 @@ def latest_entries(
 
 
 class _JournalFile(JournalFileBackend):
-    """A file that outlives its writers, and whose lines are checked. Nothing is written to another
-    one that has come in its place.
-    """
+    """A file that outlives its writers, with checked lines; none that has come in its place."""
 
     def __init__(self, path: str):
         super().__init__(path, lock_obj=JournalFileOpenLock(path))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from clsweep.errors import RequestError, UserError, first_line
 from clsweep.results.disk import Data, Disk
-from clsweep.results.hold import hold_of
+from clsweep.results.hold import FileLock, Lease
 from clsweep.results.schemas import checked_rows, of_one_trial
 from clsweep.results.tables import decode
 
@@ -45,7 +45,9 @@ class Store:
     def __init__(self, path: str, of_run: str | None = None):
         self.path = path
         self.files: Files = _open_uri(path) if "://" in path else Disk(path)
-        self.held = hold_of(self.files, path, of_run)  # the right to write to it
+        # the right to write to it
+        hold = FileLock if isinstance(self.files, Disk) else Lease
+        self.held: FileLock | Lease = hold(self.files, path, of_run)
         self._known: dict[str, tuple[bytes, Any]] = {}
 
     @property

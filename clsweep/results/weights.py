@@ -24,9 +24,7 @@ DIGEST = "sha256"  # of that text and all weights
 
 
 def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
-    """What the reader of an encoder needs to build it and to feed it, and all hyperparameters: the
-    trial of another study may have the same id.
-    """
+    """What a reader needs to build and to feed an encoder, and all hyperparameters."""
     encoder = COMPONENT["encoder"][row["encoder"]]
     names = ["trial_id", "encoder", *encoder.owns, *encoder.takes, "dataset", "seed"]
     names += [name for name in PARAM if row.get(name) is not None and name not in names]
