@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clsweep.analysis.sweep import STATUSES
-from clsweep.display.text import html_table
 from clsweep.errors import RequestError
 from clsweep.findings import from_studies
 from clsweep.findings.confirmed import confirmed
@@ -50,20 +48,6 @@ class Results(StudyResults, Findings):
 
     def __repr__(self) -> str:
         return f"Results({', '.join(self.sources)})"
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: how many trials of each objective ended how, and their scores."""
-        found = self.material
-        is_raced = "skipped" in set(found.trials["status"])
-        statuses = [status for status in STATUSES if status != "skipped" or is_raced]
-        rows = []
-        for name, trials in found.trials.groupby("objective", sort=False):
-            scores = trials[found.metric].dropna()
-            counts = {status: int((trials["status"] == status).sum()) for status in statuses}
-            ends = {"lowest": scores.min(), "highest": scores.max()} if len(scores) else {}
-            rows.append({"objective": name, **counts, **ends})
-        note = "robustness(), sensitivity(), compare() and report() say what they mean."
-        return html_table(f"{found.title}: {found.metric_title}", rows, note)
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 

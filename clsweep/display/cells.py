@@ -70,9 +70,7 @@ def texts_of_values(values: Sequence[Any], digits: int | None = None) -> list[st
 
 
 def _plain(value: Any) -> Any:
-    """A Python value; None for whatever stands for no value; a sign in words for what is no
-    number.
-    """
+    """A Python value; None for whatever stands for no value; a word for what is no number."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
     if hasattr(value, "item"):
