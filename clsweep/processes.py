@@ -172,8 +172,12 @@ def _serve(parent: int) -> None:
                 values[asked.number] = pickle.load(calls)
                 continue
             function, args = asked
-            args = [values[a.number] if isinstance(a, Shared) else a for a in args]
-            answers.write(_answer(function, args))
+            try:
+                args = [values[a.number] if isinstance(a, Shared) else a for a in args]
+                answer = pickle.dumps((True, function(*args)), protocol=pickle.HIGHEST_PROTOCOL)
+            except Exception:
+                answer = pickle.dumps((False, None))
+            answers.write(answer)
             answers.flush()
 
 
@@ -183,10 +187,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         pause.wait(0.5)
     os._exit(1)
-
-
-def _answer(function: Callable[..., Any], args: list[Any]) -> bytes:
-    try:
-        return pickle.dumps((True, function(*args)), protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
-        return pickle.dumps((False, None))

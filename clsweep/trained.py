@@ -113,11 +113,7 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
 
 
 def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
-    """The row of a trial, which has an encoder.
-
-    Raises:
-        RequestError: it has none, with the reason.
-    """
+    """The row of a trial, which has an encoder; RequestError with the reason if it has none."""
     at, planned = _at(folder, trial_id), folder.plan(["trial_id"])["trial_id"].to_pylist()
     if trial_id not in planned:
         raise RequestError(
@@ -145,9 +141,7 @@ def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
 
 
 def _kept(folder: ResultsFolder, row: Row) -> str:
-    """Why an encoder is not there, and which one to take instead: one of the objective's best
-    configuration, if there is one.
-    """
+    """Why an encoder is not there, and which one of the objective's best to take instead."""
     objective, config = row["objective"], row["config"]
     results = StudyResults(folder)
     standings = Standings(

@@ -127,12 +127,12 @@ def of_studies(
         left=sum(_num_left(study) for study in studies),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=_yardsticks(named, name),
-        confirmable=_by_objective(
-            named,
-            lambda s: dict.fromkeys(
-                s.study["objectives"] if s.metric == name and not _is_again(s) else (), s.path
-            ),
-        ),
+        confirmable={
+            prefix + objective: study.path
+            for prefix, study in named.items()
+            if study.metric == name and not _is_again(study)
+            for objective in study.study["objectives"]
+        },
         confirming={study.path: _confirming(study) for study in studies},
         contrasts=asked,
         hits={m: Hits(partial(_hits, named, m)) for m in metrics if images == NEW},
@@ -143,16 +143,12 @@ def _require_alike(studies: Sequence[StudyResults]) -> None:
     """Raises RequestError where studies cannot be analysed together."""
     for study in studies if len(studies) > 1 else ():
         if factors := factors_of(study.study):
-            raise RequestError(
-                f"{study.path}: a study with factors ({', '.join(factors)}) is analysed alone, "
-                f"given {len(studies)} folders"
-            )
+            expected = f"a study with factors ({', '.join(factors)}) is analysed alone"
+            raise RequestError(f"{study.path}: {expected}, given {len(studies)} folders")
     for first, second in itertools.combinations(studies, 2):
         if ours := clash(first.folder.document().plugins, second.folder.document().plugins):
-            raise RequestError(
-                f"{first.path} and {second.path} have different versions of {ours}; analyse them "
-                "apart"
-            )
+            why = f"have different versions of {ours}; analyse them apart"
+            raise RequestError(f"{first.path} and {second.path} {why}")
 
 
 def _hits(named: Mapping[str, StudyResults], metric: str) -> pd.DataFrame:
@@ -182,15 +178,14 @@ def epochs_of(
 
 
 def under_way(studies: Sequence[StudyResults], *, metric: str) -> pd.DataFrame:
-    """trial_id, objective, status, epoch, train_loss and the metric of trials that have not ended,
-    a row for each epoch.
-    """
+    """trial_id, objective, status, epoch, train_loss, metric: the epochs of open trials."""
 
     def read(study: StudyResults) -> pd.DataFrame:
-        found = study.epochs_under_way
+        table = study.epochs_table
+        is_open = pc.is_in(table["status"], pa.array(["running", "interrupted"]))
         names = ["trial_id", "status", "epoch", "train_loss", metric]
-        known = study.plan[["trial_id", "objective"]]
-        return found.reindex(columns=names).merge(known, on="trial_id", how="inner")
+        found = to_frame(table.filter(is_open)).reindex(columns=names)
+        return found.merge(study.plan[["trial_id", "objective"]], on="trial_id")
 
     return _together(_named(studies), read)
 
@@ -225,14 +220,12 @@ def _metric_of(
     """The metric, which all studies have, and its mode."""
     for study in studies:
         if study.trials.empty:
-            raise RequestError(
-                f"{study.path}: no trial has finished yet; see clsweep status {study.path}"
-            )
+            see = f"see clsweep status {study.path}"
+            raise RequestError(f"{study.path}: no trial has finished yet; {see}")
     asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
     if metric is None and len(asked) > 1:
-        raise RequestError(
-            f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one"
-        )
+        names = ", ".join(name for name, _ in asked)
+        raise RequestError(f"the studies optimised different metrics: {names}; choose one")
     name = metric or asked[0][0]
     for study in studies:
         trials, place = study.trials, f"{study.path}: metric"
@@ -250,9 +243,7 @@ def _metric_of(
 
 
 def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
-    """What tells the objectives of several studies apart: the study's name, or its folder's where
-    names are equal.
-    """
+    """What tells the objectives of several studies apart: the study's name, or its folder's."""
     if len(studies) == 1:
         return {"": studies[0]}
     paths = [study.path.rstrip("/") for study in studies]
@@ -293,9 +284,7 @@ def _planned(study: StudyResults) -> dict[str, tuple[int, int]]:
 def _ranges(
     studies: Sequence[StudyResults],
 ) -> tuple[dict[str, str], dict[str, tuple[float, float]]]:
-    """The axes of the ranges, as other dimensions show theirs by their values; and the ends of
-    those that were sampled: none where objectives or studies have different ones, or of a grid.
-    """
+    """The axes of the ranges, and the ends of those that were sampled alike everywhere."""
     scales: dict[str, str] = {}
     ends: dict[str, set[tuple[float, float] | None]] = {}
     for study in studies:
@@ -318,9 +307,7 @@ def _num_classes(study: StudyResults) -> float:
 
 
 def _yardsticks(named: Named, metric: str) -> dict[str, str]:
-    """What the scores of each objective depend on beside its encoder, where the studies differ in
-    that.
-    """
+    """What each objective's scores depend on beside its encoder, where studies differ in that."""
     own = ["loss of"] if metric in LOSSES else []
     names = [*DATA_COLUMNS, *metric_params(metric), *own]
     found: dict[str, dict[str, Any]] = {}
@@ -347,21 +334,15 @@ def _yardsticks(named: Named, metric: str) -> dict[str, str]:
 
 
 def _differences(studies: Sequence[StudyResults]) -> list[str]:
-    """What is fixed in each of several studies and differs between them: a reader may take it for
-    the objective's.
-    """
-    fixed = []
+    """What is fixed in each study and differs between them, as if it were the objective's."""
+    fixed: dict[str, list[str]] = {}
     for study in studies:
-        trials = study.trials
-        names = [name for name in (*DATA_COLUMNS, *study.params) if name in trials]
-        values = {name: trials[name].dropna().unique() for name in names}
-        fixed.append({name: str(each[0]) for name, each in values.items() if len(each) == 1})
-    shared = [name for name in fixed[0] if all(name in values for values in fixed)] if fixed else []
-    listed = [
-        f"{name} ({' / '.join(values[name] for values in fixed)})"
-        for name in shared
-        if len({values[name] for values in fixed}) > 1
-    ]
+        for name in (*DATA_COLUMNS, *study.params):
+            values = study.trials[name].dropna().unique() if name in study.trials else ()
+            if len(values) == 1:
+                fixed.setdefault(name, []).append(str(values[0]))
+    shared = {name: each for name, each in fixed.items() if len(each) == len(studies)}
+    listed = [f"{n} ({' / '.join(each)})" for n, each in shared.items() if len({*each}) > 1]
     said = f"the studies differ in what each of them holds fixed: {', '.join(listed)}"
     return [said] if listed else []
 
@@ -377,11 +358,8 @@ def _confirming(study: StudyResults) -> Confirming:
     """
     named, seeds = (study.study.get("confirm") or {}).get("seeds"), study.study["seeds"]
     first, num = max(seeds) + 1, max(len(seeds), ADVISED_FRESH)
-    return Confirming(
-        top=top_of(study.study),
-        seeds=tuple(named or range(first, first + num)),
-        is_named=bool(named),
-    )
+    fresh = tuple(named or range(first, first + num))
+    return Confirming(top=top_of(study.study), seeds=fresh, is_named=bool(named))
 
 
 def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contrast]:
@@ -404,9 +382,7 @@ def _num_left(study: StudyResults) -> int:
 
 
 def _notes(study: StudyResults) -> list[str]:
-    """What a reader must know before the numbers: that more is to come, or that devices
-    differed.
-    """
+    """What a reader must know before the numbers, as that more is to come."""
     name, left, trials = study.study["name"], _num_left(study), study.trials
     search = os.path.dirname(study.path) or ".."
     again = f"{name}: fresh seeds alone; with those of the search: clsweep report {search}"

@@ -94,7 +94,11 @@ def of_trials(
     sweeps = read(swept, failed="left out")
     for sweep in sweeps:
         tidy.check_sizes(sweep.scores, name, source)
-    settled = {sweep.objective: _followers(sweep) for sweep in sweeps}
+    settled = {}  # of two that settle each other what clsweep derives
+    for sweep in sweeps:
+        preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
+        is_grid = sweep.samplers == ("grid",)
+        settled[sweep.objective] = followers(sweep.settings[preferred], is_grid=is_grid)
     axes: Mapping[str, list[str]] | list[str] = swept
     if params is None and any(settled.values()):
         axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
@@ -178,7 +182,14 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
     ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
     columns = [c for c in trials.columns if c not in {*tidy.LABELS, *ours, *ids, metric}]
     others = [c for c in columns if c not in OUTCOMES | CHOSEN]
-    told = [c for c in columns if c in others or _differs(trials, c)]
+    groups = trials.groupby("objective")  # what takes two values in one, or cannot be told apart
+    told = [
+        c
+        for c in columns
+        if c in others
+        or not tidy.is_plain(trials[c])
+        or (groups[c].nunique(dropna=False) > 1).any()
+    ]
     if trials.duplicated(CONFIG).any():
         configs = trials.drop_duplicates(CONFIG)
         settings = {
@@ -205,13 +216,6 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
     return swept, f"{note}; params names others" if left_out else ""
 
 
-def _differs(trials: pd.DataFrame, column: str) -> bool:
-    """Whether a column takes two values in one objective, or what cannot be told apart."""
-    if not tidy.is_plain(trials[column]):
-        return True
-    return bool((trials.groupby("objective")[column].nunique(dropna=False) > 1).any())
-
-
 def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
     """On which axes numbers were read that could stand on either."""
     found: dict[str, dict[str, list[str]]] = {}  # hyperparameter -> axis -> objectives
@@ -233,12 +237,6 @@ def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
         if names:
             parts.append(f"{axis}{'' if parts else ' axis'}: {', '.join(names)}")
     return f"read on a {'; '.join(parts)}" if parts else ""
-
-
-def _followers(sweep: Sweep) -> dict[str, tuple[str, ...]]:
-    """What is settled by other axes; of two that settle each other what clsweep derives."""
-    preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
-    return followers(sweep.settings[preferred], is_grid=sweep.samplers == ("grid",))
 
 
 def _settled_notes(
@@ -273,11 +271,7 @@ def as_told(trials: pd.DataFrame, **asked: Any) -> dict[str, Any]:
 
 
 def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """What a file says of itself.
-
-    Raises:
-        ValueError: it is not what `clsweep import` writes.
-    """
+    """What a file says of itself. Raises ValueError if it is not what `clsweep import` writes."""
     found = json.loads(metadata.get(TOLD.encode(), b"{}"))
     kinds = {"metric": str, "mode": str, "params": list, "scales": dict, "seed": str}
     if not isinstance(found, dict) or any(

@@ -35,9 +35,7 @@ LOSSES = ("train_loss", "base_loss", "regularizer_loss")
 
 @dataclass(frozen=True, kw_only=True)
 class Confirming:
-    """The best `top` configurations of each objective on these fresh seeds, which the study itself
-    may name.
-    """
+    """The best `top` configurations of each objective on fresh seeds, which a study may name."""
 
     top: int
     seeds: tuple[int, ...]
@@ -109,9 +107,7 @@ class Material:
 
     @cached_property
     def defaults(self) -> dict[str, dict[str, Any]]:
-        """Objective -> hyperparameter -> the catalog's default, as the objective's parts and
-        selections have it.
-        """
+        """Objective -> hyperparameter -> the catalog's default, as the objective has it."""
         if not {"objective", *OBJECTIVE_PARTS} <= set(self.trials.columns):
             return {}
         names = [name for name in self.params if name in PARAM]
@@ -167,9 +163,7 @@ def unit_of(metric: str) -> str:
 
 
 def tolerance_of(unit: str, width: float) -> float:
-    """One point of a percentage; of another metric a twentieth of a range of its values, rounded
-    to 1, 2 or 5.
-    """
+    """One point of percent; of another metric a twentieth of its range, as 1, 2 or 5."""
     part = width / 20
     if unit == "%" or not part > 0:
         return 1.0
@@ -248,9 +242,7 @@ def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
 
 
 def label_free_scores(metric: str) -> dict[str, str]:
-    """Scores that need no labels, by name, and which of their values are best; none beside a metric
-    that is one itself.
-    """
+    """Scores that need no labels -> which of their values are best; none beside one of them."""
     if metric in METRIC and METRIC[metric].takes:
         return {}
     return {row.name: row.mode for row in METRICS if row.takes}

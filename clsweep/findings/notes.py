@@ -107,9 +107,7 @@ def levels_of(frame: pd.DataFrame) -> list[str]:
 
 
 def notes(frame: pd.DataFrame) -> list[str]:
-    """The notes of a table, each once, with the objectives or pairs that it is about unless that is
-    all of them.
-    """
+    """The notes of a table, each once, behind those that it is about unless all are."""
     if "note" not in frame:
         return []
     about: dict[str, list[str]] = {}
@@ -143,9 +141,7 @@ def _kind_of(row: Mapping[Any, Any]) -> str:
 
 
 def _of_kinds(names: list[str], kinds: Sequence[str], everybody: int) -> list[str]:
-    """`dcl (best)` and `dcl (robust)` as `dcl`, where these are all kinds; one kind of everybody as
-    `best`.
-    """
+    """`dcl (best)` and `dcl (robust)` as `dcl`; one kind of everybody as `best`."""
     those = [name.rpartition(" (")[::2] for name in names]
     if everybody == len(those) > 1 and len({kind for _, kind in those}) == 1:
         return [those[0][1].rstrip(")")]

@@ -44,9 +44,7 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
 
 
 def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The table without the rows that repeat another one in every column, and a note on them:
-    exports that overlap say the same twice.
-    """
+    """The table without rows that repeat another, as overlapping exports have, and a note."""
     keys = [name for name in KEYS if name in trials]
     if not keys or not trials.duplicated(keys).any():
         return trials, ""
