@@ -35,9 +35,7 @@ class Negatives(NamedTuple):
 
 
 def mean_loss(p: Tensor, n: Tensor, *, coupled: bool) -> Tensor:
-    """The one term between InfoNCE, log(exp(p) + exp(n)) - p = -log sigmoid(p - n), and DCL, n -
-    p.
-    """
+    """The one term between InfoNCE, log(1 + exp(n - p)) = -log sigmoid(p - n), and DCL, n - p."""
     return (-F.logsigmoid(p - n) if coupled else n - p).mean()
 
 

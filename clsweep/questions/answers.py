@@ -67,9 +67,7 @@ class Answers:
         return ()
 
     def side_table(self, kind: str) -> pd.DataFrame:
-        """What few statistics ask for: references, histograms, points or confirmation; may be
-        empty.
-        """
+        """What few statistics ask for: references, histograms, points, confirmation, or nothing."""
         return self._side_table(kind)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
@@ -144,9 +142,7 @@ class Answers:
     def _answer(
         self, table: Ask, args: Sequence[object], options: Mapping[str, object]
     ) -> pd.DataFrame:
-        """The answer, without the sign of a zero, which a metric of which low values are good has;
-        a complaint has the place in front.
-        """
+        """The answer without signs of zeros; a complaint has the place in front."""
         sources = self.material.sources
         try:
             found = table(self, *args, **options)

@@ -57,9 +57,7 @@ LEGEND_COLUMNS = "width > 380 ? 3 : 2"
 
 
 def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
-    """One different name for each of the texts, not too long for a file, even where their slugs
-    agree.
-    """
+    """A different name for each text, not too long for a file, even where their slugs agree."""
     names: list[str] = []
     for text in texts:
         start = f"{prefix}-{slug(text)[:60].rstrip('-')}"
@@ -103,9 +101,7 @@ def in_points(title: str, material: Material) -> str:
 
 
 def param_title(param: str) -> str:
-    """`τ (tau)`: one symbol may stand for two parameters, and a name has to be found again in the
-    tables.
-    """
+    """`τ (tau)`: a symbol may stand for two parameters, and tables have the name."""
     symbol = PARAM[param].symbol if param in PARAM else ""
     return f"{symbol} ({param})" if symbol and symbol != param else param
 
@@ -172,9 +168,7 @@ def legend_place() -> dict[str, Any]:
 
 
 def tips(*names: str, form: str = NUMBER, **titles: str) -> list[alt.Tooltip]:
-    """What hovering shows: field -> title, in this order; `names` hold texts, as those of
-    `NAMES` do.
-    """
+    """What hovering shows: field -> title, in order; `names` and `NAMES` hold texts."""
     return [
         alt.Tooltip(field, type="nominal", title=title)
         if field in {*NAMES, *names}
@@ -343,9 +337,7 @@ def dots(
     tips: Sequence[alt.Tooltip],
     null: bool = False,
 ) -> alt.LayerChart:
-    """Rows with one point for each of the kinds, apart in shape, shade and place: colours are the
-    objectives'. `null` adds ticks.
-    """
+    """Rows with a point for each kind, apart in shape, shade and place. `null` adds ticks."""
     shown = [kind for kind in kinds if kind in set(frame["kind"])]
     scale, legend = alt.Scale(domain=list(kinds)), alt.Legend(**legend_place(), values=shown)
     shades = alt.Scale(domain=list(kinds), range=SHADES[: len(kinds)])
@@ -414,9 +406,7 @@ def banded(
     *,
     marked: bool,
 ) -> list[alt.Chart]:
-    """A band, a line and, where `marked`, points of each objective; unmarked lines have points that
-    only hover.
-    """
+    """A band, a line and points of each objective, which where not `marked` only hover."""
     base = alt.Chart(frame)
     hue, form = looks(material, frame)
     band = base.transform_filter(HAS_INTERVAL).mark_area(opacity=0.16)

@@ -53,9 +53,7 @@ class Findings(Answers):
         return self.ask(questions.robustness.robustness, by=by, within=self.near(within))
 
     def tolerance(self) -> pd.DataFrame:
-        """Share of the space within delta points of the best, one row per objective and delta, with
-        intervals.
-        """
+        """Share of the space within delta points of the best, a row per objective and delta."""
         return self.ask(questions.robustness.tolerance)
 
     def sensitivity(self, *objectives: str) -> pd.DataFrame:
@@ -68,9 +66,7 @@ class Findings(Answers):
         return self.ask(questions.sensitivity.sensitivity, *objectives)
 
     def marginals(self, *objectives: str) -> pd.DataFrame:
-        """The metric at each value of each swept hyperparameter, averaged over the others, with
-        bands.
-        """
+        """The metric at each value of each swept hyperparameter, the others averaged over."""
         return self.ask(questions.marginals.marginals, *objectives)
 
     def compare(
@@ -125,9 +121,7 @@ class Findings(Answers):
         return self.ask(questions.recommend.recommend)
 
     def pareto(self) -> pd.DataFrame:
-        """Score against worker seconds of every configuration, and which of them no other one beats
-        in both.
-        """
+        """Score against worker seconds of every configuration, and which no other beats in both."""
         return self.ask(questions.pareto.pareto)
 
     def leaderboard(self, *, within: float | None = None) -> pd.DataFrame:
@@ -169,15 +163,11 @@ class Findings(Answers):
         return self.ask(questions.health.failure_regions)
 
     def mechanism(self, *, by: str | None = None) -> pd.DataFrame:
-        """The metric beside the diagnostics: q_B, gradient variation, feature diversity and the
-        like.
-        """
+        """The metric beside the diagnostics: q_B, gradient variation and the like."""
         return self.ask(questions.mechanism.mechanism, by=by)
 
     def links(self) -> pd.DataFrame:
-        """Rank correlation of each diagnostic with the metric over the configurations: association,
-        not cause.
-        """
+        """Rank correlation of each diagnostic with the metric: association, not cause."""
         return self.ask(questions.mechanism.links)
 
     def picks(self) -> pd.DataFrame:
@@ -228,9 +218,7 @@ def cells_of_table(
     """The cells of a table of trials; none where it has no factor.
 
     Args:
-        trials: the table.
         factors: the columns that are factors; by default `dataset`, where it has several names.
-        source: what messages call it.
         read: makes the material of one cell.
 
     Raises:
@@ -269,12 +257,8 @@ def _alike(cells: Sequence[Findings]) -> tuple[Findings, ...]:
 def whole_material(
     cells: Sequence[Findings], trials: pd.DataFrame, planned: Sequence[Cell] = ()
 ) -> Material:
-    """All cells together, for what is said of them as a whole; no statistic is made of it.
-
-    Args:
-        cells: those in which a trial has ended.
-        trials: of all of them.
-        planned: all cells of the study.
+    """All cells in which a trial has ended together, of those that are planned, for what is said of
+    them as a whole; no statistic is made of it.
     """
     materials = [cell.material for cell in cells]
     begun = [Cell(cell.levels) for cell in cells]

@@ -59,9 +59,7 @@ ERROR_COLUMNS = ("objective", "error_class", "error_message")
 
 
 def health(of: Answers) -> pd.DataFrame:
-    """Trials, failures, hours, devices and versions: one row per objective with the columns of
-    `FORMULAS`. A trial that does not say its workers has one.
-    """
+    """One row per objective: trials, failures, hours, devices and versions (`FORMULAS`)."""
     groups = of.material.trials.groupby("objective", sort=False, observed=True)
     rows = [_health(str(name), group) for name, group in groups]
     return pd.DataFrame(rows, columns=list(FORMULAS))
@@ -112,10 +110,9 @@ def failure_regions(of: Answers) -> pd.DataFrame:
     shows in each of them.
     """
     tables = [_regions(each) for each in of.material.sweeps if each.num_failed and each.params]
-    columns = list(REGION_FORMULAS)
-    return (
-        pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
-    )
+    if not tables:
+        return pd.DataFrame(columns=list(REGION_FORMULAS))
+    return pd.concat(tables, ignore_index=True)[list(REGION_FORMULAS)]
 
 
 def _regions(sweep: Sweep) -> pd.DataFrame:
@@ -184,11 +181,9 @@ def failures(regions: pd.DataFrame) -> Sentences:
     for row in records_of(regions):
         if passes(row, "rate") and row["failed"] > 0:
             share = f"{number(100 * row['rate'])} %{interval(100 * row['low'], 100 * row['high'])}"
-            trials = counted(row["trials"], "trial", "trials")
-            out.append(
-                f"{row['objective']} fails more often at {row['region']} than elsewhere: "
-                f"{number(row['failed'])} of {trials} ({share})."
-            )
+            seen = f"{number(row['failed'])} of {counted(row['trials'], 'trial', 'trials')}"
+            more = f"{row['objective']} fails more often at {row['region']} than elsewhere"
+            out.append(f"{more}: {seen} ({share}).")
     return tuple(out)
 
 
@@ -198,8 +193,7 @@ def cost(frame: pd.DataFrame, _: Material) -> pd.DataFrame:
         frame = frame.drop(columns="skipped")
     if len(frame) < 2:
         return frame
-    counted = ("trials", "finished", "stopped", "skipped", "failed")
-    sums = {name: frame[name].sum() for name in counted if name in frame}
+    sums = {name: frame[name].sum() for name in ("trials", *COUNTED) if name in frame}
     hours = frame["hours"].sum(min_count=1)
     total = {"objective": "all", **sums, "hours": hours if is_number(hours) else None}
     total |= {"device": "", "versions": ""}

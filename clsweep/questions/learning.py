@@ -167,12 +167,7 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
 
 
 def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
-    """The trials that have not ended, a line each: the metric where any of them has been scored,
-    else the training loss.
-
-    Args:
-        epochs: `Findings.under_way`.
-    """
+    """The trials that have not ended, a line each: the metric if any is scored, else the loss."""
     if epochs.empty:
         return None
     is_scored = bool(np.isfinite(charts.numbers(epochs, material.metric)).any())

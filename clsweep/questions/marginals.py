@@ -40,9 +40,7 @@ def marginals(of: Answers, *objectives: str) -> pd.DataFrame:
 
 
 def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure]:
-    """The metric against each hyperparameter, averaged over the others, with all objectives that
-    sweep it.
-    """
+    """The metric against each hyperparameter, averaged over the others, a line an objective."""
     if marginals.empty:
         return []
     frame = charts.columns(

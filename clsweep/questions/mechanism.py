@@ -73,13 +73,14 @@ def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
     if not found:
         return pd.DataFrame(columns=[*start, metric, *end])
     rows: list[dict[str, Any]] = []
-    row: dict[str, Any]
     measured = [sweep for sweep in sweeps if by in sweep.params and not sweep.not_measured]
     regions = cut(by, measured) if by is not None and measured else None
     for sweep, means in zip(sweeps, tables, strict=True):
         if why := sweep.nothing:
-            row = {"objective": sweep.objective, "at": "", "num_trials": int(means["num"].sum())}
-            rows.append(row | noted(why=why))
+            num = int(means["num"].sum())
+            rows.append(
+                {"objective": sweep.objective, "at": "", "num_trials": num, **noted(why=why)}
+            )
             continue
         codes, texts = pd.Series(0, index=sweep.configs), [""]
         if regions is not None and regions.param in sweep.params:
@@ -88,10 +89,9 @@ def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
             own = trials.loc[trials["objective"].astype(str) == sweep.objective, by].dropna()
             texts = [f"{by}={setting(own.iloc[0])}" if len(own) else ""]
         for code, group in means.groupby(codes.reindex(means.index)):
-            row = {"objective": sweep.objective, "at": texts[int(code)]}
+            row = {"objective": sweep.objective, "at": texts[int(code)], **noted()}
             row["num_trials"] = int(group["num"].sum())
-            row |= {name: group[name].mean() for name in (metric, *found)}
-            rows.append(row | noted())
+            rows.append(row | {name: group[name].mean() for name in (metric, *found)})
     return pd.DataFrame(rows, columns=[*start, metric, *found, *end])
 
 
@@ -122,14 +122,11 @@ def links(of: Answers) -> pd.DataFrame:
 def config_means(
     trials: pd.DataFrame, sweep: Sweep, metric: str, diagnostics: Sequence[str]
 ) -> pd.DataFrame:
-    """Means of the metric and the diagnostics at hand, and `num` trials; a row per configuration
-    with a score.
-    """
+    """Means of metric and diagnostics, and `num` trials; a row per scored configuration."""
     names = [metric, *(name for name in diagnostics if name in trials.columns)]
     group = trials[trials["objective"].astype(str) == sweep.objective]
-    values = pd.DataFrame(
-        group[names].to_numpy(dtype=float, na_value=np.nan), index=group.index, columns=names
-    )
+    numbers = group[names].to_numpy(dtype=float, na_value=np.nan)
+    values = pd.DataFrame(numbers, index=group.index, columns=names)
     values = values.where(np.isfinite(values))
     scored = (group["status"] == "finished") & values[metric].notna()
     # Those of which a trial was stopped count nowhere.
@@ -140,9 +137,7 @@ def config_means(
 
 
 def rank_correlation(pairs: Array, withheld: Note | None) -> dict[str, Any]:
-    """Spearman's rho of the two columns (n, 2), its interval and p; NaN with a note where there is
-    none.
-    """
+    """Spearman's rho of two columns (n, 2), its interval and p; NaN with a note without one."""
     num = len(pairs)
     if num < MIN_CONFIGS:
         withheld = withheld or note(Reason.FEW_PAIRED, configs=num, least=MIN_CONFIGS)
@@ -194,11 +189,9 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
             out.append(f"Over the settings of {name}, {listed(found)} {where}: {what}.")
         else:
             unseen.append(str(name))
-    if unseen:
-        out.append(
-            Open(f"Which diagnostics go with {words.metric} is not resolved for {listed(unseen)}.")
-        )
-    return tuple(out)
+    which = f"Which diagnostics go with {words.metric}"
+    open_ = [Open(f"{which} is not resolved for {listed(unseen)}.")] if unseen else []
+    return (*out, *open_)
 
 
 def histogram_figures(material: Material) -> list[Figure]:
@@ -227,9 +220,8 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
     frame["middle"] = (frame["bin_low"] + frame["bin_high"]) / 2
     called = charts.param_title("batch_size")
     legend = alt.Legend(**charts.legend_place(), values=sizes) if len(sizes) > 1 else None
-    hue = alt.Color(
-        "size:O", title=called, sort=sizes, scale=alt.Scale(domain=sizes), legend=legend
-    )
+    scale = alt.Scale(domain=sizes)
+    hue = alt.Color("size:O", title=called, sort=sizes, scale=scale, legend=legend)
     x = alt.X("middle:Q", title="q_B of an anchor", scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("share:Q", title="share of the anchors", axis=alt.Axis(format="%", tickCount=5))
     tips = [
@@ -238,18 +230,15 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
         *charts.tips(num="trials"),
     ]
     base = alt.Chart(frame).encode(x, y, hue, tooltip=tips)
+    line = base.mark_line(strokeWidth=2, interpolate="monotone")
+    hovered = base.mark_point(filled=True, size=80, opacity=0)  # something to hover over
     return Figure(
         name=slug,
         title=f"{name}: coupling of negatives and positives",
         caption="Distribution of the negative-positive coupling multiplier q_B over the anchors at "
         "the last scored epoch, mean over the trials of each batch size. Where q_B is near 0, "
         "InfoNCE hardly learns from the anchor.",
-        chart=charts.layers(
-            [
-                base.mark_line(strokeWidth=2, interpolate="monotone"),
-                base.mark_point(filled=True, size=80, opacity=0),  # something to hover over
-            ]
-        ),
+        chart=charts.layers([line, hovered]),
         data=frame[["batch_size", "bin_low", "bin_high", "share", "num"]],
         settings=("batch_size",),
     )

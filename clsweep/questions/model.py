@@ -55,9 +55,7 @@ class Wording:
     swept: bool = True
 
     def level(self, value: float, low: Any = math.nan, high: Any = math.nan) -> str:
-        """A value of the metric with its interval, the digits those of a table: `94.10 % [93.25,
-        94.95]`.
-        """
+        """A value of the metric with its interval, as in a table: `94.10 % [93.25, 94.95]`."""
         is_known = all(is_number(end) and math.isfinite(end) for end in (low, high))
         ends = {"low": low, "high": high} if is_known else {}
         level = Number(value=value, spread=value / 100, is_fine=abs(value) <= 1, **ends)
@@ -114,16 +112,12 @@ class Figure:
 
     @cached_property
     def standing_alone(self) -> dict[str, Any]:
-        """The spec with the theme of the files, and without links: the page alone has the rows that
-        they lead to.
-        """
+        """The spec with the theme of the files, and without links, as the page alone has rows."""
         return themed(_unlinked(self.spec), dark=False, background=None)
 
     @cached_property
     def picture(self) -> Future[Picture]:
-        """The same as a picture, which is being drawn from the first time on that this is asked
-        for.
-        """
+        """The same as a picture, which is drawn from the first time on that this is asked for."""
         return draw(self.standing_alone)
 
 

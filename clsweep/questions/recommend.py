@@ -28,9 +28,7 @@ def recommend(of: Answers) -> pd.DataFrame:
 
 
 def confirmed(asked: Asked) -> Sentences:
-    """What the best setting of each objective keeps on fresh seeds, and whether these overturn the
-    search's pick.
-    """
+    """What each objective's best setting keeps on fresh seeds, and what these overturn."""
     confirmation, words = asked.material.confirmation, asked.words
     if confirmation.empty:
         return ()

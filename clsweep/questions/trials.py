@@ -49,16 +49,12 @@ def scatter_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
 
 
 def drawn_trials(material: Material) -> pd.DataFrame:
-    """The trials that scatter figures show: all with a score, or `MAX_POINTS` of them, drawn at
-    random with a fixed seed.
-    """
+    """The trials of scatter figures: all with a score, or `MAX_POINTS` of them at random."""
     return _sampled(charts.scored(material), MAX_POINTS)
 
 
 def point_figures(material: Material) -> list[Figure]:
-    """The t-SNE map of the scored images by the best trial of each objective (DCL Fig. 4, DimCL
-    Fig. 7-8).
-    """
+    """The t-SNE map of the images by each objective's best trial (DCL Fig. 4, DimCL Fig. 7-8)."""
     points, trials = material.points, charts.scored(material)
     if points.empty or trials.empty:
         return []

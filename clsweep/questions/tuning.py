@@ -19,9 +19,7 @@ from clsweep.questions.words import counted, interval, known, listed, text
 
 
 def tuning_cost(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """One row per objective: tries until within so many points of the best, and the gain over the
-    default.
-    """
+    """One row per objective: tries until near the best, and the gain over the default."""
     found = of.material
     return analysis.tuning_cost(found.spaces, defaults=found.defaults, within=of.near(within))
 
