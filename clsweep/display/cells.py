@@ -1,6 +1,4 @@
-"""A frame as texts: what the page, the Markdown report and the command line show of one cell is the
-same.
-"""
+"""A frame as texts: the page, the Markdown report and the command line show the same."""
 
 from __future__ import annotations
 

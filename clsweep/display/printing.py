@@ -205,9 +205,7 @@ def _lines(columns: Sequence[_Column], room: float) -> Iterator[str]:
 
 
 def print_note(text: str, *, file: TextIO | None = None) -> None:
-    """A text as wide as the screen, no wider than a page; further lines of a list are indented. A
-    path is never broken.
-    """
+    """A text as wide as the screen, or a page; lists are indented, and no path is broken."""
     say(_wrapped(printable(text)), file=file)
 
 

@@ -69,9 +69,7 @@ def _fresh_trials(study: StudyResults) -> pd.DataFrame:
 
 
 def fresh_scores(study: StudyResults, metric: str) -> dict[str, dict[int, dict[int, float]]]:
-    """Objective -> configuration -> fresh seed -> the metric, NaN of a trial that failed; nothing
-    of a metric that the trials lack.
-    """
+    """Objective -> configuration -> fresh seed -> the metric, NaN of a failed trial; or nothing."""
     if not study.folder.confirmation.exists():
         return {}
     whole = study.whole if isinstance(study, CellResults) else study

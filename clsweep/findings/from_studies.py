@@ -1,6 +1,4 @@
-"""What a report is made of, from one or several results folders; and a paper's printed numbers with
-the trials that may answer them, out of a folder alone.
-"""
+"""What a report is made of, from results folders; and a paper's numbers with their trials."""
 
 from __future__ import annotations
 
@@ -23,20 +21,11 @@ from clsweep.analysis.reference import Printed
 from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
 from clsweep.catalog.ownership import metric_params, yardstick_params
 from clsweep.errors import RequestError, nearest
+from clsweep.findings import material
 from clsweep.findings.asked import contrasts_of
 from clsweep.findings.confirmed import confirmed, fresh_scores, top_of
 from clsweep.findings.hits import hits_in
-from clsweep.findings.material import (
-    LOSSES,
-    Confirming,
-    Material,
-    chance_of,
-    mode_of,
-    near_of,
-    sweeps_of,
-    tolerance_of,
-    unit_of,
-)
+from clsweep.findings.material import LOSSES, Confirming, Material
 from clsweep.findings.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
@@ -93,13 +82,13 @@ def of_studies(
     named = _named(studies)
     trials = _together(named, lambda study: study.trials)
     axes = _by_objective(named, lambda s: declared_axes(s.study, s.trials.columns))
-    chance = chance_of(name, pd.Series([_num_classes(study) for study in studies]))
+    chance = material.chance_of(name, pd.Series([_num_classes(study) for study in studies]))
     scales, bounds = _ranges(studies)
     reading: dict[str, Any] = {"failed": failed, "chance": chance, "scales": scales}
     planned = _by_objective(named, _planned)
     reading |= {"bounds": bounds, "planned": {name: num for name, (num, _) in planned.items()}}
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
-    sweeps = sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
+    sweeps = material.sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
     hits = Hits(lambda: _hits(named, name))
     asked = tuple(c for at, study in named.items() for c in _contrasts(study, at, name))
     metrics = {each.metric for each in asked if each.metric in METRIC and each.metric in trials}
@@ -112,10 +101,10 @@ def of_studies(
     return Material(
         trials=trials,
         metric=name,
-        unit=unit_of(name),
+        unit=material.unit_of(name),
         params=tuple(n for n in trials.columns if n in {*sum(axes.values(), ())}),
         sweeps=sweeps,
-        within=near_of(unit_of(name), sweeps),
+        within=material.near_of(material.unit_of(name), sweeps),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,
@@ -239,7 +228,7 @@ def _metric_of(
                 f"{place}: no column {name!r}.{hint} Known metrics: {scored or 'none'}; any other "
                 "column needs a mode"
             )
-    return name, mode_of(name, mode, dict(asked).get(name), studies[0].path)
+    return name, material.mode_of(name, mode, dict(asked).get(name), studies[0].path)
 
 
 def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
@@ -371,7 +360,7 @@ def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contra
             continue
         if each.metric == study.metric != metric:
             later: dict[str, Any] = {"published": math.nan, "added_after": len(study.trials)}
-            if unit_of(metric) != unit_of(study.metric):
+            if material.unit_of(metric) != material.unit_of(study.metric):
                 later["margin"] = math.nan
             each = replace(each, metric=metric, **later)
         yield each
@@ -439,7 +428,9 @@ def printed_table(
             others -= set(metric_params(name))
         fixed[name] = tuple(c for c in map(str, cells.columns) if c not in NOT_FIXED | others)
         width = float(own["value"].max() - own["value"].min())
-        least = max(tolerance_of(units.get(name, "%"), width), float(own["rounding"].max()))
+        least = max(
+            material.tolerance_of(units.get(name, "%"), width), float(own["rounding"].max())
+        )
         allowed[name] = least if within is None else within
     return Printed(
         paper=table.first("paper"),

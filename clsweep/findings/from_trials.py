@@ -18,16 +18,8 @@ from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import METRICS, PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, first_line, nearest
-from clsweep.findings import tidy
-from clsweep.findings.material import (
-    Material,
-    chance_of,
-    mode_of,
-    near_of,
-    percent_of,
-    sweeps_of,
-    unit_of,
-)
+from clsweep.findings import material, tidy
+from clsweep.findings.material import Material
 from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.results.disk import Disk
 from clsweep.results.reading import to_frame
@@ -82,7 +74,7 @@ def of_trials(
     trials, copied = tidy.without_copies(tidy.tidied(trials, source))
     name = _metric(trials, metric, source)
     trials = trials.assign(**{name: tidy.numeric(trials[name], source)})
-    mode = mode_of(name, mode, None, source)
+    mode = material.mode_of(name, mode, None, source)
     if params is None:
         swept, others = _settings(trials, name, source)
     else:
@@ -90,7 +82,7 @@ def of_trials(
     words = [column for column in swept if tidy.is_numbers_as_text(trials[column])]
     trials = trials.assign(**{column: tidy.as_setting(trials[column], source) for column in swept})
     scales = tidy.checked_scales(scales, trials, swept, source)
-    read = partial(sweeps_of, trials, source, name, mode, scales=scales)
+    read = partial(material.sweeps_of, trials, source, name, mode, scales=scales)
     sweeps = read(swept, failed="left out")
     for sweep in sweeps:
         tidy.check_sizes(sweep.scores, name, source)
@@ -105,9 +97,13 @@ def of_trials(
         gone = {n for each in settled.values() for n in each} - set().union(*axes.values())
         swept = [column for column in swept if column not in gone]
     told = _settled_notes(settled, sweeps, kept=params is not None)
-    whole, unlike = percent_of(name, sweeps)
+    whole, unlike = material.percent_of(name, sweeps)
     chance = None
-    if whole and "num_classes" in trials and (guess := chance_of(name, trials["num_classes"])):
+    if (
+        whole
+        and "num_classes" in trials
+        and (guess := material.chance_of(name, trials["num_classes"]))
+    ):
         chance = guess * whole / 100
     limits = (0.0, whole) if whole else None
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
@@ -117,14 +113,14 @@ def of_trials(
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
     as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
     notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *told, as_text]
-    unit = "" if unlike else unit_of(name)
+    unit = "" if unlike else material.unit_of(name)
     return Material(
         trials=trials,
         metric=name,
         unit=unit,
         params=tuple(swept),
         sweeps=sweeps,
-        within=near_of(unit, sweeps),
+        within=material.near_of(unit, sweeps),
         title=source,
         sources=(source,),
         mode=mode,

@@ -99,9 +99,7 @@ class Material:
 
     @cached_property
     def diagnostics(self) -> tuple[str, ...]:
-        """The columns that say what a representation or its training looks like, in catalog order;
-        scores beside the metric that need no labels are some too.
-        """
+        """The columns on a representation or its training, and scores without labels beside it."""
         others = (m.name for m in METRICS if m.takes and m.name != self.metric)
         return tuple(name for name in (*DIAGNOSTIC, *others) if name in self.trials)
 

@@ -1,6 +1,4 @@
-"""What a reader is told of a reason, of versions, and of what is reached without training: the one
-place where the notes of the analysis become text.
-"""
+"""What a reader is told of reasons, versions and references: where notes become text."""
 
 from __future__ import annotations
 

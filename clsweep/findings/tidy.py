@@ -1,6 +1,4 @@
-"""A table of trials that came from anywhere, made plain: what the statistics cannot read is refused
-by name before they meet it.
-"""
+"""A table of trials from anywhere, made plain: what statistics cannot read is refused by name."""
 
 from __future__ import annotations
 

@@ -121,9 +121,7 @@ class Framework(nn.Module):
 
     @property
     def epoch_draws(self) -> Generator | None:
-        """The generator that `begin_epoch` seeds, if there is one: a trial that goes on within an
-        epoch sets it to where it was.
-        """
+        """The generator that `begin_epoch` seeds, if any, which a trial that goes on sets."""
         return None
 
     def begin_epoch(self, epoch: int, seed: int = 0) -> None:

@@ -1,6 +1,4 @@
-"""Who answers questions: the trials of one or several studies, each table computed once, or by
-other processes before it is asked for; and what a report asks them by.
-"""
+"""Who answers questions, each table computed once; and what a report asks them by."""
 
 from __future__ import annotations
 

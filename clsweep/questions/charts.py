@@ -71,9 +71,7 @@ def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
 def each(
     prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[..., T], *about: Any
 ) -> list[T]:
-    """A figure of each table that has rows: `draw` of the name of its files, its own name, the
-    table, and what all of them are `about`.
-    """
+    """A figure of each table with rows: `draw` of its slug, its name, it, and what is `about`."""
     filled = {name: table for name, table in tables.items() if not table.empty}
     names = slugs(prefix, list(filled))
     return [draw(slug, *each, *about) for slug, each in zip(names, filled.items(), strict=True)]

@@ -1,5 +1,4 @@
-"""A question with its table for eyes: an interval stands beside its number, what is empty
-everywhere is left out.
+"""A question with its table for eyes: an interval stands beside its number.
 
 The command line prints that table, the report sets it. Whatever is in the unit of the metric is
 text already, with as many decimals as its column needs.

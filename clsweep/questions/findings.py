@@ -1,6 +1,4 @@
-"""Every statistic of one or several studies as a DataFrame, the public face of the questions; and a
-study with factors: its cells as studies of their own.
-"""
+"""Every statistic as a DataFrame, and the cells of a study with factors as studies."""
 
 from __future__ import annotations
 
@@ -125,9 +123,7 @@ class Findings(Answers):
         return self.ask(questions.pareto.pareto)
 
     def leaderboard(self, *, within: float | None = None) -> pd.DataFrame:
-        """Each objective at its best setting, with its spread and cost, and what is reached without
-        training; the best first (`questions.leaderboard`).
-        """
+        """Each objective at its best setting, with spread and cost; and without training."""
         return self.ask(questions.leaderboard.leaderboard, within=self.near(within))
 
     def top(self, num: int = 5) -> pd.DataFrame:

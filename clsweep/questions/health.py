@@ -1,6 +1,4 @@
-"""What it cost, and what failed: counts, hours and versions, and where in the space more fails than
-elsewhere.
-"""
+"""What it cost, and what failed: counts, hours, versions, and where more fails than elsewhere."""
 
 from __future__ import annotations
 

@@ -172,9 +172,7 @@ def _by(asked: Asked) -> dict[str, Any]:
 
 
 def associations(links: pd.DataFrame, words: Wording) -> Sentences:
-    """Diagnostics that go with the metric, from `links`: one sentence for every objective that has
-    some, where test, interval and p-value agree.
-    """
+    """Diagnostics that go with the metric, where test, interval and p-value agree."""
     out, unseen = [], []
     for name, rows in links.groupby("objective", sort=False) if len(links) else ():
         found = []

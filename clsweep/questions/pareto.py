@@ -95,9 +95,7 @@ def _seconds(trials: pd.DataFrame) -> Mapping[tuple[str, Any], float]:
 def _rows(
     sweep: Sweep, seconds: Mapping[tuple[str, Any], float], notes: tuple[Note, ...]
 ) -> pd.DataFrame:
-    """One row per configuration that takes part, by its row of the sweep; else one that says why
-    none does.
-    """
+    """One row per configuration that takes part, by its row of the sweep; else why none does."""
     start = {"objective": sweep.objective, "at": "", "on_front": False, "by_fresh": False}
     if why := sweep.no_score:
         return pd.DataFrame([{**start, **noted(why=why)}])

@@ -1,6 +1,4 @@
-"""Which configuration a score without labels would have picked, and what that costs by the scores
-with labels.
-"""
+"""Which configuration a score without labels would have picked, and what that costs."""
 
 from __future__ import annotations
 

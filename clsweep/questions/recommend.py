@@ -144,9 +144,7 @@ def with_fresh(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
 
 
 def fewer_fresh(confirmation: pd.DataFrame) -> pd.Series:
-    """`3 of 6 seeds`, of those that ran on fewer fresh seeds than another one of their objective;
-    their means are of other seeds.
-    """
+    """`3 of 6 seeds`, where another one of the objective ran on more, which do not compare."""
     num = confirmation["fresh_seeds"]
     most = num.groupby(confirmation["objective"]).transform("max")
     return (num.astype(str) + " of " + most.astype(str) + " seeds").where(num < most)

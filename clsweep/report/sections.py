@@ -1,6 +1,4 @@
-"""What stands in a report: its first screen, and a section of each chapter of the registry that has
-something to say; of a study with factors, those of its cells side by side.
-"""
+"""What stands in a report: its first screen, and a section of each chapter that says something."""
 
 from __future__ import annotations
 

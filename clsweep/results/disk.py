@@ -1,5 +1,4 @@
-"""Whole files in a folder of this machine: a reader sees the old file or the new one, never a
-part.
+"""Whole files in a folder of this machine: a reader sees the old file or the new one.
 
 A folder may come from anybody. Only regular files are opened, as a pipe would be waited for, and no
 link leads out of the folder.

@@ -208,9 +208,7 @@ class Tally:
 
 
 def spare_of(rows: Sequence[Row]) -> list[str]:
-    """The columns of `Tally.rows` that a screen without room does without, the first to go first:
-    counts that are 0 throughout, then what says least.
-    """
+    """The columns of `Tally.rows` that a narrow screen lacks: zeros, then what says least."""
     nowhere = [name for name in ("running", "failed") if not any(row[name] for row in rows)]
     return [*nowhere, "seeds", "planned"]
 

@@ -1,6 +1,4 @@
-"""The files of a report: the page, the figures and tables, a manifest of them all; and the report
-as Markdown for a pull request or a notebook, with the same sentences and tables.
-"""
+"""The files of a report: the page, figures, tables, a manifest; and the report as Markdown."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The report as one page: styles, charts and what draws them are inside, so it works offline; and a
-table as a file, CSV that a spreadsheet can open or Parquet.
-"""
+"""The report as one page, which works offline; and a table as a file, CSV or Parquet."""
 
 from __future__ import annotations
 
