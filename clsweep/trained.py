@@ -89,11 +89,8 @@ def _require_alike(state: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
 
 def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
     """The last checkpoint of a trial: under "state" the state dicts of networks and optimiser, on
-    the CPU.
-
-    Raises:
-        RequestError: there is none: it has ended and was not kept, or has not saved one yet; or it
-            is damaged.
+    the CPU. RequestError where there is none, as it was not kept or not saved yet, or a damaged
+    one.
     """
     from clsweep.train.attempt import unpack_unverified
 

@@ -20,10 +20,8 @@ NUMBERS = ("margin", "published")
 
 def added(asked: Mapping[str, Any], material: Material) -> tuple[Contrast, ...]:
     """The contrasts of the studies, and those that are asked once there are trials, which say so.
-
-    Raises:
-        StudyError: a line for each mistake of their shape.
-        RequestError: a name that the study has for another one.
+    StudyError has a line for each mistake of shape; RequestError names what the study has
+    otherwise.
     """
     told = parse_contrasts(asked, lambda keys, what: f"{'.'.join(map(str, keys))}: {what}")
     tree = {"contrasts": told, "metric": {"name": material.metric}}

@@ -21,10 +21,7 @@ def confirmed(
     study: StudyResults, *, top: int | None = None, new_images: bool = True
 ) -> pd.DataFrame:
     """What the best configurations are worth on fresh seeds, see `Results.confirm`; with intervals
-    for new images, or for those that were scored.
-
-    Raises:
-        RequestError: nothing has been confirmed yet.
+    for new images, or for those that were scored. RequestError where nothing has been confirmed.
     """
     import pandas as pd
 

@@ -168,9 +168,8 @@ def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str
 def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str], str]:
     """The columns that are read as hyperparameters, and a note if others are not.
 
-    What clsweep itself calls an outcome is an axis where somebody else plainly sweeps it: it has
-    one value in each configuration and recurs in others. Otherwise it is named where it may be
-    one: where it differs between the configurations of an objective and has one value in each.
+    What clsweep calls an outcome is an axis if it has one value in each configuration and recurs in
+    others. It is named if it differs between the configurations of an objective.
     """
     if not {*CONFIG} <= set(trials.columns):
         return [], ""  # what is missing is said elsewhere
@@ -278,10 +277,8 @@ def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
-    """Several tables as one, each objective under its table's name.
-
-    Raises:
-        RequestError: one cannot be read, or what they say of metric and mode differs.
+    """Several tables as one, each objective under its table's name. RequestError where one cannot
+    be read, or what they say of metric and mode differs.
     """
     names = [os.path.basename(path.rstrip("/")).removesuffix(".parquet") for path in paths]
     frames: list[pd.DataFrame] = []
@@ -309,11 +306,7 @@ def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
 
 
 def read_trials(file: str) -> pd.DataFrame:
-    """A Parquet file, of this machine or an object store.
-
-    Raises:
-        RequestError: it cannot be read.
-    """
+    """A Parquet file, of this machine or an object store; RequestError where it cannot be read."""
     try:
         if "://" in file or os.path.isdir(file):  # of which each part has pages with checksums
             table = pq.read_table(file, page_checksum_verification=True)

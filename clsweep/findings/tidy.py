@@ -24,10 +24,8 @@ SMALLEST, LARGEST = 1e-60, 1e60  # sizes whose fourth powers are still numbers
 
 
 def tidied(trials: Any, source: str) -> pd.DataFrame:
-    """The table with texts as column names, and labels that can be told apart.
-
-    Raises:
-        RequestError: no table, a column twice, or a label that is neither a number nor a text.
+    """The table with texts as column names, and labels that can be told apart. RequestError for no
+    table, a column twice, or a label that is neither a number nor a text.
     """
     if not isinstance(trials, pd.DataFrame):
         given = type(trials).__name__
@@ -64,10 +62,8 @@ def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
 
 
 def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:
-    """A column of numbers, as float64 where its type was none of numpy's.
-
-    Raises:
-        RequestError: it has something else, a truth value or a complex number included.
+    """A column of numbers, as float64 where its type was none of numpy's. RequestError where it has
+    something else, a truth value or a complex number included.
     """
     if column.dtype.kind in "iuf" and isinstance(column.dtype, np.dtype):
         return column
@@ -104,10 +100,7 @@ def _is_real(value: Any) -> bool:
 
 def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     """The values of a hyperparameter: finite numbers, truth values or texts. A mixture, dates and
-    the like are texts.
-
-    Raises:
-        RequestError: a list and the like, a complex, infinite or huge number.
+    the like are texts. RequestError for a list and the like, a complex, infinite or huge number.
     """
     name, known = str(column.name), column[~column.isna()]
     for value in known if column.dtype.kind in "Oc" else ():
@@ -158,11 +151,8 @@ def check_sizes(scores: np.ndarray[Any, Any], metric: str, source: str) -> None:
 def checked_scales(
     scales: Any, trials: pd.DataFrame, params: Sequence[str], source: str
 ) -> dict[str, str]:
-    """The scales that were told; none where nothing was.
-
-    Raises:
-        RequestError: one that is none, of something that is no hyperparameter, or that it cannot
-            have; place, expected, given and the nearest.
+    """The scales that were told; none where nothing was. RequestError for one that is none, of no
+    hyperparameter, or that it cannot have.
     """
     if not isinstance(scales, Mapping | None):
         raise RequestError(f"{source}: scales: expected {{'tau': 'log'}}, given {scales!r}")

@@ -85,12 +85,9 @@ class Answers:
         return self.material.within if within is None else within
 
     def ask(self, table: Ask, *args: object, **options: object) -> pd.DataFrame:
-        """The table of a question, computed once, its notes as text; who asks gets a copy.
-
-        Of a study with factors it has the answers of all cells, one under the other.
-
-        Raises:
-            RequestError: the trials cannot answer.
+        """The table of a question, computed once, its notes as text; who asks gets a copy. Of a
+        study with factors it has the answers of all cells. RequestError where the trials cannot
+        answer.
         """
         answer = self._of_cells if self.cells else self._answer
         return self._remembered(answer, table, args, options)
@@ -172,10 +169,8 @@ def cell_name(cell: Answers) -> str:
 
 
 def ask_ahead(answers: Answers, questions: Iterable[Expected]) -> None:
-    """Have these answered beside each other, the first ones first, where there are processes for
-    that and trials enough to be worth it.
-
-    The questions are such as need nothing but `Answers.material`.
+    """Have questions of the material alone answered beside each other, the first ones first, where
+    there are processes for that and trials enough to be worth it.
     """
     if not are_beside() or len(answers.material.trials) < FEWEST_TRIALS:
         return
@@ -188,10 +183,7 @@ def ask_ahead(answers: Answers, questions: Iterable[Expected]) -> None:
 
 
 def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
-    """The sweeps of these objectives; all where none is named.
-
-    Raises ValueError for an unknown one.
-    """
+    """The sweeps of these objectives, all where none is named; ValueError for an unknown one."""
     names = [sweep.objective for sweep in sweeps]
     for name in objectives:
         if name not in names:

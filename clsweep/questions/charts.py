@@ -201,9 +201,8 @@ def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT) -> alt.LayerC
 
 
 def settings_at(material: Material, rows: pd.DataFrame) -> list[str]:
-    """The setting of the configuration of each row, by objective and config: `tau=0.2, lr=1`.
-
-    Few rows: each costs a look at all configurations.
+    """The setting of the configuration of each of few rows, by objective and config: `tau=0.2,
+    lr=1`.
     """
     sweeps = {sweep.objective: sweep for sweep in material.sweeps}
     place = {name: {c: i for i, c in enumerate(sweep.configs)} for name, sweep in sweeps.items()}
@@ -240,11 +239,8 @@ def in_order(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
 def reference_lines(
     material: Material, frame: pd.DataFrame, title: str
 ) -> tuple[list[alt.Chart], str]:
-    """On the axis y of this title, lines at what is reached without training, and a sentence for
-    the caption.
-
-    A reference further away than the scores are spread would squeeze them into a strip: it is said,
-    not drawn.
+    """On the axis y of this title, lines at what is reached without training, and a sentence. One
+    that is further away than the scores are spread, which it would squeeze, is said and not drawn.
     """
     scores = frame[[name for name in ("y", "low", "high") if name in frame]].to_numpy(dtype=float)
     table = material.references

@@ -35,7 +35,7 @@ def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.Data
     chosen = added(asked, material) if asked else material.contrasts
     # metrics: the columns of numbers that are no settings and name no trial
     others = {*material.params, *KEYS}
-    numbers = [n for n in material.trials.select_dtypes(["number"]) if n not in others]
+    numbers = [str(n) for n in material.trials.select_dtypes(["number"]) if n not in others]
     for each in chosen:
         require_known("objective", each.of, [sweep.objective for sweep in material.sweeps])
         require_known("metric", [each.metric], numbers)

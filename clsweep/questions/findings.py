@@ -190,12 +190,7 @@ class Findings(Answers):
 
 def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
     """The cells in which a trial has ended, read as `of_studies` does; none of a study without
-    factors.
-
-    All have one tolerance: where it follows from the scores, the largest of theirs.
-
-    Raises:
-        RequestError: no trial has ended, or there is no such metric.
+    factors. All have the largest tolerance. RequestError where no trial has ended or scored so.
     """
     cells = [CellResults(study.folder, study, cell) for cell in cells_of(study.study)]
     begun = [results for results in cells if results.trials_table.num_rows]

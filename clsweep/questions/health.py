@@ -102,10 +102,9 @@ def failure_regions(of: Answers) -> pd.DataFrame:
     """One row per objective with any failure, swept hyperparameter and value or bin; the columns of
     `REGION_FORMULAS`.
 
-    What makes one seed fail often makes all seeds of the configuration fail, so trials are not
-    independent. The test counts configurations with any failure instead; the interval of the rate
-    shrinks the number of trials. Regions of different hyperparameters overlap: one failing corner
-    shows in each of them.
+    What makes one seed fail often makes all seeds of the configuration fail. So the test counts
+    configurations with any failure, and the interval of the rate shrinks the number of trials. One
+    failing corner shows in the regions of each hyperparameter.
     """
     tables = [_regions(each) for each in of.material.sweeps if each.num_failed and each.params]
     if not tables:

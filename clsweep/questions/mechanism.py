@@ -54,14 +54,10 @@ def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
     """Mean metric and diagnostics per objective and value of `by`: `FORMULAS`, with the means
     before the note.
 
-    Means are over configurations, each the mean of its finished trials that have a finite metric,
-    so that a failed seed does not change a configuration's weight. A diagnostic that no trial has
-    is left out as a column; without any the table is empty. The regions of `by` are those of
-    `regions.cut`, the same for all objectives; an objective that does not sweep `by` has one row,
-    at its own value. Samples that do not cover the space evenly (`Sweep.not_measured`) have one row
-    without means, and the note.
-
-    Raises ValueError for a `by` that no objective sweeps.
+    Means are over configurations, each the mean of its finished trials, so that a failed seed
+    changes no weight. A diagnostic that no trial has is no column; without any the table is empty.
+    An objective that does not sweep `by` has one row, at its own value; one that does not cover the
+    space evenly one without means. ValueError for a `by` that no objective sweeps.
     """
     trials, sweeps = of.material.trials, of.material.spaces
     metric, diagnostics = of.material.metric, of.material.diagnostics
@@ -99,10 +95,8 @@ def links(of: Answers) -> pd.DataFrame:
     """Rank correlation of every diagnostic with the metric over configurations; the columns of
     `LINK_FORMULAS`.
 
-    A hyperparameter that moves both links them, so this is an association and says nothing of
-    cause. Needs at least 10 configurations; the configurations count as a sample, which errs on the
-    wide side for a grid. "With the metric" is in the metric's own sign. Samples that do not cover
-    the space evenly (`Sweep.not_measured`) are not measured.
+    A hyperparameter that moves both links them, so this says nothing of cause. It needs 10
+    configurations that cover the space evenly, as a sample, which errs on the wide side for a grid.
     """
     metric, diagnostics = of.material.metric, of.material.diagnostics
     rows: list[dict[str, Any]] = []

@@ -45,8 +45,7 @@ def pareto(of: Answers) -> pd.DataFrame:
     objectives that are scored alike, which have a front of their own.
 
     A configuration takes part with a score on every planned seed (`tuned.whole`) and a known time.
-    Scores and times are means, so a near tie on the front is no finding. Where devices differ, or
-    times are not known, the notes say so.
+    Where devices differ, or times are not known, the notes say so.
     """
     trials = of.material.trials
     seconds = _seconds(trials)
@@ -120,10 +119,8 @@ def _shown(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
-    """Every configuration by worker seconds and score, those on the front filled; None with fewer
-    than two.
-
-    costs: the table of `Findings.pareto`.
+    """Every configuration of `pareto` by seconds and score, the front filled; None of fewer than
+    two.
     """
     known = costs[costs["seconds"].notna() & costs["score"].notna()]
     front = known["on_front"].astype(bool)

@@ -67,10 +67,7 @@ def _preferred(named: Row, first: Row, words: Wording) -> str:
 
 def _confirmed(row: Row, words: Wording) -> str:
     """What is kept, beside the search's score and by how much that is too good, where the noise of
-    both scores does not explain it: half the interval of that difference is the root of the sum of
-    squares of theirs.
-
-    row: of the confirmation, with the interval of the search's score as `low` and `high`.
+    both does not explain it. `row` has the interval of the search's score as `low` and `high`.
     """
     row = {"fresh_seeds": math.nan, "fresh_failed": math.nan, **row}
     name, fresh, low, high = (row[key] for key in ("objective", "fresh", "fresh_low", "fresh_high"))

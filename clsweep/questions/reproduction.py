@@ -85,10 +85,7 @@ class Layout:
 
 
 def reproduce(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """One row per printed number, see `analysis.reference`; none where no study has such numbers.
-
-    The numbers may span cells, so it is asked of all of them together.
-    """
+    """One row per printed number of all cells, see `analysis.reference`; may be empty."""
     return analysis.reproduce(of.printed(within))
 
 
@@ -363,10 +360,8 @@ QUESTION = Question(
 
 
 def differences(of: Answers) -> pd.DataFrame:
-    """One row per difference of two printed numbers that the run has at another scale: paper, item,
-    dataset and encoder there, metric and `DIFFERENCE_COLUMNS`.
-
-    Of a study with factors both are of one cell.
+    """One row per difference of two printed numbers that the run has at another scale, of one cell:
+    paper, item, dataset and encoder there, metric and `DIFFERENCE_COLUMNS`.
     """
     frame = of.ask_whole(reproduce)
     rows, names = frame[frame["verdict"] == Verdict.OTHER_SCALE], settings_of(frame)

@@ -75,11 +75,8 @@ def spread(robustness: pd.DataFrame, words: Wording) -> Sentences:
 
 
 def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
-    """The usable range of each hyperparameter, from `robustness`: one sentence for each, with all
-    its objectives.
-
-    Gate: only the part of a band is named whose values are shown to be within (`band_sure_low`,
-    `band_sure_high`).
+    """The usable range of each hyperparameter, from `robustness`: one sentence for each. Only what
+    is shown to be within is named (`band_sure_low`, `band_sure_high`).
     """
     amount = words.amount(words.within)
     causes = {

@@ -39,10 +39,8 @@ class Disk:
         return f"{self.folder}/{name}"
 
     def inside(self, name: str) -> str:
-        """The path of a file or folder with all links followed.
-
-        Raises:
-            RequestError: it lies outside of this folder.
+        """The path of a file or folder with all links followed; RequestError outside of this
+        folder.
         """
         root, path = os.path.realpath(self.folder), os.path.realpath(self.place(name))
         if os.path.commonpath([root, path]) != root:
@@ -53,11 +51,7 @@ class Disk:
         return path
 
     def is_file(self, name: str) -> bool:
-        """Whether it is there.
-
-        Raises:
-            RequestError: what is there is no file of this folder.
-        """
+        """Whether it is there; RequestError where that is no file of this folder."""
         path = self.inside(name)
         try:
             found = os.stat(path)
@@ -162,11 +156,7 @@ class Disk:
 
 
 def require_size(place: str, num_bytes: int) -> None:
-    """Refuse a document that nobody could have written.
-
-    Raises:
-        RequestError: it is larger than `LARGEST_DOCUMENT`.
-    """
+    """Raise RequestError for a document of more than `LARGEST_DOCUMENT` bytes."""
     if place.partition("?")[0].endswith(DOCUMENTS) and num_bytes > LARGEST_DOCUMENT:
         raise RequestError(
             f"{place}: expected at most {LARGEST_DOCUMENT:,} bytes, given {num_bytes:,}"

@@ -79,10 +79,8 @@ class ResultsFolder(Store):
     # What the folder holds.
 
     def exists(self) -> bool:
-        """Whether the folder has a study.
-
-        Raises:
-            RequestError: it has trials without one, which would become another study's.
+        """Whether it has a study. RequestError where it has trials without one, which would become
+        another study's.
         """
         if self.files.is_file("study.yaml"):
             return True
@@ -92,11 +90,7 @@ class ResultsFolder(Store):
         return False
 
     def check(self) -> None:
-        """Refuse a plan that is not of the study beside it.
-
-        Raises:
-            RequestError: it is not, or one of the two is damaged.
-        """
+        """Raise RequestError for a plan that is not of the study beside it, or damaged."""
         for pause_s in (0.2, 1.0, 0.0):  # a run that extends a study writes one after the other
             if not (reason := schemas.why_not_of(self._plan, self._document.tree)):
                 return
@@ -252,12 +246,8 @@ class ResultsFolder(Store):
         )
 
     def keep_running(self, epochs: Mapping[str, Sequence[Row]]) -> None:
-        """Replace the epochs of trials under way, by their ids: one file for all of them. Nothing
-        that is computed reads it.
-
-        Raises:
-            BusyError: another run has taken the folder over.
-            RequestError: it cannot be written.
+        """Replace the epochs of trials under way, by their ids: one file for all of them, which
+        nothing that is computed reads. Errors as in `add_trial`.
         """
         rows = [{"trial_id": name, **row} for name, found in epochs.items() for row in found]
         if not rows:

@@ -105,9 +105,8 @@ class ObjectStore:
 
     def versioned(self, name: str) -> tuple[bytes, str] | None:
         """Content and version of a file, None if there is none: every content has a version.
-
-        Raises:
-            RequestError: the store has no such writes as `replace`, or there is no client for them.
+        RequestError where the store has no such writes as `replace`, or there is no client for
+        them.
         """
         return self._do("read", name, lambda: self._get(name))
 

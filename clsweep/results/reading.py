@@ -205,10 +205,8 @@ def trials_file(path: str) -> str:
 
 
 def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
-    """The results folder at `path`, local or an object store's URI.
-
-    Raises:
-        RequestError: there are no results of clsweep, or damaged ones.
+    """The results folder at `path`, local or an object store's URI; RequestError where there are no
+    results of clsweep, or damaged ones.
     """
     folder = ResultsFolder(str(path))
     if not folder.exists():

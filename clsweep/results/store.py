@@ -45,9 +45,11 @@ class Store:
     def __init__(self, path: str, of_run: str | None = None):
         self.path = path
         self.files: Files = _open_uri(path) if "://" in path else Disk(path)
-        # the right to write to it
-        hold = FileLock if isinstance(self.files, Disk) else Lease
-        self.held: FileLock | Lease = hold(self.files, path, of_run)
+        self.held: FileLock | Lease  # the right to write to it
+        if isinstance(self.files, Disk):
+            self.held = FileLock(self.files, path, of_run)
+        else:
+            self.held = Lease(self.files, path, of_run)
         self._known: dict[str, tuple[bytes, Any]] = {}
 
     @property

@@ -117,10 +117,7 @@ def _sizes_of_texts(
     data: bytes, metadata: pq.FileMetaData, chosen: Collection[str], room: int
 ) -> dict[str, tuple[int, int]]:
     """Of each column of texts: the bytes of its pages, as the footer says, and what they come to if
-    each value is a whole page.
-
-    Raises:
-        ValueError: what these columns come to would fill the memory.
+    each value is a whole page. ValueError where that would fill the memory.
     """
     pages, values, texts = 0, 0, dict[str, tuple[int, int]]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
@@ -233,11 +230,7 @@ def typed(
 
 
 def distinct(table: pa.Table, name: str) -> None:
-    """Refuse a value of a column that stands in two rows.
-
-    Raises:
-        ValueError: one does.
-    """
+    """Raise ValueError for a value of a column that stands in two rows."""
     if len(table[name].unique()) < table.num_rows:
         counts = table[name].value_counts()
         value = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0]

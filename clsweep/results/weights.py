@@ -48,10 +48,8 @@ def pack(weights: Mapping[str, np.ndarray], about: Row) -> bytes:
 
 
 def unpack(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
-    """The state dict of a safetensors file that `pack` made, and what it says of itself.
-
-    Raises:
-        RequestError: the file at `place` is damaged, or not one of ours.
+    """The state dict of a safetensors file that `pack` made, and what it says of itself;
+    RequestError where the file at `place` is damaged, or not one of ours.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -74,10 +72,8 @@ def unpack(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
 
 
 def agreed(about: Row, row: Row) -> dict[str, Any]:
-    """What the file of an encoder says, with what the row of its trial says.
-
-    Raises:
-        ValueError, LookupError: they disagree, or an encoder cannot be so.
+    """What the file of an encoder says, with what the row of its trial says. Raises ValueError or
+    LookupError where they disagree, or an encoder cannot be so.
     """
     told: Any = about["normalisation"]
     pair = [told.get(key) if isinstance(told, Mapping) else None for key in ("mean", "std")]

@@ -185,12 +185,7 @@ def write_report(
 
 
 def render_markdown(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown. All texts are escaped: what looks like markup is
-    shown as it is.
-
-    Raises:
-        ValueError: a name of a section, table or figure is unfit or stands twice.
-    """
+    """The report as GitHub-flavoured Markdown, all texts escaped. ValueError as in `check`."""
     check(report)
     return "\n\n".join(_blocks(report)) + "\n"
 
