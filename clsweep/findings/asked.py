@@ -46,20 +46,14 @@ def contrasts_of(tree: Mapping[str, Any], before: str = "") -> list[Contrast]:
     for name, asked in (tree.get("contrasts") or {}).items():
         of = dict.fromkeys([asked["of"]] if isinstance(asked["of"], str) else asked["of"])
         told = {key: value for key, value in asked.items() if value is not None}
-        sides = {key: dict(told[key]) for key in ("at", "minus") if key in told}
-        for side in sides.values():  # as the tables have them
+        given: dict[str, Any] = {key: dict(told[key]) for key in ("at", "minus") if key in told}
+        for side in given.values():  # as the tables have them
             for key in set(side) & set(PARAM):
                 with suppress(ValueError):  # no value of it: that of no setting
                     side[key] = PARAM[key].coerce(side[key])
-        found.append(
-            Contrast(
-                name=f"{before}{name}",
-                of=tuple(f"{before}{each}" for each in of),
-                metric=told.get("metric") or (tree.get("metric") or {}).get("name", "knn_top1"),
-                added_after=told.get(ADDED, 0),
-                family=before,
-                **{"at": {}} | sides,
-                **{key: float(told[key]) for key in NUMBERS if key in told},
-            )
-        )
+        given |= {key: float(told[key]) for key in NUMBERS if key in told}
+        given["metric"] = told.get("metric") or (tree.get("metric") or {}).get("name", "knn_top1")
+        given |= {"added_after": told.get(ADDED, 0), "family": before}
+        parts = tuple(f"{before}{each}" for each in of)
+        found.append(Contrast(name=f"{before}{name}", of=parts, **given))
     return found

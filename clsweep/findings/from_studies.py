@@ -326,8 +326,9 @@ def _differences(studies: Sequence[StudyResults]) -> list[str]:
     """What is fixed in each study and differs between them, as if it were the objective's."""
     fixed: dict[str, list[str]] = {}
     for study in studies:
-        for name in (*DATA_COLUMNS, *study.params):
-            values = study.trials[name].dropna().unique() if name in study.trials else ()
+        names = dict.fromkeys((*DATA_COLUMNS, *study.params))
+        for name in (name for name in names if name in study.trials):
+            values = study.trials[name].dropna().unique()
             if len(values) == 1:
                 fixed.setdefault(name, []).append(str(values[0]))
     shared = {name: each for name, each in fixed.items() if len(each) == len(studies)}

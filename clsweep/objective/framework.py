@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -244,6 +244,16 @@ class MomentumFramework(PairFramework):
     def followed(self) -> list[nn.Module]:
         """What has a slowly following copy in `target`, in this order."""
         return [self.encoder, self.projector]
+
+    def project_both(
+        self, views: Sequence[Tensor], directions: Iterable[tuple[int, int]]
+    ) -> Embeddings:
+        """Online projections of the first views of the directions, targets of the second."""
+        online, target = (
+            {view: views[view] for view in sorted(set(each))}
+            for each in zip(*directions, strict=True)
+        )
+        return {"online": self.project(online), "target": self.project_target(target)}
 
     @torch.no_grad()
     def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:

@@ -103,17 +103,8 @@ class KeyFramework(MomentumFramework):
         return [(i, j), (j, i)] if self.symmetric else [(i, j)]
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        compared = [
-            direction for pair in self.comparison.pairs for direction in self.directions(*pair)
-        ]
-        return {
-            "online": self.project(
-                {query: views[query] for query in sorted({query for query, _ in compared})}
-            ),
-            "target": self.project_target(
-                {key: views[key] for key in sorted({key for _, key in compared})}
-            ),
-        }
+        pairs = self.comparison.pairs
+        return self.project_both(views, [way for pair in pairs for way in self.directions(*pair)])
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         return super().prepare(embeddings, generator) | {

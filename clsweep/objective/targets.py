@@ -185,13 +185,7 @@ class DINO(MomentumFramework, PrototypeFramework):
         return self.teacher_tau_start + share * (self.teacher_tau - self.teacher_tau_start)
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        directions = self.comparison.directions
-        return {
-            "online": self.project({v: views[v] for v in sorted({v for _, v in directions})}),
-            "target": self.project_target(
-                {t: views[t] for t in sorted({t for t, _ in directions})}
-            ),
-        }
+        return self.project_both(views, [way[::-1] for way in self.comparison.directions])
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         e = super().prepare(embeddings, generator)

@@ -79,12 +79,12 @@ def _drawing(figure: Figure, report: Report) -> dict[str, Any]:
     # The data, most of a chart, are the same for both.
     own = {key: value for key, value in dark.items() if value is not spec.get(key)}
     changed = {key: value for key, value in own.items() if value != light.get(key)}
-    both = {"light": light, "dark": changed}
-    text = json.dumps(both, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    looks = {"light": light, "dark": changed}
+    text = json.dumps(looks, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     cells = cells_of(figure.data, limit=MAX_NUMBERS, digits=None, settings=figure.settings)
     csv = _download(f"figures/{figure.name}.csv", report.marked(figure.data))
-    spec = Markup(text.translate(_ESCAPES))
-    return {"figure": figure, "spec": spec, "numbers": cells, "csv": csv}
+    both = Markup(text.translate(_ESCAPES))
+    return {"figure": figure, "spec": both, "numbers": cells, "csv": csv}
 
 
 def _table(table: Table, report: Report) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def to_csv(frame: pd.DataFrame) -> bytes:
             column = frame.iloc[:, i]
             is_text = isinstance(dtype, pd.StringDtype)
             known = {value: spreadsheet(value) for value in column.unique()} if is_text else {}
-            safe.isetitem(i, [known[v] if is_text else spreadsheet(v) for v in column])
+            safe.isetitem(i, [known.get(v, v) if is_text else spreadsheet(v) for v in column])
     out = pa.BufferOutputStream()
     pyarrow.csv.write_csv(_arrow(safe), out)  # ten times as fast as pandas
     return out.getvalue().to_pybytes()
