@@ -24,14 +24,9 @@ ADVICE = "A study with encoders: {keep: all} keeps every trial's"
 
 
 def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -> tuple[Any, About]:
-    """The encoder of a trial in eval mode, and what its file says of it.
-
-    Args:
-        trust: execute the folder's plug-in, or the user's own function, that makes the encoder.
-
-    Raises:
-        RequestError: no such trial, or its encoder was not kept or is damaged.
-        StudyError: code would be executed that nobody trusts.
+    """The encoder of a trial in eval mode, and what its file says of it. With `trust` code of the
+    folder or the user makes it, else StudyError; RequestError where there is none, or a damaged
+    one.
     """
     row = _row_with_encoder(folder, trial_id)
     _allow(folder, str(row["encoder"]), trust)

@@ -15,11 +15,8 @@ from clsweep.display.text import cell, is_numeric, legible
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """The texts of a table.
-
-    Attributes:
-        is_numeric: of every column, whether it is set to the right.
-        left: rows that are not among `rows`.
+    """The texts of a table: `is_numeric` columns are set to the right, `left` rows are not among
+    `rows`.
     """
 
     columns: tuple[str, ...]

@@ -88,10 +88,8 @@ def is_numeric(texts: Iterable[str]) -> bool:
 
 
 def markdown(text: str, marks: re.Pattern[str] = _MD_EDGE) -> str:
-    """One line of Markdown in which `text` stays text.
-
-    Args:
-        marks: what is escaped where it stands in a certain place only.
+    """One line of Markdown in which `text` stays text; `marks` match what is escaped in its place
+    only.
     """
     return marks.sub(r"\\\g<0>", legible(" ".join(text.split())).translate(MD_ESCAPES))
 

@@ -59,21 +59,11 @@ def of_studies(
     failed: str = "worst",
     images: str = "new",
 ) -> Material:
-    """The trials of one or several results folders; of several, an objective is called
-    `study/objective`.
+    """The trials of one or several results folders, read as `clsweep.open_results` says; of
+    several, an objective is called `study/objective`.
 
-    Args:
-        studies: opened results folders.
-        metric: a column of the trials; by default the one that the studies optimised.
-        mode: "max" or "min", to be said of a metric that is neither the catalog's nor the studies'
-            own.
-        failed: what failed trials count as: "worst", "chance" or "left out".
-        images: which ones intervals are for: "new" ones, or the "fixed" ones that were scored.
-
-    Raises:
-        RequestError: no trial has ended, there is no such metric, the studies optimised different
-            ones, or have different plug-ins of one name, whose columns are not the same; one of
-            several has factors.
+    RequestError where no trial has ended, there is no such metric, the studies optimised different
+    ones, or have different plug-ins of one name, or one of several has factors.
     """
     if images not in IMAGES:
         raise RequestError(f"images: expected {' or '.join(IMAGES)}, given {images!r}")
@@ -391,11 +381,9 @@ def _notes(study: StudyResults) -> list[str]:
 
 
 def printed_of(study: StudyResults, *, within: float | None = None) -> list[Printed]:
-    """The tables of a folder's `references`, none where it has none.
-
-    Args:
-        within: the largest difference that still agrees: 1 point by default, for a metric that is
-            not percent about a twentieth of the range that was printed, or its last decimal.
+    """The tables of a folder's `references`, none where it has none. `within` is the largest
+    difference that agrees: 1 point by default, of another unit about a twentieth of the range that
+    was printed, or its last decimal.
     """
     if not (files := study.folder.printed()):
         return []

@@ -51,25 +51,14 @@ def of_trials(
     scales: Mapping[str, str] | None = None,
     failed: str = "worst",
 ) -> Material:
-    """A table of trials that came from anywhere, with the columns that `analysis.sweep.read_sweeps`
-    asks for.
+    """A table of trials that came from anywhere, as `clsweep.analyse` takes it; `source` is what
+    messages call it.
 
-    Args:
-        trials: one row a trial.
-        source: what messages call it.
-        metric: by default the first of the known metrics that it has.
-        mode: "max" or "min", to be said of a metric that is not the catalog's.
-        params: the hyperparameters. By default every column without another role that has one value
-            in each configuration; with one seed, where outcomes have that too, the known ones. Of
-            these, what others settle is no axis of its objective (`analysis.scales.followers`). Of
-            two that settle each other, the one stays that clsweep does not derive, or else the
-            first. Hyperparameters that are named here all stay; a note tells what settles what.
-        scales: "log", "linear" or "category" of some of the hyperparameters. A note tells on which
-            axis the other numbers are read (`analysis.scales.scale_of`).
-        failed: what failed trials count as: "worst", "chance" or "left out".
-
-    Raises:
-        RequestError: a column is missing, or says what it cannot.
+    Of hyperparameters that nobody named, what others settle is no axis of its objective
+    (`analysis.scales.followers`). Of two that settle each other, the one stays that clsweep does
+    not derive, or else the first. Those that are named all stay, and a note tells what settles
+    what. Another tells on which axes numbers are read (`analysis.scales.scale_of`). RequestError
+    where a column is missing, or says what it cannot.
     """
     trials, copied = tidy.without_copies(tidy.tidied(trials, source))
     name = _metric(trials, metric, source)

@@ -180,10 +180,8 @@ def sweeps_of(
     failed: str = "worst",
     **space: Any,
 ) -> tuple[Sweep, ...]:
-    """The sweeps of `analysis.sweep.read_sweeps`, with `source` in front of a complaint.
-
-    failed: what failed trials count as, one of `analysis.sweep.FAILED_AS`, as `left-out` too.
-    space: what else `read_sweeps` takes; the limits of the metric are the catalog's by default.
+    """The sweeps of `read_sweeps`, which takes `space`, with `source` in front of a complaint and
+    the catalog's limits of the metric. `failed` is one of `FAILED_AS`, as `left-out` too.
     """
     space |= {"failed_as": str(failed).replace("-", " ")}
     if metric in METRIC and not space.get("limits"):

@@ -30,10 +30,8 @@ FEWEST_TRIALS = 200  # of fewer, the answers are there before other processes ar
 
 
 class Answers:
-    """The tables on `material`, and what few of them need beside it.
-
-    Attributes:
-        levels: factor -> label, of one cell of a study with factors.
+    """The tables on `material`, and what few of them need beside it; `levels`, factor -> label, of
+    one cell of a study with factors.
     """
 
     levels: Mapping[str, str] = {}
@@ -205,11 +203,8 @@ _of = lru_cache(maxsize=1)(Answers)
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a report asks, of whom, and what it comes back to; `say` is called with a word on what
-    comes next.
-
-    Attributes:
-        within: points from the best that count as good.
+    """What a report asks, of whom, `within` how many points of the best; `say` is called with a
+    word on what comes next.
     """
 
     answers: Answers

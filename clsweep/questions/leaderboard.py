@@ -202,11 +202,8 @@ def lead_of(board: pd.DataFrame, pairs: pd.DataFrame) -> Lead | None:
 
 def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -> Sentences:
     """Who is best in one sense and by how much, tied or not resolved where it is so; nothing where
-    nobody is compared.
-
-    Args:
-        pairs: from `compare` of stat "tuned" or "mean", of others too.
-        sense: TUNED or UNTUNED; where nothing is swept both are one, and it is not said.
+    nobody is compared. `pairs` are from `compare` of stat "tuned" or "mean"; where nothing is swept
+    the sense, TUNED or UNTUNED, is not said.
     """
     if (lead := lead_of(board, pairs)) is None:
         return ()

@@ -212,9 +212,8 @@ def _more_seeds(asked: Asked) -> list[Step]:
 
 
 def _cost(asked: Asked, trials: Mapping[str, int]) -> str:
-    """`: 18 trials, about 5 min of work`, by what those of each objective took.
-
-    Nothing of a cell of a study with factors, as the other cells run too.
+    """`: 18 trials, about 5 min of work`, by what those of each objective took; nothing of a cell
+    of a study with factors, as the other cells run too.
     """
     if asked.answers.levels:
         return ""

@@ -37,13 +37,10 @@ def build_report(
     progress: Say | None = None,
     made: Made = lambda _: None,
 ) -> Report:
-    """Everything that is to be said of `findings`.
+    """Everything that is to be said of `findings`, one or several studies.
 
-    Args:
-        findings: one or several studies.
-        within: how far from the best still counts as good, as in `Findings.robustness`.
-        progress: called with a word on what is computed next.
-        made: called with figures of the report, as soon as they are there.
+    `within` is how far from the best still counts as good, as in `Findings.robustness`; `progress`
+    is called with a word on what is computed next, `made` with figures as soon as they are there.
     """
     near = findings.near(within)
     say = progress or (lambda _: None)

@@ -49,11 +49,7 @@ RUNNING = "parts/running.parquet"
 
 
 class ResultsFolder(Store):
-    """A results folder on this machine or in an object store: `results/tau`, `s3://bucket/tau`.
-
-    Args:
-        of_run: in a process of a run that holds the folder elsewhere.
-    """
+    """A results folder on this machine or in an object store, as `Store` opens it."""
 
     _scratch: str | None = None
     _is_declared = False

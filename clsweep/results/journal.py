@@ -41,15 +41,11 @@ _STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "faile
 
 
 def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
-    """The journal in a file, which several processes may have open.
+    """The journal in a file, made if it is not there, which several processes may have open;
+    RequestError where it cannot be read or written.
 
-    Args:
-        path: a local file; made if it is not there.
-        alone: no other process has it open. What looks locked then was locked by one that was
-            killed, for which Optuna would wait half a minute.
-
-    Raises:
-        RequestError: it cannot be read or written.
+    If `alone`, no other process has it: what looks locked then was locked by one that was killed,
+    for which Optuna would wait half a minute.
     """
     try:
         if alone:

@@ -60,12 +60,8 @@ class _Config:
 
 
 class Standings:
-    """How the configurations of a study stand, while its trials end in whatever order.
-
-    Args:
-        planned: trial_id, objective and config of every planned trial.
-        recorded: trial_id, status and the metric of trials that have ended.
-        metric, mode: what is best.
+    """How the configurations of a study stand, while its trials end in whatever order: by trial_id,
+    objective and config of the planned ones, and status and metric of those `recorded`.
     """
 
     def __init__(
@@ -148,12 +144,7 @@ class Standings:
 
 class Tally:
     """The state of a study as counts, from the rows that exist and the trials that run, and each
-    objective's best configuration so far.
-
-    Args:
-        planned, rows: of the plan, and of the trials that have ended.
-        metric, mode: by which the configurations stand in `standings`.
-        axes: what each objective sweeps: the hyperparameters that tell its configurations apart.
+    objective's best configuration so far. `axes` tell an objective's configurations apart.
     """
 
     def __init__(

@@ -209,11 +209,8 @@ def digest(tree: Mapping[str, Any]) -> bytes:
 
 
 class Plan(NamedTuple):
-    """What every reader needs of `plan.parquet`.
-
-    Attributes:
-        keys: one row per planned trial: `KEYS`.
-        schema: of the whole table, its hyperparameters marked as such.
+    """What every reader needs of `plan.parquet`: `KEYS` of each trial, and the schema of the whole
+    table, its hyperparameters marked as such.
     """
 
     keys: pa.Table
@@ -281,12 +278,9 @@ def checked_rows(
     filled: Collection[str],
     present: Collection[str] = (),
 ) -> pa.Table:
-    """These columns of a table that grows with the trials.
-
-    Args:
-        folder: that it is of, see `Plan`. Trials of two studies may have the same ids.
-        filled: those that have a value in every row.
-        present: those that are there, should there be any row.
+    """These columns of a table that grows with the trials, of this `folder`, see `Plan`: trials of
+    two studies may have the same ids. Those `filled` have a value in every row, `present` ones are
+    there, should there be any row.
     """
     if folder and (schema_of(data).metadata or {}).get(FOLDER, folder) != folder:
         raise ValueError("it is a table of another results folder")
@@ -303,15 +297,8 @@ def of_one_trial(table: pa.Table, trial_id: str, *, is_row: bool) -> pa.Table:
 
 
 def in_plan_order(trials: pa.Table, plan: pa.Table, params: Sequence[str]) -> pa.Table:
-    """The trials' rows as they are planned.
-
-    Args:
-        trials: all of `KEYS`, status, and any other columns.
-        plan: `KEYS` and `params`.
-        params: columns; what the plan says of one, its trial says too.
-
-    Raises:
-        ValueError: they are not; behind its message the trial whose row is not as planned.
+    """The trials' rows as they are planned; what the plan says of one of `params`, its trial says
+    too. ValueError where it does not; behind its message the trial.
     """
     first = plan.slice(0, trials.num_rows)
     if trials["trial_id"].equals(first["trial_id"]):  # most often: all have ended

@@ -40,12 +40,8 @@ def decode(
     data: bytes, columns: Sequence[str] | None = None, *, of_others: bool = False
 ) -> pa.Table:
     """A Parquet file, or those of the columns that it has. One without checksums is read as well.
-
-    Args:
-        of_others: it may have lists, whose number is not known before they are read.
-
-    Raises:
-        ValueError, OSError, pa.ArrowException: it is damaged, or cannot be what it says.
+    One `of_others` may have lists, whose number is not known before they are read. ValueError,
+    OSError or an error of Arrow's where it is damaged, or cannot be what it says.
     """
     view = memoryview(data)
     footer = _footer_start(view)
@@ -210,14 +206,9 @@ def typed(
     filled: Collection[str] = (),
     present: Collection[str] = (),
 ) -> pa.Table:
-    """These columns of a table in their types; null where an earlier version had none.
-
-    Args:
-        filled: those that have a value in every row.
-        present: those that must be there too.
-
-    Raises:
-        ValueError, pa.ArrowException: a column is missing, or is another one's.
+    """These columns of a table in their types; null where an earlier version had none. Those
+    `filled` have a value in every row, `present` ones are there; ValueError or an error of Arrow's
+    where it is not so.
     """
     schema = pa.schema(fields)
     if missing := sorted({*filled, *present} & {*schema.names} - {*table.column_names}):

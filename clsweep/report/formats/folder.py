@@ -56,16 +56,9 @@ def write_bundle(
     are never touched.
 
     Parquet holds the exact tables, columns of mixed types as text. In CSV a text that a spreadsheet
-    would read as a formula (it begins with = + - @ or a tab and is no number) has an apostrophe
-    before it.
-
-    Args:
-        progress: called with the name of every part that is about to be made.
-
-    Raises:
-        RequestError: `out` is no folder that can be written, or holds a file of these names that no
-            report wrote.
-        ValueError: a name of a section, table or figure is unfit or stands twice.
+    would read as a formula has an apostrophe before it. `progress` is called with the name of every
+    part. RequestError where `out` cannot be written, or holds a file of these names that no report
+    wrote; ValueError as in `check`.
     """
     disk = _folder(os.fspath(out))
     written = _written_before(disk)

@@ -33,15 +33,11 @@ _ESCAPES = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u20
 
 
 def render_page(report: Report) -> str:
-    """The report as one HTML page that needs no other file and no network.
+    """The report as one HTML page that needs no other file and no network, every text escaped.
 
-    Every text of the report is escaped. The page forbids itself whatever is not in it
-    (Content-Security-Policy): it runs the two scripts whose hashes it names, and expressions of
-    charts are interpreted, not compiled.
-
-    Raises:
-        ValueError: a name of a section, table or figure is unfit or stands twice, or a chart holds
-            a number that is not finite.
+    The page forbids itself whatever is not in it (Content-Security-Policy): it runs the two scripts
+    whose hashes it names, and expressions of charts are interpreted, not compiled. ValueError as in
+    `check`, or where a chart holds a number that is not finite.
     """
     check(report)
     templates = _templates()
