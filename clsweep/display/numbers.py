@@ -150,22 +150,17 @@ def byte_size(num_bytes: float, digits: int = 2) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A number of a table, with its interval if it has one.
-
-    Attributes:
-        spread: what decides how fine it is to be read where there is no interval, such as the
-            spread of its column; its own size by default.
-        is_fine: two digits of the spread are shown. Otherwise `least` decimals do wherever they
-            show one. Where it is None, `texts_of` is told.
-        least, most: decimals in fixed notation.
-    """
+    """A number of a table, with its interval if it has one."""
 
     value: float
     low: float = math.nan
     high: float = math.nan
+    # What decides how fine it is to be read where there is no interval, such as the spread of its
+    # column; its own size by default.
     spread: float = math.nan
-    is_fine: bool | None = None
-    least: int = 2
+    # Two digits of the spread are shown. Otherwise `least` decimals do wherever they show one.
+    is_fine: bool | None = None  # `texts_of` is told
+    least: int = 2  # decimals in fixed notation
     most: int = MOST
 
     @classmethod

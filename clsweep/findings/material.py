@@ -46,50 +46,34 @@ class Confirming:
 class Material:
     """The trials of one or more studies, and what belongs to them. Frames other than `trials` may
     be empty.
-
-    Attributes:
-        sources: the folders or files, as given.
-        trials: one row a trial; the names of objectives are final (with the study in front where
-            there are several).
-        metric: a column of `trials`, such as knn_top1.
-        unit: "%", "nats" or "".
-        on_test: every score is of the test split (`evaluation` of a study).
-        mode: "max" or "min", which values of the metric are good.
-        params: the columns that hold hyperparameters.
-        confirmation: the best configurations once more on fresh seeds.
-        confirmable: objective -> the results folder in which `clsweep confirm` runs its best by
-            this metric again. It does so by a study's own metric alone.
-        confirming: results folder -> what `clsweep confirm` would run in it.
-        within: how far from the best still counts as good, unless somebody says otherwise.
-        yardsticks: objective -> what its scores depend on beside the encoder (data set, split, k of
-            the kNN); scores of different yardsticks are not compared. Objectives that are not named
-            share one.
-        notes: what limits the report ("still running: 12 of 60 trials are left").
-        left: planned trials that have not ended yet.
-        contrasts: what the studies ask by name.
-        hits: of their metrics, which images are right.
     """
 
     title: str
-    sources: tuple[str, ...]
-    trials: pd.DataFrame
-    metric: str
-    unit: str
-    mode: str
-    params: tuple[str, ...]
+    sources: tuple[str, ...]  # the folders or files, as given
+    trials: pd.DataFrame  # one row a trial; of several studies, objectives have theirs in front
+    metric: str  # a column of `trials`, such as knn_top1
+    unit: str  # "%", "nats" or ""
+    mode: str  # "max" or "min", which values of the metric are good
+    params: tuple[str, ...]  # the columns that hold hyperparameters
     sweeps: tuple[Sweep, ...]
-    notes: tuple[str, ...] = ()
-    left: int = 0
-    within: float = 1.0
-    on_test: bool = False
+    notes: tuple[str, ...] = ()  # what limits the report, as that 12 of 60 trials are left
+    left: int = 0  # planned trials that have not ended yet
+    within: float = 1.0  # how far from the best counts as good, unless somebody says otherwise
+    on_test: bool = False  # every score is of the test split (`evaluation` of a study)
+    # Objective -> what its scores depend on beside the encoder (data set, split, k of the kNN):
+    # those of different yardsticks are not compared. Objectives that are not named share one.
     yardsticks: Mapping[str, str] = field(default_factory=dict)
-    contrasts: tuple[Contrast, ...] = ()
-    hits: Mapping[str, Hits] = field(default_factory=dict)
+    contrasts: tuple[Contrast, ...] = ()  # what the studies ask by name
+    hits: Mapping[str, Hits] = field(default_factory=dict)  # metric -> which images are right
+    # Objective -> the results folder in which `clsweep confirm` runs its best by this metric again.
+    # It does so by a study's own metric alone.
     confirmable: Mapping[str, str] = field(default_factory=dict)
+    # Results folder -> what `clsweep confirm` would run in it.
     confirming: Mapping[str, Confirming] = field(default_factory=dict)
     references: pd.DataFrame = field(default_factory=pd.DataFrame)
     histograms: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
+    # The best configurations once more on fresh seeds.
     confirmation: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @cached_property

@@ -155,19 +155,12 @@ def _best(row: Row) -> Number | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Lead:
-    """How the first of several objectives stands.
+    """How the first of several objectives stands."""
 
-    Attributes:
-        pair: against the second, as the first sees it.
-        ranked: all that are compared with it, best first, and it before them.
-        beaten: those that it is shown to be better than.
-        num_pairs: that had their chance.
-    """
-
-    pair: Row
-    ranked: tuple[str, ...]
-    beaten: tuple[str, ...]
-    num_pairs: int
+    pair: Row  # against the second, as the first sees it
+    ranked: tuple[str, ...]  # all that are compared with it, best first, and it before them
+    beaten: tuple[str, ...]  # those that it is shown to be better than
+    num_pairs: int  # that had their chance
 
     @property
     def is_resolved(self) -> bool:

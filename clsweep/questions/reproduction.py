@@ -60,24 +60,15 @@ DIFFERENCE_COLUMNS = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """One part of a paper's table: one metric, and one data set and encoder unless they stand
-    across.
-
-    Attributes:
-        title: what part it is.
-        across: the setting or place that its columns are.
-        labels: the objective of each row, with the settings that do not stand across.
-        rows: of `reproduce`, what it is made of.
-        shown: "objective", "" and a column for each value across; three rows an objective.
-    """
+    """A part of a paper's table: of a metric, data set and encoder unless these stand across."""
 
     paper: str
     item: str
-    title: str
-    across: str
-    labels: tuple[str, ...]
-    rows: pd.DataFrame
-    shown: pd.DataFrame
+    title: str  # what part it is
+    across: str  # the setting or place that its columns are
+    labels: tuple[str, ...]  # the objective of each row, with the settings not across
+    rows: pd.DataFrame  # of `reproduce`, what it is made of
+    shown: pd.DataFrame  # "objective", "" and a column for each value; three rows an objective
 
     @property
     def is_measured(self) -> bool:
