@@ -50,13 +50,9 @@ def are_beside() -> bool:
 
 
 def beside(function: Callable[..., T], *args: Any) -> Future[T]:
-    """The function's value: from another process within `processes_beside`, else computed at once.
-
-    Where a process cannot be started, is killed, or the function raises, it is called here.
-
-    Args:
-        function: of a module, so that the process finds it.
-        args: values, or what `shared` made of them.
+    """The value of a module's function: from another process within `processes_beside`, else
+    computed at once. What a process cannot do, or raises in, is called here. Arguments may be
+    `shared`.
     """
     if processes := _current.get():
         return processes.submit(function, args)

@@ -57,13 +57,9 @@ def print_table(
 ) -> list[str]:
     """Print rows that share their keys; returns the columns that found no room.
 
-    Floats get `digits` decimals for eyes and full precision for programs.
-
-    Args:
-        columns: the keys, for a table that may have no row.
-        spare: columns that may be left out of a table that is wider than the screen, the first to
-            go first.
-        wide: leave out and fold nothing.
+    Floats get `digits` decimals for eyes and full precision for programs. `columns` are the keys,
+    for a table that may have no row. `spare` ones may be left out of a table that is wider than the
+    screen, the first to go first; `wide`: nothing is left out or folded.
     """
     if format is Format.json:
         records = [{k: _jsonable(v) for k, v in row.items()} for row in rows]

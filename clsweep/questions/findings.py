@@ -206,14 +206,8 @@ def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
 def cells_of_table(
     trials: Any, factors: Sequence[str] | None, source: str, read: Callable[[Any], Material]
 ) -> tuple[Findings, ...]:
-    """The cells of a table of trials; none where it has no factor.
-
-    Args:
-        factors: the columns that are factors; by default `dataset`, where it has several names.
-        read: makes the material of one cell.
-
-    Raises:
-        RequestError: no such column, or one that cannot be a factor.
+    """The cells of a table of trials; none where it has no factor, by default `dataset` if it has
+    several names. `read` makes the material of one. RequestError for a column that is no factor.
     """
     if not isinstance(trials, pd.DataFrame):
         return ()  # `read` refuses it

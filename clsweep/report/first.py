@@ -97,9 +97,8 @@ def _values(trials: pd.DataFrame, name: str) -> str:
 
 
 def verdicts(asked: Asked) -> Sentences:
-    """Who is best when tuned, who without tuning, and who depends least on its settings; of a
-    reproduction, whether the paper's numbers agree, of contrasts, how many are answered, and the
-    first two of these.
+    """Who is best when tuned, who without tuning, and who depends least on its settings; whether a
+    paper's numbers agree, or how many contrasts are answered, and the first two of these.
     """
     pairs = comparison.tuned(asked), comparison.means(asked), comparison.spreads(asked)
     said = verdict_of(board(asked), *pairs, asked.words)

@@ -67,11 +67,8 @@ class Disk:
         return True
 
     def descriptor(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """An open file, for the caller to close; with `os.O_CREAT` it is made.
-
-        Raises:
-            FileNotFoundError: there is none.
-            RequestError: it is no file of this folder, or cannot be opened.
+        """An open file, for the caller to close; with `os.O_CREAT` it is made. FileNotFoundError
+        where there is none, RequestError for what is no file of this folder, or cannot be opened.
         """
         self.is_file(name)
         try:
@@ -96,12 +93,7 @@ class Disk:
             ) from None
 
     def read(self, name: str) -> bytes:
-        """The content of a file.
-
-        Raises:
-            FileNotFoundError: there is none.
-            RequestError: it cannot be read.
-        """
+        """The content of a file; FileNotFoundError where there is none, RequestError if unreadable."""
         with open(self.descriptor(name), "rb") as file:
             require_size(self.place(name), os.fstat(file.fileno()).st_size)
             try:

@@ -224,11 +224,8 @@ class ResultsFolder(Store):
             self.__dict__.pop(of_plan, None)
 
     def add_trial(self, row: Row, **side: Sequence[Row]) -> None:
-        """Record one trial that has ended with its rows of the side tables, by name.
-
-        Raises:
-            BusyError: another run has taken the folder over.
-            RequestError: it cannot be written.
+        """Record one trial that has ended with its rows of the side tables, by name. BusyError
+        where another run has taken the folder over, RequestError where it cannot be written.
         """
         trial_id = row["trial_id"]
         for name, rows in side.items():
@@ -294,12 +291,9 @@ class ResultsFolder(Store):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder: a second run on it is refused. The lock of a process that died is free
-        again: at once on this machine, after a minute in an object store.
-
-        Raises:
-            BusyError: another run holds it.
-            RequestError: it cannot be made or written.
+        """Hold the folder; BusyError where another run holds it, RequestError where it cannot be
+        made. The lock of a process that died is free at once on this machine, after a minute in a
+        store.
         """
         with self.held.hold():
             try:

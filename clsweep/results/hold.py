@@ -56,20 +56,12 @@ class FileLock:
             return False  # no run has ever held it
 
     def beat(self, state: Mapping[str, Any]) -> None:
-        """Say that the run is alive; while we hold the folder this keeps it ours.
-
-        Raises:
-            BusyError: another run has taken it over.
-        """
+        """Say that the run is alive, which keeps the folder ours; BusyError where it is not."""
         self.check()
         self._files.write(HEARTBEAT, json.dumps({**state, **_process()}).encode(), durable=False)
 
     def check(self) -> None:
-        """Before anything is written: the folder is still that of `run`.
-
-        Raises:
-            BusyError: it was deleted, moved or replaced, or another run has taken it over.
-        """
+        """Before anything is written: BusyError where the folder is not that of `run` any more."""
         if self.run is not None and self.run != self._found():
             raise BusyError(_busy(self._path, {}))
 
@@ -83,12 +75,7 @@ class FileLock:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the folder for a time.
-
-        Raises:
-            BusyError: another run holds it.
-            RequestError: it cannot be made or written.
-        """
+        """Hold the folder; BusyError if another run does, RequestError if it cannot be made."""
         with contextlib.ExitStack() as stack:
             try:
                 os.makedirs(self._files.folder, exist_ok=True)

@@ -130,9 +130,8 @@ class ObjectStore:
         return answer and (answer["Body"], answer["ETag"])
 
     def _s3(self, request: str, name: str, **options: Any) -> Any:
-        """A request of S3, or of a store that speaks like it; None where its condition does not
-        hold. What fails is an OSError, in the words of pyarrow, so that `patiently` knows what
-        passes.
+        """A request of S3, or the like; None where its condition does not hold. What fails is an
+        OSError, in the words of pyarrow, so that `patiently` knows what passes.
         """
 
         if self._fs.type_name != "s3":

@@ -32,14 +32,11 @@ SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}
 
 
 class Store:
-    """Files by their names in the folder: `parts/trials/a-0.parquet`.
+    """Files by their names in a folder: `parts/trials/a-0.parquet`.
 
-    Args:
-        path: `results/tau`, or a URI: `s3://bucket/tau`, `file:///tau`.
-        of_run: in a process of a run that holds the folder elsewhere.
-
-    Raises:
-        RequestError: there is nothing like it, or its bucket cannot be asked for.
+    `path` is `results/tau`, or a URI: `s3://bucket/tau`, `file:///tau`. `of_run`: in a process of a
+    run that holds the folder elsewhere. RequestError where there is nothing like it, or its bucket
+    cannot be asked for.
     """
 
     def __init__(self, path: str, of_run: str | None = None):
@@ -113,9 +110,8 @@ class Store:
         raise RequestError(f"{self.path}: the results are being rewritten; try again")
 
     def _require_compacted(self, name: str, parts: Sequence[str]) -> None:
-        """Refuse a folder without a table that a compaction has written with the other one: the
-        epochs first, and both before it removes parts. So a trial of the one that has no part is in
-        the other.
+        """Refuse a folder without the one of two tables that a compaction writes together, the
+        epochs first, before it removes parts: what has no part in the one is in the other.
         """
         other = {"trials": "epochs", "epochs": "trials"}.get(name)
         if other is None or self.files.is_file(f"{name}.parquet"):
