@@ -106,29 +106,25 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
 
 def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
     """The row of a trial, which has an encoder; RequestError with the reason if it has none."""
-    at, planned = _at(folder, trial_id), folder.plan(["trial_id"])["trial_id"].to_pylist()
-    if trial_id not in planned:
-        raise RequestError(
-            f"{at}: no such trial.{nearest(trial_id, planned)} See: clsweep trials {folder.path}"
-        )
-    trials = folder.trials()
+    planned, trials = folder.plan(["trial_id"])["trial_id"].to_pylist(), folder.trials()
     found: list[Row] = trials.filter(pc.equal(trials["trial_id"], trial_id)).to_pylist()
-    if not found:
-        raise RequestError(
-            f"{at}: this trial has not finished yet; see clsweep status {folder.path}"
-        )
-    row = found[0]
-    if row["status"] == "failed":
-        reason = f"{row['error_class']}: {(row['error_message'] or '').partition(chr(10))[0]}"
-        raise RequestError(f"{at}: this trial failed and has no encoder: {reason}")
-    framework = COMPONENT["framework"].get(row["framework"])
-    if framework is not None and framework.kind == "pairs":
-        raise RequestError(
-            f"{at}: expected a trial that trains an encoder, given one of framework "
-            f"{row['framework']}"
-        )
-    if trial_id not in folder.stored("encoders"):
-        raise RequestError(f"{at}: the encoder of this trial was not kept{_kept(folder, row)}")
+    row = found[0] if found else {}
+    framework = COMPONENT["framework"].get(row.get("framework"))
+    wrong = ""
+    if trial_id not in planned:
+        wrong = f"no such trial.{nearest(trial_id, planned)} See: clsweep trials {folder.path}"
+    elif not found:
+        wrong = f"this trial has not finished yet; see clsweep status {folder.path}"
+    elif row["status"] == "failed":
+        error = f"{row['error_class']}: {(row['error_message'] or '').partition(chr(10))[0]}"
+        wrong = f"this trial failed and has no encoder: {error}"
+    elif framework is not None and framework.kind == "pairs":
+        given = f"given one of framework {row['framework']}"
+        wrong = f"expected a trial that trains an encoder, {given}"
+    elif trial_id not in folder.stored("encoders"):
+        wrong = f"the encoder of this trial was not kept{_kept(folder, row)}"
+    if wrong:
+        raise RequestError(f"{_at(folder, trial_id)}: {wrong}")
     return row
 
 

@@ -93,7 +93,7 @@ class Disk:
             ) from None
 
     def read(self, name: str) -> bytes:
-        """The content of a file; FileNotFoundError where there is none, RequestError if unreadable."""
+        """The content of a file; FileNotFoundError if there is none, RequestError if unreadable."""
         with open(self.descriptor(name), "rb") as file:
             require_size(self.place(name), os.fstat(file.fileno()).st_size)
             try:
