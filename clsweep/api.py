@@ -72,9 +72,8 @@ class Results(StudyResults, Findings):
         """
         if len(self._folders) != 1:
             which = "a table of trials" if self._table else "several: ask one of `studies`"
-            raise RequestError(
-                f"{', '.join(self.sources)}: expected one results folder for this, given {which}"
-            )
+            expected = f"expected one results folder for this, given {which}"
+            raise RequestError(f"{', '.join(self.sources)}: {expected}")
         return self._folders[0]
 
     @cached_property
@@ -220,16 +219,12 @@ def open_results(
         told = as_told(found, metric=metric, mode=mode, params=params, scales=scales)
         return _of_table(found, None, source=", ".join(files), failed=failed, **told)
     if files:
-        raise RequestError(
-            f"{files[0]}: a table of trials can only be analysed with other tables, given folders "
-            "of studies beside it"
-        )
-    for option, what in {"params": params, "scales": scales}.items():
-        if what is not None:
-            raise RequestError(
-                f"{paths[0]}: {option}: the hyperparameters of a study are known; expected none to "
-                "be named"
-            )
+        what = "a table of trials can only be analysed with other tables"
+        raise RequestError(f"{files[0]}: {what}, given folders of studies beside it")
+    for option, asked in {"params": params, "scales": scales}.items():
+        if asked is not None:
+            why = "the hyperparameters of a study are known; expected none to be named"
+            raise RequestError(f"{paths[0]}: {option}: {why}")
     told = {"metric": metric, "mode": mode, "failed": failed, "images": images}
     results = Results(*map(open_folder, paths), **told)
     if len(paths) > 1 or told != {"metric": None, "mode": None, "failed": "worst", "images": "new"}:

@@ -140,17 +140,14 @@ def _kept(folder: ResultsFolder, row: Row) -> str:
     )
     best, why = standings.best(objective), "."
     if best is not None and best.config != config:
-        why = (
-            f": of {objective}, configuration {best.config} has the best mean over the seeds; "
-            f"this trial is of configuration {config}."
-        )
-    kept, stored = "", folder.stored("encoders")
+        why = f": of {objective}, configuration {best.config} has the best mean over the seeds; "
+        why += f"this trial is of configuration {config}."
+    stored = folder.stored("encoders")
     configs = [(standings.config_of(trial_id), trial_id) for trial_id in stored]
     of_best = [name for key, name in configs if best and key == (objective, best.config)]
     same = of_best or [name for key, name in configs if key and key[0] == objective]
-    if same:
-        kept = f" Take {_at(folder, same[0])}."
-    return f"{why}{kept} Kept: {listed(same or stored)}. {ADVICE}"
+    take = f" Take {_at(folder, same[0])}." if same else ""
+    return f"{why}{take} Kept: {listed(same or stored)}. {ADVICE}"
 
 
 def _at(folder: ResultsFolder, trial_id: str) -> str:

@@ -101,9 +101,8 @@ def laid_out(
     digits: int = 2,
     spare: Sequence[str] = (),
 ) -> tuple[list[list[str]], list[str]]:
-    """The lines of a table that is no wider than `room`, head first, and the columns that found no
-    room. What does not fit without those of `spare` stands in blocks below one another, each with
-    the first columns that tell rows apart.
+    """The lines of a table no wider than `room`, in blocks with the first columns that tell rows
+    apart where it does not fit without those of `spare`; and the columns that found no room.
     """
     kept = {key: _column(key, [row[key] for row in rows], digits) for key in rows[0]}
     left_out: list[str] = []

@@ -32,9 +32,8 @@ def confirmed(
     if isinstance(study, CellResults):
         return study.frame_here(confirmed(study.whole, top=top, new_images=new_images))
     if not study.folder.confirmation.exists():
-        raise RequestError(
-            f"{study.path}: nothing is confirmed yet; clsweep confirm {study.path} does it"
-        )
+        how = f"clsweep confirm {study.path} does it"
+        raise RequestError(f"{study.path}: nothing is confirmed yet; {how}")
     axes = declared_axes(study.study, study.params)
     names = dict.fromkeys(name for each in axes.values() for name in each)
     at = {  # the swept values of every configuration that has a row
@@ -66,7 +65,7 @@ def _fresh_trials(study: StudyResults) -> pd.DataFrame:
 
 
 def fresh_scores(study: StudyResults, metric: str) -> dict[str, dict[int, dict[int, float]]]:
-    """Objective -> configuration -> fresh seed -> the metric, NaN of a failed trial; or nothing."""
+    """Objective -> configuration -> fresh seed -> the metric, NaN of a failed trial."""
     if not study.folder.confirmation.exists():
         return {}
     whole = study.whole if isinstance(study, CellResults) else study

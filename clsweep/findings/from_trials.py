@@ -148,9 +148,8 @@ def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str
             raise RequestError(f"{place}: no column {name!r}.{hint} Columns: {columns}")
         if name in (*tidy.LABELS, metric):
             role = "the metric" if name == metric else "a label of the trials"
-            raise RequestError(
-                f"{place}: expected hyperparameters, given {name!r}, which is {role}"
-            )
+            given = f"given {name!r}, which is {role}"
+            raise RequestError(f"{place}: expected hyperparameters, {given}")
     return names
 
 
@@ -276,10 +275,9 @@ def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
         told = frame.attrs.pop(TOLD)
         for key in ("metric", "mode"):
             if about.setdefault(key, told.get(key)) != told.get(key):
-                raise RequestError(
-                    f"{path}: expected the {key} {about[key]!r} of {paths[0]}, given "
-                    f"{told.get(key)!r}: these are not analysed together"
-                )
+                expected = f"expected the {key} {about[key]!r} of {paths[0]}"
+                given = f"given {told.get(key)!r}: these are not analysed together"
+                raise RequestError(f"{path}: {expected}, {given}")
         name = names[len(frames)]
         name = path if names.count(name) > 1 else name
         is_numbered = told.get("seed") == ""  # no seed was named: trials share none across tables

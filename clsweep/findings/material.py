@@ -1,6 +1,4 @@
-"""Everything that a report is made from; and how a table of trials becomes it, wherever it comes
-from: its metric's mode, what counts as near the best, chance, defaults and symbols.
-"""
+"""Everything that a report is made from, and how a table of trials becomes it."""
 
 from __future__ import annotations
 

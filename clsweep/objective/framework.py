@@ -67,13 +67,8 @@ class Comparison:
         return [(i, j) for i, j in both_ways if not self.targets or i in self.targets]
 
     def total(self, values_P: Tensor, regularizer: Tensor | None, num_terms: int) -> Losses:
-        """lam x regularizer + (1 - lam) x base, both summed over the terms or not.
-
-        Args:
-            values_P: the loss of every pair; base is their mean.
-
-        Raises:
-            LossShapeError: the loss of a pair is no scalar.
+        """lam x regularizer + (1 - lam) x base, the mean over the pairs, both summed over the terms
+        or not. LossShapeError where the loss of a pair is no scalar.
         """
         if values_P.ndim != 1:
             raise LossShapeError(

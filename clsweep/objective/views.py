@@ -33,10 +33,8 @@ def all_pairs(num_views: int) -> Pairs:
 
 
 def targets(kind: str, num_views: int, num_global_views: int) -> tuple[int, ...]:
-    """The views that others predict, where a framework tells targets from predictions.
-
-    Args:
-        kind: all, first or global, as a row of the catalog has it.
+    """The views that others predict, where a framework tells targets from predictions: all, the
+    first or the global ones, as a row of the catalog has it.
     """
     return tuple(range({"all": num_views, "first": 1, "global": num_global_views}[kind]))
 

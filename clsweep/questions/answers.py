@@ -185,9 +185,8 @@ def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep
     names = [sweep.objective for sweep in sweeps]
     for name in objectives:
         if name not in names:
-            raise ValueError(
-                f"no objective {name!r}.{nearest(name, names)} Objectives: {', '.join(names)}"
-            )
+            hint = f"{nearest(name, names)} Objectives: {', '.join(names)}"
+            raise ValueError(f"no objective {name!r}.{hint}")
     return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]
 
 

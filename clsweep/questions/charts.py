@@ -141,9 +141,7 @@ def param_axis(
 def looks(
     material: Material, frame: pd.DataFrame, *, legend: bool = True
 ) -> tuple[alt.Color, alt.Shape]:
-    """Colour by objective, the same in every chart, and shape for those who see no difference of
-    colours; the legend names those of `frame`.
-    """
+    """Colour and shape by objective, the same in every chart; the legend names those of `frame`."""
     names = list(dict.fromkeys(frame["objective"]))
     options: dict[str, Any] = {
         "type": "nominal",
@@ -187,9 +185,7 @@ def score_axis(title: str, field: str = "y") -> alt.Y:
 
 
 def span(frame: pd.DataFrame, title: str) -> alt.Chart:
-    """Unseen points at the ends of scores: charts beside each other that have them share an axis,
-    or the smallest effect would look the steepest.
-    """
+    """Unseen points at the ends of scores, so that charts side by side share their axis."""
     scores = frame[["y", "low", "high"]].to_numpy(dtype=float)
     ends = pd.DataFrame({"y": [np.nanmin(scores), np.nanmax(scores)]})
     return alt.Chart(ends).mark_point(opacity=0).encode(score_axis(title))

@@ -181,9 +181,7 @@ def measured(name: str, stem: str | None = None, **options: Any) -> Callable[[Ro
 def level(
     name: str, spread: Callable[[Row], float] = lambda _: math.nan
 ) -> Callable[[Row], Number | None]:
-    """A value in the unit of the metric alone. `spread` says how fine it is; where that is not
-    known a hundredth of the value does.
-    """
+    """A value in the unit of the metric alone; `spread`, or a hundredth, says how fine it is."""
 
     def cell(row: Row) -> Number | None:
         value, size = row[name], spread(row)

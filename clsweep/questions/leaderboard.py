@@ -58,8 +58,8 @@ FORMULAS = {
 
 
 def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """One row per objective and reference with the columns of `FORMULAS`, the best score first: on
-    fresh seeds where all objectives have them.
+    """One row per objective and reference with `FORMULAS`, the best first, on fresh seeds if all
+    ran.
     """
     material = of.material
     best = of.ask(recommend).query("kind == 'best'").set_index("objective")

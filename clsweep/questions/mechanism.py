@@ -187,9 +187,7 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
 
 
 def histogram_figures(material: Material) -> list[Figure]:
-    """Distribution of q_B at the last scored epoch by batch size (DCL Fig. 1), one figure an
-    objective: the mean share of every bin over the trials.
-    """
+    """Mean distribution of q_B over the trials at the last epoch by batch size (DCL Fig. 1)."""
     histograms, trials = material.histograms, charts.scored(material)
     if "diagnostic" in histograms.columns:  # an older table has q_B alone
         histograms = histograms[histograms["diagnostic"].fillna("q_b_mean") == "q_b_mean"]

@@ -66,9 +66,7 @@ def pareto(of: Answers) -> pd.DataFrame:
 
 
 def on_front(costs: Array, scores: Array) -> Any:
-    """(n,) bool, points that no other is at least as good as in both and better in one: a low cost
-    and a high score. A point without either is none.
-    """
+    """(n,) bool: no other is at least as good in cost (low) and score (high), and better in one."""
     known = np.isfinite(costs) & np.isfinite(scores)
     front = np.zeros(len(costs), dtype=bool)
     best, last = -np.inf, np.nan

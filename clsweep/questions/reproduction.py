@@ -1,7 +1,4 @@
-"""A paper's table: its numbers with the trials that may answer them, out of a results folder alone;
-its own layout, objectives down, the swept setting across, in each cell the measured number over the
-printed one and what they say together; and of a run at another scale its differences.
-"""
+"""A paper's table in its own layout: its numbers beside those measured, and its differences."""
 
 from __future__ import annotations
 

@@ -63,9 +63,7 @@ def unmeasured(sweeps: Sequence[Sweep]) -> Sentences:
 
 
 def spread(robustness: pd.DataFrame, words: Wording) -> Sentences:
-    """How far the settings of the only objective that sweeps any spread its metric, from
-    `robustness`; nothing where there are several, which are compared.
-    """
+    """How far the settings of the only objective that sweeps any spread its metric, or nothing."""
     rows = [row for row in records_of(robustness) if known(row["sd_star"])]
     if len(rows) != 1:
         return ()

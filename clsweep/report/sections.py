@@ -99,9 +99,7 @@ def _report(asked: Asked, made: Made = lambda _: None) -> Report:
 
 
 def section_of(chapter: Chapter, asked: Asked) -> Section:
-    """The sentences of its questions, parted into what is told and what stays open, their notes,
-    tables and figures; empty where it is not asked.
-    """
+    """What its questions say, parted into what is told and what stays open, and show, if asked."""
     if not chapter.is_asked(asked):
         return Section(id=chapter.id, title=chapter.title)
     asked.say(chapter.id)

@@ -39,9 +39,7 @@ class Disk:
         return f"{self.folder}/{name}"
 
     def inside(self, name: str) -> str:
-        """The path of a file or folder with all links followed; RequestError outside of this
-        folder.
-        """
+        """The path of a file or folder with all links followed; RequestError outside of it."""
         root, path = os.path.realpath(self.folder), os.path.realpath(self.place(name))
         if os.path.commonpath([root, path]) != root:
             raise RequestError(
@@ -88,9 +86,8 @@ class Disk:
         except OSError as error:
             if isinstance(error, FileNotFoundError) or not os.path.isdir(self.folder):
                 return []
-            raise RequestError(
-                f"{self.place(folder)}: expected a folder: {error.strerror}"
-            ) from None
+            place = self.place(folder)
+            raise RequestError(f"{place}: expected a folder: {error.strerror}") from None
 
     def read(self, name: str) -> bytes:
         """The content of a file; FileNotFoundError if there is none, RequestError if unreadable."""
@@ -130,9 +127,8 @@ class Disk:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise RequestError(
-                f"{self.place(name)}: cannot be removed: {error.strerror}"
-            ) from error
+            place = self.place(name)
+            raise RequestError(f"{place}: cannot be removed: {error.strerror}") from error
 
     def remove_unfinished(self, folders: Iterable[str]) -> None:
         """Remove what writers that were killed left in these folders; nobody else may write."""
@@ -150,6 +146,5 @@ class Disk:
 def require_size(place: str, num_bytes: int) -> None:
     """Raise RequestError for a document of more than `LARGEST_DOCUMENT` bytes."""
     if place.partition("?")[0].endswith(DOCUMENTS) and num_bytes > LARGEST_DOCUMENT:
-        raise RequestError(
-            f"{place}: expected at most {LARGEST_DOCUMENT:,} bytes, given {num_bytes:,}"
-        )
+        expected = f"expected at most {LARGEST_DOCUMENT:,} bytes"
+        raise RequestError(f"{place}: {expected}, given {num_bytes:,}")

@@ -272,9 +272,7 @@ class ResultsFolder(Store):
         self._write_table("references.parquet", schemas.to_table(rows, schemas.references_schema()))
 
     def add_printed(self, files: Mapping[str, str], cells: Sequence[Row]) -> None:
-        """Keep a paper's numbers: the files by name, and the study's cells at the paper's scale.
-        The files come last: with one of them there are cells.
-        """
+        """Keep a paper's numbers: the study's cells at its scale, then the files by name."""
         params = schemas.param_fields({name for row in cells for name in row})
         self._write_table(
             f"{PRINTED}/{CELLS}", schemas.to_table(cells, schemas.plan_schema(params))

@@ -60,9 +60,7 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
 
 
 def _require_lines(path: str) -> None:
-    """Refuse lines that Optuna passes over at the end of a file, and trips over behind others, and
-    those that are not as they were written, or not where.
-    """
+    """Refuse lines that are not as they were written, or not where, and what Optuna trips over."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         before = 0
         for number, line in enumerate(file, 1):
@@ -263,9 +261,7 @@ class _JournalFile(JournalFileBackend):
 
 
 def _last_line(path: str) -> bytes:
-    """The last whole line. A half one behind it, which a killed writer or a full disk has left, is
-    cut off: Optuna would write right behind it.
-    """
+    """The last whole line; a half one behind it, which Optuna would write behind, is cut off."""
     with open(path, "r+b") as file:
         end = file.seek(0, os.SEEK_END)
         for start in (max(0, end - _TAIL_BYTES), 0):

@@ -150,9 +150,7 @@ def references_schema() -> pa.Schema:
 
 
 def param_fields(names: Iterable[str]) -> list[pa.Field]:
-    """Typed columns of these hyperparameters, in catalog order; the metadata says what they are, so
-    that a reader needs no catalog that knows them.
-    """
+    """Typed columns of these hyperparameters, in catalog order; their metadata say what each is."""
     wanted = set(names)
     return [
         pa.field(p.name, _PARAM_TYPES.get(p.kind, _TEXT), metadata={

@@ -172,23 +172,18 @@ def _open_uri(uri: str) -> Files:
 
     from clsweep.results.object_store import STORES, ObjectStore, patiently, reason
 
-    asked = uri
+    asked, expected = uri, f"{uri}: expected a folder or an object store's URI"
     if uri.startswith("s3://") and "allow_delayed_open=" not in uri:
         # One request instead of three for a small object; a missing bucket is noticed at its end.
         asked += f"{'&' if '?' in uri else '?'}allow_delayed_open=true"
     try:
         fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(asked))
     except (pa.ArrowException, OSError) as error:
-        raise RequestError(
-            f"{uri}: expected a folder or an object store's URI: {reason(error)}"
-        ) from None
+        raise RequestError(f"{expected}: {reason(error)}") from None
     if isinstance(fs, pafs.LocalFileSystem):
         return Disk(base)
     if fs.type_name not in STORES:
-        raise RequestError(
-            f"{uri}: expected a folder or an object store's URI, as in "
-            f"s3://bucket/{base or 'results'}"
-        )
+        raise RequestError(f"{expected}, as in s3://bucket/{base or 'results'}")
     return ObjectStore(uri, fs, base)
 
 

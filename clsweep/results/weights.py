@@ -64,10 +64,8 @@ def unpack(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
         if not isinstance(about, dict):
             raise ValueError(f"it says of itself {about!r:.40}")
     except (SafetensorError, struct.error, ValueError, LookupError, TypeError, RecursionError) as e:
-        reason = str(e).splitlines()[0]
-        raise RequestError(
-            f"{place}: expected an encoder of clsweep, found a damaged file: {reason}"
-        ) from None
+        found = f"found a damaged file: {str(e).splitlines()[0]}"
+        raise RequestError(f"{place}: expected an encoder of clsweep, {found}") from None
     return weights, about
 
 

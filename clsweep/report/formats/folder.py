@@ -65,11 +65,11 @@ def write_bundle(
     files = dict(_files(report, progress or (lambda _: None)))
     for name in files:
         if name not in written and disk.is_file(name):
-            raise RequestError(
-                f"{disk.place(name)}: expected a folder that is empty, new or of an earlier "
-                "report, given one with "
-                f"this file, which no report wrote. Nearest: {disk.folder}/report"
+            expected = "expected a folder that is empty, new or of an earlier report"
+            given = (
+                f"given one with this file, which no report wrote. Nearest: {disk.folder}/report"
             )
+            raise RequestError(f"{disk.place(name)}: {expected}, {given}")
     entries = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in files.items()
@@ -112,10 +112,8 @@ def _written_before(disk: Disk) -> dict[str, Any]:
         manifest = None
     files = manifest.get("files") if isinstance(manifest, dict) and "clsweep" in manifest else None
     if not isinstance(files, dict):
-        raise RequestError(
-            f"{disk.place(MANIFEST)}: expected the manifest of a report, given another file. "
-            f"Nearest: {disk.folder}/report"
-        )
+        given = f"given another file. Nearest: {disk.folder}/report"
+        raise RequestError(f"{disk.place(MANIFEST)}: expected the manifest of a report, {given}")
     return {name: entry for name, entry in files.items() if _OURS.fullmatch(name)}
 
 
