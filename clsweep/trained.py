@@ -109,7 +109,7 @@ def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
     planned, trials = folder.plan(["trial_id"])["trial_id"].to_pylist(), folder.trials()
     found: list[Row] = trials.filter(pc.equal(trials["trial_id"], trial_id)).to_pylist()
     row = found[0] if found else {}
-    framework = COMPONENT["framework"].get(row.get("framework"))
+    framework = COMPONENT["framework"].get(str(row.get("framework")))
     wrong = ""
     if trial_id not in planned:
         wrong = f"no such trial.{nearest(trial_id, planned)} See: clsweep trials {folder.path}"
