@@ -106,8 +106,7 @@ class Results(StudyResults, Findings):
         return from_studies.under_way(self.studies, metric=self.material.metric)
 
     def printed(self, within: float | None) -> list[Printed]:
-        from clsweep.findings.from_studies import printed_of
-
+        printed_of = from_studies.printed_of
         return [table for study in self.studies for table in printed_of(study, within=within)]
 
     def figures(self, *, within: float | None = None) -> dict[str, alt.TopLevelMixin]:

@@ -37,10 +37,9 @@ def cells_of(
     digits: int | None = 2,
     settings: Collection[str] = (),
 ) -> Cells:
-    """The first `limit` rows of a frame as texts.
-
-    Floats have `digits` decimals, or what `numbers.form_of` says. Columns of whole numbers have no
-    decimals. Those of `settings` hold a hyperparameter's values, which read the same everywhere.
+    """The first `limit` rows of a frame as texts. Floats have `digits` decimals, or what
+    `numbers.form_of` says, whole numbers none. `settings` hold a hyperparameter's values, which
+    read the same everywhere.
     """
     head = frame if limit is None else frame.head(limit)
     texts = [

@@ -184,10 +184,8 @@ def near_of(unit: str, sweeps: Sequence[Sweep]) -> float:
 
 
 def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:
-    """What a table calls 100 %, and a note unless it is 100.
-
-    A percentage of which all scores are fractions has 1; one with scores that no percentage has,
-    none. Nor has another metric. Fractions are between 0 and 1, and not these ends alone.
+    """What a table calls 100 %, and a note unless it is 100: 1 of a percentage of which all scores
+    are fractions, between 0 and 1 and not these ends alone; None of scores that no percentage has.
     """
     if unit_of(metric) != "%":
         return None, ""

@@ -21,9 +21,7 @@ def core_pairs(num_views: int) -> Pairs:
 
 
 def multicrop_pairs(num_views: int, num_global_views: int = 2) -> Pairs:
-    """The global views with each other and with every small one: of two global ones 2K - 3 pairs
-    (ECPP Table 1, multi-crop; SwAV 2020).
-    """
+    """The global views with each other one: of two 2K - 3 pairs (ECPP Table 1, multi-crop; SwAV)."""
     return tuple(pair for pair in all_pairs(num_views) if pair[0] < num_global_views)
 
 

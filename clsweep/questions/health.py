@@ -140,9 +140,7 @@ def _regions(sweep: Sweep) -> pd.DataFrame:
 
 def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Array]:
     """Clopper-Pearson limits of the failure rate of each region, its trials divided by the design
-    effect.
-
-    deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n
+    effect: deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n
     configurations of all R regions, between 1 and the seeds of a configuration.
     """
     trials, losses = (np.bincount(codes, each).astype(float) for each in (ended, failed))
