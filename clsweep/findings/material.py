@@ -110,8 +110,8 @@ class Material:
     @cached_property
     def images(self) -> str:
         """What intervals are for: "new images" where all trials say which ones they have right,
-        "these images" of other scores of images, "the data scored" of another tool's; empty where
-        it is of no data.
+        "these images" of other scores, "the data scored" of another tool's; empty where it is of no
+        data.
         """
         if self.metric not in METRIC or METRIC[self.metric].kind != "images":
             return "" if "framework" in self.trials else "the data scored"

@@ -21,7 +21,7 @@ def core_pairs(num_views: int) -> Pairs:
 
 
 def multicrop_pairs(num_views: int, num_global_views: int = 2) -> Pairs:
-    """The global views with each other one: of two 2K - 3 pairs (ECPP Table 1, multi-crop; SwAV)."""
+    """The global views with every other: of two global ones 2K - 3 pairs (ECPP Table 1; SwAV)."""
     return tuple(pair for pair in all_pairs(num_views) if pair[0] < num_global_views)
 
 

@@ -112,9 +112,8 @@ class Answers:
     def _of_cells(
         self, table: Ask, args: Sequence[object], options: Mapping[str, object]
     ) -> pd.DataFrame:
-        """The answers of all cells, one under the other, with the factors as first columns. A cell
-        that cannot answer, as without one of the objectives, has no rows; where none can it is the
-        first one's reason.
+        """The answers of all cells, one under the other, with the factors first. A cell that cannot
+        answer has no rows; where none can it is the first one's reason.
         """
         frames, errors = [], []
         for cell in self.cells:

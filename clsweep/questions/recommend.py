@@ -66,8 +66,8 @@ def _preferred(named: Row, first: Row, words: Wording) -> str:
 
 
 def _confirmed(row: Row, words: Wording) -> str:
-    """What is kept, beside the search's score and by how much that is too good, where the noise of
-    both does not explain it. `row` has the interval of the search's score as `low` and `high`.
+    """What is kept, beside the search's score, and by how much that is too good beyond its noise.
+    `row` has the interval of the search's score as `low` and `high`.
     """
     row = {"fresh_seeds": math.nan, "fresh_failed": math.nan, **row}
     name, fresh, low, high = (row[key] for key in ("objective", "fresh", "fresh_low", "fresh_high"))

@@ -30,8 +30,8 @@ _SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
 def scatter_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figure]:
-    """Every trial's score against a hyperparameter, one figure for each of the most important ones
-    by `sensitivity`. Of `drawn_trials`; each point is a link to its row in the table of trials.
+    """Every trial of `drawn_trials` against each of the most important hyperparameters by
+    `sensitivity`; each point is a link to its row in the table of trials.
     """
     params = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
     if len(sensitivity):

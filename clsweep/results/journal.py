@@ -112,12 +112,10 @@ class Outcome:
 
 
 class Journal:
-    """The Optuna study of one objective, made if it is not there: of the metric alone, or of the
-    metric and the seconds, of which few are good.
-
-    An entry is a trial of ours or, where a live search chooses the values, a configuration, which
-    the user attribute `key` names. Only its latest entry counts: Optuna reopens none, so what is
-    run again has a new one. Of `conditional` hyperparameters an entry may have no value.
+    """The Optuna study of one objective, made if it is not there: of the metric, or of it and the
+    seconds. An entry is a trial of ours or, where a live search chooses the values, a
+    configuration, which the user attribute `key` names. Only its latest counts: Optuna reopens
+    none, so what is run again has a new one. Of `conditional` hyperparameters it may have no value.
     """
 
     def __init__(

@@ -111,9 +111,8 @@ class ObjectStore:
         return self._do("read", name, lambda: self._get(name))
 
     def replace(self, name: str, data: bytes, version: str | None) -> str | None:
-        """Write over this version, None for no file at all; the new version, or None if another
-        one stands there. `data` must be new: if the store has it already, then by us, in a request
-        whose answer was lost.
+        """Write over this version, None for no file at all; the new version, or None if another one
+        stands there. `data` must be new: where the store has it already, an answer was lost.
         """
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
 
