@@ -125,12 +125,12 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
     out = []
     for row in records_of(board[board["kind"] == "reference"]):
         alike = ours[ours["yardstick"] == row["yardstick"]]
-        ahead = (1 if words.mode == "max" else -1) * (alike["score"] - row["score"]) > 0
-        beaten = f"no setting of {listed(alike.loc[~ahead, 'objective'].tolist())}"
-        if len(alike) and not ahead.any():
+        behind = (1 if words.mode == "max" else -1) * (alike["score"] - row["score"]) <= 0
+        beaten = f"no setting of {listed(alike.loc[behind, 'objective'].tolist())}"
+        if len(alike) and behind.all():
             beaten = "no trained setting"
         # which ones stay below an untrained encoder is not asked: an objective may be one
-        elif ahead.all() or row["objective"] != "raw pixels":
+        elif not behind.any() or row["objective"] != "raw pixels":
             continue
         name = str(row["objective"]).capitalize()
         yardstick = f" ({row['yardstick']})" * bool(row["yardstick"])
