@@ -75,9 +75,7 @@ class ResultsFolder(Store):
     # What the folder holds.
 
     def exists(self) -> bool:
-        """Whether it has a study. RequestError where it has trials without one, which would become
-        another study's.
-        """
+        """Whether it has a study; RequestError where it has trials without one."""
         if self.files.is_file("study.yaml"):
             return True
         if self.files.is_file("trials.parquet") or self.parts("trials"):

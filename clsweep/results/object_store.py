@@ -104,10 +104,7 @@ class ObjectStore:
             self._do("removed", name, lambda: self._fs.delete_file(self._at(name)))
 
     def versioned(self, name: str) -> tuple[bytes, str] | None:
-        """Content and version of a file, None if there is none: every content has a version.
-        RequestError where the store has no such writes as `replace`, or there is no client for
-        them.
-        """
+        """Content and version of a file, None if there is none; RequestError as in `_s3`."""
         return self._do("read", name, lambda: self._get(name))
 
     def replace(self, name: str, data: bytes, version: str | None) -> str | None:
