@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clsweep.analysis.sweep import STATUSES
-from clsweep.display.text import html_table
 from clsweep.errors import RequestError
 from clsweep.findings import from_studies
 from clsweep.findings.confirmed import confirmed
@@ -51,20 +49,6 @@ class Results(StudyResults, Findings):
     def __repr__(self) -> str:
         return f"Results({', '.join(self.sources)})"
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows: how many trials of each objective ended how, and their scores."""
-        found = self.material
-        is_raced = "skipped" in set(found.trials["status"])
-        statuses = [status for status in STATUSES if status != "skipped" or is_raced]
-        rows = []
-        for name, trials in found.trials.groupby("objective", sort=False):
-            scores = trials[found.metric].dropna()
-            counts = {status: int((trials["status"] == status).sum()) for status in statuses}
-            ends = {"lowest": scores.min(), "highest": scores.max()} if len(scores) else {}
-            rows.append({"objective": name, **counts, **ends})
-        note = "robustness(), sensitivity(), compare() and report() say what they mean."
-        return html_table(f"{found.title}: {found.metric_title}", rows, note)
-
     __eq__, __hash__ = object.__eq__, object.__hash__
 
     @property
@@ -88,9 +72,8 @@ class Results(StudyResults, Findings):
         """
         if len(self._folders) != 1:
             which = "a table of trials" if self._table else "several: ask one of `studies`"
-            raise RequestError(
-                f"{', '.join(self.sources)}: expected one results folder for this, given {which}"
-            )
+            expected = f"expected one results folder for this, given {which}"
+            raise RequestError(f"{', '.join(self.sources)}: {expected}")
         return self._folders[0]
 
     @cached_property
@@ -123,8 +106,7 @@ class Results(StudyResults, Findings):
         return from_studies.under_way(self.studies, metric=self.material.metric)
 
     def printed(self, within: float | None) -> list[Printed]:
-        from clsweep.findings.from_studies import printed_of
-
+        printed_of = from_studies.printed_of
         return [table for study in self.studies for table in printed_of(study, within=within)]
 
     def figures(self, *, within: float | None = None) -> dict[str, alt.TopLevelMixin]:
@@ -236,16 +218,12 @@ def open_results(
         told = as_told(found, metric=metric, mode=mode, params=params, scales=scales)
         return _of_table(found, None, source=", ".join(files), failed=failed, **told)
     if files:
-        raise RequestError(
-            f"{files[0]}: a table of trials can only be analysed with other tables, given folders "
-            "of studies beside it"
-        )
-    for option, what in {"params": params, "scales": scales}.items():
-        if what is not None:
-            raise RequestError(
-                f"{paths[0]}: {option}: the hyperparameters of a study are known; expected none to "
-                "be named"
-            )
+        what = "a table of trials can only be analysed with other tables"
+        raise RequestError(f"{files[0]}: {what}, given folders of studies beside it")
+    for option, asked in {"params": params, "scales": scales}.items():
+        if asked is not None:
+            why = "the hyperparameters of a study are known; expected none to be named"
+            raise RequestError(f"{paths[0]}: {option}: {why}")
     told = {"metric": metric, "mode": mode, "failed": failed, "images": images}
     results = Results(*map(open_folder, paths), **told)
     if len(paths) > 1 or told != {"metric": None, "mode": None, "failed": "worst", "images": "new"}:

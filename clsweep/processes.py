@@ -50,13 +50,9 @@ def are_beside() -> bool:
 
 
 def beside(function: Callable[..., T], *args: Any) -> Future[T]:
-    """The function's value: from another process within `processes_beside`, else computed at once.
-
-    Where a process cannot be started, is killed, or the function raises, it is called here.
-
-    Args:
-        function: of a module, so that the process finds it.
-        args: values, or what `shared` made of them.
+    """The value of a module's function: from another process within `processes_beside`, else
+    computed at once. What a process cannot do, or raises in, is called here. Arguments may be
+    `shared`.
     """
     if processes := _current.get():
         return processes.submit(function, args)
@@ -172,8 +168,12 @@ def _serve(parent: int) -> None:
                 values[asked.number] = pickle.load(calls)
                 continue
             function, args = asked
-            args = [values[a.number] if isinstance(a, Shared) else a for a in args]
-            answers.write(_answer(function, args))
+            try:
+                args = [values[a.number] if isinstance(a, Shared) else a for a in args]
+                answer = pickle.dumps((True, function(*args)), protocol=pickle.HIGHEST_PROTOCOL)
+            except Exception:
+                answer = pickle.dumps((False, None))
+            answers.write(answer)
             answers.flush()
 
 
@@ -183,10 +183,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         pause.wait(0.5)
     os._exit(1)
-
-
-def _answer(function: Callable[..., Any], args: list[Any]) -> bytes:
-    try:
-        return pickle.dumps((True, function(*args)), protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
-        return pickle.dumps((False, None))

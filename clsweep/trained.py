@@ -24,14 +24,9 @@ ADVICE = "A study with encoders: {keep: all} keeps every trial's"
 
 
 def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -> tuple[Any, About]:
-    """The encoder of a trial in eval mode, and what its file says of it.
-
-    Args:
-        trust: execute the folder's plug-in, or the user's own function, that makes the encoder.
-
-    Raises:
-        RequestError: no such trial, or its encoder was not kept or is damaged.
-        StudyError: code would be executed that nobody trusts.
+    """The encoder of a trial in eval mode, and what its file says of it. With `trust` code of the
+    folder or the user makes it, else StudyError; RequestError where there is none, or a damaged
+    one.
     """
     row = _row_with_encoder(folder, trial_id)
     _allow(folder, str(row["encoder"]), trust)
@@ -89,11 +84,8 @@ def _require_alike(state: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
 
 def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
     """The last checkpoint of a trial: under "state" the state dicts of networks and optimiser, on
-    the CPU.
-
-    Raises:
-        RequestError: there is none: it has ended and was not kept, or has not saved one yet; or it
-            is damaged.
+    the CPU. RequestError where there is none, as it was not kept or not saved yet, or a damaged
+    one.
     """
     from clsweep.train.attempt import unpack_unverified
 
@@ -113,41 +105,31 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
 
 
 def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
-    """The row of a trial, which has an encoder.
-
-    Raises:
-        RequestError: it has none, with the reason.
-    """
-    at, planned = _at(folder, trial_id), folder.plan(["trial_id"])["trial_id"].to_pylist()
-    if trial_id not in planned:
-        raise RequestError(
-            f"{at}: no such trial.{nearest(trial_id, planned)} See: clsweep trials {folder.path}"
-        )
-    trials = folder.trials()
+    """The row of a trial, which has an encoder; RequestError with the reason if it has none."""
+    planned, trials = folder.plan(["trial_id"])["trial_id"].to_pylist(), folder.trials()
     found: list[Row] = trials.filter(pc.equal(trials["trial_id"], trial_id)).to_pylist()
-    if not found:
-        raise RequestError(
-            f"{at}: this trial has not finished yet; see clsweep status {folder.path}"
-        )
-    row = found[0]
-    if row["status"] == "failed":
-        reason = f"{row['error_class']}: {(row['error_message'] or '').partition(chr(10))[0]}"
-        raise RequestError(f"{at}: this trial failed and has no encoder: {reason}")
-    framework = COMPONENT["framework"].get(row["framework"])
-    if framework is not None and framework.kind == "pairs":
-        raise RequestError(
-            f"{at}: expected a trial that trains an encoder, given one of framework "
-            f"{row['framework']}"
-        )
-    if trial_id not in folder.stored("encoders"):
-        raise RequestError(f"{at}: the encoder of this trial was not kept{_kept(folder, row)}")
+    row = found[0] if found else {}
+    framework = COMPONENT["framework"].get(str(row.get("framework")))
+    wrong = ""
+    if trial_id not in planned:
+        wrong = f"no such trial.{nearest(trial_id, planned)} See: clsweep trials {folder.path}"
+    elif not found:
+        wrong = f"this trial has not finished yet; see clsweep status {folder.path}"
+    elif row["status"] == "failed":
+        error = f"{row['error_class']}: {(row['error_message'] or '').partition(chr(10))[0]}"
+        wrong = f"this trial failed and has no encoder: {error}"
+    elif framework is not None and framework.kind == "pairs":
+        given = f"given one of framework {row['framework']}"
+        wrong = f"expected a trial that trains an encoder, {given}"
+    elif trial_id not in folder.stored("encoders"):
+        wrong = f"the encoder of this trial was not kept{_kept(folder, row)}"
+    if wrong:
+        raise RequestError(f"{_at(folder, trial_id)}: {wrong}")
     return row
 
 
 def _kept(folder: ResultsFolder, row: Row) -> str:
-    """Why an encoder is not there, and which one to take instead: one of the objective's best
-    configuration, if there is one.
-    """
+    """Why an encoder is not there, and which one of the objective's best to take instead."""
     objective, config = row["objective"], row["config"]
     results = StudyResults(folder)
     standings = Standings(
@@ -158,17 +140,14 @@ def _kept(folder: ResultsFolder, row: Row) -> str:
     )
     best, why = standings.best(objective), "."
     if best is not None and best.config != config:
-        why = (
-            f": of {objective}, configuration {best.config} has the best mean over the seeds; "
-            f"this trial is of configuration {config}."
-        )
-    kept, stored = "", folder.stored("encoders")
+        why = f": of {objective}, configuration {best.config} has the best mean over the seeds; "
+        why += f"this trial is of configuration {config}."
+    stored = folder.stored("encoders")
     configs = [(standings.config_of(trial_id), trial_id) for trial_id in stored]
     of_best = [name for key, name in configs if best and key == (objective, best.config)]
     same = of_best or [name for key, name in configs if key and key[0] == objective]
-    if same:
-        kept = f" Take {_at(folder, same[0])}."
-    return f"{why}{kept} Kept: {listed(same or stored)}. {ADVICE}"
+    take = f" Take {_at(folder, same[0])}." if same else ""
+    return f"{why}{take} Kept: {listed(same or stored)}. {ADVICE}"
 
 
 def _at(folder: ResultsFolder, trial_id: str) -> str:

@@ -54,9 +54,7 @@ def columns_page() -> str:
         "trials.parquet": schemas.trials_schema(params),
         "epochs.parquet": schemas.side_schema("epochs"),
         "references.parquet": schemas.references_schema(),
-        "histograms.parquet": schemas.HISTOGRAMS_SCHEMA,
-        "points.parquet": schemas.POINTS_SCHEMA,
-        "hits.parquet": schemas.HITS_SCHEMA,
+        **{f"{n}.parquet": schemas.side_schema(n) for n in ("histograms", "points", "hits")},
     }
     parts = ["# Columns", "## Files of a results folder"]
     for name, schema in tables.items():

@@ -117,7 +117,7 @@ FAULTS = (
     Fault("targets: small views too", "objective/framework.py",
           "if not self.targets or i in self.targets]", "]", "tests/objective/test_views.py"),
     Fault("shuffling: keys grouped as queries", "objective/frameworks.py",
-          "(self.target, True),", "(self.target, False),",
+          "norm_group, is_strided=True", "norm_group, is_strided=False",
           "tests/objective/test_frameworks.py -k shuffled"),
     Fault("shuffling: groups of one worker", "train/collectives.py",
           "row_N = rank() * len(x) + torch", "row_N = torch", WORKERS),

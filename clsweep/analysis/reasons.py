@@ -129,8 +129,7 @@ TEXTS = {
     "FEW_FLIPS": "{pairs} pairs are few for sign flips: p is that of t",
     "P_FLOOR": "{draws} {unit} can give no p below {p_min}",
     "P_PER_SETTING": "p is for no difference at any setting",
-    "SEED_SHIFT": "a seed seems to shift all settings (F test, p {p}), so the seeds are the "
-    "draws",
+    "SEED_SHIFT": "a seed seems to shift all settings (F test, p {p}), so the seeds are the draws",
     "SEED_SHIFT_OF_LEVELS": "a seed seems to shift all scores (F test, p {p}): the intervals of "
     "levels rest on {seeds} seeds",
     "SPREAD_WITHIN_NOISE": "a spread that does not exceed the noise counts as 0",

@@ -1,6 +1,4 @@
-"""A frame as texts: what the page, the Markdown report and the command line show of one cell is the
-same.
-"""
+"""A frame as texts: the page, the Markdown report and the command line show the same."""
 
 from __future__ import annotations
 
@@ -17,11 +15,8 @@ from clsweep.display.text import cell, is_numeric, legible
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """The texts of a table.
-
-    Attributes:
-        is_numeric: of every column, whether it is set to the right.
-        left: rows that are not among `rows`.
+    """The texts of a table: `is_numeric` columns are set to the right, `left` rows are not among
+    `rows`.
     """
 
     columns: tuple[str, ...]
@@ -42,10 +37,9 @@ def cells_of(
     digits: int | None = 2,
     settings: Collection[str] = (),
 ) -> Cells:
-    """The first `limit` rows of a frame as texts.
-
-    Floats have `digits` decimals, or what `numbers.form_of` says. Columns of whole numbers have no
-    decimals. Those of `settings` hold a hyperparameter's values, which read the same everywhere.
+    """The first `limit` rows of a frame as texts. Floats have `digits` decimals, or what
+    `numbers.form_of` says, whole numbers none. `settings` hold a hyperparameter's values, which
+    read the same everywhere.
     """
     head = frame if limit is None else frame.head(limit)
     texts = [
@@ -70,9 +64,7 @@ def texts_of_values(values: Sequence[Any], digits: int | None = None) -> list[st
 
 
 def _plain(value: Any) -> Any:
-    """A Python value; None for whatever stands for no value; a sign in words for what is no
-    number.
-    """
+    """A Python value; None for whatever stands for no value; a word for what is no number."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
     if hasattr(value, "item"):

@@ -44,10 +44,9 @@ def setting(value: Any) -> str:
 
 
 def settings(values: Sequence[Any]) -> list[str]:
-    """A column of settings: as `setting`, but of drawn values only the digits that tell it apart.
-
-    A drawn value has more digits than anyone types (`TYPED`). It keeps at least `DRAWN` of them,
-    and as many more as keep all different values of the column different.
+    """A column of settings: as `setting`, but of drawn values, with more digits than anyone types
+    (`TYPED`), at least `DRAWN` digits, and as many as keep all different values of the column
+    different.
     """
     exact = [setting(value) for value in values]
     different = dict(zip(exact, values, strict=True))
@@ -150,22 +149,17 @@ def byte_size(num_bytes: float, digits: int = 2) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A number of a table, with its interval if it has one.
-
-    Attributes:
-        spread: what decides how fine it is to be read where there is no interval, such as the
-            spread of its column; its own size by default.
-        is_fine: two digits of the spread are shown. Otherwise `least` decimals do wherever they
-            show one. Where it is None, `texts_of` is told.
-        least, most: decimals in fixed notation.
-    """
+    """A number of a table, with its interval if it has one."""
 
     value: float
     low: float = math.nan
     high: float = math.nan
+    # What decides how fine it is to be read where there is no interval, such as the spread of its
+    # column; its own size by default.
     spread: float = math.nan
-    is_fine: bool | None = None
-    least: int = 2
+    # Two digits of the spread are shown. Otherwise `least` decimals do wherever they show one.
+    is_fine: bool | None = None  # `texts_of` is told
+    least: int = 2  # decimals in fixed notation
     most: int = MOST
 
     @classmethod
@@ -186,11 +180,10 @@ class Number:
 
 
 def texts_of(numbers: Sequence[Number | None], *, is_fine: bool = False) -> list[str]:
-    """`0.48 [0.40, 0.55]` of each number of a column; None is an empty cell.
-
-    The decimals keep two digits of the median resolution and one of the least, so that the ends of
-    every interval are told apart. Numbers below 1e-4 or from 1e9 on stand in scientific notation,
-    unless they are zero but for rounding.
+    """`0.48 [0.40, 0.55]` of each number of a column; None is an empty cell. The decimals keep two
+    digits of the median resolution and one of the least, so that the ends of every interval are
+    told apart. Numbers below 1e-4 or from 1e9 on stand in scientific notation, unless they are zero
+    but for rounding.
     """
     there = [number for number in numbers if number is not None]
     nothing = ROUNDING * max((number.size for number in there), default=0.0)
@@ -238,10 +231,9 @@ def _text(number: Number, form: str) -> str:
 
 
 def form_of(floats: Sequence[float], digits: int | None = None) -> Callable[[float], str]:
-    """How the floats of a column that have no intervals are made texts.
-
-    Whole numbers have no decimals, others `digits`. With None: four significant digits, and as
-    many decimals all down a column whose numbers are of one size.
+    """How floats of a column that have no intervals are made texts: whole numbers without decimals,
+    others with `digits`. With None: four significant digits, and as many decimals all down a column
+    whose numbers are of one size.
     """
     # A parameter such as batch_size is made of floats wherever one objective does not have it.
     if all(value.is_integer() and abs(value) < 1e15 for value in floats):

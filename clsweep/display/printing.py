@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -57,13 +57,9 @@ def print_table(
 ) -> list[str]:
     """Print rows that share their keys; returns the columns that found no room.
 
-    Floats get `digits` decimals for eyes and full precision for programs.
-
-    Args:
-        columns: the keys, for a table that may have no row.
-        spare: columns that may be left out of a table that is wider than the screen, the first to
-            go first.
-        wide: leave out and fold nothing.
+    Floats get `digits` decimals for eyes and full precision for programs. `columns` are the keys,
+    for a table that may have no row. `spare` ones may be left out of a table that is wider than the
+    screen, the first to go first; `wide`: nothing is left out or folded.
     """
     if format is Format.json:
         records = [{k: _jsonable(v) for k, v in row.items()} for row in rows]
@@ -71,7 +67,11 @@ def print_table(
         return []
     keys = list(rows[0]) if rows else list(columns or ())
     if format is Format.csv:
-        print(_csv(rows, keys), end="")
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow([spreadsheet(str(name)) for name in keys])
+        for row in rows:
+            values = [_jsonable(row[key]) for key in keys]
+            writer.writerow(["" if value is None else spreadsheet(value) for value in values])
         return []
     if format is Format.md:
         shown = [_column(key, [row[key] for row in rows], digits) for key in keys]
@@ -101,9 +101,8 @@ def laid_out(
     digits: int = 2,
     spare: Sequence[str] = (),
 ) -> tuple[list[list[str]], list[str]]:
-    """The lines of a table that is no wider than `room`, head first, and the columns that found no
-    room. What does not fit without those of `spare` stands in blocks below one another, each with
-    the first columns that tell rows apart.
+    """The lines of a table no wider than `room`, in blocks with the first columns that tell rows
+    apart where it does not fit without those of `spare`; and the columns that found no room.
     """
     kept = {key: _column(key, [row[key] for row in rows], digits) for key in rows[0]}
     left_out: list[str] = []
@@ -179,9 +178,7 @@ def _least(columns: Collection[_Column]) -> int:
 
 
 def _lines(columns: Sequence[_Column], room: float) -> Iterator[str]:
-    """Head and rows. What room is left beside the least widths goes to the columns that need the
-    least first.
-    """
+    """Head and rows; what room is left goes to the columns that need the least first."""
     left, widths = max(0, room - _least(columns)), [column.least for column in columns]
     by_need = sorted(range(len(columns)), key=lambda i: columns[i].width - widths[i])
     for num, i in enumerate(by_need):
@@ -203,21 +200,18 @@ def _lines(columns: Sequence[_Column], room: float) -> Iterator[str]:
 
 
 def print_note(text: str, *, file: TextIO | None = None) -> None:
-    """A text as wide as the screen, no wider than a page; further lines of a list are indented. A
-    path is never broken.
-    """
+    """A text as wide as the screen, or a page; lists are indented, and no path is broken."""
     say(_wrapped(printable(text)), file=file)
 
 
 def _wrapped(text: str) -> str:
-    indent = "  " if text.startswith("- ") else ""
-    how: dict[str, Any] = {
-        "subsequent_indent": indent,
-        "break_on_hyphens": False,
-        "break_long_words": False,
-    }
-    width = min(screen_width(), PAGE_WIDTH)
-    return "\n".join(textwrap.fill(line, width, **how) for line in text.split("\n"))
+    wrapper = textwrap.TextWrapper(
+        width=min(screen_width(), PAGE_WIDTH),
+        subsequent_indent="  " if text.startswith("- ") else "",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return "\n".join(map(wrapper.fill, text.split("\n")))
 
 
 def screen_width() -> int:
@@ -232,13 +226,3 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
-
-
-def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([spreadsheet(str(name)) for name in columns])
-    for row in rows:
-        values = [_jsonable(row[c]) for c in columns]
-        writer.writerow(["" if value is None else spreadsheet(value) for value in values])
-    return buffer.getvalue()

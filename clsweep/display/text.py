@@ -1,13 +1,10 @@
-"""Text for a terminal, a page, a notebook and Markdown: nothing in it is an order or markup
-there.
-"""
+"""Text for a terminal, a page and Markdown: nothing in it is an order or markup there."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from clsweep.display.numbers import fixed
@@ -44,9 +41,7 @@ def legible(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text with control characters made visible: a terminal shows `\\x1b` where it would obey the
-    character.
-    """
+    """Text whose control characters are seen: a terminal shows `\\x1b`, and obeys nothing."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -80,9 +75,7 @@ def spreadsheet(value: Any) -> Any:
 
 
 def cell(value: Any, digits: int = 2) -> str:
-    """One value for eyes: no trailing noise, an empty cell for what does not exist, no character
-    that is an order.
-    """
+    """One value for eyes: no trailing noise, nothing for what does not exist, and no order."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return fixed(value, digits) if isinstance(value, float) else printable(shortened(str(value)))
@@ -95,10 +88,8 @@ def is_numeric(texts: Iterable[str]) -> bool:
 
 
 def markdown(text: str, marks: re.Pattern[str] = _MD_EDGE) -> str:
-    """One line of Markdown in which `text` stays text.
-
-    Args:
-        marks: what is escaped where it stands in a certain place only.
+    """One line of Markdown in which `text` stays text; `marks` match what is escaped in its place
+    only.
     """
     return marks.sub(r"\\\g<0>", legible(" ".join(text.split())).translate(MD_ESCAPES))
 
@@ -110,20 +101,3 @@ def markdown_table(
     rule = ["---:" if right else "---" for right in is_right]
     head, *lines = [[markdown(text) for text in row] for row in (columns, *rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines))
-
-
-def html_table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> str:
-    """A heading, a table with a row for each mapping, and a line below; all texts are escaped."""
-
-    def line(tag: str, values: Sequence[Any]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{_escaped(value)}</{tag}>" for value in values) + "</tr>"
-
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    body = "".join(line("td", [row.get(name) for name in columns]) for row in rows)
-    table = f"<table><thead>{line('th', columns)}</thead><tbody>{body}</tbody></table>"
-    below = f"<p>{_escaped(note)}</p>" if note else ""
-    return f"<div><p><b>{_escaped(title)}</b></p>{table}{below}</div>"
-
-
-def _escaped(value: Any) -> str:
-    return escape(printable(cell(value)))

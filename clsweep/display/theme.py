@@ -70,11 +70,8 @@ def themed(
     background: str | None = "transparent",
 ) -> Spec:
     """The Vega-Lite spec of a chart, or a copy of a spec, with fonts and colours for a light or a
-    dark page.
-
-    Args:
-        background: a CSS colour; "transparent" lets the page show through, None is white, or near
-            black when dark: for files that stand alone.
+    dark page. `background` "transparent" lets that show through; None is for files that stand
+    alone.
     """
     palette = DARK if dark else LIGHT
     spec = dict(chart) if isinstance(chart, Mapping) else chart.to_dict()

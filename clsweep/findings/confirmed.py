@@ -21,10 +21,7 @@ def confirmed(
     study: StudyResults, *, top: int | None = None, new_images: bool = True
 ) -> pd.DataFrame:
     """What the best configurations are worth on fresh seeds, see `Results.confirm`; with intervals
-    for new images, or for those that were scored.
-
-    Raises:
-        RequestError: nothing has been confirmed yet.
+    for new images, or for those that were scored. RequestError where nothing has been confirmed.
     """
     import pandas as pd
 
@@ -35,12 +32,16 @@ def confirmed(
     if isinstance(study, CellResults):
         return study.frame_here(confirmed(study.whole, top=top, new_images=new_images))
     if not study.folder.confirmation.exists():
-        raise RequestError(
-            f"{study.path}: nothing is confirmed yet; clsweep confirm {study.path} does it"
-        )
-    described = _described(study)
+        how = f"clsweep confirm {study.path} does it"
+        raise RequestError(f"{study.path}: nothing is confirmed yet; {how}")
+    axes = declared_axes(study.study, study.params)
+    names = dict.fromkeys(name for each in axes.values() for name in each)
+    at = {  # the swept values of every configuration that has a row
+        (row["objective"], row["config"]): describe_params(row, axes.get(row["objective"], ()))
+        for row in study.folder.trials(["objective", "config", *names]).to_pylist()
+    }
     best = [
-        (r.objective, r.config, r.rank, described[r.objective, r.config], r.score, r.num_seeds)
+        (r.objective, r.config, r.rank, at[r.objective, r.config], r.score, r.num_seeds)
         for each in ranking(study)
         for r in each.configs[:top]
     ]
@@ -58,17 +59,13 @@ def confirmed(
 
 
 def _fresh_trials(study: StudyResults) -> pd.DataFrame:
-    """The trials of all rounds of `clsweep confirm`; a seed that joined the search since has picked
-    too.
-    """
+    """The trials of all rounds of `clsweep confirm`, without seeds that joined the search since."""
     trials = to_frame(study.folder.confirmation.trials())
     return trials[~trials["seed"].isin(study.plan["seed"])]
 
 
 def fresh_scores(study: StudyResults, metric: str) -> dict[str, dict[int, dict[int, float]]]:
-    """Objective -> configuration -> fresh seed -> the metric, NaN of a trial that failed; nothing
-    of a metric that the trials lack.
-    """
+    """Objective -> configuration -> fresh seed -> the metric, NaN of a failed trial."""
     if not study.folder.confirmation.exists():
         return {}
     whole = study.whole if isinstance(study, CellResults) else study
@@ -85,9 +82,7 @@ def fresh_scores(study: StudyResults, metric: str) -> dict[str, dict[int, dict[i
 
 
 def to_confirm(study: StudyResults, top: int | None = None) -> list[Ranked]:
-    """The best configurations now, `top` of each objective, as asked of `clsweep confirm` by
-    default.
-    """
+    """The best configurations now, `top` of each objective; as the study asks by default."""
     asked = top or top_of(study.folder.confirmation.study())
     return [ranked for each in ranking(study) for ranked in each.configs[:asked]]
 
@@ -103,14 +98,3 @@ def ranking(study: StudyResults) -> list[Ranking]:
     recorded = study.folder.trials(["trial_id", "status", study.metric]).to_pylist()
     planned = study.folder.plan(["trial_id", "objective", "config"]).to_pylist()
     return Standings(planned, recorded, metric=study.metric, mode=study.mode).rankings()
-
-
-def _described(study: StudyResults) -> dict[tuple[str, int], str]:
-    """The swept values of every configuration that has a row."""
-    axes = declared_axes(study.study, study.params)
-    names = dict.fromkeys(name for each in axes.values() for name in each)
-    rows = study.folder.trials(["objective", "config", *names]).to_pylist()
-    return {
-        (row["objective"], row["config"]): describe_params(row, axes.get(row["objective"], ()))
-        for row in rows
-    }

@@ -1,6 +1,4 @@
-"""What a report is made of, from one or several results folders; and a paper's printed numbers with
-the trials that may answer them, out of a folder alone.
-"""
+"""What a report is made of, from results folders; and a paper's numbers with their trials."""
 
 from __future__ import annotations
 
@@ -23,20 +21,11 @@ from clsweep.analysis.reference import Printed
 from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
 from clsweep.catalog.ownership import metric_params, yardstick_params
 from clsweep.errors import RequestError, nearest
+from clsweep.findings import material
 from clsweep.findings.asked import contrasts_of
 from clsweep.findings.confirmed import confirmed, fresh_scores, top_of
 from clsweep.findings.hits import hits_in
-from clsweep.findings.material import (
-    LOSSES,
-    Confirming,
-    Material,
-    chance_of,
-    mode_of,
-    near_of,
-    sweeps_of,
-    tolerance_of,
-    unit_of,
-)
+from clsweep.findings.material import LOSSES, Confirming, Material
 from clsweep.findings.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
@@ -70,21 +59,11 @@ def of_studies(
     failed: str = "worst",
     images: str = "new",
 ) -> Material:
-    """The trials of one or several results folders; of several, an objective is called
-    `study/objective`.
+    """The trials of one or several results folders, read as `clsweep.open_results` says; of
+    several, an objective is called `study/objective`.
 
-    Args:
-        studies: opened results folders.
-        metric: a column of the trials; by default the one that the studies optimised.
-        mode: "max" or "min", to be said of a metric that is neither the catalog's nor the studies'
-            own.
-        failed: what failed trials count as: "worst", "chance" or "left out".
-        images: which ones intervals are for: "new" ones, or the "fixed" ones that were scored.
-
-    Raises:
-        RequestError: no trial has ended, there is no such metric, the studies optimised different
-            ones, or have different plug-ins of one name, whose columns are not the same; one of
-            several has factors.
+    RequestError where no trial has ended, there is no such metric, the studies optimised different
+    ones, or have different plug-ins of one name, or one of several has factors.
     """
     if images not in IMAGES:
         raise RequestError(f"images: expected {' or '.join(IMAGES)}, given {images!r}")
@@ -93,13 +72,13 @@ def of_studies(
     named = _named(studies)
     trials = _together(named, lambda study: study.trials)
     axes = _by_objective(named, lambda s: declared_axes(s.study, s.trials.columns))
-    chance = chance_of(name, pd.Series([_num_classes(study) for study in studies]))
+    chance = material.chance_of(name, pd.Series([_num_classes(study) for study in studies]))
     scales, bounds = _ranges(studies)
     reading: dict[str, Any] = {"failed": failed, "chance": chance, "scales": scales}
     planned = _by_objective(named, _planned)
     reading |= {"bounds": bounds, "planned": {name: num for name, (num, _) in planned.items()}}
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
-    sweeps = sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
+    sweeps = material.sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
     hits = Hits(lambda: _hits(named, name))
     asked = tuple(c for at, study in named.items() for c in _contrasts(study, at, name))
     metrics = {each.metric for each in asked if each.metric in METRIC and each.metric in trials}
@@ -113,10 +92,10 @@ def of_studies(
     return Material(
         trials=trials,
         metric=name,
-        unit=unit_of(name),
+        unit=material.unit_of(name),
         params=tuple(n for n in trials.columns if n in {*sum(axes.values(), ())}),
         sweeps=sweeps,
-        within=near_of(unit_of(name), sweeps, yardsticks),
+        within=material.near_of(material.unit_of(name), sweeps, yardsticks),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,
@@ -128,12 +107,12 @@ def of_studies(
         left=sum(_num_left(study) for study in studies),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=yardsticks,
-        confirmable=_by_objective(
-            named,
-            lambda s: dict.fromkeys(
-                s.study["objectives"] if s.metric == name and not _is_again(s) else (), s.path
-            ),
-        ),
+        confirmable={
+            prefix + objective: study.path
+            for prefix, study in named.items()
+            if study.metric == name and not _is_again(study)
+            for objective in study.study["objectives"]
+        },
         confirming={study.path: _confirming(study) for study in studies},
         contrasts=asked,
         hits={m: Hits(partial(_hits, named, m)) for m in metrics if images == NEW},
@@ -144,16 +123,12 @@ def _require_alike(studies: Sequence[StudyResults]) -> None:
     """Raises RequestError where studies cannot be analysed together."""
     for study in studies if len(studies) > 1 else ():
         if factors := factors_of(study.study):
-            raise RequestError(
-                f"{study.path}: a study with factors ({', '.join(factors)}) is analysed alone, "
-                f"given {len(studies)} folders"
-            )
+            expected = f"a study with factors ({', '.join(factors)}) is analysed alone"
+            raise RequestError(f"{study.path}: {expected}, given {len(studies)} folders")
     for first, second in itertools.combinations(studies, 2):
         if ours := clash(first.folder.document().plugins, second.folder.document().plugins):
-            raise RequestError(
-                f"{first.path} and {second.path} have different versions of {ours}; analyse them "
-                "apart"
-            )
+            why = f"have different versions of {ours}; analyse them apart"
+            raise RequestError(f"{first.path} and {second.path} {why}")
 
 
 def _hits(named: Mapping[str, StudyResults], metric: str) -> pd.DataFrame:
@@ -183,15 +158,14 @@ def epochs_of(
 
 
 def under_way(studies: Sequence[StudyResults], *, metric: str) -> pd.DataFrame:
-    """trial_id, objective, status, epoch, train_loss and the metric of trials that have not ended,
-    a row for each epoch.
-    """
+    """trial_id, objective, status, epoch, train_loss, metric: the epochs of open trials."""
 
     def read(study: StudyResults) -> pd.DataFrame:
-        found = study.epochs_under_way
+        table = study.epochs_table
+        is_open = pc.is_in(table["status"], pa.array(["running", "interrupted"]))
         names = ["trial_id", "status", "epoch", "train_loss", metric]
-        known = study.plan[["trial_id", "objective"]]
-        return found.reindex(columns=names).merge(known, on="trial_id", how="inner")
+        found = to_frame(table.filter(is_open)).reindex(columns=names)
+        return found.merge(study.plan[["trial_id", "objective"]], on="trial_id")
 
     return _together(_named(studies), read)
 
@@ -226,14 +200,12 @@ def _metric_of(
     """The metric, which all studies have, and its mode."""
     for study in studies:
         if study.trials.empty:
-            raise RequestError(
-                f"{study.path}: no trial has finished yet; see clsweep status {study.path}"
-            )
+            see = f"see clsweep status {study.path}"
+            raise RequestError(f"{study.path}: no trial has finished yet; {see}")
     asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
     if metric is None and len(asked) > 1:
-        raise RequestError(
-            f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one"
-        )
+        names = ", ".join(name for name, _ in asked)
+        raise RequestError(f"the studies optimised different metrics: {names}; choose one")
     name = metric or asked[0][0]
     for study in studies:
         trials, place = study.trials, f"{study.path}: metric"
@@ -247,13 +219,11 @@ def _metric_of(
                 f"{place}: no column {name!r}.{hint} Known metrics: {scored or 'none'}; any other "
                 "column needs a mode"
             )
-    return name, mode_of(name, mode, dict(asked).get(name), studies[0].path)
+    return name, material.mode_of(name, mode, dict(asked).get(name), studies[0].path)
 
 
 def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
-    """What tells the objectives of several studies apart: the study's name, or its folder's where
-    names are equal.
-    """
+    """What tells the objectives of several studies apart: the study's name, or its folder's."""
     if len(studies) == 1:
         return {"": studies[0]}
     paths = [study.path.rstrip("/") for study in studies]
@@ -294,9 +264,7 @@ def _planned(study: StudyResults) -> dict[str, tuple[int, int]]:
 def _ranges(
     studies: Sequence[StudyResults],
 ) -> tuple[dict[str, str], dict[str, tuple[float, float]]]:
-    """The axes of the ranges, as other dimensions show theirs by their values; and the ends of
-    those that were sampled: none where objectives or studies have different ones, or of a grid.
-    """
+    """The axes of the ranges, and the ends of those that were sampled alike everywhere."""
     scales: dict[str, str] = {}
     ends: dict[str, set[tuple[float, float] | None]] = {}
     for study in studies:
@@ -319,9 +287,7 @@ def _num_classes(study: StudyResults) -> float:
 
 
 def _yardsticks(named: Named, metric: str) -> dict[str, str]:
-    """What the scores of each objective depend on beside its encoder, where the studies differ in
-    that.
-    """
+    """What each objective's scores depend on beside its encoder, where studies differ in that."""
     own = ["loss of"] if metric in LOSSES else []
     names = [*DATA_COLUMNS, *metric_params(metric), *own]
     found: dict[str, dict[str, Any]] = {}
@@ -348,21 +314,16 @@ def _yardsticks(named: Named, metric: str) -> dict[str, str]:
 
 
 def _differences(studies: Sequence[StudyResults]) -> list[str]:
-    """What is fixed in each of several studies and differs between them: a reader may take it for
-    the objective's.
-    """
-    fixed = []
+    """What is fixed in each study and differs between them, as if it were the objective's."""
+    fixed: dict[str, list[str]] = {}
     for study in studies:
-        trials = study.trials
-        names = [name for name in (*DATA_COLUMNS, *study.params) if name in trials]
-        values = {name: trials[name].dropna().unique() for name in names}
-        fixed.append({name: str(each[0]) for name, each in values.items() if len(each) == 1})
-    shared = [name for name in fixed[0] if all(name in values for values in fixed)] if fixed else []
-    listed = [
-        f"{name} ({' / '.join(values[name] for values in fixed)})"
-        for name in shared
-        if len({values[name] for values in fixed}) > 1
-    ]
+        names = dict.fromkeys((*DATA_COLUMNS, *study.params))
+        for name in (name for name in names if name in study.trials):
+            values = study.trials[name].dropna().unique()
+            if len(values) == 1:
+                fixed.setdefault(name, []).append(str(values[0]))
+    shared = {name: each for name, each in fixed.items() if len(each) == len(studies)}
+    listed = [f"{n} ({' / '.join(each)})" for n, each in shared.items() if len({*each}) > 1]
     said = f"the studies differ in what each of them holds fixed: {', '.join(listed)}"
     return [said] if listed else []
 
@@ -378,11 +339,8 @@ def _confirming(study: StudyResults) -> Confirming:
     """
     named, seeds = (study.study.get("confirm") or {}).get("seeds"), study.study["seeds"]
     first, num = max(seeds) + 1, max(len(seeds), ADVISED_FRESH)
-    return Confirming(
-        top=top_of(study.study),
-        seeds=tuple(named or range(first, first + num)),
-        is_named=bool(named),
-    )
+    fresh = tuple(named or range(first, first + num))
+    return Confirming(top=top_of(study.study), seeds=fresh, is_named=bool(named))
 
 
 def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contrast]:
@@ -394,7 +352,7 @@ def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contra
             continue
         if each.metric == study.metric != metric:
             later: dict[str, Any] = {"published": math.nan, "added_after": len(study.trials)}
-            if unit_of(metric) != unit_of(study.metric):
+            if material.unit_of(metric) != material.unit_of(study.metric):
                 later["margin"] = math.nan
             each = replace(each, metric=metric, **later)
         yield each
@@ -405,9 +363,7 @@ def _num_left(study: StudyResults) -> int:
 
 
 def _notes(study: StudyResults) -> list[str]:
-    """What a reader must know before the numbers: that more is to come, or that devices
-    differed.
-    """
+    """What a reader must know before the numbers, as that more is to come."""
     name, left, trials = study.study["name"], _num_left(study), study.trials
     search = os.path.dirname(study.path) or ".."
     again = f"{name}: fresh seeds alone; with those of the search: clsweep report {search}"
@@ -426,11 +382,9 @@ def _notes(study: StudyResults) -> list[str]:
 
 
 def printed_of(study: StudyResults, *, within: float | None = None) -> list[Printed]:
-    """The tables of a folder's `references`, none where it has none.
-
-    Args:
-        within: the largest difference that still agrees: 1 point by default, for a metric that is
-            not percent about a twentieth of the range that was printed, or its last decimal.
+    """The tables of a folder's `references`, none where it has none. `within` is the largest
+    difference that agrees: 1 point by default, of another unit about a twentieth of the range that
+    was printed, or its last decimal.
     """
     if not (files := study.folder.printed()):
         return []
@@ -464,7 +418,9 @@ def printed_table(
             others -= set(metric_params(name))
         fixed[name] = tuple(c for c in map(str, cells.columns) if c not in NOT_FIXED | others)
         width = float(own["value"].max() - own["value"].min())
-        least = max(tolerance_of(units.get(name, "%"), width), float(own["rounding"].max()))
+        least = max(
+            material.tolerance_of(units.get(name, "%"), width), float(own["rounding"].max())
+        )
         allowed[name] = least if within is None else within
     return Printed(
         paper=table.first("paper"),

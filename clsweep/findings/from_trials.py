@@ -18,16 +18,8 @@ from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import METRICS, PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, first_line, nearest
-from clsweep.findings import tidy
-from clsweep.findings.material import (
-    Material,
-    chance_of,
-    mode_of,
-    near_of,
-    percent_of,
-    sweeps_of,
-    unit_of,
-)
+from clsweep.findings import material, tidy
+from clsweep.findings.material import Material
 from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.results.disk import Disk
 from clsweep.results.reading import to_frame
@@ -59,30 +51,19 @@ def of_trials(
     scales: Mapping[str, str] | None = None,
     failed: str = "worst",
 ) -> Material:
-    """A table of trials that came from anywhere, with the columns that `analysis.sweep.read_sweeps`
-    asks for.
+    """A table of trials that came from anywhere, as `clsweep.analyse` takes it; `source` is what
+    messages call it.
 
-    Args:
-        trials: one row a trial.
-        source: what messages call it.
-        metric: by default the first of the known metrics that it has.
-        mode: "max" or "min", to be said of a metric that is not the catalog's.
-        params: the hyperparameters. By default every column without another role that has one value
-            in each configuration; with one seed, where outcomes have that too, the known ones. Of
-            these, what others settle is no axis of its objective (`analysis.scales.followers`). Of
-            two that settle each other, the one stays that clsweep does not derive, or else the
-            first. Hyperparameters that are named here all stay; a note tells what settles what.
-        scales: "log", "linear" or "category" of some of the hyperparameters. A note tells on which
-            axis the other numbers are read (`analysis.scales.scale_of`).
-        failed: what failed trials count as: "worst", "chance" or "left out".
-
-    Raises:
-        RequestError: a column is missing, or says what it cannot.
+    Of hyperparameters that nobody named, what others settle is no axis of its objective
+    (`analysis.scales.followers`). Of two that settle each other, the one stays that clsweep does
+    not derive, or else the first. Those that are named all stay, and a note tells what settles
+    what. Another tells on which axes numbers are read (`analysis.scales.scale_of`). RequestError
+    where a column is missing, or says what it cannot.
     """
     trials, copied = tidy.without_copies(tidy.tidied(trials, source))
     name = _metric(trials, metric, source)
     trials = trials.assign(**{name: tidy.numeric(trials[name], source)})
-    mode = mode_of(name, mode, None, source)
+    mode = material.mode_of(name, mode, None, source)
     if params is None:
         swept, others = _settings(trials, name, source)
     else:
@@ -90,20 +71,28 @@ def of_trials(
     words = [column for column in swept if tidy.is_numbers_as_text(trials[column])]
     trials = trials.assign(**{column: tidy.as_setting(trials[column], source) for column in swept})
     scales = tidy.checked_scales(scales, trials, swept, source)
-    read = partial(sweeps_of, trials, source, name, mode, scales=scales)
+    read = partial(material.sweeps_of, trials, source, name, mode, scales=scales)
     sweeps = read(swept, failed="left out")
     for sweep in sweeps:
         tidy.check_sizes(sweep.scores, name, source)
-    settled = {sweep.objective: _followers(sweep) for sweep in sweeps}
+    settled = {}  # of two that settle each other what clsweep derives
+    for sweep in sweeps:
+        preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
+        is_grid = sweep.samplers == ("grid",)
+        settled[sweep.objective] = followers(sweep.settings[preferred], is_grid=is_grid)
     axes: Mapping[str, list[str]] | list[str] = swept
     if params is None and any(settled.values()):
         axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
         gone = {n for each in settled.values() for n in each} - set().union(*axes.values())
         swept = [column for column in swept if column not in gone]
     told = _settled_notes(settled, sweeps, kept=params is not None)
-    whole, unlike = percent_of(name, sweeps)
+    whole, unlike = material.percent_of(name, sweeps)
     chance = None
-    if whole and "num_classes" in trials and (guess := chance_of(name, trials["num_classes"])):
+    if (
+        whole
+        and "num_classes" in trials
+        and (guess := material.chance_of(name, trials["num_classes"]))
+    ):
         chance = guess * whole / 100
     limits = (0.0, whole) if whole else None
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
@@ -113,14 +102,14 @@ def of_trials(
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
     as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
     notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *told, as_text]
-    unit = "" if unlike else unit_of(name)
+    unit = "" if unlike else material.unit_of(name)
     return Material(
         trials=trials,
         metric=name,
         unit=unit,
         params=tuple(swept),
         sweeps=sweeps,
-        within=near_of(unit, sweeps, {}),
+        within=material.near_of(unit, sweeps, {}),
         title=source,
         sources=(source,),
         mode=mode,
@@ -159,18 +148,16 @@ def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str
             raise RequestError(f"{place}: no column {name!r}.{hint} Columns: {columns}")
         if name in (*tidy.LABELS, metric):
             role = "the metric" if name == metric else "a label of the trials"
-            raise RequestError(
-                f"{place}: expected hyperparameters, given {name!r}, which is {role}"
-            )
+            given = f"given {name!r}, which is {role}"
+            raise RequestError(f"{place}: expected hyperparameters, {given}")
     return names
 
 
 def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str], str]:
     """The columns that are read as hyperparameters, and a note if others are not.
 
-    What clsweep itself calls an outcome is an axis where somebody else plainly sweeps it: it has
-    one value in each configuration and recurs in others. Otherwise it is named where it may be
-    one: where it differs between the configurations of an objective and has one value in each.
+    What clsweep calls an outcome is an axis if it has one value in each configuration and recurs in
+    others. It is named if it differs between the configurations of an objective.
     """
     if not {*CONFIG} <= set(trials.columns):
         return [], ""  # what is missing is said elsewhere
@@ -178,7 +165,14 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
     ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
     columns = [c for c in trials.columns if c not in {*tidy.LABELS, *ours, *ids, metric}]
     others = [c for c in columns if c not in OUTCOMES | CHOSEN]
-    told = [c for c in columns if c in others or _differs(trials, c)]
+    groups = trials.groupby("objective")  # what takes two values in one, or cannot be told apart
+    told = [
+        c
+        for c in columns
+        if c in others
+        or not tidy.is_plain(trials[c])
+        or (groups[c].nunique(dropna=False) > 1).any()
+    ]
     if trials.duplicated(CONFIG).any():
         configs = trials.drop_duplicates(CONFIG)
         settings = {
@@ -205,13 +199,6 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
     return swept, f"{note}; params names others" if left_out else ""
 
 
-def _differs(trials: pd.DataFrame, column: str) -> bool:
-    """Whether a column takes two values in one objective, or what cannot be told apart."""
-    if not tidy.is_plain(trials[column]):
-        return True
-    return bool((trials.groupby("objective")[column].nunique(dropna=False) > 1).any())
-
-
 def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
     """On which axes numbers were read that could stand on either."""
     found: dict[str, dict[str, list[str]]] = {}  # hyperparameter -> axis -> objectives
@@ -233,12 +220,6 @@ def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
         if names:
             parts.append(f"{axis}{'' if parts else ' axis'}: {', '.join(names)}")
     return f"read on a {'; '.join(parts)}" if parts else ""
-
-
-def _followers(sweep: Sweep) -> dict[str, tuple[str, ...]]:
-    """What is settled by other axes; of two that settle each other what clsweep derives."""
-    preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
-    return followers(sweep.settings[preferred], is_grid=sweep.samplers == ("grid",))
 
 
 def _settled_notes(
@@ -273,11 +254,7 @@ def as_told(trials: pd.DataFrame, **asked: Any) -> dict[str, Any]:
 
 
 def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """What a file says of itself.
-
-    Raises:
-        ValueError: it is not what `clsweep import` writes.
-    """
+    """What a file says of itself. Raises ValueError if it is not what `clsweep import` writes."""
     found = json.loads(metadata.get(TOLD.encode(), b"{}"))
     kinds = {"metric": str, "mode": str, "params": list, "scales": dict, "seed": str}
     if not isinstance(found, dict) or any(
@@ -288,10 +265,8 @@ def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
-    """Several tables as one, each objective under its table's name.
-
-    Raises:
-        RequestError: one cannot be read, or what they say of metric and mode differs.
+    """Several tables as one, each objective under its table's name. RequestError where one cannot
+    be read, or what they say of metric and mode differs.
     """
     names = [os.path.basename(path.rstrip("/")).removesuffix(".parquet") for path in paths]
     frames: list[pd.DataFrame] = []
@@ -300,10 +275,9 @@ def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
         told = frame.attrs.pop(TOLD)
         for key in ("metric", "mode"):
             if about.setdefault(key, told.get(key)) != told.get(key):
-                raise RequestError(
-                    f"{path}: expected the {key} {about[key]!r} of {paths[0]}, given "
-                    f"{told.get(key)!r}: these are not analysed together"
-                )
+                expected = f"expected the {key} {about[key]!r} of {paths[0]}"
+                given = f"given {told.get(key)!r}: these are not analysed together"
+                raise RequestError(f"{path}: {expected}, {given}")
         name = names[len(frames)]
         name = path if names.count(name) > 1 else name
         is_numbered = told.get("seed") == ""  # no seed was named: trials share none across tables
@@ -319,11 +293,7 @@ def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
 
 
 def read_trials(file: str) -> pd.DataFrame:
-    """A Parquet file, of this machine or an object store.
-
-    Raises:
-        RequestError: it cannot be read.
-    """
+    """A Parquet file, of this machine or an object store; RequestError where it cannot be read."""
     try:
         if "://" in file or os.path.isdir(file):  # of which each part has pages with checksums
             table = pq.read_table(file, page_checksum_verification=True)

@@ -19,12 +19,9 @@ COLUMNS = ["objective", "config", "score", "images", "num_images", "bits"]
 def hits_in(
     folder: ResultsFolder, trials: pd.DataFrame, metric: str, *, split: str, column: str
 ) -> pd.DataFrame:
-    """One row a finished trial that says which images it has right: `COLUMNS`; none where one does
-    not, as intervals of one table are for the same images.
-
-    Args:
-        trials: trial_id, objective, config, status and `column`, which has the score.
-        metric, split: of which scores, as the table `hits` calls them.
+    """One row a finished trial that says which images it has right by a metric on a split:
+    `COLUMNS`; none where one does not, as intervals of a table are for the same images. `column` of
+    the trials has the score.
     """
     table = folder.side_table("hits")
     is_asked = pc.and_(pc.equal(table["metric"], metric), pc.equal(table["split"], split))

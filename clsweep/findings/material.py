@@ -1,6 +1,4 @@
-"""Everything that a report is made from; and how a table of trials becomes it, wherever it comes
-from: its metric's mode, what counts as near the best, chance, defaults and symbols.
-"""
+"""Everything that a report is made from, and how a table of trials becomes it."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ LOSSES = ("train_loss", "base_loss", "regularizer_loss")
 
 @dataclass(frozen=True, kw_only=True)
 class Confirming:
-    """The best `top` configurations of each objective on these fresh seeds, which the study itself
-    may name.
-    """
+    """The best `top` configurations of each objective on fresh seeds, which a study may name."""
 
     top: int
     seeds: tuple[int, ...]
@@ -48,50 +44,34 @@ class Confirming:
 class Material:
     """The trials of one or more studies, and what belongs to them. Frames other than `trials` may
     be empty.
-
-    Attributes:
-        sources: the folders or files, as given.
-        trials: one row a trial; the names of objectives are final (with the study in front where
-            there are several).
-        metric: a column of `trials`, such as knn_top1.
-        unit: "%", "nats" or "".
-        on_test: every score is of the test split (`evaluation` of a study).
-        mode: "max" or "min", which values of the metric are good.
-        params: the columns that hold hyperparameters.
-        confirmation: the best configurations once more on fresh seeds.
-        confirmable: objective -> the results folder in which `clsweep confirm` runs its best by
-            this metric again. It does so by a study's own metric alone.
-        confirming: results folder -> what `clsweep confirm` would run in it.
-        within: how far from the best still counts as good, unless somebody says otherwise.
-        yardsticks: objective -> what its scores depend on beside the encoder (data set, split, k of
-            the kNN); scores of different yardsticks are not compared. Objectives that are not named
-            share one.
-        notes: what limits the report ("still running: 12 of 60 trials are left").
-        left: planned trials that have not ended yet.
-        contrasts: what the studies ask by name.
-        hits: of their metrics, which images are right.
     """
 
     title: str
-    sources: tuple[str, ...]
-    trials: pd.DataFrame
-    metric: str
-    unit: str
-    mode: str
-    params: tuple[str, ...]
+    sources: tuple[str, ...]  # the folders or files, as given
+    trials: pd.DataFrame  # one row a trial; of several studies, objectives have theirs in front
+    metric: str  # a column of `trials`, such as knn_top1
+    unit: str  # "%", "nats" or ""
+    mode: str  # "max" or "min", which values of the metric are good
+    params: tuple[str, ...]  # the columns that hold hyperparameters
     sweeps: tuple[Sweep, ...]
-    notes: tuple[str, ...] = ()
-    left: int = 0
-    within: float = 1.0
-    on_test: bool = False
+    notes: tuple[str, ...] = ()  # what limits the report, as that 12 of 60 trials are left
+    left: int = 0  # planned trials that have not ended yet
+    within: float = 1.0  # how far from the best counts as good, unless somebody says otherwise
+    on_test: bool = False  # every score is of the test split (`evaluation` of a study)
+    # Objective -> what its scores depend on beside the encoder (data set, split, k of the kNN):
+    # those of different yardsticks are not compared. Objectives that are not named share one.
     yardsticks: Mapping[str, str] = field(default_factory=dict)
-    contrasts: tuple[Contrast, ...] = ()
-    hits: Mapping[str, Hits] = field(default_factory=dict)
+    contrasts: tuple[Contrast, ...] = ()  # what the studies ask by name
+    hits: Mapping[str, Hits] = field(default_factory=dict)  # metric -> which images are right
+    # Objective -> the results folder in which `clsweep confirm` runs its best by this metric again.
+    # It does so by a study's own metric alone.
     confirmable: Mapping[str, str] = field(default_factory=dict)
+    # Results folder -> what `clsweep confirm` would run in it.
     confirming: Mapping[str, Confirming] = field(default_factory=dict)
     references: pd.DataFrame = field(default_factory=pd.DataFrame)
     histograms: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
+    # The best configurations once more on fresh seeds.
     confirmation: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @cached_property
@@ -101,17 +81,13 @@ class Material:
 
     @cached_property
     def diagnostics(self) -> tuple[str, ...]:
-        """The columns that say what a representation or its training looks like, in catalog order;
-        scores beside the metric that need no labels are some too.
-        """
+        """The columns on a representation or its training, and scores without labels beside it."""
         others = (m.name for m in METRICS if m.takes and m.name != self.metric)
         return tuple(name for name in (*DIAGNOSTIC, *others) if name in self.trials)
 
     @cached_property
     def defaults(self) -> dict[str, dict[str, Any]]:
-        """Objective -> hyperparameter -> the catalog's default, as the objective's parts and
-        selections have it.
-        """
+        """Objective -> hyperparameter -> the catalog's default, as the objective has it."""
         if not {"objective", *OBJECTIVE_PARTS} <= set(self.trials.columns):
             return {}
         names = [name for name in self.params if name in PARAM]
@@ -131,8 +107,8 @@ class Material:
     @cached_property
     def images(self) -> str:
         """What intervals are for: "new images" where all trials say which ones they have right,
-        "these images" of other scores of images, "the data scored" of another tool's; empty where
-        it is of no data.
+        "these images" of other scores, "the data scored" of another tool's; empty where it is of no
+        data.
         """
         if self.metric not in METRIC or METRIC[self.metric].kind != "images":
             return "" if "framework" in self.trials else "the data scored"
@@ -164,9 +140,7 @@ def unit_of(metric: str) -> str:
 
 
 def tolerance_of(unit: str, width: float) -> float:
-    """One point of a percentage; of another metric a twentieth of a range of its values, rounded
-    to 1, 2 or 5.
-    """
+    """One point of percent; of another metric a twentieth of its range, as 1, 2 or 5."""
     part = width / 20
     if unit == "%" or not part > 0:
         return 1.0
@@ -185,10 +159,8 @@ def sweeps_of(
     failed: str = "worst",
     **space: Any,
 ) -> tuple[Sweep, ...]:
-    """The sweeps of `analysis.sweep.read_sweeps`, with `source` in front of a complaint.
-
-    failed: what failed trials count as, one of `analysis.sweep.FAILED_AS`, as `left-out` too.
-    space: what else `read_sweeps` takes; the limits of the metric are the catalog's by default.
+    """The sweeps of `read_sweeps`, which takes `space`, with `source` in front of a complaint and
+    the catalog's limits of the metric. `failed` is one of `FAILED_AS`, as `left-out` too.
     """
     space |= {"failed_as": str(failed).replace("-", " ")}
     if metric in METRIC and not space.get("limits"):
@@ -220,10 +192,8 @@ def near_of(unit: str, sweeps: Sequence[Sweep], yardsticks: Mapping[str, str]) -
 
 
 def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:
-    """What a table calls 100 %, and a note unless it is 100.
-
-    A percentage of which all scores are fractions has 1; one with scores that no percentage has,
-    none. Nor has another metric. Fractions are between 0 and 1, and not these ends alone.
+    """What a table calls 100 %, and a note unless it is 100: 1 of a percentage of which all scores
+    are fractions, between 0 and 1 and not these ends alone; None of scores that no percentage has.
     """
     if unit_of(metric) != "%":
         return None, ""
@@ -256,9 +226,7 @@ def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
 
 
 def label_free_scores(metric: str) -> dict[str, str]:
-    """Scores that need no labels, by name, and which of their values are best; none beside a metric
-    that is one itself.
-    """
+    """Scores that need no labels -> which of their values are best; none beside one of them."""
     if metric in METRIC and METRIC[metric].takes:
         return {}
     return {row.name: row.mode for row in METRICS if row.takes}

@@ -1,6 +1,4 @@
-"""What a reader is told of a reason, of versions, and of what is reached without training: the one
-place where the notes of the analysis become text.
-"""
+"""What a reader is told of reasons, versions and references: where notes become text."""
 
 from __future__ import annotations
 
@@ -110,9 +108,7 @@ def levels_of(frame: pd.DataFrame) -> list[str]:
 
 
 def notes(frame: pd.DataFrame) -> list[str]:
-    """The notes of a table, each once, with the objectives or pairs that it is about unless that is
-    all of them.
-    """
+    """The notes of a table, each once, behind those that it is about unless all are."""
     if "note" not in frame:
         return []
     about: dict[str, list[str]] = {}
@@ -146,9 +142,7 @@ def _kind_of(row: Mapping[Any, Any]) -> str:
 
 
 def _of_kinds(names: list[str], kinds: Sequence[str], everybody: int) -> list[str]:
-    """`dcl (best)` and `dcl (robust)` as `dcl`, where these are all kinds; one kind of everybody as
-    `best`.
-    """
+    """`dcl (best)` and `dcl (robust)` as `dcl`; one kind of everybody as `best`."""
     those = [name.rpartition(" (")[::2] for name in names]
     if everybody == len(those) > 1 and len({kind for _, kind in those}) == 1:
         return [those[0][1].rstrip(")")]

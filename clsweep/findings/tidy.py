@@ -1,6 +1,4 @@
-"""A table of trials that came from anywhere, made plain: what the statistics cannot read is refused
-by name before they meet it.
-"""
+"""A table of trials from anywhere, made plain: what statistics cannot read is refused by name."""
 
 from __future__ import annotations
 
@@ -27,10 +25,8 @@ SMALLEST = 1e-60  # of sizes whose fourth powers are still numbers, as those of 
 
 
 def tidied(trials: Any, source: str) -> pd.DataFrame:
-    """The table with texts as column names, and labels that can be told apart.
-
-    Raises:
-        RequestError: no table, a column twice, or a label that is neither a number nor a text.
+    """The table with texts as column names, and labels that can be told apart. RequestError for no
+    table, a column twice, or a label that is neither a number nor a text.
     """
     if not isinstance(trials, pd.DataFrame):
         given = type(trials).__name__
@@ -45,9 +41,7 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
 
 
 def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The table without the rows that repeat another one in every column, and a note on them:
-    exports that overlap say the same twice.
-    """
+    """The table without rows that repeat another, as overlapping exports have, and a note."""
     keys = [name for name in KEYS if name in trials]
     if not keys or not trials.duplicated(keys).any():
         return trials, ""
@@ -69,10 +63,8 @@ def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
 
 
 def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:
-    """A column of numbers, as float64 where its type was none of numpy's.
-
-    Raises:
-        RequestError: it has something else, a truth value or a complex number included.
+    """A column of numbers, as float64 where its type was none of numpy's. RequestError where it has
+    something else, a truth value or a complex number included.
     """
     if column.dtype.kind in "iuf" and isinstance(column.dtype, np.dtype):
         return column
@@ -109,10 +101,7 @@ def _is_real(value: Any) -> bool:
 
 def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     """The values of a hyperparameter: finite numbers, truth values or texts. A mixture, dates and
-    the like are texts.
-
-    Raises:
-        RequestError: a list and the like, a complex, infinite or huge number.
+    the like are texts. RequestError for a list and the like, a complex, infinite or huge number.
     """
     name, known = str(column.name), column[~column.isna()]
     for value in known if column.dtype.kind in "Oc" else ():
@@ -163,11 +152,8 @@ def check_sizes(scores: np.ndarray[Any, Any], metric: str, source: str) -> None:
 def checked_scales(
     scales: Any, trials: pd.DataFrame, params: Sequence[str], source: str
 ) -> dict[str, str]:
-    """The scales that were told; none where nothing was.
-
-    Raises:
-        RequestError: one that is none, of something that is no hyperparameter, or that it cannot
-            have; place, expected, given and the nearest.
+    """The scales that were told; none where nothing was. RequestError for one that is none, of no
+    hyperparameter, or that it cannot have.
     """
     if not isinstance(scales, Mapping | None):
         raise RequestError(f"{source}: scales: expected {{'tau': 'log'}}, given {scales!r}")

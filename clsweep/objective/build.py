@@ -19,11 +19,8 @@ from clsweep.objective.views import num_global_views, targets
 
 
 def build_objective(config: Mapping[str, Any]) -> Framework:
-    """The trainable objective of one trial on images, initialised from torch's global generator.
-
-    Args:
-        config: effective hyperparameters by catalog name, with framework, loss, regularizer, views
-            and num_classes.
+    """The trainable objective of one trial on images, initialised from torch's global generator, of
+    its effective hyperparameters with framework, loss, regularizer, views and num_classes.
     """
     return _chosen(config, "framework")(
         encoder=build_encoder(config),
@@ -47,10 +44,7 @@ def build_encoder(config: Mapping[str, Any]) -> Any:
 
 def watch(network: nn.Module, row: Component, width: int) -> None:
     """Have an encoder of the user's own raise where it gives other features than its row says, or
-    changes the images.
-
-    Raises:
-        PartError: it has no `forward`, or other `num_features` than its row.
+    changes the images; PartError where it has no `forward`, or other `num_features` than its row.
     """
     if type(network).forward is nn.Module.forward:
         raise PartError(f"{row.name}: expected a method forward, given none", row)

@@ -35,9 +35,7 @@ class Negatives(NamedTuple):
 
 
 def mean_loss(p: Tensor, n: Tensor, *, coupled: bool) -> Tensor:
-    """The one term between InfoNCE, log(exp(p) + exp(n)) - p = -log sigmoid(p - n), and DCL, n -
-    p.
-    """
+    """The one term between InfoNCE, log(1 + exp(n - p)) = -log sigmoid(p - n), and DCL, n - p."""
     return (-F.logsigmoid(p - n) if coupled else n - p).mean()
 
 
@@ -215,32 +213,24 @@ def check_pair(z1_ND: Tensor, z2_ND: Tensor, negatives: Negatives) -> None:
     check_views(z1_ND, z2_ND)
     (num_queries, dim), shape = z1_ND.shape, shape_of(rows)
     if shape[-1:] != (dim,) or shape[:-2] not in ((), (num_queries,)) or len(shape) < 2:
-        raise ValueError(
-            f"negatives: expected (K, {dim}) or ({num_queries}, K, {dim}), given {shape}"
-        )
+        expected = f"(K, {dim}) or ({num_queries}, K, {dim})"
+        raise ValueError(f"negatives: expected {expected}, given {shape}")
     if shape[-2] < 1:
-        raise ValueError(
-            f"negatives: expected at least 1, given {shape}: there is nothing to contrast with"
-        )
+        why = "there is nothing to contrast with"
+        raise ValueError(f"negatives: expected at least 1, given {shape}: {why}")
     if skip_own and num_queries < 2:
-        raise ValueError(
-            "skip_own: expected at least 2 queries, given 1: nothing is left beside its own views"
-        )
+        why = "nothing is left beside its own views"
+        raise ValueError(f"skip_own: expected at least 2 queries, given 1: {why}")
     if skip_own and (index_NK is not None or len(shape) == 3 or shape[0] % num_queries):
         expected = f"expected a multiple of {num_queries} shared negatives and no index_NK"
         raise ValueError(f"skip_own: {expected}, given {shape}")
     if index_NK is None:
         return None
     if len(shape) == 3:
-        raise ValueError(
-            f"negatives: expected shared ones (M, {dim}) beside index_NK, given {shape}"
-        )
-    if (
-        index_NK.ndim != 2
-        or len(index_NK) != num_queries
-        or index_NK.shape[1] < 1
-        or index_NK.dtype != torch.int64
-    ):
+        expected = f"shared ones (M, {dim}) beside index_NK"
+        raise ValueError(f"negatives: expected {expected}, given {shape}")
+    is_whole = index_NK.ndim == 2 and len(index_NK) == num_queries and index_NK.shape[1] > 0
+    if not is_whole or index_NK.dtype != torch.int64:
         given = f"{index_NK.dtype} {shape_of(index_NK)}"
         raise ValueError(f"index_NK: expected int64 ({num_queries}, K) with K >= 1, given {given}")
     return None

@@ -1,5 +1,4 @@
-"""What shapes the distribution of the projections: their variances and correlations (VICReg,
-W-MSE), or all of it (SIGReg).
+"""What shapes the distribution of projections: variances and correlations, or all of it.
 
 Shapes: V views, N samples of the global batch, D features, M slices, T points. Projections are raw.
 Half types are computed in float32, whatever autocast says; gradients have the inputs' type.
@@ -41,11 +40,8 @@ def vicreg(
     Raises:
         ValueError: shapes differ, N < 2 (no statistics), a negative weight.
     """
-    for name, value in (
-        ("sim_coeff", sim_coeff),
-        ("std_coeff", std_coeff),
-        ("cov_coeff", cov_coeff),
-    ):
+    weights = {"sim_coeff": sim_coeff, "std_coeff": std_coeff, "cov_coeff": cov_coeff}
+    for name, value in weights.items():
         if not value >= 0:
             raise ValueError(f"{name}: expected a value >= 0, given {value}")
     check_views(z1_ND, z2_ND, 2, "statistics")
@@ -75,14 +71,10 @@ def wmse(z1_ND: Tensor, z2_ND: Tensor, whitening_size: int, *, order_N: Tensor) 
     """
     check_views(z1_ND, z2_ND)
     if len(z1_ND) % whitening_size or whitening_size <= z1_ND.shape[1]:
-        raise ValueError(
-            f"whitening_size: expected more than {z1_ND.shape[1]}, the dimensions, and a divisor "
-            f"of {len(z1_ND)}, given {whitening_size}"
-        )
-    whitened = (
-        _whiten(z_ND[order_N].unflatten(0, (-1, whitening_size))) for z_ND in (z1_ND, z2_ND)
-    )
-    first, second = (F.normalize(w, dim=-1) for w in whitened)
+        expected = f"more than {z1_ND.shape[1]}, the dimensions, and a divisor of {len(z1_ND)}"
+        raise ValueError(f"whitening_size: expected {expected}, given {whitening_size}")
+    parts = (z_ND[order_N].unflatten(0, (-1, whitening_size)) for z_ND in (z1_ND, z2_ND))
+    first, second = (F.normalize(_whiten(part), dim=-1) for part in parts)
     return (first - second).square().sum(-1).mean()
 
 

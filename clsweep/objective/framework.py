@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -67,13 +67,8 @@ class Comparison:
         return [(i, j) for i, j in both_ways if not self.targets or i in self.targets]
 
     def total(self, values_P: Tensor, regularizer: Tensor | None, num_terms: int) -> Losses:
-        """lam x regularizer + (1 - lam) x base, both summed over the terms or not.
-
-        Args:
-            values_P: the loss of every pair; base is their mean.
-
-        Raises:
-            LossShapeError: the loss of a pair is no scalar.
+        """lam x regularizer + (1 - lam) x base, the mean over the pairs, both summed over the terms
+        or not. LossShapeError where the loss of a pair is no scalar.
         """
         if values_P.ndim != 1:
             raise LossShapeError(
@@ -121,9 +116,7 @@ class Framework(nn.Module):
 
     @property
     def epoch_draws(self) -> Generator | None:
-        """The generator that `begin_epoch` seeds, if there is one: a trial that goes on within an
-        epoch sets it to where it was.
-        """
+        """The generator that `begin_epoch` seeds, if any, which a trial that goes on sets."""
         return None
 
     def begin_epoch(self, epoch: int, seed: int = 0) -> None:
@@ -246,6 +239,16 @@ class MomentumFramework(PairFramework):
     def followed(self) -> list[nn.Module]:
         """What has a slowly following copy in `target`, in this order."""
         return [self.encoder, self.projector]
+
+    def project_both(
+        self, views: Sequence[Tensor], directions: Iterable[tuple[int, int]]
+    ) -> Embeddings:
+        """Online projections of the first views of the directions, targets of the second."""
+        online, target = (
+            {view: views[view] for view in sorted(set(each))}
+            for each in zip(*directions, strict=True)
+        )
+        return {"online": self.project(online), "target": self.project_target(target)}
 
     @torch.no_grad()
     def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:

@@ -76,12 +76,9 @@ class KeyFramework(MomentumFramework):
         super().__init__(**shared)
         self.symmetric, self.is_shuffled = symmetric, key_norm == "shuffle"
         if self.is_shuffled:
-            for module, is_strided in (
-                (self.encoder, False),
-                (self.projector, False),
-                (self.target, True),
-            ):
-                group_norms(module, norm_group, is_strided=is_strided)
+            group_norms(self.encoder, norm_group, is_strided=False)
+            group_norms(self.projector, norm_group, is_strided=False)
+            group_norms(self.target, norm_group, is_strided=True)
 
     def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
         return self._one_by_one(super().project, views)
@@ -103,17 +100,8 @@ class KeyFramework(MomentumFramework):
         return [(i, j), (j, i)] if self.symmetric else [(i, j)]
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        compared = [
-            direction for pair in self.comparison.pairs for direction in self.directions(*pair)
-        ]
-        return {
-            "online": self.project(
-                {query: views[query] for query in sorted({query for query, _ in compared})}
-            ),
-            "target": self.project_target(
-                {key: views[key] for key in sorted({key for _, key in compared})}
-            ),
-        }
+        pairs = self.comparison.pairs
+        return self.project_both(views, [way for pair in pairs for way in self.directions(*pair)])
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         return super().prepare(embeddings, generator) | {
@@ -130,11 +118,8 @@ class MoCo(KeyFramework):
         self.queue = FeatureQueue(num_negatives, shared["proj_dim"])
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
-        negatives = self.queue.rows_KD
-        return [
-            criterion(e["unit"][a], e["keys"][b], negatives=negatives)
-            for a, b in self.directions(i, j)
-        ]
+        memory, both = {"negatives": self.queue.rows_KD}, self.directions(i, j)
+        return [criterion(e["unit"][a], e["keys"][b], **memory) for a, b in both]
 
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
         super().after_step(prepared, progress, generator)
@@ -260,9 +245,8 @@ class Supervised(ComparingFramework):
         return features, features
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
-        base = torch.stack(
-            [self.comparison.criterion(logits, labels_N) for logits in prepared["logits"].values()]
-        )
+        criterion, logits = self.comparison.criterion, prepared["logits"].values()
+        base = torch.stack([criterion(logits_NC, labels_N) for logits_NC in logits])
         return self.comparison.total(base, self.comparison.regularize(prepared), 1)
 
 
@@ -298,9 +282,8 @@ def _draw_others(
     drawn: dict[int, Tensor] = {}
     for view in sorted(embeddings):
         # on the CPU, as every worker must draw the same
-        chosen_NK = (
-            torch.rand(num_samples, num_others, generator=generator).topk(num_drawn, dim=1).indices
-        )
+        order_NM = torch.rand(num_samples, num_others, generator=generator)
+        chosen_NK = order_NM.topk(num_drawn, dim=1).indices
         which_view, offset = chosen_NK // (num_samples - 1), chosen_NK % (num_samples - 1)
         rows_NK = which_view * num_samples + (sample_N1 + 1 + offset) % num_samples
         drawn[view] = rows_NK.to(embeddings[view].device, non_blocking=True)

@@ -185,10 +185,8 @@ def align_uniform(
     """
     check_positive(uniform_t=uniform_t)
     if not (align_weight >= 0 and align_alpha >= 1):
-        raise ValueError(
-            f"expected align_weight >= 0 and align_alpha >= 1, given {align_weight} and "
-            f"{align_alpha}"
-        )
+        given = f"{align_weight} and {align_alpha}"
+        raise ValueError(f"expected align_weight >= 0 and align_alpha >= 1, given {given}")
     chosen = Negatives(negatives, index_NK, skip_own)
     check_pair(z1_ND, z2_ND, chosen)
     z1_ND, z2_ND = wide(z1_ND), wide(z2_ND)
@@ -202,9 +200,8 @@ def align_uniform(
             squares = squares if index_NK is None else squares[index_NK]
             products_NK = products(z1_ND, chosen)
             distances_NK = z1_ND.square().sum(1, keepdim=True) + squares - 2 * products_NK
-            uniformity = _log_mean_exp(
-                -uniform_t * distances_NK, len(z1_ND) * chosen.count(len(z1_ND))
-            )
+            num = len(z1_ND) * chosen.count(len(z1_ND))
+            uniformity = _log_mean_exp(-uniform_t * distances_NK, num)
     return align_weight * alignment + uniformity
 
 
@@ -368,15 +365,11 @@ def _column_contrast(
 def _class_terms(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
     """The true class's logit and the log-sum-exp of the others."""
     if logits_NC.ndim != 2 or len(logits_NC) < 1 or logits_NC.shape[1] < 2:
-        raise ValueError(
-            "logits: expected (N, C) of N >= 1 samples and C >= 2 classes, given "
-            f"{shape_of(logits_NC)}"
-        )
+        expected = "(N, C) of N >= 1 samples and C >= 2 classes"
+        raise ValueError(f"logits: expected {expected}, given {shape_of(logits_NC)}")
     if labels_N.shape != logits_NC.shape[:1] or labels_N.dtype != torch.int64:
-        raise ValueError(
-            f"labels: expected int64 ({len(logits_NC)},), given {labels_N.dtype} "
-            f"{shape_of(labels_N)}"
-        )
+        given = f"{labels_N.dtype} {shape_of(labels_N)}"
+        raise ValueError(f"labels: expected int64 ({len(logits_NC)},), given {given}")
     logits_NC, labels_N1 = wide(logits_NC), labels_N[:, None]
     others_NC = logits_NC.scatter(1, labels_N1, -torch.inf)
     return logits_NC.gather(1, labels_N1)[:, 0], torch.logsumexp(others_NC, dim=1)

@@ -76,10 +76,8 @@ class PrototypeFramework(PairFramework):
         return weight_KD.detach() if self.epoch < self.freeze_epochs else weight_KD
 
     def over_pairs(self, prepared: Embeddings, criterion: Criterion) -> Tensor:
-        scores, codes = prepared["scores"], prepared["codes"]
-        return torch.stack(
-            [criterion(scores[view], codes[target]) for target, view in self.comparison.directions]
-        )
+        scores, codes, ways = prepared["scores"], prepared["codes"], self.comparison.directions
+        return torch.stack([criterion(scores[view], codes[target]) for target, view in ways])
 
 
 class SwAV(PrototypeFramework):
@@ -115,10 +113,8 @@ class SwAV(PrototypeFramework):
         e = super().prepare(embeddings, generator)
         units = unit(e["online"])
         scores = {view: z_ND @ self.weight_KD.T for view, z_ND in units.items()}
-        codes = {
-            target: self._codes(target, scores[target])
-            for target in sorted({target for target, _ in self.comparison.directions})
-        }
+        targets = sorted({target for target, _ in self.comparison.directions})
+        codes = {target: self._codes(target, scores[target]) for target in targets}
         return e | {"unit": units, "scores": scores, "codes": codes}
 
     @torch.no_grad()
@@ -185,13 +181,7 @@ class DINO(MomentumFramework, PrototypeFramework):
         return self.teacher_tau_start + share * (self.teacher_tau - self.teacher_tau_start)
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        directions = self.comparison.directions
-        return {
-            "online": self.project({v: views[v] for v in sorted({v for _, v in directions})}),
-            "target": self.project_target(
-                {t: views[t] for t in sorted({t for t, _ in directions})}
-            ),
-        }
+        return self.project_both(views, [way[::-1] for way in self.comparison.directions])
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         e = super().prepare(embeddings, generator)
@@ -234,14 +224,11 @@ def soft_cross_entropy(scores_NK: Tensor, targets_NK: Tensor, tau: float) -> Ten
     """
     check_positive(tau=tau)
     if scores_NK.shape != targets_NK.shape or scores_NK.ndim != 2:
-        raise ValueError(
-            f"expected scores and targets of one shape (N, K), given {shape_of(scores_NK)} and "
-            f"{shape_of(targets_NK)}"
-        )
+        given = f"{shape_of(scores_NK)} and {shape_of(targets_NK)}"
+        raise ValueError(f"expected scores and targets of one shape (N, K), given {given}")
     if len(scores_NK) < 1 or scores_NK.shape[1] < 2:
-        raise ValueError(
-            f"expected at least 1 sample and 2 prototypes, given (N, K) = {shape_of(scores_NK)}"
-        )
+        given = f"(N, K) = {shape_of(scores_NK)}"
+        raise ValueError(f"expected at least 1 sample and 2 prototypes, given {given}")
     log_p_NK = torch.log_softmax(wide(scores_NK) / tau, dim=1)
     return -(wide(targets_NK) * log_p_NK).sum(1).mean()
 

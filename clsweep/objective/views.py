@@ -21,9 +21,7 @@ def core_pairs(num_views: int) -> Pairs:
 
 
 def multicrop_pairs(num_views: int, num_global_views: int = 2) -> Pairs:
-    """The global views with each other and with every small one: of two global ones 2K - 3 pairs
-    (ECPP Table 1, multi-crop; SwAV 2020).
-    """
+    """The global views with every other: of two global ones 2K - 3 pairs (ECPP Table 1; SwAV)."""
     return tuple(pair for pair in all_pairs(num_views) if pair[0] < num_global_views)
 
 
@@ -33,10 +31,8 @@ def all_pairs(num_views: int) -> Pairs:
 
 
 def targets(kind: str, num_views: int, num_global_views: int) -> tuple[int, ...]:
-    """The views that others predict, where a framework tells targets from predictions.
-
-    Args:
-        kind: all, first or global, as a row of the catalog has it.
+    """The views that others predict, where a framework tells targets from predictions: all, the
+    first or the global ones, as a row of the catalog has it.
     """
     return tuple(range({"all": num_views, "first": 1, "global": num_global_views}[kind]))
 

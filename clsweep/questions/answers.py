@@ -1,6 +1,4 @@
-"""Who answers questions: the trials of one or several studies, each table computed once, or by
-other processes before it is asked for; and what a report asks them by.
-"""
+"""Who answers questions, each table computed once; and what a report asks them by."""
 
 from __future__ import annotations
 
@@ -32,10 +30,8 @@ FEWEST_TRIALS = 200  # of fewer, the answers are there before other processes ar
 
 
 class Answers:
-    """The tables on `material`, and what few of them need beside it.
-
-    Attributes:
-        levels: factor -> label, of one cell of a study with factors.
+    """The tables on `material`, and what few of them need beside it; `levels`, factor -> label, of
+    one cell of a study with factors.
     """
 
     levels: Mapping[str, str] = {}
@@ -67,9 +63,7 @@ class Answers:
         return ()
 
     def side_table(self, kind: str) -> pd.DataFrame:
-        """What few statistics ask for: references, histograms, points or confirmation; may be
-        empty.
-        """
+        """What few statistics ask for: references, histograms, points, confirmation, or nothing."""
         return self._side_table(kind)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
@@ -89,12 +83,9 @@ class Answers:
         return self.material.within if within is None else within
 
     def ask(self, table: Ask, *args: object, **options: object) -> pd.DataFrame:
-        """The table of a question, computed once, its notes as text; who asks gets a copy.
-
-        Of a study with factors it has the answers of all cells, one under the other.
-
-        Raises:
-            RequestError: the trials cannot answer.
+        """The table of a question, computed once, its notes as text; who asks gets a copy. Of a
+        study with factors it has the answers of all cells. RequestError where the trials cannot
+        answer.
         """
         answer = self._of_cells if self.cells else self._answer
         return self._remembered(answer, table, args, options)
@@ -121,9 +112,8 @@ class Answers:
     def _of_cells(
         self, table: Ask, args: Sequence[object], options: Mapping[str, object]
     ) -> pd.DataFrame:
-        """The answers of all cells, one under the other, with the factors as first columns. A cell
-        that cannot answer, as without one of the objectives, has no rows; where none can it is the
-        first one's reason.
+        """The answers of all cells, one under the other, with the factors first. A cell that cannot
+        answer has no rows; where none can it is the first one's reason.
         """
         frames, errors = [], []
         for cell in self.cells:
@@ -144,9 +134,7 @@ class Answers:
     def _answer(
         self, table: Ask, args: Sequence[object], options: Mapping[str, object]
     ) -> pd.DataFrame:
-        """The answer, without the sign of a zero, which a metric of which low values are good has;
-        a complaint has the place in front.
-        """
+        """The answer without signs of zeros; a complaint has the place in front."""
         sources = self.material.sources
         try:
             found = table(self, *args, **options)
@@ -178,10 +166,8 @@ def cell_name(cell: Answers) -> str:
 
 
 def ask_ahead(answers: Answers, questions: Iterable[Expected]) -> None:
-    """Have these answered beside each other, the first ones first, where there are processes for
-    that and trials enough to be worth it.
-
-    The questions are such as need nothing but `Answers.material`.
+    """Have questions of the material alone answered beside each other, the first ones first, where
+    there are processes for that and trials enough to be worth it.
     """
     if not are_beside() or len(answers.material.trials) < FEWEST_TRIALS:
         return
@@ -194,16 +180,12 @@ def ask_ahead(answers: Answers, questions: Iterable[Expected]) -> None:
 
 
 def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
-    """The sweeps of these objectives; all where none is named.
-
-    Raises ValueError for an unknown one.
-    """
+    """The sweeps of these objectives, all where none is named; ValueError for an unknown one."""
     names = [sweep.objective for sweep in sweeps]
     for name in objectives:
         if name not in names:
-            raise ValueError(
-                f"no objective {name!r}.{nearest(name, names)} Objectives: {', '.join(names)}"
-            )
+            hint = f"{nearest(name, names)} Objectives: {', '.join(names)}"
+            raise ValueError(f"no objective {name!r}.{hint}")
     return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]
 
 
@@ -219,11 +201,8 @@ _of = lru_cache(maxsize=1)(Answers)
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a report asks, of whom, and what it comes back to; `say` is called with a word on what
-    comes next.
-
-    Attributes:
-        within: points from the best that count as good.
+    """What a report asks, of whom, `within` how many points of the best; `say` is called with a
+    word on what comes next.
     """
 
     answers: Answers

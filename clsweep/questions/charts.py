@@ -57,9 +57,7 @@ LEGEND_COLUMNS = "width > 380 ? 3 : 2"
 
 
 def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
-    """One different name for each of the texts, not too long for a file, even where their slugs
-    agree.
-    """
+    """A different name for each text, not too long for a file, even where their slugs agree."""
     names: list[str] = []
     for text in texts:
         start = f"{prefix}-{slug(text)[:60].rstrip('-')}"
@@ -73,9 +71,7 @@ def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
 def each(
     prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[..., T], *about: Any
 ) -> list[T]:
-    """A figure of each table that has rows: `draw` of the name of its files, its own name, the
-    table, and what all of them are `about`.
-    """
+    """A figure of each table with rows: `draw` of its slug, its name, it, and what is `about`."""
     filled = {name: table for name, table in tables.items() if not table.empty}
     names = slugs(prefix, list(filled))
     return [draw(slug, *each, *about) for slug, each in zip(names, filled.items(), strict=True)]
@@ -103,9 +99,7 @@ def in_points(title: str, material: Material) -> str:
 
 
 def param_title(param: str) -> str:
-    """`τ (tau)`: one symbol may stand for two parameters, and a name has to be found again in the
-    tables.
-    """
+    """`τ (tau)`: a symbol may stand for two parameters, and tables have the name."""
     symbol = PARAM[param].symbol if param in PARAM else ""
     return f"{symbol} ({param})" if symbol and symbol != param else param
 
@@ -147,9 +141,7 @@ def param_axis(
 def looks(
     material: Material, frame: pd.DataFrame, *, legend: bool = True
 ) -> tuple[alt.Color, alt.Shape]:
-    """Colour by objective, the same in every chart, and shape for those who see no difference of
-    colours; the legend names those of `frame`.
-    """
+    """Colour and shape by objective, the same in every chart; the legend names those of `frame`."""
     names = list(dict.fromkeys(frame["objective"]))
     options: dict[str, Any] = {
         "type": "nominal",
@@ -172,9 +164,7 @@ def legend_place() -> dict[str, Any]:
 
 
 def tips(*names: str, form: str = NUMBER, **titles: str) -> list[alt.Tooltip]:
-    """What hovering shows: field -> title, in this order; `names` hold texts, as those of
-    `NAMES` do.
-    """
+    """What hovering shows: field -> title, in order; `names` and `NAMES` hold texts."""
     return [
         alt.Tooltip(field, type="nominal", title=title)
         if field in {*NAMES, *names}
@@ -195,9 +185,7 @@ def score_axis(title: str, field: str = "y") -> alt.Y:
 
 
 def span(frame: pd.DataFrame, title: str) -> alt.Chart:
-    """Unseen points at the ends of scores: charts beside each other that have them share an axis,
-    or the smallest effect would look the steepest.
-    """
+    """Unseen points at the ends of scores, so that charts side by side share their axis."""
     scores = frame[["y", "low", "high"]].to_numpy(dtype=float)
     ends = pd.DataFrame({"y": [np.nanmin(scores), np.nanmax(scores)]})
     return alt.Chart(ends).mark_point(opacity=0).encode(score_axis(title))
@@ -209,9 +197,8 @@ def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT) -> alt.LayerC
 
 
 def settings_at(material: Material, rows: pd.DataFrame) -> list[str]:
-    """The setting of the configuration of each row, by objective and config: `tau=0.2, lr=1`.
-
-    Few rows: each costs a look at all configurations.
+    """The setting of the configuration of each of few rows, by objective and config: `tau=0.2,
+    lr=1`.
     """
     sweeps = {sweep.objective: sweep for sweep in material.sweeps}
     place = {name: {c: i for i, c in enumerate(sweep.configs)} for name, sweep in sweeps.items()}
@@ -248,11 +235,8 @@ def in_order(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
 def reference_lines(
     material: Material, frame: pd.DataFrame, title: str
 ) -> tuple[list[alt.Chart], str]:
-    """On the axis y of this title, lines at what is reached without training, and a sentence for
-    the caption.
-
-    A reference further away than the scores are spread would squeeze them into a strip: it is said,
-    not drawn.
+    """On the axis y of this title, lines at what is reached without training, and a sentence. One
+    that is further away than the scores are spread, which it would squeeze, is said and not drawn.
     """
     scores = frame[[name for name in ("y", "low", "high") if name in frame]].to_numpy(dtype=float)
     table = material.references
@@ -343,9 +327,7 @@ def dots(
     tips: Sequence[alt.Tooltip],
     null: bool = False,
 ) -> alt.LayerChart:
-    """Rows with one point for each of the kinds, apart in shape, shade and place: colours are the
-    objectives'. `null` adds ticks.
-    """
+    """Rows with a point for each kind, apart in shape, shade and place. `null` adds ticks."""
     shown = [kind for kind in kinds if kind in set(frame["kind"])]
     scale, legend = alt.Scale(domain=list(kinds)), alt.Legend(**legend_place(), values=shown)
     shades = alt.Scale(domain=list(kinds), range=SHADES[: len(kinds)])
@@ -414,9 +396,7 @@ def banded(
     *,
     marked: bool,
 ) -> list[alt.Chart]:
-    """A band, a line and, where `marked`, points of each objective; unmarked lines have points that
-    only hover.
-    """
+    """A band, a line and points of each objective, which where not `marked` only hover."""
     base = alt.Chart(frame)
     hue, form = looks(material, frame)
     band = base.transform_filter(HAS_INTERVAL).mark_area(opacity=0.16)

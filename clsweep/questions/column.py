@@ -1,5 +1,4 @@
-"""A question with its table for eyes: an interval stands beside its number, what is empty
-everywhere is left out.
+"""A question with its table for eyes: an interval stands beside its number.
 
 The command line prints that table, the report sets it. Whatever is in the unit of the metric is
 text already, with as many decimals as its column needs.
@@ -28,71 +27,50 @@ Cell = Callable[[Row], Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table for eyes, which leaves it out where it has no value.
+    """A column of a table for eyes, which leaves it out where it has no value."""
 
-    Attributes:
-        heading: its name; `{near}`, `{points}`, `{metric}` and `{images}` stand for what is asked,
-            `{scored}` for the images where a table knows of no others.
-        cell: the column of the full table, or what makes a cell of a row; the heading's by default.
-        means: what `--explain` and the report's caption say of it.
-        spare: a screen without room does without it, 1 goes first; 0 always stays.
-        called: how the explanation names it, where that is not the heading.
-    """
-
+    # Its name; `{near}`, `{points}`, `{metric}` and `{images}` stand for what is asked, `{scored}`
+    # for the images where a table knows of no others.
     heading: str
-    cell: str | Cell = ""
-    means: str = ""
+    cell: str | Cell = ""  # the column of the full table, the heading's by default, or a function
+    means: str = ""  # what `--explain` and the report's caption say of it
     _: KW_ONLY
-    spare: int = 0
-    called: str = ""
+    spare: int = 0  # a screen without room does without it, 1 goes first; 0 always stays
+    called: str = ""  # how the explanation names it, where that is not the heading
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A statistic: its table, and what a report says and draws of it.
+    """A statistic: its table, and what a report says and draws of it."""
 
-    Attributes:
-        name: of its table and files in a report; a slug.
-        title: of its table in a report, or what makes it; as the heading of a `Column`.
-        heading: above its table on a screen, where that is not the title.
-        table: the full table.
-        options: what a report asks `table` with.
-        frame: the full table in a report, where that takes more than `table`.
-        columns: of the table for eyes; the full table as it is where there are none.
-        levels: the column of the full table whose size tells how fine the unit of the metric is:
-            numbers in it have two digits of what resolves them where all are 1 at most; of percent
-            and the like, two decimals do as long as they show it.
-        rows: what is shown of the full table.
-        intro: what an explanation begins with.
-        caption: of the table in a report, around what its columns mean.
-        has_notes: whether a report has the notes of the full table.
-        say: sentences of a report.
-        draw: figures of a report; what is None is left out.
-        tables: of a report, where they are not the one of this question.
-        notes: of a report, likewise.
-        ahead: whether `table` takes so long that a report has it computed ahead, or what it does.
-        formulas: name -> what the columns of the full table are, for the appendix.
-        terms: words that a reader may not know, and what they mean.
-    """
-
-    name: str
+    name: str  # of its table and files in a report; a slug
+    # Of its table in a report, or what makes it; as the heading of a `Column`.
     title: str | Callable[[Asked], str] = ""
-    heading: str = ""
+    heading: str = ""  # above its table on a screen, where that is not the title
+    # The full table, what a report asks it with, and the one of a report where that takes more.
     table: Ask | None = None
     options: Callable[[Asked], Mapping[str, Any]] = lambda _: {}
     frame: Callable[[Asked], pd.DataFrame] | None = None
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Column, ...] = ()  # of the table for eyes; none: the full table as it is
+    # The column of the full table whose size tells how fine the unit of the metric is: numbers in
+    # it have two digits of what resolves them where all are 1 at most; of percent and the like, two
+    # decimals do as long as they show it.
     levels: str = ""
+    # What is shown of the full table.
     rows: Callable[[pd.DataFrame, Material], pd.DataFrame] = lambda frame, _: frame
-    intro: str = ""
-    caption: str = "{columns}"
-    has_notes: bool = True
-    say: Callable[[Asked], Sentences] = lambda _: ()
-    draw: Callable[[Asked], Iterable[Figure | None]] = lambda _: ()
+    intro: str = ""  # what an explanation begins with
+    caption: str = "{columns}"  # of the table in a report, around what its columns mean
+    has_notes: bool = True  # whether a report has the notes of the full table
+    say: Callable[[Asked], Sentences] = lambda _: ()  # of a report, as all that follow
+    draw: Callable[[Asked], Iterable[Figure | None]] = lambda _: ()  # None is left out
+    # Where they are not those of this question's one table.
     tables: Callable[[Asked], Iterable[Table | None]] | None = None
     notes: Callable[[Asked], Iterable[str]] | None = None
+    # Whether `table` takes so long that a report has it computed ahead, or what it does.
     ahead: bool | Callable[[Asked], Iterable[tuple[Ask, Mapping[str, Any]]]] = False
+    # Name -> what the columns of the full table are, for the appendix.
     formulas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # Words that a reader may not know, and what they mean.
     terms: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -203,9 +181,7 @@ def measured(name: str, stem: str | None = None, **options: Any) -> Callable[[Ro
 def level(
     name: str, spread: Callable[[Row], float] = lambda _: math.nan
 ) -> Callable[[Row], Number | None]:
-    """A value in the unit of the metric alone. `spread` says how fine it is; where that is not
-    known a hundredth of the value does.
-    """
+    """A value in the unit of the metric alone; `spread`, or a hundredth, says how fine it is."""
 
     def cell(row: Row) -> Number | None:
         value, size = row[name], spread(row)

@@ -30,14 +30,15 @@ VERDICTS = {"shown": "shown", "equivalent": "within the margin", "excluded": "le
 
 
 def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """One row per contrast, see `analysis.contrasts`: those of the study, and those that are asked
-    beside them.
-    """
+    """One row per contrast of the study, or asked beside them: see `analysis.contrasts`."""
     material = of.material
     chosen = added(asked, material) if asked else material.contrasts
+    # metrics: the columns of numbers that are no settings and name no trial
+    others = {*material.params, *KEYS}
+    numbers = [str(n) for n in material.trials.select_dtypes(["number"]) if n not in others]
     for each in chosen:
         require_known("objective", each.of, [sweep.objective for sweep in material.sweeps])
-        require_known("metric", [each.metric], _metrics(material))
+        require_known("metric", [each.metric], numbers)
     metrics = dict.fromkeys(each.metric for each in chosen)
     found = analysis.contrasts(chosen, {name: sweeps_by(material, name) for name in metrics})
     if material.images == "new images":
@@ -46,13 +47,6 @@ def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.Data
         notes = zip(found["note"], these, strict=True)
         found["note"] = [(*n, note(Reason.THESE_IMAGES)) if is_so else n for n, is_so in notes]
     return found
-
-
-def _metrics(material: Material) -> list[str]:
-    """The columns of numbers that are no settings and name no trial."""
-    others = {*material.params, *KEYS}
-    numbers = material.trials.select_dtypes(["number"]).columns
-    return [name for name in numbers if name not in others]
 
 
 def require_known(part: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -86,10 +80,6 @@ def _is_turned(row: Row) -> bool:
     return bool(row["shown"] and row["excluded"] and row["estimate"] * row["published"] < 0)
 
 
-def _say(asked: Asked) -> Sentences:
-    return tuple(sentence(row) for row in records_of(asked.ask(contrasts)))
-
-
 def sentence(row: Row) -> str:
     """One contrast in words: the verdict first, then the number."""
     name, seen = row["contrast"], _seen(row)
@@ -112,10 +102,7 @@ def sentence(row: Row) -> str:
 
 
 def _seen(row: Row) -> str:
-    if not known(row["estimate"]):
-        return ""
-    low, high = row["low"], row["high"]
-    return f"{number(row['estimate'])}{interval(low, high) if known(low, high) else ''}"
+    return _number(row["estimate"]) and number(row["estimate"]) + interval(row["low"], row["high"])
 
 
 def summary(rows: Sequence[Row]) -> Sentences:
@@ -137,10 +124,10 @@ def _figure(asked: Asked) -> Figure | None:
     rows = table[(table["metric"] == asked.material.metric) & table["low"].notna()]
     if rows.empty:
         return None
-    frame = charts.intervals(rows, "estimate", "low", "high").assign(
-        row=rows["contrast"].to_numpy(), published=rows["published"].to_numpy(dtype=float),
-        resolved=rows[list(VERDICTS)].any(axis=1).to_numpy(dtype=bool),
-    )  # fmt: skip
+    rows = rows.reset_index(drop=True)
+    frame = charts.intervals(rows, "estimate", "low", "high")
+    frame["row"], frame["published"] = rows["contrast"], rows["published"].astype(float)
+    frame["resolved"] = rows[list(VERDICTS)].any(axis=1)
     x: Any = charts.plain_x(charts.in_points("effect", asked.material), zero=True, padding=8)
     chart: Any = charts.forest(frame, asked.material, x, line=0.0)
     if frame["published"].notna().any():
@@ -177,7 +164,7 @@ QUESTION = Question(
         Column("verdict", verdict, "corrected for all contrasts (Holm). Shown: there is an effect"),
     ),
     intro="a side is the mean of all settings with the values asked for",
-    say=_say,
+    say=lambda asked: tuple(map(sentence, records_of(asked.ask(contrasts)))),
     draw=lambda asked: [_figure(asked)],
     formulas={"contrasts": analysis.COLUMNS},
 )  # fmt: skip

@@ -1,6 +1,4 @@
-"""Every statistic of one or several studies as a DataFrame, the public face of the questions; and a
-study with factors: its cells as studies of their own.
-"""
+"""Every statistic as a DataFrame, and the cells of a study with factors as studies."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class Findings(Answers):
         return self.ask(questions.robustness.robustness, by=by, within=self.near(within))
 
     def tolerance(self) -> pd.DataFrame:
-        """Share of the space within delta points of the best, one row per objective and delta, with
-        intervals.
-        """
+        """Share of the space within delta points of the best, a row per objective and delta."""
         return self.ask(questions.robustness.tolerance)
 
     def sensitivity(self, *objectives: str) -> pd.DataFrame:
@@ -68,9 +64,7 @@ class Findings(Answers):
         return self.ask(questions.sensitivity.sensitivity, *objectives)
 
     def marginals(self, *objectives: str) -> pd.DataFrame:
-        """The metric at each value of each swept hyperparameter, averaged over the others, with
-        bands.
-        """
+        """The metric at each value of each swept hyperparameter, the others averaged over."""
         return self.ask(questions.marginals.marginals, *objectives)
 
     def compare(
@@ -125,15 +119,11 @@ class Findings(Answers):
         return self.ask(questions.recommend.recommend)
 
     def pareto(self) -> pd.DataFrame:
-        """Score against worker seconds of every configuration, and which of them no other one beats
-        in both.
-        """
+        """Score against worker seconds of every configuration, and which no other beats in both."""
         return self.ask(questions.pareto.pareto)
 
     def leaderboard(self, *, within: float | None = None) -> pd.DataFrame:
-        """Each objective at its best setting, with its spread and cost, and what is reached without
-        training; the best first (`questions.leaderboard`).
-        """
+        """Each objective at its best setting, with spread and cost; and without training."""
         return self.ask(questions.leaderboard.leaderboard, within=self.near(within))
 
     def top(self, num: int = 5) -> pd.DataFrame:
@@ -169,15 +159,11 @@ class Findings(Answers):
         return self.ask(questions.health.failure_regions)
 
     def mechanism(self, *, by: str | None = None) -> pd.DataFrame:
-        """The metric beside the diagnostics: q_B, gradient variation, feature diversity and the
-        like.
-        """
+        """The metric beside the diagnostics: q_B, gradient variation and the like."""
         return self.ask(questions.mechanism.mechanism, by=by)
 
     def links(self) -> pd.DataFrame:
-        """Rank correlation of each diagnostic with the metric over the configurations: association,
-        not cause.
-        """
+        """Rank correlation of each diagnostic with the metric: association, not cause."""
         return self.ask(questions.mechanism.links)
 
     def picks(self) -> pd.DataFrame:
@@ -204,12 +190,7 @@ class Findings(Answers):
 
 def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
     """The cells in which a trial has ended, read as `of_studies` does; none of a study without
-    factors.
-
-    All have one tolerance: where it follows from the scores, the largest of theirs.
-
-    Raises:
-        RequestError: no trial has ended, or there is no such metric.
+    factors. All have the largest tolerance. RequestError where no trial has ended or scored so.
     """
     cells = [CellResults(study.folder, study, cell) for cell in cells_of(study.study)]
     begun = [results for results in cells if results.trials_table.num_rows]
@@ -225,16 +206,8 @@ def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
 def cells_of_table(
     trials: Any, factors: Sequence[str] | None, source: str, read: Callable[[Any], Material]
 ) -> tuple[Findings, ...]:
-    """The cells of a table of trials; none where it has no factor.
-
-    Args:
-        trials: the table.
-        factors: the columns that are factors; by default `dataset`, where it has several names.
-        source: what messages call it.
-        read: makes the material of one cell.
-
-    Raises:
-        RequestError: no such column, or one that cannot be a factor.
+    """The cells of a table of trials; none where it has no factor, by default `dataset` if it has
+    several names. `read` makes the material of one. RequestError for a column that is no factor.
     """
     if not isinstance(trials, pd.DataFrame):
         return ()  # `read` refuses it
@@ -269,12 +242,8 @@ def _alike(cells: Sequence[Findings]) -> tuple[Findings, ...]:
 def whole_material(
     cells: Sequence[Findings], trials: pd.DataFrame, planned: Sequence[Cell] = ()
 ) -> Material:
-    """All cells together, for what is said of them as a whole; no statistic is made of it.
-
-    Args:
-        cells: those in which a trial has ended.
-        trials: of all of them.
-        planned: all cells of the study.
+    """All cells in which a trial has ended together, of those that are planned, for what is said of
+    them as a whole; no statistic is made of it.
     """
     materials = [cell.material for cell in cells]
     begun = [Cell(cell.levels) for cell in cells]

@@ -1,6 +1,4 @@
-"""What it cost, and what failed: counts, hours and versions, and where in the space more fails than
-elsewhere.
-"""
+"""What it cost, and what failed: counts, hours, versions, and where more fails than elsewhere."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ ERROR_COLUMNS = ("objective", "error_class", "error_message")
 
 
 def health(of: Answers) -> pd.DataFrame:
-    """Trials, failures, hours, devices and versions: one row per objective with the columns of
-    `FORMULAS`. A trial that does not say its workers has one.
-    """
+    """One row per objective: trials, failures, hours, devices and versions (`FORMULAS`)."""
     groups = of.material.trials.groupby("objective", sort=False, observed=True)
     rows = [_health(str(name), group) for name, group in groups]
     return pd.DataFrame(rows, columns=list(FORMULAS))
@@ -106,16 +102,14 @@ def failure_regions(of: Answers) -> pd.DataFrame:
     """One row per objective with any failure, swept hyperparameter and value or bin; the columns of
     `REGION_FORMULAS`.
 
-    What makes one seed fail often makes all seeds of the configuration fail, so trials are not
-    independent. The test counts configurations with any failure instead; the interval of the rate
-    shrinks the number of trials. Regions of different hyperparameters overlap: one failing corner
-    shows in each of them.
+    What makes one seed fail often makes all seeds of the configuration fail. So the test counts
+    configurations with any failure, and the interval of the rate shrinks the number of trials. One
+    failing corner shows in the regions of each hyperparameter.
     """
     tables = [_regions(each) for each in of.material.sweeps if each.num_failed and each.params]
-    columns = list(REGION_FORMULAS)
-    return (
-        pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
-    )
+    if not tables:
+        return pd.DataFrame(columns=list(REGION_FORMULAS))
+    return pd.concat(tables, ignore_index=True)[list(REGION_FORMULAS)]
 
 
 def _regions(sweep: Sweep) -> pd.DataFrame:
@@ -146,9 +140,7 @@ def _regions(sweep: Sweep) -> pd.DataFrame:
 
 def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Array]:
     """Clopper-Pearson limits of the failure rate of each region, its trials divided by the design
-    effect.
-
-    deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n
+    effect: deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n
     configurations of all R regions, between 1 and the seeds of a configuration.
     """
     trials, losses = (np.bincount(codes, each).astype(float) for each in (ended, failed))
@@ -184,11 +176,9 @@ def failures(regions: pd.DataFrame) -> Sentences:
     for row in records_of(regions):
         if passes(row, "rate") and row["failed"] > 0:
             share = f"{number(100 * row['rate'])} %{interval(100 * row['low'], 100 * row['high'])}"
-            trials = counted(row["trials"], "trial", "trials")
-            out.append(
-                f"{row['objective']} fails more often at {row['region']} than elsewhere: "
-                f"{number(row['failed'])} of {trials} ({share})."
-            )
+            seen = f"{number(row['failed'])} of {counted(row['trials'], 'trial', 'trials')}"
+            more = f"{row['objective']} fails more often at {row['region']} than elsewhere"
+            out.append(f"{more}: {seen} ({share}).")
     return tuple(out)
 
 
@@ -198,8 +188,7 @@ def cost(frame: pd.DataFrame, _: Material) -> pd.DataFrame:
         frame = frame.drop(columns="skipped")
     if len(frame) < 2:
         return frame
-    counted = ("trials", "finished", "stopped", "skipped", "failed")
-    sums = {name: frame[name].sum() for name in counted if name in frame}
+    sums = {name: frame[name].sum() for name in ("trials", *COUNTED) if name in frame}
     hours = frame["hours"].sum(min_count=1)
     total = {"objective": "all", **sums, "hours": hours if is_number(hours) else None}
     total |= {"device": "", "versions": ""}

@@ -58,8 +58,8 @@ FORMULAS = {
 
 
 def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """One row per objective and reference with the columns of `FORMULAS`, the best score first: on
-    fresh seeds where all objectives have them.
+    """One row per objective and reference with `FORMULAS`, the best first, on fresh seeds if all
+    ran.
     """
     material = of.material
     best = of.ask(recommend).query("kind == 'best'").set_index("objective")
@@ -124,34 +124,26 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
         return ()
     out = []
     for row in records_of(board[board["kind"] == "reference"]):
-        if beaten := _not_better(ours[ours["yardstick"] == row["yardstick"]], row, words):
-            name = str(row["objective"]).capitalize()
-            yardstick = f" ({row['yardstick']})" * bool(row["yardstick"])
-            out.append(
-                f"{name}, without any training, reach{'' if name.endswith('s') else 'es'} "
-                f"{words.level(row['score'])}: {beaten} is better{yardstick}."
-            )
+        alike = ours[ours["yardstick"] == row["yardstick"]]
+        behind = (1 if words.mode == "max" else -1) * (alike["score"] - row["score"]) <= 0
+        beaten = f"no setting of {listed(alike.loc[behind, 'objective'].tolist())}"
+        if len(alike) and behind.all():
+            beaten = "no trained setting"
+        # which ones stay below an untrained encoder is not asked: an objective may be one
+        elif not behind.any() or row["objective"] != "raw pixels":
+            continue
+        name = str(row["objective"]).capitalize()
+        yardstick = f" ({row['yardstick']})" * bool(row["yardstick"])
+        out.append(
+            f"{name}, without any training, reach{'' if name.endswith('s') else 'es'} "
+            f"{words.level(row['score'])}: {beaten} is better{yardstick}."
+        )
     if is_search and ours["fresh"].isna().all():
         out.append(
             "The best of many tries is picked on its own noise, so its score is too good. Fresh "
             "seeds say what it keeps."
         )
     return tuple(out)
-
-
-def _not_better(ours: pd.DataFrame, reference: Row, words: Wording) -> str:
-    """Whose settings do not beat a reference; empty where all do. Which ones stay below an
-    untrained encoder is not asked: an objective may be one.
-    """
-    ahead = (1 if words.mode == "max" else -1) * (ours["score"] - reference["score"])
-    if not ours.empty and (ahead <= 0).all():
-        return "no trained setting"
-    behind = ours.loc[ahead <= 0, "objective"].tolist()
-    return (
-        f"no setting of {listed(behind)}"
-        if behind and reference["objective"] == "raw pixels"
-        else ""
-    )
 
 
 def _best(row: Row) -> Number | None:
@@ -163,19 +155,12 @@ def _best(row: Row) -> Number | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Lead:
-    """How the first of several objectives stands.
+    """How the first of several objectives stands."""
 
-    Attributes:
-        pair: against the second, as the first sees it.
-        ranked: all that are compared with it, best first, and it before them.
-        beaten: those that it is shown to be better than.
-        num_pairs: that had their chance.
-    """
-
-    pair: Row
-    ranked: tuple[str, ...]
-    beaten: tuple[str, ...]
-    num_pairs: int
+    pair: Row  # against the second, as the first sees it
+    ranked: tuple[str, ...]  # all that are compared with it, best first, and it before them
+    beaten: tuple[str, ...]  # those that it is shown to be better than
+    num_pairs: int  # that had their chance
 
     @property
     def is_resolved(self) -> bool:
@@ -184,9 +169,7 @@ class Lead:
 
 
 def lead_of(board: pd.DataFrame, pairs: pd.DataFrame) -> Lead | None:
-    """Who of the board is named, from `compare` of stat "mean" or "tuned"; None where nobody is
-    compared.
-    """
+    """Who of the board is named, from `compare` of stat "mean" or "tuned"; None if nobody is."""
     ours = pairs[pairs["a"].isin(board["objective"]) & pairs["b"].isin(board["objective"])]
     measured = [
         row for row in records_of(ours) if is_measured(row["reason"]) and known(row["estimate"])
@@ -212,12 +195,8 @@ def lead_of(board: pd.DataFrame, pairs: pd.DataFrame) -> Lead | None:
 
 def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -> Sentences:
     """Who is best in one sense and by how much, tied or not resolved where it is so; nothing where
-    nobody is compared.
-
-    Args:
-        board: the leaderboard.
-        pairs: from `compare` of stat "tuned" or "mean", of others too.
-        sense: TUNED or UNTUNED; where nothing is swept both are one, and it is not said.
+    nobody is compared. `pairs` are from `compare` of stat "tuned" or "mean"; where nothing is swept
+    the sense, TUNED or UNTUNED, is not said.
     """
     if (lead := lead_of(board, pairs)) is None:
         return ()
@@ -234,10 +213,8 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     side = "higher" if words.mode == "max" else "lower"
     seen = interval(low, high, apart_from=0.0) if known(low, high) else ""
     if lead.is_resolved:
-        return (
-            f"{first} is best{sense}: it scores {words.amount(amount)} {side} than {second}"
-            f"{where}{seen}.",
-        )
+        ahead = f"it scores {words.amount(amount)} {side} than {second}"
+        return (f"{first} is best{sense}: {ahead}{where}{seen}.",)
     equal = _equal(board, lead) if is_tuned and not fresh else []
     if abs(amount) <= EQUAL * (abs(high - low) if known(low, high) else 1.0):
         tied = max([first, second], equal, key=len)
@@ -249,10 +226,8 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     why = "" if known(low, high) else f" ({cause(lead.pair)})"
     also = f" {first} is better than {listed(lead.beaten)}." if lead.beaten else ""
     also += f" The best settings of {listed(equal)} have the same mean." if equal else ""
-    return (
-        f"Best{sense} is not resolved: {first} leads {second} by {words.amount(amount)}{where}"
-        f"{seen}{among}{why}.{also}",
-    )
+    ahead = f"{first} leads {second} by {words.amount(amount)}{where}{seen}{among}{why}"
+    return (f"Best{sense} is not resolved: {ahead}.{also}",)
 
 
 def _equal(board: pd.DataFrame, lead: Lead) -> list[str]:
@@ -270,12 +245,8 @@ def verdict_of(
     spreads: pd.DataFrame,
     words: Wording,
 ) -> Sentences:
-    """Who is best when tuned, who without tuning, and who depends least on its settings; of one
-    objective, or where none is compared, the settings.
-
-    Args:
-        board: the leaderboard.
-        tuned, means, spreads: every pair, from `compare`.
+    """Who is best when tuned, who without tuning, and who depends least on its settings, of every
+    pair; of one objective, or where none is compared, the settings.
     """
 
     def say(rows: pd.DataFrame) -> Sentences:
@@ -313,17 +284,15 @@ def settings(board: pd.DataFrame, words: Wording, lead: Lead | None = None) -> S
         ours = [row for n in "ab" for row in ours if row["objective"] == lead.pair[n]]
     if not ours:
         return ("No setting is best yet: no configuration has finished on all seeds.",)
-    return tuple(_setting(row, words) for row in ours[:2])
-
-
-def _setting(row: Row, words: Wording) -> str:
-    names, seeds = ("score", "low", "high"), counted(row["num_seeds"], "seed", "seeds")
-    if known(row["fresh"]):
-        names, seeds = ("fresh", "fresh_low", "fresh_high"), "fresh seeds"
-    level, low, high = (row[name] for name in names)
-    at = text(row["at"])
-    start = f"The best setting of {row['objective']} is {at}" if at else row["objective"]
-    return f"{start}: {words.level(level, low, high)}, the mean of {seeds}."
+    out = []
+    for row in ours[:2]:
+        names, seeds = ("score", "low", "high"), counted(row["num_seeds"], "seed", "seeds")
+        if known(row["fresh"]):
+            names, seeds = _FRESH, "fresh seeds"
+        at, seen = text(row["at"]), words.level(*(row[name] for name in names))
+        start = f"The best setting of {row['objective']} is {at}" if at else row["objective"]
+        out.append(f"{start}: {seen}, the mean of {seeds}.")
+    return tuple(out)
 
 
 QUESTION = Question(

@@ -72,13 +72,9 @@ def learning_curves(
     """One row per objective, configuration and epoch that was scored, with the columns of
     `FORMULAS`.
 
-    Args:
-        epochs: one row per trial and epoch: trial_id, epoch, time_s and `metric`, which is missing
-            where the encoder was not scored.
-        trials: the trials to draw: trial_id, objective, config, and where recorded num_images and
-            epochs_trained.
-        pairs: trial_id -> pairs of views of an image; a trial that is not named has none.
-        limits: the values that the metric can take; intervals end there.
+    `epochs` have trial_id, epoch, time_s and the metric, which is missing where the encoder was not
+    scored. `trials`, those to draw, have trial_id, objective, config, and where recorded num_images
+    and epochs_trained. `pairs` of views of an image are by trial_id. Intervals end at `limits`.
     """
     if epochs.empty or metric not in epochs or trials.empty:
         return pd.DataFrame(columns=list(FORMULAS))
@@ -126,8 +122,7 @@ def pairs_of_views(trial: Mapping[Any, Any]) -> float:
 
 def learning_figures(learning: pd.DataFrame, material: Material) -> list[Figure]:
     """The metric against each measure of effort that orders the objectives in another way than
-    those before it: an axis on which all curves are only stretched alike is left out. So are
-    seconds where the times of equal work differ by less than a tenth.
+    those before it: not where all curves are stretched alike, within a tenth.
     """
     if learning.empty or learning.groupby("objective")["epoch"].nunique().max() < 2:
         return []
@@ -167,12 +162,7 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
 
 
 def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
-    """The trials that have not ended, a line each: the metric where any of them has been scored,
-    else the training loss.
-
-    Args:
-        epochs: `Findings.under_way`.
-    """
+    """The trials that have not ended, a line each: the metric if any is scored, else the loss."""
     if epochs.empty:
         return None
     is_scored = bool(np.isfinite(charts.numbers(epochs, material.metric)).any())

@@ -40,9 +40,7 @@ def marginals(of: Answers, *objectives: str) -> pd.DataFrame:
 
 
 def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure]:
-    """The metric against each hyperparameter, averaged over the others, with all objectives that
-    sweep it.
-    """
+    """The metric against each hyperparameter, averaged over the others, a line an objective."""
     if marginals.empty:
         return []
     frame = charts.columns(
@@ -120,11 +118,9 @@ def _side_by_side(
 
 
 def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figure]:
-    """Mean metric over two hyperparameters of every objective that sweeps two, all on one scale of
-    colours. A failed trial has no colour.
-
-    The two are tau and batch_size if both are swept, else those of the largest interaction in
-    `sensitivity`, else the first two. Their regions are those of `analysis.regions.cut`.
+    """Mean metric over two hyperparameters of every objective that sweeps two, in the regions of
+    `regions.cut` and one scale of colours: tau and batch_size if both are swept, else the largest
+    interaction in `sensitivity`, else the first two. A failed trial has no colour.
     """
     pairs, tables = {}, {}
     for sweep in material.spaces:

@@ -54,14 +54,10 @@ def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
     """Mean metric and diagnostics per objective and value of `by`: `FORMULAS`, with the means
     before the note.
 
-    Means are over configurations, each the mean of its finished trials that have a finite metric,
-    so that a failed seed does not change a configuration's weight. A diagnostic that no trial has
-    is left out as a column; without any the table is empty. The regions of `by` are those of
-    `regions.cut`, the same for all objectives; an objective that does not sweep `by` has one row,
-    at its own value. Samples that do not cover the space evenly (`Sweep.not_measured`) have one row
-    without means, and the note.
-
-    Raises ValueError for a `by` that no objective sweeps.
+    Means are over configurations, each the mean of its finished trials, so that a failed seed
+    changes no weight. A diagnostic that no trial has is no column; without any the table is empty.
+    An objective that does not sweep `by` has one row, at its own value; one that does not cover the
+    space evenly one without means. ValueError for a `by` that no objective sweeps.
     """
     trials, sweeps = of.material.trials, of.material.spaces
     metric, diagnostics = of.material.metric, of.material.diagnostics
@@ -73,13 +69,14 @@ def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
     if not found:
         return pd.DataFrame(columns=[*start, metric, *end])
     rows: list[dict[str, Any]] = []
-    row: dict[str, Any]
     measured = [sweep for sweep in sweeps if by in sweep.params and not sweep.not_measured]
     regions = cut(by, measured) if by is not None and measured else None
     for sweep, means in zip(sweeps, tables, strict=True):
         if why := sweep.nothing:
-            row = {"objective": sweep.objective, "at": "", "num_trials": int(means["num"].sum())}
-            rows.append(row | noted(why=why))
+            num = int(means["num"].sum())
+            rows.append(
+                {"objective": sweep.objective, "at": "", "num_trials": num, **noted(why=why)}
+            )
             continue
         codes, texts = pd.Series(0, index=sweep.configs), [""]
         if regions is not None and regions.param in sweep.params:
@@ -88,10 +85,9 @@ def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
             own = trials.loc[trials["objective"].astype(str) == sweep.objective, by].dropna()
             texts = [f"{by}={setting(own.iloc[0])}" if len(own) else ""]
         for code, group in means.groupby(codes.reindex(means.index)):
-            row = {"objective": sweep.objective, "at": texts[int(code)]}
+            row = {"objective": sweep.objective, "at": texts[int(code)], **noted()}
             row["num_trials"] = int(group["num"].sum())
-            row |= {name: group[name].mean() for name in (metric, *found)}
-            rows.append(row | noted())
+            rows.append(row | {name: group[name].mean() for name in (metric, *found)})
     return pd.DataFrame(rows, columns=[*start, metric, *found, *end])
 
 
@@ -99,10 +95,8 @@ def links(of: Answers) -> pd.DataFrame:
     """Rank correlation of every diagnostic with the metric over configurations; the columns of
     `LINK_FORMULAS`.
 
-    A hyperparameter that moves both links them, so this is an association and says nothing of
-    cause. Needs at least 10 configurations; the configurations count as a sample, which errs on the
-    wide side for a grid. "With the metric" is in the metric's own sign. Samples that do not cover
-    the space evenly (`Sweep.not_measured`) are not measured.
+    A hyperparameter that moves both links them, so this says nothing of cause. It needs 10
+    configurations that cover the space evenly, as a sample, which errs on the wide side for a grid.
     """
     metric, diagnostics = of.material.metric, of.material.diagnostics
     rows: list[dict[str, Any]] = []
@@ -122,14 +116,11 @@ def links(of: Answers) -> pd.DataFrame:
 def config_means(
     trials: pd.DataFrame, sweep: Sweep, metric: str, diagnostics: Sequence[str]
 ) -> pd.DataFrame:
-    """Means of the metric and the diagnostics at hand, and `num` trials; a row per configuration
-    with a score.
-    """
+    """Means of metric and diagnostics, and `num` trials; a row per scored configuration."""
     names = [metric, *(name for name in diagnostics if name in trials.columns)]
     group = trials[trials["objective"].astype(str) == sweep.objective]
-    values = pd.DataFrame(
-        group[names].to_numpy(dtype=float, na_value=np.nan), index=group.index, columns=names
-    )
+    numbers = group[names].to_numpy(dtype=float, na_value=np.nan)
+    values = pd.DataFrame(numbers, index=group.index, columns=names)
     values = values.where(np.isfinite(values))
     scored = (group["status"] == "finished") & values[metric].notna()
     # Those of which a trial was stopped count nowhere.
@@ -140,9 +131,7 @@ def config_means(
 
 
 def rank_correlation(pairs: Array, withheld: Note | None) -> dict[str, Any]:
-    """Spearman's rho of the two columns (n, 2), its interval and p; NaN with a note where there is
-    none.
-    """
+    """Spearman's rho of two columns (n, 2), its interval and p; NaN with a note without one."""
     num = len(pairs)
     if num < MIN_CONFIGS:
         withheld = withheld or note(Reason.FEW_PAIRED, configs=num, least=MIN_CONFIGS)
@@ -177,9 +166,7 @@ def _by(asked: Asked) -> dict[str, Any]:
 
 
 def associations(links: pd.DataFrame, words: Wording) -> Sentences:
-    """Diagnostics that go with the metric, from `links`: one sentence for every objective that has
-    some, where test, interval and p-value agree.
-    """
+    """Diagnostics that go with the metric, where test, interval and p-value agree."""
     out, unseen = [], []
     for name, rows in links.groupby("objective", sort=False) if len(links) else ():
         found = []
@@ -194,17 +181,13 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
             out.append(f"Over the settings of {name}, {listed(found)} {where}: {what}.")
         else:
             unseen.append(str(name))
-    if unseen:
-        out.append(
-            Open(f"Which diagnostics go with {words.metric} is not resolved for {listed(unseen)}.")
-        )
-    return tuple(out)
+    which = f"Which diagnostics go with {words.metric}"
+    open_ = [Open(f"{which} is not resolved for {listed(unseen)}.")] if unseen else []
+    return (*out, *open_)
 
 
 def histogram_figures(material: Material) -> list[Figure]:
-    """Distribution of q_B at the last scored epoch by batch size (DCL Fig. 1), one figure an
-    objective: the mean share of every bin over the trials.
-    """
+    """Mean distribution of q_B over the trials at the last epoch by batch size (DCL Fig. 1)."""
     histograms, trials = material.histograms, charts.scored(material)
     if "diagnostic" in histograms.columns:  # an older table has q_B alone
         histograms = histograms[histograms["diagnostic"].fillna("q_b_mean") == "q_b_mean"]
@@ -228,9 +211,8 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
     called = charts.param_title("batch_size")
     of_each = " of each batch size" if len(sizes) > 1 else ""
     legend = alt.Legend(**charts.legend_place(), values=sizes) if len(sizes) > 1 else None
-    hue = alt.Color(
-        "size:O", title=called, sort=sizes, scale=alt.Scale(domain=sizes), legend=legend
-    )
+    scale = alt.Scale(domain=sizes)
+    hue = alt.Color("size:O", title=called, sort=sizes, scale=scale, legend=legend)
     x = alt.X("middle:Q", title="q_B of an anchor", scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("share:Q", title="share of the anchors", axis=alt.Axis(format="%", tickCount=5))
     tips = [
@@ -239,18 +221,15 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
         *charts.tips(num="trials"),
     ]
     base = alt.Chart(frame).encode(x, y, hue, tooltip=tips)
+    line = base.mark_line(strokeWidth=2, interpolate="monotone")
+    hovered = base.mark_point(filled=True, size=80, opacity=0)  # something to hover over
     return Figure(
         name=slug,
         title=f"{name}: coupling of negatives and positives",
         caption="Distribution of the negative-positive coupling multiplier q_B over the anchors at "
         f"the last scored epoch, mean over the trials{of_each}. Where q_B is near 0, "
         "InfoNCE hardly learns from the anchor.",
-        chart=charts.layers(
-            [
-                base.mark_line(strokeWidth=2, interpolate="monotone"),
-                base.mark_point(filled=True, size=80, opacity=0),  # something to hover over
-            ]
-        ),
+        chart=charts.layers([line, hovered]),
         data=frame[["batch_size", "bin_low", "bin_high", "share", "num"]],
         settings=("batch_size",),
     )

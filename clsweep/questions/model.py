@@ -39,25 +39,16 @@ def told(sentences: Sentences) -> Sentences:
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """What the sentences call things.
-
-    Attributes:
-        unit: of the metric: "%", "nats" or "".
-        mode: "max" or "min", which values of the metric are good.
-        within: how far from the best still counts as good, in points.
-        swept: whether any objective has settings to choose from.
-    """
+    """What the sentences call things."""
 
     metric: str
-    unit: str = ""
-    mode: str = "max"
-    within: float = 1.0
-    swept: bool = True
+    unit: str = ""  # of the metric: "%", "nats" or ""
+    mode: str = "max"  # or "min", which values of the metric are good
+    within: float = 1.0  # how far from the best still counts as good, in points
+    swept: bool = True  # whether any objective has settings to choose from
 
     def level(self, value: float, low: Any = math.nan, high: Any = math.nan) -> str:
-        """A value of the metric with its interval, the digits those of a table: `94.10 % [93.25,
-        94.95]`.
-        """
+        """A value of the metric with its interval, as in a table: `94.10 % [93.25, 94.95]`."""
         is_known = all(is_number(end) and math.isfinite(end) for end in (low, high))
         ends = {"low": low, "high": high} if is_known else {}
         level = Number(value=value, spread=value / 100, is_fine=abs(value) <= 1, **ends)
@@ -75,24 +66,16 @@ class Wording:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Figure:
-    """A chart and the numbers behind it.
+    """A chart and the numbers behind it."""
 
-    Attributes:
-        name: slug of its files, unique in the report: "tolerance", "marginal-tau".
-        caption: one or two sentences: what is seen, what the band is.
-        chart: one view or layers with `width="container"`, never facets or rows of views: it is
-            shown at any width. It has no theme of its own, `theme.themed` gives it one.
-        data: the numbers behind it, few: a table for those who cannot see the chart, and a CSV
-            file.
-        settings: the columns of `data` that hold a hyperparameter's values.
-    """
-
-    name: str
+    name: str  # slug of its files, unique in the report: "tolerance", "marginal-tau"
     title: str
-    caption: str
+    caption: str  # one or two sentences: what is seen, what the band is
+    # One view or layers with `width="container"`, never facets or rows of views: it is shown at any
+    # width. It has no theme of its own, `theme.themed` gives it one.
     chart: alt.TopLevelMixin
-    data: pd.DataFrame
-    settings: tuple[str, ...] = ()
+    data: pd.DataFrame  # few numbers: a table for those who cannot see the chart, and a CSV file
+    settings: tuple[str, ...] = ()  # the columns of `data` that hold a hyperparameter's values
 
     @cached_property
     def spec(self) -> dict[str, Any]:
@@ -114,16 +97,12 @@ class Figure:
 
     @cached_property
     def standing_alone(self) -> dict[str, Any]:
-        """The spec with the theme of the files, and without links: the page alone has the rows that
-        they lead to.
-        """
+        """The spec with the theme of the files, and without links, as the page alone has rows."""
         return themed(_unlinked(self.spec), dark=False, background=None)
 
     @cached_property
     def picture(self) -> Future[Picture]:
-        """The same as a picture, which is being drawn from the first time on that this is asked
-        for.
-        """
+        """The same as a picture, which is drawn from the first time on that this is asked for."""
         return draw(self.standing_alone)
 
 
@@ -137,27 +116,17 @@ def _unlinked(part: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
-    """A table as it is shown, and in full precision.
+    """A table as it is shown, and in full precision."""
 
-    Attributes:
-        name: slug of its files, unique in the report.
-        frame: what is written as Parquet and CSV.
-        shown: the cells as the page shows them, strings or numbers; the header is the column names.
-        anchors: the id of each row that is shown, for links from points; none where empty.
-        soft: numbers of the rows that are shown for comparison only, from 0.
-        limit: rows of `shown` that the page has.
-        more: rows of `frame` that are not even in `shown`.
-    """
-
-    name: str
+    name: str  # slug of its files, unique in the report
     title: str
     caption: str
-    frame: pd.DataFrame
-    shown: pd.DataFrame
-    anchors: tuple[str, ...] = ()
-    soft: tuple[int, ...] = ()
-    limit: int = 200
-    more: int = 0
+    frame: pd.DataFrame  # what is written as Parquet and CSV
+    shown: pd.DataFrame  # the cells as the page shows them, strings or numbers
+    anchors: tuple[str, ...] = ()  # the id of each row that is shown, for links from points
+    soft: tuple[int, ...] = ()  # numbers of the rows that are shown for comparison only, from 0
+    limit: int = 200  # rows of `shown` that the page has
+    more: int = 0  # rows of `frame` that are not even in `shown`
 
 
 def slug(text: str) -> str:

@@ -178,9 +178,7 @@ def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:
 
 
 def _undecided(rows: Sequence[Row], num_pairs: int, which: str, evidence: Say) -> Sentences:
-    """What is not resolved: a sentence for each of few pairs, one for all of many. That one would
-    be resolved alone is in the notes.
-    """
+    """What is not resolved: a sentence for each of few pairs, one for all of many."""
     if len(rows) > FEW_PAIRS:
         named = "; ".join(f"{row['a']} and {row['b']}" for row in rows)
         those = f": {named}" if len(rows) <= MANY_PAIRS else f" of {num_pairs}"

@@ -45,8 +45,7 @@ def pareto(of: Answers) -> pd.DataFrame:
     objectives that are scored alike, which have a front of their own.
 
     A configuration takes part with a score on every planned seed (`tuned.whole`) and a known time.
-    Scores and times are means, so a near tie on the front is no finding. Where devices differ, or
-    times are not known, the notes say so.
+    Where devices differ, or times are not known, the notes say so.
     """
     trials = of.material.trials
     seconds = _seconds(trials)
@@ -72,9 +71,7 @@ def pareto(of: Answers) -> pd.DataFrame:
 
 
 def on_front(costs: Array, scores: Array) -> Any:
-    """(n,) bool, points that no other is at least as good as in both and better in one: a low cost
-    and a high score. A point without either is none.
-    """
+    """(n,) bool: no other is at least as good in cost (low) and score (high), and better in one."""
     known = np.isfinite(costs) & np.isfinite(scores)
     front = np.zeros(len(costs), dtype=bool)
     best, last = -np.inf, np.nan
@@ -100,9 +97,7 @@ def _seconds(trials: pd.DataFrame) -> Mapping[tuple[str, Any], float]:
 def _rows(
     sweep: Sweep, seconds: Mapping[tuple[str, Any], float], notes: tuple[Note, ...]
 ) -> pd.DataFrame:
-    """One row per configuration that takes part, by its row of the sweep; else one that says why
-    none does.
-    """
+    """One row per configuration that takes part, by its row of the sweep; else why none does."""
     start: dict[str, Any] = {"objective": sweep.objective, "at": ""}
     start |= dict.fromkeys(("on_front", "by_fresh", "is_pick"), False)
     if why := sweep.no_score:
@@ -129,10 +124,8 @@ def _shown(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
-    """Every configuration by worker seconds and score, those on the front filled; None with fewer
-    than two.
-
-    costs: the table of `Findings.pareto`.
+    """Every configuration of `pareto` by seconds and score, the front filled; None of fewer than
+    two.
     """
     known = costs[costs["seconds"].notna() & costs["score"].notna()]
     front = known["on_front"].astype(bool)

@@ -1,6 +1,4 @@
-"""Which configuration a score without labels would have picked, and what that costs by the scores
-with labels.
-"""
+"""Which configuration a score without labels would have picked, and what that costs."""
 
 from __future__ import annotations
 
@@ -54,10 +52,9 @@ def picks(of: Answers) -> pd.DataFrame:
     """A row for each objective and score without labels, then for all objectives that are scored
     alike together, with the columns of `FORMULAS`; none where the metric needs no labels itself.
 
-    The regret is among the configurations that were tried, on grids and samples alike. Its interval
-    is that of the seeds' noise and covers a pick that the same noise has favoured. With one seed
-    there is none. A correlation needs 10 configurations and samples that cover the space evenly.
-    Failed trials are left out.
+    The regret is among the configurations that were tried. Its interval is that of the seeds' noise
+    and covers a pick that the same noise has favoured; with one seed there is none. Failed trials
+    are left out.
     """
     found, trials = of.material, of.material.trials
     scores = {

@@ -28,9 +28,7 @@ def recommend(of: Answers) -> pd.DataFrame:
 
 
 def confirmed(asked: Asked) -> Sentences:
-    """What the best setting of each objective keeps on fresh seeds, and whether these overturn the
-    search's pick.
-    """
+    """What each objective's best setting keeps on fresh seeds, and what these overturn."""
     confirmation, words = asked.material.confirmation, asked.words
     if confirmation.empty:
         return ()
@@ -73,11 +71,8 @@ def _preferred(named: Row, first: Row, words: Wording, *, num: int) -> str:
 
 
 def _confirmed(row: Row, words: Wording) -> str:
-    """What is kept, beside the search's score and by how much that is too good, where the noise of
-    both scores does not explain it: half the interval of that difference is the root of the sum of
-    squares of theirs.
-
-    row: of the confirmation, with the interval of the search's score as `low` and `high`.
+    """What is kept, beside the search's score, and by how much that is too good beyond its noise.
+    `row` has the interval of the search's score as `low` and `high`.
     """
     row = {"fresh_seeds": math.nan, "fresh_failed": math.nan, **row}
     name, fresh, low, high = (row[key] for key in ("objective", "fresh", "fresh_low", "fresh_high"))
@@ -151,9 +146,7 @@ def with_fresh(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
 
 
 def fewer_fresh(confirmation: pd.DataFrame) -> pd.Series:
-    """`3 of 6 seeds`, of those that ran on fewer fresh seeds than another one of their objective;
-    their means are of other seeds.
-    """
+    """`3 of 6 seeds`, where another one of the objective ran on more, which do not compare."""
     num = confirmation["fresh_seeds"]
     most = num.groupby(confirmation["objective"]).transform("max")
     return (num.astype(str) + " of " + most.astype(str) + " seeds").where(num < most)

@@ -33,10 +33,8 @@ from clsweep.questions.column import Question
 
 @dataclass(frozen=True)
 class Chapter:
-    """A section of the report: what a reader asks, and the questions that answer it.
-
-    Attributes:
-        is_asked: whether the trials can answer it at all.
+    """A section of the report: what a reader asks, the questions that answer it, and whether the
+    trials can answer it at all (`is_asked`).
     """
 
     id: str

@@ -1,7 +1,4 @@
-"""A paper's table: its numbers with the trials that may answer them, out of a results folder alone;
-its own layout, objectives down, the swept setting across, in each cell the measured number over the
-printed one and what they say together; and of a run at another scale its differences.
-"""
+"""A paper's table in its own layout: its numbers beside those measured, and its differences."""
 
 from __future__ import annotations
 
@@ -60,24 +57,15 @@ DIFFERENCE_COLUMNS = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """One part of a paper's table: one metric, and one data set and encoder unless they stand
-    across.
-
-    Attributes:
-        title: what part it is.
-        across: the setting or place that its columns are.
-        labels: the objective of each row, with the settings that do not stand across.
-        rows: of `reproduce`, what it is made of.
-        shown: "objective", "" and a column for each value across; three rows an objective.
-    """
+    """A part of a paper's table: of a metric, data set and encoder unless these stand across."""
 
     paper: str
     item: str
-    title: str
-    across: str
-    labels: tuple[str, ...]
-    rows: pd.DataFrame
-    shown: pd.DataFrame
+    title: str  # what part it is
+    across: str  # the setting or place that its columns are
+    labels: tuple[str, ...]  # the objective of each row, with the settings not across
+    rows: pd.DataFrame  # of `reproduce`, what it is made of
+    shown: pd.DataFrame  # "objective", "" and a column for each value; three rows an objective
 
     @property
     def is_measured(self) -> bool:
@@ -85,10 +73,7 @@ class Layout:
 
 
 def reproduce(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """One row per printed number, see `analysis.reference`; none where no study has such numbers.
-
-    The numbers may span cells, so it is asked of all of them together.
-    """
+    """One row per printed number of all cells, see `analysis.reference`; may be empty."""
     return analysis.reproduce(of.printed(within))
 
 
@@ -363,10 +348,8 @@ QUESTION = Question(
 
 
 def differences(of: Answers) -> pd.DataFrame:
-    """One row per difference of two printed numbers that the run has at another scale: paper, item,
-    dataset and encoder there, metric and `DIFFERENCE_COLUMNS`.
-
-    Of a study with factors both are of one cell.
+    """One row per difference of two printed numbers that the run has at another scale, of one cell:
+    paper, item, dataset and encoder there, metric and `DIFFERENCE_COLUMNS`.
     """
     frame = of.ask_whole(reproduce)
     rows, names = frame[frame["verdict"] == Verdict.OTHER_SCALE], settings_of(frame)

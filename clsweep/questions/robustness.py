@@ -63,9 +63,7 @@ def unmeasured(sweeps: Sequence[Sweep]) -> Sentences:
 
 
 def spread(robustness: pd.DataFrame, words: Wording) -> Sentences:
-    """How far the settings of the only objective that sweeps any spread its metric, from
-    `robustness`; nothing where there are several, which are compared.
-    """
+    """How far the settings of the only objective that sweeps any spread its metric, or nothing."""
     rows = [row for row in records_of(robustness) if known(row["sd_star"])]
     if len(rows) != 1:
         return ()
@@ -75,11 +73,8 @@ def spread(robustness: pd.DataFrame, words: Wording) -> Sentences:
 
 
 def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
-    """The usable range of each hyperparameter, from `robustness`: one sentence for each, with all
-    its objectives.
-
-    Gate: only the part of a band is named whose values are shown to be within (`band_sure_low`,
-    `band_sure_high`).
+    """The usable range of each hyperparameter, from `robustness`: one sentence for each. Only what
+    is shown to be within is named (`band_sure_low`, `band_sure_high`).
     """
     amount = words.amount(words.within)
     causes = {

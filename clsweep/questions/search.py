@@ -60,9 +60,7 @@ MAX_POINTS = 1500
 
 
 def history(of: Answers) -> pd.DataFrame:
-    """One row per configuration with the columns of `HISTORY_COLUMNS`, in the order of the plan,
-    with the best score so far.
-    """
+    """One row per configuration in the order of the plan, with `HISTORY_COLUMNS`."""
     trials, metric = of.material.trials, of.material.metric
     rank = trials["status"].map({state: i for i, state in enumerate(STATUSES)})
     groups = [trials["objective"], trials["config"]]
@@ -88,9 +86,7 @@ def history(of: Answers) -> pd.DataFrame:
 
 
 def top(of: Answers, num: int = 5) -> pd.DataFrame:
-    """The best `num` configurations of each objective that may be named (`tuned.whole`), with the
-    columns of `TOP_COLUMNS`.
-    """
+    """The best `num` configurations of each objective (`tuned.whole`), with `TOP_COLUMNS`."""
     rows = []
     for sweep in of.material.sweeps:
         measured = sweep.measured

@@ -127,18 +127,14 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _size(row: Row) -> tuple[float, float, float, str]:
-    """Value, interval and name of the effect that `resolved` is about: ST of a Sobol analysis, else
-    the share alone.
-    """
+    """Value, interval, name of the effect of `resolved`: ST of Sobol, else the share alone."""
     kind = "total" if row["method"] == "sobol" and row["order"] == 1 else "first"
     called = "total effect" if kind == "total" else "share of the variance"
     return row[kind], row[f"{kind}_low"], row[f"{kind}_high"], called
 
 
 def _matters(row: Row) -> bool:
-    """Whether the test, the null line and the two-sided interval, which asks for the most, all say
-    so.
-    """
+    """Whether the test, the null line and the two-sided interval all say so."""
     value, low, high, _ = _size(row)
     seen = known(value, low, high, row["null"]) and value > float(row["null"]) and low > 0
     return is_true(row["resolved"]) and seen
@@ -157,9 +153,7 @@ def _measure(row: Row) -> str:
 
 
 def sensitivity_figures(sensitivity: pd.DataFrame, material: Material) -> list[Figure]:
-    """Effect of every hyperparameter, one figure an objective that has passed the gate, from
-    `sensitivity`.
-    """
+    """Effect of every hyperparameter, a figure for each objective that passes the gate."""
     if sensitivity.empty:
         return []
     sizes = sensitivity.assign(size=sizes_of(sensitivity))
@@ -175,9 +169,7 @@ def sizes_of(rows: pd.DataFrame) -> pd.Series[float]:
 
 
 def _terms(rows: pd.DataFrame) -> pd.DataFrame:
-    """The terms of one objective, its hyperparameters first and the largest of its interactions
-    after them.
-    """
+    """The terms of one objective: hyperparameters, then the largest interactions."""
     rows = rows.sort_values("size", ascending=False, kind="stable")
     order = charts.numbers(rows, "order")
     pairs = rows[order == 2].head(MAX_INTERACTIONS)

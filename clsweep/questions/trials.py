@@ -30,11 +30,8 @@ _SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
 def scatter_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figure]:
-    """Every trial's score against a hyperparameter, one figure for each of the most important ones.
-
-    Importance is the largest effect that any objective has in `sensitivity`; where it is empty
-    the order is the study's. The trials are those of `drawn_trials`; each point is a link to its
-    row in the table of trials.
+    """Every trial of `drawn_trials` against each of the most important hyperparameters by
+    `sensitivity`; each point is a link to its row in the table of trials.
     """
     params = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
     if len(sensitivity):
@@ -49,16 +46,12 @@ def scatter_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
 
 
 def drawn_trials(material: Material) -> pd.DataFrame:
-    """The trials that scatter figures show: all with a score, or `MAX_POINTS` of them, drawn at
-    random with a fixed seed.
-    """
+    """The trials of scatter figures: all with a score, or `MAX_POINTS` of them at random."""
     return _sampled(charts.scored(material), MAX_POINTS)
 
 
 def point_figures(material: Material) -> list[Figure]:
-    """The t-SNE map of the scored images by the best trial of each objective (DCL Fig. 4, DimCL
-    Fig. 7-8).
-    """
+    """The t-SNE map of the images by each objective's best trial (DCL Fig. 4, DimCL Fig. 7-8)."""
     points, trials = material.points, charts.scored(material)
     if points.empty or trials.empty:
         return []

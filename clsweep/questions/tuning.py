@@ -21,9 +21,7 @@ _NEAREST = TEXTS["DEFAULT_NEAREST"].partition(" (")[0]  # as a note has it
 
 
 def tuning_cost(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """One row per objective: tries until within so many points of the best, and the gain over the
-    default.
-    """
+    """One row per objective: tries until near the best, and the gain over the default."""
     found = of.material
     return analysis.tuning_cost(found.spaces, defaults=found.defaults, within=of.near(within))
 

@@ -54,29 +54,15 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
     if not places:
         return Open(f"Which objective is ahead is not resolved at any value of {by}.")
     if len(places) == 1 and not unresolved and len(rows) > 1:
-        by_how_much = [row["lead"] for row in rows]
-        return (
-            f"{winners[0]} is ahead at every value of {by}, {number(min(by_how_much))} to "
-            f"{words.amount(max(by_how_much))} before the next."
-        )
-    return along(
-        by, [f"{name} is ahead at {listed(at)}" for name, at in places.items()], unresolved
-    )
+        leads = [row["lead"] for row in rows]
+        between = f"{number(min(leads))} to {words.amount(max(leads))}"
+        return f"{winners[0]} is ahead at every value of {by}, {between} before the next."
+    ahead = [f"{name} is ahead at {listed(at)}" for name, at in places.items()]
+    return along(by, ahead, unresolved)
 
 
-def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
-    """The best objective in each region of every hyperparameter in `winners`, in a dashed frame if
-    not resolved.
-    """
-    tables = {
-        str(by): rows
-        for by, rows in (winners.groupby("by", sort=False) if len(winners) else ())
-        if rows["objective"].notna().any()
-    }
-    return charts.each("winners", tables, _winner_figure, material)
-
-
-def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
+def _figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
+    """The best objective in each region of a hyperparameter, in a dashed frame if not resolved."""
     unit = charts.points_unit(material)
     names = {"winner": "objective", "objective": "best", "runner_up": "second", "region": "region"}
     frame = rows[list(names)].rename(columns=names).fillna("").astype(str).reset_index(drop=True)
@@ -116,6 +102,12 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
     )
 
 
+def _draw(asked: Asked) -> list[Figure]:
+    groups = _by_each(asked).groupby("by", sort=False)
+    tables = {str(by): rows for by, rows in groups if rows["objective"].notna().any()}
+    return charts.each("winners", tables, _figure, asked.material)
+
+
 QUESTION = Question(
     name="winners",
     title="Who is ahead at each value",
@@ -134,6 +126,6 @@ QUESTION = Question(
     levels="mean",
     has_notes=False,
     say=lambda asked: best_regions(_by_each(asked), asked.words),
-    draw=lambda asked: winner_figures(_by_each(asked), asked.material),
+    draw=_draw,
     formulas={"winners": analysis.WINNER_COLUMNS},
 )

@@ -16,10 +16,10 @@ ALPHA = THRESHOLD + 1e-12
 
 
 def known(*values: Any) -> bool:
-    """Whether all are finite numbers."""
-    return all(
-        isinstance(value, (int, float)) and math.isfinite(value) for value in map(_plain, values)
-    )
+    """Whether all are finite numbers, numpy's too; a truth value is none."""
+    plain = [value.item() if hasattr(value, "item") else value for value in values]
+    numbers = [x for x in plain if isinstance(x, int | float) and not isinstance(x, bool)]
+    return len(numbers) == len(plain) and all(map(math.isfinite, numbers))
 
 
 def places_of(
@@ -86,14 +86,6 @@ def is_true(value: Any) -> bool:
 
 
 def passes(row: Row, *columns: str) -> bool:
-    """The gate of a claim: it is resolved, its corrected p-value is small enough, and these columns
-    are known.
-    """
+    """The gate of a claim: resolved, with a small corrected p-value and these columns known."""
     needed = known(row["p_holm"], *(row[name] for name in columns))
     return is_true(row["resolved"]) and needed and row["p_holm"] <= ALPHA
-
-
-def _plain(value: Any) -> Any:
-    """A numpy number as a Python one; a truth value is no number."""
-    item = value.item() if hasattr(value, "item") else value
-    return None if isinstance(item, bool) else item

@@ -1,3 +1,1 @@
-"""Reports: what the analysis found as one page that works offline, as text, as figures and as
-tables.
-"""
+"""Reports: what the analysis found as one page that works offline, as text and as files."""

@@ -97,9 +97,8 @@ def _values(trials: pd.DataFrame, name: str) -> str:
 
 
 def verdicts(asked: Asked) -> Sentences:
-    """Who is best when tuned, who without tuning, and who depends least on its settings; of a
-    reproduction, whether the paper's numbers agree, of contrasts, how many are answered, and the
-    first two of these.
+    """Who is best when tuned, who without tuning, and who depends least on its settings; whether a
+    paper's numbers agree, or how many contrasts are answered, and the first two of these.
     """
     pairs = comparison.tuned(asked), comparison.means(asked), comparison.spreads(asked)
     said = verdict_of(board(asked), *pairs, asked.words)
@@ -109,30 +108,22 @@ def verdicts(asked: Asked) -> Sentences:
 
 
 def notes(asked: Asked) -> Sentences:
+    """What limits the answer; of each objective what failed, and what that counts as."""
+    found = {x.objective: x.failures or (x.no_score,) for x in asked.material.sweeps}
+    rows = {"objective": list(found), "note": [tuple(filter(None, n)) for n in found.values()]}
     return (
         *cautions(board(asked), asked.words, is_search=asked.is_search),
-        *_failures(asked.material),
+        *notes_of(worded(pd.DataFrame(rows).assign(reason=""))),
         *asked.material.notes,
         *version_notes(asked.material.trials),
     )
 
 
-def _failures(material: Material) -> list[str]:
-    """What failed of each objective, and what that counts as."""
-    found = {x.objective: x.failures or (x.no_score,) for x in material.sweeps}
-    rows = {"objective": list(found), "note": [tuple(filter(None, n)) for n in found.values()]}
-    return notes_of(worded(pd.DataFrame(rows).assign(reason="")))
-
-
 def board_table(asked: Asked) -> Table:
     """The leaderboard as a table."""
     (table,) = leaderboard.QUESTION.tables_of(asked)
-    kinds = table.frame["kind"]
-    return replace(
-        table,
-        shown=with_levels(table.frame, table.shown),
-        soft=tuple(i for i, kind in enumerate(kinds) if kind == "reference"),
-    )
+    soft = [i for i, kind in enumerate(table.frame["kind"]) if kind == "reference"]
+    return replace(table, shown=with_levels(table.frame, table.shown), soft=tuple(soft))
 
 
 def hero(asked: Asked) -> tuple[Figure, ...]:
@@ -193,14 +184,17 @@ def next_steps(asked: Asked) -> tuple[Step, ...]:
 
 def _more_seeds(asked: Asked) -> list[Step]:
     """The open comparison that takes the fewest seeds; one whose needs have no upper end may be of
-    no difference at all. Else one that takes more images.
+    no difference at all. Else one that no number of seeds decides, but more images.
     """
     untuned = " without tuning" * asked.words.swept
     which = {"mean": f"scores better{untuned}", "std": "depends less on its settings"}
     pairs = pd.concat([comparison.means(asked), comparison.spreads(asked)])
     open_ones = pairs.query(f"needs_high < inf and needs_seeds <= {MANY_SEEDS}")
     if open_ones.empty:
-        return _more_images(asked, pairs)[:1]
+        how = "" if asked.material.on_test else " (a larger dataset.val_fraction, in a new study)"
+        rows = records_of(pairs[pairs["reason"] == Reason.IMAGES_DECIDE])[:1]
+        said = [f"for {row['a']} against {row['b']} {cause(row)}" for row in rows]
+        return [Step(f"Score more images{how}: {each}") for each in said]
     row = open_ones.loc[open_ones["needs_seeds"] == open_ones["needs_seeds"].min()].iloc[0]
     needed, names = math.ceil(row["needs_seeds"]), (row["a"], row["b"])
     place = asked.material.confirmable  # a study's seeds are those of all its objectives
@@ -216,19 +210,9 @@ def _more_seeds(asked: Asked) -> list[Step]:
     ]
 
 
-def _more_images(asked: Asked, pairs: pd.DataFrame) -> list[Step]:
-    """The comparisons that no number of seeds decides."""
-    how = "" if asked.material.on_test else " (a larger dataset.val_fraction, in a new study)"
-    return [
-        Step(f"Score more images{how}: for {row['a']} against {row['b']} {cause(row)}")
-        for row in records_of(pairs[pairs["reason"] == Reason.IMAGES_DECIDE])
-    ]
-
-
 def _cost(asked: Asked, trials: Mapping[str, int]) -> str:
-    """`: 18 trials, about 5 min of work`, by what those of each objective took.
-
-    Nothing of a cell of a study with factors, as the other cells run too.
+    """`: 18 trials, about 5 min of work`, by what those of each objective took; nothing of a cell
+    of a study with factors, as the other cells run too.
     """
     if asked.answers.levels:
         return ""
@@ -240,9 +224,7 @@ def _cost(asked: Asked, trials: Mapping[str, int]) -> str:
 
 
 def _to_confirm(asked: Asked) -> dict[str, list[str]]:
-    """Folder -> the objectives whose best has finished on all seeds and has not run again on fresh
-    ones.
-    """
+    """Folder -> the objectives whose best has finished, and has not run on fresh seeds."""
     confirmed = asked.material.confirmation.reindex(columns=KEYS)
     known = set(confirmed.itertuples(index=False, name=None))
     num_seeds = {sweep.objective: len(sweep.seeds) for sweep in asked.material.sweeps}

@@ -15,18 +15,13 @@ NAME = r"[a-z0-9][a-z0-9_-]*"  # of files and anchors
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Section:
-    """One question of the report and its answer. `id` is a slug, unique in the report.
+    """One question of the report and its answer."""
 
-    Attributes:
-        open: what is not resolved; the first screen has it, a section alone links there.
-        notes: what to beware of, folded on the page.
-    """
-
-    id: str
+    id: str  # a slug, unique in the report
     title: str
     sentences: tuple[str, ...] = ()
-    open: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()  # what is not resolved; the first screen has it, this links there
+    notes: tuple[str, ...] = ()  # what to beware of, folded on the page
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
 
@@ -47,34 +42,21 @@ class Step:
 class Report:
     """Everything that is shown. All texts are plain text: what looks like HTML or Markdown in them
     is shown as it is.
-
-    Attributes:
-        question: what the study asked, and of what, in one line.
-        verdicts: the answer, one or two sentences.
-        notes: what limits it: trials that are left, a reference that no objective beats.
-        board: each objective at its best, and what is reached without training.
-        hero: the charts of the first screen.
-        steps: what to do next, the most useful first.
-        open: what is not resolved, and what would resolve it.
-        facts: name -> value, at the end of the page: "Results", "Metric", "Made".
-        terms: what the page explains: name -> meaning.
-        sources: the folders or files that it was made from, for the manifest.
-        on_test: every score is of the test split, which a column of the written tables says.
     """
 
     title: str
-    question: str = ""
-    verdicts: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    board: Table | None = None
-    hero: tuple[Figure, ...] = ()
-    steps: tuple[Step, ...] = ()
-    open: tuple[str, ...] = ()
+    question: str = ""  # what the study asked, and of what, in one line
+    verdicts: tuple[str, ...] = ()  # the answer, one or two sentences
+    notes: tuple[str, ...] = ()  # what limits it, as trials that are left
+    board: Table | None = None  # each objective at its best, and what is reached without training
+    hero: tuple[Figure, ...] = ()  # the charts of the first screen
+    steps: tuple[Step, ...] = ()  # what to do next, the most useful first
+    open: tuple[str, ...] = ()  # what is not resolved, and what would resolve it
     sections: tuple[Section, ...] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
-    terms: Mapping[str, str] = field(default_factory=dict)
-    sources: tuple[str, ...] = ()
-    on_test: bool = False
+    facts: Mapping[str, str] = field(default_factory=dict)  # at the end: "Results", "Metric"
+    terms: Mapping[str, str] = field(default_factory=dict)  # that the page explains -> meaning
+    sources: tuple[str, ...] = ()  # the folders or files that it was made from
+    on_test: bool = False  # every score is of the test split, which the written tables say
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -1,6 +1,4 @@
-"""What stands in a report: its first screen, and a section of each chapter of the registry that has
-something to say; of a study with factors, those of its cells side by side.
-"""
+"""What stands in a report: its first screen, and a section of each chapter that says something."""
 
 from __future__ import annotations
 
@@ -39,13 +37,10 @@ def build_report(
     progress: Say | None = None,
     made: Made = lambda _: None,
 ) -> Report:
-    """Everything that is to be said of `findings`.
+    """Everything that is to be said of `findings`, one or several studies.
 
-    Args:
-        findings: one or several studies.
-        within: how far from the best still counts as good, as in `Findings.robustness`.
-        progress: called with a word on what is computed next.
-        made: called with figures of the report, as soon as they are there.
+    `within` is how far from the best still counts as good, as in `Findings.robustness`; `progress`
+    is called with a word on what is computed next, `made` with figures as soon as they are there.
     """
     near = findings.near(within)
     say = progress or (lambda _: None)
@@ -56,14 +51,25 @@ def build_report(
         report = _of_cells(findings.cells, each, reproduction, first.board_table(asked))
     else:
         report = _report(asked, made)
-    report = replace(
+    material = asked.material
+    counts = material.trials["status"].value_counts()
+    facts = {
+        "Results": ", ".join(material.sources),
+        "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best"
+        f"{', of the test split' if material.on_test else ''}",
+        "Trials": ", ".join(f"{count(num)} {status}" for status, num in counts.items()),
+        **({"Cells": _named(findings.cells)} if findings.cells else {}),
+        "Near the best": f"within {asked.words.amount(asked.within)}",
+        "Made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+    return replace(
         report,
-        title=asked.material.title,
-        facts=_facts(asked),
-        sources=asked.material.sources,
-        on_test=asked.material.on_test,
+        title=material.title,
+        facts=facts,
+        sources=material.sources,
+        on_test=material.on_test,
+        terms=terms_in(_texts(report)),
     )
-    return replace(report, terms=terms_in(_texts(report)))
 
 
 def _report(asked: Asked, made: Made = lambda _: None) -> Report:
@@ -93,9 +99,7 @@ def _report(asked: Asked, made: Made = lambda _: None) -> Report:
 
 
 def section_of(chapter: Chapter, asked: Asked) -> Section:
-    """The sentences of its questions, parted into what is told and what stays open, their notes,
-    tables and figures; empty where it is not asked.
-    """
+    """What its questions say, parted into what is told and what stays open, and show, if asked."""
     if not chapter.is_asked(asked):
         return Section(id=chapter.id, title=chapter.title)
     asked.say(chapter.id)
@@ -125,20 +129,6 @@ def _texts(report: Report) -> Iterator[str]:
     yield from (figure.caption for figure in report.figures)
 
 
-def _facts(asked: Asked) -> dict[str, str]:
-    material = asked.material
-    counts = material.trials["status"].value_counts()
-    return {
-        "Results": ", ".join(material.sources),
-        "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best"
-        f"{', of the test split' if material.on_test else ''}",
-        "Trials": ", ".join(f"{count(num)} {status}" for status, num in counts.items()),
-        **({"Cells": _named(asked.answers.cells)} if asked.answers.cells else {}),
-        "Near the best": f"within {asked.words.amount(asked.within)}",
-        "Made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    }
-
-
 def _appendix(asked: Asked) -> Section:
     """Numbers of trials, and every formula."""
     asked.say("formulas")
@@ -165,26 +155,25 @@ def _appendix(asked: Asked) -> Section:
 
 
 def _samples(asked: Asked) -> pd.DataFrame:
-    counts = pd.DataFrame(
-        [
-            {
-                "objective": sweep.objective,
-                "design": ", ".join(sweep.samplers),
-                "configurations": len(sweep.configs),
-                "of planned": sweep.num_planned,
-                "seeds": len(sweep.seeds),
-                "trials": sweep.num_trials,
-                "failed": sweep.num_failed,
-                "stopped": sweep.num_stopped,
-                "skipped": sweep.num_skipped,
-                "scores": int(pd.notna(sweep.measured.scores).sum()),
-                "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
-            }
-            for sweep in asked.material.sweeps
-        ]
-    )
-    is_raced = any(sweep.num_skipped for sweep in asked.material.sweeps)
-    return counts if is_raced else counts.drop(columns="skipped", errors="ignore")
+    sweeps = asked.material.sweeps
+    is_raced = any(sweep.num_skipped for sweep in sweeps)
+    rows = [
+        {
+            "objective": sweep.objective,
+            "design": ", ".join(sweep.samplers),
+            "configurations": len(sweep.configs),
+            "of planned": sweep.num_planned,
+            "seeds": len(sweep.seeds),
+            "trials": sweep.num_trials,
+            "failed": sweep.num_failed,
+            "stopped": sweep.num_stopped,
+            **({"skipped": sweep.num_skipped} if is_raced else {}),
+            "scores": int(pd.notna(sweep.measured.scores).sum()),
+            "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
+        }
+        for sweep in sweeps
+    ]
+    return pd.DataFrame(rows)
 
 
 # A study with factors
@@ -198,14 +187,7 @@ def _named(cells: Sequence[Answers]) -> str:
 def _of_cells(
     cells: Sequence[Answers], reports: Sequence[Report], reproduction: Section, board: Table
 ) -> Report:
-    """One report of all cells.
-
-    Args:
-        cells: the cells.
-        reports: of each.
-        reproduction: the paper's tables, which may span cells.
-        board: the leaderboard of all cells.
-    """
+    """One report of all cells from that of each; a paper's tables and the board span cells."""
     each = dict(zip(map(cell_name, cells), reports, strict=True))
     levels = {cell_name(cell): cell.levels for cell in cells}
     asked = list(dict.fromkeys(report.question for report in reports))
@@ -234,9 +216,7 @@ def _told(made: Mapping[str, object], *parts: str) -> dict[str, Any]:
 
 
 def _section(made: Mapping[str, Section], levels: Mapping[str, Mapping[str, str]]) -> Section:
-    """One section of all cells: a table has the factors as columns, a sentence and a figure the
-    cell in front.
-    """
+    """One section of all cells: tables have the factors as columns, all else the cell in front."""
     tables: dict[str, dict[str, Table]] = {}  # name -> cell -> its table
     for cell, section in made.items():
         for table in section.tables:

@@ -63,9 +63,7 @@ def _of_each(say: Callable[..., Sentences]) -> Callable[..., Sentences]:
 
 @_of_each
 def robustness(asked: Asked, *, by: str | None = None) -> Sentences:
-    """Who is best without tuning, and who depends least on its settings; of one hyperparameter its
-    usable band.
-    """
+    """Who is best without tuning, who depends least on its settings; of one of them its band."""
     found = asked.ask(spreads.robustness, by=by, within=asked.within)
     if by is not None:
         said = spreads.bands(found, asked.words)
@@ -121,9 +119,7 @@ def contrasts(of: Asked, *, asked: Mapping[str, Mapping[str, Any]] | None = None
 
 @_of_each
 def recommend(asked: Asked) -> Sentences:
-    """Who is best when tuned, the best settings, and what they keep on fresh seeds where that is
-    known.
-    """
+    """Who is best when tuned, the best settings, and what they keep on fresh seeds if known."""
     frame, kept = pairs.tuned(asked), confirmed(asked)
 
     def of(rows: pd.DataFrame) -> Sentences:

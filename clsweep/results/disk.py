@@ -1,5 +1,4 @@
-"""Whole files in a folder of this machine: a reader sees the old file or the new one, never a
-part.
+"""Whole files in a folder of this machine: a reader sees the old file or the new one.
 
 A folder may come from anybody. Only regular files are opened, as a pipe would be waited for, and no
 link leads out of the folder.
@@ -40,11 +39,7 @@ class Disk:
         return f"{self.folder}/{name}"
 
     def inside(self, name: str) -> str:
-        """The path of a file or folder with all links followed.
-
-        Raises:
-            RequestError: it lies outside of this folder.
-        """
+        """The path of a file or folder with all links followed; RequestError outside of it."""
         root, path = os.path.realpath(self.folder), os.path.realpath(self.place(name))
         if os.path.commonpath([root, path]) != root:
             raise RequestError(
@@ -54,11 +49,7 @@ class Disk:
         return path
 
     def is_file(self, name: str) -> bool:
-        """Whether it is there.
-
-        Raises:
-            RequestError: what is there is no file of this folder.
-        """
+        """Whether it is there; RequestError where that is no file of this folder."""
         path = self.inside(name)
         try:
             found = os.stat(path)
@@ -74,11 +65,8 @@ class Disk:
         return True
 
     def descriptor(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """An open file, for the caller to close; with `os.O_CREAT` it is made.
-
-        Raises:
-            FileNotFoundError: there is none.
-            RequestError: it is no file of this folder, or cannot be opened.
+        """An open file, for the caller to close; with `os.O_CREAT` it is made. FileNotFoundError
+        where there is none, RequestError for what is no file of this folder, or cannot be opened.
         """
         self.is_file(name)
         try:
@@ -98,17 +86,11 @@ class Disk:
         except OSError as error:
             if isinstance(error, FileNotFoundError) or not os.path.isdir(self.folder):
                 return []
-            raise RequestError(
-                f"{self.place(folder)}: expected a folder: {error.strerror}"
-            ) from None
+            place = self.place(folder)
+            raise RequestError(f"{place}: expected a folder: {error.strerror}") from None
 
     def read(self, name: str) -> bytes:
-        """The content of a file.
-
-        Raises:
-            FileNotFoundError: there is none.
-            RequestError: it cannot be read.
-        """
+        """The content of a file; FileNotFoundError if there is none, RequestError if unreadable."""
         with open(self.descriptor(name), "rb") as file:
             require_size(self.place(name), os.fstat(file.fileno()).st_size)
             try:
@@ -145,9 +127,8 @@ class Disk:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise RequestError(
-                f"{self.place(name)}: cannot be removed: {error.strerror}"
-            ) from error
+            place = self.place(name)
+            raise RequestError(f"{place}: cannot be removed: {error.strerror}") from error
 
     def remove_unfinished(self, folders: Iterable[str]) -> None:
         """Remove what writers that were killed left in these folders; nobody else may write."""
@@ -163,12 +144,7 @@ class Disk:
 
 
 def require_size(place: str, num_bytes: int) -> None:
-    """Refuse a document that nobody could have written.
-
-    Raises:
-        RequestError: it is larger than `LARGEST_DOCUMENT`.
-    """
+    """Raise RequestError for a document of more than `LARGEST_DOCUMENT` bytes."""
     if place.partition("?")[0].endswith(DOCUMENTS) and num_bytes > LARGEST_DOCUMENT:
-        raise RequestError(
-            f"{place}: expected at most {LARGEST_DOCUMENT:,} bytes, given {num_bytes:,}"
-        )
+        expected = f"expected at most {LARGEST_DOCUMENT:,} bytes"
+        raise RequestError(f"{place}: {expected}, given {num_bytes:,}")

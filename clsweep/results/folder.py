@@ -30,30 +30,9 @@ from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
 from clsweep.machine import temporary_prefix
+from clsweep.results import schemas
 from clsweep.results.disk import Disk
 from clsweep.results.hold import read_heartbeat
-from clsweep.results.schemas import (
-    FOLDER,
-    KEYS,
-    PLANNED,
-    SCORE_ON,
-    SIDE_TABLES,
-    STUDY,
-    Plan,
-    checked_plan,
-    checked_rows,
-    digest,
-    in_plan_order,
-    param_fields,
-    params_of,
-    plan_columns,
-    plan_schema,
-    references_schema,
-    side_schema,
-    to_table,
-    trials_schema,
-    why_not_of,
-)
 from clsweep.results.store import MISSING, SUFFIX, Store
 from clsweep.results.tables import decode, encode
 from clsweep.study.continuation import recorded_study
@@ -70,11 +49,7 @@ RUNNING = "parts/running.parquet"
 
 
 class ResultsFolder(Store):
-    """A results folder on this machine or in an object store: `results/tau`, `s3://bucket/tau`.
-
-    Args:
-        of_run: in a process of a run that holds the folder elsewhere.
-    """
+    """A results folder on this machine or in an object store, as `Store` opens it."""
 
     _scratch: str | None = None
     _is_declared = False
@@ -100,11 +75,7 @@ class ResultsFolder(Store):
     # What the folder holds.
 
     def exists(self) -> bool:
-        """Whether the folder has a study.
-
-        Raises:
-            RequestError: it has trials without one, which would become another study's.
-        """
+        """Whether it has a study; RequestError where it has trials without one."""
         if self.files.is_file("study.yaml"):
             return True
         if self.files.is_file("trials.parquet") or self.parts("trials"):
@@ -113,13 +84,9 @@ class ResultsFolder(Store):
         return False
 
     def check(self) -> None:
-        """Refuse a plan that is not of the study beside it.
-
-        Raises:
-            RequestError: it is not, or one of the two is damaged.
-        """
+        """Raise RequestError for a plan that is not of the study beside it, or damaged."""
         for pause_s in (0.2, 1.0, 0.0):  # a run that extends a study writes one after the other
-            if not (reason := why_not_of(self._plan, self._document.tree)):
+            if not (reason := schemas.why_not_of(self._plan, self._document.tree)):
                 return
             time.sleep(pause_s)
         advice = "The command that made the folder writes it anew, unless it was edited"
@@ -137,28 +104,28 @@ class ResultsFolder(Store):
         """The planned trials, or those of these columns that they have."""
         known = self._plan.schema.names
         names = [name for name in columns or known if name in known]
-        table = self.decoded("plan.parquet", lambda data: plan_columns(data, names))
+        table = self.decoded("plan.parquet", lambda data: schemas.plan_columns(data, names))
         return table.select(names).replace_schema_metadata(None)
 
     def params(self) -> list[str]:
         """The hyperparameters among the columns of plan and trials, of whatever version."""
-        return [field.name for field in params_of(self._plan.schema)]
+        return [field.name for field in schemas.params_of(self._plan.schema)]
 
     def trials(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All trials that have ended, one row each, in plan order; or these columns of them."""
         known = self._plan  # asked for once: an object store is asked anew each time
-        schema = trials_schema(params_of(known.schema))
+        schema = schemas.trials_schema(schemas.params_of(known.schema))
         columns = list(columns or schema.names)
         metric = self._document.tree.get("metric", {}).get("name", "knn_top1")
-        present = (*KEYS, "status")
-        params = [field.name for field in params_of(known.schema)]
-        planned = [name for name in (*PLANNED, *params) if name in known.schema.names]
+        present = (*schemas.KEYS, "status")
+        params = [field.name for field in schemas.params_of(known.schema)]
+        planned = [name for name in (*schemas.PLANNED, *params) if name in known.schema.names]
         fields = [schema.field(name) for name in dict.fromkeys([*columns, *present, *planned])]
         table = self.with_parts("trials", fields, known.folder, filled=present, present=[metric])
         # the plan is read last: no run records a trial before it is planned
         try:
-            plan = self.plan(list(dict.fromkeys([*KEYS, *planned])))
-            return in_plan_order(table, plan, planned).select(columns)
+            plan = self.plan(list(dict.fromkeys([*schemas.KEYS, *planned])))
+            return schemas.in_plan_order(table, plan, planned).select(columns)
         except ValueError as error:
             reason, *trial = error.args
             where = f"{self.place('trials.parquet')} or a part"
@@ -172,30 +139,32 @@ class ResultsFolder(Store):
         return _of_trials(self._side_rows(name), self.trials(["trial_id"]))
 
     def _side_rows(self, name: str) -> pa.Table:
-        fields = [*side_schema(name)]
+        fields = [*schemas.side_schema(name)]
         return self.with_parts(name, fields, self._plan.folder, filled=["trial_id"])
 
     def running_epochs(self) -> pa.Table:
-        """The epochs, so far, of trials that were under way when this was last written; trials
-        that have ended since are among them.
-        """
-        schema = side_schema("epochs")
+        """The epochs of trials under way when this was last written; some may have ended since."""
+        schema = schemas.side_schema("epochs")
         with contextlib.suppress(FileNotFoundError):
             return self.decoded(
                 RUNNING,
-                lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["trial_id"]),
+                lambda data: schemas.checked_rows(
+                    data, [*schema], self._plan.folder, filled=["trial_id"]
+                ),
                 "; without it, nothing is lost",
             )
         return schema.empty_table()
 
     def references(self) -> pa.Table:
         """Scores of raw pixels and untrained encoders; empty until they are known."""
-        schema = references_schema()
+        schema = schemas.references_schema()
         if not self.files.is_file("references.parquet"):
             return schema.empty_table()
         return self.decoded(
             "references.parquet",
-            lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["reference"]),
+            lambda data: schemas.checked_rows(
+                data, [*schema], self._plan.folder, filled=["reference"]
+            ),
         )
 
     def printed(self) -> dict[str, str]:
@@ -207,9 +176,7 @@ class ResultsFolder(Store):
         }
 
     def paper_cells(self) -> pa.Table:
-        """What the study plans at the paper's scale, a row for each configuration; of a folder
-        with `printed` files.
-        """
+        """A row for each configuration that the study plans at the paper's scale."""
         return self.decoded(f"{PRINTED}/{CELLS}", decode)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
@@ -221,7 +188,7 @@ class ResultsFolder(Store):
 
     def has_parts(self) -> bool:
         """Whether trials wait for compaction: the last run was cut off, or another is at work."""
-        return any(self.parts(name) for name in ("trials", *SIDE_TABLES))
+        return any(self.parts(name) for name in ("trials", *schemas.SIDE_TABLES))
 
     def heartbeat(self) -> dict[str, Any]:
         """What the running study last said of itself; empty if it never did, or not readably."""
@@ -239,14 +206,14 @@ class ResultsFolder(Store):
         """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
         if plugins:
             self.write(KEPT, to_json(plugins))
-        params = param_fields({name for row in plan_rows for name in row})
+        params = schemas.param_fields({name for row in plan_rows for name in row})
         place = self.place("study.yaml")
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
-        plan = to_table(plan_rows, plan_schema(params))
+        plan = schemas.to_table(plan_rows, schemas.plan_schema(params))
         drawn = None if self.files.is_file("study.yaml") else secrets.token_hex().encode()
-        marks = {STUDY: digest(tree), FOLDER: drawn or self._plan.folder}
+        marks = {schemas.STUDY: schemas.digest(tree), schemas.FOLDER: drawn or self._plan.folder}
         if "test" in plan["score_on"].to_pylist():
-            marks[SCORE_ON] = b"test"
+            marks[schemas.SCORE_ON] = b"test"
         marks = {key: value for key, value in marks.items() if value}
         self.write("plan.parquet", encode(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
@@ -255,11 +222,8 @@ class ResultsFolder(Store):
             self.__dict__.pop(of_plan, None)
 
     def add_trial(self, row: Row, **side: Sequence[Row]) -> None:
-        """Record one trial that has ended with its rows of the side tables, by name.
-
-        Raises:
-            BusyError: another run has taken the folder over.
-            RequestError: it cannot be written.
+        """Record one trial that has ended with its rows of the side tables, by name. BusyError
+        where another run has taken the folder over, RequestError where it cannot be written.
         """
         trial_id = row["trial_id"]
         for name, rows in side.items():
@@ -267,34 +231,34 @@ class ResultsFolder(Store):
             # an attempt that was killed may have left one
             if rows or self.files.is_file(part):
                 found = [{"trial_id": trial_id, **more} for more in rows]
-                self._write_table(part, to_table(found, side_schema(name)))
-        self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], self._row_schema))
+                self._write_table(part, schemas.to_table(found, schemas.side_schema(name)))
+        self._write_table(
+            f"parts/trials/{trial_id}.parquet", schemas.to_table([row], self._row_schema)
+        )
 
     def keep_running(self, epochs: Mapping[str, Sequence[Row]]) -> None:
-        """Replace the epochs of trials under way, by their ids: one file for all of them. Nothing
-        that is computed reads it.
-
-        Raises:
-            BusyError: another run has taken the folder over.
-            RequestError: it cannot be written.
+        """Replace the epochs of trials under way, by their ids: one file for all of them, which
+        nothing that is computed reads. Errors as in `add_trial`.
         """
         rows = [{"trial_id": name, **row} for name, found in epochs.items() for row in found]
         if not rows:
             self.remove(RUNNING)
             return
-        self._write_table(RUNNING, to_table(rows, side_schema("epochs")), durable=False)
+        self._write_table(
+            RUNNING, schemas.to_table(rows, schemas.side_schema("epochs")), durable=False
+        )
 
     def remove_unfinished(self) -> None:
         """Remove what writers that were killed left; nobody else may be writing."""
-        parts = (f"parts/{name}" for name in ("trials", *SIDE_TABLES))
+        parts = (f"parts/{name}" for name in ("trials", *schemas.SIDE_TABLES))
         self.files.remove_unfinished(["", PRINTED, *SUFFIX, "parts", *parts])
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
         self.held.check()
-        parts = {name: self.parts(name) for name in ("trials", *SIDE_TABLES)}
+        parts = {name: self.parts(name) for name in ("trials", *schemas.SIDE_TABLES)}
         trials = self.trials()  # once: their parts are many files
-        for name in SIDE_TABLES:
+        for name in schemas.SIDE_TABLES:
             table = _of_trials(self._side_rows(name), trials)
             if name == "epochs" or table.num_rows:
                 self._write_table(f"{name}.parquet", table)
@@ -303,21 +267,19 @@ class ResultsFolder(Store):
             self.files.each(self.remove, names)
 
     def add_references(self, rows: Sequence[Row]) -> None:
-        self._write_table("references.parquet", to_table(rows, references_schema()))
+        self._write_table("references.parquet", schemas.to_table(rows, schemas.references_schema()))
 
     def add_printed(self, files: Mapping[str, str], cells: Sequence[Row]) -> None:
-        """Keep a paper's numbers: the files by name, and the study's cells at the paper's scale.
-        The files come last: with one of them there are cells.
-        """
-        params = param_fields({name for row in cells for name in row})
-        self._write_table(f"{PRINTED}/{CELLS}", to_table(cells, plan_schema(params)))
+        """Keep a paper's numbers: the study's cells at its scale, then the files by name."""
+        params = schemas.param_fields({name for row in cells for name in row})
+        self._write_table(
+            f"{PRINTED}/{CELLS}", schemas.to_table(cells, schemas.plan_schema(params))
+        )
         for name, text in files.items():
             self.write(f"{PRINTED}/{name}", text.encode())
 
     def leftovers(self) -> Any:
-        """What a run would leave on its machine if it were killed, as it noted, or whatever stands
-        there; None if that is nothing, or no JSON.
-        """
+        """What a run would leave if it were killed, as it noted; None if nothing, or no JSON."""
         try:
             return json.loads(self.files.read(LEFTOVERS))
         except (FileNotFoundError, ValueError, RecursionError):
@@ -325,12 +287,9 @@ class ResultsFolder(Store):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder: a second run on it is refused. The lock of a process that died is free
-        again: at once on this machine, after a minute in an object store.
-
-        Raises:
-            BusyError: another run holds it.
-            RequestError: it cannot be made or written.
+        """Hold the folder; BusyError where another run holds it, RequestError where it cannot be
+        made. The lock of a process that died is free at once on this machine, after a minute in a
+        store.
         """
         with self.held.hold():
             try:
@@ -383,7 +342,7 @@ class ResultsFolder(Store):
 
         found: Document = self.once("study.yaml", read)
         declare(found.plugins)
-        if len({*(names := trials_schema([]).names)}) < len(names):
+        if len({*(names := schemas.trials_schema([]).names)}) < len(names):
             raise RequestError(f"{place}: a plug-in's score has the name of another column")
         self._is_declared = True
         return found
@@ -394,22 +353,20 @@ class ResultsFolder(Store):
             self._document  # noqa: B018
 
     @property
-    def _plan(self) -> Plan:
+    def _plan(self) -> schemas.Plan:
         self.declare()
-        return self.once("plan.parquet", checked_plan)
+        return self.once("plan.parquet", schemas.checked_plan)
 
     @cached_property
     def _row_schema(self) -> pa.Schema:
-        """Of the rows that a run writes: who holds the folder alone changes its plan, which is not
-        read again for every trial.
-        """
-        return trials_schema(params_of(self._plan.schema))
+        """Of the rows that a run writes: the plan is not read again for every trial."""
+        return schemas.trials_schema(schemas.params_of(self._plan.schema))
 
     @cached_property
     def _marks(self) -> dict[bytes, bytes]:
         """What every table's metadata says: its folder, and if scores are of the test split."""
         known = self._plan.schema.metadata or {}
-        return {key: known[key] for key in (FOLDER, SCORE_ON) if key in known}
+        return {key: known[key] for key in (schemas.FOLDER, schemas.SCORE_ON) if key in known}
 
     def _write_table(self, name: str, table: pa.Table, *, durable: bool = True) -> None:
         marks = self._marks | (table.schema.metadata or {})

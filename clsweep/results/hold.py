@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
@@ -56,20 +56,12 @@ class FileLock:
             return False  # no run has ever held it
 
     def beat(self, state: Mapping[str, Any]) -> None:
-        """Say that the run is alive; while we hold the folder this keeps it ours.
-
-        Raises:
-            BusyError: another run has taken it over.
-        """
+        """Say that the run is alive, which keeps the folder ours; BusyError where it is not."""
         self.check()
         self._files.write(HEARTBEAT, json.dumps({**state, **_process()}).encode(), durable=False)
 
     def check(self) -> None:
-        """Before anything is written: the folder is still that of `run`.
-
-        Raises:
-            BusyError: it was deleted, moved or replaced, or another run has taken it over.
-        """
+        """Before anything is written: BusyError where the folder is not that of `run` any more."""
         if self.run is not None and self.run != self._found():
             raise BusyError(_busy(self._path, {}))
 
@@ -83,12 +75,7 @@ class FileLock:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the folder for a time.
-
-        Raises:
-            BusyError: another run holds it.
-            RequestError: it cannot be made or written.
-        """
+        """Hold the folder; BusyError if another run does, RequestError if it cannot be made."""
         with contextlib.ExitStack() as stack:
             try:
                 os.makedirs(self._files.folder, exist_ok=True)
@@ -226,14 +213,6 @@ class Lease:
         return json.dumps(whole).encode()
 
 
-Hold: TypeAlias = FileLock | Lease
-
-
-def hold_of(files: Disk | ObjectStore, path: str, run: str | None = None) -> Hold:
-    """run: whose hold it is, in another process than the one that took it."""
-    return FileLock(files, path, run) if isinstance(files, Disk) else Lease(files, path, run)
-
-
 class _Beat(BaseModel):
     """What a heartbeat may say, each in its type."""
 
@@ -275,16 +254,11 @@ def _is_fresh(beat: Mapping[str, Any]) -> bool:
 
 def _is_dead(beat: Mapping[str, Any]) -> bool:
     """Whether the heartbeat is that of a process of this very machine that is no more."""
+    import psutil
+
     here = machine()
-    if here is None or beat.get("machine") != here:
-        return False
-    try:
-        os.kill(int(beat["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, LookupError, ValueError):
-        return False
-    return False
+    is_here = here is not None and beat.get("machine") == here and "pid" in beat
+    return is_here and not psutil.pid_exists(int(beat["pid"]))
 
 
 def _process() -> dict[str, Any]:

@@ -41,15 +41,11 @@ _STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "faile
 
 
 def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
-    """The journal in a file, which several processes may have open.
+    """The journal in a file, made if it is not there, which several processes may have open;
+    RequestError where it cannot be read or written.
 
-    Args:
-        path: a local file; made if it is not there.
-        alone: no other process has it open. What looks locked then was locked by one that was
-            killed, for which Optuna would wait half a minute.
-
-    Raises:
-        RequestError: it cannot be read or written.
+    If `alone`, no other process has it: what looks locked then was locked by one that was killed,
+    for which Optuna would wait half a minute.
     """
     try:
         if alone:
@@ -64,9 +60,7 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
 
 
 def _require_lines(path: str) -> None:
-    """Refuse lines that Optuna passes over at the end of a file, and trips over behind others, and
-    those that are not as they were written, or not where.
-    """
+    """Refuse lines that are not as they were written, or not where, and what Optuna trips over."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         before = 0
         for number, line in enumerate(file, 1):
@@ -118,12 +112,10 @@ class Outcome:
 
 
 class Journal:
-    """The Optuna study of one objective, made if it is not there: of the metric alone, or of the
-    metric and the seconds, of which few are good.
-
-    An entry is a trial of ours or, where a live search chooses the values, a configuration, which
-    the user attribute `key` names. Only its latest entry counts: Optuna reopens none, so what is
-    run again has a new one. Of `conditional` hyperparameters an entry may have no value.
+    """The Optuna study of one objective, made if it is not there: of the metric, or of it and the
+    seconds. An entry is a trial of ours or, where a live search chooses the values, a
+    configuration, which the user attribute `key` names. Only its latest counts: Optuna reopens
+    none, so what is run again has a new one. Of `conditional` hyperparameters it may have no value.
     """
 
     def __init__(
@@ -182,12 +174,10 @@ class Journal:
         self, attributes: Mapping[str, Any], params: Mapping[str, Any], outcome: Outcome
     ) -> None:
         """Note how it ended, unless the journal says so already."""
-        entry = self.entry(attributes[self._key])
+        entry, ended = self.entry(attributes[self._key]), (outcome.state, self._values(outcome))
         if entry is not None and entry.state == TrialState.RUNNING:
-            self._storage.set_trial_state_values(
-                entry._trial_id, outcome.state, self._values(outcome)
-            )
-        elif entry is None or (entry.state, entry.values) != (outcome.state, self._values(outcome)):
+            self._storage.set_trial_state_values(entry._trial_id, *ended)
+        elif entry is None or (entry.state, entry.values) != ended:
             self._add(attributes, params, outcome)
 
     def _values(self, outcome: Outcome) -> list[float] | None:
@@ -242,9 +232,7 @@ def latest_entries(
 
 
 class _JournalFile(JournalFileBackend):
-    """A file that outlives its writers, and whose lines are checked. Nothing is written to another
-    one that has come in its place.
-    """
+    """A file that outlives its writers, with checked lines; none that has come in its place."""
 
     def __init__(self, path: str):
         super().__init__(path, lock_obj=JournalFileOpenLock(path))
@@ -272,9 +260,7 @@ class _JournalFile(JournalFileBackend):
 
 
 def _last_line(path: str) -> bytes:
-    """The last whole line. A half one behind it, which a killed writer or a full disk has left, is
-    cut off: Optuna would write right behind it.
-    """
+    """The last whole line; a half one behind it, which Optuna would write behind, is cut off."""
     with open(path, "r+b") as file:
         end = file.seek(0, os.SEEK_END)
         for start in (max(0, end - _TAIL_BYTES), 0):

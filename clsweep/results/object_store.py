@@ -13,7 +13,7 @@ import functools
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -104,42 +104,32 @@ class ObjectStore:
             self._do("removed", name, lambda: self._fs.delete_file(self._at(name)))
 
     def versioned(self, name: str) -> tuple[bytes, str] | None:
-        """Content and version of a file, None if there is none: every content has a version.
-
-        Raises:
-            RequestError: the store has no such writes as `replace`, or there is no client for them.
-        """
+        """Content and version of a file, None if there is none; RequestError as in `_s3`."""
         return self._do("read", name, lambda: self._get(name))
 
     def replace(self, name: str, data: bytes, version: str | None) -> str | None:
-        """Write over this version, None for no file at all; the new version, or None if another
-        one stands there. `data` must be new: if the store has it already, then by us, in a request
-        whose answer was lost.
+        """Write over this version, None for no file at all; the new version, or None if another one
+        stands there. `data` must be new: where the store has it already, an answer was lost.
         """
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
 
         def replace() -> str | None:
-            made = self._put(name, data, condition)
-            found = None if made else self._get(name)
-            return found[1] if found and found[0] == data else made
+            if made := self._s3("put_object", name, Body=data, **condition):
+                return str(made["ETag"])
+            found = self._get(name)
+            return found[1] if found and found[0] == data else None
 
         return self._do("written", name, replace)
 
     def _get(self, name: str) -> tuple[bytes, str] | None:
-        def get() -> tuple[bytes, str]:
-            answer = self._s3("get_object", name)
-            return answer["Body"].read(), answer["ETag"]
-
-        return _unless_refused(get)
-
-    def _put(self, name: str, data: bytes, condition: Mapping[str, str]) -> str | None:
-        put = functools.partial(self._s3, "put_object", name, Body=data, **condition)
-        return _unless_refused(lambda: str(put()["ETag"]))
+        answer = self._s3("get_object", name)
+        return answer and (answer["Body"], answer["ETag"])
 
     def _s3(self, request: str, name: str, **options: Any) -> Any:
-        """A request of S3, or of a store that speaks like it. What fails is an OSError, in the
-        words of pyarrow, so that `patiently` knows what passes.
+        """A request of S3, or the like; None where its condition does not hold. What fails is an
+        OSError, in the words of pyarrow, so that `patiently` knows what passes.
         """
+
         if self._fs.type_name != "s3":
             raise RequestError(
                 f"{self.uri}: a run holds its folder by conditional writes, which clsweep knows of "
@@ -147,7 +137,21 @@ class ObjectStore:
             )
         bucket, _, key = self._at(name).partition("/")
         client = _s3_client(self.uri, self._fs.region)
-        return getattr(client, request)(Bucket=bucket, Key=key, **options)
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            answer = getattr(client, request)(Bucket=bucket, Key=key, **options)
+            return answer | {"Body": answer["Body"].read()} if "Body" in answer else answer
+        except ClientError as error:
+            told, about = error.response.get("Error", {}), error.response["ResponseMetadata"]
+            code, status = told.get("Code", ""), about.get("HTTPStatusCode")
+            if code in _REFUSED or status == 412:
+                return None
+            kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", code).upper() or "UNKNOWN"
+            said = f"{told.get('Message') or kind} ({error.operation_name})"
+        except BotoCoreError as error:
+            kind, status, said = "NETWORK_CONNECTION", 0, f"curlCode: 0, {error}"
+        raise OSError(f"AWS Error {kind} (HTTP status {status}) during S3 operation: {said}")
 
     def remove_unfinished(self, folders: Iterable[str]) -> None:
         """There is nothing: an upload that was cut off is no object."""
@@ -168,6 +172,9 @@ class ObjectStore:
             raise RequestError(f"{self.place(name)}: cannot be {done}: {reason(error)}") from error
 
 
+_noticed_at = -PATIENCE_S
+
+
 def patiently(uri: str, action: Callable[[], T]) -> T:
     """The result of an action on a store, tried again with growing pauses while it is down."""
     start, pause = time.monotonic(), FIRST_PAUSE_S
@@ -175,11 +182,15 @@ def patiently(uri: str, action: Callable[[], T]) -> T:
         try:
             return action()
         except (OSError, pa.ArrowException) as error:
-            waited_s = time.monotonic() - start
-            if not _is_passing(error) or waited_s + pause > PATIENCE_S:
+            global _noticed_at
+            now = time.monotonic()
+            if not _is_passing(error) or now - start + pause > PATIENCE_S:
                 raise
-            if waited_s > NOTICE_AFTER_S:
-                _notice(f"{uri}: {reason(error)}; trying again for up to {PATIENCE_S:.0f} s")
+            # said once, by whichever thread notices first that the store makes everybody wait
+            if now - start > NOTICE_AFTER_S and now - _noticed_at >= PATIENCE_S:
+                _noticed_at = now
+                again = f"trying again for up to {PATIENCE_S:.0f} s"
+                print(f"{uri}: {reason(error)}; {again}", file=sys.stderr, flush=True)
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
@@ -204,34 +215,6 @@ def reason(error: Exception) -> str:
         return f"{_REASONS[code]}{f': {detail[1].splitlines()[0]}' if detail else ''}"
     answer = f"HTTP status {status}" if status else code
     return f"the store answers {answer}: {message.splitlines()[0]}"
-
-
-_noticed_at = -PATIENCE_S
-
-
-def _notice(line: str) -> None:
-    """Say once, whichever thread notices first, that the store makes everybody wait."""
-    global _noticed_at
-    if time.monotonic() - _noticed_at >= PATIENCE_S:
-        _noticed_at = time.monotonic()
-        print(line, file=sys.stderr, flush=True)
-
-
-def _unless_refused(request: Callable[[], T]) -> T | None:
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        return request()
-    except ClientError as error:
-        told, answer = error.response.get("Error", {}), error.response["ResponseMetadata"]
-        code, status = told.get("Code", ""), answer.get("HTTPStatusCode")
-        if code in _REFUSED or status == 412:
-            return None
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", code).upper() or "UNKNOWN"
-        said = f"{told.get('Message') or name} ({error.operation_name})"
-    except BotoCoreError as error:
-        name, status, said = "NETWORK_CONNECTION", 0, f"curlCode: 0, {error}"
-    raise OSError(f"AWS Error {name} (HTTP status {status}) during S3 operation: {said}")
 
 
 @functools.lru_cache(maxsize=8)  # it takes a third of a second, and serves all threads

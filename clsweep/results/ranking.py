@@ -25,7 +25,7 @@ from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.schemas import STATUSES
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Ranked:
     """One configuration with its score, the mean over `num_seeds` seeds; the best has rank 1."""
 
@@ -36,7 +36,7 @@ class Ranked:
     num_seeds: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Ranking:
     """The configurations of one objective, best first."""
 
@@ -60,12 +60,8 @@ class _Config:
 
 
 class Standings:
-    """How the configurations of a study stand, while its trials end in whatever order.
-
-    Args:
-        planned: trial_id, objective and config of every planned trial.
-        recorded: trial_id, status and the metric of trials that have ended.
-        metric, mode: what is best.
+    """How the configurations of a study stand, while its trials end in whatever order: by trial_id,
+    objective and config of the planned ones, and status and metric of those `recorded`.
     """
 
     def __init__(
@@ -129,38 +125,26 @@ class Standings:
 
     def rankings(self) -> list[Ranking]:
         """All configurations that take part, in the order of the plan's objectives."""
-        places: dict[str, list[Place]] = {}
+        places: dict[str, list[Place]] = {objective: [] for objective, _ in self._configs}
         counts = Counter(objective for objective, _ in self._configs)
         for (objective, number), config in self._configs.items():
-            whole = [config.scores.values()] if config.is_whole else []
-            places.setdefault(objective, []).extend(
-                place_of(number, scores, self._mode) for scores in whole
-            )
-        return [
-            Ranking(
-                objective=name,
-                configs=[self._ranked(name, place, i) for i, place in enumerate(sorted(found), 1)],
-                num_left_out=counts[name] - len(found),
-            )
-            for name, found in places.items()
-        ]
+            if config.is_whole:
+                places[objective].append(place_of(number, config.scores.values(), self._mode))
+        found = []
+        for name, own in places.items():
+            configs = [self._ranked(name, place, i) for i, place in enumerate(sorted(own), 1)]
+            found.append(Ranking(name, configs, num_left_out=counts[name] - len(own)))
+        return found
 
     def _ranked(self, objective: str, place: Place, rank: int) -> Ranked:
         missing, signed, config = place
         score = -signed if self._mode == "max" else signed
-        return Ranked(
-            objective=objective, config=config, rank=rank, score=score, num_seeds=-missing
-        )
+        return Ranked(objective, config, rank, score, num_seeds=-missing)
 
 
 class Tally:
     """The state of a study as counts, from the rows that exist and the trials that run, and each
-    objective's best configuration so far.
-
-    Args:
-        planned, rows: of the plan, and of the trials that have ended.
-        metric, mode: by which the configurations stand in `standings`.
-        axes: what each objective sweeps: the hyperparameters that tell its configurations apart.
+    objective's best configuration so far. `axes` tell an objective's configurations apart.
     """
 
     def __init__(
@@ -201,27 +185,21 @@ class Tally:
     def rows(self) -> list[dict[str, Any]]:
         """The table of `clsweep run` and `clsweep status`; the best is a mean over seeds."""
         fewer = [name for name in ("stopped", "skipped") if self.total(name)]
+        shown = ("planned", "finished", "running", *fewer, "failed")
         unit = METRIC[self.metric].unit if self.metric in METRIC else ""
         rows = []
         for name, counts in self.objectives.items():
             best = self.standings.best(name)
-            rows.append(
-                {
-                    "objective": name,
-                    **{key: counts[key] for key in ("planned", "finished", "running", *fewer)},
-                    "failed": counts["failed"],
-                    f"best {self.metric} {unit}".rstrip(): best.score if best else None,
-                    "seeds": best.num_seeds if best else None,
-                    "at": self._at[name, best.config] if best else "",
-                }
-            )
+            row: dict[str, Any] = {"objective": name, **{key: counts[key] for key in shown}}
+            row[f"best {self.metric} {unit}".rstrip()] = best.score if best else None
+            row["seeds"] = best.num_seeds if best else None
+            row["at"] = self._at[name, best.config] if best else ""
+            rows.append(row)
         return rows
 
 
 def spare_of(rows: Sequence[Row]) -> list[str]:
-    """The columns of `Tally.rows` that a screen without room does without, the first to go first:
-    counts that are 0 throughout, then what says least.
-    """
+    """The columns of `Tally.rows` that a narrow screen lacks: zeros, then what says least."""
     nowhere = [name for name in ("running", "failed") if not any(row[name] for row in rows)]
     return [*nowhere, "seeds", "planned"]
 
@@ -236,30 +214,24 @@ class KeptFiles:
     """Which encoders and checkpoints stay in a results folder: whatever an interruption left, from
     rows and files alone.
 
-    `best` keeps those of each objective's best configuration, of all its seeds: its score is a mean
-    over them, and so will be what is measured on its encoders. The seeds of a configuration end one
-    after another, so a file goes only when its configuration can no longer become the best:
+    `best` keeps those of each objective's best configuration, of all its seeds, as its score is a
+    mean over them. A file goes only when its configuration can no longer become the best:
 
     - A trial without a row is under way: its files stay.
-    - A configuration with a seed still to come, of which the scheduler stopped or skipped none, is
-      open: its files stay.
-    - Of the others that have files, the best one's stay. One that lost a seed comes after all that
-      are whole, so an objective in which every configuration lost a seed keeps something too.
+    - A configuration with a seed to come, and none stopped or skipped, is open: they stay.
+    - Of the others that have files, the best one's stay, one that lost a seed after all others.
 
-    Seeds of a configuration start together. So at most (objectives + trials at once) x seeds
-    encoders lie in the folder, however many configurations the study has. A race runs seed by seed,
-    and keeps the files of all configurations that are still in it. What was removed does not come
-    back: further seeds may make another configuration the best, of which then those seeds' files
-    are there.
+    So at most (objectives + trials at once) x seeds encoders lie in the folder. A race runs seed by
+    seed, and keeps those of all configurations that are still in it. What was removed does not come
+    back if further seeds make another configuration the best.
 
     Args:
         folder: a results folder that this run holds.
         planned: trial_id, objective and config of every planned trial.
         rows: of the trials that have ended.
-        encoders: all | best | none; `best` is those of each objective's best configuration, and
-            none keeps no further ones.
-        checkpoints: last | best | none; of trials that have ended, `best` keeps those of each
-            objective's best configuration. Those of failed trials stay, for another attempt.
+        encoders: all | best | none, which keeps no further ones.
+        checkpoints: last | best | none, of trials that have ended. Those of failed trials stay, for
+            another attempt.
         metric, mode: what is best. Only a finished trial can be: it has had all its epochs.
     """
 
@@ -284,9 +256,9 @@ class KeptFiles:
         """After the row of a trial was written: remove what it supersedes, or its own files."""
         self._note(row)
         if self._encoders == "best" or row["status"] == "failed":
-            self._prune_encoders()
+            self._prune("encoders")
         if self._checkpoints != "none":
-            self._prune_checkpoints()
+            self._prune("checkpoints")
 
     def settle(self) -> None:
         """While no trial runs: remove too what trials left that stopped before they had a row."""
@@ -294,30 +266,22 @@ class KeptFiles:
         for trial_id in self._folder.stored("encoders"):
             if trial_id not in self._status:
                 self._folder.remove(encoder_file(trial_id))
-        self._prune_encoders()
-        self._prune_checkpoints()
+        self._prune("encoders")
+        self._prune("checkpoints")
 
     def _note(self, row: Row) -> None:
         self._standings.add(row)
         self._status[row["trial_id"]] = row["status"]
 
-    def _prune_encoders(self) -> None:
-        stored = self._stored("encoders")
-        wanted = self._of_the_best(stored) if self._encoders == "best" else set(stored)
-        for trial_id in stored:
-            if trial_id not in wanted or self._status[trial_id] == "failed":
-                self._folder.remove(encoder_file(trial_id))
-
-    def _prune_checkpoints(self) -> None:
-        stored = self._stored("checkpoints")
-        wanted = self._of_the_best(stored) if self._checkpoints == "best" else set()
-        for trial_id in stored:
-            if trial_id not in wanted and self._status[trial_id] != "failed":
-                self._folder.remove(checkpoint_file(trial_id))
-
-    def _stored(self, kind: str) -> list[str]:
-        """The trials that have a file of a kind, and a row."""
-        return [name for name in self._folder.stored(kind) if name in self._status]
+    def _prune(self, kind: str) -> None:
+        """Remove the files of a kind that go: of a failed trial its encoder does."""
+        is_encoder = kind == "encoders"
+        how = self._encoders if is_encoder else self._checkpoints
+        stored = [name for name in self._folder.stored(kind) if name in self._status]
+        wanted = self._of_the_best(stored) if how == "best" else set(stored * is_encoder)
+        failed = {trial_id for trial_id in stored if self._status[trial_id] == "failed"}
+        for trial_id in set(stored) - (wanted - failed if is_encoder else wanted | failed):
+            self._folder.remove((encoder_file if is_encoder else checkpoint_file)(trial_id))
 
     def _of_the_best(self, stored: Sequence[str]) -> set[str]:
         """Those trials whose configuration is open, or the best of its objective among them."""

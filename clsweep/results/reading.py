@@ -70,7 +70,20 @@ class StudyResults:
         """One row per trial and epoch; diagnostics where the encoder was scored. Status is the
         trial's: running while it is under way, interrupted if its run has ended without it.
         """
-        return self._placed(self._epochs_table)
+        return self._placed(self.epochs_table)
+
+    @property
+    def epochs_table(self) -> pa.Table:
+        """The same in Arrow's form."""
+        under_way = self.folder.running_epochs()  # first: whichever ends meanwhile has ended
+        left = "running" if self.folder.is_running() else "interrupted"
+        ended = self.folder.side_table("epochs")
+        trials = self.folder.trials(["trial_id", "status"])
+        names = trials["trial_id"].combine_chunks()
+        under_way = under_way.filter(pc.invert(pc.is_in(under_way["trial_id"], names)))
+        table = pa.concat_tables([ended, under_way])
+        known = trials["status"].combine_chunks().take(pc.index_in(table["trial_id"], names))
+        return table.add_column(1, "status", pc.fill_null(known, left))
 
     @cached_property
     def histograms(self) -> pd.DataFrame:
@@ -93,26 +106,6 @@ class StudyResults:
     def references(self) -> pd.DataFrame:
         """Scores of raw pixels and of untrained encoders on the same yardstick."""
         return to_frame(self.folder.references())
-
-    @property
-    def epochs_under_way(self) -> pd.DataFrame:
-        """The epochs of trials that have not ended, as `epochs`."""
-        table = self._epochs_table
-        is_open = pc.is_in(table["status"], pa.array(["running", "interrupted"]))
-        return self._placed(table.filter(is_open))
-
-    @property
-    def _epochs_table(self) -> pa.Table:
-        """The epochs of all trials, with the status of each."""
-        under_way = self.folder.running_epochs()  # first: whichever ends meanwhile has ended
-        left = "running" if self.folder.is_running() else "interrupted"
-        ended = self.folder.side_table("epochs")
-        trials = self.folder.trials(["trial_id", "status"])
-        names = trials["trial_id"].combine_chunks()
-        under_way = under_way.filter(pc.invert(pc.is_in(under_way["trial_id"], names)))
-        table = pa.concat_tables([ended, under_way])
-        known = trials["status"].combine_chunks().take(pc.index_in(table["trial_id"], names))
-        return table.add_column(1, "status", pc.fill_null(known, left))
 
     def _placed(self, table: pa.Table) -> pd.DataFrame:
         """A table of trials, with the study's factors as columns."""
@@ -141,9 +134,7 @@ class StudyResults:
 
 @dataclass(frozen=True)
 class CellResults(StudyResults):
-    """One cell of a study with factors, as the results of a study of its own; objectives have the
-    names of the study file.
-    """
+    """One cell of a study with factors, as a study of its own; objectives as in the study file."""
 
     whole: StudyResults
     cell: Cell
@@ -205,9 +196,7 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
 
 
 def trials_file(path: str) -> str:
-    """The Parquet file of trials that `path` is, or that a folder which is no study's holds; empty
-    if there is none.
-    """
+    """The Parquet file of trials that `path` is or, being no study's folder, holds; or ""."""
     if path.endswith(".parquet"):
         return path
     table = os.path.join(path, "trials.parquet")
@@ -216,10 +205,8 @@ def trials_file(path: str) -> str:
 
 
 def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
-    """The results folder at `path`, local or an object store's URI.
-
-    Raises:
-        RequestError: there are no results of clsweep, or damaged ones.
+    """The results folder at `path`, local or an object store's URI; RequestError where there are no
+    results of clsweep, or damaged ones.
     """
     folder = ResultsFolder(str(path))
     if not folder.exists():

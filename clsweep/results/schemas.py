@@ -82,29 +82,25 @@ _RUN_FIELDS = (
     *_fields(_TEXT, "clsweep_version", "torch_version", "ray_version", "optuna_version"),
     *_fields(_TEXT, "git_commit"),
 )
-HISTOGRAMS_SCHEMA = pa.schema(  # of q_B and its like, wherever an encoder is scored (DCL Fig. 1)
-    # diagnostic: its row of the catalog; share: of the anchors, 0 to 1
-    [_TRIAL_ID, *_fields(_WHOLE, "epoch"), *_fields(_TEXT, "diagnostic"),
-     *_fields(_REAL, "bin_low", "bin_high", "share")]
-)  # fmt: skip
-# of a t-SNE plot of the last epoch's features (DCL Fig. 4, DimCL Fig. 7-8)
-POINTS_SCHEMA = pa.schema(
-    # index: of the image in the split that is scored
-    [_TRIAL_ID, *_fields(_WHOLE, "index", "label"), *_fields(_REAL, "x", "y")]
-)
-# which images the last scores have right: a row for each metric that says it
-HITS_SCHEMA = pa.schema(
-    [
-        _TRIAL_ID,
+_SIDE_FIELDS = {
+    "histograms": (  # of q_B and its like, wherever an encoder is scored (DCL Fig. 1)
+        *_fields(_WHOLE, "epoch"),
+        *_fields(_TEXT, "diagnostic"),  # its row of the catalog
+        *_fields(_REAL, "bin_low", "bin_high", "share"),  # of the anchors, 0 to 1
+    ),
+    "points": (  # of a t-SNE plot of the last epoch's features (DCL Fig. 4, DimCL Fig. 7-8)
+        *_fields(_WHOLE, "index", "label"),  # index: of the image in the split that is scored
+        *_fields(_REAL, "x", "y"),
+    ),
+    "hits": (  # which images the last scores have right: a row for each metric that says it
         *_fields(_TEXT, "metric", "split"),  # validation | test
         *_fields(_TEXT, "images"),  # digest of the images in their order
         *_fields(_WHOLE, "num_images"),
         *_fields(pa.binary(), "bits"),  # one an image, eight a byte, the first one highest
-    ]
-)
-_FIXED = {"histograms": HISTOGRAMS_SCHEMA, "points": POINTS_SCHEMA, "hits": HITS_SCHEMA}
+    ),
+}
 # The tables that grow with every trial, beside `trials`.
-SIDE_TABLES = ("epochs", *_FIXED)
+SIDE_TABLES = ("epochs", *_SIDE_FIELDS)
 _KIND = b"kind"  # of a column, in its field's metadata: "param" is a hyperparameter
 
 
@@ -117,58 +113,44 @@ def test_fields() -> list[pa.Field]:
     return _fields(_REAL, *(f"test_{m.name}" for m in METRICS if m.kind == "images"))
 
 
-def diagnostic_fields() -> list[pa.Field]:
-    """How a representation came about and looks, wherever an encoder is scored; null where an
-    objective has no such thing.
-    """
-    return _fields(_REAL, *(diagnostic.name for diagnostic in DIAGNOSTICS))
-
-
 def outcome_fields() -> list[pa.Field]:
     return [
         *_fields(_TEXT, "status"),  # finished | stopped | skipped (by the scheduler) | failed
         *metric_fields(),
         *test_fields(),
         *_LOSS_FIELDS,
-        *diagnostic_fields(),
+        *_fields(_REAL, *(row.name for row in DIAGNOSTICS)),  # null where there is no such thing
         *_RUN_FIELDS,
     ]
 
 
 def side_schema(name: str) -> pa.Schema:
     """The schema of one of the `SIDE_TABLES`."""
-    if name in _FIXED:
-        return _FIXED[name]
-    return pa.schema(
-        [
-            _TRIAL_ID,
-            *_fields(_WHOLE, "epoch"),
-            *_LOSS_FIELDS,
-            *_fields(_REAL, "lr", "time_s", "images_per_s"),
-            *metric_fields(),
-            *diagnostic_fields(),
-        ]
+    of_epochs = (
+        *_fields(_WHOLE, "epoch"),
+        *_LOSS_FIELDS,
+        *_fields(_REAL, "lr", "time_s", "images_per_s"),
+        *metric_fields(),
+        *_fields(_REAL, *(row.name for row in DIAGNOSTICS)),  # where the encoder was scored
     )
+    return pa.schema([_TRIAL_ID, *_SIDE_FIELDS.get(name, of_epochs)])
 
 
 def references_schema() -> pa.Schema:
     """What is reached without training: the lines that every score is read against."""
-    return pa.schema(
-        [
-            pa.field("reference", pa.string(), nullable=False),  # raw_pixels | untrained
-            *_fields(_TEXT, "dataset"),
-            *_SPLIT_FIELDS,
-            *_fields(_WHOLE, "seed"),
-            *param_fields(reference_params()),
-            *metric_fields(),
-        ]
-    )
+    fields = [
+        pa.field("reference", pa.string(), nullable=False),  # raw_pixels | untrained
+        *_fields(_TEXT, "dataset"),
+        *_SPLIT_FIELDS,
+        *_fields(_WHOLE, "seed"),
+        *param_fields(reference_params()),
+        *metric_fields(),
+    ]
+    return pa.schema(fields)
 
 
 def param_fields(names: Iterable[str]) -> list[pa.Field]:
-    """Typed columns of these hyperparameters, in catalog order; the metadata says what they are, so
-    that a reader needs no catalog that knows them.
-    """
+    """Typed columns of these hyperparameters, in catalog order; their metadata say what each is."""
     wanted = set(names)
     return [
         pa.field(p.name, _PARAM_TYPES.get(p.kind, _TEXT), metadata={
@@ -225,11 +207,8 @@ def digest(tree: Mapping[str, Any]) -> bytes:
 
 
 class Plan(NamedTuple):
-    """What every reader needs of `plan.parquet`.
-
-    Attributes:
-        keys: one row per planned trial: `KEYS`.
-        schema: of the whole table, its hyperparameters marked as such.
+    """What every reader needs of `plan.parquet`: `KEYS` of each trial, and the schema of the whole
+    table, its hyperparameters marked as such.
     """
 
     keys: pa.Table
@@ -297,12 +276,9 @@ def checked_rows(
     filled: Collection[str],
     present: Collection[str] = (),
 ) -> pa.Table:
-    """These columns of a table that grows with the trials.
-
-    Args:
-        folder: that it is of, see `Plan`. Trials of two studies may have the same ids.
-        filled: those that have a value in every row.
-        present: those that are there, should there be any row.
+    """These columns of a table that grows with the trials, of this `folder`, see `Plan`: trials of
+    two studies may have the same ids. Those `filled` have a value in every row, `present` ones are
+    there, should there be any row.
     """
     if folder and (schema_of(data).metadata or {}).get(FOLDER, folder) != folder:
         raise ValueError("it is a table of another results folder")
@@ -319,15 +295,8 @@ def of_one_trial(table: pa.Table, trial_id: str, *, is_row: bool) -> pa.Table:
 
 
 def in_plan_order(trials: pa.Table, plan: pa.Table, params: Sequence[str]) -> pa.Table:
-    """The trials' rows as they are planned.
-
-    Args:
-        trials: all of `KEYS`, status, and any other columns.
-        plan: `KEYS` and `params`.
-        params: columns; what the plan says of one, its trial says too.
-
-    Raises:
-        ValueError: they are not; behind its message the trial whose row is not as planned.
+    """The trials' rows as they are planned; what the plan says of one of `params`, its trial says
+    too. ValueError where it does not; behind its message the trial.
     """
     first = plan.slice(0, trials.num_rows)
     if trials["trial_id"].equals(first["trial_id"]):  # most often: all have ended

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from clsweep.errors import RequestError, UserError, first_line
 from clsweep.results.disk import Data, Disk
-from clsweep.results.hold import hold_of
+from clsweep.results.hold import FileLock, Lease
 from clsweep.results.schemas import checked_rows, of_one_trial
 from clsweep.results.tables import decode
 
@@ -32,20 +32,21 @@ SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}
 
 
 class Store:
-    """Files by their names in the folder: `parts/trials/a-0.parquet`.
+    """Files by their names in a folder: `parts/trials/a-0.parquet`.
 
-    Args:
-        path: `results/tau`, or a URI: `s3://bucket/tau`, `file:///tau`.
-        of_run: in a process of a run that holds the folder elsewhere.
-
-    Raises:
-        RequestError: there is nothing like it, or its bucket cannot be asked for.
+    `path` is `results/tau`, or a URI: `s3://bucket/tau`, `file:///tau`. `of_run`: in a process of a
+    run that holds the folder elsewhere. RequestError where there is nothing like it, or its bucket
+    cannot be asked for.
     """
 
     def __init__(self, path: str, of_run: str | None = None):
         self.path = path
         self.files: Files = _open_uri(path) if "://" in path else Disk(path)
-        self.held = hold_of(self.files, path, of_run)  # the right to write to it
+        self.held: FileLock | Lease  # the right to write to it
+        if isinstance(self.files, Disk):
+            self.held = FileLock(self.files, path, of_run)
+        else:
+            self.held = Lease(self.files, path, of_run)
         self._known: dict[str, tuple[bytes, Any]] = {}
 
     @property
@@ -109,9 +110,8 @@ class Store:
         raise RequestError(f"{self.path}: the results are being rewritten; try again")
 
     def _require_compacted(self, name: str, parts: Sequence[str]) -> None:
-        """Refuse a folder without a table that a compaction has written with the other one: the
-        epochs first, and both before it removes parts. So a trial of the one that has no part is in
-        the other.
+        """Refuse a folder without the one of two tables that a compaction writes together, the
+        epochs first, before it removes parts: what has no part in the one is in the other.
         """
         other = {"trials": "epochs", "epochs": "trials"}.get(name)
         if other is None or self.files.is_file(f"{name}.parquet"):
@@ -172,23 +172,18 @@ def _open_uri(uri: str) -> Files:
 
     from clsweep.results.object_store import STORES, ObjectStore, patiently, reason
 
-    asked = uri
+    asked, expected = uri, f"{uri}: expected a folder or an object store's URI"
     if uri.startswith("s3://") and "allow_delayed_open=" not in uri:
         # One request instead of three for a small object; a missing bucket is noticed at its end.
         asked += f"{'&' if '?' in uri else '?'}allow_delayed_open=true"
     try:
         fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(asked))
     except (pa.ArrowException, OSError) as error:
-        raise RequestError(
-            f"{uri}: expected a folder or an object store's URI: {reason(error)}"
-        ) from None
+        raise RequestError(f"{expected}: {reason(error)}") from None
     if isinstance(fs, pafs.LocalFileSystem):
         return Disk(base)
     if fs.type_name not in STORES:
-        raise RequestError(
-            f"{uri}: expected a folder or an object store's URI, as in "
-            f"s3://bucket/{base or 'results'}"
-        )
+        raise RequestError(f"{expected}, as in s3://bucket/{base or 'results'}")
     return ObjectStore(uri, fs, base)
 
 

@@ -40,12 +40,8 @@ def decode(
     data: bytes, columns: Sequence[str] | None = None, *, of_others: bool = False
 ) -> pa.Table:
     """A Parquet file, or those of the columns that it has. One without checksums is read as well.
-
-    Args:
-        of_others: it may have lists, whose number is not known before they are read.
-
-    Raises:
-        ValueError, OSError, pa.ArrowException: it is damaged, or cannot be what it says.
+    One `of_others` may have lists, whose number is not known before they are read. ValueError,
+    OSError or an error of Arrow's where it is damaged, or cannot be what it says.
     """
     view = memoryview(data)
     footer = _footer_start(view)
@@ -117,10 +113,7 @@ def _sizes_of_texts(
     data: bytes, metadata: pq.FileMetaData, chosen: Collection[str], room: int
 ) -> dict[str, tuple[int, int]]:
     """Of each column of texts: the bytes of its pages, as the footer says, and what they come to if
-    each value is a whole page.
-
-    Raises:
-        ValueError: what these columns come to would fill the memory.
+    each value is a whole page. ValueError where that would fill the memory.
     """
     pages, values, texts = 0, 0, dict[str, tuple[int, int]]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
@@ -213,14 +206,9 @@ def typed(
     filled: Collection[str] = (),
     present: Collection[str] = (),
 ) -> pa.Table:
-    """These columns of a table in their types; null where an earlier version had none.
-
-    Args:
-        filled: those that have a value in every row.
-        present: those that must be there too.
-
-    Raises:
-        ValueError, pa.ArrowException: a column is missing, or is another one's.
+    """These columns of a table in their types; null where an earlier version had none. Those
+    `filled` have a value in every row, `present` ones are there; ValueError or an error of Arrow's
+    where it is not so.
     """
     schema = pa.schema(fields)
     if missing := sorted({*filled, *present} & {*schema.names} - {*table.column_names}):
@@ -233,11 +221,7 @@ def typed(
 
 
 def distinct(table: pa.Table, name: str) -> None:
-    """Refuse a value of a column that stands in two rows.
-
-    Raises:
-        ValueError: one does.
-    """
+    """Raise ValueError for a value of a column that stands in two rows."""
     if len(table[name].unique()) < table.num_rows:
         counts = table[name].value_counts()
         value = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0]

@@ -24,9 +24,7 @@ DIGEST = "sha256"  # of that text and all weights
 
 
 def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
-    """What the reader of an encoder needs to build it and to feed it, and all hyperparameters: the
-    trial of another study may have the same id.
-    """
+    """What a reader needs to build and to feed an encoder, and all hyperparameters."""
     encoder = COMPONENT["encoder"][row["encoder"]]
     names = ["trial_id", "encoder", *encoder.owns, *encoder.takes, "dataset", "seed"]
     names += [name for name in PARAM if row.get(name) is not None and name not in names]
@@ -50,10 +48,8 @@ def pack(weights: Mapping[str, np.ndarray], about: Row) -> bytes:
 
 
 def unpack(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
-    """The state dict of a safetensors file that `pack` made, and what it says of itself.
-
-    Raises:
-        RequestError: the file at `place` is damaged, or not one of ours.
+    """The state dict of a safetensors file that `pack` made, and what it says of itself;
+    RequestError where the file at `place` is damaged, or not one of ours.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -68,18 +64,14 @@ def unpack(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
         if not isinstance(about, dict):
             raise ValueError(f"it says of itself {about!r:.40}")
     except (SafetensorError, struct.error, ValueError, LookupError, TypeError, RecursionError) as e:
-        reason = str(e).splitlines()[0]
-        raise RequestError(
-            f"{place}: expected an encoder of clsweep, found a damaged file: {reason}"
-        ) from None
+        found = f"found a damaged file: {str(e).splitlines()[0]}"
+        raise RequestError(f"{place}: expected an encoder of clsweep, {found}") from None
     return weights, about
 
 
 def agreed(about: Row, row: Row) -> dict[str, Any]:
-    """What the file of an encoder says, with what the row of its trial says.
-
-    Raises:
-        ValueError, LookupError: they disagree, or an encoder cannot be so.
+    """What the file of an encoder says, with what the row of its trial says. Raises ValueError or
+    LookupError where they disagree, or an encoder cannot be so.
     """
     told: Any = about["normalisation"]
     pair = [told.get(key) if isinstance(told, Mapping) else None for key in ("mean", "std")]

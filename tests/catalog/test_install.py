@@ -343,7 +343,7 @@ def test_names_of_columns_are_taken():
     from clsweep.results import schemas
 
     fixed = (*schemas.ID_FIELDS, *schemas._LOSS_FIELDS, *schemas._RUN_FIELDS)
-    tables = [schemas.HISTOGRAMS_SCHEMA, schemas.references_schema(), schemas.side_schema("epochs")]
+    tables = [*map(schemas.side_schema, ("histograms", "epochs")), schemas.references_schema()]
     names = {field.name for field in fixed} | {field.name for table in tables for field in table}
     assert names <= {
         *COLUMNS,

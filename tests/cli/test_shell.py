@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 import clsweep
 from clsweep.version import VERSION
-from tests.planted import planted
 
 REPOSITORY = Path(clsweep.__file__).parents[1]
 
@@ -73,38 +71,3 @@ def test_one_entry_of_the_catalog(cli_command: Any) -> None:
     code, _, said = cli_command("catalog", "simcrl")
     assert code == 2
     assert said.startswith("catalog: unknown kind 'simcrl'. Did you mean 'simclr'?")
-
-
-class Texts(HTMLParser):
-    """The tags and the texts of a fragment."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.texts: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.tags.add(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-EVIL = "<script>alert(1)</script>"
-
-
-def test_a_notebook_shows_a_study() -> None:
-    shown = Texts(clsweep.load_study("quickstart")._repr_html_())
-    assert "quickstart: linear_top1 on digits, 5 seeds" in shown.texts
-    assert shown.texts[shown.texts.index("simclr") : shown.texts.index("simsiam")][-3:] == [
-        "grid", "4", "20"
-    ]  # fmt: skip
-
-
-def test_a_notebook_shows_results_and_runs_nothing_in_them() -> None:
-    table = planted(lambda x: 50 + x["tau"], grid={"tau": [0.1, 0.2]}, objective=EVIL, noise=0)
-    shown = Texts(clsweep.analyse(table, params=["tau"])._repr_html_())
-    assert "script" not in shown.tags
-    row = shown.texts[shown.texts.index(EVIL) :][:6]
-    assert row == [EVIL, "6", "0", "0", "50.10", "50.20"]

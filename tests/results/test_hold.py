@@ -245,16 +245,16 @@ def test_a_claim_that_the_store_gets_late_is_refused(s3: str, s3_server: Any) ->
 def test_a_write_whose_answer_is_lost_is_known_for_ours(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, lost = ObjectStore._put, []
+    real, lost = ObjectStore._s3, []
 
-    def lose_the_first(self: ObjectStore, *written: Any) -> str | None:
-        made = real(self, *written)
-        if not lost:
-            lost.append(made)
+    def lose_the_first(self: ObjectStore, request: str, *asked: Any, **given: Any) -> Any:
+        answer = real(self, request, *asked, **given)
+        if request == "put_object" and not lost:
+            lost.append(answer)
             raise OSError("AWS Error SLOW_DOWN (HTTP status 503) during PutObject operation: slow")
-        return made
+        return answer
 
-    monkeypatch.setattr(ObjectStore, "_put", lose_the_first)
+    monkeypatch.setattr(ObjectStore, "_s3", lose_the_first)
     with ResultsFolder(s3).lock():
         assert ResultsFolder(s3).is_running()
     assert lost != [None]

@@ -1,6 +1,4 @@
-"""The files of a report: the page, the figures and tables, a manifest of them all; and the report
-as Markdown for a pull request or a notebook, with the same sentences and tables.
-"""
+"""The files of a report: the page, figures, tables, a manifest; and the report as Markdown."""
 
 from __future__ import annotations
 
@@ -8,12 +6,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from clsweep.display.cells import cells_of
 from clsweep.display.text import markdown, markdown_table
@@ -24,7 +20,7 @@ from clsweep.processes import processes_beside
 from clsweep.questions.answers import Answers
 from clsweep.questions.model import Figure, Table
 from clsweep.report.formats.page import render_page, to_csv, to_parquet, vega_versions
-from clsweep.report.model import NAME, Report, Section, check
+from clsweep.report.model import NAME, Report, check
 from clsweep.report.sections import Say, build_report
 from clsweep.results.disk import Disk
 from clsweep.version import VERSION
@@ -60,27 +56,20 @@ def write_bundle(
     are never touched.
 
     Parquet holds the exact tables, columns of mixed types as text. In CSV a text that a spreadsheet
-    would read as a formula (it begins with = + - @ or a tab and is no number) has an apostrophe
-    before it.
-
-    Args:
-        progress: called with the name of every part that is about to be made.
-
-    Raises:
-        RequestError: `out` is no folder that can be written, or holds a file of these names that no
-            report wrote.
-        ValueError: a name of a section, table or figure is unfit or stands twice.
+    would read as a formula has an apostrophe before it. `progress` is called with the name of every
+    part. RequestError where `out` cannot be written, or holds a file of these names that no report
+    wrote; ValueError as in `check`.
     """
     disk = _folder(os.fspath(out))
     written = _written_before(disk)
     files = dict(_files(report, progress or (lambda _: None)))
     for name in files:
         if name not in written and disk.is_file(name):
-            raise RequestError(
-                f"{disk.place(name)}: expected a folder that is empty, new or of an earlier "
-                "report, given one with "
-                f"this file, which no report wrote. Nearest: {disk.folder}/report"
+            expected = "expected a folder that is empty, new or of an earlier report"
+            given = (
+                f"given one with this file, which no report wrote. Nearest: {disk.folder}/report"
             )
+            raise RequestError(f"{disk.place(name)}: {expected}, {given}")
     entries = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in files.items()
@@ -123,10 +112,8 @@ def _written_before(disk: Disk) -> dict[str, Any]:
         manifest = None
     files = manifest.get("files") if isinstance(manifest, dict) and "clsweep" in manifest else None
     if not isinstance(files, dict):
-        raise RequestError(
-            f"{disk.place(MANIFEST)}: expected the manifest of a report, given another file. "
-            f"Nearest: {disk.folder}/report"
-        )
+        given = f"given another file. Nearest: {disk.folder}/report"
+        raise RequestError(f"{disk.place(MANIFEST)}: expected the manifest of a report, {given}")
     return {name: entry for name, entry in files.items() if _OURS.fullmatch(name)}
 
 
@@ -176,26 +163,20 @@ def write_report(
     """The report and the path of its page; as `build_report` and `write_bundle`."""
     with processes_beside(min(MOST_PROCESSES, num_cores())):
         scripts()
-        report = build_report(findings, within=within, progress=progress, made=_draw)
+        report = build_report(
+            findings,
+            within=within,
+            progress=progress,
+            made=lambda figures: [figure.picture for figure in figures],  # begins to draw them
+        )
         return report, write_bundle(report, out, progress=progress)
-
-
-def _draw(figures: Iterable[Figure]) -> None:
-    """Begin with these pictures."""
-    for figure in figures:
-        _ = figure.picture
 
 
 # Markdown
 
 
 def render_markdown(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown. All texts are escaped: what looks like markup is
-    shown as it is.
-
-    Raises:
-        ValueError: a name of a section, table or figure is unfit or stands twice.
-    """
+    """The report as GitHub-flavoured Markdown, all texts escaped. ValueError as in `check`."""
     check(report)
     return "\n\n".join(_blocks(report)) + "\n"
 
@@ -221,25 +202,19 @@ def _blocks(report: Report) -> Iterator[str]:
         yield "## Not resolved"
         yield _list(report.open)
     for section in report.sections:
-        yield from _section(section)
-    if report.terms:
-        yield "## Terms"
-        yield _named(report.terms)
-    if report.facts:
-        yield "## This report"
-        yield _named(report.facts)
-
-
-def _section(section: Section) -> Iterator[str]:
-    yield f"## {text(section.title)}"
-    if section.sentences:
-        yield _list(section.sentences)
-    for note in section.notes:
-        yield f"> {text(note)}"
-    for figure in section.figures:
-        yield from _figure(figure)
-    for table in section.tables:
-        yield from _table(table)
+        yield f"## {text(section.title)}"
+        if section.sentences:
+            yield _list(section.sentences)
+        for note in section.notes:
+            yield f"> {text(note)}"
+        for figure in section.figures:
+            yield from _figure(figure)
+        for table in section.tables:
+            yield from _table(table)
+    for title, parts in {"Terms": report.terms, "This report": report.facts}.items():
+        if parts:
+            yield f"## {title}"
+            yield "\n".join(f"- {text(name)}: {text(value)}" for name, value in parts.items())
 
 
 def _figure(figure: Figure) -> Iterator[str]:
@@ -253,16 +228,11 @@ def _table(table: Table) -> Iterator[str]:
     if table.shown.empty:
         yield "No rows."
         return
-    yield lines_of(table.shown)
+    cells = cells_of(table.shown, limit=MAX_ROWS)
+    yield markdown_table(cells.columns, cells.rows, cells.is_numeric)
     left = len(table.shown) - min(table.limit, MAX_ROWS) + table.more
     if left > 0:
         yield f"{left} more in [tables/{table.name}.csv](tables/{table.name}.csv)."
-
-
-def lines_of(frame: pd.DataFrame) -> str:
-    """The first rows of a frame as a Markdown table, numbers to the right."""
-    cells = cells_of(frame, limit=MAX_ROWS)
-    return markdown_table(cells.columns, cells.rows, cells.is_numeric)
 
 
 def text(words: str) -> str:
@@ -270,10 +240,6 @@ def text(words: str) -> str:
     return _START.sub(
         lambda start: f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}", markdown(words)
     )
-
-
-def _named(parts: Mapping[str, str]) -> str:
-    return "\n".join(f"- {text(name)}: {text(value)}" for name, value in parts.items())
 
 
 def _list(sentences: tuple[str, ...]) -> str:

@@ -1,10 +1,11 @@
 """The report as Markdown."""
 
 import re
+from dataclasses import replace
 
 import pandas as pd
 
-from clsweep.report.formats.folder import MAX_ROWS, lines_of, render_markdown, text
+from clsweep.report.formats.folder import MAX_ROWS, render_markdown, text
 from tests.report.samples import CONTROL, control_report, evil_report, report, section, table
 
 
@@ -43,9 +44,9 @@ def test_no_control_character_is_left():
 
 
 def test_every_row_has_as_many_cells():
-    lines = lines_of(
-        pd.DataFrame({"a|b": ["x|y", "two\nlines", "back\\slash\\|"], "n": [1, 2, 3]})
-    ).splitlines()
+    shown = pd.DataFrame({"a|b": ["x|y", "two\nlines", "back\\slash\\|"], "n": [1, 2, 3]})
+    part = section(sentences=(), notes=(), tables=(replace(table(), shown=shown),), figures=())
+    lines = [x for x in render_markdown(report(part)).splitlines() if x[:1] == "|"][-5:]
     unescaped = [line.replace("\\\\", "").replace("\\|", "") for line in lines]
     assert [line.count("|") for line in unescaped] == [3] * 5
 
