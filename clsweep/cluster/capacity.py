@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from clsweep.catalog import DATASET
-from clsweep.data.found import cache_room, require_data
+from clsweep.data.found import require_data
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
@@ -195,7 +194,6 @@ def prepare_files(study: Study) -> None:
     require_files(study)
     for cell in study.cells or (study,):
         place = cell.sections.dataset.place
-        cache_room(cell.dataset, place)
         prepare(cell.dataset, place)
         if cell.dataset.files:
             load_splits(split_columns(cell), place)
