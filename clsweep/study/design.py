@@ -21,7 +21,6 @@ from clsweep.catalog.ownership import (
 )
 from clsweep.catalog.plugins import activate
 from clsweep.data.found import DataPlace
-from clsweep.display.text import html_table
 from clsweep.errors import StudyError
 from clsweep.study.document import Document
 from clsweep.study.factors import with_factors
@@ -51,19 +50,6 @@ class Study:
     @property
     def name(self) -> str:
         return self.sections.name
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: each objective with its parts and how much is planned of it."""
-        seeds = len(self.sections.seeds)
-        rows = [
-            {"objective": o.name, **o.parts, "swept": ", ".join(o.space),
-             "sampler": sampler_of(self, o), "configurations": (n := count_configs(self, o)),
-             "trials": n * seeds}
-            for o in self.objectives
-        ]  # fmt: skip
-        metric = self.sections.metric.name
-        title = f"{self.name}: {metric} on {self.dataset.name}, {seeds} seeds"
-        return html_table(title, rows, " ".join(f"{note}." for note in self.notes))
 
     def of(self, objective: str) -> Study:
         """The study of the cell that has this objective; of a study without factors itself."""

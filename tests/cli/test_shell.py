@@ -94,14 +94,6 @@ class Texts(HTMLParser):
 EVIL = "<script>alert(1)</script>"
 
 
-def test_a_notebook_shows_a_study() -> None:
-    shown = Texts(clsweep.load_study("quickstart")._repr_html_())
-    assert "quickstart: linear_top1 on digits, 5 seeds" in shown.texts
-    assert shown.texts[shown.texts.index("simclr") : shown.texts.index("simsiam")][-3:] == [
-        "grid", "4", "20"
-    ]  # fmt: skip
-
-
 def test_a_notebook_shows_results_and_runs_nothing_in_them() -> None:
     table = planted(lambda x: 50 + x["tau"], grid={"tau": [0.1, 0.2]}, objective=EVIL, noise=0)
     shown = Texts(clsweep.analyse(table, params=["tau"])._repr_html_())
