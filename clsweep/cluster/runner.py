@@ -115,7 +115,7 @@ def run_trials(
     Args:
         test: score them on the test split too.
     """
-    remove_leftovers(folder)
+    remove_leftovers()
     run = _Run(study, planned, folder, asked, test)
     left, interrupted = run.left(), False
     if left and not asked.mixed_versions:
@@ -225,7 +225,6 @@ class _Run:
                     raise RequestError(f"{error}.{logs * bool(error.folder)} {KEPT}") from None
                 print(f"{error}. Starting Ray once more.", flush=True)
                 shutil.rmtree(error.folder, ignore_errors=True)
-                remove_leftovers(self._folder)
         raise AssertionError
 
     def _session(self) -> bool:
@@ -236,7 +235,7 @@ class _Run:
         """
         resources = self._study.sections.resources
         with contextlib.ExitStack() as stack:
-            watchdog = stack.enter_context(Watchdog(self._folder))
+            watchdog = stack.enter_context(Watchdog(self._folder.scratch))
             ray_folder = stack.enter_context(
                 ray_session(self._asked.address, dashboard=resources.workers > 1)
             )
@@ -247,7 +246,7 @@ class _Run:
             except BaseException as error:
                 patience_s = 0.0 if isinstance(error, KeyboardInterrupt) else ECHO_S
                 if lost := watchdog.stop(patience_s):  # whatever was raised is its echo
-                    raise RayLostError(lost) from None
+                    raise RayLostError(lost, ray_folder or "") from None
                 raise
             finally:
                 watchdog.stop()
