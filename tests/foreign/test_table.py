@@ -266,8 +266,8 @@ def test_commands_on_trials_read_an_import(
     export.write_text(export.read_text().replace("lr,", "optim/lr,", 1))
     import_("wandb", export, metric="acc", mode="max")
     capsys.readouterr()
-    trials("results/sweep", sort="-acc", top=1, columns="optim/lr,acc")
-    assert capsys.readouterr().out.split() == ["optim/lr", "acc", "0.1", "79.10"]
+    trials("results/sweep", where="`optim/lr` == 0.1 and seed == 1", columns="optim/lr,acc")
+    assert capsys.readouterr().out.split() == ["optim/lr", "acc", "0.1", "79.10", "0.1", "79.10"]
     status("results/sweep")
     words = capsys.readouterr().out.split()
     assert words[-6:-2] == ["wandb", "8", "0", "79.05"] or "79.05" in words
