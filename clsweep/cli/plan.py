@@ -24,7 +24,7 @@ from clsweep.data.found import AbsentError
 from clsweep.display.numbers import count, number, setting, settings
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
-from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
+from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
 from clsweep.study.document import question, shipped_studies
 from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
 from clsweep.study.printed import checked_files, parse_printed
@@ -258,7 +258,23 @@ def _objective_notes(study: Study) -> list[str]:
                     f"the {rise} teacher_tau_epochs, which is {share:.0%} of the way from "
                     "teacher_tau_start"
                 )
-    return notes
+    return [*notes, *_told_of_conditions(study)]
+
+
+def _told_of_conditions(study: Study) -> list[str]:
+    """What has no effect where, and how many trials are not planned for it."""
+    found: dict[str, dict[str, None]] = {}
+    for objective in study.objectives:
+        for name, conditions in objective.conditions.of.items():
+            for other, [value] in ((c.other, c.values) for c in conditions if not c.needed):
+                found.setdefault(f"{other} is {setting(value)}", {})[name] = None
+    if not found:
+        return []
+    saved = sum(num_saved(study, o) for o in study.objectives) * len(study.sections.seeds)
+    said = ", ".join(f"{' and '.join(names)} where {at}" for at, names in found.items())
+    each = (c for o in study.objectives for of in o.conditions.of.values() for c in of)
+    also = ", with what `when` leaves out" * any(c.needed for c in each)
+    return [f"note: without effect: {said}; planned once there{also}, {saved} trials fewer"]
 
 
 def plan_notes(study: Study) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from clsweep.errors import StudyError
 from clsweep.study.document import Document
 from clsweep.study.factors import with_factors
 from clsweep.study.schema import LIVE_METHODS, StudySections
-from clsweep.study.space import Dimension, Objective, slug
+from clsweep.study.space import Dimension, Objective, size_of, slug
 
 if TYPE_CHECKING:
     import optuna
@@ -348,6 +349,16 @@ def points_of(space: Mapping[str, Any], method: str, seed: int) -> Iterator[dict
     while True:
         each = {n: t.untransform(random_state.uniform(*t.bounds.T))[n] for n, t in drawn.items()}
         yield {n: single[n] if n in single else each[n] for n in space}
+
+
+def num_saved(study: Study, objective: Objective) -> int:
+    """Configurations that are not planned, as they would differ from planned ones in what has no
+    effect there alone; 0 of a space that is not enumerated.
+    """
+    if sampler_of(study, objective) != "grid":
+        return 0
+    sizes = [size_of(values or ()) for values in objective.values.values()]
+    return math.prod(sizes) - count_configs(study, objective)
 
 
 # Optuna's samplers with every argument that decides what they draw.
