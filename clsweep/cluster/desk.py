@@ -242,20 +242,26 @@ def _reason(error: BaseException) -> str:
 # A trial's line to its run: how far it is, and whether it is to save now. SIGTERM to its process
 # asks for that, too.
 
+RELAY_S = 6.0  # for the first worker to hear and to save
+
 
 class Line:
-    """Of the first worker, which alone tells and saves.
+    """Of one worker.
 
     Args:
         tell: lets the run know how far the trial is, and the latest demand that it has met; returns
             what the run asks, if it could be told.
+        relay: asks all trials for a checkpoint: of a worker that is not the first of its group,
+            which alone tells and saves.
     """
 
-    def __init__(self, tell: Callable[[Row, str], str | None]):
+    def __init__(
+        self, tell: Callable[[Row, str], str | None], relay: Callable[[str], object] | None = None
+    ):
         self._tell = tell
         self._state: Row = {}
         self._asked = self._saved = ""
-        self.notice = Notice(self._answer)
+        self.notice = Notice(self._answer) if relay is None else _Relayed(relay)
 
     def tell(self, state: Row) -> None:
         """Say how far the trial is; a demand that was not heard before gives notice."""
@@ -269,6 +275,21 @@ class Line:
         self._saved = self._asked
         if self._state:
             self._tell(self._state, self._saved)
+
+
+class _Relayed(Notice):
+    """Of a worker that saves nothing: it asks the first one, by way of the run."""
+
+    def __init__(self, relay: Callable[[str], object]):
+        super().__init__()
+        self._relay = relay
+
+    def give(self) -> None:
+        self._relay(f"worker {os.getpid()} {time.time_ns()}")
+
+    def wait(self, timeout_s: float) -> bool:
+        time.sleep(min(timeout_s, RELAY_S))
+        return True
 
 
 TERM_S = 25.0  # Slurm, Kubernetes and spot markets leave 30 s and more

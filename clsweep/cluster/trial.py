@@ -27,6 +27,7 @@ from clsweep.cluster.desk import (
     Rules,
     TrialFiles,
     ask,
+    ask_to_save,
     node_id,
     report,
     saved_on_term,
@@ -235,7 +236,10 @@ def _train(row: Row, context: TrialContext) -> Row:
     context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
     is_first = context.workers == 1 or ray.train.get_context().get_world_rank() == 0
-    line = Line(partial(context.call, say, row["trial_id"]))
+    line = Line(
+        partial(context.call, say, row["trial_id"]),
+        relay=None if is_first else partial(context.call, ask_to_save),
+    )
     epochs: list[Row] = []
 
     def note(epoch: Row) -> bool:
@@ -244,14 +248,13 @@ def _train(row: Row, context: TrialContext) -> Row:
         epochs.append(epoch)
         return not is_first or context.may_go_on(row, epoch)
 
-    checkpoints, every_s = None, context.checkpoint_every_s
-    if is_first and every_s is not None:
+    checkpoints = None
+    if (every_s := context.checkpoint_every_s) is not None:
         checkpoints = Checkpoints(files, every_s, context.keep_end, line.notice)
     with (
         placed(row),
         limited_memory(row, device, context.gpus_per_worker),
-        # the other workers wait: the first needs them for the step after which it saves
-        contextlib.nullcontext() if every_s is None else saved_on_term(line.notice),
+        saved_on_term(line.notice) if checkpoints else contextlib.nullcontext(),
     ):
         result = train_trial(
             row,

@@ -40,8 +40,9 @@ while True:
 """
 
 
-def line_of(scratch: Path) -> Line:
-    return Line(partial(say, str(scratch), "a"))
+def line_of(scratch: Path, *, speaks: bool = True) -> Line:
+    relay = None if speaks else partial(ask_to_save, str(scratch))
+    return Line(partial(say, str(scratch), "a"), relay)
 
 
 def test_sigterm_ends_a_trials_process_once_it_has_saved() -> None:
@@ -65,6 +66,13 @@ def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path: Path) -> No
     line.tell(STATE)
     assert not line.notice.is_given
     assert heard(str(tmp_path), ["a"]) == {"a": STATE}
+
+
+def test_a_worker_that_saves_nothing_asks_the_one_that_does(tmp_path: Path) -> None:
+    first, second = (line_of(tmp_path, speaks=speaks) for speaks in (True, False))
+    second.notice.give()
+    first.tell(STATE)
+    assert first.notice.is_given
 
 
 def test_a_run_leaves_once_those_that_have_spoken_have_saved(tmp_path: Path) -> None:
