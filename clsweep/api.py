@@ -312,6 +312,7 @@ def run(
     *,
     out: str | os.PathLike[str] | None = None,
     address: str = "local",
+    resume: bool = True,
     retry_failed: bool = False,
     max_concurrent: int | None = None,
     limit: int | None = None,
@@ -324,6 +325,7 @@ def run(
         study: from `load_study`.
         out: results folder, local or an object store's URI; `results/NAME` by default.
         address: "local" starts Ray in this process, "auto" or HOST:PORT joins a cluster.
+        resume: False refuses a folder that already has results.
         retry_failed: run failed trials again, from their checkpoints.
         max_concurrent: at most so many trials at once; as many as the cluster holds by default.
         limit: at most so many trials now.
@@ -339,6 +341,7 @@ def run(
 
     asked = Request(
         address=address,
+        resume=resume,
         retry_failed=retry_failed,
         max_concurrent=max_concurrent,
         limit=limit,

@@ -187,6 +187,9 @@ def run(
     out: Annotated[str | None, option("--out", "results folder; results/NAME by default")] = None,
     *,
     version: Version,
+    resume: Annotated[
+        bool, option("--resume/--no-resume", "continue the results in the folder")
+    ] = True,
     limit: Annotated[int | None, option("--limit", "run at most so many trials now", min=1)] = None,
     log: Annotated[
         list[str] | None, option("--log LOGGER", "also to tensorboard, wandb or mlflow")
@@ -203,7 +206,7 @@ def run(
     from clsweep.cluster.runner import Request, run_study
 
     again = version.command("run", path, out=out, log=log, **asdict(session))
-    asked = Request(limit=limit, log=tuple(log or ()), **asdict(session))
+    asked = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(session))
     with _resumable(again):
         summary = run_study(study, out or default_out(study), asked)
     if not summary.ran and not summary.left:
