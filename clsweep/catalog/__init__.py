@@ -5,6 +5,7 @@ neither torch nor Ray.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
@@ -180,3 +181,78 @@ def _named_in(row: CatalogRow) -> list[tuple[str, Iterable[str], str, Collection
         ("losses", row.losses, "loss", COMPONENT["loss"]),
         ("on", row.on, "framework", COMPONENT["framework"]),
     ]
+
+
+# How a function is called: how many arguments by position, and which by name.
+Call = tuple[int, tuple[str, ...]]
+
+_SCORE: Call = (4, ("num_classes",))
+_CALLS: dict[str, Call] = {
+    "framework": (0, ("encoder", "comparison")), "framework of pairs": (0, ("dim", "criterion")),
+    "regularizer": (2, ()), "regularizer of all views": (1, ("generator",)),
+    "loss": (2, ()), "views": (1, ()), "encoder": (0, ()), "optimizer": (1, ("lr",)),
+    "lr_schedule": (1, ()), "augmentation": (2, ()), "augmentation that mixes": (3, ()),
+    "linear_probe": _SCORE, "knn_weights": _SCORE, "finetune": _SCORE,
+    "Metric": _SCORE, "Metric of pairs": (2, ()),
+    "Dataset": (2, ()), "Dataset of pairs": (1, ("generator",)),
+}  # fmt: skip
+
+
+def mismatch(
+    row: CatalogRow, function: Callable[..., Any], beside: Iterable[CatalogRow] = ()
+) -> str:
+    """Why a function or class cannot be called as its row is; empty if it can, or if it cannot be
+    told. A framework among the rows `beside` may call its losses with more.
+    """
+    if isinstance(row, Param) or (isinstance(row, Component) and row.part not in _CALLS):
+        return ""
+    num_positional, named = _call_of(row)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some functions in C
+        return ""
+    maybe = [name for name in _given_in_some_studies(row) if name in signature.parameters]
+    own = [r for r in beside if isinstance(r, Component) and r.part == "framework"]
+    called_by_own = (
+        isinstance(row, Component)
+        and row.part == "loss"
+        and any(row.name in framework.losses or framework.name in row.on for framework in own)
+    )
+    try:
+        if called_by_own:
+            signature.bind_partial(**dict.fromkeys(named))
+        else:
+            signature.bind(*range(num_positional), **dict.fromkeys((*named, *maybe)))
+    except TypeError as error:
+        by_position = [f"{num_positional} by position"] if num_positional else []
+        shown = ", ".join([*by_position, *named]) or "nothing"
+        return f"{error}: it is called with {shown}"
+    return ""
+
+
+def _call_of(row: Component | Dataset | Metric | Diagnostic) -> Call:
+    if isinstance(row, Diagnostic) or (isinstance(row, Metric) and row.takes):
+        return len(row.takes), ()
+    kind = row.part if isinstance(row, Component) else type(row).__name__
+    kind += " of pairs" if row.kind == "pairs" and kind != "loss" else ""
+    kind += " of all views" if getattr(row, "of_all_views", False) else ""
+    kind += " that mixes" if getattr(row, "mixes", False) else ""
+    num_positional, named = _CALLS[kind]
+    applied_outside = {
+        "regularizer": ("lam",),
+        "optimizer": ("decay_exclude",),
+        "views": COMPONENT["views"]["all_pairs"].owns,
+    }.get(kind.partition(" ")[0], ())
+    owned = (
+        name for name in (*row.owns, *getattr(row, "takes", ())) if name not in applied_outside
+    )
+    return num_positional, (*named, *owned)
+
+
+def _given_in_some_studies(row: CatalogRow) -> list[str]:
+    if not isinstance(row, Component):
+        return []
+    names = [name for owned in row.owns_with.values() for name in owned]
+    if "weighting" in row.owns:
+        names += [name for each in COMPONENT["weighting"].values() for name in each.owns]
+    return [*names, *(("negatives", "index_NK", "skip_own") if row.part == "loss" else ())]

@@ -88,7 +88,7 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
         pass
     elif part == "lr_schedule":
         fits, expected = _is_number(found) and found >= 0, "a finite number from 0 on"
-    elif (part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes):
+    elif _gives_number(part, row):
         fits, expected = _is_number(found), "a finite number"
     elif part in ("loss", "regularizer"):
         asks = part == "loss" and any(getattr(x, "requires_grad", False) for x in given)
@@ -110,6 +110,10 @@ def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
         name, expected = _HAS[part]
         fits = hasattr(found, name)
     return "" if fits else expected
+
+
+def _gives_number(part: str, row: Any) -> bool:
+    return bool((part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes))
 
 
 def _is_score(x: Any, given: tuple[Any, ...]) -> bool:

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from clsweep.catalog import COMPONENT, install
+from clsweep.catalog import COMPONENT, install, mismatch
 from clsweep.catalog.importing import (
     PluginError,
     find_package,
@@ -267,11 +267,11 @@ def _rows_of(plugin: Plugin) -> tuple[CatalogRow, ...]:
         except ValueError as error:
             raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: default: {error}") from None
         rows.append(row)
-    return tuple(_with_functions(plugin, row) for row in rows)
+    return tuple(_with_functions(plugin, row, rows) for row in rows)
 
 
-def _with_functions(plugin: Plugin, row: CatalogRow) -> CatalogRow:
-    """The row with its functions as module:function, which are there."""
+def _with_functions(plugin: Plugin, row: CatalogRow, beside: Sequence[CatalogRow]) -> CatalogRow:
+    """The row with its functions as module:function, which are there and can be called."""
     if isinstance(row, Param):
         return row
     for key in _FUNCTIONS:
@@ -284,9 +284,11 @@ def _with_functions(plugin: Plugin, row: CatalogRow) -> CatalogRow:
                 raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: {reason}")
     if row.impl:
         try:
-            named(row.impl)
+            function = named(row.impl)
         except LookupError as error:
             raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: impl: {error}") from None
+        if wrong := mismatch(row, function, beside):
+            raise PluginError(f"{plugin.line_in(function, row)}: {function.__name__}: {wrong}")
     return row
 
 

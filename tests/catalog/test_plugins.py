@@ -252,10 +252,20 @@ def test_the_plug_ins_of_one_study_are_not_another_s(study):
         ("import torch\n", "import torch as\n", "mine.py:2: not valid Python"),
         ('name="my_dcl"', 'name="dcl"', "mine.py:19: loss 'dcl': expected a new name"),
         ("tau, my_scale, **", "tau, **", ""),
+        ("tau, my_scale, **memory", "tau", "mine.py:10: my_dcl: got an unexpected keyword"),
+        (
+            "tau, my_scale, **",
+            "tau, my_scale, more, **",
+            "mine.py:10: my_dcl: missing a required",
+        ),
         ('impl="spread"', 'impl="spred"', "mine.py:22: spread: impl: no function 'spred'"),
         ("default=1.0", "default=-1.0", "mine.py:21: my_scale: default: expected a value in"),
         ('owns=("tau", "my_scale")', 'owns="tau"', "mine.py:19: my_dcl: owns"),
-        ('"my_scale")', '"my_skale")', "mine.py:19: loss 'my_dcl': owns: no parameter 'my_skale'"),
+        (
+            '"my_scale")',
+            '"my_skale")',
+            "mine.py:10: my_dcl: missing a required",
+        ),
         ('name="my_dcl"', 'name=["my_dcl"]', "mine.py:18: ['my_dcl']: name: Input should be"),
         ('name="my_scale"', "name={}", "mine.py:18: {}: name: Input should be"),
         ("ROWS = [", "ROWS = [7,", "mine.py:18: ROWS: expected a Param"),
@@ -374,7 +384,8 @@ def test_all_modules_of_a_package_are_its_identity(package, tmp_path):
         execute([first])
 
 
-def test_a_loss_may_take_what_a_framework_beside_it_gives(study):
+@pytest.mark.parametrize("loss", ["weigh", "my_dcl"])
+def test_a_loss_may_take_what_a_framework_beside_it_gives(study, loss):
     own = """
 from clsweep.objective.frameworks import SimCLR
 
@@ -395,10 +406,15 @@ ROWS += [
               owns=("proj_dim", "proj_hidden", "proj_layers"), views_of_negatives=2, **TEXT),
 ]
 """
-    named = "objectives.new.framework=weighing", "objectives.new.loss=weigh"
-    _, epochs, _ = trained(study(*named, text=MINE + own))
-    _, plain, _ = trained(study("plugins=null", "objectives.new.loss=dcl"))
-    assert epochs[0]["train_loss"] != plain[0]["train_loss"]
+    text = MINE + own
+    if loss == "weigh":
+        named = "objectives.new.framework=weighing", "objectives.new.loss=weigh"
+        _, epochs, _ = trained(study(*named, text=text))
+        _, plain, _ = trained(study("plugins=null", "objectives.new.loss=dcl"))
+        assert epochs[0]["train_loss"] != plain[0]["train_loss"]
+    else:
+        with pytest.raises(StudyError, match="missing a required argument: 'weight'"):
+            study(text=text.replace('losses=("weigh",)', 'losses=("dcl",)'))
 
 
 def test_an_error_of_a_package_has_its_file_and_line(package, tmp_path):
