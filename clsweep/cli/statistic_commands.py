@@ -98,6 +98,7 @@ def status(
 @with_groups
 def trials(
     path: ResultsPath,
+    where: Annotated[str | None, option("--where EXPR", "a condition: tau < 0.1")] = None,
     sort: Annotated[str | None, option("--sort COL", "-COL: largest first")] = None,
     top: Annotated[int | None, option("--top", "only the first N rows", min=1)] = None,
     columns: Annotated[str | None, option("--columns A,B", "these columns alone")] = None,
@@ -113,7 +114,7 @@ def trials(
 
     every_column, results = format in (Format.csv, Format.json), reading.opened([path])
     asked = [name.strip() for name in columns.split(",")] if columns else None
-    rows, names = trial_rows(results, sort, top, columns=asked, every_column=every_column)
+    rows, names = trial_rows(results, where, sort, top, columns=asked, every_column=every_column)
     spare = () if asked else trials_spare(results)
     with paged():
         left_out = print_table(rows, names, format=format, spare=spare, wide=wide)

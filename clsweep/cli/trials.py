@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cli.status import MOST_OF_ERROR
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number, settings, texts_of
-from clsweep.errors import RequestError, nearest
+from clsweep.errors import RequestError, first_line, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
 from clsweep.findings.notes import CONFIRMED_ON_TEST
@@ -26,9 +27,15 @@ from clsweep.study.factors import factors_of
 from clsweep.study.space import declared_axes
 
 # Columns of trials that a screen without room does without.
+MOST_NAMED = 30  # columns that an error lists
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
 # What is shown of trials that ended so.
 _OF_STATUS = {"stopped": "epochs_trained", "skipped": "skipped_because", "failed": "error_message"}
+EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
+_NONE = re.compile(r"(?:[=!]=|\bis(?: not)?)\s*None\b")
+_UNKNOWN = re.compile(r"name '(.*)' is not defined")
+_QUOTED = re.compile(r"`([^`]*)`")
+_TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 
 
 def table_status(results: Results) -> list[Row]:
@@ -49,16 +56,19 @@ def table_status(results: Results) -> list[Row]:
 
 def trial_rows(
     results: Results,
+    where: str | None,
     sort: str | None,
     top: int | None,
     *,
     columns: Sequence[str] | None = None,
     every_column: bool,
 ) -> tuple[list[Row], list[str]]:
-    """Trial rows, sorted, and their columns: those asked for, or for eyes those that
+    """Trial rows, selected and sorted, and their columns: those asked for, or for eyes those that
     tell trials apart.
     """
     frame = results.trials
+    if where:
+        frame = frame[selected(frame, where)]
     if sort:
         column = _known(sort.removeprefix("-"), f"--sort {sort}", frame)
         frame = frame.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
@@ -82,6 +92,58 @@ def trial_rows(
             texts["error_message"] = frame["error_message"].str.slice(0, MOST_OF_ERROR).tolist()
         frame = frame.assign(**texts)
     return records_of(frame.astype(object).where(frame.notna(), None)), list(frame.columns)
+
+
+def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
+    """Which rows a condition selects; a row without a value that it asks for is not selected.
+
+    It is what pandas' `query` takes: names with other signs stand in backticks. The user types it;
+    the names of the columns come from a results folder, and pandas looks them up alone.
+
+    Raises:
+        RequestError: it is no condition, or names a column that there is not.
+    """
+    typed = frame.convert_dtypes()  # with types that know missing values none compares as true
+    try:
+        _require_columns(where, typed)
+        # Nothing of this program is in reach of the condition.
+        mask = typed.eval(where, engine="python", local_dict={}, global_dict={})
+    except Exception as error:  # whatever the user's expression raises
+        reason = first_line(error)
+        if unknown := _UNKNOWN.search(reason):
+            reason = _no_column(unknown[1], typed)
+        raise RequestError(f"--where {_shown(where)}: {reason:.2000}") from None
+    if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
+        raise RequestError(f"--where {_shown(where)}: expected a condition, as in {EXAMPLE}")
+    return mask.fillna(False).astype(bool)
+
+
+def _require_columns(where: str, frame: pd.DataFrame) -> None:
+    """Raises ValueError for what pandas would say in words of its own, or not at all."""
+    for name in _QUOTED.findall(where):
+        if name not in frame:
+            raise ValueError(_no_column(name, frame))
+    if "@" in _TEXTS.sub("", where):
+        raise ValueError(f"expected columns and values, as in {EXAMPLE}, given '@'")
+    if compared := _NONE.search(where):  # no comparison with a missing value holds
+        raise ValueError(
+            "expected .isna() or .notna() of a column, as in 'tau.isna()', given "
+            f"{compared[0]!r:.80}"
+        )
+
+
+def _no_column(name: str, frame: pd.DataFrame) -> str:
+    if frame.isin([name]).to_numpy().any():
+        return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
+    columns = [str(column) for column in frame.columns]
+    quoted = [column if column.isidentifier() else f"`{column}`" for column in columns]
+    more = f" and {len(quoted) - MOST_NAMED} more" if len(quoted) > MOST_NAMED else ""
+    shown = ", ".join(quoted[:MOST_NAMED])
+    return f"no column {name!r:.80}.{nearest(name, quoted)} Columns: {shown}{more}"
+
+
+def _shown(where: str) -> str:
+    return repr(where) if len(where) <= 80 else f"{where[:80]!r}..."
 
 
 def _known(name: str, option: str, frame: pd.DataFrame) -> str:

@@ -125,7 +125,7 @@ PLACES = [
     ["import", "optuna", "{}"], ["import", "ray", "{}"],
     ["schema", "--plugin", "{}"], ["catalog", "--plugin", "{}"], ["catalog", "{}"],
     ["new", "loss", "{}"], ["compare", FOLDER, "{}", "simclr"],
-    *[["trials", FOLDER, f"--{name}={{}}"] for name in ("sort", "columns")],
+    *[["trials", FOLDER, f"--{name}={{}}"] for name in ("where", "sort", "columns")],
     *[["robustness", FOLDER, f"--{name}={{}}"] for name in ("by", "metric", "mode", "scale")],
     ["plan", "quickstart", "--set={}"], ["plan", "quickstart", "--preset={}"],
     ["sensitivity", FOLDER, "--objective={}"], ["confirm", FOLDER, "--seeds={}"],

@@ -1,0 +1,87 @@
+"""`--where` selects by a condition of columns; what is none is said in one short line."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from clsweep.cli.trials import selected
+from clsweep.errors import RequestError
+
+FRAME = pd.DataFrame(
+    {
+        "tau": [0.1, 0.2, None],
+        "batch_size": [32, 64, 128],
+        "status": ["finished", "failed", "finished"],
+        "flag": [True, False, True],
+        "optim/lr": [0.01, 0.1, 0.1],
+        "train.lr": [1, 2, 3],
+        "__import__('os').abort()": [1, 2, 3],
+        "@pd.io": [1, 2, 3],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("tau < 0.15", [0]),
+        ("tau > 0.05 & status == 'finished'", [0]),
+        ("tau > 0.05 and not status == 'finished'", [1]),
+        ("batch_size == 64 | tau < 0.15", [0, 1]),
+        ("0.15 < tau < 0.3", [1]),
+        ("status in ['failed', 'stopped']", [1]),
+        ("status not in ['failed']", [0, 2]),
+        ("flag", [0, 2]),
+        ("~flag", [1]),
+        ("(batch_size - 32) ** 2 > 1000", [1, 2]),
+        ("tau * 2 + 1 < 1.5 or batch_size // 3 == 42", [0, 1, 2]),
+        ("-tau < -0.15", [1]),
+        ("9 ** 64 < tau", []),
+        ("tau.isna()", [2]),
+        ("not tau.isnull() and status.notna()", [0, 1]),
+        ("abs(tau - 0.1) < 1e-9", [0]),
+        ("2 * abs(tau - 0.1) < 1e-9", [0]),
+        ("log10(tau) < -0.9 or `batch_size` == 64", [0, 1]),
+        ("`optim/lr` == 0.1 and `train.lr` < 3", [1]),
+        ("status == '@x' or tau == 0.1", [0]),
+        ("`__import__('os').abort()` > 2", [2]),
+        ("`@pd.io` > 2", [2]),
+        ("status.isin(['failed'])", [1]),
+    ],
+)
+def test_a_condition_selects_rows(where: str, rows: list[int]) -> None:
+    assert list(FRAME.index[selected(FRAME, where)]) == rows
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("(" * 10_000 + "tau" + ")" * 10_000 + " < 1", "too many nested parentheses"),
+        ("-" * 990 + "tau < 1", "recursion"),
+        ("tau == None", "expected .isna() or .notna() of a column, as in 'tau.isna()'"),
+        ("status is not None", "expected .isna() or .notna() of a column"),
+        ("__import__('os').getpid() == 1", "not a supported function"),
+        ("[tau for x in tau]", "ListComp"),
+        ("@tau < 1", "expected columns and values, as in"),
+        ("tau < @pd.io", "given '@'"),
+        ("pd.io.common == 1", "no column 'pd'"),
+        ("selected == 1", "no column 'selected'"),
+        ("", "empty"),
+        ("tau <", "invalid syntax"),
+        ("tua < 1", "no column 'tua'. Did you mean 'tau'? Columns: tau, batch_size, status, flag"),
+        ("status == finished", "no column 'finished'. A text stands in quotes: \"finished\""),
+        ("optim < 1", "no column 'optim'. Did you mean '`optim/lr`'?"),
+        ("`optim/rl` < 1", "no column 'optim/rl'. Did you mean '`optim/lr`'?"),
+        ("tau = 1", "expected a condition"),
+        ("tau", "expected a condition"),
+    ],
+)
+def test_anything_else_is_one_short_line(where: str, said: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        selected(FRAME, where)
+    message = str(caught.value)
+    assert message.startswith("--where ")
+    assert said in message
+    assert len(message.splitlines()) == 1
+    assert len(message) < 400
