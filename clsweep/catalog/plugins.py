@@ -31,6 +31,7 @@ from clsweep.catalog.importing import (
     find_package,
     import_file,
     read_files,
+    refuse_exits_of,
     search,
     spec_of,
     text_of,
@@ -231,6 +232,7 @@ def _loaded(plugin: Plugin) -> Plugin:
     """The plug-in with its rows, its module imported."""
     with _errors_of(plugin):
         if plugin.is_package:
+            refuse_exits_of([f"{Path(plugin.folder) / plugin.module.partition('.')[0]}/"])
             importlib.import_module(plugin.module)
         elif plugin.module not in sys.modules:
             import_file(plugin.module, plugin.folder, plugin.files)

@@ -191,6 +191,7 @@ def test_images_that_have_changed_are_another_data_set(tmp_path: Path) -> None:
         ("return np.random.rand()", "return 'high'", "expected a finite number, given str"),
         ("return np.random.rand()", "return query_MD.std(0)", "finite number, given float32"),
         ("tau, **memory):", "tau, mask, **memory):", "missing a required argument"),
+        ("    return dcl(", "    import os; os._exit(0)\n    return dcl(", "os._exit(0) would end"),
         ("    return dcl(", "    raise SystemExit(0)\n    return dcl(", "sys.exit(0) would end"),
         ("    return dcl(", "    raise StopIteration\n    return dcl(", "StopIteration"),
         ("return np.random.rand()", "return float('nan')", "expected a finite number"),
