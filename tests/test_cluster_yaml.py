@@ -96,21 +96,18 @@ def test_everything_that_the_installation_reads_is_on_the_nodes(config: dict[str
     assert all((ROOT / name).exists() for name in needed)
 
 
-def test_the_limits_lie_where_they_are_looked_for(config: dict[str, Any]) -> None:
+def test_ray_up_leaves_its_file_where_an_autoscaler_is_known_by(config: dict[str, Any]) -> None:
     assert f"--autoscaling-config={RAY_UP_CONFIG}" in config["head_start_ray_commands"][-1]
 
 
-def test_capacity_counts_the_nodes_that_the_autoscaler_may_start(config: dict[str, Any]) -> None:
-    cluster = Cluster(up=[{"CPU": 0}], limits=config, autoscales=True)
-    assert max_trials(ResourcesSection(gpus_per_worker=1, cpus_per_worker=6), cluster) == 8
-    assert max_trials(ResourcesSection(gpus_per_worker=0.25, cpus_per_worker=2), cluster) == 32
-    assert (
-        max_trials(ResourcesSection(workers=4, gpus_per_worker=1, cpus_per_worker=6), cluster) == 2
-    )
-    assert max_trials(ResourcesSection(gpus_per_worker=2), cluster) == 0
+def test_the_trials_at_once_that_the_page_states_fit_the_workers(config: dict[str, Any]) -> None:
+    [stated] = re.findall(r"--max-concurrent (\d+) --out", (ROOT / "docs/cluster.md").read_text())
+    nodes = [config["available_node_types"]["gpu_worker"]["resources"]] * config["max_workers"]
+    asked = ResourcesSection(gpus_per_worker=1, cpus_per_worker=6)
+    assert max_trials(asked, Cluster(up=nodes)) == int(stated)
 
 
-def test_kuberay_s_autoscaler_reads_the_same_capacity(ray_cluster: dict[str, Any]) -> None:
+def test_kuberay_s_autoscaler_reads_the_file(ray_cluster: dict[str, Any]) -> None:
     from ray.autoscaler._private.kuberay.autoscaling_config import (
         _derive_autoscaling_config_from_ray_cr,
     )
@@ -119,10 +116,7 @@ def test_kuberay_s_autoscaler_reads_the_same_capacity(ray_cluster: dict[str, Any
     limits = _derive_autoscaling_config_from_ray_cr(
         applied
     )  # what the autoscaler does, with Ray's schema check
-    cluster = Cluster(up=[{"CPU": 0}], limits=limits, autoscales=True)
     assert limits["available_node_types"]["headgroup"]["resources"]["CPU"] == 0
-    assert max_trials(ResourcesSection(gpus_per_worker=1, cpus_per_worker=6), cluster) == 8
-    assert max_trials(ResourcesSection(gpus_per_worker=2), cluster) == 0
 
 
 def test_kuberay_asks_for_the_token_and_stays_inside(ray_cluster: dict[str, Any]) -> None:

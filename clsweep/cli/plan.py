@@ -21,9 +21,9 @@ from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import require_capacity, require_files, this_machine
-from clsweep.data.found import AbsentError, cache_room
+from clsweep.data.found import AbsentError
 from clsweep.display.numbers import count, number, setting, settings
-from clsweep.errors import RequestError, StudyError, nearest
+from clsweep.errors import RequestError, nearest
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
 from clsweep.study.document import question, shipped_studies
@@ -281,11 +281,6 @@ def _told_of_conditions(study: Study) -> list[str]:
 def plan_notes(study: Study) -> list[str]:
     """What a user should know before: skips, replaced values, small spaces, missing intervals."""
     notes = [f"note: {note}" for note in study.notes]
-    try:
-        room = cache_room(study.dataset, study.sections.dataset.place)
-    except RequestError as error:
-        raise StudyError(study.document.error(("dataset",), str(error))) from None
-    notes += [f"note: {room}"] if room else []
     if study.sections.evaluation.score_on == "test":
         notes.append(f"note: every trial is {SCORED_ON_TEST}")
     cells = zip(cells_of(study.document.tree) or [Cell({})], study.cells or [study], strict=True)

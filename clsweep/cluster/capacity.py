@@ -4,7 +4,6 @@ only warns, and Train would wait for ever.
 
 from __future__ import annotations
 
-import heapq
 import math
 import os
 import sys
@@ -12,10 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from clsweep.catalog import DATASET
-from clsweep.data.found import cache_room, require_data
+from clsweep.data.found import require_data
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
@@ -34,47 +32,38 @@ RAY_UP_CONFIG = Path("~/ray_bootstrap_config.yaml")
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What is up, and what may come.
+    """What is up, and whether more may come.
 
-    `up` counts a node in full though others may use it now: they end, and trials wait. `limits` is
-    the configuration of the autoscaler in the form of a cluster.yaml; None without an autoscaler,
-    or if nobody here may read it.
+    `up` counts a node in full though others may use it now: they end, and trials wait.
     """
 
     up: Sequence[Resources]
-    limits: Mapping[str, Any] | None = None
     autoscales: bool = False
     is_here: bool = False  # this machine alone
-
-    def nodes_for(self, request: ResourcesSection) -> Sequence[Resources]:
-        """The nodes that hold the most such trials: those that are up, or that may come up."""
-        options = [scalable_nodes(self.limits, request)] if self.limits else []
-        return max([*options, self.up], key=lambda nodes: _workers(request, nodes))
 
 
 def max_trials(request: ResourcesSection, cluster: Cluster) -> int:
     """How many trials fit at once. A worker lies on one node, the workers of a trial on several."""
-    return _workers(request, cluster.nodes_for(request)) // request.workers
+    return sum(_workers_on(node, request) for node in cluster.up) // request.workers
 
 
 def require_capacity(study: Study, cluster: Cluster, stated: int | None = None) -> int:
     """Trials that fit at once.
 
     Args:
-        stated: how many the user says may run at once; believed of an autoscaler whose limits are
-            unknown, and there alone.
+        stated: how many the user says may run at once; believed of an autoscaler, whose limits
+            nobody knows here, and there alone.
 
     Raises:
         RequestError: not a single one does; says request, capacity and what would run here.
     """
     request = study.sections.resources
-    unknown = cluster.autoscales and cluster.limits is None
-    concurrent = stated if unknown and stated else max_trials(request, cluster)
+    concurrent = stated if cluster.autoscales and stated else max_trials(request, cluster)
     if concurrent:
         return concurrent
-    nodes = cluster.nodes_for(request)
     alike = Counter(
-        f"{setting(node.get('CPU', 0))} CPUs, {setting(node.get('GPU', 0))} GPUs" for node in nodes
+        f"{setting(node.get('CPU', 0))} CPUs, {setting(node.get('GPU', 0))} GPUs"
+        for node in cluster.up
     )
     shown = "; ".join(f"{num} x {text}" if num > 1 else text for text, num in alike.items())
     worker = f"{setting(request.gpus_per_worker)} GPUs and {request.cpus_per_worker} CPUs"
@@ -82,10 +71,10 @@ def require_capacity(study: Study, cluster: Cluster, stated: int | None = None) 
     advice = (
         "Its autoscaler may add others, but its limits cannot be read: say with --max-concurrent "
         "how many trials may run at once."
-        if unknown
+        if cluster.autoscales
         else _advice(study, cluster)
     )
-    place = "this machine has" if cluster.is_here else f"the cluster has {len(nodes)} node(s):"
+    place = "this machine has" if cluster.is_here else f"the cluster has {len(cluster.up)} node(s):"
     message = f"a trial needs {wanted}, but {place} {shown or 'no node'}. {advice}"
     raise RequestError(study.document.error(("resources",), message))
 
@@ -97,10 +86,10 @@ def running_cluster() -> Cluster:
     nodes = [node for node in ray.nodes() if node["Alive"]]
     heads = {n["NodeID"] for n in nodes if "node:__internal_head__" in n["Resources"]}
     if ray.get_runtime_context().get_node_id() in heads:
-        limits, autoscales = autoscaler()
+        autoscales = has_autoscaler()
     else:
         on_head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
-        limits, autoscales = ray.get(ray.remote(**on_head)(autoscaler).remote())
+        autoscales = ray.get(ray.remote(**on_head)(has_autoscaler).remote())
     # Several nodes on one machine each count its whole memory, of which they have a part.
     sharing = Counter(node["NodeManagerHostname"] for node in nodes)
     up = [
@@ -110,7 +99,7 @@ def running_cluster() -> Cluster:
         }
         for node in nodes
     ]
-    return Cluster(up=up, limits=limits, autoscales=autoscales)
+    return Cluster(up=up, autoscales=autoscales)
 
 
 def this_machine() -> Cluster | None:
@@ -134,34 +123,9 @@ def _gpus_here() -> int | None:
     return min(len(there), len([name for name in visible.split(",") if name.strip()]))
 
 
-def autoscaler() -> tuple[dict[str, Any] | None, bool]:
-    """Limits of the autoscaler of this head node, None if unknown; and whether it may have one. To
-    be called on the head.
-
-    Ray keeps the limits nowhere else, and KubeRay does not tell them to the pods that it names.
-    """
-    import yaml
-
-    config = RAY_UP_CONFIG.expanduser()
-    if config.is_file():
-        return yaml.safe_load(config.read_text()), True
-    return None, "RAY_CLUSTER_NAME" in os.environ
-
-
-def scalable_nodes(limits: Mapping[str, Any], request: ResourcesSection) -> list[Resources]:
-    """The nodes that an autoscaler may have at once: the head, and workers that hold the most."""
-    types, head = limits["available_node_types"], limits.get("head_node_type")
-    at_most = limits.get("max_workers", 2)  # Ray's own default
-    workers: list[Resources] = []
-    for name, kind in types.items():
-        num = min(kind.get("max_workers", 0 if name == head else at_most), at_most)
-        workers += [kind.get("resources", {})] * num
-    best = heapq.nlargest(at_most, workers, key=lambda node: _workers_on(node, request))
-    return [types[head].get("resources", {}), *best] if head in types else best
-
-
-def _workers(request: ResourcesSection, nodes: Sequence[Resources]) -> int:
-    return sum(_workers_on(node, request) for node in nodes)
+def has_autoscaler() -> bool:
+    """Whether this head node may have one: of `ray up`, or KubeRay's. To be called on the head."""
+    return RAY_UP_CONFIG.expanduser().is_file() or "RAY_CLUSTER_NAME" in os.environ
 
 
 def _workers_on(node: Resources, request: ResourcesSection) -> int:
@@ -230,7 +194,6 @@ def prepare_files(study: Study) -> None:
     require_files(study)
     for cell in study.cells or (study,):
         place = cell.sections.dataset.place
-        cache_room(cell.dataset, place)
         prepare(cell.dataset, place)
         if cell.dataset.files:
             load_splits(split_columns(cell), place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from clsweep.catalog.rows import Row
@@ -64,7 +64,12 @@ def confirm_study(
     study = confirming_study(folder, top=top, seeds=seeds, settings=settings, trust=trust)
     planned, confirmation = plan_confirmation(study, folder), folder.confirmation
     with confirmation.lock():
-        _require_same(confirmation, study, planned)
+        known = confirmation.plan().to_pylist() if confirmation.exists() else []
+        now = {trial.trial_id: plan_row(study, trial) for trial in planned}
+        for row in known:  # what has been confirmed already must have been of this search
+            if changed := changed_values(row, now.get(row["trial_id"], row)):
+                reason = f"holds trials of another search; move it away: {row['trial_id']}"
+                raise RequestError(f"{confirmation.path}: {reason}: {changed}")
         return run_trials(study, planned, confirmation, asked, test=True)
 
 
@@ -176,18 +181,3 @@ def _trials(
     for seed in study.sections.confirm.seeds:
         identity = trial_id(objective.name, ranked.config, seed)
         yield replace(trial, trial_id=identity, seed=seed, sampler=SAMPLER, params=params)
-
-
-def _require_same(
-    confirmation: ResultsFolder, study: Study, planned: Iterable[PlannedTrial]
-) -> None:
-    """What has been confirmed already must have been of this search."""
-    if not confirmation.exists():
-        return
-    known = {row["trial_id"]: row for row in confirmation.plan().to_pylist()}
-    for trial in planned:
-        if trial.trial_id in known and (
-            changed := changed_values(known[trial.trial_id], plan_row(study, trial))
-        ):
-            reason = "holds trials of another search; move it away"
-            raise RequestError(f"{confirmation.path}: {reason}: {trial.trial_id}: {changed}")

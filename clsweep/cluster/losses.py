@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import re
 import shutil
@@ -21,10 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.catalog.rows import Row
-from clsweep.cluster.session import PREFIX
-from clsweep.errors import BusyError, RequestError
+from clsweep.cluster.session import OWNER, owner
 from clsweep.machine import here, living
-from clsweep.results.folder import LEFTOVERS, ResultsFolder
 
 AGAIN, FAILED, OPEN = "again", "failed", "open"
 MEMORY, NODE, RAY = "out of memory", "its node is gone", "Ray has ended"
@@ -238,10 +235,9 @@ def causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:
 # The processes of a run's Ray: whether it still works, where Ray itself would let the run wait for
 # ever, and what a killed run leaves on its machine.
 #
-# A run notes its Ray and temporary folders in its results folder; the next run on that folder
-# removes them, and ends the processes of that Ray, some of which take a minute to see that they
-# are alone. A note may have been edited, and process ids are given again. So the system has to
-# say, too, that what is removed was that run's.
+# Temporary folders of a run say whose they are. The next run on the machine removes those of runs
+# that are no more, and ends the processes of their Ray, some of which take a minute to see that
+# they are alone.
 
 INTERVAL_S = 1.0
 ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not answer for a minute
@@ -254,11 +250,14 @@ KEPT = "What has finished is kept; the same command continues it."
 class Watchdog:
     """A context manager of the thread that waits for Ray, around Ray. Where that is gone, the
     thread gets a KeyboardInterrupt, and the processes of its session are killed in the end. What
-    the session would leave is noted meanwhile, and removed where it ends in order.
+    the session would leave is removed where it ends in order.
+
+    scratch: the run's temporary folder.
     """
 
-    def __init__(self, folder: ResultsFolder):
-        self._folder, self._ray, self._lost = folder, "", ""
+    def __init__(self, scratch: str):
+        Path(scratch, OWNER).write_text(owner())
+        self._ray, self._lost = "", ""
         self._run = threading.get_ident()
         self._is_out, self._has_ended = threading.Event(), threading.Event()
 
@@ -267,28 +266,14 @@ class Watchdog:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._has_ended.set()
-        if self._lost:
+        if self._lost or kind is None:
             self._end_processes()
-        try:
-            self._folder.held.check()
-        except BusyError:  # no next run would find the note
-            shutil.rmtree(_whole(self._ray) if self._ray else "", ignore_errors=True)
-            return
-        if kind is None:  # else Ray's logs may say why: they stay until the next run
-            remove_leftovers(self._folder)
+        if kind is None and self._ray:  # else Ray's logs may say why: they stay until the next run
+            shutil.rmtree(self._ray, ignore_errors=True)
 
     def begin(self, ray_folder: str | None) -> None:
-        """Ray has begun. A note that cannot be written costs the next run a minute.
-
-        Args:
-            ray_folder: of its session, if that is this run's own.
-        """
-        if ray_folder is not None:
-            self._ray = os.path.realpath(ray_folder)
-            Path(self._ray, MARK).write_text(self._folder.place(""))
-        noted = {"machine": here(), "ray": self._ray, "scratch": self._folder.scratch}
-        with contextlib.suppress(RequestError):
-            self._folder.write(LEFTOVERS, json.dumps(noted).encode(), durable=False)
+        """Ray has begun, in this folder if it is this run's own."""
+        self._ray = ray_folder or ""
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _end_processes(self) -> None:
@@ -346,18 +331,16 @@ class Watchdog:
         return False
 
 
-# In the folder of a session of Ray: the results folder of the run that had it for itself.
-MARK = "clsweep"
 PATIENCE_S = 5.0  # for killed processes to go
 
 
-def end_all_of(ray_folder: str) -> None:
-    """Kill all other processes of a session of Ray, and wait for them to go."""
+def end_all_of(folder: str) -> None:
+    """Kill all other processes of the Ray that has a folder, and wait for them to go."""
     import psutil
 
     killed = set()
     for process in psutil.process_iter():
-        if process.pid != os.getpid() and _is_of(process.pid, ray_folder):
+        if process.pid != os.getpid() and _is_of(process.pid, folder):
             with contextlib.suppress(psutil.Error):
                 process.kill()
                 killed.add(process.pid)
@@ -366,73 +349,29 @@ def end_all_of(ray_folder: str) -> None:
         time.sleep(0.02)
 
 
-def remove_leftovers(folder: ResultsFolder) -> None:
-    """Remove what an earlier run on this folder has left here; the caller holds the folder."""
-    noted = folder.leftovers()
-    if noted is None:
-        return
-    if isinstance(noted, dict) and noted.get("machine") == here():
-        if ray_folder := _own_ray_folder(noted.get("ray"), folder):
-            end_all_of(ray_folder)
-            shutil.rmtree(_whole(ray_folder), ignore_errors=True)
-        if scratch := _own_scratch(noted.get("scratch")):
-            shutil.rmtree(scratch, ignore_errors=True)
-    folder.remove(LEFTOVERS)
+def remove_leftovers() -> None:
+    """Remove what killed runs of this user have left on this machine: temporary folders, and the
+    processes of a Ray that had one. Of a folder that is another user's nothing is read.
+    """
+    places = {Path(place).resolve() for place in (tempfile.gettempdir(), "/tmp")}
+    for told in (told for place in places for told in place.glob(f"clsweep-*/{OWNER}")):
+        folder = told.parent
+        with contextlib.suppress(OSError, ValueError):
+            if folder.lstat().st_uid == told.lstat().st_uid == os.getuid():
+                machine, pid, start = told.read_text().split()
+                if machine == here() and str(living().get(int(pid))) != start:
+                    end_all_of(str(folder))
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _own_ray_folder(noted: object, folder: ResultsFolder) -> str | None:
-    """The folder of a session of Ray, if a run on this very results folder had it, and is over."""
-    named = isinstance(noted, str) and re.fullmatch(r"/.+/session_[0-9_-]+_([0-9]{1,9})", noted)
-    if not named:
-        return None
-    path, driver = Path(named[0]), int(named[1])
-    try:
-        ours = (
-            path == path.resolve()
-            and path.stat().st_uid == os.getuid() == (path / MARK).lstat().st_uid
-            and (path / MARK).read_text() == folder.place("")
-        )
-    except (OSError, ValueError):
-        return None
-    if driver == os.getpid():  # which has Ray's logs open until it ends
-        import ray
-
-        is_at_work = bool(ray.is_initialized())
-    else:
-        is_at_work = _is_of(driver, str(path))
-    return str(path) if ours and not is_at_work else None
-
-
-def _whole(ray_folder: str) -> str:
-    """The folder that a run made for its Ray alone, if the session is in one."""
-    made = Path(ray_folder).parent.parent
-    is_ours = made.name.startswith(PREFIX) and made.is_dir() and made.stat().st_uid == os.getuid()
-    return str(made) if is_ours else ray_folder
-
-
-def _own_scratch(noted: object) -> str | None:
-    """A temporary folder whose name says that a process has made it that is no more."""
-    named = isinstance(noted, str) and re.fullmatch(r".*/clsweep-([0-9]{1,9})-([0-9.]+)-\w+", noted)
-    if not named:
-        return None
-    path, owner = Path(named[0]), living().get(int(named[1]))
-    has_ended = str(owner) != named[2]
-    try:
-        ours = path == path.resolve() and path.stat().st_uid == os.getuid()
-    except (OSError, ValueError):
-        return None
-    is_here = path.parent == Path(tempfile.gettempdir()).resolve()
-    return str(path) if ours and is_here and has_ended else None
-
-
-def _is_of(pid: int, ray_folder: str) -> bool:
-    """Whether a process is this user's, and has a file of that session of Ray open: its logs."""
+def _is_of(pid: int, folder: str) -> bool:
+    """Whether a process is this user's, and has a file in that folder open: Ray's logs."""
     import psutil
 
     try:
         process = psutil.Process(pid)
         return process.uids().real == os.getuid() and any(
-            file.path.startswith(f"{ray_folder}/") for file in process.open_files()
+            file.path.startswith(f"{folder}/") for file in process.open_files()
         )
     except psutil.Error:
         return False

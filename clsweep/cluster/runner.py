@@ -57,7 +57,6 @@ class Request:
     """What a user asks of a run, beside study and folder: the arguments of `clsweep.run`."""
 
     address: str = "local"
-    resume: bool = True
     retry_failed: bool = False
     max_concurrent: int | None = None
     limit: int | None = None
@@ -99,7 +98,7 @@ def run_study(study: Study, out: str | os.PathLike[str], asked: Request) -> RunS
     with folder.lock():
         if folder.exists():
             planned = numbered_as(folder.plan().to_pylist(), study, planned)
-            _require_same(folder, study, planned, asked)
+            _require_same(folder, study, planned)
         return run_trials(study, planned, folder, asked)
 
 
@@ -116,7 +115,7 @@ def run_trials(
     Args:
         test: score them on the test split too.
     """
-    remove_leftovers(folder)
+    remove_leftovers()
     run = _Run(study, planned, folder, asked, test)
     left, interrupted = run.left(), False
     if left and not asked.mixed_versions:
@@ -226,7 +225,6 @@ class _Run:
                     raise RequestError(f"{error}.{logs * bool(error.folder)} {KEPT}") from None
                 print(f"{error}. Starting Ray once more.", flush=True)
                 shutil.rmtree(error.folder, ignore_errors=True)
-                remove_leftovers(self._folder)
         raise AssertionError
 
     def _session(self) -> bool:
@@ -237,7 +235,7 @@ class _Run:
         """
         resources = self._study.sections.resources
         with contextlib.ExitStack() as stack:
-            watchdog = stack.enter_context(Watchdog(self._folder))
+            watchdog = stack.enter_context(Watchdog(self._folder.scratch))
             ray_folder = stack.enter_context(
                 ray_session(self._asked.address, dashboard=resources.workers > 1)
             )
@@ -248,7 +246,7 @@ class _Run:
             except BaseException as error:
                 patience_s = 0.0 if isinstance(error, KeyboardInterrupt) else ECHO_S
                 if lost := watchdog.stop(patience_s):  # whatever was raised is its echo
-                    raise RayLostError(lost) from None
+                    raise RayLostError(lost, ray_folder or "") from None
                 raise
             finally:
                 watchdog.stop()
@@ -338,11 +336,17 @@ class _Run:
 
         if not (left := self.left()):
             return
-        plan = PlanSearch(self._study, left, self.rows(), journal, self._race(left, recorder))
-        metric = self._study.sections.metric.name
-        dispatch = Dispatch(plan, context, self.losses, metric=metric)
+        study, race = self._study, None
+
+        def skip(trial: PlannedTrial, reason: str) -> None:
+            recorder.skipped(plan_row(study, trial), reason)
+
+        if study.sections.scheduler.name == "racing":
+            race = Race(study.sections, self._planned, left, skip)
+        plan = PlanSearch(study, left, self.rows(), journal, race)
+        dispatch = Dispatch(plan, context, self.losses, metric=study.sections.metric.name)
         try:
-            tuner(self._study, self._folder.scratch, dispatch, recorder, concurrent).fit()
+            tuner(study, self._folder.scratch, dispatch, recorder, concurrent).fit()
         except (tune.TuneError, RequestError) as error:
             # a callback's comes wrapped
             reason = error if isinstance(error, RequestError) else error.__context__
@@ -351,18 +355,6 @@ class _Run:
             raise RequestError(f"{reason}\nThe study stopped. {KEPT}") from None
         finally:
             self.ran |= recorder.trial_ids
-
-    def _race(self, left: Sequence[PlannedTrial], recorder: Recorder) -> Race | None:
-        """What decides which seeds run; None where all do."""
-        study, sections = self._study, self._study.sections
-        if sections.scheduler.name != "racing":
-            return None
-        return Race(
-            sections,
-            self._planned,
-            left,
-            skip=lambda trial, reason: recorder.skipped(plan_row(study, trial), reason),
-        )
 
     def lay_out(self) -> None:
         """Write plan and study where they are new, extended, or changed in what may change; and the
@@ -402,15 +394,8 @@ def _tried_again(rows: Sequence[Row]) -> set[str]:
     }
 
 
-def _require_same(
-    folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], asked: Request
-) -> None:
+def _require_same(folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial]) -> None:
     """Only the study that the folder holds, or a sound extension of it, goes on there."""
-    if not asked.resume:
-        raise RequestError(
-            f"{folder.path}: holds results already. Continue them with --resume, or give another "
-            "--out."
-        )
     reasons = (
         _changed_images(folder, study, _OF_FILES)
         or extension(folder.study(), folder.plan().to_pylist(), study, planned)

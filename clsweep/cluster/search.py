@@ -378,21 +378,16 @@ def standing(scores: Array, *, confidence: float) -> tuple[int, Array, Array]:
     race the truly best is lost more often, mostly to one that is hardly worse.
 
     Args:
-        scores: (n, k) of the configurations still in the race, larger is better, NaN = no score.
+        scores: (n, k) of the configurations still in the race, larger is better, NaN = no score;
+            one at least is there.
 
     Returns:
         The row of the best mean. (n,) how far each mean lies behind the leader's on their common
         seeds. (n,) how far it may lie behind by chance; infinite where that cannot be told, -1 for
         a configuration without any score.
-
-    Raises ValueError where no configuration has a score, or confidence is out of range.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
     present = np.isfinite(scores)
     counts = present.sum(axis=1)
-    if not counts.any():
-        raise ValueError("scores: expected one at least, all are missing")
     means = np.where(present, scores, 0.0).sum(axis=1) / np.maximum(counts, 1)
     leader = int(np.where(counts == counts.max(), means, -np.inf).argmax())
     common = present & present[leader]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from clsweep.cluster import ENVIRONMENT, on_one_machine
 from clsweep.display.text import say
 from clsweep.errors import RequestError
-from clsweep.machine import num_cores
+from clsweep.machine import here, living, num_cores
 
 if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for the token of a cluster
 PREFIX = "clsweep-ray-"  # of the folder that a local Ray has for itself
+OWNER = "owner"  # in each temporary folder of a run: whose it is, see `owner`
 # of where it is: names of sockets may have 103 bytes on macOS, a few more on Linux
 _LONGEST = 103 - len(f"/{PREFIX}12345678/ray/session_0_4194304/sockets/dash_MetricsHead")
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -69,7 +70,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def _started(*, dashboard: bool) -> Iterator[str]:
-    """A Ray of our own, which nobody else can talk to. The folder of its session."""
+    """A Ray of our own, which nobody else can talk to. Its folder."""
     say("Starting Ray ...")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -88,7 +89,7 @@ def _started(*, dashboard: bool) -> Iterator[str]:
     ):
         try:
             with _small(dashboard=dashboard):
-                context = _init(
+                _init(
                     "local",
                     num_cpus=num_cores(),  # Ray itself takes no notice of a pinned process
                     include_dashboard=dashboard,
@@ -101,7 +102,7 @@ def _started(*, dashboard: bool) -> Iterator[str]:
         except Exception as error:  # of any class
             reason = str(error).strip().partition("\n")[0]
             raise RayLostError(f"Ray does not start on this machine: {reason}", folder) from error
-        yield context.address_info["session_dir"]
+        yield folder
 
 
 @contextlib.contextmanager
@@ -136,7 +137,7 @@ def _keep_private(place: Path) -> None:
 @contextlib.contextmanager
 def _private_folder() -> Iterator[str]:
     """A folder for Ray, with a token: of its sockets some ask for none, and its logs are anybody's
-    to read. It stays, as the logs may say what went wrong; `watchdog.py` removes it.
+    to read. It stays, as the logs may say what went wrong; `losses.py` removes it.
     """
     try:
         place = os.path.realpath(tempfile.gettempdir())
@@ -149,6 +150,7 @@ def _private_folder() -> Iterator[str]:
             f"at most {_LONGEST} bytes, or else /tmp: Ray has its sockets there"
         ) from None
     try:
+        Path(folder, OWNER).write_text(owner())
         token = Path(folder, "token")
         token.touch(0o600)
         token.write_text(secrets.token_hex(32))
@@ -157,6 +159,11 @@ def _private_folder() -> Iterator[str]:
         if isinstance(error, KeyboardInterrupt) or not os.path.exists(f"{folder}/ray"):
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def owner() -> str:
+    """This process, told apart for good: its machine, its id and its start."""
+    return f"{here()} {os.getpid()} {living()[os.getpid()]}"
 
 
 @contextlib.contextmanager

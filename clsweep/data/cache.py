@@ -116,11 +116,6 @@ class Source:
         }
 
 
-def is_complete(source: Source, cache: Path) -> bool:
-    """Whether the cache has all images of a source."""
-    return _opened(source, source.folder(cache)) is not None
-
-
 def cached(source: Source, cache: Path) -> Cached:
     """Images, mapped from a file, and labels of each part; decoded now if they never were.
 

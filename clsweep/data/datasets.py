@@ -66,11 +66,6 @@ class Split:
         """A part of the split; copies no pixels."""
         return Split(self.images, self.rows[indices], self.labels[indices])
 
-    @property
-    def num_channels(self) -> int:
-        images = self.images
-        return images.num_channels if isinstance(images, Pictures) else int(images.shape[-1])
-
     @cached_property
     def channel_stats(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and std of each channel in [0, 1], float32 (C,), of 50,000 images at most."""
@@ -78,13 +73,13 @@ class Split:
         limit = STATISTICS_PICTURES if isinstance(images, Pictures) else STATISTICS_IMAGES
         if len(rows) > limit:
             rows = rows[np.arange(limit) * len(rows) // limit]
-        num_levels = np.iinfo(images.dtype).max + 1
-        counts = np.zeros((self.num_channels, num_levels), np.int64)
         if isinstance(images, Pictures):
-            blocks = (images[row] for row in rows)
+            num_channels, blocks = images.num_channels, (images[row] for row in rows)
         else:
-            step = _STATISTICS_BLOCK
+            num_channels, step = images.shape[-1], _STATISTICS_BLOCK
             blocks = (images[rows[i : i + step]] for i in range(0, len(rows), step))
+        num_levels = np.iinfo(images.dtype).max + 1
+        counts = np.zeros((num_channels, num_levels), np.int64)
         for block in blocks:
             pixels = block.reshape(-1, len(counts))
             for count, channel in zip(counts, pixels.T.copy(), strict=True):

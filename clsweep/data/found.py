@@ -1,6 +1,5 @@
 """What a study's data set holds, asked without loading torch: the sizes that a study chooses or
-that the user's own files have, where each image lies in them, and whether there is room on the disk
-for what is made of them.
+that the user's own files have, and where each image lies in them.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ import gzip
 import hashlib
 import math
 import os
-import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DATASET, Dataset, named
-from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError, first_line, listed
 from clsweep.machine import num_cores
 
@@ -33,8 +30,6 @@ PARTS = ("train", "test")
 # what others call the part that is scored at the end, in the order in which they are looked for
 HELD_OUT = ("val", "valid", "validation", "test")
 MAX_CLASSES = 1000
-_SAMPLED = 200  # headers of pictures that an estimate reads
-_BLOCK_BYTES = 512  # of what a file holds on the disk
 
 
 def reason_of(error: Exception) -> str:
@@ -244,7 +239,7 @@ def source(dataset: Dataset, place: DataPlace) -> Source:
     return Source(
         **common, place=f"{root} {dataset.channels}", image_size=store_size,
         fill=partial(_decoded, found, store_size, dataset.channels),
-        sizes=lambda part: _stored_sizes(found, part, range(len(found.labels[part])), store_size),
+        sizes=lambda part: _stored_sizes(found, part, store_size),
     )  # fmt: skip
 
 
@@ -264,8 +259,8 @@ def _decoded(
     return broken
 
 
-def _stored_sizes(found: Found, part: str, rows: Sequence[int], store_size: int) -> np.ndarray:
-    """Height and width of some images as they are kept, int64 (M, 2); 0 where unreadable."""
+def _stored_sizes(found: Found, part: str, store_size: int) -> np.ndarray:
+    """Height and width of the images as they are kept, int64 (N, 2); 0 where unreadable."""
     import numpy as np
 
     from clsweep.data.cache import size_of, stored_size
@@ -279,62 +274,7 @@ def _stored_sizes(found: Found, part: str, rows: Sequence[int], store_size: int)
         return stored_size(height, width, store_size) if height else (0, 0)
 
     with ThreadPoolExecutor(min(32, num_cores())) as pool:
-        return np.array(list(pool.map(of, rows)), np.int64).reshape(-1, 2)
-
-
-def cache_bytes(dataset: Dataset, place: DataPlace) -> tuple[int, bool]:
-    """What the cache of the user's own pictures takes on the disk, and whether that is exact: of
-    many pictures, some headers are read.
-    """
-    import numpy as np
-
-    found, total, is_exact = find(dataset, place), 0, True
-    item = np.dtype(found.dtype).itemsize
-    for part in PARTS:
-        count = len(found.labels[part])
-        if found.open is None:
-            total += count * found.image_size**2 * found.num_channels * item
-            continue
-        rows = range(count) if count <= _SAMPLED else range(0, count, -(-count // _SAMPLED))
-        is_exact &= len(rows) == count
-        sizes = _stored_sizes(found, part, rows, dataset.store_size or dataset.image_size)
-        readable = sizes[sizes[:, 0] > 0]
-        if len(readable):
-            total += round(count * float(readable.prod(axis=1).mean()) * dataset.channels)
-    return total, is_exact
-
-
-def cache_room(dataset: Dataset, place: DataPlace) -> str:
-    """What the cache of a data set takes, and where, for a reader; empty if it has none, or if the
-    files are not here.
-
-    Raises:
-        RequestError: the disk has no room for it.
-    """
-    if not dataset.images_digest or not dataset.files:
-        return ""
-    folder = place.cache_folder
-    size, is_exact = cache_bytes(dataset, place)
-    free = shutil.disk_usage(next(f for f in (folder, *folder.parents) if f.exists())).free
-    about = "" if is_exact else "about "
-    if size > free:
-        from clsweep.data.cache import is_complete
-
-        made_of = source(dataset, place)
-        # what a killed process left is removed first
-        left = made_of.partial(folder).glob("*.npy")
-        freed = sum(path.stat().st_blocks * _BLOCK_BYTES for path in left)
-        if size - freed > free and not is_complete(made_of, folder):
-            raise RequestError(
-                f"{folder}: expected {about}{byte_size(size - freed, 3)} free to keep "
-                f"{dataset.name} in, given {byte_size(free, 3)}. Name another folder with --set "
-                "dataset.cache=FOLDER, or keep smaller pictures with dataset.store_size"
-            )
-    kept = f", shorter sides up to {dataset.store_size} pixels" if dataset.store_size else ""
-    return (
-        f"{dataset.name} takes {about}{byte_size(size, 3)} in {place.cache}{kept}; "
-        f"{byte_size(free, 3)} are free"
-    )
+        return np.array(list(pool.map(of, range(len(found.labels[part])))), np.int64).reshape(-1, 2)
 
 
 def files_digest(names_and_sizes: Iterable[tuple[str, int]]) -> str:

@@ -2,7 +2,7 @@
 completes names, shows their texts, and marks what is wrong.
 
 It never refuses a study that `load_study` takes. What a value means beside another is left to
-`clsweep plan`, which also says whose a hyperparameter is.
+`clsweep plan`, which also says whose a hyperparameter is; and so is what a preset holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def study_schema(*, closed: bool = False) -> Schema:
-    """The schema of a whole study file, presets included.
+    """The schema of a whole study file; of a preset it says that it is a mapping.
 
     Args:
         closed: check studies with plug-ins too, which have the rows of this process and no others.
@@ -36,22 +36,20 @@ def study_schema(*, closed: bool = False) -> Schema:
     schema["properties"]["presets"] = {
         "type": "object",
         "description": "parts of a study, laid over it by --preset; null removes a key",
-        "additionalProperties": _partial(schema),
+        "additionalProperties": {"type": "object"},
     }
     listed = {p.name: {"anyOf": [_type(p), _points(_type(p))]} for p in PARAM.values()}
-    shared = sections | {
+    defs = sections | {
         "when": {**_mapping(listed), "minProperties": 1},
         "base": _mapping({p.name: {**_about(p), **_type(p)} for p in PARAM.values()}),
         "space": _mapping({p.name: _dimension(p) for p in PARAM.values() if p.sweepable}),
     }
-    defs = {"$defs": shared | {f"preset_{key}": _partial(part) for key, part in shared.items()}}
-    whole = {"type": "object", **defs, **schema}
-    if (
-        not closed
-    ):  # of a study with plug-ins only their list is checked: their rows have names of their own
+    if not closed:
+        # of a study with plug-ins only their list is checked: their rows have names of their own
         named, own = {"required": ["plugins"]}, {"properties": {"plugins": PLUGINS}}
-        whole = {"type": "object", **defs, "if": named, "then": own, "else": schema}
-    return {"$schema": DIALECT, **whole, "title": "A study of clsweep"}
+        schema = {"if": named, "then": own, "else": schema}
+    whole = {"$schema": DIALECT, "type": "object", "$defs": defs, **schema}
+    return whole | {"title": "A study of clsweep"}
 
 
 PLUGINS: Schema = {
@@ -136,20 +134,3 @@ def _dimension(param: Param) -> Schema:
         return {**_about(param), **_mapping(choices), "required": ["choices"]}
     ends = {"low": of, "high": of, "log": {"type": "boolean"}, "grid": _points(of)}
     return {**_about(param), **_mapping(ends | choices), "minProperties": 1}
-
-
-def _partial(schema: Schema) -> Schema:
-    """The same for a preset: no key is needed, and null takes one away."""
-    if "$ref" in schema:
-        return {"$ref": schema["$ref"].replace("$defs/", "$defs/preset_")}
-    rules = ("required", "minProperties", "if", "else", "anyOf")
-    kept = {key: value for key, value in schema.items() if key not in rules}
-    if "anyOf" in schema and schema.get("type") != "object":
-        kept["anyOf"] = [_partial(each) for each in schema["anyOf"]]
-    if schema.get("type") != "object":
-        return {"anyOf": [kept, {"type": "null"}]} if kept else {}
-    if "properties" in schema:
-        kept["properties"] = {k: _partial(v) for k, v in schema["properties"].items()}
-    if isinstance(schema.get("additionalProperties"), dict):
-        kept["additionalProperties"] = _partial(schema["additionalProperties"])
-    return {**kept, "type": ["object", "null"]}

@@ -173,10 +173,6 @@ _NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems
 ONE_OR_TWO: dict[str, Any] = {"anyOf": [{"type": "string"}, _NAMES]}
 
 
-def _sides(of: object) -> object:
-    return (of,) if isinstance(of, str) else of
-
-
 class ContrastSection(_Section):
     """A named difference between objectives, or between settings, asked before anything runs.
 
@@ -194,7 +190,7 @@ class ContrastSection(_Section):
     # the first less the second, or one objective less itself
     of: Annotated[
         tuple[StrictStr, ...],
-        BeforeValidator(_sides),
+        BeforeValidator(lambda of: (of,) if isinstance(of, str) else of),
         Field(min_length=1, max_length=2),
         WithJsonSchema(ONE_OR_TWO),
     ]

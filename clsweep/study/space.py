@@ -395,7 +395,9 @@ def _numeric_dimension(param: Param, raw: dict[str, Any]) -> Dimension:
         if not grid:
             raise ValueError("expected low and high, grid or choices, given none of them")
         return Dimension(param=param, grid=grid)
-    low, high = (_bound(param, key, raw[key]) for key in ("low", "high"))
+    low: Any
+    high: Any
+    (low,), (high,) = (_points(param, key, [raw[key]]) for key in ("low", "high"))
     if low >= high:
         raise ValueError(f"expected low < high, given low {setting(low)} and high {setting(high)}")
     if log and low <= 0:
@@ -405,15 +407,6 @@ def _numeric_dimension(param: Param, raw: dict[str, Any]) -> Dimension:
         ends = f"low {setting(low)} .. high {setting(high)}"
         raise ValueError(f"grid: {setting(outside[0])} lies outside of {ends}")
     return Dimension(param=param, low=low, high=high, log=log, grid=grid)
-
-
-def _bound(param: Param, key: str, raw: object) -> float:
-    try:
-        value = param.coerce(raw)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
-    assert not isinstance(value, str)
-    return value
 
 
 def _points(param: Param, key: str, raw: object) -> tuple[Value, ...]:

@@ -41,7 +41,7 @@ def knn_scores(
         {"knn_top1", "knn_top5"}: whether each query is right, bool (M,).
 
     Raises:
-        ValueError: knn_k > N, or features that are not finite (a diverged encoder has no score).
+        ValueError: features that are not finite (a diverged encoder has no score).
     """
 
     def weigh(similarity_Bk: Tensor) -> Tensor:
@@ -85,10 +85,6 @@ def _votes(
     first, to the votes' weights.
     """
     bank_ND, bank_labels_N, query_MD, query_labels_M = arrays
-    if not 1 <= knn_k <= len(bank_ND):
-        raise ValueError(
-            f"knn_k: expected 1 to {len(bank_ND)} (the size of the bank), given {knn_k}"
-        )
     require_finite(bank_ND, query_MD)
     bank_DN = F.normalize(bank_ND.float(), dim=1).T.contiguous()
     hits = []

@@ -25,7 +25,7 @@ from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
 from clsweep.train.attempt import Attempt, Checkpoints, Pulse, Report, Tell
 from clsweep.train.collectives import distributed, gather, rank, world_size
-from clsweep.train.diagnostics import StepStatistics, watched_parameters
+from clsweep.train.diagnostics import StepStatistics, label_free_scores, watched_parameters
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
@@ -35,8 +35,8 @@ from clsweep.train.scores import (
     Scores,
     diagnose,
     embed_in_plane,
+    projections,
     score_encoder,
-    score_views,
     transfer_of,
 )
 from clsweep.train.state import AfterStep, EpochUnderWay, TrialState, new_state, untrained_encoder
@@ -138,7 +138,7 @@ def _train_encoder(
         scores = score(encoder, val=tested, objective=objective, last=last, transfer=transfer)
         values = dict(scores.values)
         if objective is not None:
-            values |= score_views(objective, tested, config)
+            values |= label_free_scores(projections(objective, tested, config))
         result |= {f"test_{name}": score for name, score in values.items()}
         result["hits"] += [{**row, "split": "test"} for row in scores.hits]
     return result | {

@@ -232,7 +232,7 @@ def diagnose(
     """Diagnostics of two views of validation images, in evaluation mode, and of the epoch's loss,
     with the scores of these views; equal on all workers, without a word.
     """
-    views = _projections(objective, val, config)
+    views = projections(objective, val, config)
     at_hand = {
         **views,
         "features_ND": features_ND,
@@ -245,15 +245,8 @@ def diagnose(
     return diagnostics_of(at_hand) | label_free_scores(views)
 
 
-def score_views(
-    objective: Framework, images: Images, config: Mapping[str, Any]
-) -> dict[str, float]:
-    """The scores of two views' projections alone, which need no labels."""
-    return label_free_scores(_projections(objective, images, config))
-
-
 @torch.no_grad()
-def _projections(objective: Framework, val: Images, config: Mapping[str, Any]) -> dict[str, Tensor]:
+def projections(objective: Framework, val: Images, config: Mapping[str, Any]) -> dict[str, Tensor]:
     """`z1_ND` and `z2_ND` of two views of the first images."""
     rows = torch.arange(min(DIAGNOSED_IMAGES, len(val)))
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)

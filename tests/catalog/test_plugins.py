@@ -171,8 +171,6 @@ def test_a_recipe_brings_augmentations_of_one_s_own(study):
     }
     with pytest.raises(StudyError, match="uses it; it belongs to augmentation time_mask"):
         study("objectives.new.loss=dcl", "base.mask_level=1", text=MASK)
-    with pytest.raises(StudyError, match=r"mine.py:15: swap: missing .* 'other_NCHW'"):
-        study("objectives.new.loss=dcl", text=MASK.replace("mixes=True,", ""))
 
 
 def test_results_are_read_without_the_file_and_nothing_is_executed(study, tmp_path):

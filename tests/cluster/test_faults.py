@@ -6,11 +6,11 @@ other.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ import yaml
 
 import clsweep
 from clsweep.cli.status import status_headline, status_rows
-from clsweep.results.folder import LEFTOVERS
 from tests.cluster.conftest import study_tree, wait_until
 from tests.cluster.disturbed import (
     STATES,
@@ -148,7 +147,8 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(
 
     study.start()
     study.advance(draw.randint(2, 6))
-    session = json.loads((Path(study.out) / LEFTOVERS).read_text())["ray"]
+    owners = Path(tempfile.gettempdir()).glob("clsweep-ray-*/owner")
+    [session] = [each for each in owners if each.read_text().split()[1] == str(study.driver.pid)]
     study.kill_driver()
     under_way |= study.under_way()
 
@@ -214,7 +214,7 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
     assert "raylet, a process of Ray (" in output
     assert "has ended. Starting Ray once more." in output
     assert output.splitlines()[-1].endswith(
-        "has ended. What has finished is kept; the same command continues it."
+        "/ray/session_latest/logs. What has finished is kept; the same command continues it."
     )
     kept = clsweep.open_results(study.out).trials
     assert len(kept) < 8

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +25,8 @@ from torchvision.transforms import v2
 
 from clsweep.catalog import DATASET
 from clsweep.data import folders
-from clsweep.data import found as found_module
 from clsweep.data.datasets import Splits, load_splits, prepare
-from clsweep.data.found import DataPlace, cache_room, find, sized_dataset
+from clsweep.data.found import DataPlace, find, sized_dataset
 from clsweep.errors import RequestError
 from clsweep.train.images import Images, on_device
 
@@ -497,23 +495,6 @@ def test_files_that_hold_nothing_of_the_kind_are_refused(
 # Room on the disk.
 
 
-@pytest.mark.parametrize("sampled", [200, 5])
-@pytest.mark.parametrize("store_size", [12, 400])
-def test_the_room_of_pictures_is_known_before_they_are_decoded(
-    store_size: int, sampled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(found_module, "_SAMPLED", sampled)
-    row, place = flat_row(tmp_path, store_size)
-    told = cache_room(row, place)
-    size, is_exact = found_module.cache_bytes(row, place)
-    assert is_exact == (sampled == 200)
-    assert ("about" in told) != is_exact
-    assert not (tmp_path / "cache").exists()
-    prepare(row, place)
-    [made] = (tmp_path / "cache").glob("*/train.npy")
-    assert abs(size - (made.stat().st_size - 128)) <= (0 if is_exact else 0.15 * size)
-
-
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Let so many bytes be free."""
@@ -533,20 +514,11 @@ def test_a_full_disk_is_refused_before_anything_is_decoded(
     row, place = flat_row(tmp_path)
     free(30_000)
     with pytest.raises(RequestError, match=r"expected 50\.2 KiB free to keep .*, given 29\.3 KiB"):
-        cache_room(row, place)
+        prepare(row, place)
     free(10**12)
     prepare(row, place)
     free(30_000)
-    assert "are free" in cache_room(row, place), "it is there already"
-
-
-def test_what_a_killed_process_left_makes_room(tmp_path: Path, free: Callable[[int], None]) -> None:
-    row, place = flat_row(tmp_path)
-    killed = patch.object(os, "replace", side_effect=KeyboardInterrupt)
-    with killed, pytest.raises(KeyboardInterrupt):
-        prepare(row, place)
-    free(100)
-    assert "are free" in cache_room(row, place)
+    prepare(row, place)  # it is there already
 
 
 # Only regular files.

@@ -120,12 +120,6 @@ def test_small_temperature_does_not_overflow() -> None:
     )
 
 
-@pytest.mark.parametrize("k", [0, -1, 201])
-def test_k_is_at_most_the_bank(k: int) -> None:
-    with pytest.raises(ValueError, match=rf"k: expected 1 to 200 .* given {k}$"):
-        knn_scores(*clusters(), num_classes=8, knn_k=k)
-
-
 @pytest.mark.parametrize("which", [0, 2])
 def test_a_diverged_encoder_has_no_score(which: int) -> None:
     for value in (math.nan, math.inf, -math.inf):

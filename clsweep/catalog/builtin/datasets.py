@@ -28,12 +28,6 @@ DATASETS = (
             layout=("train_X.bin", "train_y.bin", "unlabeled_X.bin", "test_X.bin", "test_y.bin"),
             arrays="clsweep.data.datasets:stl10_files",
             doc="STL-10, torchvision's folder layout; 100,000 more images without a class"),
-    Dataset(name="imagefolder", impl="clsweep.data.datasets:from_cache", num_train=0, num_test=0,
-            image_size=224, channels=3, num_classes=0,
-            options=("image_size", "num_train", "num_classes"),
-            arrays="clsweep.data.found:source", files="clsweep.data.folders:find",
-            keeps_whole=True,
-            doc="your own images: ROOT/train/CLASS/*.jpg and ROOT/val or ROOT/test"),
     *(
         Dataset(name=name, impl="clsweep.data.datasets:from_cache", num_train=0, num_test=0,
                 image_size=224, channels=3, num_classes=0,
@@ -41,6 +35,8 @@ DATASETS = (
                 arrays="clsweep.data.found:source", files=files, keeps_whole=name != "arrays",
                 doc=doc)
         for name, files, doc in (
+            ("imagefolder", "clsweep.data.folders:find",
+             "your own images: ROOT/train/CLASS/*.jpg and ROOT/val or ROOT/test"),
             ("imagefiles", "clsweep.data.folders:find_flat",
              "your own images without classes: all below ROOT, or ROOT/train and ROOT/val"),
             ("arrays", "clsweep.data.arrays:find",
