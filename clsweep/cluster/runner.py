@@ -57,6 +57,7 @@ class Request:
     """What a user asks of a run, beside study and folder: the arguments of `clsweep.run`."""
 
     address: str = "local"
+    resume: bool = True
     retry_failed: bool = False
     max_concurrent: int | None = None
     limit: int | None = None
@@ -98,7 +99,7 @@ def run_study(study: Study, out: str | os.PathLike[str], asked: Request) -> RunS
     with folder.lock():
         if folder.exists():
             planned = numbered_as(folder.plan().to_pylist(), study, planned)
-            _require_same(folder, study, planned)
+            _require_same(folder, study, planned, asked)
         return run_trials(study, planned, folder, asked)
 
 
@@ -394,8 +395,15 @@ def _tried_again(rows: Sequence[Row]) -> set[str]:
     }
 
 
-def _require_same(folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial]) -> None:
+def _require_same(
+    folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], asked: Request
+) -> None:
     """Only the study that the folder holds, or a sound extension of it, goes on there."""
+    if not asked.resume:
+        raise RequestError(
+            f"{folder.path}: holds results already. Continue them with --resume, or give another "
+            "--out."
+        )
     reasons = (
         _changed_images(folder, study, _OF_FILES)
         or extension(folder.study(), folder.plan().to_pylist(), study, planned)
