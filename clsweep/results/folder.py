@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import os
 import secrets
 import shutil
@@ -44,7 +43,6 @@ PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
 SHARE_BEFORE_COMPACTION = 0.05
 JOURNAL = "optuna.journal"
 PRINTED, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
-LEFTOVERS = ".leftovers.json"
 RUNNING = "parts/running.parquet"
 
 
@@ -277,13 +275,6 @@ class ResultsFolder(Store):
         )
         for name, text in files.items():
             self.write(f"{PRINTED}/{name}", text.encode())
-
-    def leftovers(self) -> Any:
-        """What a run would leave if it were killed, as it noted; None if nothing, or no JSON."""
-        try:
-            return json.loads(self.files.read(LEFTOVERS))
-        except (FileNotFoundError, ValueError, RecursionError):
-            return None
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -161,7 +161,7 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
 def _shifts(a: Sweep, b: Sweep) -> tuple[tuple[float, float, float], ...]:
     """`Pairing.shifts`: what the same seeds do to both sides alike cancels."""
     tables = a.scores[a.alive], b.scores[b.alive]
-    if np.array_equal(a.seeds, b.seeds):
+    if np.array_equal(a.seeds, b.seeds) and min(map(len, tables)) > 1:
         found = own_shift(*tables)
         return (found,) if found else ()
     shifts = [each for table in tables if (each := seed_shift(table))]
