@@ -101,9 +101,17 @@ class Response:
 
     @cached_property
     def still(self) -> Array:
-        """(rows, repeats) the scores of those without the shift, as `resample.packed`."""
-        scores = self.scores[self.alive]
-        return resample.packed(self.shift.without(scores) if self.shift else scores)
+        """(rows, repeats) the scores without the shift."""
+        if not self.shift:
+            return self.scores
+        scores = np.full_like(self.scores, np.nan)
+        scores[self.alive] = self.shift.without(self.scores[self.alive])
+        return scores
+
+    @property
+    def freedom_kept(self) -> float:
+        """The part of the noise's degrees of freedom that taking the shift out leaves."""
+        return 1.0 - 1.0 / int(self.alive.sum()) if self.shift else 1.0
 
 
 def respond(sweep: Sweep, param: str) -> Response:
@@ -209,7 +217,9 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
         return found
     variance = float(resample.noise_variance(scores))
     found["level_noise"] = float(np.sqrt(variance / resample.mean_seeds(scores)))
-    quantile = float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / (len(scores) - 1)))
+    variance = float(resample.noise_variance(table.still[rows][usable]))
+    tail = (1 - CONFIDENCE) / (len(scores) - 1)
+    quantile = float(special.stdtrit(freedom * table.freedom_kept, 1 - tail))
     spread = variance * (1 / counts + 1 / counts.min())
     if table.images:
         images = table.images.rows(rows[usable])
@@ -267,9 +277,10 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
         residuals = y - y.mean() - value * centred
         variance = float(np.square(weights * residuals / np.maximum(1.0 - leverage, 1e-9)).sum())
     else:
-        counts, noise = np.isfinite(scores).sum(axis=1), noise_of(scores)
+        still = table.still[used]  # what a seed does to all cancels in a slope
+        counts, noise = np.isfinite(still).sum(axis=1), noise_of(still)
         variance, freedom = noise.of_sum(np.square(weights) / counts)
-        freedom = freedom if noise.freedom else 0
+        freedom = freedom * table.freedom_kept if noise.freedom else 0
     if freedom < 1:
         return value, np.nan, np.nan
     half = float(half_width(1.0, freedom)) * variance**0.5

@@ -209,7 +209,8 @@ def _measure(
     parts = parts_of(table.images, table.alive)
     point = resample.statistics(values, within=within, parts=parts)
     if table.shift:  # what a seed does to all is no noise of their differences
-        point["sd_star"] = resample.statistics(_by_row(table.still), within=within)["sd_star"]
+        still = _by_row(resample.packed(table.still[table.alive]))
+        point["sd_star"] = resample.statistics(still, within=within)["sd_star"]
     point["sd_star"] = less(point["sd_star"], spread_of(table.images, table.alive))
     bounds = _intervals(table, within, notes)
     if not bounds:
@@ -254,7 +255,7 @@ def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
     if shift := table.shift:
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
     bootstrap = resample.Bootstrap(population=table.sampled and not table.param)
-    values = _by_row(table.still)
+    values = _by_row(resample.packed(table.still[table.alive]))
     images = table.images and table.images.rows(table.alive)
     bounds = resample.intervals(values, bootstrap, within=within, parts=parts_of(images))
     notes += blindness(values) if table.of_seeds else ()
@@ -437,7 +438,7 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     """(2, deltas) ends of the intervals of the shares, as `_intervals` has that of share."""
     bootstrap = resample.Bootstrap(population=not sweep.is_grid)
     table = Response.of_configs(sweep)
-    values = _by_row(table.still)
+    values = _by_row(resample.packed(table.still[table.alive]))
     lucky = resample.luck(values, parts_of(sweep.images, sweep.alive))
 
     def measure(drawn: Array, full: Array) -> dict[str, Array]:

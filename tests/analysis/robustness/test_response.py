@@ -91,6 +91,17 @@ def test_slope_per_doubling():
         assert np.isnan(row_of(sweep_of(scores, tau))["slope"])
 
 
+def test_what_a_seed_does_to_all_is_no_noise_of_a_slope():
+    """By hand: of what is left beside it, on (n - 1) (S - 1) degrees of freedom."""
+    rng, x = np.random.default_rng(4), np.arange(5.0)
+    scores = 0.5 * x[:, None] + rng.normal(0, 0.5, (5, 3)) + np.array([0.0, 9.0, -4.0])
+    row = row_of(sweep_of(scores, 2.0**x))
+    left = scores - scores.mean(axis=1, keepdims=True) - scores.mean(axis=0) + scores.mean()
+    error = np.sqrt(np.square(left).sum() / 8 / 3 / np.square(x - x.mean()).sum())
+    ends = row["slope"] + stats.t.ppf([0.025, 0.975], 8) * error
+    assert (row["slope_low"], row["slope_high"]) == pytest.approx(tuple(ends))
+
+
 def test_slope_of_a_sample_has_the_hc3_interval():
     rng = np.random.default_rng(0)
     size, other = 2.0 ** (4 * rng.random(30)), rng.random(30)
