@@ -276,9 +276,9 @@ TRIED = """## Tried, and not taken
 
 The levels of a race rest on its first two seeds, so a shift that these share leaves a wide
 interval. The shifts of the further seeds can be estimated from the settings that ran on them. Each
-is compared with what its scores so far let expect, as who runs on was lucky before. In 600 planted
-races of 5 seeds, half of the variance shared by a seed and looked for at p < 0.05, 95 % intervals
-of the mean held the truth:
+is compared with what its scores so far let expect, as who runs on was lucky before. Shifts were
+looked for at p < 0.05. In 600 planted races of 5 seeds, half of the variance shared by a seed, 95 %
+intervals of the mean held the truth:
 
 | space | two seeds | mean width | all seeds | mean width |
 |---|---|---|---|---|
