@@ -398,6 +398,17 @@ def unshifted(table: Array) -> Array:
     return shift.without(table) if shift else table
 
 
+def settled(table: Array) -> Array:
+    """The table (n, S); where it has gaps, without the shifts of its seeds and with the means that
+    its rows have: for what takes the scores of a row in any order (`resample.packed`).
+    """
+    if np.isfinite(table).all() or not (shift := seed_shift(table)):
+        return table
+    still = shift.without(table)
+    means = (np.nanmean(each, axis=1, keepdims=True) for each in (table, still))
+    return np.asarray(still + next(means) - next(means))
+
+
 def seed_shift(table: Array) -> TwoWay | None:
     """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen,
     at a significance of `SHIFT_LEVEL`.

@@ -15,7 +15,7 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
 from clsweep.analysis.images import parts_of
-from clsweep.analysis.noise import half_width, seed_shift, unshifted
+from clsweep.analysis.noise import half_width, seed_shift, settled, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import setting
@@ -161,7 +161,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     still = replace(sweep, scores=unshifted(sweep.scores))
     draws = _draws(still, ks)
     parts = parts_of(given.images, given.alive)
-    level = float(resample.best_level(resample.packed(given.scores[given.alive]), parts))
+    level = float(resample.best_level(resample.packed(settled(given.scores[given.alive])), parts))
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]

@@ -11,7 +11,7 @@ from scipy import special
 
 from clsweep.analysis import TAIL, reasons
 from clsweep.analysis.images import Images, joined, parts_of
-from clsweep.analysis.noise import noise_of, unshifted
+from clsweep.analysis.noise import noise_of, settled, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.resample import best_level, packed, row_means
 from clsweep.analysis.sweep import Array, Sweep
@@ -104,7 +104,7 @@ def _rows(
         if num < 2:
             rows += [row | noted(*notes, why=note(Reason.ONE_SCORED))] if num else []
             continue
-        values = packed(of_all[known])
+        values = packed(settled(of_all[known]))
         means, pick = row_means(values), int(score.argmax())
         place = places[known].iloc[pick]
         seen_in = images and images.rows(known)

@@ -119,3 +119,23 @@ def test_with_gaps_it_does_not_matter_which_seed_is_whose(name):
     pd.testing.assert_series_equal(
         found.drop(changes, errors="ignore"), own.drop(changes, errors="ignore"), rtol=1e-12
     )
+
+
+def test_one_missing_score_leaves_the_level_of_the_best_where_seeds_shift_all():
+    scores = crossed(noise=0.3) / 4 + np.array([0.0, 9.0, -4.0])
+    whole = robustness(sweeps_of(trials_of(scores))).iloc[0]
+    scores[0, 2] = np.nan  # of the worst
+    found = robustness(sweeps_of(trials_of(scores))).iloc[0]
+    assert found["best_level"] == pytest.approx(whole["best_level"], abs=0.1)
+    assert found["share_within"] == whole["share_within"]
+    curve = tolerance_curve(sweeps_of(trials_of(scores)), within=1.0).set_index("delta")["share"]
+    assert curve[1.0] == found["share_within"]
+
+
+def test_a_slope_of_rows_that_each_lack_another_seed():
+    scores = crossed(5, noise=0.3) + np.array([0.0, 9.0, -4.0, 2.0, 5.0])
+    scores[np.arange(6), np.arange(6) % 5] = np.nan
+    row = robustness(sweeps_of(trials_of(scores)), by="tau").iloc[0]
+    fit = np.polyfit(np.log2(TAUS), np.nanmean(scores, axis=1), 1)[0]
+    assert row["slope"] == pytest.approx(fit)
+    assert row["slope_low"] < fit < row["slope_high"]

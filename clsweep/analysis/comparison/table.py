@@ -20,7 +20,7 @@ from clsweep.analysis.comparison.spreads import Measures, spread_effect
 from clsweep.analysis.holm import holm
 from clsweep.analysis.images import parts_of, spread_of, variances_of
 from clsweep.analysis.nested import branch, holding
-from clsweep.analysis.noise import unshifted
+from clsweep.analysis.noise import settled, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut, means_by
 from clsweep.analysis.sweep import Array, Sweep, check_by
@@ -325,7 +325,7 @@ def _spread(
     found = _spread_over_images(part, sides, measures, effect)
     shown = sides
     if stat == "within":  # as `robustness` has it
-        shown = resample.packed(part.a.scores), resample.packed(part.b.scores)
+        shown = resample.packed(settled(part.a.scores)), resample.packed(settled(part.b.scores))
     values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
     row = _bounds(found) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":

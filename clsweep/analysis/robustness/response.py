@@ -172,8 +172,11 @@ def respond(sweep: Sweep, param: str) -> Response:
         balanced=balanced,
         notes=tuple(notes),
         images=images and images.rows(rows).averaged(levels[rows], num),
-        # seen best by all configurations, which all values share
-        shift=seed_shift(sweep.scores[rows]) if of_seeds and num > 1 else None,
+        # seen best by all configurations, which all values share; of a table with gaps a column
+        # is no seed
+        shift=seed_shift(sweep.scores[rows])
+        if of_seeds and num > 1 and np.isfinite(sweep.scores[rows]).all()
+        else None,
     )
 
 

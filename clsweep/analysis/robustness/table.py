@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.images import less, parts_of, spread_of, widened
 from clsweep.analysis.nested import branch, holding
-from clsweep.analysis.noise import blindness
+from clsweep.analysis.noise import blindness, settled
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
@@ -197,7 +197,7 @@ def _measure(
     """Puts the statistics and intervals of a table into `row`, adds to `notes`; whether there are
     intervals.
     """
-    values, num = _by_row(resample.packed(table.scores[table.alive])), len(table.scores)
+    values, num = _by_row(resample.packed(settled(table.scores[table.alive]))), len(table.scores)
     row["mean"] = sweep.sign * float(resample.row_means(values).mean())
     if num == 1:
         return False
@@ -468,7 +468,7 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
 
 def _gaps(sweep: Sweep) -> Array:
     """(n,) L - m_i of the configurations with a score."""
-    values = resample.packed(sweep.scores[sweep.alive])
+    values = resample.packed(settled(sweep.scores[sweep.alive]))
     best = resample.best_level(values, parts_of(sweep.images, sweep.alive))
     return np.asarray(best - resample.row_means(values))
 
