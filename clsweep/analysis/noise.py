@@ -50,6 +50,7 @@ Codes = NDArray[np.intp]
 # Significance at which seeds are seen to shift all rows alike. What is said of a level is hardly
 # wider for a shift that is none, and much too sure without one that is.
 SHIFT_LEVEL = 0.25
+CLEAR = 1e-3  # at which a point estimate is another one for a shift
 MOST_SEEDS = 500
 ROUNDING = 1e-20  # of the largest square: what is left of equal scores
 
@@ -399,10 +400,10 @@ def unshifted(table: Array) -> Array:
 
 
 def settled(table: Array) -> Array:
-    """The table (n, S); where it has gaps, without the shifts of its seeds and with the means that
-    its rows have: for what takes the scores of a row in any order (`resample.packed`).
+    """The table (n, S) of seeds; where it has gaps, without shifts that are beyond doubt and with
+    the means of its rows: for what takes the scores of a row in any order (`resample.packed`).
     """
-    if np.isfinite(table).all() or not (shift := seed_shift(table)):
+    if np.isfinite(table).all() or not (shift := seed_shift(table)) or shift.p > CLEAR:
         return table
     still = shift.without(table)
     means = (np.nanmean(each, axis=1, keepdims=True) for each in (table, still))

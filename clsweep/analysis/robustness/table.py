@@ -197,7 +197,8 @@ def _measure(
     """Puts the statistics and intervals of a table into `row`, adds to `notes`; whether there are
     intervals.
     """
-    values, num = _by_row(resample.packed(settled(table.scores[table.alive]))), len(table.scores)
+    values, num = table.scores[table.alive], len(table.scores)
+    values = _by_row(resample.packed(values if table.param else settled(values)))
     row["mean"] = sweep.sign * float(resample.row_means(values).mean())
     if num == 1:
         return False
