@@ -98,7 +98,7 @@ TEXTS = {
     "DEFAULT_NEAREST": "the nearest configuration stands for the default ({at})",
     # How sure the numbers are.
     "UNEVEN_CELLS": "the seed noise differs between configurations: tests by each one's own",
-    "SEEDS_AS_BLOCKS": "a seed shifts all scores alike: tests by what is left of the noise",
+    "SEEDS_AS_BLOCKS": "a seed seems to shift all scores alike: tests by what is left of the noise",
     "UNEVEN_UNSEEN": "{settings} settings of {seeds} seeds: up to {factor} times the noise at the "
     "worst of them may go unseen, and intervals are then too narrow",
     "COPIES": "{copies} of {configs} configurations repeat the scores of others at every seed: "
