@@ -41,6 +41,7 @@ PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
 # Of the trials that have ended, in a large study: a compaction writes all of them again. A fixed
 # number would make their cost grow with the square of the study.
 SHARE_BEFORE_COMPACTION = 0.05
+CHUNKS = 50  # of what has been written since: a row by itself takes 150 KiB of memory
 JOURNAL = "optuna.journal"
 PRINTED, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 RUNNING = "parts/running.parquet"
@@ -223,16 +224,27 @@ class ResultsFolder(Store):
         """Record one trial that has ended with its rows of the side tables, by name. BusyError
         where another run has taken the folder over, RequestError where it cannot be written.
         """
-        trial_id = row["trial_id"]
+        trial_id, tables = row["trial_id"], dict[str, pa.Table]()
         for name, rows in side.items():
-            part = f"parts/{name}/{trial_id}.parquet"
             # an attempt that was killed may have left one
-            if rows or self.files.is_file(part):
+            if rows or self.files.is_file(f"parts/{name}/{trial_id}.parquet"):
                 found = [{"trial_id": trial_id, **more} for more in rows]
-                self._write_table(part, schemas.to_table(found, schemas.side_schema(name)))
-        self._write_table(
-            f"parts/trials/{trial_id}.parquet", schemas.to_table([row], self._row_schema)
-        )
+                tables[name] = schemas.to_table(found, schemas.side_schema(name))
+        tables["trials"] = schemas.to_table([row], self._row_schema)
+        for name, table in tables.items():
+            self._write_table(f"parts/{name}/{trial_id}.parquet", table)
+        if trial_id in self._written_ids:
+            self._forget_parts()
+        for name, table in tables.items():
+            known = self._written.setdefault(name, [])
+            known.append(table)
+            if len(known) == CHUNKS:
+                known[:] = [pa.concat_tables(known).combine_chunks()]
+        self._written_ids.add(trial_id)
+
+    def _forget_parts(self) -> None:
+        self._written.clear()
+        self._written_ids.clear()
 
     def keep_running(self, epochs: Mapping[str, Sequence[Row]]) -> None:
         """Replace the epochs of trials under way, by their ids: one file for all of them, which
@@ -263,6 +275,7 @@ class ResultsFolder(Store):
         self._write_table("trials.parquet", trials)
         for names in parts.values():  # trials first: none must survive the epochs that belong to it
             self.files.each(self.remove, names)
+        self._forget_parts()
 
     def add_references(self, rows: Sequence[Row]) -> None:
         self._write_table("references.parquet", schemas.to_table(rows, schemas.references_schema()))

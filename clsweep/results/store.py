@@ -48,6 +48,9 @@ class Store:
         else:
             self.held = Lease(self.files, path, of_run)
         self._known: dict[str, tuple[bytes, Any]] = {}
+        # What we have written in parts since the last compaction: opening one takes 6 ms.
+        self._written: dict[str, list[pa.Table]] = {}
+        self._written_ids: set[str] = set()
 
     @property
     def local_path(self) -> str | None:
@@ -96,14 +99,16 @@ class Store:
             parts = self.parts(name)
             tables = [pa.schema(fields).empty_table()]
             self._require_compacted(name, parts)
+            newer = pa.array([_trial_id(path) for path in parts], pa.string())
             if self.files.is_file(f"{name}.parquet"):
                 table = self.decoded(f"{name}.parquet", rows)
-                if parts:
-                    newer = pa.array([_trial_id(path) for path in parts], pa.string())
-                    table = table.filter(pc.invert(pc.is_in(table["trial_id"], newer)))
-                tables.append(table)
+                tables.append(table.filter(pc.invert(pc.is_in(table["trial_id"], newer))))
+            if name in self._written:
+                own = pa.concat_tables(self._written[name]).select(tables[0].column_names)
+                tables.append(own.filter(pc.is_in(own["trial_id"], newer)))
             try:
-                tables += self.files.each(part, parts)
+                others = [path for path in parts if _trial_id(path) not in self._written_ids]
+                tables += self.files.each(part, others)
             except FileNotFoundError:
                 continue
             return pa.concat_tables(tables)

@@ -7,14 +7,15 @@ costs in all, and not how long a cluster would take. The driver's memory is samp
 end; its growth is what it keeps of each.
 
 `--sleep SECONDS` makes each trial sleep so long in its one step, as those on Ray's own page on the
-overhead of Tune do. Then some run by Tune alone, and only sleep.
+overhead of Tune do. Then some run by Tune alone, and only sleep. With `--resume`, the run is
+interrupted in the middle (Ctrl-C) and goes on.
 
 `--simulate` leaves Ray away: the driver's own parts (plan, journal, rows, compaction, heartbeats)
 work through made-up trials of many epochs, a thousand under way. From two sizes the table draws
 each part on to 100,000 trials, by the power law through both.
 
     python tests/benchmarks/scale.py [--trials 1000] [--cpus 64]
-    python tests/benchmarks/scale.py --sleep 1 --trials 1000 --cpus 16
+    python tests/benchmarks/scale.py --sleep 1 --trials 1000 --cpus 16 [--resume]
     python tests/benchmarks/scale.py --simulate 1000 10000 [--epochs 100]
 """
 
@@ -25,6 +26,7 @@ import io
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -108,7 +110,7 @@ def measure_bare(nodes: list[int], sleep_s: float, folder: Path) -> float:
 
 
 def measure(
-    num_trials: int, num_cpus: int, folder: Path, sleep_s: float
+    num_trials: int, num_cpus: int, folder: Path, sleep_s: float, *, resume: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The run in one row, and the driver as the trials end."""
     study, out = folder / "study.yaml", folder / "out"
@@ -121,20 +123,26 @@ def measure(
     nodes = [min(NODE_CPUS, num_cpus - taken) for taken in range(0, num_cpus, NODE_CPUS)]
     with static_cluster(nodes) as cluster, (folder / "log").open("w") as log:
         command = [*COMMAND, "run", str(study), "--address", cluster.address, "--out", str(out)]
-        start = time.perf_counter()
-        driver = subprocess.Popen(
-            command, env=os.environ | cluster.environment, stdout=log, stderr=log
-        )
-        process = psutil.Process(driver.pid)
-        samples = watch(process, cluster, out, num_trials, start)
+        start, samples = time.perf_counter(), list[dict[str, Any]]()
+        for stop_at in [num_trials // 2] * resume + [math.inf]:
+            driver = subprocess.Popen(
+                command, env=os.environ | cluster.environment, stdout=log, stderr=log
+            )
+            began = len(samples)  # CPU seconds are those of the last driver and of its processes
+            for sample in watch(psutil.Process(driver.pid), cluster, out, num_trials):
+                samples.append({"s": time.perf_counter() - start, **sample})
+                if sample["trials"] >= stop_at:
+                    driver.send_signal(signal.SIGINT)
+                    break
+            expected = 0 if stop_at == math.inf else 130
+            assert driver.wait() == expected, (folder / "log").read_text()
         total_s = time.perf_counter() - start
-        assert driver.wait() == 0, (folder / "log").read_text()
     rows = pq.read_table(out / "trials.parquet").to_pandas()
     assert (rows["status"] == "finished").all()
     assert rows["trial_id"].nunique() == num_trials
     times = rows["started_at"].astype("int64") / 1000 + rows["wall_time_s"]  # of their ends
-    began, ended = samples[0], samples[-1]
-    half = next(sample for sample in samples if sample["trials"] >= num_trials / 2)
+    last = samples[began:]
+    half = last[len(last) // 2]
     beside: dict[str, float] = {}
     if sleep_s:
         names = ("report", "status", "trials")
@@ -146,13 +154,13 @@ def measure(
         "total s": total_s,
         "s / trial": float(np.ptp(times)) / max(num_trials - 1, 1),
         **{
-            f"{who} / trial": (max(sample[who] for sample in samples) - began[who])
-            / max(ended["trials"] - began["trials"], 1)
+            f"{who} / trial": (max(sample[who] for sample in last) - last[0][who])
+            / max(last[-1]["trials"] - last[0]["trials"], 1)
             for who in ("driver CPU s", "cluster CPU s")
         },
         "driver KiB / trial": 1024
-        * (ended["driver MiB"] - half["driver MiB"])
-        / max(ended["trials"] - half["trials"], 1),
+        * (last[-1]["driver MiB"] - half["driver MiB"])
+        / max(last[-1]["trials"] - half["trials"], 1),
         "driver peak MiB": max(sample["driver MiB"] for sample in samples),
         "cluster peak GiB": max(sample["cluster GiB"] for sample in samples),
         "processes": max(sample["processes"] for sample in samples),
@@ -161,20 +169,16 @@ def measure(
 
 
 def watch(
-    driver: psutil.Process, cluster: FakeCluster, out: Path, num_trials: int, start: float
-) -> list[dict[str, Any]]:
+    driver: psutil.Process, cluster: FakeCluster, out: Path, num_trials: int
+) -> Iterator[dict[str, Any]]:
     """A sample at the first result, then at each tenth of the trials."""
-    samples: list[dict[str, Any]] = []
-    due = 1
+    due = num_rows(out) + 1
     while driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE:
         finished = min(num_rows(out), num_trials)
         if finished >= due:
             due = finished + max(num_trials // SAMPLES, 1)
-            samples.append(
-                {"s": time.perf_counter() - start, "trials": finished, **memory(driver, cluster)}
-            )
+            yield {"trials": finished, **memory(driver, cluster)}
         time.sleep(0.2)
-    return samples
 
 
 def num_rows(out: Path) -> int:
@@ -478,6 +482,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--cpus", type=int, default=64)
     parser.add_argument("--sleep", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--resume", action="store_true", help="after an interruption halfway")
     parser.add_argument("--simulate", type=int, nargs=2, metavar="TRIALS")
     parser.add_argument("--epochs", type=int, default=100)
     arguments = parser.parse_args()
@@ -490,7 +495,9 @@ def main() -> None:
         return
 
     with tempfile.TemporaryDirectory() as folder:
-        row, samples = measure(arguments.trials, arguments.cpus, Path(folder), arguments.sleep)
+        row, samples = measure(
+            arguments.trials, arguments.cpus, Path(folder), arguments.sleep, resume=arguments.resume
+        )
     print_table(samples, title=f"\nThe driver as the trials end; {machine()}", digits=1)
     print_table([row], title="\nThe run", digits=2)
 
