@@ -188,7 +188,7 @@ def _recorded(
         if (own := outcome(row)) is None:
             return None
         seen = measured(score({**row, **own}, **options), hits=hits)
-        return {"knn_top1": seen, "wall_time_s": 2.0, **own}
+        return {"knn_top1": seen, "linear_top1": seen - 5, "wall_time_s": 2.0, **own}
 
     study = load_study(written(folder, changes))
     return recorded(folder / "out", study, found, hits=hits_of if hits else None)
@@ -225,6 +225,7 @@ def _confirm(
         for row in rows:
             seen = measured(score(row, **options), hits=hits)
             ended = {**row, "status": "finished", "knn_top1": seen, "wall_time_s": 2.0}
+            ended["linear_top1"] = seen - 5
             folder.confirmation.add_trial(ended, hits=hits_of(ended) if hits else ())
         folder.confirmation.compact()
 
@@ -334,3 +335,17 @@ def test_no_two_commands_disagree(name: str, tmp_path: Path) -> None:
         report = own["report"] or tuple(s for s in said["report"] if " is best:" in s)
         if report and not results.cells:
             assert names_the_winner(report, results.compare(tuned=tuned))
+
+
+@pytest.mark.slow
+def test_fresh_seeds_count_by_every_metric(tmp_path: Path) -> None:
+    path = make(tmp_path / "study", "overturned")
+    own, other = open_results(path), open_results(path, metric="linear_top1")
+    keeps = [[s for s in told.recommend(results) if " keeps " in s] for results in (own, other)]
+    assert len(keeps[1]) == len(keeps[0]) == own.trials["objective"].nunique()
+    again = own.folder.confirmation.trials().to_pandas()
+    by_hand = again.groupby(["objective", "config"])["linear_top1"].mean()
+    table = other.side_table("confirmation").set_index(["objective", "config"])
+    assert len(table) == len(by_hand)
+    np.testing.assert_allclose(table["fresh"], by_hand[table.index])
+    assert table["at"].equals(own.side_table("confirmation").set_index(table.index.names)["at"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,15 @@ if TYPE_CHECKING:
 
 
 def confirmed(
-    study: StudyResults, *, top: int | None = None, new_images: bool = True
+    study: StudyResults,
+    *,
+    top: int | None = None,
+    new_images: bool = True,
+    by: tuple[str, str] | None = None,
 ) -> pd.DataFrame:
     """What the best configurations are worth on fresh seeds, see `Results.confirm`; with intervals
-    for new images, or for those that were scored. RequestError where nothing has been confirmed.
+    for new images, or for those that were scored; by the study's metric and its mode, or another.
+    RequestError where nothing has been confirmed.
     """
     import pandas as pd
 
@@ -30,10 +36,11 @@ def confirmed(
     from clsweep.findings.hits import hits_in, lucky
 
     if isinstance(study, CellResults):
-        return study.frame_here(confirmed(study.whole, top=top, new_images=new_images))
+        return study.frame_here(confirmed(study.whole, top=top, new_images=new_images, by=by))
     if not study.folder.confirmation.exists():
         how = f"clsweep confirm {study.path} does it"
         raise RequestError(f"{study.path}: nothing is confirmed yet; {how}")
+    metric, mode = by or (study.metric, study.mode)
     axes = declared_axes(study.study, study.params)
     names = dict.fromkeys(name for each in axes.values() for name in each)
     at = {  # the swept values of every configuration that has a row
@@ -42,20 +49,20 @@ def confirmed(
     }
     best = [
         (r.objective, r.config, r.rank, at[r.objective, r.config], r.score, r.num_seeds)
-        for each in ranking(study)
+        for each in ranking(study, metric, mode)
         for r in each.configs[:top]
     ]
     columns = ["objective", "config", "rank", "at", "search", "search_seeds"]
-    limits = METRIC[study.metric].limits
+    limits = METRIC[metric].limits if metric in METRIC else (-math.inf, math.inf)
     picked = pd.DataFrame(best, columns=columns)
-    fresh, splits = _fresh_trials(study), {study.metric: study.score_on}
+    fresh, splits = _fresh_trials(study), {metric: study.score_on}
     hits = {
-        column: Hits(partial(hits_in, study.folder.confirmation, fresh, study.metric, **place))
-        for column, split in (splits | {f"test_{study.metric}": "test"}).items()
+        column: Hits(partial(hits_in, study.folder.confirmation, fresh, metric, **place))
+        for column, split in (splits | {f"test_{metric}": "test"}).items()
         if (place := {"split": split, "column": column})
     }
-    more: dict[str, Any] = {"hits": hits, "luck": lucky(study)} if new_images else {}
-    return confirmation(picked, fresh, metric=study.metric, limits=limits, **more)
+    more: dict[str, Any] = {"hits": hits, "luck": lucky(study, metric)} if new_images else {}
+    return confirmation(picked, fresh, metric=metric, limits=limits, **more)
 
 
 def _fresh_trials(study: StudyResults) -> pd.DataFrame:
@@ -84,7 +91,8 @@ def fresh_scores(study: StudyResults, metric: str) -> dict[str, dict[int, dict[i
 def to_confirm(study: StudyResults, top: int | None = None) -> list[Ranked]:
     """The best configurations now, `top` of each objective; as the study asks by default."""
     asked = top or top_of(study.folder.confirmation.study())
-    return [ranked for each in ranking(study) for ranked in each.configs[:asked]]
+    best = ranking(study, study.metric, study.mode)
+    return [ranked for each in best for ranked in each.configs[:asked]]
 
 
 def top_of(study: Mapping[str, Any]) -> int:
@@ -93,8 +101,8 @@ def top_of(study: Mapping[str, Any]) -> int:
     return int((study.get("confirm") or {}).get("top", default))
 
 
-def ranking(study: StudyResults) -> list[Ranking]:
+def ranking(study: StudyResults, metric: str, mode: str) -> list[Ranking]:
     """The configurations of each objective that have finished on all their seeds, best first."""
-    recorded = study.folder.trials(["trial_id", "status", study.metric]).to_pylist()
+    recorded = study.folder.trials(["trial_id", "status", metric]).to_pylist()
     planned = study.folder.plan(["trial_id", "objective", "config"]).to_pylist()
-    return Standings(planned, recorded, metric=study.metric, mode=study.mode).rankings()
+    return Standings(planned, recorded, metric=metric, mode=mode).rankings()

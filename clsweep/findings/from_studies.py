@@ -177,10 +177,11 @@ def side_table(studies: Sequence[StudyResults], kind: str, material: Material) -
     named, metric = _named(studies), material.metric
 
     def read(study: StudyResults) -> pd.DataFrame:
-        if kind == "confirmation":  # by the study's own metric; of another nothing was confirmed
-            is_asked = study.folder.confirmation.exists() and metric == study.metric
+        if kind == "confirmation":
+            if not study.folder.confirmation.exists():
+                return pd.DataFrame()
             new = material.images == "new images"
-            return confirmed(study, new_images=new) if is_asked else pd.DataFrame()
+            return confirmed(study, new_images=new, by=(metric, material.mode))
         table: pd.DataFrame = getattr(study, kind)
         if kind == "histograms" and not table.empty:
             table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]

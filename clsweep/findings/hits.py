@@ -35,14 +35,14 @@ def hits_in(
     return merged.loc[:, COLUMNS] if len(merged) == len(known) else merged.loc[[], COLUMNS]
 
 
-def lucky(study: StudyResults) -> dict[str, float]:
+def lucky(study: StudyResults, metric: str) -> dict[str, float]:
     """Objective -> by how much its best look too good, as the scored images helped to pick them."""
-    place = {"split": study.score_on, "column": study.metric}
-    hits = Hits(partial(hits_in, study.folder, study.trials, study.metric, **place))
-    finished = study.trials[study.trials["status"] == "finished"].dropna(subset=study.metric)
+    place = {"split": study.score_on, "column": metric}
+    hits = Hits(partial(hits_in, study.folder, study.trials, metric, **place))
+    finished = study.trials[study.trials["status"] == "finished"].dropna(subset=metric)
     found = {}
     for name, trials in finished.groupby("objective"):
-        table = trials.pivot(index="config", columns="seed", values=study.metric)
+        table = trials.pivot(index="config", columns="seed", values=metric)
         scores = table.to_numpy(dtype=float)
         counts = np.isfinite(scores).sum(axis=1)
         images = hits.of(str(name), 1.0, table.index.to_numpy(), counts, counts)
