@@ -123,6 +123,20 @@ def test_values_yet_to_be_drawn_are_drawn_at_random(cli_command, asked, study, m
     assert "about" in out
 
 
+@pytest.mark.parametrize(("has_amx", "half_s"), [(True, 2.5), (True, 9.5), (False, 2.5)])
+def test_bf16_is_named_where_it_is_faster(cli_command, monkeypatch, study, has_amx, half_s):
+    def timed(_study, wanted, _num_processes):
+        seconds = {
+            row["trial_id"]: [10.0, half_s][row.get("precision") == "bf16"] for row in wanted
+        }
+        return {name: [Pace(epoch_s=s)] for name, s in seconds.items()}
+
+    monkeypatch.setattr(estimate, "_timed", timed)
+    monkeypatch.setattr(estimate, "has_amx", lambda: has_amx)
+    _, out, _ = cli_command("plan", study(), "--estimate")
+    assert ("bf16 is 4 times as fast" in out) == (has_amx and half_s < 9)
+
+
 @pytest.mark.usefixtures("asked")
 def test_what_stops_early_takes_at_most_so_long(cli_command, study):
     more = "scheduler: {name: asha, grace_epochs: 1}"

@@ -274,7 +274,7 @@ class Evidence:
     def repeats_needed(self, num_repeats: float) -> Array:
         """(3,) repeats (seeds of a grid, configurations of a sample) at which the effect would be
         found with 80 % power: as it was seen, and at the far and the near end of its 80 % interval,
-        |estimate| +- t_{.9} SE.
+        |estimate| +- t_{.9} SE. More than there are: these have not found it.
 
         The smallest N up to 10,000 with  (t_{1 - alpha/2} + t_{.8}) SE sqrt(R / N) <= |effect|,
         R = repeats now, the degrees of freedom grown likewise; what is of images stays. inf where
@@ -290,7 +290,8 @@ class Evidence:
         effects = abs(self.estimate) + np.array([[0.0], [half], [-half]])
         of_seeds = (self.se**2 - self.of_images**2) * num_repeats / num
         enough = reach * np.sqrt(of_seeds + self.of_images**2) <= effects
-        return np.where(enough.any(axis=1), num[enough.argmax(axis=1)], np.inf)
+        needed = np.where(enough.any(axis=1), num[enough.argmax(axis=1)], np.inf)
+        return np.maximum(needed, np.floor(num_repeats) + 1)
 
     def images_deciding(self, num_seeds: float) -> int:
         """Of how many images the variance is that keeps any number of seeds from finding an effect
