@@ -122,8 +122,8 @@ def bf16_gain(study: Study) -> float:
     """How many times as fast this machine's CPUs train the first trial in bf16 as in float32; 0
     where none trains in float32 on them, or they have no instructions for bf16.
     """
-    rows = (plan_row(study, trial) for trial in plan_trials(study.drawn()))
-    row = next((row for row in rows if row["epochs"] and row.get("precision") == "fp32"), None)
+    planned = (plan_row(study, trial) for trial in plan_trials(study.drawn()))
+    row = next((row for row in planned if row["epochs"] and row.get("precision") == "fp32"), None)
     if row is None or study.sections.resources.gpus_per_worker or not has_amx():
         return 0.0
     names = ("fp32", "bf16")

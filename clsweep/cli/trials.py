@@ -167,7 +167,9 @@ def _scores(values: Sequence[Any]) -> list[str]:
     spread = statistics.pstdev(known) if known else math.nan
     is_fine = max(map(abs, known), default=2) <= 1  # a share, not percent
     shown = level("score", lambda _: spread)
-    return texts_of([shown({"score": value}) for value in values], is_fine=is_fine)
+    each = list(dict.fromkeys(values))  # a share of some images has few values
+    texts = texts_of([shown({"score": value}) for value in each], is_fine=is_fine)
+    return list(map(dict(zip(each, texts, strict=True)).__getitem__, values))
 
 
 def _measured(frame: pd.DataFrame) -> list[str]:
@@ -226,7 +228,7 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
         notes.append(f"{which}: on {fewer[at]}, so its mean does not compare with the others'")
     if (frame["fresh_seeds"] == 1).any():
         notes.append("one fresh seed has no interval; give further ones with --seeds")
-    for ranking in ranking_of(results):
+    for ranking in ranking_of(results, results.metric, results.mode):
         if left_out := ranking.num_left_out:
             notes.append(
                 f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} "

@@ -30,6 +30,7 @@ from clsweep.questions.words import counted, interval, known, listed, p_value, t
 TUNED, UNTUNED = "when tuned", "without tuning"
 EQUAL = 1e-9  # of a score: what rounding makes of a tie
 _FRESH = ("fresh", "fresh_low", "fresh_high")
+_SCORES = ["score", "low", "high", "num_seeds", *_FRESH, "when_tuned"]
 FORMULAS = {
     "objective": "name; of a reference what it is",
     "kind": '"objective", or "reference": what is reached without training',
@@ -61,27 +62,35 @@ def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     """One row per objective and reference with `FORMULAS`, the best first, on fresh seeds if all
     ran.
     """
+    frame = of.ask(standings)
+    tables = (of.ask(robustness, within=of.near(within)), of.ask(health))
+    spread, cost = (table.set_index("objective") for table in tables)
+    names = [name for name in FORMULAS if name not in frame]
+    more = spread.join(cost[["trials", "hours"]]).reindex(columns=names).astype(float)
+    is_ours = frame["kind"] == "objective"
+    return frame.join(more.reindex(frame["objective"].where(is_ours)).set_axis(frame.index))
+
+
+def standings(of: Answers) -> pd.DataFrame:
+    """The leaderboard without what its space and its trials say, which takes longer."""
     material = of.material
     best = of.ask(recommend).query("kind == 'best'").set_index("objective")
-    spread = of.ask(robustness, within=of.near(within)).set_index("objective")
-    cost = of.ask(health).set_index("objective")
     swept = {sweep.objective for sweep in material.sweeps if sweep.params}
     fresh = of.side_table("confirmation").reindex(columns=["objective", "config", *_FRESH])
     again = {(row["objective"], row["config"]): row for row in fresh.to_dict("records")}
     rows: list[dict[str, Any]] = []
     for name in best.index:
-        row = {**best.loc[name], **spread.loc[name], **cost.loc[name]}
-        row |= again.get((name, best.loc[name, "config"]), {})
-        row |= {"objective": name, "kind": "objective", "num_seeds": best.loc[name, "num_seeds"]}
+        row = {**best.loc[name], **again.get((name, best.loc[name, "config"]), {})}
+        row |= {"objective": name, "kind": "objective"}
         row["yardstick"] = material.yardsticks.get(name, "")
         rows.append(row if name in swept else row | {"at": ""})
     references = of.side_table("references")
     yardsticks = references.groupby("yardstick", sort=False) if "yardstick" in references else ()
     for told, table in yardsticks or (("", references),):
         rows += [row | {"yardstick": told} for row in _references(table, material.metric)]
-    frame = pd.DataFrame(rows).reindex(columns=list(FORMULAS))
-    numbers = [name for name in FORMULAS if name not in ("objective", "kind", "yardstick", "at")]
-    frame[numbers] = frame[numbers].astype(float)
+    names = ["objective", "kind", "yardstick", "at"]
+    frame = pd.DataFrame(rows).reindex(columns=[*names, *_SCORES])
+    frame[_SCORES] = frame[_SCORES].astype(float)
     ours = scored(frame)
     by = "fresh" if len(ours) and ours["fresh"].notna().all() else "score"
     frame["level"] = frame[by].fillna(frame["score"])
@@ -113,8 +122,8 @@ def _references(table: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
 
 
 def board(asked: Asked) -> pd.DataFrame:
-    """The leaderboard."""
-    return asked.ask(leaderboard, within=asked.within)
+    """The leaderboard, as far as the sentences on who is best need it."""
+    return asked.ask(standings)
 
 
 def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentences:

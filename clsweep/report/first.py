@@ -13,7 +13,6 @@ from clsweep.analysis.reasons import Reason
 from clsweep.analysis.tuned import whole
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, settings, work
-from clsweep.findings.material import Material
 from clsweep.findings.notes import cause, version_notes, worded
 from clsweep.findings.notes import notes as notes_of
 from clsweep.questions import comparison, leaderboard, reproduction
@@ -64,19 +63,19 @@ def question(asked: Asked) -> str:
         what += f", and at which {named}"
     elif swept:
         what += f", and how much depends on {named}"
-    return f"{what}? {_protocol(material, ours)}."
+    return f"{what}? {_protocol(asked)}."
 
 
-def _protocol(material: Material, ours: pd.DataFrame) -> str:
+def _protocol(asked: Asked) -> str:
     """`digits, conv4, 8 epochs, 3 seeds, the whole grid of 15 settings, 60 trials, 2 min`."""
-    trials, sweeps = material.trials, material.sweeps
+    trials, sweeps = asked.material.trials, asked.material.sweeps
     num = sum(len(sweep.configs) for sweep in sweeps)
     planned = sum(sweep.num_planned for sweep in sweeps)
     samplers = list(dict.fromkeys(name for sweep in sweeps for name in sweep.samplers))
     design = " and ".join(DESIGNS.get(name, name) for name in samplers)
     configs = counted(max(num, planned), "configuration", "configurations")
     skipped = int((trials["status"] == "skipped").sum())
-    epochs, hours = _values(trials, "epochs"), ours["hours"].sum(min_count=1)
+    epochs, hours = _values(trials, "epochs"), asked.ask(health)["hours"].sum(min_count=1)
     parts = [
         _values(trials, "dataset"),
         _values(trials, "encoder"),

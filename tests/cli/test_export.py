@@ -339,7 +339,7 @@ def test_the_top_trial_that_was_not_kept_names_one_of_the_best_configuration(
     assert "no best yet" not in clsweep("status", out)[1]
     results = open_results(out)
     recommended = results.recommend().query("kind == 'best'").iloc[0]
-    (standing,) = ranking(results)
+    (standing,) = ranking(results, results.metric, results.mode)
     assert recommended["config"] == standing.configs[0].config == 1
     assert recommended["score"] == standing.configs[0].score == 81.0
     assert recommended["at"] == status["at"]

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize, special
+from scipy import linalg, special
 from scipy.spatial import distance
 
 from clsweep.analysis.nested import parents_of
@@ -226,6 +226,8 @@ def fit(
         for a, w, v, g in STARTS
     ]
     mean, width = _priors(num_params)
+    from scipy import optimize  # takes 0.15 s of every command that has statistics
+
     for begin in starts if start is None else [start]:
         found = optimize.minimize(
             _loss,
