@@ -19,11 +19,11 @@ from scipy import special
 from clsweep.analysis import tuned, tuning
 from clsweep.analysis.comparison import table as comparison
 from clsweep.analysis.images import Hits
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.recommend import levels_of
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.sensitivity import searched
 from clsweep.analysis.sensitivity import table as sensitivity
-from clsweep.analysis.sweep import read_sweeps
 from clsweep.analysis.tuned import pick
 from clsweep.analysis.tuning import best_of_k
 from clsweep.cluster.search import standing

@@ -6,7 +6,7 @@ import contextlib
 import keyword
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
@@ -139,13 +139,7 @@ def plan(
     counts = planned.plan_counts(study)
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
-    if asked := planned.contrast_rows(study, noises_in(pilot) if pilot else {}, noise):
-        print_table(asked, title="\nContrasts: the effects that they find, and rule out")
-        print_note(
-            planned.unforeseen(study)
-            or "(in four of five such studies, corrected for all of them. The noise of the images "
-            "comes on top. SD: of one seed's score, as --noise or --pilot says)"
-        )
+    _print_contrasts(study, noises_in(pilot) if pilot else {}, noise)
     for note in [*planned.plan_notes(study), *missing]:
         print_note(note)
     print_next(version.command("plan", path, estimate=True))
@@ -309,6 +303,21 @@ def schema(
         raise RequestError(f"--out {out}: cannot be written: {error.strerror}") from None
     say(f"{out}: put this line at the head of a study beside it:")
     say(f"{EDITOR} $schema={out.name}")
+
+
+def _print_contrasts(
+    study: Study, noises: Mapping[str, tuple[float, float]], noise: float | None
+) -> None:
+    """What each contrast of the study would find, if it has any."""
+    from clsweep.cli import plan as planned
+
+    if asked := planned.contrast_rows(study, noises, noise):
+        print_table(asked, title="\nContrasts: the effects that they find, and rule out")
+        print_note(
+            planned.unforeseen(study)
+            or "(in four of five such studies, corrected for all of them. The noise of the images "
+            "comes on top. SD: of one seed's score, as --noise or --pilot says)"
+        )
 
 
 def _print_cells(study: Study) -> None:

@@ -99,20 +99,11 @@ def of_studies(
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,
-        notes=(
-            *([OF_A_LOSS.format(metric=name)] if name in LOSSES else []),
-            *(note for study in studies for note in _notes(study)),
-            *_differences(studies),
-        ),
+        notes=tuple(_notes_on(studies, name)),
         left=sum(_num_left(study) for study in studies),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=yardsticks,
-        confirmable={
-            prefix + objective: study.path
-            for prefix, study in named.items()
-            if study.metric == name and not _is_again(study)
-            for objective in study.study["objectives"]
-        },
+        confirmable=_confirmable(named, name),
         confirming={study.path: _confirming(study) for study in studies},
         contrasts=asked,
         hits={m: Hits(partial(_hits, named, m)) for m in metrics if images == NEW},
@@ -334,6 +325,16 @@ def _is_again(study: StudyResults) -> bool:
     return "confirm" in study.planned(["sampler"])["sampler"].to_pylist()
 
 
+def _confirmable(named: Named, metric: str) -> dict[str, str]:
+    """Objective -> the folder in which its best by the metric can be run again."""
+    return {
+        prefix + objective: study.path
+        for prefix, study in named.items()
+        if study.metric == metric and not _is_again(study)
+        for objective in study.study["objectives"]
+    }
+
+
 def _confirming(study: StudyResults) -> Confirming:
     """The seeds that the study names, or as many as it has, three or more, after the last of
     them: the interval of two is 13 standard errors wide.
@@ -361,6 +362,15 @@ def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contra
 
 def _num_left(study: StudyResults) -> int:
     return study.planned(["trial_id"]).num_rows - len(study.trials)
+
+
+def _notes_on(studies: Sequence[StudyResults], metric: str) -> Iterator[str]:
+    """What is said of all of them."""
+    if metric in LOSSES:
+        yield OF_A_LOSS.format(metric=metric)
+    for study in studies:
+        yield from _notes(study)
+    yield from _differences(studies)
 
 
 def _notes(study: StudyResults) -> list[str]:

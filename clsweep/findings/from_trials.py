@@ -41,6 +41,28 @@ TOLD = "clsweep.told"
 OUTCOMES = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
 
 
+def _settled(sweep: Sweep) -> Any:
+    """`followers` of a sweep; of two that settle each other what clsweep derives."""
+    preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
+    return followers(sweep.settings[preferred], is_grid=sweep.samplers == ("grid",))
+
+
+def _chance(trials: pd.DataFrame, metric: str, whole: float | None) -> float | None:
+    """The metric of a guess, `whole` of 100 %; None where it is not known."""
+    if not whole or "num_classes" not in trials:
+        return None
+    guess = material.chance_of(metric, trials["num_classes"])
+    return guess * whole / 100 if guess else None
+
+
+def _with_ids(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials with names of their own."""
+    if "trial_id" in trials:
+        return trials
+    ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
+    return trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
+
+
 def of_trials(
     trials: pd.DataFrame,
     *,
@@ -64,10 +86,8 @@ def of_trials(
     name = _metric(trials, metric, source)
     trials = trials.assign(**{name: tidy.numeric(trials[name], source)})
     mode = material.mode_of(name, mode, None, source)
-    if params is None:
-        swept, others = _settings(trials, name, source)
-    else:
-        swept, others = _named(params, trials, name, source), ""
+    found = (_named(params, trials, name, source), "") if params is not None else None
+    swept, others = found or _settings(trials, name, source)
     words = [column for column in swept if tidy.is_numbers_as_text(trials[column])]
     trials = trials.assign(**{column: tidy.as_setting(trials[column], source) for column in swept})
     scales = tidy.checked_scales(scales, trials, swept, source)
@@ -75,36 +95,22 @@ def of_trials(
     sweeps = read(swept, failed="left out")
     for sweep in sweeps:
         tidy.check_sizes(sweep.scores, name, source)
-    settled = {}  # of two that settle each other what clsweep derives
-    for sweep in sweeps:
-        preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
-        is_grid = sweep.samplers == ("grid",)
-        settled[sweep.objective] = followers(sweep.settings[preferred], is_grid=is_grid)
-    axes: Mapping[str, list[str]] | list[str] = swept
+    settled = {sweep.objective: _settled(sweep) for sweep in sweeps}
+    axes: Mapping[str, Sequence[str]] | list[str] = swept
     if params is None and any(settled.values()):
         axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
-        gone = {n for each in settled.values() for n in each} - set().union(*axes.values())
+        gone = {n for each in settled.values() for n in each}.difference(*axes.values())
         swept = [column for column in swept if column not in gone]
     told = _settled_notes(settled, sweeps, kept=params is not None)
     whole, unlike = material.percent_of(name, sweeps)
-    chance = None
-    if (
-        whole
-        and "num_classes" in trials
-        and (guess := material.chance_of(name, trials["num_classes"]))
-    ):
-        chance = guess * whole / 100
-    limits = (0.0, whole) if whole else None
+    limits, chance = (0.0, whole) if whole else None, _chance(trials, name, whole)
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
     on_test = "score_on" in trials and bool((trials["score_on"] == "test").all())
-    if "trial_id" not in trials:
-        ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
-        trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
     as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
     notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *told, as_text]
     unit = "" if unlike else material.unit_of(name)
     return Material(
-        trials=trials,
+        trials=_with_ids(trials),
         metric=name,
         unit=unit,
         params=tuple(swept),

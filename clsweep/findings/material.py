@@ -14,7 +14,8 @@ import pandas as pd
 
 from clsweep.analysis.contrasts import Contrast
 from clsweep.analysis.images import Hits
-from clsweep.analysis.sweep import Sweep, read_sweeps
+from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import (
     DIAGNOSTIC,
     METRIC,

@@ -56,6 +56,18 @@ def mi_estimate(
     return {"mi_estimate": bound}
 
 
+def _begun(config: Mapping[str, Any], device: torch.device) -> TrialState:
+    """The trial before its first step."""
+    critic = seeded(lambda c: build_critic(c, DIM), config).to(device)
+    precision = Precision.on(device, "fp32")
+    return TrialState(
+        objective=critic, optimizer=torch.optim.Adam(critic.parameters(), lr=config["lr"]),
+        view_generator=torch.Generator(), scaler=precision.scaler(), precision=precision,
+        draw_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "data")),
+        seed=config["seed"],
+    )  # fmt: skip
+
+
 def train_critic(
     config: Mapping[str, Any], attempt: Attempt, device: torch.device, pulse: Pulse
 ) -> Row:
@@ -68,15 +80,8 @@ def train_critic(
         DivergedError: the loss is not finite.
     """
     memory = PeakMemory(device)
-    critic = seeded(lambda c: build_critic(c, DIM), config).to(device)
-    optimizer = torch.optim.Adam(critic.parameters(), lr=config["lr"])
-    generator = torch.Generator().manual_seed(derived_seed(config["seed"], "data"))
-    precision = Precision.on(device, "fp32")
-    state = TrialState(
-        objective=critic, optimizer=optimizer, view_generator=torch.Generator(),
-        draw_generator=generator, scaler=precision.scaler(), precision=precision,
-        seed=config["seed"],
-    )  # fmt: skip
+    state = _begun(config, device)
+    critic, optimizer, generator = state.objective, state.optimizer, state.draw_generator
     attempt.resume(state)
     dataset = DATASET[config["dataset"]]
     draw, owned = implementation(dataset), {name: config[name] for name in dataset.owns}

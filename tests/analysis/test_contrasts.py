@@ -13,8 +13,8 @@ from clsweep.analysis.contrasts import Contrast, contrasts, scored_by
 from clsweep.analysis.holm import holm
 from clsweep.analysis.images import Hits
 from clsweep.analysis.power import smallest_effects
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import read_sweeps
 
 NAN = np.nan
 SMALL, LARGE = {"batch": 16}, {"batch": 128}

@@ -6,9 +6,10 @@ import pytest
 
 from clsweep.analysis import recommend, tuning
 from clsweep.analysis.comparison import table as comparison
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.robustness import response, table
 from clsweep.analysis.sensitivity import table as sensitivity
-from clsweep.analysis.sweep import FAILED_AS, read_sweeps
+from clsweep.analysis.sweep import FAILED_AS
 from clsweep.questions.health import failure_regions
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.robustness.table import robustness, tolerance_curve
-from clsweep.analysis.sweep import read_sweeps
 from clsweep.analysis.tuning import best_of_k, tuning_cost
 from tests.analysis import truths
 from tests.analysis.draws import drawing

@@ -11,8 +11,8 @@ from scipy import special
 
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.images import Hits, apart, joined, variances_of, widened
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.resample import best_level, packed
-from clsweep.analysis.sweep import read_sweeps
 from clsweep.errors import RequestError
 from tests.test_docs import DOCS
 

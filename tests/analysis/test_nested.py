@@ -8,10 +8,10 @@ import pytest
 
 from clsweep.analysis.comparison.table import winners
 from clsweep.analysis.nested import folded, parents_of
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.recommend import recommend
 from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.table import sensitivity
-from clsweep.analysis.sweep import read_sweeps
 
 ENDS = {0.99: -2.0, 0.996: 0.0, 1.0: 2.0}
 BRANCHES = [("constant", None), *(("cosine", end) for end in ENDS)]

@@ -12,9 +12,9 @@ from scipy import stats
 
 from clsweep.analysis.comparison.table import compare
 from clsweep.analysis.noise import Levels, noise_of, seed_shift
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import COLUMNS, levels_of, neighbourhoods, recommend
-from clsweep.analysis.sweep import read_sweeps
 from clsweep.results.ranking import Standings
 from tests.analysis.truths import sweep_of
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import read_sweeps
 
 
 def trials_of(rows, **columns):

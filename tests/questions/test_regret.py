@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.sweep import read_sweeps
 from clsweep.questions.picks import FORMULAS, picks
 from tests.analysis import truths
 from tests.questions.given import of

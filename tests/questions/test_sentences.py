@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.sweep import read_sweeps
 from clsweep.findings.notes import text_of
 from clsweep.questions import pairs
 from clsweep.questions.model import Open, Wording

@@ -4,7 +4,7 @@ wins where along a hyperparameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
@@ -433,6 +433,18 @@ def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
     return gated(sweeps, lambda sweeps: _winners(sweeps, by), ("region",))
 
 
+def _met(
+    whole: Pairing, parts: Mapping[str, Pairing], region: str, best: Sweep, other: Sweep
+) -> tuple[Evidence, list[Note]]:
+    """The difference of two in a region, and its notes."""
+    if region not in parts:
+        lacking = note(Reason.NO_PAIR, a=best.objective, b=other.objective)
+        return Evidence(np.nan), [*whole.notes, lacking]
+    rng = np.random.default_rng(resample.SEED)
+    test, _, more = mean_difference(parts[region], whole, len(parts), rng)
+    return test, [*whole.notes, *more]
+
+
 def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
     lacking = note(Reason.NOT_SWEPT, param=by)
     notes = [lacking.of(sweep.objective) for sweep in sweeps if by not in sweep.params]
@@ -460,40 +472,28 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         if not known:
             return None
         best, *others = known
-        row: dict[str, Any] = {"by": by, "region": regions.named[k]}
-        row |= {
-            "p_holm": np.nan,
-            "excludes": False,
-            "value_low": regions.low[k],
-            "value_high": regions.high[k],
-        }
-        row["objective"] = competing[best].objective
-        row["mean"] = competing[best].sign * float(means[best, k])
-        row["runner_up"] = competing[others[0]].objective if others else ""
+        row: dict[str, Any] = {
+            "by": by, "region": regions.named[k], "p_holm": np.nan, "excludes": False,
+            "value_low": regions.low[k], "value_high": regions.high[k],
+            "objective": competing[best].objective,
+            "mean": competing[best].sign * float(means[best, k]),
+            "runner_up": competing[others[0]].objective if others else "",
+        }  # fmt: skip
         if not others:
             return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
         tests, said = [], list(notes)
         for other in others:
-            whole, parts = parts_of(tuple(sorted((best, other))))  # as `compare` has them
-            said += whole.notes
-            if row["region"] not in parts:
-                a, b = (competing[place].objective for place in (best, other))
-                said.append(note(Reason.NO_PAIR, a=a, b=b))
-                tests.append(Evidence(np.nan))
-                continue
-            rng = np.random.default_rng(resample.SEED)
-            test, _, more = mean_difference(parts[row["region"]], whole, len(parts), rng)
+            met = parts_of(tuple(sorted((best, other))))  # as `compare` has them
+            test, more = _met(*met, row["region"], *(competing[at] for at in (best, other)))
             said += more
             tests.append(test if best < other else test.turned)
-        ps = [test.p for test in tests]
         lead = _rounded(tests[0].estimate, abs(row["mean"]))
         row |= {"lead": lead, "low": tests[0].low, "high": tests[0].high}
-        row["p_holm"] = max(ps) if np.isfinite(ps).all() else np.nan
+        row["p_holm"] = float(np.max([test.p for test in tests]))  # NaN where one is
         row["excludes"] = all(test.low > 0 for test in tests)
         return row | noted(*said)
 
-    rows = [row for row in in_threads(contest, range(len(regions))) if row]
-    found = pd.DataFrame(rows)
+    found = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
     found["p_holm"] = holm(found["p_holm"].to_numpy())
     found["resolved"] = found["excludes"] & (found["p_holm"] <= ALPHA)
     found["winner"] = found["objective"].where(found["resolved"], "")

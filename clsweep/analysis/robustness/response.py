@@ -114,6 +114,16 @@ class Response:
         return 1.0 - 1.0 / int(self.alive.sum()) if self.shift else 1.0
 
 
+def _by_value(means: Array, levels: Codes, num: int) -> Array:
+    """(num, most of a value): the configurations of each value, behind them NaN."""
+    counts = np.bincount(levels, minlength=num)
+    table = np.full((num, counts.max()), np.nan)
+    order = np.argsort(levels, kind="stable")
+    starts = np.cumsum(counts) - counts
+    table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = means[order]
+    return table
+
+
 def respond(sweep: Sweep, param: str) -> Response:
     """Averages over the other swept hyperparameters at each value of `param`, one row a value or
     bin.
@@ -140,11 +150,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         elif (~used & sweep.alive).any():
             notes.append(note(Reason.SHARED_SETTINGS, param=param, settings=found))
     else:
-        counts = np.bincount(levels, minlength=num)
-        table = np.full((num, counts.max()), np.nan)
-        order = np.argsort(levels, kind="stable")
-        starts = np.cumsum(counts) - counts
-        table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = sweep.means[order]
+        table = _by_value(sweep.means, levels, num)
         notes.append(note(Reason.NOISE_OF_CONFIGS, unit="bin" if regions.is_binned else "value"))
     notes += sweep.lost(Reason.LEFT_OUT)
     images = sweep.images

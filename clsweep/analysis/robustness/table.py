@@ -4,7 +4,7 @@ intervals, and the tolerance curve: which share of the space lies within delta p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -238,6 +238,13 @@ def _measure(
     if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
         notes.append(note(Reason.NOISY_SHARE))
     row["best_level"] = sweep.sign * level
+    row |= _columns(point, bounds, sweep)
+    return bool(bounds)
+
+
+def _columns(point: Mapping[str, Any], bounds: Mapping[str, Any], sweep: Sweep) -> dict[str, Any]:
+    """The statistics and their intervals by column, levels in the metric's own sign."""
+    row: dict[str, Any] = {}
     for key in STATISTICS:
         factor = sweep.sign if key in LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])
@@ -246,7 +253,7 @@ def _measure(
             if key in LEVELS:
                 ends = sweep.limited(sweep.turned(*ends))
             row[f"{key}_low"], row[f"{key}_high"] = ends
-    return bool(bounds)
+    return row
 
 
 def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:

@@ -9,8 +9,8 @@ from clsweep.analysis.comparison.evidence import term
 from clsweep.analysis.comparison.pairing import pair
 from clsweep.analysis.comparison.table import winners
 from clsweep.analysis.noise import noise_of
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import read_sweeps
 from tests.analysis.comparison.test_table import CURVE, compare, one, sweep
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of

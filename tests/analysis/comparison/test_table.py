@@ -13,8 +13,8 @@ from clsweep.analysis.comparison.evidence import sample_term, term
 from clsweep.analysis.comparison.pairing import pair
 from clsweep.analysis.comparison.table import compare, winners
 from clsweep.analysis.holm import holm
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import read_sweeps
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
 

@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.comparison.table import compare
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.sweep import read_sweeps
 from clsweep.cluster.search import standing
 from tests.analysis.draws import drawing
 

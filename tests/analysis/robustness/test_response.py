@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.response import marginals, respond
 from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.sweep import read_sweeps
 from tests.analysis import truths
 from tests.analysis.draws import drawing
 from tests.planted import planted

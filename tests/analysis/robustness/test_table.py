@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis import resample
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.robustness.table import COLUMNS, robustness
-from clsweep.analysis.sweep import read_sweeps
 from clsweep.findings.notes import text_of
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.table import TOLERANCE_COLUMNS, robustness, tolerance_curve
-from clsweep.analysis.sweep import read_sweeps
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
 

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.searched import importance
-from clsweep.analysis.sweep import read_sweeps
 from clsweep.display.numbers import mentioned
 from clsweep.report import told
 from tests.planted import planted
