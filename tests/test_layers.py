@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import clsweep
+from clsweep.study.resolve import load_study
+from tests.planted import recorded
 
 PACKAGE = Path(clsweep.__file__).parent
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
@@ -209,3 +211,15 @@ def test_catalog_and_plan_do_not_wait_for_pandas():
     for words in (["catalog"], ["plan", str(STUDY)]):
         loaded, _ = loaded_by(COMMAND.format(words=words))
         assert not loaded & {"pandas", "numpy", "optuna", "pyarrow"}
+
+
+def test_status_of_one_objective_does_not_wait_for_pandas(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "{name: one, dataset: {name: digits}, base: {encoder: conv4, epochs: 1}, seeds: [0, 1], "
+        "objectives: {simclr: {framework: simclr, loss: infonce}}, search: {method: grid}}"
+    )
+    out = recorded(tmp_path / "out", load_study(study), lambda _: {"knn_top1": 50.0})
+    loaded, shown = loaded_by(COMMAND.format(words=["status", out]))
+    assert "50" in shown
+    assert not loaded & {"pandas", "scipy", "optuna"}

@@ -147,6 +147,8 @@ def running_rows(results: StudyResults) -> list[Row]:
 def failure_rows(results: StudyResults) -> list[Row]:
     """Failed trials grouped by error, most frequent first."""
     trials = results.trials_table
+    if "failed" not in trials["status"].unique().to_pylist():
+        return []  # without pandas, which `pc.equal` loads
     failed = trials.filter(pc.equal(trials["status"], "failed"))
     errors: dict[tuple[str, ...], list[str]] = {}
     texts = [  # what a screen has of them, whatever their lengths

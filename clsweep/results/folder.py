@@ -152,13 +152,13 @@ class ResultsFolder(Store):
                 ),
                 "; without it, nothing is lost",
             )
-        return schema.empty_table()
+        return schemas.empty(schema)
 
     def references(self) -> pa.Table:
         """Scores of raw pixels and untrained encoders; empty until they are known."""
         schema = schemas.references_schema()
         if not self.files.is_file("references.parquet"):
-            return schema.empty_table()
+            return schemas.empty(schema)
         return self.decoded(
             "references.parquet",
             lambda data: schemas.checked_rows(

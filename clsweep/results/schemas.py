@@ -268,6 +268,11 @@ def why_not_of(plan: Plan, tree: Mapping[str, Any]) -> str:
     return ""
 
 
+def empty(schema: pa.Schema) -> pa.Table:
+    """A table without rows. `schema.empty_table` makes one too, and loads pandas for it."""
+    return pa.Table.from_batches([], schema=schema)
+
+
 def checked_rows(
     data: bytes,
     fields: Sequence[pa.Field],

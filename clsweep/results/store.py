@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from clsweep.errors import RequestError, UserError, first_line
 from clsweep.results.disk import Data, Disk
 from clsweep.results.hold import FileLock, Lease
-from clsweep.results.schemas import checked_rows, of_one_trial
+from clsweep.results.schemas import checked_rows, empty, of_one_trial
 from clsweep.results.tables import decode
 
 if TYPE_CHECKING:
@@ -97,15 +97,17 @@ class Store:
             # The parts are listed first: one that is compacted from here on is missed below, and we
             # begin again.
             parts = self.parts(name)
-            tables = [pa.schema(fields).empty_table()]
+            tables = [empty(pa.schema(fields))]
             self._require_compacted(name, parts)
-            newer = pa.array([_trial_id(path) for path in parts], pa.string())
             if self.files.is_file(f"{name}.parquet"):
-                table = self.decoded(f"{name}.parquet", rows)
-                tables.append(table.filter(pc.invert(pc.is_in(table["trial_id"], newer))))
-            if name in self._written:
-                own = pa.concat_tables(self._written[name]).select(tables[0].column_names)
-                tables.append(own.filter(pc.is_in(own["trial_id"], newer)))
+                tables.append(self.decoded(f"{name}.parquet", rows))
+            if parts:  # else nothing here loads pandas, as `pa.array` does
+                newer = pa.array([_trial_id(path) for path in parts], pa.string())
+                tables = [t.filter(pc.invert(pc.is_in(t["trial_id"], newer))) for t in tables]
+                if name in self._written:
+                    own = pa.concat_tables(self._written[name])
+                    own = own.select([field.name for field in fields])
+                    tables.append(own.filter(pc.is_in(own["trial_id"], newer)))
             try:
                 others = [path for path in parts if _trial_id(path) not in self._written_ids]
                 tables += self.files.each(part, others)
