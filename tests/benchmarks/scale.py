@@ -7,15 +7,14 @@ costs in all, and not how long a cluster would take. The driver's memory is samp
 end; its growth is what it keeps of each.
 
 `--sleep SECONDS` makes each trial sleep so long in its one step, as those on Ray's own page on the
-overhead of Tune do. Then some run by Tune alone, and only sleep. With `--resume`, the run is
+overhead of Tune do. Then some run by Tune alone, as there, and only sleep. With `--resume`, the run is
 interrupted in the middle (Ctrl-C) and goes on.
 
 `--simulate` leaves Ray away: the driver's own parts (plan, journal, rows, compaction, heartbeats)
 work through made-up trials of many epochs, a thousand under way. From two sizes the table draws
 each part on to 100,000 trials, by the power law through both.
 
-    python tests/benchmarks/scale.py [--trials 1000] [--cpus 64]
-    python tests/benchmarks/scale.py --sleep 1 --trials 1000 --cpus 16 [--resume]
+    python tests/benchmarks/scale.py [--trials 1000] [--cpus 64] [--sleep 1] [--resume]
     python tests/benchmarks/scale.py --simulate 1000 10000 [--epochs 100]
 """
 
@@ -75,7 +74,6 @@ def sleeping(z1_ND, z2_ND, tau, **memory):
 ROWS = [Component(part="loss", name="sleeping", impl="sleeping", owns=("tau",), on=("simclr",),
                   source="-", doc="InfoNCE, late")]
 """
-# As Ray's own benchmark: what the trials share is this driver, and a process that is used again.
 BARE = """
 import sys, time, ray
 from ray import tune
@@ -134,8 +132,7 @@ def measure(
                 if sample["trials"] >= stop_at:
                     driver.send_signal(signal.SIGINT)
                     break
-            expected = 0 if stop_at == math.inf else 130
-            assert driver.wait() == expected, (folder / "log").read_text()
+            assert driver.wait() == 130 * (stop_at < math.inf), (folder / "log").read_text()
         total_s = time.perf_counter() - start
     rows = pq.read_table(out / "trials.parquet").to_pandas()
     assert (rows["status"] == "finished").all()
@@ -215,8 +212,6 @@ def cpu_seconds(process: psutil.Process) -> float:
         return float(sum(process.cpu_times()[:2]))
     return 0.0
 
-
-# Without Ray.
 
 AT_ONCE = 1000
 TRIAL_S, BEAT_S, EPOCHS_S = 600.0, 2.0, 10.0  # a trial's length; pauses of the heartbeat
@@ -495,9 +490,8 @@ def main() -> None:
         return
 
     with tempfile.TemporaryDirectory() as folder:
-        row, samples = measure(
-            arguments.trials, arguments.cpus, Path(folder), arguments.sleep, resume=arguments.resume
-        )
+        sizes = arguments.trials, arguments.cpus, Path(folder), arguments.sleep
+        row, samples = measure(*sizes, resume=arguments.resume)
     print_table(samples, title=f"\nThe driver as the trials end; {machine()}", digits=1)
     print_table([row], title="\nThe run", digits=2)
 

@@ -26,8 +26,7 @@ LOST = {"winner": "", "resolved": False}
 PAIR = {
     "a": "dcl", "b": "simclr", "region": "", "num_pairs": 30, "num_seeds": 3, "p": 0.001,
     "p_holm": 0.002, "needs_seeds": NAN, "needs_configs": NAN, "needs_low": NAN, "needs_high": NAN,
-    "winner": "dcl", "resolved": True,
-    "reason": "", "note": "",
+    "winner": "dcl", "resolved": True, "reason": "", "note": "",
 }  # fmt: skip
 RATIO = PAIR | {"estimate": 0.52, "low": 0.35, "high": 0.78, "value_a": 0.98, "value_b": 1.87}
 LEAD = PAIR | {"estimate": 1.8, "low": 1.2, "high": 2.4, "value_a": 90.0, "value_b": 88.2}
