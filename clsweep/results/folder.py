@@ -41,7 +41,7 @@ PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
 # Of the trials that have ended, in a large study: a compaction writes all of them again. A fixed
 # number would make their cost grow with the square of the study.
 SHARE_BEFORE_COMPACTION = 0.05
-CHUNKS = 50  # of what has been written since: a row by itself takes 150 KiB of memory
+CHUNKS = 50  # of what has been written since are joined: a row alone takes 150 KiB of memory
 JOURNAL = "optuna.journal"
 PRINTED, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 RUNNING = "parts/running.parquet"
@@ -236,10 +236,11 @@ class ResultsFolder(Store):
         if trial_id in self._written_ids:
             self._forget_parts()
         for name, table in tables.items():
-            known = self._written.setdefault(name, [])
-            known.append(table)
-            if len(known) == CHUNKS:
-                known[:] = [pa.concat_tables(known).combine_chunks()]
+            joined, single = self._written.setdefault(name, ([], []))
+            single.append(table)
+            if len(single) == CHUNKS:
+                joined.append(pa.concat_tables(single).combine_chunks())
+                single.clear()
         self._written_ids.add(trial_id)
 
     def _forget_parts(self) -> None:

@@ -7,6 +7,7 @@ whatever a run writes goes through here, while the folder is its own.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -49,7 +50,7 @@ class Store:
             self.held = Lease(self.files, path, of_run)
         self._known: dict[str, tuple[bytes, Any]] = {}
         # What we have written in parts since the last compaction: opening one takes 6 ms.
-        self._written: dict[str, list[pa.Table]] = {}
+        self._written: dict[str, tuple[list[pa.Table], list[pa.Table]]] = {}
         self._written_ids: set[str] = set()
 
     @property
@@ -105,7 +106,7 @@ class Store:
                 newer = pa.array([_trial_id(path) for path in parts], pa.string())
                 tables = [t.filter(pc.invert(pc.is_in(t["trial_id"], newer))) for t in tables]
                 if name in self._written:
-                    own = pa.concat_tables(self._written[name])
+                    own = pa.concat_tables(itertools.chain(*self._written[name]))
                     own = own.select([field.name for field in fields])
                     tables.append(own.filter(pc.is_in(own["trial_id"], newer)))
             try:

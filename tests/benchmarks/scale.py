@@ -7,8 +7,8 @@ costs in all, and not how long a cluster would take. The driver's memory is samp
 end; its growth is what it keeps of each.
 
 `--sleep SECONDS` makes each trial sleep so long in its one step, as those on Ray's own page on the
-overhead of Tune do. Then some run by Tune alone, as there, and only sleep. With `--resume`, the run is
-interrupted in the middle (Ctrl-C) and goes on.
+overhead of Tune do. Then some run by Tune alone, as there, and only sleep. With `--resume`, the run
+is interrupted in the middle (Ctrl-C) and goes on.
 
 `--simulate` leaves Ray away: the driver's own parts (plan, journal, rows, compaction, heartbeats)
 work through made-up trials of many epochs, a thousand under way. From two sizes the table draws
