@@ -184,10 +184,13 @@ def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFold
 
 
 def test_compaction_changes_nothing_that_a_reader_sees(
-    folder: ResultsFolder, plan: list[dict[str, Any]]
+    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for row in plan[:4]:
-        folder.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
+    monkeypatch.setattr("clsweep.results.folder.CHUNKS", 3)
+    for i, row in enumerate([*plan[:8], plan[1]]):  # one of them twice
+        epochs = [{"epoch": epoch, "train_loss": float(i)} for epoch in range(1, i % 3 + 1)]
+        folder.add_trial(outcome(row, knn_top1=float(i)), epochs=epochs)
+    folder.files.remove(f"parts/trials/{plan[0]['trial_id']}.parquet")
     before = open_results(folder.path)
     trials, epochs = before.trials, before.epochs
     folder.compact()
