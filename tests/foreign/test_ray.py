@@ -1,0 +1,170 @@
+"""Experiments of Ray Tune, as it writes them: how their trials ended, and what was set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clsweep.errors import RequestError
+from clsweep.foreign.ray_results import read_ray
+from clsweep.foreign.sweep import import_sweep
+
+
+def ray_trial(
+    root: Path, name: str, config: dict[str, Any], scores: list[float], /, **last: Any
+) -> None:
+    """A trial's folder as Ray 2.60 writes it; last: what else its last report has."""
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "params.json").write_text(json.dumps(config))
+    rows: list[dict[str, Any]] = [
+        {"acc": value, "training_iteration": i + 1, "pid": 7, "config": config}
+        for i, value in enumerate(scores)
+    ]
+    rows[-1:] = [row | last for row in rows[-1:]]
+    (folder / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def ray_state(root: Path, name: str = "1", **status: str) -> None:
+    rows = [
+        [json.dumps({"relative_logdir": n, "status": s.removeprefix("CUT ")}),
+         json.dumps({"last_result": {"done": False}} if s.startswith("CUT ") else {})]
+        for n, s in status.items()
+    ]  # fmt: skip
+    state = {"trial_data": rows, "runner_data": {"_metric": "acc"}}
+    (root / f"experiment_state-{name}.json").write_text(json.dumps(state))
+
+
+def statuses(source: Path) -> list[str]:
+    """How the trials of Ray's ended, in the order of their folders."""
+    rows = import_sweep(read_ray(source), metric="acc", mode="max").rows
+    return [row["status"] for row in rows]
+
+
+def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path: Path) -> None:
+    for lr, count in ((0.1, 3), (0.2, 1), (0.3, 3)):
+        ray_trial(tmp_path / "exp", f"t{lr}", {"lr": lr, "net": {"w": 4}}, [80 + lr] * count)
+    (tmp_path / "exp" / "t0.3" / "error.txt").write_text("diverged")
+    trials = read_ray(tmp_path).trials
+    assert statuses(tmp_path) == ["finished", "stopped", "failed"]
+    assert [t.settings for t in trials] == [{"lr": lr, "net.w": 4} for lr in (0.1, 0.2, 0.3)]
+    assert [t.results for t in trials] == [{"acc": 80 + lr} for lr in (0.1, 0.2, 0.3)]
+    assert {t.group for t in trials} == {"exp"}
+
+
+def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path: Path) -> None:
+    ray_trial(tmp_path / "exp", "t", {"lr": 0.1}, [80.0, 81.0])
+    file = tmp_path / "exp" / "t" / "result.json"
+    file.write_text(file.read_text() + '{"acc": 9')
+    assert [trial.results for trial in read_ray(tmp_path).trials] == [{"acc": 81.0}]
+    file.write_text(file.read_text() + "\n{}\n")
+    with pytest.raises(RequestError, match=r"result\.json:3: expected a report"):
+        read_ray(tmp_path)
+    file.unlink()
+    (file.parent / "progress.csv").write_text("acc,lr\r\n80.5,0.1\r\n81.5,0")
+    assert [trial.results["acc"] for trial in read_ray(tmp_path).trials] == [80.5]
+
+
+def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path: Path) -> None:
+    for number, epochs in enumerate((1, 1, 3, 3)):
+        ray_trial(tmp_path / "exp", f"t{number}", {"epochs": epochs}, [80.0] * epochs)
+    assert {*statuses(tmp_path / "exp")} == {"finished"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "lengths", "ended"),
+    [
+        ([(3, 0.1), (9, 0.1), (3, 0.2), (9, 0.2)], [1, 3, 1, 3], "all"),  # a report per 3 epochs
+        ([(4, 0.1), (10, 0.1), (4, 0.2), (10, 0.2)], [2, 4, 2, 4], "all"),  # and at the end
+        ([(9, 0.1), (9, 0.2), (9, 0.3), (9, 0.3)], [1, 2, 3, 3], "the longest"),
+        ([(9, 0.4), (9, 0.1), (9, 0.1), (9, 0.2)], [3, 1, 1, 3], "the longest"),
+    ],
+)
+def test_a_setting_says_how_long_trials_of_ray_are_or_none_does(
+    settings: list[tuple[int, float]], lengths: list[int], ended: str, tmp_path: Path
+) -> None:
+    """That lengths are the same wherever a learning rate is says nothing."""
+    for number, ((epochs, lr), length) in enumerate(zip(settings, lengths, strict=True)):
+        ray_trial(tmp_path / "exp", f"t{number}", {"epochs": epochs, "lr": lr}, [80.0] * length)
+    ray_trial(tmp_path / "of another length", "t", {"epochs": 9, "lr": 1.0}, [80.0] * 7)
+    found = [status == "finished" for status in statuses(tmp_path)[:4]]
+    assert found == [ended == "all" or length == 3 for length in lengths]
+
+
+def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_path: Path) -> None:
+    ended = {"retried": "TERMINATED", "lost": "ERROR", "going": "RUNNING"}
+    for name in ended:
+        ray_trial(tmp_path / "exp", name, {"lr": 0.1}, [80.0])
+        (tmp_path / "exp" / name / "error.txt").write_text("of the first attempt")
+    ray_state(tmp_path / "exp", **ended)
+    found = [t.status for t in read_ray(tmp_path / "exp").trials]
+    assert found == ["running", "failed", "finished"]
+
+
+@pytest.mark.parametrize(
+    ("trials", "expected"),
+    [  # of each: what its experiment says, how many reports, whether the last is `done`
+        # `epochs` are 1, 2 and 4
+        ([("TERMINATED", 1, True), ("TERMINATED", 2, True), ("TERMINATED", 4, False)],
+         ["finished", "finished", "finished"]),
+        ([("TERMINATED", 1, True), ("TERMINATED", 1, True), ("TERMINATED", 4, False)],
+         ["stopped", "stopped", "finished"]),
+        ([("TERMINATED", 1, False), ("TERMINATED", 3, False), ("TERMINATED", 4, False)],
+         ["finished", "finished", "finished"]),  # they returned
+        ([("CUT TERMINATED", 1, False), ("TERMINATED", 3, False), ("CUT ERROR", 4, False)],
+         ["stopped", "finished", "failed"]),  # by a budget of time
+        ([("TERMINATED", 1, True), ("TERMINATED", 3, True), ("TERMINATED", 4, True)],
+         ["stopped", "stopped", "finished"]),
+        ([("PAUSED", 1, False), ("PAUSED", 1, False), ("TERMINATED", 2, True)],
+         ["stopped", "stopped", "finished"]),  # and nothing goes on
+        ([("PAUSED", 1, False), ("RUNNING", 1, False), ("TERMINATED", 2, True)], ["finished"]),
+        ([("", 1, False), ("", 2, True), ("TERMINATED", 2, True)], ["finished", "finished"]),
+        ([("TERMINATED", 0, None), ("PENDING", 1, False), ("TERMINATED", 2, False)],
+         ["failed", "finished"]),
+    ],
+)  # fmt: skip
+def test_how_trials_of_ray_ended(
+    trials: list[tuple[str, int, bool | None]], expected: list[str], tmp_path: Path
+) -> None:
+    for number, (_, count, done) in enumerate(trials):
+        config = {"lr": 0.1 * number, "epochs": 2**number}
+        ray_trial(tmp_path / "exp", f"t{number}", config, [80.0] * count, done=done)
+    named = {f"t{number}": status for number, (status, *_) in enumerate(trials) if status}
+    ray_state(tmp_path / "exp", **named)
+    assert statuses(tmp_path / "exp") == expected
+
+
+def test_an_experiment_of_ray_with_copies_and_a_state_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, at in (("a", "exp"), ("b", "exp"), ("copy of a", "exp"), ("a", ".")):
+        ray_trial(tmp_path / at, name, {"lr": 0.1}, [80.0], trial_id=f"1_{name[-1]}")
+    ray_state(tmp_path / "exp", a="TERMINATED", b="ERROR", gone="ERROR")
+    (tmp_path / "exp" / "experiment_state-2.json").write_text("")
+    checkpoint = tmp_path / "exp" / "a" / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "params.json").write_text("{}")
+    monkeypatch.chdir(tmp_path / "exp")
+    sweep = read_ray(Path())
+    assert [(t.group, t.status) for t in sweep.trials] == [("exp", "finished"), ("exp", "failed")]
+    assert sweep.metric == "acc"
+    assert sweep.notes == [
+        "left out: 1 folders of trials that are copies of others",
+        "left out: 1 trials without a folder of reports",
+    ]
+    assert len(read_ray(tmp_path).trials) == 2
+
+
+def test_names_and_settings_of_ray_are_read_as_it_means_them(tmp_path: Path) -> None:
+    for index in range(2):
+        config = {"act": f"<function relu at 0x7f{index}>", "__trial_index__": index}
+        ray_trial(tmp_path / "exp", f"t{index}", config, [80.0], eval={"acc": 70.0 + index})
+    found = import_sweep(read_ray(tmp_path / "exp"), metric="eval/acc", mode="max")
+    kept = [(row["config"], row["seed"], row["act"], row["eval/acc"]) for row in found.rows]
+    assert kept == [(0, 0, "<function relu>", 70.0), (0, 1, "<function relu>", 71.0)]
+    ray_trial(tmp_path / "pbt", "t", {"lr": 0.1}, [80.0, 81.0], config={"lr": 0.2})
+    with pytest.raises(RequestError, match="expected the same settings in all reports"):
+        read_ray(tmp_path / "pbt")
