@@ -46,6 +46,13 @@ class Results(StudyResults, Findings):
         self._folders, self._table, self._cells = folders, table, tuple(cells)
         self._reading = reading  # metric, mode, failed and images, as `open_results` has them
 
+    @classmethod
+    def of(cls, study: StudyResults) -> Results:
+        """The results of a folder whose trials have been read: they are not read again."""
+        results = cls(study.folder)
+        vars(results)["trials_table"] = study.trials_table
+        return results
+
     def __repr__(self) -> str:
         return f"Results({', '.join(self.sources)})"
 

@@ -49,9 +49,9 @@ def status_rows(results: StudyResults) -> list[Row]:
             tally.objectives[objective_of[trial_id]]["running"] += 1
     rows = tally.rows()
     if results.folder.confirmation.exists() and len(trials):
-        from clsweep.api import open_results
+        from clsweep.api import Results
 
-        opened = open_results(results.path)
+        opened = Results.of(results)
         rows = [row | _on_fresh(opened, row) for row in rows]
     # the study's factors as columns in front of the objective
     return [{**(own := split_name(tree, row["objective"])), **row, **own} for row in rows]
@@ -76,10 +76,10 @@ def best_when_tuned(results: StudyResults, rows: Sequence[Row]) -> Sentences:
     """Who is best when tuned, once every objective has a best setting."""
     if len(rows) < 2 or any(row["seeds"] is None for row in rows):
         return ()
-    from clsweep.api import open_results
+    from clsweep.api import Results
     from clsweep.report.told import pareto as named
 
-    return named(open_results(results.path))
+    return named(Results.of(results))
 
 
 def best_notes(rows: Sequence[Row]) -> list[str]:

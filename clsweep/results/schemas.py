@@ -285,9 +285,9 @@ def checked_rows(
     two studies may have the same ids. Those `filled` have a value in every row, `present` ones are
     there, should there be any row.
     """
-    if folder and (schema_of(data).metadata or {}).get(FOLDER, folder) != folder:
-        raise ValueError("it is a table of another results folder")
     table = decode(data, [field.name for field in fields])
+    if folder and (table.schema.metadata or {}).get(FOLDER, folder) != folder:
+        raise ValueError("it is a table of another results folder")
     return typed(table, fields, filled=filled, present=present if table.num_rows else ())
 
 

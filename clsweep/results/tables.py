@@ -62,7 +62,8 @@ def _read(
 ) -> pa.Table:
     """Our texts repeat: they are read, and checked, once per value where there are many rows."""
     source = _source(data)
-    metadata = pq.read_metadata(source)
+    file = pq.ParquetFile(source, page_checksum_verification=by_page)
+    metadata = file.metadata
     schema = metadata.schema.to_arrow_schema()
     names = schema.names
     if len(names) > _COLUMNS:
@@ -74,29 +75,33 @@ def _read(
     texts = _sizes_of_texts(data, metadata, {*chosen}, room)
     repeating = [
         name
-        for name, (size, worst) in texts.items()
+        for name, (size, worst, _) in texts.items()
         if worst > room or (metadata.num_rows >= _MANY_ROWS and size < 4 * metadata.num_rows)
     ]  # else the values are longer than their numbers
     lists = [path for path in metadata.schema.names if path not in names] if not of_others else []
     if lists := [*lists, *(name for name in repeating if name not in names)]:
         raise ValueError(f"column {lists[0]!r}: expected no list")
-    file = pq.ParquetFile(
-        source,
-        metadata=metadata,
-        read_dictionary=repeating,
-        page_checksum_verification=by_page,
-    )
-    table = file.read(columns=chosen)
+    if repeating:
+        file = pq.ParquetFile(
+            source,
+            metadata=metadata,
+            read_dictionary=repeating,
+            page_checksum_verification=by_page,
+        )
+    table = file.read(columns=chosen, use_threads=metadata.num_rows >= _MANY_ROWS)
     # else the first look at a text may fail
     strings = [name for name in chosen if _family(schema.field(name).type) == "text"]
     table.select(strings).validate(full=True)
     if (total := sum(_text_bytes(table[name]) for name in repeating)) > room:
         raise ValueError(_too_large(data, total, table.num_rows))
-    texts_of = {} if of_others else {name: table[name].chunks for name in strings}
+    long = [name for name in strings if texts[name][2] > _TEXT and not of_others]
+    texts_of = {name: table[name].chunks for name in long}
     each = [getattr(chunk, "dictionary", chunk) for chunks in texts_of.values() for chunk in chunks]
     longest = max((pc.max(pc.binary_length(found)).as_py() or 0 for found in each), default=0)
     if longest > _TEXT:
         raise ValueError(f"a text of {longest:,} bytes, expected at most {_TEXT:,}")
+    if not repeating:
+        return table
     return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
 
 
@@ -111,11 +116,12 @@ def _source(data: bytes) -> pa.BufferReader:
 
 def _sizes_of_texts(
     data: bytes, metadata: pq.FileMetaData, chosen: Collection[str], room: int
-) -> dict[str, tuple[int, int]]:
-    """Of each column of texts: the bytes of its pages, as the footer says, and what they come to if
-    each value is a whole page. ValueError where that would fill the memory.
+) -> dict[str, tuple[int, int, int]]:
+    """Of each column of texts: the bytes of its pages, as the footer says, what they come to if
+    each value is a whole page, and what a text may have. ValueError where that would fill the
+    memory.
     """
-    pages, values, texts = 0, 0, dict[str, tuple[int, int]]()
+    pages, values, texts = 0, 0, dict[str, tuple[int, int, int]]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for i in range(group.num_columns):
             column, kind = group.column(i), metadata.schema.column(i)
@@ -125,9 +131,10 @@ def _sizes_of_texts(
             pages += unpacked
             values += max(column.num_values, group.num_rows) * max(8, kind.length)
             if column.physical_type == "BYTE_ARRAY":
-                size, worst = texts.get(name, (0, 0))
+                size, worst, longest = texts.get(name, (0, 0, 0))
                 size += column.total_uncompressed_size
-                texts[name] = size, worst + unpacked * column.num_values
+                worst += unpacked * column.num_values
+                texts[name] = size, worst, max(longest, unpacked)
     is_bomb = (
         pages > _PAGES + _PAGES_PER_BYTE * len(data)
         or values > room
@@ -213,11 +220,11 @@ def typed(
     schema = pa.schema(fields)
     if missing := sorted({*filled, *present} & {*schema.names} - {*table.column_names}):
         raise ValueError(f"expected a column {missing[0]!r}, found none")
-    if not table.schema.equals(schema):  # else it is of this version
+    if not (is_same := table.schema.equals(schema)):  # else it is of this version
         table = pa.table([_column(table, field) for field in schema], schema=schema)
     if gaps := [name for name in filled if table[name].null_count]:
         raise ValueError(f"column {gaps[0]!r}: expected a value in every row, found gaps")
-    return table.cast(schema)
+    return table if is_same else table.cast(schema)
 
 
 def distinct(table: pa.Table, name: str) -> None:
