@@ -53,7 +53,7 @@ COLUMNS = {
     "excluded": "whether p_published is: it is smaller than published, or goes the other way",
     "detectable": "smallest true effect found with 80 % power: (t_.975 + t_.8) SE",
     "needs_seeds": "so many seeds would show an effect as large as seen; NaN when resolved, or "
-    "when seeds alone do not help; inf: more than 1,000",
+    "when seeds alone do not help; inf: more than 10,000",
     "needs_low": "the same for the far end of its 80 % interval",
     "needs_high": "and for the near end",
     "added_after": "trials that had ended when it was asked; 0: it was asked before",
