@@ -255,7 +255,7 @@ def test_studies_of_different_metrics_are_asked_for_one(tmp_path, cli_command):
     study = tmp_path / "other" / "theirs.yaml"
     study.write_text(STUDY.replace("mine", "theirs") + "metric: {name: linear_top1, mode: max}\n")
     scores = {"knn_top1": 80.0, "linear_top1": 85.0}
-    other = recorded(tmp_path / "other" / "out", load_study(study), lambda row: scores)
+    other = recorded(tmp_path / "other" / "out", load_study(study), lambda _: scores)
     code, _, error = cli_command("reproduce", folder, other)
     assert (code, "different metrics: knn_top1, linear_top1" in error) == (2, True)
     code, output, _ = cli_command("reproduce", folder, other, "--metric", "knn_top1")
