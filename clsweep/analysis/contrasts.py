@@ -53,7 +53,7 @@ COLUMNS = {
     "excluded": "whether p_published is: it is smaller than published, or goes the other way",
     "detectable": "smallest true effect found with 80 % power: (t_.975 + t_.8) SE",
     "needs_seeds": "so many seeds would show an effect as large as seen; NaN when resolved, or "
-    "when seeds alone do not help",
+    "when seeds alone do not help; inf: more than 10,000",
     "needs_low": "the same for the far end of its 80 % interval",
     "needs_high": "and for the near end",
     "added_after": "trials that had ended when it was asked; 0: it was asked before",
@@ -190,8 +190,7 @@ def _row(asked: Contrast, x: _Found, p: Mapping[str, float], num: int) -> dict[s
         notes = (*notes, note(Reason.RESOLVED_ALONE, tests=num))
     if x.why is None and not any(row[name] for name in VERDICTS):
         needs = found.repeats_needed(float(x.num_seeds))
-        seen, low = (n if np.isfinite(n) else np.nan for n in needs[:2])
-        row |= {"needs_seeds": seen, "needs_low": low, "needs_high": needs[2]}
+        row |= dict(zip(("needs_seeds", "needs_low", "needs_high"), needs, strict=True))
         if images := found.images_deciding(float(x.num_seeds)):
             notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
     return row | noted(*notes, why=x.why)

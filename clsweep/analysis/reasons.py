@@ -50,6 +50,7 @@ TEXTS = {
     "SURROGATE_WEAK": "the surrogate explains R2 = {r2} of a possible {ceiling}",
     "SURROGATE_WEAK_ONE_SEED": "the surrogate explains R2 = {r2}: with one seed the possible one "
     "is unknown",
+    "NO_SPREAD_SEEN": "no spread was seen beyond what the seed noise makes",
     "NO_DIFFERENCE": "no difference seen",
     "IMAGES_DECIDE": "no number of seeds helps, as the {images} scored images decide",
     "RESOLVED_ALONE": "would be resolved alone, but not as one of {tests} (p by Holm)",
@@ -67,7 +68,6 @@ TEXTS = {
     "NEEDS_CONFIGS": "needs more configurations, about {needs_configs}, or more seeds",
     "NEEDS_SEEDS": "needs about {needs_seeds} seeds for the seed noise to be a quarter of the "
     "spread",
-    "NO_SPREAD_SEEN": "no spread was seen beyond what the seed noise makes",
     # What is missing.
     "UNFINISHED": "{configs} of {planned} planned configurations so far",
     "TRIALS_FAILED": "{failed} of {trials} trials failed and are left out",

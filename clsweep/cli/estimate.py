@@ -127,8 +127,8 @@ def bf16_gain(study: Study) -> float:
     if row is None or study.sections.resources.gpus_per_worker or not has_amx():
         return 0.0
     names = ("fp32", "bf16")
-    rows = [row | {"trial_id": name, "precision": name} for name in names]
-    single, half = (_timed(study, [each], 1)[each["trial_id"]][0].epoch_s for each in rows)
+    both = [row | {"trial_id": name, "precision": name} for name in names]
+    single, half = (_timed(study, [each], 1)[each["trial_id"]][0].epoch_s for each in both)
     return single / half
 
 

@@ -276,6 +276,7 @@ def _print(findings: Findings, name: str, *given: str, **asked: Any) -> None:
     print_statistic(findings, name, *given, **asked)
 
 
+@with_groups
 def reproduce(
     paths: ResultsPaths,
     within: Annotated[
@@ -283,13 +284,15 @@ def reproduce(
         option("--within", "largest difference that agrees; 1 point by default", min=0),
     ] = None,
     format: FormatOption = Format.table,
+    *,
+    reading: Reading,
 ) -> None:
     """The numbers that a paper printed beside what was measured, in the paper's layout: agrees,
     differs, not resolved, or at another scale.
     """
     from clsweep.cli.statistics import print_reproduction
 
-    print_reproduction(Reading().opened(paths), within=within, format=format)
+    print_reproduction(reading.opened(paths), within=within, format=format)
 
 
 @with_groups

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import duration
 from clsweep.display.printing import Format
+from clsweep.findings.confirmed import unconfirmed
 from clsweep.findings.notes import SCORED_ON_TEST, version_notes
 from clsweep.results.ranking import Tally
 from clsweep.results.reading import StudyResults, open_folder
@@ -170,7 +171,10 @@ def confirm_headline(results: StudyResults) -> list[str]:
     if not folder.exists():
         return []
     done, planned = folder.trials().num_rows, folder.plan().num_rows
-    return [f"confirmed: {done} of {planned} trials; see clsweep confirm {results.path}"]
+    lines = [f"confirmed: {done} of {planned} trials; see clsweep confirm {results.path}"]
+    if missing := unconfirmed(results):
+        lines.append(f"not confirmed yet: {missing} of the configurations that are the best now")
+    return lines
 
 
 # What a command does once more whenever a running study knows more.

@@ -18,7 +18,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number, settings, texts_of
 from clsweep.errors import RequestError, first_line, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
-from clsweep.findings.confirmed import to_confirm
+from clsweep.findings.confirmed import unconfirmed
 from clsweep.findings.notes import CONFIRMED_ON_TEST
 from clsweep.questions.column import level, measured
 from clsweep.questions.recommend import fewer_fresh
@@ -234,8 +234,6 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
                 f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} "
                 "configurations left out, not finished on all seeds of the study"
             )
-    known = set(zip(frame["objective"], frame["config"], strict=True))
-    missing = sum((r.objective, r.config) not in known for r in to_confirm(results, top))
-    if missing:
+    if missing := unconfirmed(results, top):
         notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
     return notes

@@ -95,6 +95,12 @@ def to_confirm(study: StudyResults, top: int | None = None) -> list[Ranked]:
     return [ranked for each in best for ranked in each.configs[:asked]]
 
 
+def unconfirmed(study: StudyResults, top: int | None = None) -> int:
+    """How many of the best configurations now no fresh seed has ended of."""
+    fresh = fresh_scores(study, study.metric)
+    return sum(r.config not in fresh.get(r.objective, {}) for r in to_confirm(study, top))
+
+
 def top_of(study: Mapping[str, Any]) -> int:
     """How many of each objective the study file has confirmed."""
     default = ConfirmSection.model_fields["top"].default

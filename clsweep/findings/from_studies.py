@@ -197,7 +197,7 @@ def _metric_of(
     asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
     if metric is None and len(asked) > 1:
         names = ", ".join(name for name, _ in asked)
-        raise RequestError(f"the studies optimised different metrics: {names}; choose one")
+        raise RequestError(f"the studies optimised different metrics: {names}; choose one metric")
     name = metric or asked[0][0]
     for study in studies:
         trials, place = study.trials, f"{study.path}: metric"

@@ -223,7 +223,14 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     seen = interval(low, high, apart_from=0.0) if known(low, high) else ""
     if lead.is_resolved:
         ahead = f"it scores {words.amount(amount)} {side} than {second}"
-        return (f"{first} is best{sense}: {ahead}{where}{seen}.",)
+        open_ones = board.query("kind == 'objective' and score.isna()")["objective"]
+        of = (
+            f" of those with a best setting, which {listed(list(open_ones))} lacks"
+            if is_tuned
+            else ""
+        )
+        of *= len(open_ones) > 0
+        return (f"{first} is best{sense}{of}: {ahead}{where}{seen}.",)
     equal = _equal(board, lead) if is_tuned and not fresh else []
     if abs(amount) <= EQUAL * (abs(high - low) if known(low, high) else 1.0):
         tied = max([first, second], equal, key=len)

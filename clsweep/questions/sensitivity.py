@@ -100,6 +100,8 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
     if not real:
         lines = [row["null"] for row in singles if known(row["null"])]
         reach = f"; an inert one reaches {number(max(lines))}" if lines else ""
+        if tested := [row["term"] for row in singles if is_true(row["resolved"])]:
+            reach = f": {listed(tested)} by the test alone, not by the interval"
         yield Open(f"{name}: no hyperparameter's effect{own} is resolved{reach}.")
     elif matter and len(singles) == 1:
         yield f"{name}: {_effect(matter[0], 'matters')}."
@@ -207,7 +209,8 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
 
 def _resolved(row: Row) -> str:
     is_asked = row["term"] and row["order"] != 0  # the noise is no effect
-    return {True: "yes", False: "no"}.get(row["resolved"], "") if is_asked else ""
+    yes = "yes" if row["method"] != "anova" or _matters(row) else "by the test alone"
+    return {True: yes, False: "no"}.get(row["resolved"], "") if is_asked else ""
 
 
 QUESTION = Question(

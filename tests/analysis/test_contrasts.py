@@ -15,6 +15,7 @@ from clsweep.analysis.images import Hits
 from clsweep.analysis.power import smallest_effects
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
+from clsweep.questions.words import needed
 
 NAN = np.nan
 SMALL, LARGE = {"batch": 16}, {"batch": 128}
@@ -146,6 +147,15 @@ def test_p_values_are_corrected_for_all_that_are_asked():
     row = answer(weak, *many)[0]
     assert not row["shown"]
     assert note(Reason.RESOLVED_ALONE, tests=41) in row["note"]
+
+
+def test_the_seeds_that_it_takes_stand_in_the_table_as_in_the_sentence():
+    rows = [row for (row,) in answers(np.random.default_rng(1), 3, 100, asked())]
+    told = [(needed(row), needed(row, "needs_seeds")) for row in rows if not row["shown"]]
+    more = ", how many cannot be said yet"
+    for text, column in told:
+        assert column == text.removesuffix(more).split(" (")[0].replace(" seeds", "")
+    assert any(np.isinf(row["needs_seeds"]) and np.isfinite(row["needs_low"]) for row in rows)
 
 
 def test_what_cannot_be_told_says_why():

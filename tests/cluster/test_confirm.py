@@ -226,9 +226,9 @@ def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Pat
     results = clsweep.open_results(folder.path)
     assert results.confirm()["rank"].tolist() == [2, 2], "of an earlier round"
     assert results.confirm(top=1).empty
-    assert "not confirmed yet: 2 of the configurations that are the best now" in confirm_notes(
-        results, top=None
-    )
+    missing = "not confirmed yet: 2 of the configurations that are the best now"
+    assert missing in confirm_notes(results, top=None)
+    assert confirm_headline(results)[1:] == [missing]
     confirmed_in(folder, confirming_study(folder), lift=-2)
     results = clsweep.open_results(folder.path)
     assert results.confirm(top=1)["config"].tolist() == [0, 0]

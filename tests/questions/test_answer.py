@@ -55,6 +55,9 @@ LOST = {"resolved": False, "winner": "", "reason": Reason.ADAPTIVE_SAMPLER}
 TIED = BOTH.assign(score=92.0)
 VERDICTS = {
     "a resolved lead": ([{}], [{}], BOTH, [TUNED, BEST, ROBUST]),
+    "a third one has no best setting": (
+        [{}], [{}], pd.concat([BOTH, board({"objective": "byol", "score": math.nan})]),
+        [TUNED.replace(":", " of those with a best setting, which byol lacks:"), BEST, ROBUST]),
     "the loser stands first in the pair": (
         [{"a": "dcl", "b": "simclr", "estimate": -2.0, "low": -3.0, "high": -1.0}], [{}], BOTH,
         [TUNED, BEST, ROBUST]),

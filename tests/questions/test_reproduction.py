@@ -247,3 +247,17 @@ def test_the_report_shows_the_table_and_the_papers_points(folder):
     assert data["printed"].dropna().tolist().count(94.0) == 1
     chart = figure.chart.to_dict()
     assert {layer["mark"]["type"] for layer in chart["layer"]} == {"line", "point", "rule"}
+
+
+def test_studies_of_different_metrics_are_asked_for_one(tmp_path, cli_command):
+    folder = make_folder(tmp_path)
+    (tmp_path / "other").mkdir()
+    study = tmp_path / "other" / "theirs.yaml"
+    study.write_text(STUDY.replace("mine", "theirs") + "metric: {name: linear_top1, mode: max}\n")
+    scores = {"knn_top1": 80.0, "linear_top1": 85.0}
+    other = recorded(tmp_path / "other" / "out", load_study(study), lambda _: scores)
+    code, _, error = cli_command("reproduce", folder, other)
+    assert (code, "different metrics: knn_top1, linear_top1" in error) == (2, True)
+    code, output, _ = cli_command("reproduce", folder, other, "--metric", "knn_top1")
+    alone = cli_command("reproduce", folder)
+    assert (code, output.splitlines()[-1]) == (0, alone[1].splitlines()[-1])

@@ -214,6 +214,10 @@ TOLD = [
       "dcl: lr (share of the variance 0.2 [0.1, 0.3], an inert one reaches 0.05) matters too.",
       "dcl: the effects of tau and lr depend on each other (share of the variance 0.2 [0.1, 0.3], "
       "an inert one reaches 0.05)."]),
+    ("sensitivity",
+     [ANOVA | {"first": 0.35, "first_low": 0.0, "first_high": 0.65, "null": 0.32}],
+     ["dcl: no hyperparameter's effect on its own is resolved: tau by the test alone, not by the "
+      "interval.", "dcl: as measured, tau has 0.35 [0, 0.65] of the variance."]),
     ("sensitivity", [NO_EFFECT | {"reason": Reason.SURROGATE_WEAK, "note": "needs about 80"}],
      ["What matters for dcl is not resolved: needs about 80."]),
     ("sensitivity", [NO_EFFECT | {"reason": Reason.ADAPTIVE_SAMPLER, "note": "tpe samples"}],

@@ -265,14 +265,14 @@ def _interval(column: str, drawn: Array, least: float, null: float) -> dict[str,
 
 
 def _below_gate(r2: float, ceiling: float, num: int, variance: float, sweep: Sweep) -> list[Note]:
+    if ceiling <= 0:
+        return [note(Reason.NO_SPREAD_SEEN)]
     if np.isnan(ceiling):
         weak = note(Reason.SURROGATE_WEAK_ONE_SEED, r2=r2)
     else:
         weak = note(Reason.SURROGATE_WEAK, r2=r2, ceiling=ceiling)
     if np.isnan(ceiling) or ceiling >= 0.5:
         return [weak, note(Reason.NEEDS_CONFIGS, needs_configs=2 * num)]
-    if ceiling <= 0:
-        return [weak, note(Reason.NO_SPREAD_SEEN)]
     noise = float(resample.noise_variance(sweep.scores[sweep.alive]))
     # Noise a quarter of the spread: a ceiling of 0.75.
     seeds = int(np.ceil(3.0 * noise / (ceiling * variance)))
