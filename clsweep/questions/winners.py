@@ -111,7 +111,8 @@ def _draw(asked: Asked) -> list[Figure]:
 QUESTION = Question(
     name="winners",
     title="Who is ahead at each value",
-    caption="lead: over the next objective, with its 95 % interval{images}; p adjusted by Holm.",
+    caption="lead: over the next objective, with its 95 % interval{images}. p is adjusted by Holm "
+    "over the values. `compare --by` adjusts it over all pairs as well, and so may resolve less.",
     frame=_by_each,
     ahead=lambda asked: [(winners, {"by": name}) for name in asked.shared],
     columns=(
