@@ -223,13 +223,11 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     seen = interval(low, high, apart_from=0.0) if known(low, high) else ""
     if lead.is_resolved:
         ahead = f"it scores {words.amount(amount)} {side} than {second}"
-        open_ones = board.query("kind == 'objective' and score.isna()")["objective"]
-        of = (
-            f" of those with a best setting, which {listed(list(open_ones))} lacks"
-            if is_tuned
-            else ""
+        others = board.query("kind == 'objective' and score.isna()")["objective"].tolist()
+        lack = (
+            f" of those with a best setting, which {listed(others)} lack{'s' * (len(others) == 1)}"
         )
-        of *= len(open_ones) > 0
+        of = lack * (is_tuned and bool(others))
         return (f"{first} is best{sense}{of}: {ahead}{where}{seen}.",)
     equal = _equal(board, lead) if is_tuned and not fresh else []
     if abs(amount) <= EQUAL * (abs(high - low) if known(low, high) else 1.0):
