@@ -25,7 +25,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine
 from clsweep.data.found import DataPlace
 from clsweep.display.numbers import byte_size, duration, number, work
-from clsweep.display.printing import Format, print_table
+from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.study.design import Study, plan_row, plan_trials
@@ -61,12 +61,10 @@ def print_estimate(study: Study, *, price: float | None, format: Format) -> None
     if for_eyes:
         say()
         for line in _lines(study, objectives, at_once, total_s, price):
-            say(line)
+            print_note(line)
         if (gain := bf16_gain(study)) >= WORTH:
-            say(
-                f"note: a step in bf16 is {number(gain)} times as fast on this CPU; "
-                "--set base.precision=bf16 asks for it, and makes another study"
-            )
+            asked = "--set base.precision=bf16 asks for it, and is another study"
+            print_note(f"note: bf16 is {number(gain)} times as fast on this CPU; {asked}")
 
 
 def forecast(study: Study) -> tuple[list[Row], int, float]:
