@@ -62,11 +62,11 @@ def test_a_row_has_the_arguments_of_its_sampler_and_optunas_version(
     assert (options and json.loads(options)) == SAMPLER_OPTIONS.get(method)
 
 
-@pytest.mark.parametrize(("num_done", "compactions"), [(0, 4), (80, 4), (150, 2), (10_000, 0)])
+@pytest.mark.parametrize(("num_done", "compactions"), [(0, 4), (130, 4), (300, 2), (10_000, 0)])
 def test_a_large_study_is_compacted_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_done: int, compactions: int
 ) -> None:
-    """Every 5 parts, and later every twentieth of the trials that have ended."""
+    """Every 5 parts, and later whenever 3 % of the trials that have ended are parts."""
     monkeypatch.setattr(recorder_module, "PARTS_BEFORE_COMPACTION", 5)
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(study_tree(search={"method": "grid"})))
