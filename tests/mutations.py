@@ -34,7 +34,7 @@ class Fault:
     tests: str
 
 
-LOSSES = "tests/objective/test_losses.py"
+LOSSES = "tests/objective/test_losses.py tests/objective/test_loss_limits.py"
 DISTRIBUTION = "tests/objective/test_distribution.py"
 TARGETS = "tests/objective/test_targets.py"
 GROUPS = "tests/train/test_collectives.py"

@@ -8,13 +8,28 @@ index into shared ones.
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.objective.losses import align_uniform, dcl, dclw, eqco, infonce
+from clsweep.objective.losses import (
+    abscl,
+    align_uniform,
+    barlow,
+    cosine,
+    cross_entropy,
+    dcl,
+    dclw,
+    decoupled_cross_entropy,
+    dimcl,
+    eqco,
+    infonce,
+    npc_multiplier,
+)
 
 Loss = Callable[..., Tensor]
 Anchors = list[tuple[Tensor, Tensor, list[Tensor]]]
@@ -156,3 +171,45 @@ def contrast(
             w = delta * torch.exp(-sigma * s)
         total = total - w * positive + torch.log(u)
     return total / len(anchors)
+
+
+def logits(num_samples: int, num_classes: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(num_classes)
+    logits_NC = 3 * torch.randn(num_samples, num_classes, generator=generator, dtype=torch.float64)
+    labels_N = torch.randint(num_classes, (num_samples,), generator=generator)
+    return logits_NC.requires_grad_(), labels_N
+
+
+CLASSIFIERS = pytest.mark.parametrize("loss", [cross_entropy, decoupled_cross_entropy])
+
+
+BLOCKWISE: dict[str, Loss] = {
+    "infonce": partial(infonce, tau=0.1),
+    "dcl": partial(dcl, tau=0.1),
+    "dclw": partial(dclw, tau=0.1),
+    "dimcl": partial(dimcl, dim_tau=0.1),
+    "abscl": partial(abscl, dim_tau=0.1),
+}
+
+
+COLUMN_WISE: dict[str, Loss] = {
+    **{name: BLOCKWISE[name] for name in ("dimcl", "abscl")},
+    "raw dimcl": partial(dimcl, dim_tau=0.1, dim_standardize=False),
+    "barlow": barlow,
+}
+
+
+SINGLE_VIEW: dict[str, Loss] = BLOCKWISE | {
+    "exponential": partial(dclw, tau=0.3, weighting="exponential"),
+    "align_uniform": align_uniform,
+    "cosine": cosine,
+    "barlow": barlow,
+}
+
+
+MULTIPLIER: dict[str, Loss] = {"npc_multiplier": partial(npc_multiplier, tau=0.1)}
+
+
+def assert_finite(value: Tensor, grad: Tensor, name: str = "") -> None:
+    assert torch.isfinite(value), name
+    assert torch.isfinite(grad).all(), name

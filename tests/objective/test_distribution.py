@@ -14,8 +14,8 @@ from torch import Tensor
 from clsweep.objective.distribution import sigreg, vicreg, wmse
 from clsweep.objective.frameworks import WMSE
 from clsweep.objective.views import all_pairs
+from tests.objective.built import build
 from tests.objective.loops import assert_same, dot, raw_views, value_and_grad
-from tests.objective.test_frameworks import build
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

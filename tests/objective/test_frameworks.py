@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from clsweep.objective import losses
-from clsweep.objective.framework import Comparison
 from clsweep.objective.frameworks import (
     BYOL,
     NNCLR,
@@ -31,145 +28,29 @@ from clsweep.objective.frameworks import (
     SimSiam,
     Supervised,
 )
-from clsweep.objective.views import Pairs, all_pairs, core_pairs, multicrop_pairs
+from clsweep.objective.views import all_pairs, core_pairs, multicrop_pairs
 from clsweep.train.images import batches
 from clsweep.train.state import new_state
 from tests.contracts.combinations import combinations, small_config, some_digits
+from tests.objective.built import (
+    CONTRAST,
+    LABELS,
+    D,
+    N,
+    assert_same_gradient,
+    build,
+    cos,
+    drawn,
+    generator,
+    images,
+    loss_of,
+    mean,
+    one_loss,
+    random_views,
+    rows_of_others,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-N, D, TAU = 6, 5, 0.3
-TWO: Pairs = ((0, 1),)
-Rows = Sequence[Tensor]
-CONTRAST = {
-    "infonce": partial(losses.infonce, tau=TAU),
-    "dcl": partial(losses.dcl, tau=TAU),
-    "eqco": partial(losses.eqco, tau=TAU, alpha=50.0),
-}
-LABELS = torch.tensor([0, 2, 1, 1, 0, 2])
-
-
-class Flat(nn.Module):
-    """A small linear encoder of images of 2 x 2 pixels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.num_features = nn.Linear(12, 7), 7
-
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        features: Tensor = self.layer(x_NCHW.flatten(1))
-        return features
-
-
-# What each framework needs beside its pairs.
-NEEDS: dict[Any, dict[str, Any]] = {
-    MoCo: {"momentum": 0.9, "momentum_schedule": "constant", "symmetric": False},
-    SiMo: {"momentum": 0.9, "momentum_schedule": "constant", "symmetric": False},
-    BYOL: {"momentum": 0.9, "momentum_schedule": "constant", "pred_hidden": 4},
-    SimSiam: {"pred_hidden": 4},
-    NNCLR: {"pred_hidden": 4, "support_size": 9},
-    Supervised: {"num_classes": 3},
-}
-CRITERION: dict[Any, Callable[..., Tensor]] = {
-    BYOL: losses.cosine,
-    SimSiam: losses.cosine,
-    BarlowTwins: partial(losses.barlow, off_diag=0.02),
-    Supervised: losses.cross_entropy,
-}
-
-
-def build(
-    framework: Any,
-    criterion: Callable[..., Tensor] | None = None,
-    *,
-    pairs: Pairs = TWO,
-    **more: Any,
-) -> Any:
-    """A framework with a small encoder, float64; what is no argument of a comparison is one of the
-    framework.
-    """
-    names = ("pair_reduction", "regularizer", "lam", "targets", "of_all_views")
-    of_comparison = {name: more.pop(name) for name in names if name in more}
-    criterion = criterion or CRITERION.get(framework, CONTRAST["infonce"])
-    torch.manual_seed(0)
-    comparison = Comparison(criterion=criterion, pairs=pairs, **of_comparison)
-    head = {"proj_dim": D, "proj_hidden": 8, "proj_layers": 2} if framework != Supervised else {}
-    given = head | NEEDS.get(framework, {}) | more
-    return framework(encoder=Flat(), comparison=comparison, **given).double()
-
-
-def momentum(**more: Any) -> dict[str, Any]:
-    return {"momentum": 0.9, "momentum_schedule": "constant"} | more
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def random_views(num_views: int = 2, *, seed: int = 0) -> dict[int, Tensor]:
-    """Raw embeddings of views that are alike, by view; leaves."""
-    g = generator(seed)
-    base = torch.randn(N, D, generator=g, dtype=torch.float64)
-    return {
-        view: (base + torch.randn(N, D, generator=g, dtype=torch.float64)).requires_grad_()
-        for view in range(num_views)
-    }
-
-
-def images(num_views: int = 2) -> list[Tensor]:
-    return [
-        torch.randn(N, 3, 2, 2, generator=generator(view), dtype=torch.float64)
-        for view in range(num_views)
-    ]
-
-
-def loss_of(objective: Any, seed: int = 0, **embeddings: dict[int, Tensor]) -> Tensor:
-    total: Tensor = objective.loss(objective.prepare(embeddings, generator(seed))).total
-    return total
-
-
-def cos(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum() / (a.norm() * b.norm())
-
-
-def one_loss(
-    query: Tensor, positive: Tensor, negatives: Rows, *, margin: float = 1.0, tau: float = TAU
-) -> Tensor:
-    """-log(e^p / (e^p + margin sum e^n)) of one query, from cosines."""
-    p = torch.exp(cos(query, positive) / tau)
-    return -torch.log(p / (p + margin * sum(torch.exp(cos(query, row) / tau) for row in negatives)))
-
-
-def mean(terms: Sequence[Tensor]) -> Tensor:
-    return torch.stack(list(terms)).mean()
-
-
-def assert_same_gradient(actual: Tensor, expected: Tensor, *inputs: Tensor) -> None:
-    """Value, and gradient in what a framework is given."""
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(actual, inputs), torch.autograd.grad(expected, inputs)
-    )
-
-
-def rows_of_others(views: Sequence[Tensor], sample: int) -> list[Tensor]:
-    return [view[n] for view in views for n in range(N) if n != sample]
-
-
-def drawn(prepared: Any, view: int, num_views: int, num_negatives: int) -> Tensor:
-    """The rows of (views x samples) that are a view's negatives, for every sample so many distinct
-    ones, none of them its own; none are drawn where all are taken.
-    """
-    others = [
-        [v * N + other for v in range(num_views) for other in range(N) if other != n]
-        for n in range(N)
-    ]
-    index_NK: Tensor = prepared["index"][view] if prepared["index"] else torch.tensor(others)
-    assert index_NK.shape == (N, num_negatives)
-    for row, allowed in zip(index_NK.tolist(), others, strict=True):
-        assert len(set(row)) == num_negatives
-        assert set(row) <= set(allowed)
-    return index_NK
 
 
 # Contrast within the batch.

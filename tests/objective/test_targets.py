@@ -23,8 +23,7 @@ from clsweep.objective.views import all_pairs, core_pairs, multicrop_pairs
 from clsweep.train.loop import train_epoch
 from clsweep.train.state import TrialState, new_state
 from tests.contracts.combinations import small_config, some_digits
-from tests.objective.loops import EXACT, assert_same, value_and_grad
-from tests.objective.test_frameworks import (
+from tests.objective.built import (
     TWO,
     D,
     N,
@@ -38,6 +37,7 @@ from tests.objective.test_frameworks import (
     momentum,
     random_views,
 )
+from tests.objective.loops import EXACT, assert_same, value_and_grad
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,48 +9,13 @@ from clsweep.catalog.ownership import owned_params
 from clsweep.cli.plan import plan_notes
 from clsweep.errors import StudyError
 from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.resolve import load_study
-
-STUDY = """\
-name: resolve
-dataset: {name: cifar10}
-seeds: [0]
-base: {encoder: conv4, epochs: 20, lr: 0.5}
-space:
-  tau: {low: 0.05, high: 1.0, log: true, grid: [0.1, 0.2]}
-  sigma: {grid: [0.5, 1.0]}
-objectives:
-  infonce: {framework: simclr, loss: infonce}
-  dclw: {framework: simclr, loss: dclw}
-search: {method: grid}
-presets:
-  quick: {base: {epochs: 2, lr: 1e-2}, seeds: [4, 5]}
-"""
-
+from tests.study.conftest import FINAL, GAUSSIAN, refusals
 
 UNTRAINED = "objectives.untrained={framework: simclr, loss: dcl, base: {epochs: 0}}"
 
 
-@pytest.fixture
-def load(tmp_path):
-    """Load `STUDY` with settings, its objectives by name."""
-
-    def load_text(*settings, text=STUDY, preset=None):
-        path = tmp_path / "study.yaml"
-        path.write_text(text)
-        return load_study(path, settings=settings, preset=preset)
-
-    return load_text
-
-
 def objectives(study):
     return {objective.name: objective for objective in study.objectives}
-
-
-def refusals(load, *settings, text=STUDY):
-    with pytest.raises(StudyError) as caught:
-        load(*settings, text=text)
-    return str(caught.value).splitlines()
 
 
 # Ownership.
@@ -400,18 +365,6 @@ def test_numbers_that_stand_for_what_there_is_are_planned_as_numbers(load):
     assert set(frame["alpha"]) == {65536.0}
 
 
-GAUSSIAN = """\
-name: toy
-dataset: {name: gaussian_mi}
-metric: {name: mi_estimate}
-seeds: [0]
-space: {batch_size: {choices: [64, 128]}, mutual_information: {choices: [4, 10]}}
-objectives:
-  eqco: {framework: mi_critic, loss: eqco}
-search: {method: grid}
-"""
-
-
 def test_pairs_of_vectors_own_no_hyperparameter_of_images(load):
     study = load(text=GAUSSIAN)
     [objective] = study.objectives
@@ -483,80 +436,3 @@ def test_a_linear_score_at_every_scored_epoch_lets_asha_judge(load):
             "metric.name=linear_top1", "base.eval_every=1", "base.epochs=9"]  # fmt: skip
     assert any("or set linear_every: scored" in line for line in refusals(load, *asha))
     load(*asha, "base.linear_every=scored")
-
-
-# What is refused: settings over a study, divided by " & ", and what a line then says.
-
-FINAL = "evaluation={train_on: all, score_on: test}"
-NARROW = "space.tau={low: 0.1, high: 1} & space.sigma={low: 0.1, high: 1}"
-WIDE_BATCH = "space.batch_size={low: 32, high: 64, grid: [32, 64]}"
-REFUSED = [
-    ("base.recipe=bylo", "base.recipe"),
-    ("base.second_blur_prob=0.5", "it belongs to recipe byol"),
-    ("space.recipe={choices: [byol, simclr]}", "space.recipe"),
-    ("base.jitter_strength=0 & space.jitter_saturation={grid: [0.2, 0.8]}",
-     "while jitter_strength is 0"),
-    ("base={jitter_strength: 1.5, jitter_hue: 0.4}", "at most half a turn"),
-    ("base.jitter_strength=2 & space.jitter_hue={low: 0.1, high: 0.3, grid: [0.1, 0.3]}",
-     "at most half a turn"),
-    ("base.proj_layers=1 & space.proj_norm={choices: [none, hidden]}",
-     "none and hidden train alike"),
-    ("dataset.name=digits & base.jitter_saturation=0.4", "the images of digits have one channel"),
-    ("base.batch_size=256 & base.chunk_size=60",
-     "base.chunk_size: chunks of 60 do not make a batch of 256; nearest valid: 32, 64"),
-    ("base.batch_size=96 & base.chunk_size=16 & resources.workers=3",
-     "chunks of 16 do not make a batch of 96 on 3 workers; nearest valid: 12, 24"),
-    ("space.batch_size={choices: [64, 100]} & base.chunk_size=32",
-     "base.chunk_size: chunks of 32 do not make a batch of 100; nearest"),
-    (f"{WIDE_BATCH} & base.chunk_size=16", "given a range"),
-    ("base.optimizer=adamw & objectives.infonce.base.sgd_momentum=0.5",
-     "objectives.infonce.base.sgd_momentum: 'infonce' does not own this parameter"),
-    ("space.precision={choices: [auto, fp32]}", "auto stands for one of the others and cannot be"),
-    ("base.precision=fp16",
-     "fp16 needs a GPU, and resources.gpus_per_worker is 0. Expected: auto, fp32 or bf16"),
-    ("evaluation={train_on: all}", "evaluation: expected train_on: train with score_on: valid"),
-    ("evaluation={score_on: test}", "given train_on: train with score_on: test"),
-    (f"{FINAL} & dataset.val_fraction=0.2", "dataset.val_fraction: has no effect with"),
-    (f"{FINAL} & search={{method: tpe, trials_per_objective: 2}} & {NARROW}",
-     "search.method: tpe would choose configurations by the test split"),
-    ("metric.name=classifier_top1", "expected a framework that trains a classifier"),
-    ("metric.name=transfer_linear_top1", "expected a transfer_dataset, given none"),
-    ("metric.name=finetune_1pct_top1", "the metric is finetune_1pct_top1: expected sgd"),
-    ("metric.name=finetune_1pct_top1 & base.finetune=sgd & base.finetune_labels=[0.1, 1]",
-     "expected its share of the labels, given 0.1, 1"),
-    ("metric.name=linear_top1 & base.linear_probe=none",
-     "the metric is linear_top1: expected ridge or sgd"),
-]  # fmt: skip
-REFUSED_ON_PAIRS = [
-    ("dataset.val_fraction=0.2", "dataset.val_fraction: gaussian_mi is drawn afresh at every step"),
-    ("metric.name=knn_top1", "expected a metric of gaussian_mi: mi_estimate; given knn_top1"),
-    ("resources.workers=2", "a trial on gaussian_mi has 1 worker, given 2"),
-    ("objectives.eqco.base.epochs=0", "expected at least 1 on gaussian_mi, given 0"),
-    ("objectives.eqco.base.crop_scale=0.5", "gaussian_mi is made of vectors, not of images"),
-    ("objectives.eqco.framework=simclr",
-     "'simclr' does not work on gaussian_mi. Expected one of: mi_critic"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "settings", "says"),
-    [
-        *((STUDY, *each) for each in REFUSED),
-        *((GAUSSIAN, *each) for each in REFUSED_ON_PAIRS),
-    ],
-)
-def test_what_makes_no_sense_is_refused(load, text, settings, says):
-    lines = refusals(load, *settings.split(" & "), text=text)
-    assert any(says in line for line in lines), lines
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "space.precision={choices: [fp32, bf16]}",
-        "base.precision=fp16 & resources.gpus_per_worker=1",
-        "metric.name=linear_top1",
-    ],
-)
-def test_what_is_near_to_that_is_accepted(load, settings):
-    load(*settings.split(" & "))
