@@ -110,9 +110,7 @@ NO_EFFECT = {"term": "", "first": NAN, "total": NAN, "resolved": False}
 NOISY = {"band_sure_low": NAN, "band_sure_high": NAN, "level_noise": 0.44}
 USABLE = "Usable band of tau, within 1 point of the best: dcl"
 AT_2 = {"region": "tau=0.2"}
-TRIES = (
-    "Configurations tried at random come within 1 point of the objective's best: dcl after about"
-)
+TRY = "Configurations tried at random come within 1 point of the objective's best: dcl after about"
 GAIN = "Tuning dcl gains 2.1 points [1.5, 2.7] over its default (tau=0.1)."
 KEEPS = "The best dcl setting keeps 94.10 %"
 ONE_FRESH = {"test": NAN, "fresh_seeds": 1, "fresh_low": NAN, "fresh_high": NAN}
@@ -264,7 +262,7 @@ TOLD = [
       "resolved."]),
     # What tuning costs and gains.
     ("tuning-cost", [{}, {"objective": "eqco", "k_within": 1.0, "k_low": 1.0, "k_high": 1.0}],
-     [f"{TRIES} 4 tries [2, 7]; eqco after about 1 try [1, 1].", GAIN,
+     [f"{TRY} 4 tries [2, 7]; eqco after about 1 try [1, 1].", GAIN,
       GAIN.replace("dcl", "eqco")]),
     ("tuning-cost", [{"k_high": NAN, "tunability_low": -0.1}],
      ["How many tries it takes to come within 1 point of the objective's best is not resolved for "
@@ -272,8 +270,8 @@ TOLD = [
       "Whether tuning dcl gains anything over its default (tau=0.1) is not resolved (2.1 points "
       "[-0.1, 2.7])."]),
     ("tuning-cost", [{"note": text_of(note(Reason.DEFAULT_NEAREST, at="tau=0.07"))}],
-     [f"{TRIES} 4 tries [2, 7].", GAIN.replace("its", "the setting nearest to its")]),
-    ("tuning-cost", [{"tunability": NAN}], [f"{TRIES} 4 tries [2, 7]."]),
+     [f"{TRY} 4 tries [2, 7].", GAIN.replace("its", "the setting nearest to its")]),
+    ("tuning-cost", [{"tunability": NAN}], [f"{TRY} 4 tries [2, 7]."]),
     ("tuning-cost", [{"reason": Reason.ONE_CONFIG}], []),
     # Failures, links, fresh seeds.
     ("failure-regions", [{}],
@@ -499,6 +497,4 @@ def test_a_configuration_that_failed_makes_no_band_of_the_others(failed_as, band
         failed_as=failed_as,
     )
     start = "Usable band of batch_size, within 1 point of the best: dcl "
-    assert {each for (each,) in found} == {
-        f"{start}{band}, with 3 failed trials." for band in bands
-    }
+    assert {each for (each,) in found} == {f"{start}{b}, with 3 failed trials." for b in bands}
