@@ -219,6 +219,7 @@ class ResultsFolder(Store):
         self.write("study.yaml", (header + study_yaml).encode())
         for of_plan in ("_marks", "_row_schema"):
             self.__dict__.pop(of_plan, None)
+        self._forget_parts()  # which may have fewer columns
 
     def add_trial(self, row: Row, **side: Sequence[Row]) -> None:
         """Record one trial that has ended with its rows of the side tables, by name. BusyError
