@@ -94,7 +94,7 @@ def _read(
     table.select(strings).validate(full=True)
     if (total := sum(_text_bytes(table[name]) for name in repeating)) > room:
         raise ValueError(_too_large(data, total, table.num_rows))
-    long = [name for name in strings if texts[name][2] > _TEXT and not of_others]
+    long = [name for name in strings if name in texts and texts[name][2] > _TEXT and not of_others]
     texts_of = {name: table[name].chunks for name in long}
     each = [getattr(chunk, "dictionary", chunk) for chunks in texts_of.values() for chunk in chunks]
     longest = max((pc.max(pc.binary_length(found)).as_py() or 0 for found in each), default=0)
@@ -224,7 +224,7 @@ def typed(
         table = pa.table([_column(table, field) for field in schema], schema=schema)
     if gaps := [name for name in filled if table[name].null_count]:
         raise ValueError(f"column {gaps[0]!r}: expected a value in every row, found gaps")
-    return table if is_same else table.cast(schema)
+    return table.replace_schema_metadata() if is_same else table.cast(schema)
 
 
 def distinct(table: pa.Table, name: str) -> None:

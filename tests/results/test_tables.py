@@ -211,3 +211,11 @@ def test_arrow_s_threads_hold_no_bytes_of_python_s() -> None:
     source = tables._source(data)
     assert sys.getrefcount(data) == before
     assert source.read() == data
+
+
+def test_a_file_without_a_group_of_rows_is_an_empty_table() -> None:
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([("name", pa.string()), ("number", pa.float64())])
+    pq.ParquetWriter(sink, schema).close()
+    table = decode(sink.getvalue().to_pybytes())
+    assert (table.num_rows, table.schema) == (0, schema)
