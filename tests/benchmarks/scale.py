@@ -142,8 +142,8 @@ def measure(
     half = last[len(last) // 2]
     beside: dict[str, float] = {}
     if sleep_s:
-        names = ("report", "status", "trials")
-        beside = {f"{name} s": python_seconds(*CLSWEEP, name, out) for name in names}
+        named = {"report": ("--out", folder / "report"), "status": (), "trials": ()}
+        beside = {f"{n} s": python_seconds(*CLSWEEP, n, out, *more) for n, more in named.items()}
         beside["Tune alone s / trial"] = measure_bare(nodes, sleep_s, folder)
     return {
         "trials": num_trials,
