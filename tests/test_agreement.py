@@ -135,12 +135,13 @@ CONFIRMED = {
     "overturned": {"noise": 2.5, "depth": 1.0, "lead": 0.0},
     "confirmed, a tie": {"noise": 0.0, "lead": 0.0},
     "confirmed in two rounds": {"noise": 1.5},
+    "confirmed factors": {"noise": 1.5},
 }
 WITH_HITS = ", with hits"  # of which intervals are for new images
 KEEPING = ("grid", "one seed", "two seeds", "no noise", "a tie", "much noise", "seeds shift",
            "three objectives", "nothing swept", "a trial missing", "a failed seed",
            "a failed corner", "qmc", "tpe of two seeds", "factors", "nested", "a race",
-           "a race with a shift", "confirmed", "overturned")  # fmt: skip
+           "a race with a shift", "confirmed", "overturned", "confirmed factors")  # fmt: skip
 NUM = 400
 
 
@@ -175,7 +176,8 @@ def make(folder: Path, name: str) -> str:
         return _recorded(folder, changes, options, outcome, hits=hits)
     if name in RACES:
         return _raced(folder, RACES[name], hits=hits)
-    path = _recorded(folder, {}, CONFIRMED[name], but(), hits=hits)
+    changes = FOLDERS["factors"][0] if "factors" in name else {}
+    path = _recorded(folder, changes, CONFIRMED[name], but(), hits=hits)
     rounds = [(3, [10, 11, 12]), (1, [13, 14])]
     _confirm(path, CONFIRMED[name], rounds[: 1 + ("two rounds" in name)], hits=hits)
     return path

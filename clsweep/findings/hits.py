@@ -38,8 +38,9 @@ def hits_in(
 def lucky(study: StudyResults, metric: str) -> dict[str, float]:
     """Objective -> by how much its best look too good, as the scored images helped to pick them."""
     place = {"split": study.score_on, "column": metric}
-    hits = Hits(partial(hits_in, study.folder, study.trials, metric, **place))
-    finished = study.trials[study.trials["status"] == "finished"].dropna(subset=metric)
+    ended = to_frame(study.trials_table)  # objectives with their cell, as confirmed ones have it
+    hits = Hits(partial(hits_in, study.folder, ended, metric, **place))
+    finished = ended[ended["status"] == "finished"].dropna(subset=metric)
     found = {}
     for name, trials in finished.groupby("objective"):
         table = trials.pivot(index="config", columns="seed", values=metric)
