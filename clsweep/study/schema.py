@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from clsweep.catalog import DATASET, METRIC, PARAM
+from clsweep.catalog import COMPONENT, DATASET, METRIC, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.data.found import DataPlace
 from clsweep.display.numbers import setting
@@ -340,7 +340,9 @@ def explained(error: Any, section: Keys = ()) -> tuple[Keys, str]:
         known = _known_keys(section or keys[:-1])
         return keys, f"unknown key.{_nearest_key(keys, known)} Expected: {', '.join(known)}"
     if kind == "missing":
-        return keys, "this key is missing"
+        known = [*(DATASET if keys == ("dataset", "name") else COMPONENT.get(str(keys[-1]), ()))]
+        named = f". Expected one of: {', '.join(known)}" if known else ""
+        return keys, f"this key is missing{named}"
     if kind == "value_error":
         return keys, str(context["error"])
     if kind == "literal_error":
