@@ -100,7 +100,9 @@ def trials(
     path: ResultsPath,
     where: Annotated[str | None, option("--where EXPR", "a condition: tau < 0.1")] = None,
     sort: Annotated[str | None, option("--sort COL", "-COL: largest first")] = None,
-    top: Annotated[int | None, option("--top", "only the first N rows", min=1)] = None,
+    top: Annotated[
+        int | None, option("--top", "only the first N rows: the best, without --sort", min=1)
+    ] = None,
     columns: Annotated[str | None, option("--columns A,B", "these columns alone")] = None,
     wide: WideOption = False,
     format: FormatOption = Format.table,

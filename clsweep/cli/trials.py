@@ -69,6 +69,9 @@ def trial_rows(
     frame = results.trials
     if where:
         frame = frame[selected(frame, where)]
+    score, mode = results.material.metric, results.material.mode
+    if top and not sort and score in frame:  # the best ones
+        sort = score if mode == "min" else f"-{score}"
     if sort:
         column = _known(sort.removeprefix("-"), f"--sort {sort}", frame)
         frame = frame.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
@@ -82,7 +85,7 @@ def trial_rows(
         swept = [name for name in frame.columns if any(name in each for each in axes)]
         if not columns:
             names = ["trial_id", *factors_of(tree), "objective", *swept, "seed", "status"]
-            statuses, score = set(frame["status"]), results.material.metric
+            statuses = set(frame["status"])
             of_status = [name for status, name in _OF_STATUS.items() if status in statuses]
             names = [*names, *_measured(frame), score, *TRIALS_SPARE, *of_status]
             frame = frame[[name for name in dict.fromkeys(names) if name in frame]]

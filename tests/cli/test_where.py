@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from clsweep.cli.trials import selected
+import clsweep
+from clsweep.cli.trials import selected, trial_rows
 from clsweep.errors import RequestError
 
 FRAME = pd.DataFrame(
@@ -85,3 +86,15 @@ def test_anything_else_is_one_short_line(where: str, said: str) -> None:
     assert said in message
     assert len(message.splitlines()) == 1
     assert len(message) < 400
+
+
+@pytest.mark.parametrize(
+    ("mode", "sort", "expected"),
+    [("max", None, [90.0, 80.0]), ("min", None, [70.0, 80.0]), ("max", "config", [70.0, 90.0])],
+)
+def test_the_top_ones_are_the_best_unless_they_are_sorted(mode, sort, expected):
+    scores = {"config": [0, 1, 2, 3], "score": [70.0, 90.0, 80.0, None]}
+    table = pd.DataFrame({**scores, "objective": "a", "seed": 0, "status": "finished"})
+    results = clsweep.analyse(table, metric="score", mode=mode)
+    rows, _ = trial_rows(results, None, sort, 2, every_column=True)
+    assert [row["score"] for row in rows] == expected
