@@ -90,11 +90,12 @@ def test_anything_else_is_one_short_line(where: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "sort", "expected"),
-    [("max", None, [90.0, 80.0]), ("min", None, [70.0, 80.0]), ("max", "config", [70.0, 90.0])],
+    [("max", None, [90.0, 80.0]), ("min", None, [70.0, 75.0]), ("max", "config", [70.0, 90.0])],
 )
 def test_the_top_ones_are_the_best_unless_they_are_sorted(mode, sort, expected):
-    scores = {"config": [0, 1, 2, 3], "score": [70.0, 90.0, 80.0, None]}
-    table = pd.DataFrame({**scores, "objective": "a", "seed": 0, "status": "finished"})
-    results = clsweep.analyse(table, metric="score", mode=mode)
+    table = pd.DataFrame({"config": [0, 1, 2, 3], "score": [70.0, 90.0, 80.0, 75.0]})
+    of_all = {"objective": "a", "seed": 0, "status": "finished", "sampler": "grid"}
+    table = table.assign(**of_all, tau=[0.1, 0.2, 0.3, 0.4])
+    results = clsweep.analyse(table, params=["tau"], metric="score", mode=mode)
     rows, _ = trial_rows(results, None, sort, 2, every_column=True)
     assert [row["score"] for row in rows] == expected
