@@ -298,6 +298,32 @@ def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("file", "text", "scores"),
+    [
+        ("b/metrics/val/acc", "5 70.0\n7 81.5\n", [81.5, 80.5]),  # before MLflow 1.0
+        ("b/metrics/val/acc", "5 70.0 0\n6 81.5 1\n7 8", [81.5, 80.5]),  # cut off
+        ("b/metrics/val/acc", "", [None, 80.5]),
+        ("b/metrics/.acc.swp", "", [80.5, 80.5]),
+        ("b/meta.yaml", "run_id: b\nsta", [80.5]),
+        ("b/meta.yaml", None, [80.5]),
+        ("meta.yaml", None, [80.5, 80.5]),
+    ],
+)
+def test_files_of_mlflow_whose_writer_died(
+    file: str, text: str | None, scores: list[float | None], tmp_path: Path
+) -> None:
+    of = mlflow_files(tmp_path) / "1234"
+    (of / file).unlink(missing_ok=True)
+    if text is not None:
+        (of / file).write_text(text)
+    for place in (tmp_path, of) if file != "meta.yaml" else (tmp_path,):
+        sweep = read_mlflow(place, None)
+        assert [trial.results.get("val/acc") for trial in sweep.trials] == scores
+        lost = "left out: 1 runs whose meta.yaml is damaged or gone"
+        assert (lost in sweep.notes) == (len(scores) == 1)
+
+
+@pytest.mark.parametrize(
     ("inside", "accs", "tests"),
     [
         ([{"test_acc": 70.0}], [80.0], [70.0]),  # an evaluation, by its own metric
