@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import ANYWHERE, Array, Sweep
-from clsweep.analysis.tuned import Pick, level, no_whole, pick, whole
+from clsweep.analysis.tuned import Pick, level, no_whole, passed_over, pick, whole
 
 Rows = NDArray[np.int64]
 
@@ -124,7 +124,7 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     if sweep.fresh and not found.seeds:
         picked.append(note(Reason.FRESH_OF_OTHERS))
     failed = (sweep if sweep.not_measured else counted).failures
-    notes = [*picked, *failed, *_cautions(sweep, best), *_passed_over(sweep, best)]
+    notes = [*picked, *failed, *_cautions(sweep, best), *passed_over(sweep, best)]
     no_robust = {**start, "kind": "robust"}
     if why := sweep.not_measured:
         return [{**row, **noted(*notes)}, {**no_robust, **noted(why=why)}]
@@ -211,21 +211,6 @@ def ties(sweep: Sweep, found: Pick) -> list[Note]:
         return []
     more = [f"{len(others) - 1} more"] if len(others) > 1 else []
     return [note(Reason.TIED, at=" and ".join([others[0], *more]))]
-
-
-def _passed_over(sweep: Sweep, best: int) -> list[Note]:
-    """The highest mean, where it is above the best only as seeds of it are still to run. In a race
-    these were left out: on those that it ran on it is no better.
-    """
-    counts = sweep.counts
-    if sweep.num_skipped:
-        return []
-    means = np.where((counts > 0) & ~sweep.failed.any(axis=1), sweep.means, -np.inf)
-    top = int(means.argmax())
-    if counts[top] == counts[best] or means[top] <= means[best] + 1e-9 * abs(means[best]):
-        return []
-    seeds, most = int(counts[top]), int(counts[best])
-    return [note(Reason.HIGHER_ON_FEWER, at=sweep.label(top), seeds=seeds, most=most)]
 
 
 def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods:

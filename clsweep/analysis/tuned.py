@@ -83,6 +83,21 @@ def pick(sweep: Sweep) -> Pick | None:
     return Pick(rows[at], first, rows[best], lead, tuple(seeds), fresh)
 
 
+def passed_over(sweep: Sweep, best: int) -> list[Note]:
+    """The highest mean, where it is above the best only as seeds of it are still to run. In a race
+    these were left out: on those that it ran on it is no better.
+    """
+    counts = sweep.counts
+    if sweep.num_skipped:
+        return []
+    means = np.where((counts > 0) & ~sweep.failed.any(axis=1), sweep.means, -np.inf)
+    top = int(means.argmax())
+    if counts[top] == counts[best] or means[top] <= means[best] + 1e-9 * abs(means[best]):
+        return []
+    seeds, most = int(counts[top]), int(counts[best])
+    return [note(Reason.HIGHER_ON_FEWER, at=sweep.label(top), seeds=seeds, most=most)]
+
+
 def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[float, float, float]:
     """Of differences at each seed (F,), with the interval of one of so many tries; without noise it
     has none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 import statistics
@@ -107,14 +108,21 @@ def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
         RequestError: it is no condition, or names a column that there is not.
     """
     typed = frame.convert_dtypes()  # with types that know missing values none compares as true
+    plain = where
+    for number, name in enumerate(sorted(map(str, frame), key=len, reverse=True)):
+        if f"`{name}`" in plain:  # whatever signs it has
+            plain = plain.replace(f"`{name}`", f"column_{number}_")
+            typed = typed.assign(**{f"column_{number}_": typed[name]})
     try:
-        _require_columns(where, typed)
+        _require_columns(plain, frame)
         # Nothing of this program is in reach of the condition.
-        mask = typed.eval(where, engine="python", local_dict={}, global_dict={})
+        mask = typed.eval(plain, engine="python", local_dict={}, global_dict={})
     except Exception as error:  # whatever the user's expression raises
-        reason = first_line(error)
-        if unknown := _UNKNOWN.search(reason):
-            reason = _no_column(unknown[1], typed)
+        reason, bare = first_line(error), _TEXTS.sub("", plain)
+        if meant := [name for name in map(str, frame) if name in bare and _quoted(name) != name]:
+            reason = f"expected backticks, as in {_quoted(max(meant, key=len))}"
+        elif unknown := _UNKNOWN.search(reason):
+            reason = _no_column(unknown[1], frame)
         raise RequestError(f"--where {_shown(where)}: {reason:.2000}") from None
     if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
         raise RequestError(f"--where {_shown(where)}: expected a condition, as in {EXAMPLE}")
@@ -139,10 +147,15 @@ def _no_column(name: str, frame: pd.DataFrame) -> str:
     if frame.isin([name]).to_numpy().any():
         return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
     columns = [str(column) for column in frame.columns]
-    quoted = [column if column.isidentifier() else f"`{column}`" for column in columns]
+    quoted = [*map(_quoted, columns)]
     more = f" and {len(quoted) - MOST_NAMED} more" if len(quoted) > MOST_NAMED else ""
     shown = ", ".join(quoted[:MOST_NAMED])
     return f"no column {name!r:.80}.{nearest(name, quoted)} Columns: {shown}{more}"
+
+
+def _quoted(name: str) -> str:
+    is_plain = name.isidentifier() and not keyword.iskeyword(name)
+    return name if is_plain else f"`{name}`"
 
 
 def _shown(where: str) -> str:

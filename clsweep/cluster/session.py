@@ -141,13 +141,12 @@ def _private_folder() -> Iterator[str]:
     """
     try:
         place = os.path.realpath(tempfile.gettempdir())
-        folder = tempfile.mkdtemp(
-            prefix=PREFIX, dir=place if len(os.fsencode(place)) <= _LONGEST else "/tmp"
-        )
+        is_fit = place.isascii() and len(place) <= _LONGEST  # as Ray takes it
+        folder = tempfile.mkdtemp(prefix=PREFIX, dir=place if is_fit else "/tmp")
     except OSError:
         raise RequestError(
             f"TMPDIR={os.environ.get('TMPDIR', '')}: expected a folder that can be written to, of "
-            f"at most {_LONGEST} bytes, or else /tmp: Ray has its sockets there"
+            f"at most {_LONGEST} ASCII letters, or else /tmp: Ray has its sockets there"
         ) from None
     try:
         Path(folder, OWNER).write_text(owner())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sqlite3
 from collections.abc import Mapping
@@ -34,9 +35,9 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     Raises:
         RequestError: no store, or an unknown experiment.
     """
-    with told(source, "an MLflow store", yaml.YAMLError, sqlite3.DatabaseError):
+    with told(source, "an MLflow store", sqlite3.DatabaseError):
         is_database = source.is_file() and is_sqlite(source)
-        runs = _from_sqlite(source) if is_database else _from_files(source)
+        runs, lost = (_from_sqlite(source), 0) if is_database else _from_files(source)
     known = dict.fromkeys(trial.group for trial, _ in runs.values())
     groups = chosen(known, experiment, "experiment with runs", source)
     runs = {n: run for n, run in runs.items() if run[0].group in groups}
@@ -57,6 +58,8 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
             inherited |= dict.fromkeys(n for n in of.settings if n not in trial.settings)
             trial.settings = {**of.settings, **trial.settings}
     notes = [f"left out: runs that others are nested in ({len(parents)})"] if parents else []
+    if lost:
+        notes.append(f"left out: {lost} runs whose meta.yaml is damaged or gone")
     if evaluations := num_read - len(runs):
         notes.append(f"left out: {evaluations} runs that evaluate those that they are in")
     if inherited:
@@ -138,31 +141,56 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _from_files(source: Path) -> Runs:
+def _from_files(source: Path) -> tuple[Runs, int]:
     """Of a store of files: EXPERIMENT/RUN/params/NAME, metrics/NAME and tags/NAME, beside two
-    meta.yaml.
+    meta.yaml; or of one EXPERIMENT. With how many runs have none that is whole.
     """
-    found = []
-    for meta in source.glob("*/*/meta.yaml"):
-        run = yaml.load(meta.read_text("utf-8"), _Loader)
-        if run.get("lifecycle_stage") != "active" or "run_id" not in run:
+    found, lost = [], 0
+    depth = "*" if (source / "meta.yaml").exists() else "*/*"
+    # a run has a folder of metrics from its start
+    known = [*source.glob(f"{depth}/meta.yaml"), *source.glob(f"{depth}/metrics")]
+    for folder in sorted({path.parent for path in known}):
+        if folder.parent.name == ".trash":
             continue
-        of = yaml.load((meta.parents[1] / "meta.yaml").read_text("utf-8"), _Loader)
-        about = str(of["name"]), run.get("run_name"), str(run["status"])
-        tags, params, metrics = (_texts(meta.parent / n) for n in ("tags", "params", "metrics"))
-        trial = _trial(about, tags, params, {name: _last(text) for name, text in metrics.items()})
-        found.append((run["start_time"] or 0, run["run_id"], (trial, tags)))
+        with told(folder, "a run of MLflow"):
+            run, of = _meta(folder), _meta(folder.parent)
+            name = run.get("run_id", run.get("run_uuid"))
+            if name is None or not {"start_time", "status"} <= {*run}:
+                lost += 1
+                continue
+            if run.get("lifecycle_stage", "active") != "active":
+                continue
+            about = str(of.get("name", folder.parent.name)), run.get("run_name"), str(run["status"])
+            tags, params, metrics = (_texts(folder / n) for n in ("tags", "params", "metrics"))
+            last = {name: _last(text) for name, text in metrics.items()}
+            found.append((run["start_time"] or 0, name, (_trial(about, tags, params, last), tags)))
     if not found:
         raise ValueError("no runs below it (EXPERIMENT/RUN/meta.yaml)")
-    return {name: run for _, name, run in sorted(found, key=lambda item: item[:2])}
+    return {name: run for _, name, run in sorted(found, key=lambda item: item[:2])}, lost
+
+
+def _meta(folder: Path) -> dict[str, Any]:
+    """What meta.yaml says; nothing where its writer died, as MLflow reads it."""
+    found = None
+    with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
+        found = yaml.load((folder / "meta.yaml").read_text("utf-8"), _Loader)
+    return found if isinstance(found, dict) else {}
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8").strip() for path in files}
 
 
 def _last(text: str) -> float:
-    """The value of the latest step, of several the last, of these the highest: as MLflow's own."""
-    lines = [line.split() for line in text.splitlines() if line.strip()]  # time, value, step
-    return max((int(line[2]), int(line[0]), float(line[1])) for line in lines)[2]
+    """The value of the latest step, of several the last, of these the highest: as MLflow's own.
+    A line that was cut off is none; before MLflow 1.0 they had no step.
+    """
+    lines = [line.split() for line in text.splitlines()]  # time, value, step
+    size = max(map(len, lines), default=0)
+    whole = [
+        (*map(int, line[2:3]), int(line[0]), float(line[1]))
+        for line in lines
+        if len(line) == size > 1
+    ]
+    return max(whole, default=(math.nan,))[-1]

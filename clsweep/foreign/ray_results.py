@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.foreign.reading import flat, numbers, parsed, told
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
+from clsweep.foreign.reading import ADDRESS, flat, numbers, parsed, told
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, read_numbers
 
 STATUS = {"TERMINATED": "finished", "ERROR": "failed", "CUT": "stopped"}  # others: running
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions among settings
 # What Tune adds to every report.
 BOOKKEEPING = {
     "timestamp", "checkpoint_dir_name", "should_checkpoint", "done", "training_iteration",
     "trial_id", "date", "time_this_iter_s", "time_total_s", "pid", "hostname", "node_ip", "config",
     "time_since_restore", "iterations_since_restore", "timesteps_total", "episodes_total",
-    "timesteps_since_restore", "experiment_tag",
+    "timesteps_since_restore", "experiment_tag", "experiment_id", "warmup_time",
 }  # fmt: skip
 
 
@@ -46,33 +44,35 @@ def read_ray(source: Path) -> ForeignSweep:
     with told(source, "experiments of Ray"):
         states = {experiment: _state(experiment) for experiment in {of.parent for of in folders}}
     found: dict[str, ForeignTrial] = {}  # by its id
-    for file in sorted(files):
+    # a copy has a name that its experiment does not know
+    for file in sorted(files, key=lambda f: (f.parent.name not in states[f.parents[1]][1], f)):
         trial, (_, statuses) = file.parent, states[file.parents[1]]
         with told(file, "a trial of Ray"):
             reports = _reports(trial)
-            if len({_config(report) for report in reports}) > 1:
+            if len({*map(_config, reports)} - {"{}"}) > 1:
                 raise RequestError(
                     f"{trial}: expected the same settings in all reports, given others in some, "
                     "as population-based training makes them: no trial has one setting"
                 )
-            last = reports[-1] if reports else {}
+            last = {name: value for report in reports for name, value in report.items()}
             results = {n: last[n] for n in last if n not in BOOKKEEPING and n[:7] != "config/"}
             read = ForeignTrial(
                 group=trial.parent.name,
                 status=_status(trial, statuses, last.get("done")),
-                settings=flat(json.loads(ADDRESS.sub("", file.read_text("utf-8")))),
+                settings=flat(_settings(file, last)),
                 results=numbers(results, "/"),
                 length=int(last.get("training_iteration") or len(reports)),
                 # and TERMINATED as its experiment says, not for want of one
                 returned=last.get("done") is False and trial.name in statuses,
             )
             found.setdefault(str(last.get("trial_id", file)), read)
+    read_numbers(found.values())
     notes = []
     if copies := len(files) - len(found):
         notes.append(f"left out: {copies} folders of trials that are copies of others")
     named = {path / name for path, (_, statuses) in states.items() for name in statuses}
     if lacking := len(named - folders):
-        notes.append(f"left out: {lacking} trials without a folder of reports")
+        notes.append(f"left out: {lacking} trials whose folder or params.json is gone")
     metrics = {metric for metric, _ in states.values()}
     metric = metrics.pop() if len(metrics) == 1 else ""
     return ForeignSweep(trials=[*found.values()], metric=metric, notes=notes)
@@ -90,6 +90,18 @@ def _status(trial: Path, known: dict[str, str], done: bool | None) -> str:
     return STATUS.get(status, "running")
 
 
+def _settings(file: Path, last: Mapping[str, Any]) -> dict[str, Any]:
+    """What params.json says, or else, where its writer died, the reports."""
+    found: dict[str, Any]
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except ValueError:
+        if not last.get("config"):
+            raise
+        found = last["config"]
+    return found
+
+
 def _config(report: Mapping[str, Any]) -> str:
     """The settings that a report names, as a text; of functions without their addresses."""
     table = {name: value for name, value in report.items() if name[:7] == "config/"}
@@ -104,11 +116,12 @@ def _state(experiment: Path) -> tuple[str, dict[str, str]]:
         with contextlib.suppress(ValueError):
             state = json.loads(file.read_text("utf-8"))
             status: dict[str, str] = {}
-            for texts in state.get("trial_data", []):
-                row, ran = map(json.loads, (*texts, "{}")[:2])
-                done = (ran.get("last_result") or {}).get("done")
+            for texts in state.get("trial_data", state.get("checkpoints", [])):
+                given = [texts] if isinstance(texts, str | dict) else texts  # before Ray 2.4
+                row, *ran = (json.loads(t) if isinstance(t, str) else t for t in given)
+                done = ({**row, **dict(*ran)}.get("last_result") or {}).get("done")
                 is_cut = row["status"] == "TERMINATED" and done is False
-                name = Path(row.get("relative_logdir") or "").name
+                name = Path(row.get("relative_logdir") or row.get("logdir") or "").name
                 status[name] = "CUT" if is_cut else row["status"]
             return state.get("runner_data", {}).get("_metric") or "", status
     return "", {}
@@ -116,21 +129,21 @@ def _state(experiment: Path) -> tuple[str, dict[str, str]]:
 
 def _reports(folder: Path) -> list[dict[str, Any]]:
     """All that a trial reported, in order. A last line that was cut off, as its writer died, is
-    left out.
+    left out; what a row of a CSV lacks was not reported.
     """
     lines, table = folder / "result.json", folder / "progress.csv"
     if not lines.exists() or not lines.stat().st_size:
         if not table.exists():
             return []
-        with table.open(newline="", encoding="utf-8") as file:
+        with table.open(newline="", encoding="utf-8", errors="replace") as file:
             whole = [line for line in file if line.endswith("\n")]
-        return [{n: parsed(v) for n, v in row.items()} for row in csv.DictReader(whole)]
-    given = lines.read_text("utf-8").splitlines()
+        return [{n: parsed(v) for n, v in row.items() if v} for row in csv.DictReader(whole)]
+    given = lines.read_text("utf-8", errors="replace").splitlines(keepends=True)
     found = []
     for number, line in enumerate(given, 1):
         try:
-            found += [json.loads(line)] if line else []
+            found += [json.loads(line)] if line.strip() else []
         except ValueError as error:
-            if number < len(given):
+            if number < len(given) or line.endswith("}\n"):  # another report is behind the cut
                 raise RequestError(f"{lines}:{number}: expected a report: {error}") from None
     return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
+import gzip
 import json
 import math
 import re
@@ -18,6 +20,8 @@ INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
 DECIMAL = re.compile(
     r"[+-]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+|(0|[1-9][0-9]*)(?=[eE]))([eE][+-]?[0-9]{1,4})?"
 )
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of functions among settings
+TENSOR = re.compile(r"tensor\((.+?)(, .*)?\)")  # a number, as text
 DAMAGED: tuple[type[Exception], ...] = (
     OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError,
     ArithmeticError, MemoryError, csv.Error,
@@ -63,12 +67,33 @@ def flat(tree: Mapping[str, Any], root: str = "", separator: str = ".") -> dict[
 
 
 def numbers(tree: Mapping[str, Any], separator: str = ".") -> dict[str, float]:
-    """The numbers among nested results; true and false are none."""
+    """The numbers among nested results, which may stand as texts; true and false are none."""
+    found = {
+        name: parsed(TENSOR.sub(r"\1", value)) if isinstance(value, str) else value
+        for name, value in flat(tree, separator=separator).items()
+    }
     return {
         name: float(value)
-        for name, value in flat(tree, separator=separator).items()
+        for name, value in found.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
+
+
+def text_of(path: Path) -> str:
+    """A file of text in UTF-8, or in UTF-16 as Excel writes it, which may be packed (.gz).
+
+    Raises:
+        RequestError: it is neither; names the line.
+    """
+    data = path.read_bytes()
+    data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        raise RequestError(f"{path}:{line}: expected UTF-8, given the byte 0x{byte:02x}") from None
 
 
 def parsed(text: str) -> Any:

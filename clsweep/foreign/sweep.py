@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from clsweep.catalog import METRIC, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.errors import RequestError, nearest
+from clsweep.foreign.reading import ADDRESS, parsed
 
 
 @dataclass(kw_only=True)
@@ -65,6 +66,16 @@ class ForeignSweep:
     mixed: bool = False
     by_step: bool = False
     notes: list[str] = field(default_factory=list)
+
+
+def read_numbers(trials: Collection[ForeignTrial]) -> None:
+    """Make numbers of a setting's texts, such as YAML's 1e-3, where all are and no two the same."""
+    for name in {name: None for trial in trials for name in trial.settings}:
+        having = [trial.settings for trial in trials if name in trial.settings]
+        found = {each[name]: parsed(each[name]) for each in having if isinstance(each[name], str)}
+        values = {value for value in found.values() if type(value) in (int, float)}
+        for each in having if len(values) == len(found) else ():
+            each[name] = found.get(each[name], each[name])
 
 
 SEEDS = (
@@ -137,10 +148,16 @@ def import_sweep(
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
     for name in names:
         columns[name] = _free(name, (*RESERVED, score, *columns.values()))
-    rows = _without_reruns(_rows(trials, columns, (objective, seed), (metric, score)), notes)
+    rows = _rows(trials, columns, (objective, seed), (metric, score))
+    for row, trial in zip(rows, trials, strict=True) if sweep.mixed else ():
+        # texts that are not read: trials with others are no copies
+        row[""] = {n: v for n, v in trial.settings.items() if n not in names and type(v) is str}
+    rows = _without_reruns(rows, notes)
     may_be_none = not is_asked and not sweep.mixed
     if seed and not _tells_apart(rows, seed, may_be_none, notes):
         rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
+    for row in rows:
+        row.pop("", None)
     notes += _read_notes(rows, metric, mode, seed, objective)
     drawn = {columns[name] for name in sweep.continuous & {*columns}}
     notes += _set_samplers(rows, [*columns.values()], drawn, sampler)
@@ -194,8 +211,12 @@ def _free(name: str, taken: Iterable[str]) -> str:
 
 
 def _setting(value: Any) -> Any:
-    """A value as it is compared: 1 and 1.0 are one number, what is beyond all axes is a text."""
-    if value is None or isinstance(value, str | bool):
+    """A value as it is compared: 1 and 1.0 are one number, what is beyond all axes is a text, which
+    tells no addresses.
+    """
+    if isinstance(value, str):
+        return ADDRESS.sub("", value)
+    if value is None or isinstance(value, bool):
         return value
     if not isinstance(value, int | float) or abs(value) > LARGEST:
         return str(value)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import csv
+import io
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,20 +20,28 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.foreign.reading import flat, numbers, parsed, told
-from clsweep.foreign.sweep import ENDS, OWN, ForeignSweep, ForeignTrial
+from clsweep.foreign.reading import flat, numbers, parsed, text_of, told
+from clsweep.foreign.sweep import ENDS, OWN, ForeignSweep, ForeignTrial, read_numbers
 
 BLOCK, HEADER = 32 * 1024, 7
 HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18  # fields of a `Record`
 STATES = {"finished": "finished", "failed": "failed", "crashed": "failed", "killed": "failed"}
 POINT = re.compile(r"(^|;)-?\d+\.\d+(;|\s*$)")  # in a number between semicolons
+SEPARATOR = re.compile(r'"?sep=(.)"?\s*')  # as Excel's first line tells it
 COMMA = re.compile(r"^(-?\d+),(\d+)([eE][-+]?\d+)?$")  # as the point of a number
 # Columns of an export that are neither settings nor results.
 LABELS = (
     "Name", "ID", "State", "Notes", "User", "Tags", "Created", "Runtime", "Sweep", "Agent", "Group",
     "GitHub", "GPU Count", "GPU Type", "Hostname", "Job Type", "Relative Time (Process)", "Updated",
     "name", "id", "state", "notes", "user", "tags", "created", "created_at", "runtime", "url",
+    "run_id",
 )  # fmt: skip
+TABLES, LISTS = ("csv", "tsv"), ("json", "jsonl", "ndjson")
+# Settings and results of a run, as W&B's interfaces call them otherwise.
+ALSO = {
+    "json_config": "config", "rawconfig": "config", "summary_metrics": "summary",
+    "summaryMetrics": "summary",
+}  # fmt: skip
 
 Fields = list[tuple[int, Any]]
 
@@ -43,23 +53,28 @@ def read_wandb(source: Path) -> ForeignSweep:
     Raises:
         RequestError: neither is there, or it is damaged.
     """
-    with told(source, "runs of W&B"):
-        if is_table := source.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
-            runs = _listed(source) if ".json" in source.suffix.lower() else _lines(source)
+    kind = source.name.lower().removesuffix(".gz").rpartition(".")[2]
+    with told(source, "runs of W&B", EOFError, zlib.error):
+        if is_table := kind in TABLES + LISTS:
+            given = _lines(source) if kind in TABLES else _listed(source, kind)
+            runs = {at: {ALSO[n]: run[n] for n in ALSO if n in run} | run for at, run in given}
             mixed = not all(map(_is_apart, runs.values()))
             read = {at: _row(run, at) for at, run in runs.items()}
+            lengths = [trial.length or 0 for trial in read.values() if not trial.labels]
+            if mixed and len(lengths) == len(read) > 1 and lengths == sorted({1, *lengths}):
+                raise RequestError(f"{source}: expected a row for each run, given each step of one")
         else:
-            files = [source] if source.is_file() else sorted(source.rglob("run-*.wandb"))
+            files = [source] if kind == "wandb" else sorted(source.rglob("run-*.wandb"))
             if not files:
                 raise RequestError(
-                    f"{source}: expected an exported .csv or .json, or folders of offline runs "
-                    "(run-*.wandb), found none"
+                    f"{source}: expected an exported .{', .'.join(TABLES + LISTS)} or .gz of one, "
+                    "or folders of offline runs (run-*.wandb), found none"
                 )
             mixed, read = False, {str(file): _offline(file) for file in files}
     # a run that was resumed has a file each time, which does not say whether it began anew
     trials: dict[str, ForeignTrial] = {}
     for at, trial in read.items():
-        name = str(trial.labels.get("ID") or trial.labels.get("id") or at)
+        name = str(next((trial.labels[n] for n in ("ID", "id", "run_id") if n in trial.labels), at))
         earlier = trials.get(name, trial)
         if is_table and earlier != trial:
             raise RequestError(f"{at}: the run {name} stands twice, with different values")
@@ -68,6 +83,7 @@ def read_wandb(source: Path) -> ForeignSweep:
         trials[name] = replace(trial, settings=settings, results=results, length=length)
     copies = len(read) - len(trials)
     notes = [f"left out: {copies} earlier rows or files of runs that come again"] if copies else []
+    read_numbers(trials.values())
     reported = [trial for trial in trials.values() if trial.length]
     by_step = not all("epoch" in trial.results for trial in reported)
     for trial in reported:
@@ -75,42 +91,52 @@ def read_wandb(source: Path) -> ForeignSweep:
     return ForeignSweep(trials=[*trials.values()], mixed=mixed, by_step=by_step, notes=notes)
 
 
-def _lines(source: Path) -> dict[str, dict[str, Any]]:
+def _lines(source: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a CSV, by their places; cells between semicolons have a comma as their point."""
-    with source.open(newline="", encoding="utf-8-sig") as file:
-        lines = file.readlines()
+    lines = io.StringIO(text_of(source), newline="").readlines()
     head = next(filter(str.strip, lines), "")
-    separator = max(",;\t", key=head.count)
+    separator = max(",;\t|", key=head.count)
+    if said := SEPARATOR.fullmatch(head):
+        lines[lines.index(head)], separator = "\n", said[1]
     has_comma = separator == ";" and not any(POINT.search(line) for line in lines[1:])
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-    names = next(filter(None, reader), [])
+    names = [name.strip() for name in next(filter(None, reader), [])]
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:
         raise RequestError(f"{source}:1: the column {twice[0]!r} stands twice: which is it?")
-    found: dict[str, dict[str, Any]] = {}
-    for cells in filter(None, reader):
-        at = f"{source}:{reader.line_num}"
+    if any(name.endswith("__MIN") for name in names):
+        raise RequestError(f"{source}: expected a row for each run, given the steps of a chart")
+    for given in filter(None, reader):
+        at, cells = f"{source}:{reader.line_num}", [*map(str.strip, given)]
         if len(cells) != len(names):
             raise RequestError(f"{at}: expected {len(names)} cells, given {len(cells)}")
         if has_comma:
             cells = [COMMA.sub(r"\1.\2\3", cell) for cell in cells]
-        found[at] = dict(zip(names, cells, strict=True))
-    return found
+        yield at, dict(zip(names, cells, strict=True))
 
 
-def _listed(source: Path) -> dict[str, Mapping[str, Any]]:
+def _listed(source: Path, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The runs of a JSON list, or one a line, by their places."""
-    text = source.read_text("utf-8-sig")
-    is_lines = source.suffix.lower() == ".jsonl"
-    runs = json.loads(f"[{','.join(filter(str.strip, text.splitlines()))}]" if is_lines else text)
-    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-        raise RequestError(f"{source}: expected a list of runs")
-    return {f"{source}: run {number}": run for number, run in enumerate(runs, 1)}
+    text = text_of(source)
+    lines = [(f"{source}:{n}", s) for n, s in enumerate(text.split("\n"), 1) if s.strip()]
+    if kind == "json" and (len(lines) < 2 or not lines[1][1].startswith("{")):
+        given = json.loads(text)
+        if not isinstance(given, list):
+            raise RequestError(f"{source}: expected a list of runs")
+        runs = [(f"{source}: run {number}", run) for number, run in enumerate(given, 1)]
+    else:
+        runs = []
+        for at, line in lines:
+            with told(Path(at), "a run of W&B"):
+                runs.append((at, json.loads(line)))
+    for at, run in runs:
+        if not isinstance(run, dict):
+            raise RequestError(f"{at}: expected a run, given {str(run)[:40]!r}")
+        yield at, run
 
 
 def _is_apart(run: Mapping[str, Any]) -> bool:
     """Whether settings and results stand apart; a setting may be called `config`, too."""
-    told = isinstance(run.get("config"), str) and not {"summary", "summary_metrics"} & {*run}
-    return "config" in run and not told
+    return "config" in run and ("summary" in run or not isinstance(run["config"], str))
 
 
 def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
@@ -123,22 +149,21 @@ def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
         values = {name: parsed(text) for name, text in row.items() if name and name not in LABELS}
         return ForeignTrial(
             group="wandb",
-            status=STATES.get(row.get("State", row.get("state", "finished")), "running"),
+            status=_status(row.get("State", row.get("state"))),
             length=_length(values),
             settings={name: value for name, value in values.items() if not name.startswith("_")},
             results=numbers(values),
             labels={name: row[name] for name in LABELS if row.get(name)},
         )
     config, summary = (
-        _table(run.get(name) or {}, f"{at}: {name}")
-        for name in ("config", "summary" if "summary" in run else "summary_metrics")
+        _table(run.get(name) or {}, f"{at}: {name}") for name in ("config", "summary")
     )
     settings = {}
     for name, entry in config.items():  # as it is, or its value beside a description
         kept = isinstance(entry, Mapping) and "value" in entry and {*entry} <= {"value", "desc"}
         if not name.startswith("_wandb"):
             settings[name] = entry["value"] if kept else entry
-    status = STATES.get(run.get("state", "finished"), "running")
+    status = _status(run.get("state"))
     is_told = {*settings} >= OWN and summary.get("status") in ENDS  # by clsweep's own logger
     names = ("name", "group", "job_type", "id")
     return ForeignTrial(
@@ -149,6 +174,10 @@ def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
         labels={n: run[n] for n in names if isinstance(run.get(n), str)},
         length=None if is_told else _length(summary),
     )
+
+
+def _status(state: str | None) -> str:
+    return "finished" if state is None else STATES.get(state.lower(), "running")
 
 
 def _length(values: Mapping[str, Any]) -> float | None:

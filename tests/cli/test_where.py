@@ -19,6 +19,8 @@ FRAME = pd.DataFrame(
         "train.lr": [1, 2, 3],
         "__import__('os').abort()": [1, 2, 3],
         "@pd.io": [1, 2, 3],
+        "class": [1, 2, 3],
+        "l`r #'x": [1, 2, 3],
     }
 )
 
@@ -48,6 +50,7 @@ FRAME = pd.DataFrame(
         ("status == '@x' or tau == 0.1", [0]),
         ("`__import__('os').abort()` > 2", [2]),
         ("`@pd.io` > 2", [2]),
+        ("`class` > 2 or `l`r #'x` == 2", [1, 2]),
         ("status.isin(['failed'])", [1]),
     ],
 )
@@ -65,7 +68,7 @@ def test_a_condition_selects_rows(where: str, rows: list[int]) -> None:
         ("__import__('os').getpid() == 1", "not a supported function"),
         ("[tau for x in tau]", "ListComp"),
         ("@tau < 1", "expected columns and values, as in"),
-        ("tau < @pd.io", "given '@'"),
+        ("tau < @pd.io", "expected backticks, as in `@pd.io`"),
         ("pd.io.common == 1", "no column 'pd'"),
         ("selected == 1", "no column 'selected'"),
         ("", "empty"),
@@ -74,6 +77,8 @@ def test_a_condition_selects_rows(where: str, rows: list[int]) -> None:
         ("status == finished", "no column 'finished'. A text stands in quotes: \"finished\""),
         ("optim < 1", "no column 'optim'. Did you mean '`optim/lr`'?"),
         ("`optim/rl` < 1", "no column 'optim/rl'. Did you mean '`optim/lr`'?"),
+        ("train.lr < 1", "expected backticks, as in `train.lr`"),
+        ("class == 1", "expected backticks, as in `class`"),
         ("tau = 1", "expected a condition"),
         ("tau", "expected a condition"),
     ],

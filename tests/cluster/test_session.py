@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 import yaml
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
-from clsweep.cluster.session import PREFIX, _keep_private, ray_session
+from clsweep.cluster.session import PREFIX, _keep_private, _private_folder, ray_session
 from clsweep.errors import RequestError
 from tests.cluster.conftest import listeners, start, study_tree, wait_until
 
@@ -137,6 +138,17 @@ def test_a_token_that_others_can_read_is_mended(tmp_path: Path) -> None:
     modes = [stat.S_IMODE(place.stat().st_mode) for place in (home, token, theirs)]
     assert modes == [0o700, 0o600, 0o640]
     assert token.read_text() == "secret"
+
+
+@pytest.mark.parametrize("name", ["x" * 60, "é"])
+def test_where_ray_can_have_no_folder_it_has_one_in_tmp(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    with _private_folder() as folder:
+        assert Path(folder).parent == Path("/tmp")
+    shutil.rmtree(folder)
 
 
 def test_where_no_socket_can_be_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

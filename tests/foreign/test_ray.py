@@ -58,9 +58,9 @@ def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path: Path) -> None:
 def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path: Path) -> None:
     ray_trial(tmp_path / "exp", "t", {"lr": 0.1}, [80.0, 81.0])
     file = tmp_path / "exp" / "t" / "result.json"
-    file.write_text(file.read_text() + '{"acc": 9')
+    file.write_bytes(file.read_bytes() + '{"acc": 9, "é'.encode()[:-1])
     assert [trial.results for trial in read_ray(tmp_path).trials] == [{"acc": 81.0}]
-    file.write_text(file.read_text() + "\n{}\n")
+    file.write_bytes(file.read_bytes() + b'{"acc": 82.0}\n')  # and went on behind it
     with pytest.raises(RequestError, match=r"result\.json:3: expected a report"):
         read_ray(tmp_path)
     file.unlink()
@@ -102,6 +102,14 @@ def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_pa
     ray_state(tmp_path / "exp", **ended)
     found = [t.status for t in read_ray(tmp_path / "exp").trials]
     assert found == ["running", "failed", "finished"]
+    for is_text in (True, False):  # as Ray 2.3 and Ray 0.8 wrote it
+        old = [
+            {"logdir": f"/home/a/exp/{name}", "status": status, "last_result": {"done": True}}
+            for name, status in ended.items()
+        ]
+        state = {"checkpoints": [json.dumps(each) if is_text else each for each in old]}
+        (tmp_path / "exp" / "experiment_state-1.json").write_text(json.dumps(state))
+        assert [t.status for t in read_ray(tmp_path / "exp").trials] == found
 
 
 @pytest.mark.parametrize(
@@ -140,28 +148,33 @@ def test_how_trials_of_ray_ended(
 def test_an_experiment_of_ray_with_copies_and_a_state_that_was_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, at in (("a", "exp"), ("b", "exp"), ("copy of a", "exp"), ("a", ".")):
+    for name, at in (("a", "exp"), ("b", "exp"), (".copy of a", "exp"), ("a", ".")):
         ray_trial(tmp_path / at, name, {"lr": 0.1}, [80.0], trial_id=f"1_{name[-1]}")
     ray_state(tmp_path / "exp", a="TERMINATED", b="ERROR", gone="ERROR")
     (tmp_path / "exp" / "experiment_state-2.json").write_text("")
     checkpoint = tmp_path / "exp" / "a" / "checkpoint"
     checkpoint.mkdir()
     (checkpoint / "params.json").write_text("{}")
+    (tmp_path / "exp" / "b" / "params.json").write_text('{"lr": 0')
     monkeypatch.chdir(tmp_path / "exp")
     sweep = read_ray(Path())
     assert [(t.group, t.status) for t in sweep.trials] == [("exp", "finished"), ("exp", "failed")]
     assert sweep.metric == "acc"
+    assert [trial.settings for trial in sweep.trials] == [{"lr": 0.1}] * 2
     assert sweep.notes == [
         "left out: 1 folders of trials that are copies of others",
-        "left out: 1 trials without a folder of reports",
+        "left out: 1 trials whose folder or params.json is gone",
     ]
     assert len(read_ray(tmp_path).trials) == 2
 
 
 def test_names_and_settings_of_ray_are_read_as_it_means_them(tmp_path: Path) -> None:
     for index in range(2):
-        config = {"act": f"<function relu at 0x7f{index}>", "__trial_index__": index}
-        ray_trial(tmp_path / "exp", f"t{index}", config, [80.0], eval={"acc": 70.0 + index})
+        config = {"act": f"<function relu at 0x7F{index}>", "__trial_index__": index}
+        score = f"tensor({70.0 + index}, device='cuda:0')" if index else 70.0
+        ray_trial(tmp_path / "exp", f"t{index}", config, [80.0], eval={"acc": score})
+        with (tmp_path / "exp" / f"t{index}" / "result.json").open("a") as file:
+            file.write('{"done": true}\n')
     found = import_sweep(read_ray(tmp_path / "exp"), metric="eval/acc", mode="max")
     kept = [(row["config"], row["seed"], row["act"], row["eval/acc"]) for row in found.rows]
     assert kept == [(0, 0, "<function relu>", 70.0), (0, 1, "<function relu>", 71.0)]

@@ -232,75 +232,6 @@ def test_an_offline_run_of_wandb(tmp_path: Path) -> None:
         read_wandb(tmp_path)
 
 
-def test_exports_of_wandb(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(
-        '"Name","State","lr","opt","acc","_runtime"\n"one","finished","0.1","sgd","80.5","3"\n'
-        '"two","crashed","0.2","adam","","9"\n"three","running","0.2","adam","1","9"\n'
-    )
-    sweep = read_wandb(tmp_path / "a.csv")
-    assert sweep.mixed
-    assert [t.status for t in sweep.trials] == ["finished", "failed", "running"]
-    assert sweep.trials[0].settings == {"lr": 0.1, "opt": "sgd", "acc": 80.5}
-    assert sweep.trials[1].settings["acc"] is None
-    runs = [{"state": "finished", "config": {"lr": 0.1}, "summary": {"acc": 80.5, "_step": 3}}]
-    (tmp_path / "a.json").write_text(json.dumps(runs))
-    sweep = read_wandb(tmp_path / "a.json")
-    assert not sweep.mixed
-    assert (sweep.trials[0].settings, sweep.trials[0].results) == ({"lr": 0.1}, {"acc": 80.5})
-
-
-WITH_TABLES = (
-    "config,summary\n\"{'lr': 0.1, 'net': {'w': 4}, 'm': None}\",\"{'acc': 80.5, 'x': -inf}\"\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "settings"),
-    [
-        ("guide.csv", WITH_TABLES, {"lr": 0.1, "net.w": 4, "m": None}),
-        ("raw.json", json.dumps([{"config": json.dumps({
-            "lr": {"desc": None, "value": 0.1}, "_wandb": {"value": {}}, "k": {"value": {"a": [1]}}
-        }), "summary": '{"acc": 80.5}'}]), {"lr": 0.1, "k.a": "[1]"}),
-        ("excel.csv", "State;lr;size;acc\nfinished;0,1;64_64;80,5\n",
-         {"lr": 0.1, "size": "64_64", "acc": 80.5}),
-        ("point.csv", "lr;size;acc\n0.1;64,64;80.5\n", {"lr": 0.1, "size": "64,64", "acc": 80.5}),
-        ("pandas.csv", ",lr,acc\n0,0.1,80.5\n", {"lr": 0.1, "acc": 80.5}),
-        ("blank.csv", "\nlr, net, acc\n0.1, a, 80.5\n", {"lr": 0.1, "net": "a", "acc": 80.5}),
-        ("tabs.tsv", "lr\tacc\n0.1\t80.5\n", {"lr": 0.1, "acc": 80.5}),
-        ("lines.jsonl", '{"config": {"lr": 0.1}, "summary": {"acc": 80.5}}\n\n', {"lr": 0.1}),
-        ("page.csv", "config,acc\nbase.yaml,80.5\n", {"config": "base.yaml", "acc": 80.5}),
-    ],
-)  # fmt: skip
-def test_other_layouts_of_an_export(
-    name: str, text: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    (tmp_path / name).write_text(text)
-    [trial] = read_wandb(tmp_path / name).trials
-    assert (trial.settings, trial.results["acc"]) == (settings, 80.5)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
-        ("a.csv", "lr,acc\n0.1,80\n0.1,80,x\n", "a.csv:3: expected 2 cells, given 3"),
-        ("a.csv", "lr,acc\n0.1\n", "a.csv:2: expected 2 cells, given 1"),
-        ("a.csv", "config,summary\nopen('x'),{}\n",
-         "a.csv:2: config: expected a table of names and values, given \"open('x')\""),
-        ("a.json", '[{"config": {}}, {"config": [1]}]', "run 2: config: expected a table"),
-        ("a.json", '{"config": {}}', "expected a list of runs"),
-        ("a.csv", "lr,acc,acc\n0.1,80,81\n", "a.csv:1: the column 'acc' stands twice"),
-        ("a.csv", "ID,acc\nx,80\nx,81\n", "a.csv:3: the run x stands twice, with different"),
-    ],
-)  # fmt: skip
-def test_a_damaged_export_is_refused_at_its_place(
-    name: str, text: str, says: str, tmp_path: Path
-) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(RequestError) as refused:
-        read_wandb(tmp_path / name)
-    assert says in str(refused.value)
-
-
 def mlflow_files(root: Path) -> Path:
     """A store of files as MLflow 3.17 lays it out."""
 
@@ -364,6 +295,32 @@ def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
     assert sweep.notes == ["left out: runs that others are nested in (1)"]
     with pytest.raises(RequestError, match=r"no experiment with runs 'tao'\. Did you mean 'tau'"):
         read_mlflow(tmp_path / "store", "tao")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "scores"),
+    [
+        ("b/metrics/val/acc", "5 70.0\n7 81.5\n", [81.5, 80.5]),  # before MLflow 1.0
+        ("b/metrics/val/acc", "5 70.0 0\n6 81.5 1\n7 8", [81.5, 80.5]),  # cut off
+        ("b/metrics/val/acc", "", [None, 80.5]),
+        ("b/metrics/.acc.swp", "", [80.5, 80.5]),
+        ("b/meta.yaml", "run_id: b\nsta", [80.5]),
+        ("b/meta.yaml", None, [80.5]),
+        ("meta.yaml", None, [80.5, 80.5]),
+    ],
+)
+def test_files_of_mlflow_whose_writer_died(
+    file: str, text: str | None, scores: list[float | None], tmp_path: Path
+) -> None:
+    of = mlflow_files(tmp_path) / "1234"
+    (of / file).unlink(missing_ok=True)
+    if text is not None:
+        (of / file).write_text(text)
+    for place in (tmp_path, of) if file != "meta.yaml" else (tmp_path,):
+        sweep = read_mlflow(place, None)
+        assert [trial.results.get("val/acc") for trial in sweep.trials] == scores
+        lost = "left out: 1 runs whose meta.yaml is damaged or gone"
+        assert (lost in sweep.notes) == (len(scores) == 1)
 
 
 @pytest.mark.parametrize(

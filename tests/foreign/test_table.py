@@ -12,7 +12,14 @@ import clsweep
 from clsweep.cli.statistic_commands import import_, status, trials
 from clsweep.errors import RequestError
 from clsweep.foreign.reading import parsed
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, Imported, _setting, import_sweep
+from clsweep.foreign.sweep import (
+    ForeignSweep,
+    ForeignTrial,
+    Imported,
+    _setting,
+    import_sweep,
+    read_numbers,
+)
 from clsweep.results.reading import open_folder
 
 
@@ -108,8 +115,22 @@ def test_a_text_is_a_number_where_it_is_plainly_one(text: str, value: Any) -> No
 def test_settings_are_compared_by_their_values() -> None:
     rows = imported([trial(lr=lr, seed=s) for lr, s in ((1, 0), (1.0, 1), (2, 0), (2.0, 1.0))]).rows
     assert [(row["config"], row["seed"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    found = [_setting(value) for value in (float("inf"), 10**70, 0.5, True, (1,), None)]
-    assert found == ["inf", str(10**70), 0.5, True, "(1,)", None]
+    given = (float("inf"), 10**70, 0.5, True, (1,), None, "<f at 0x7FA0>")
+    assert [*map(_setting, given)] == ["inf", str(10**70), 0.5, True, "(1,)", None, "<f>"]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["1e-3", 0.001, None, "0.01"], [0.001, 0.001, None, 0.01]),
+        (["1.1", "1.10", 2], ["1.1", "1.10", 2]),  # versions
+        (["16", "bf16", True], ["16", "bf16", True]),
+    ],
+)
+def test_texts_of_a_setting_are_numbers_if_all_are(given: list[Any], read: list[Any]) -> None:
+    trials = [trial(gain=0, name=value) for value in given]
+    read_numbers(trials)
+    assert [repr(each.settings["name"]) for each in trials] == [*map(repr, read)]
 
 
 def test_the_same_seed_twice_is_a_copy_no_seed_or_refused() -> None:
@@ -137,6 +158,10 @@ def test_settings_that_were_not_read_are_named_where_trials_look_the_same() -> N
     with pytest.raises(
         RequestError, match=r"--seed or --param \(not read as .*: gain; --param names"
     ):
+        import_sweep(sweep, metric="acc", mode="max")
+    for row, name in zip(rows, "ab", strict=True):  # nor are they copies
+        row.settings, row.results = {"seed": 0, "net": name}, {"acc": 80.0}
+    with pytest.raises(RequestError, match=r"differ.*not read as hyperparameters: net"):
         import_sweep(sweep, metric="acc", mode="max")
 
 

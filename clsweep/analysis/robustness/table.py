@@ -19,7 +19,7 @@ from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
 from clsweep.analysis.threads import in_threads
-from clsweep.analysis.tuned import no_whole, pick
+from clsweep.analysis.tuned import no_whole, passed_over, pick
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says; units are those of the metric.
@@ -209,9 +209,10 @@ def _measure(
     population = table.sampled and not table.param
     parts = parts_of(table.images, table.alive)
     point = resample.statistics(values, within=within, parts=parts)
-    if table.shift:  # what a seed does to all is no noise of their differences
+    if table.shift:  # what a seed does to all is no part of their differences
         still = _by_row(resample.packed(table.still[table.alive]))
-        point["sd_star"] = resample.statistics(still, within=within)["sd_star"]
+        found = resample.statistics(still, within=within, parts=parts)
+        point |= {name: found[name] for name in found if name not in LEVELS}
     point["sd_star"] = less(point["sd_star"], spread_of(table.images, table.alive))
     bounds = _intervals(table, within, notes)
     if not bounds:
@@ -232,7 +233,8 @@ def _measure(
         bounds = bounds and _opened(bounds, values, table, within)
     if bounds and not population:  # the best of a grid is always near itself
         for name in ("share", "tolerance_area"):
-            bounds[name] = max(bounds[name][0], 1.0 / len(values)), bounds[name][1]
+            low, high = (max(end, 1.0 / len(values)) for end in bounds[name])
+            bounds[name] = low, high
     level = float(resample.best_level(values, parts))
     lost = level - point["worst_10"]
     if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
@@ -369,6 +371,8 @@ def _extremes(
         row = {"best": sweep.sign * float(level)}
         if picked and picked.row != picked.first:
             notes.append(note(Reason.BY_STUDY_SEEDS, at=sweep.label(picked.first)))
+        if picked:
+            notes += passed_over(sweep.measured, picked.row)
         row["best_at"] = table.label(top)
     elif sweep.measured.alive.any():
         notes.append(no_whole(sweep).of("best"))

@@ -132,6 +132,17 @@ def test_unequal_seeds_use_pooled_variance_and_harmonic_mean():
     assert note(Reason.TRIALS_FAILED_AS_WORST, failed=3, trials=9, level=80.0) in counted["note"]
 
 
+def test_what_a_seed_gives_to_all_spreads_nothing_where_seeds_are_missing():
+    """Equal settings, of which one has not run on the highest seed."""
+    trials = table([[80.0, 90.0, 100.0], [80.0, 90.0, 100.0], [80.0, 90.0, 100.0]])
+    row = one(trials.drop(trials.index[-1]))
+    names = ["sd", "sd_star", "regret", "share_within", "tolerance_area"]
+    assert row[names].tolist() == pytest.approx([0, 0, 0, 1, 1], abs=1e-9)
+    for name in ("sd", "sd_star", "regret", "share", "tolerance_area"):
+        point = row["share_within" if name == "share" else name]
+        assert row[f"{name}_low"] - 1e-9 <= point <= row[f"{name}_high"] + 1e-9
+
+
 FAILING = [[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1]]
 
 

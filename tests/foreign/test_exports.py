@@ -1,0 +1,97 @@
+"""Tables that were exported from W&B, in the layouts that people keep them in."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clsweep.errors import RequestError
+from clsweep.foreign.wandb_runs import read_wandb
+
+
+def test_exports_of_wandb(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        '"Name","State","lr","opt","acc","_runtime"\n"one","finished","0.1","sgd","80.5","3"\n'
+        '"two","crashed","0.2","adam","","9"\n"three","running","0.2","adam","1","9"\n'
+    )
+    sweep = read_wandb(tmp_path / "a.csv")
+    assert sweep.mixed
+    assert [t.status for t in sweep.trials] == ["finished", "failed", "running"]
+    assert sweep.trials[0].settings == {"lr": 0.1, "opt": "sgd", "acc": 80.5}
+    assert sweep.trials[1].settings["acc"] is None
+    runs = [{"state": "finished", "config": {"lr": 0.1}, "summary": {"acc": 80.5, "_step": 3}}]
+    (tmp_path / "a.json").write_text(json.dumps(runs))
+    sweep = read_wandb(tmp_path / "a.json")
+    assert not sweep.mixed
+    assert (sweep.trials[0].settings, sweep.trials[0].results) == ({"lr": 0.1}, {"acc": 80.5})
+
+
+WITH_TABLES = (
+    "config,summary\n\"{'lr': 0.1, 'net': {'w': 4}, 'm': None}\",\"{'acc': 80.5, 'x': -inf}\"\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "settings"),
+    [
+        ("guide.csv", WITH_TABLES, {"lr": 0.1, "net.w": 4, "m": None}),
+        ("raw.json", json.dumps([{"config": json.dumps({
+            "lr": {"desc": None, "value": 0.1}, "_wandb": {"value": {}}, "k": {"value": {"a": [1]}}
+        }), "summary": '{"acc": 80.5}'}]), {"lr": 0.1, "k.a": "[1]"}),
+        ("excel.csv", "State;lr;size;acc\nfinished;0,1;64_64;80,5\n",
+         {"lr": 0.1, "size": "64_64", "acc": 80.5}),
+        ("point.csv", "lr;size;acc\n0.1;64,64;80.5\n", {"lr": 0.1, "size": "64,64", "acc": 80.5}),
+        ("pandas.csv", ",lr,acc\n0,0.1,80.5\n", {"lr": 0.1, "acc": 80.5}),
+        ("blank.csv", "\nlr, net, acc\n0.1, a, 80.5\n", {"lr": 0.1, "net": "a", "acc": 80.5}),
+        ("tabs.tsv", "lr\tacc\n0.1\t80.5\n", {"lr": 0.1, "acc": 80.5}),
+        ("lines.jsonl", '{"config": {"lr": 0.1}, "summary": {"acc": 80.5}}\n\n', {"lr": 0.1}),
+        ("page.csv", "config,acc\nbase.yaml,80.5\n", {"config": "base.yaml", "acc": 80.5}),
+        ("told.csv", '"sep=|"\nState | lr | acc\nFinished | 0.1 | 80.5\n',
+         {"lr": 0.1, "acc": 80.5}),
+        ("utf16.csv", "lr,acc\n0.1,80.5\n".encode("utf-16"), {"lr": 0.1, "acc": 80.5}),
+        ("packed.csv.gz", gzip.compress(b"lr,acc\n0.1,80.5\n"), {"lr": 0.1, "acc": 80.5}),
+        ("one.ndjson", '{"json_config": {"lr": 0.1}, "summaryMetrics": {"acc": "80.5"}}',
+         {"lr": 0.1}),
+        ("text.json", '[{"config": {"lr": "1e-1"}, "summary": {"acc": 80.5}}]', {"lr": 0.1}),
+    ],
+)  # fmt: skip
+def test_other_layouts_of_an_export(
+    name: str, text: str | bytes, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    [trial] = read_wandb(tmp_path / name).trials
+    assert (trial.settings, trial.results["acc"]) == (settings, 80.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.csv", "lr,acc\n0.1,80\n0.1,80,x\n", "a.csv:3: expected 2 cells, given 3"),
+        ("a.csv", "lr,acc\n0.1\n", "a.csv:2: expected 2 cells, given 1"),
+        ("a.csv", "config,summary\nopen('x'),{}\n",
+         "a.csv:2: config: expected a table of names and values, given \"open('x')\""),
+        ("a.json", '[{"config": {}}, {"config": [1]}]', "run 2: config: expected a table"),
+        ("a.json", '{"config": {}}', "expected a list of runs"),
+        ("a.csv", "lr,acc,acc\n0.1,80,81\n", "a.csv:1: the column 'acc' stands twice"),
+        ("a.csv", "ID,acc\nx,80\nx,81\n", "a.csv:3: the run x stands twice, with different"),
+        ("a.csv", "run_id,_step,acc\nx,0,80\nx,1,81\n", "a.csv:3: the run x stands twice"),
+        ("a.csv", "_step,acc\n0,80\n5,81\n", "expected a row for each run, given each step"),
+        ("a.csv", "Step,x - acc,x - acc__MIN\n0,80,80\n", "given the steps of a chart"),
+        ("a.csv", b"lr,acc\n\xe9,80\n", "a.csv:2: expected UTF-8, given the byte 0xe9"),
+        ("a.csv.gz", gzip.compress(b"lr,acc\n" * 99)[:-9], "a.csv.gz: cannot be read as runs of"),
+        ("a.jsonl", '{"config": {}}\n{"config": {', "a.jsonl:2: cannot be read as a run of W&B"),
+        ("a.json", '{"config": {}}\n{"config": {}}\n[1]', "a.json:3: expected a run, given '[1]'"),
+        ("a.txt", "lr,acc\n", "a.txt: expected an exported .csv, .tsv, .json"),
+    ],
+)  # fmt: skip
+def test_a_damaged_export_is_refused_at_its_place(
+    name: str, text: str | bytes, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(RequestError) as refused:
+        read_wandb(tmp_path / name)
+    assert says in str(refused.value)
