@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Images: TypeAlias = "np.ndarray | Pictures"  # of one size, or each of its own
 Cached: TypeAlias = "dict[str, tuple[Images, np.ndarray]]"
 
-FORMAT = 3  # of the files here; another one is another cache
+FORMAT = 4  # of the files here; another one is another cache
 BLOCK_IMAGES, BLOCK_BYTES = 512, 2**24  # as many images are decoded at a time as both allow
 _SHOWN = 10  # files that an error names
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -269,7 +269,7 @@ def _stored_sizes(found: Found, part: str, store_size: int) -> np.ndarray:
         assert found.open is not None
         try:
             height, width = size_of(found.open(part, row))
-        except OSError:
+        except (OSError, ValueError):
             return 0, 0
         return stored_size(height, width, store_size) if height else (0, 0)
 

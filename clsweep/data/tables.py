@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clsweep.data.cache import Encoded, require_regular
+from clsweep.data.cache import require_regular
 from clsweep.data.found import (
     HELD_OUT,
     PARTS,
@@ -118,7 +118,7 @@ def find(place: DataPlace) -> Found:
         before = int(ends[part][number - 1]) if number else 0
         return files[part][number], row - before
 
-    def read(part: str, row: int) -> Encoded:
+    def read(part: str, row: int) -> io.BytesIO:
         file, at = locate(part, row)
         group = int(np.searchsorted(file.starts, at, side="right")) - 1
         if file.is_parquet:
@@ -126,9 +126,11 @@ def find(place: DataPlace) -> Found:
         else:
             column = file.arrow[image]
         cell = column[at - file.starts[group]].as_py()
-        if cell is None or (cell["bytes"] is None and not cell.get("path")):
-            raise ValueError("no image in this row")
-        return Path(cell["path"]) if cell["bytes"] is None else io.BytesIO(cell["bytes"])
+        if cell is None or cell["bytes"] is None:
+            given = f"the path {path}" if cell and (path := cell.get("path")) else "none"
+            expected = "expected an image in the row, as save_to_disk() embeds it"
+            raise ValueError(f"{expected}, given {given}")
+        return io.BytesIO(cell["bytes"])
 
     def name(part: str, row: int) -> str:
         file, at = locate(part, row)

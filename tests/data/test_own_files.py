@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -174,6 +175,22 @@ def table(root: Path, labels: Any, *, part: str = "train", name: str = "label") 
     root.mkdir(exist_ok=True)
     images = [{"bytes": png(PICTURES[i]), "path": None} for i in range(len(labels))]
     pq.write_table(pa.table({"image": images, name: labels}), root / f"{part}-0.parquet")
+
+
+@pytest.mark.parametrize("cell", [None, {"bytes": None, "path": None}, {"bytes": None}])
+def test_pictures_beside_their_table_are_refused(cell: Any, tmp_path: Path) -> None:
+    """A path says nothing of its content: another picture behind it was taken for the first."""
+    table(tmp_path / "set", LABELS)
+    (tmp_path / "0.png").write_bytes(png(PICTURES[0]))
+    path, given = tmp_path / "set" / "train-0.parquet", "none"
+    if cell and "path" not in cell:
+        cell, given = cell | {"path": str(tmp_path / "0.png")}, f"the path {tmp_path / '0.png'}"
+    rows = pq.read_table(path).to_pylist()
+    rows[3]["image"] = cell
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    expected = "expected an image in the row, as save_to_disk() embeds it"
+    with pytest.raises(RequestError, match=re.escape(f"{path}: row 3: {expected}, given {given}")):
+        load("huggingface", tmp_path / "set")
 
 
 @pytest.mark.parametrize("as_text", [pa.string(), pa.large_string(), None])
