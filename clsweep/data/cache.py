@@ -397,31 +397,10 @@ def needed_size(view_size: int, crop_scale: float) -> int:
     return math.ceil(max(view_size / math.sqrt(crop_scale), view_size * SCORED_SHARE))
 
 
-A_FILE, A_FOLDER, NOTHING = "a file", "a folder", "no such folder"
-SPECIAL = {
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-_KINDS = {stat.S_IFREG: A_FILE, stat.S_IFDIR: A_FOLDER, **SPECIAL}
-
-
 def require_regular(path: Path) -> None:
     """ValueError where reading a path may wait for ever or never end: it is no regular file."""
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode):
-        raise ValueError(f"expected a regular file, given {_KINDS[stat.S_IFMT(mode)]}")
-
-
-def kind_of(path: Path) -> str:
-    """What a path is, links followed, or why that cannot be known."""
-    try:
-        return _KINDS[stat.S_IFMT(os.stat(path).st_mode)]
-    except FileNotFoundError:
-        return "a link to nothing" if path.is_symlink() else NOTHING
-    except OSError as error:
-        return "a link in a circle" if error.errno == errno.ELOOP else str(error.strerror)
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError("expected a regular file, given a folder, a pipe or a device")
 
 
 def _eight_bits(picture: Picture) -> Picture:

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import os
+import stat
 import tarfile
 import zlib
 from collections import Counter
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from clsweep.data.cache import A_FILE, A_FOLDER, NOTHING, SPECIAL, kind_of, require_regular
+from clsweep.data.cache import require_regular
 from clsweep.data.found import (
     HELD_OUT,
     PARTS,
@@ -47,7 +48,7 @@ def find(place: DataPlace) -> Found:
     """The images of a folder by class, or those that its table names."""
     root = place.root_folder
     is_by_class = _is_folder(root / "train") and _folders(root / "train")
-    if kind_of(root / TABLE) == A_FILE and not is_by_class:
+    if (root / TABLE).is_file() and not is_by_class:
         return _of_table(root)
     classes, rows = scan(root)
     return _of_paths(root, rows, classes)
@@ -56,8 +57,8 @@ def find(place: DataPlace) -> Found:
 def find_flat(place: DataPlace) -> Found:
     """Images without classes: below ROOT/train and ROOT/val or ROOT/test, or all below ROOT."""
     root = place.root_folder
-    if (given := kind_of(root)) != A_FOLDER:
-        raise mismatch(root, "a folder of images", given)
+    if not _is_folder(root):
+        raise mismatch(root, "a folder of images", "no such folder")
     is_split, held_out = _is_folder(root / "train"), _held_out(root)
     folders = {"train": root / "train" if is_split else root}
     if is_split and held_out:
@@ -161,9 +162,9 @@ def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
     Raises:
         RequestError: says folder, expected and given.
     """
-    if (given := kind_of(root)) != A_FOLDER or not _is_folder(root / "train"):
-        if given == A_FOLDER:
-            given = f"a folder without train/: {listed(_folders(root))}"
+    if not (is_folder := _is_folder(root)) or not _is_folder(root / "train"):
+        other = f"a folder without train/: {listed(_folders(root))}" if is_folder else ""
+        given = other or "no such folder"
         raise mismatch(root, "train/CLASS/*.jpg and val/ or test/ likewise", given)
     train = _classes(root / "train")
     held_out = _held_out(root)
@@ -207,7 +208,7 @@ def _below(folder: Path) -> list[str]:
             continue
         seen.add(real)
         inside[:] = _shown(inside)
-        paths += [Path(at) / name for name in _images(Path(at), names)]
+        paths += [Path(at) / name for name in _shown(names) if name.lower().endswith(SUFFIXES)]
     return sorted(str(path.relative_to(folder)) for path in paths)
 
 
@@ -217,10 +218,12 @@ def _folders(folder: Path) -> list[str]:
 
 def _is_folder(path: Path) -> bool:
     """RequestError where that cannot be known: a whole class would be lost without a word."""
-    given = kind_of(path)
-    if given not in (A_FILE, A_FOLDER, NOTHING):
-        raise mismatch(path, "a file or a folder", given)
-    return given == A_FOLDER
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and not path.is_symlink():
+            return False
+        raise mismatch(path, "a folder", error) from None
 
 
 def _names(folder: Path) -> list[str]:
@@ -237,19 +240,6 @@ def _shown(names: Sequence[str]) -> list[str]:
 
 def _refuse(error: OSError) -> NoReturn:
     raise mismatch(error.filename, "a readable folder", error) from None
-
-
-def _images(folder: Path, names: Sequence[str]) -> list[str]:
-    """Names that end as images do. Of what cannot be looked at, decoding will say why.
-
-    Raises:
-        RequestError: one of them is neither a file nor a folder.
-    """
-    kinds = {n: kind_of(folder / n) for n in _shown(names) if n.lower().endswith(SUFFIXES)}
-    for name, kind in kinds.items():
-        if kind in SPECIAL.values():
-            raise mismatch(folder / name, "a regular file", kind)
-    return [name for name, kind in kinds.items() if kind != A_FOLDER]
 
 
 class Sample(NamedTuple):
@@ -307,7 +297,7 @@ def find_shards(place: DataPlace) -> Found:
 
 def _shards(root: Path) -> dict[str, list[Path]]:
     if not root.is_dir():
-        raise mismatch(root, "a folder of train-*.tar files", NOTHING)
+        raise mismatch(root, "a folder of train-*.tar files", "no such folder")
     paths = sorted(root.glob("*.tar"))
     of = {
         part: [path for path in paths if path.stem == part or path.name.startswith(f"{part}-")]

@@ -227,7 +227,8 @@ def test_a_damaged_cache_is_made_again(
 def test_broken_images_are_named(root: Path, decoded: Counter[str]) -> None:
     good = {name: (root / name).read_bytes() for name in ("train/ants/0.jpg", "train/cats/7.png")}
     (root / "train" / "ants" / "0.jpg").write_bytes(good["train/ants/0.jpg"][:-400])
-    (root / "train" / "cats" / "7.png").write_bytes(b"no image")
+    (root / "train" / "cats" / "7.png").unlink()
+    os.mkfifo(root / "train" / "cats" / "7.png")
     with pytest.raises(RequestError, match="that can be read, given 2 that cannot") as error:
         load(root)
     lines = str(error.value).splitlines()[1:]
@@ -238,6 +239,7 @@ def test_broken_images_are_named(root: Path, decoded: Counter[str]) -> None:
     assert not folders(root, ".partial")
     assert len(decoded) == 36
     for name, content in good.items():
+        (root / name).unlink()
         (root / name).write_bytes(content)
     assert_all_decoded(load(root), root)
 
