@@ -285,7 +285,7 @@ def _time(
     gpus = float(resources.gpus_per_worker)
     device = torch.device("cuda" if gpus else "cpu")
     try:
-        with limited_memory(row, device, gpus or 1.0):
+        with limited_memory(device, gpus or 1.0):
             return pace_of(row, place, device)
     except RequestError:
         raise

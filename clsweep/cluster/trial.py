@@ -253,7 +253,7 @@ def _train(row: Row, context: TrialContext) -> Row:
         checkpoints = Checkpoints(files, every_s, context.keep_end, line.notice)
     with (
         placed(row),
-        limited_memory(row, device, context.gpus_per_worker),
+        limited_memory(device, context.gpus_per_worker),
         saved_on_term(line.notice) if checkpoints else contextlib.nullcontext(),
     ):
         result = train_trial(
@@ -341,5 +341,5 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list
     torch.set_num_threads(context.cpus_per_worker)
     context.plug_in()
     device = "cuda" if context.gpus_per_worker else "cpu"
-    with limited_memory({}, torch.device(device), context.gpus_per_worker):
+    with limited_memory(torch.device(device), context.gpus_per_worker):
         return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

@@ -6,15 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-
-from clsweep.catalog.rows import Row
-from clsweep.display.numbers import byte_size, setting
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # of glibc's mallopt
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -24,7 +20,9 @@ _EXHAUSTED = re.compile(
     "memory|bad_alloc|STATUS_ALLOC_FAILED",
     re.IGNORECASE,
 )
-_ASKED = re.compile(r"(?:tried to|unable to) allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", re.IGNORECASE)
+_HELPS = "What helps: a smaller batch_size, a smaller chunk_size where it goes in chunks, or"
+_OF_A_GPU = "more workers or a larger share of the GPU (resources.gpus_per_worker)"
+_OF_A_MACHINE = "fewer trials at once (--max-concurrent), which share the machine's memory"
 
 
 def keep_freed_memory() -> None:
@@ -68,20 +66,19 @@ class PeakMemory:
 
 
 class OutOfMemoryError(RuntimeError):
-    """A trial needs more memory than it has; sizes are rounded, so equal failures are alike."""
+    """A trial needs more memory than it has; equal failures are alike."""
 
 
 @contextlib.contextmanager
-def limited_memory(row: Row, device: torch.device, gpus_per_worker: float) -> Iterator[None]:
-    """Hold a trial to its share of the GPU, so that one that does not fit fails alone, and say so
-    in a user's words.
+def limited_memory(device: torch.device, gpus_per_worker: float) -> Iterator[None]:
+    """Hold a trial to its share of the GPU, so that one that does not fit fails alone, and say in a
+    user's words what helps.
 
     Raises:
         OutOfMemoryError: in place of what torch, numpy or Python raise.
     """
     if device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(min(1.0, gpus_per_worker), device)
-    memory = PeakMemory(device)
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -89,39 +86,5 @@ def limited_memory(row: Row, device: torch.device, gpus_per_worker: float) -> It
             isinstance(error, MemoryError | torch.OutOfMemoryError) or _EXHAUSTED.search(str(error))
         ):
             raise
-        peak_gib = memory.peak_gib()
-        raise OutOfMemoryError(_explained(error, row, device, gpus_per_worker, peak_gib)) from error
-
-
-def _explained(
-    error: Exception,
-    row: Row,
-    device: torch.device,
-    gpus_per_worker: float,
-    peak_gib: float | None,
-) -> str:
-    wanted = "asked for more than there is"
-    if match := _ASKED.search(str(error)):
-        asked = float(match[1]) * 1024.0 ** "bkmgtpe".index(match[2][0].lower())
-        wanted = f"asked for {byte_size(asked)} more" if asked else wanted
-    helps = ["a smaller batch_size"]
-    if "chunk_size" in row:
-        helps.append("a smaller chunk_size (images that go through the network at once)")
-    if device.type != "cuda":
-        digits = 1  # resident memory is never twice the same
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        may_use = f"the machine has {byte_size(total)}, shared by its trials"
-        helps.append("fewer trials at once (--max-concurrent)")
-    else:
-        digits, total = 2, torch.cuda.get_device_properties(device).total_memory
-        if gpus_per_worker >= 1:
-            may_use = f"the trial has the whole GPU of {byte_size(total)} for each worker"
-            helps.append("more workers")
-        else:
-            share = f"{setting(gpus_per_worker)} of the GPU's {byte_size(total)}"
-            may_use = f"the trial's share is {share} (resources.gpus_per_worker), "
-            may_use += byte_size(gpus_per_worker * total)
-            helps.append("a larger gpus_per_worker")
-    peak = "" if peak_gib is None else f", peak so far {byte_size(peak_gib * 2**30, digits)}"
-    advice = f"What helps: {', '.join(helps[:-1])} or {helps[-1]}"
-    return f"out of memory: {wanted}; {may_use}{peak}. {advice}"
+        rest = _OF_A_GPU if device.type == "cuda" else _OF_A_MACHINE
+        raise OutOfMemoryError(f"out of memory. {_HELPS} {rest}") from error

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,21 +45,6 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     return run
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A GPU of 80 GiB that is not there; the shares that were set."""
-    shares: list[float] = []
-    monkeypatch.setattr(
-        torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share)
-    )
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 18.01 * 2**30)
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 2**30)
-    )
-    return shares
-
-
 def raising(error: Exception) -> Callable[[], object]:
     def train() -> object:
         raise error
@@ -70,29 +53,21 @@ def raising(error: Exception) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize(
-    ("error", "asked"),
+    "error",
     [
-        (torch.OutOfMemoryError(CUDA), "asked for 20 GiB more"),
-        (RuntimeError(CPU), "asked for 1,000,000 GiB more"),
-        (MemoryError(), "asked for more than there is"),
-        (
-            RuntimeError(
-                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
-            ),
-            "more than there",
-        ),
+        torch.OutOfMemoryError(CUDA),
+        RuntimeError(CPU),
+        MemoryError(),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
     ids=["cuda", "cpu", "python", "cublas"],
 )
-def test_every_way_to_run_out_of_memory_is_named(
-    failing: Any, error: Exception, asked: str
-) -> None:
+def test_every_way_to_run_out_of_memory_is_named(failing: Any, error: Exception) -> None:
     row = failing(raising(error))
     assert row["error_class"] == "OutOfMemoryError"
-    assert asked in row["error_message"]
-    assert (
-        "smaller batch_size, a smaller chunk_size (images that go through the network at once)"
-        in (row["error_message"])
+    assert row["error_message"] == (
+        "out of memory. What helps: a smaller batch_size, a smaller chunk_size where it goes in "
+        "chunks, or fewer trials at once (--max-concurrent), which share the machine's memory"
     )
     assert str(error) in row["error_traceback"]
 
@@ -101,43 +76,25 @@ def test_every_way_to_run_out_of_memory_is_named(
     "allocate", [lambda: torch.empty(2**50, dtype=torch.uint8), lambda: np.empty(2**47)]
 )
 def test_a_real_allocation_that_is_too_large(failing: Any, allocate: Callable[[], object]) -> None:
-    row = failing(allocate)
-    assert row["error_class"] == "OutOfMemoryError"
-    assert "out of memory: asked for 1,000,000 GiB more; the machine has " in row["error_message"]
-
-
-def test_equal_failures_have_equal_messages(failing: Any) -> None:
-    first = failing(lambda: torch.empty(2**50, dtype=torch.uint8))["error_message"]
-    again = failing(lambda: torch.empty(2**50 + 4096, dtype=torch.uint8))["error_message"]
-    assert again == first
-    assert not re.search(r"0x|\d{4,}", first), "no addresses, no process ids"
+    assert failing(allocate)["error_class"] == "OutOfMemoryError"
 
 
 def test_another_error_stays_what_it_is(failing: Any) -> None:
     assert failing(raising(RuntimeError("shapes do not match")))["error_class"] == "RuntimeError"
 
 
-def test_a_share_of_a_gpu_is_held_and_named(gpu: list[float]) -> None:
-    with (
-        pytest.raises(OutOfMemoryError) as caught,
-        limited_memory(ROW, torch.device("cuda", 0), 0.25),
-    ):
-        raise torch.OutOfMemoryError(CUDA)
-    assert gpu == [0.25]
-    assert str(caught.value) == (
-        "out of memory: asked for 20 GiB more; the trial's share is 0.25 of the GPU's 80 GiB "
-        "(resources.gpus_per_worker), 20 GiB, peak so far 18 GiB. What helps: a smaller "
-        "batch_size, a smaller "
-        "chunk_size (images that go through the network at once) or a larger gpus_per_worker"
-    )
-
-
 @pytest.mark.parametrize("gpus", [1.0, 2.0])
-def test_a_whole_gpu_is_a_whole_gpu_again_after_a_share(gpu: list[float], gpus: float) -> None:
-    for share in (0.5, gpus):
-        with limited_memory(ROW, torch.device("cuda", 0), share):
-            pass
-    assert gpu == [0.5, 1.0]
-    with pytest.raises(OutOfMemoryError, match=r"whole GPU of 80 GiB.* or more workers"):  # noqa: SIM117
-        with limited_memory(ROW, torch.device("cuda", 0), gpus):
+def test_a_whole_gpu_is_a_whole_gpu_again_after_a_share(
+    gpus: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[float] = []
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share)
+    )
+    for share in (0.25, gpus):
+        with (
+            pytest.raises(OutOfMemoryError, match="or more workers or a larger share of the GPU"),
+            limited_memory(torch.device("cuda", 0), share),
+        ):
             raise torch.OutOfMemoryError(CUDA)
+    assert shares == [0.25, 1.0]
