@@ -35,12 +35,10 @@ SIDES = ("ours", "lightly")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def step(side: str, loss: str) -> Callable[[Tensor, Tensor], None]:
-    """Forward and backward from projections of any length."""
+def value_of(side: str, loss: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss of projections of any length."""
     if side == "ours":
-        return lambda x1, x2: OURS[loss](
-            F.normalize(x1, dim=1), F.normalize(x2, dim=1), TAU
-        ).backward()
+        return lambda x1, x2: OURS[loss](F.normalize(x1, dim=1), F.normalize(x2, dim=1), TAU)
     import lightly.loss
 
     peers = {
@@ -48,8 +46,22 @@ def step(side: str, loss: str) -> Callable[[Tensor, Tensor], None]:
         "dcl": lightly.loss.DCLLoss,
         "dclw": lightly.loss.DCLWLoss,
     }
-    peer = peers[loss](temperature=TAU)
-    return lambda x1, x2: peer(x1, x2).backward()
+    peer: Callable[[Tensor, Tensor], Tensor] = peers[loss](temperature=TAU)
+    return peer
+
+
+def step(side: str, loss: str) -> Callable[[Tensor, Tensor], None]:
+    """Forward and backward."""
+    value = value_of(side, loss)
+    return lambda x1, x2: value(x1, x2).backward()
+
+
+def difference(loss: str, num_samples: int, dim: int) -> float:
+    """Between the sides, of the gradients: the largest, as a share of the largest gradient."""
+    inputs = projections(num_samples, dim)
+    ours, theirs = (torch.autograd.grad(value_of(s, loss)(*inputs), inputs) for s in SIDES)
+    pairs = zip(ours, theirs, strict=True)
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
 def projections(num_samples: int, dim: int) -> tuple[Tensor, Tensor]:
@@ -124,6 +136,7 @@ def compared(
         "ours MiB": mib["ours"],
         "lightly MiB": mib["lightly"],
         "times less": mib["lightly"] / max(mib["ours"], 0.01),
+        "difference": difference(loss, num_samples, dim),
     }
 
 

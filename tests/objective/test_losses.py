@@ -1,20 +1,17 @@
-"""The losses against the papers' equations, written out as loops, and against lightly and
-pytorch-metric-learning.
+"""The losses against the papers' equations, written out as loops. `tests/benchmarks/losses.py`
+shows the difference to lightly's.
 
 Shapes: N samples, D features, K negatives of a query, M to choose from, C classes; `z1_ND`, `z2_ND`
 are two views.
 """
 
 import math
-import warnings
-from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -26,7 +23,6 @@ from clsweep.objective.losses import (
     barlow,
     cosine,
     dcl,
-    dclw,
     decoupled_cross_entropy,
     dimcl,
     infonce,
@@ -227,52 +223,6 @@ def test_classifier_losses_differ_by_the_true_class_in_the_denominator(
         return total / num_samples
 
     assert_same(partial(loss, labels_N=labels_N), expected, logits_NC)
-
-
-# Other libraries.
-
-
-def peers() -> Iterator[tuple[str, Loss, Loss, list[Tensor]]]:
-    """What lightly and pytorch-metric-learning have of it; they normalise inside."""
-    import lightly.loss as lightly
-    from pytorch_metric_learning.losses import NTXentLoss, SelfSupervisedLoss
-
-    def normalised(loss: Loss) -> Loss:
-        return lambda a, b, **more: loss(F.normalize(a, dim=1), F.normalize(b, dim=1), **more)
-
-    for size, tau in product(SIZES, (0.05, 0.5)):
-        x = [(2.5 * z).detach().requires_grad_() for z in views(*size)]
-        for name, ours, theirs in (
-            ("infonce", infonce, lightly.NTXentLoss(temperature=tau)),
-            ("dcl", dcl, lightly.DCLLoss(temperature=tau)),
-            ("dclw", partial(dclw, sigma=0.5), lightly.DCLWLoss(temperature=tau, sigma=0.5)),
-            ("infonce", infonce, SelfSupervisedLoss(NTXentLoss(temperature=tau))),
-        ):
-            yield name, partial(normalised(ours), tau=tau), theirs, x
-        (*pair, queue_KD), _ = inputs_of("shared", *size, 7)
-        bank = lightly.NTXentLoss(temperature=tau, memory_bank_size=(7, size[1]))
-        queue_KD = queue_KD.detach()
-
-        def of_bank(q: Tensor, k: Tensor, bank: Any = bank, rows: Tensor = queue_KD) -> Tensor:
-            bank.memory_bank.bank = rows.clone()  # it enqueues the keys after use
-            value: Tensor = bank(q, k)
-            return value
-
-        yield "queries", partial(normalised(infonce), tau=tau, negatives=queue_KD), of_bank, pair
-    for size in [(1, 4), *SIZES]:
-        yield "cosine", cosine, lightly.NegativeCosineSimilarity(), [*raw_views(*size)]
-    # lightly adds 1e-5 to each variance, which large columns do not notice
-    large = [(1e4 * z).detach().requires_grad_() for z in raw_views(9, 4)]
-    theirs = lightly.BarlowTwinsLoss(lambda_param=0.0051)
-    yield "barlow", partial(barlow, off_diag=0.0051), theirs, large
-
-
-def test_other_libraries_agree() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # lightly's weights are built with torch.tensor(tensor)
-        for name, ours, theirs, inputs in peers():
-            found, wanted = (value_and_grad(loss, *inputs) for loss in (ours, theirs))
-            torch.testing.assert_close(found, wanted, **EXACT, msg=lambda m, n=name: f"{n}: {m}")
 
 
 # Gradients of the batch form, made in forward block by block.
