@@ -194,25 +194,17 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
 
 
 def digits(dataset: Dataset, _place: DataPlace) -> tuple[Split, Split]:
-    """scikit-learn's digits, a fifth of each class for the test."""
-    pixels, labels = _digits_file()
+    """scikit-learn's digits, a fifth of each class for the test, read without importing it."""
+    package = find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    table = np.loadtxt(Path(package.origin).parent.joinpath(*DIGITS), delimiter=",")
+    pixels, labels = table[:, :-1], table[:, -1]
     everything = Split.whole(
         np.round(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8), labels.astype(np.int64)
     )
     train_rows, test_rows = stratified(everything.labels, dataset.num_test, SPLIT_SEED)
     return everything.take(train_rows), everything.take(test_rows)
-
-
-def _digits_file() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (1797, 64) in [0, 16] and classes: scikit-learn's table, read without importing it."""
-    package = find_spec("sklearn")
-    table = Path(package.origin if package and package.origin else "").parent.joinpath(*DIGITS)
-    if table.exists():
-        rows = np.loadtxt(table, delimiter=",")
-        return rows[:, :-1], rows[:, -1]
-    from sklearn.datasets import load_digits
-
-    return tuple(load_digits(return_X_y=True))
 
 
 def textures(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
