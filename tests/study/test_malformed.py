@@ -345,11 +345,14 @@ def test_what_does_not_go_with_asha_is_refused(broken, setting, said):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ("metric.name=lidar", "the metric is lidar: expected lidar_views of 2 or more"),
+        (
+            "metric.name=lidar",
+            "given lidar, which 'infonce' lacks by its dataset, feature_layer, lidar_views",
+        ),
         ("base.lidar_views=1", "expected 0, or 2 views and more, given 1"),
         (
             "metric={name: alignment, mode: min} & base.epochs=0",
-            "the metric is alignment: expected epochs above 0",
+            "given alignment, which 'infonce' lacks by its dataset, framework, epochs",
         ),
         ("metric.name=alpha_req", "expected min for alpha_req, given max"),
     ],
