@@ -9,11 +9,10 @@ import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import machinery, metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import NoReturn
 
 from clsweep.errors import UserError
 from clsweep.files import read_regular
@@ -94,7 +93,6 @@ def import_file(called: str, folder: str, files: Mapping[str, str]) -> None:
         if found == told[0] and beside.get(name) != told:
             del sys.modules[name]  # another version, or another study's
     _beside_of.update(beside)
-    refuse_exits_of(os.path.join(folder, each) for each in files)
     before = [*_searched]
     search([folder, *before])
     path = os.path.join(folder, first)
@@ -118,23 +116,6 @@ def search(folders: Sequence[str]) -> None:
     _searched[:] = [path for path in dict.fromkeys(folders) if path and path not in others]
     sys.path[:] = [*others, *_searched]
     importlib.invalidate_caches()
-
-
-_exit = os._exit
-_may_not_exit: set[str] = set()  # files, and folders with a separator at their end
-
-
-def refuse_exits_of(places: Iterable[str]) -> None:
-    """Have `os._exit` raise in code of the user's own: a process that is gone cannot say why."""
-
-    def exit_unless_own(status: int) -> NoReturn:
-        file = sys._getframe(1).f_code.co_filename
-        if file.startswith(tuple(_may_not_exit)):
-            raise RuntimeError(f"os._exit({status}) would end the process without a word")
-        _exit(status)
-
-    _may_not_exit.update(places)
-    os._exit = exit_unless_own
 
 
 # A package.

@@ -70,7 +70,7 @@ def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
     if metric.of == "classifier":
         return COMPONENT["framework"][trial["framework"]].needs_labels and trial["epochs"] > 0
     if metric.part == "finetune":
-        shares = (FINETUNE_SHARES[share] for share in numbers(trial["finetune_labels"]))
+        shares = (FINETUNE_SHARES.get(share, "") for share in numbers(trial["finetune_labels"]))
         if not any(f"finetune_{share}_" in metric.name for share in shares):
             return False
     return metric.of != "transfer" or trial["transfer_dataset"] != "none"

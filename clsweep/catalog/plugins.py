@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dis
 import hashlib
 import importlib
 import inspect
@@ -32,7 +31,6 @@ from clsweep.catalog.importing import (
     find_package,
     import_file,
     read_files,
-    refuse_exits_of,
     search,
     spec_of,
     text_of,
@@ -233,7 +231,6 @@ def _loaded(plugin: Plugin) -> Plugin:
     """The plug-in with its rows, its module imported."""
     with _errors_of(plugin):
         if plugin.is_package:
-            refuse_exits_of([f"{Path(plugin.folder) / plugin.module.partition('.')[0]}/"])
             importlib.import_module(plugin.module)
         elif plugin.module not in sys.modules:
             import_file(plugin.module, plugin.folder, plugin.files)
@@ -301,23 +298,11 @@ def _errors_of(plugin: Plugin) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        if isinstance(error, KeyboardInterrupt) and not is_raised(error):
-            raise
+    except (Exception, SystemExit) as error:
         text = (str(error).strip().splitlines() or [""])[0]
         place = _place(error, [plugin]) or f"{next(iter(plugin.files))}:1"
         said = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise PluginError(f"{place}: {said}") from None
-
-
-def is_raised(error: BaseException) -> bool:
-    """Whether a statement raised it. The user's Ctrl-C comes between any two others."""
-    trace = error.__traceback__
-    while trace and trace.tb_next:
-        trace = trace.tb_next
-    if trace is None:
-        return False
-    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def _place(error: BaseException, plugins: Sequence[Plugin]) -> str:

@@ -23,7 +23,7 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, SHARE_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.ranking import KeptFiles
 from clsweep.results.schemas import SIDE_TABLES
-from clsweep.study.design import Study, sampler_options
+from clsweep.study.design import Study
 from clsweep.study.schema import LIVE_METHODS
 from clsweep.version import VERSION
 
@@ -84,8 +84,7 @@ class Recorder:
 
     def _add(self, row: Row, outcome: Row, side: Mapping[str, Sequence[Row]]) -> Row:
         """Write a trial's row, and return it whole."""
-        options = {"sampler_options": sampler_options(row["sampler"])}
-        full = {**row, **self._constants, **options, **outcome}
+        full = {**row, **self._constants, **outcome}
         self.folder.add_trial(full, **side)
         self.trial_ids.add(row["trial_id"])
         self._num_parts += 1

@@ -32,8 +32,8 @@ CHOSEN = {field.name for field in ID_FIELDS} - {*tidy.LABELS, "trial_id", "study
 # Where a trial came from: of its configuration it says nothing.
 ORIGINS = {
     "trial_id", "study", "error_class", "error_message", "error_traceback", "device", "started_at",
-    "search_seed", "sampler_options", "clsweep_version", "torch_version", "ray_version",
-    "optuna_version", "git_commit", "num_resumes",
+    "search_seed", "clsweep_version", "torch_version", "ray_version", "optuna_version",
+    "git_commit", "num_resumes", "sampler_options",  # the last in earlier versions
 }  # fmt: skip
 CONFIG = ["objective", "config"]
 # In a file's metadata and a frame's attributes: metric, mode, params and scales, as JSON.

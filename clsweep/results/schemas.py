@@ -78,7 +78,6 @@ _RUN_FIELDS = (
     *_fields(_WHOLE, "cpus_per_worker"),
     pa.field("started_at", pa.timestamp("ms", tz="UTC")),
     *_fields(_WHOLE, "search_seed"),
-    *_fields(_TEXT, "sampler_options"),  # arguments of Optuna's sampler, as JSON
     *_fields(_TEXT, "clsweep_version", "torch_version", "ray_version", "optuna_version"),
     *_fields(_TEXT, "git_commit"),
 )

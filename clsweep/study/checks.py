@@ -9,18 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clsweep.catalog import (
-    COMPONENT,
     DATASET,
     DIAGNOSTIC,
-    FINETUNE_SHARES,
     METRIC,
     METRICS,
     PARAM,
     Value,
 )
 from clsweep.catalog.open_encoders import ENCODER_PARAMS, NONE, is_open, why_not
-from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by, without_other_encoders
-from clsweep.catalog.rows import numbers
+from clsweep.catalog.ownership import (
+    ALL_THERE_IS,
+    is_taken,
+    switched_off_by,
+    without_other_encoders,
+)
 from clsweep.display.numbers import setting
 from clsweep.errors import nearest
 from clsweep.study.check_training import Draft, TrainingChecks
@@ -37,12 +39,12 @@ def check_study(draft: Draft, objectives: Sequence[Objective]) -> None:
         _ObjectiveChecks(draft, objective).check()
     for check in (_check_dataset, _check_resources, _check_search, _check_names):
         check(draft)
+    check_metric(draft, objectives)
     check_contrasts(draft, objectives)
 
 
 class _ObjectiveChecks(TrainingChecks):
     def check(self) -> None:
-        self.check_metric()
         if self.dataset.kind == "images":
             self.check_encoder()
             self.check_training()
@@ -56,46 +58,9 @@ class _ObjectiveChecks(TrainingChecks):
         self.check_inert()
         self.check_when()
         self.check_search()
-        if self.sections.scheduler.name == "asha":
+        is_of_kind = METRIC[self.sections.metric.name].kind == self.dataset.kind
+        if self.sections.scheduler.name == "asha" and is_of_kind:
             self.check_halving()
-
-    def check_metric(self) -> None:
-        """A metric that an objective does not take would be missing from every trial of it."""
-        metric, dataset, fixed = METRIC[self.sections.metric.name], self.dataset, self.fixed
-        says = f"the metric is {metric.name}: expected "
-        if metric.kind != dataset.kind:
-            fitting = ", ".join(m.name for m in METRICS if m.kind == dataset.kind)
-            expected = f"expected a metric of {dataset.name}: {fitting}"
-            self.error(("metric",), f"{expected}; given {metric.name}")
-        if metric.part and (chosen := fixed.get(metric.part)):
-            probes = COMPONENT[metric.part]
-            if not probes[str(chosen)].impl:
-                scoring = " or ".join(c.name for c in probes.values() if c.impl)
-                self.mistake(metric.part, says + scoring)
-        if metric.of != "transfer" and metric.needs_labels and not dataset.num_classes:
-            able = [m for m in METRICS if m.of == "transfer" or not m.needs_labels]
-            names = ", ".join(m.name for m in able if m.kind == dataset.kind)
-            unread = f" (not read: {dataset.unread})" if dataset.unread else ""
-            needs = f"{metric.name} needs classes, and {dataset.name} has none here{unread}"
-            self.error(("metric", "name"), f"{needs}: expected {names}")
-            return
-        framework = COMPONENT["framework"][self.objective.parts["framework"]]
-        is_trained = "batch_size" in self.owned
-        if metric.of == "classifier" and not (framework.needs_labels and is_trained):
-            classifying = "a framework that trains a classifier, as supervised, and epochs above 0"
-            self.error(("objectives", self.objective.name, "framework"), says + classifying)
-        if "z1_ND" in metric.takes and not is_trained:
-            self.mistake("epochs", f"{says}epochs above 0, as it looks at projections")
-        if "views_NVD" in metric.takes and fixed["lidar_views"] == 0:
-            self.mistake("lidar_views", f"{says}lidar_views of 2 or more, as 10; given 0")
-        if metric.of == "transfer" and fixed.get("transfer_dataset") == "none":
-            self.mistake("transfer_dataset", f"{says}a transfer_dataset, given none")
-        if metric.part == "finetune" and "finetune_labels" in fixed:
-            given = str(fixed["finetune_labels"])
-            shares = (FINETUNE_SHARES.get(share, "") for share in numbers(given))
-            if not any(f"finetune_{share}_" in metric.name for share in shares):
-                of_labels = f"its share of the labels, given {given}"
-                self.mistake("finetune_labels", says + of_labels)
 
     def check_encoder(self) -> None:
         """Another library's encoder is built once, on no device, before anything runs; and so is
@@ -195,7 +160,8 @@ class _ObjectiveChecks(TrainingChecks):
         metric = METRIC[self.sections.metric.name]
         is_probed = metric.part == "linear_probe" and metric.of == "features"
         if not metric.every_epoch and not (is_probed and self.fixed["linear_every"] == "scored"):
-            every_epoch = ", ".join(m.name for m in METRICS if m.every_epoch)
+            known = [m.name for m in METRICS if m.every_epoch and m.kind == metric.kind]
+            every_epoch = ", ".join(known) or "scheduler.name fifo"
             advice = ", or set linear_every: scored" if is_probed else ""
             self.error(
                 ("metric", "name"),
@@ -216,6 +182,29 @@ class _ObjectiveChecks(TrainingChecks):
             is_given = "grace_epochs" in scheduler.model_fields_set
             at = ("scheduler", "grace_epochs" if is_given else "name")
             self.error(at, f"asha would stop no trial: {scored}; {enough}")
+
+
+def check_metric(draft: Draft, objectives: Sequence[Objective]) -> None:
+    """A metric that an objective does not take would be missing from every trial of it."""
+    metric, dataset = METRIC[draft.sections.metric.name], draft.dataset
+    of_data = {"dataset": dataset.name, "num_classes": dataset.num_classes}
+    taken = {
+        o.name: [
+            m for m in METRICS
+            if is_taken(m, {**o.fixed, **o.parts, **of_data, "epochs": o.extremes("epochs")[1]})
+        ]
+        for o in objectives
+    }  # fmt: skip
+    without = [name for name, each in taken.items() if metric not in each]
+    if without:
+        shared = [m.name for m in METRICS if all(m in each for each in taken.values())]
+        by = ", ".join(["dataset", *metric.owns, metric.part or "framework", "epochs"])
+        unread = f" (not read: {dataset.unread})" if dataset.unread else ""
+        draft.error(
+            ("metric", "name"),
+            f"expected one that every objective has: {', '.join(shared) or 'none'}; given "
+            f"{metric.name}, which '{without[0]}' lacks by its {by}{unread}",
+        )
 
 
 def _check_dataset(draft: Draft) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import random
@@ -362,28 +361,6 @@ def num_saved(study: Study, objective: Objective) -> int:
     return math.prod(sizes) - count_configs(study, objective)
 
 
-# Optuna's samplers with every argument that decides what they draw.
-#
-# Optuna changes its defaults from version to version: version 5 made `multivariate` and
-# `constant_liar` true. The values here are those that version 5.0 takes by itself.
-
-
-# By `search.method`. What is missing is no choice: seeds, warnings, and arguments that Optuna is
-# about to remove with their values fixed.
-SAMPLER_OPTIONS: Mapping[str, Mapping[str, int | bool | str]] = {
-    "random": {},
-    "qmc": {"qmc_type": "sobol", "scramble": True},
-    "tpe": {
-        "n_startup_trials": 10,
-        "n_ei_candidates": 24,
-        "multivariate": True,
-        "group": False,
-        "constant_liar": True,
-    },
-    "gp": {"n_startup_trials": 10, "deterministic_objective": False},
-}
-
-
 def build_sampler(method: str, seed: int) -> optuna.samplers.BaseSampler:
     """Optuna's sampler of a search that chooses its configurations, or random; what it draws
     independently of the others is random, from the same seed.
@@ -391,19 +368,15 @@ def build_sampler(method: str, seed: int) -> optuna.samplers.BaseSampler:
     from optuna import samplers
 
     independent = samplers.RandomSampler(seed=seed)
-    if method == "random":
-        return independent
-    classes: dict[str, Any] = {"tpe": samplers.TPESampler, "gp": samplers.GPSampler}
-    beside = {} if method == "tpe" else {"independent_sampler": independent}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some are marked experimental
-        return classes[method](**SAMPLER_OPTIONS[method], **beside, seed=seed)
-
-
-def sampler_options(method: str) -> str | None:
-    """The arguments as the results record them, a JSON object; None where Optuna draws nothing."""
-    options = SAMPLER_OPTIONS.get(method)
-    return None if options is None else json.dumps(options)
+        if method == "gp":
+            return samplers.GPSampler(seed=seed, independent_sampler=independent)
+        if method == "tpe":  # as version 5 takes them by itself, and version 4 did not
+            return samplers.TPESampler(
+                multivariate=True, group=False, constant_liar=True, seed=seed
+            )
+    return independent
 
 
 def default_out(study: Study) -> str:

@@ -143,6 +143,9 @@ def check_factors(document: Document) -> list[Cell]:
 
 def _shape_errors(document: Document) -> Iterator[str]:
     factors = document.tree["factors"]
+    for key in ("dataset", "base"):  # what levels are laid over
+        if not isinstance(given := document.tree.get(key, {}), dict):
+            yield document.error((key,), f"expected a mapping, given {given!r:.80}")
     if not isinstance(factors, dict) or not factors:
         expected = f"expected a list of levels for {' or '.join(FACTORS)}, given {factors!r:.80}"
         yield document.error(("factors",), expected)
@@ -213,7 +216,7 @@ def _conflicts(document: Document) -> Iterator[str]:
             section = part.get(kind)
             for name in decided & {*(section if isinstance(section, dict) else ())}:
                 yield document.error((*at, kind, name), f"expected in factors.encoder {said}")
-    if "dataset" in factors and "name" in (tree.get("dataset") or {}):
+    if "dataset" in factors and "name" in tree.get("dataset", {}):
         yield document.error(("dataset", "name"), f"expected in factors.dataset {said}")
 
 

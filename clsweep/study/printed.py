@@ -93,16 +93,17 @@ def parse_printed(text: str, place: str) -> PrintedTable:
         for number, line in enumerate(text.splitlines(), start=1)
         if line.strip() and not line.startswith("#")
     ]
-    cells = list(csv.reader(line for _, line in lines))
-    columns = cells[0] if cells else []
+    reader = csv.reader(line for _, line in lines)
+    try:
+        cells = [(lines[reader.line_num - 1][0], row) for row in reader]
+    except csv.Error as error:
+        raise StudyError(f"{place}:{lines[reader.line_num - 1][0]}: {error}") from None
+    columns = cells[0][1] if cells else []
     for name in REQUIRED:
         if name not in columns:
             given = f"{nearest(name, columns)} Columns: {', '.join(columns) or 'none'}"
             raise StudyError(f"{place}: no column '{name}'.{given}")
-    rows = [
-        _row(columns, row, f"{place}:{number}")
-        for (number, _), row in zip(lines[1:], cells[1:], strict=True)
-    ]
+    rows = [_row(columns, row, f"{place}:{number}") for number, row in cells[1:]]
     known = {*ID_COLUMNS, *VALUE_COLUMNS}
     return PrintedTable(
         header=_header(text),

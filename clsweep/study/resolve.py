@@ -206,8 +206,9 @@ class _Cell(Draft):
         kind, param = str(keys[-2]), str(keys[-1])
         is_shared = keys[0] != "objectives"
         if param not in PARAM:
-            candidates = PARAM if is_shared or not is_trained else owned
-            known = "Known: see clsweep catalog params" if is_shared else _owns(name, owned)
+            is_any = is_shared or not per_encoder  # of unknown parts nobody knows what they own
+            candidates = PARAM if is_any or not is_trained else owned
+            known = "Known: see clsweep catalog params" if is_any else _owns(name, owned)
             hint = nearest(param, candidates, aliases())
             return f"unknown parameter '{param:.80}'.{hint} {known}"
         if not is_shared and kind == "space" and param in self.sections.objectives[name].base:

@@ -314,7 +314,9 @@ def only_swept(tree: Mapping[str, Any], trials: pd.DataFrame) -> pd.DataFrame:
             of = trials["objective"] == objective
             for other, given in whens[name].items():
                 listed = given if isinstance(given, list) else [given]
-                gone = of & ~trials[other].isin([PARAM[other].coerce(each) for each in listed])
+                if other in PARAM:
+                    listed = [PARAM[other].coerce(each) for each in listed]
+                gone = of & ~trials[other].isin(listed)
                 trials = trials.assign(**{name: trials[name].mask(gone)})
     return trials
 

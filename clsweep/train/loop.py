@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from clsweep.catalog import COMPONENT, DATASET
 from clsweep.catalog.ownership import num_crop_only, with_defaults
-from clsweep.catalog.plugins import forget_folders, is_raised
+from clsweep.catalog.plugins import forget_folders
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
 from clsweep.data.draws import drawing
@@ -94,9 +94,7 @@ def train_trial(
             if DATASET[config["dataset"]].kind == "pairs":
                 return train_critic(config, attempt, device, pulse)
             return _train_encoder(config, attempt, pulse, place, device, test=test)
-    except (SystemExit, GeneratorExit, KeyboardInterrupt) as error:  # nobody else would say where
-        if isinstance(error, KeyboardInterrupt) and not is_raised(error):
-            raise
+    except (SystemExit, GeneratorExit) as error:  # nobody else would say where
         name = type(error).__name__
         what = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else name
         left = RuntimeError(f"{what} would end the process without a word")

@@ -9,11 +9,13 @@ import pytest
 
 from clsweep.catalog.plugins import activate, execute, read_plugins
 from clsweep.cli.check import check_plugin, witness
+from clsweep.cli.plan import catalog_tables
 from clsweep.cli.study_commands import KINDS
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train import contracts
 from clsweep.train.contracts import BrokenContractError, check_contracts
+from clsweep.train.loop import train_trial
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -164,13 +166,20 @@ def test_what_differs_in_the_second_pass_of_a_chunk_is_found(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_skeleton_s_study_can_be_planned(kind: str, tmp_path: Path, cli_command: Any) -> None:
+def test_a_skeleton_s_study_is_planned_trained_and_in_the_catalog(
+    kind: str, tmp_path: Path, cli_command: Any
+) -> None:
     code, output, _ = cli_command("new", kind, "my_own", "--out", str(tmp_path))
     assert (code, "clsweep check" in output) == (0, True)
     study = load_study(tmp_path / "my_own.yaml")
     assert [plugin.name for plugin in study.document.plugins] == ["my_own.py"]
     rows = [plan_row(study, trial) for trial in plan_trials(study)]
     assert rows[0]["plugins"].startswith("my_own.py ")
+    train_trial(rows[0], [].append, place=study.sections.dataset.place)
+    listed = [
+        name for table in catalog_tables(None).values() for row in table for name in row.values()
+    ]
+    assert {row.name for row in study.document.plugins[0].rows} <= {*listed}
     activate(())
     code, _, error = cli_command("new", kind, "my_own", "--out", str(tmp_path))
     assert (code, "exists already" in error) == (2, True)

@@ -2,57 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from functools import cache
-from io import StringIO
 from pathlib import Path
 
 import pandas as pd
 
 import clsweep
 from clsweep.study.document import preset_names
+from clsweep.study.printed import ID_COLUMNS, VALUE_COLUMNS, parse_printed
 
 STUDIES = Path(__file__).parents[2] / "studies"
-ID_COLUMNS = ("objective", "dataset", "encoder")
-VALUE_COLUMNS = ("metric", "value", "spread", "delta", "delta_to", "note")
 
 
-@dataclass(frozen=True)
 class Reference:
     """One file: what its `#` lines say, by their first word, and its rows as they are written."""
 
-    path: Path
-    header: dict[str, list[str]]
-    rows: pd.DataFrame
+    def __init__(self, path: Path):
+        self.path, self.table = path, parse_printed(path.read_text(encoding="utf-8"), str(path))
+        columns = [*ID_COLUMNS, *VALUE_COLUMNS, *self.table.settings]
+        self.rows = pd.DataFrame(self.table.rows, columns=columns)
 
     @property
-    def settings(self) -> list[str]:
-        """The columns of the swept settings."""
-        return [name for name in self.rows if name not in (*ID_COLUMNS, *VALUE_COLUMNS)]
+    def item(self) -> str:
+        """`Table 9`, of which there may be several files."""
+        return re.sub(r" \([ab]\)$", "", self.table.first("item"))
 
     @property
     def study(self) -> Path | None:
         """The study whose trials give these numbers; None where none can."""
-        return self.path.parent / self.header["study"][0] if "study" in self.header else None
-
-    @property
-    def reference_only(self) -> list[str]:
-        """Methods that the study does not train."""
-        return [name for line in self.header.get("reference only", []) for name in line.split("; ")]
+        name = self.table.first("study")
+        return self.path.parent / name if name else None
 
 
-def read(path: Path) -> Reference:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    header: dict[str, list[str]] = {}
-    for line in lines:
-        if line.startswith("# "):
-            key, _, text = line.removeprefix("# ").partition(": ")
-            header.setdefault(key, []).append(text)
-    table = "\n".join(line for line in lines if not line.startswith("#"))
-    return Reference(path, header, pd.read_csv(StringIO(table), dtype=str, keep_default_na=False))
-
-
-REFERENCES = [read(path) for path in sorted(STUDIES.glob("*/*.csv"))]
+REFERENCES = [Reference(path) for path in sorted(STUDIES.glob("*/*.csv"))]
 
 
 @cache

@@ -46,12 +46,11 @@ def test_a_line_says_what_the_numbers_say(paper: str, item: str) -> None:
     numbers = [
         reference
         for reference in REFERENCES
-        if reference.path.parent.name == paper.lower()
-        and re.sub(r" \([ab]\)$", "", reference.header["item"][0]) == item
+        if reference.path.parent.name == paper.lower() and reference.item == item
     ]
     studies = {f"`{r.study.relative_to(STUDIES).as_posix()}`" for r in numbers if r.study}
     assert set(study.split(", ")) == (studies or {"-"})
-    refused = [f"refused: {kind}" for r in numbers for kind in r.header.get("refused", [])]
+    refused = [f"refused: {kind}" for r in numbers for kind in r.table.header.get("refused", ())]
     assert [status] == (refused or ["plan-able" if studies else "reference only"])
     assert what
     assert (measured == "-") == (status != "plan-able")
@@ -60,5 +59,4 @@ def test_a_line_says_what_the_numbers_say(paper: str, item: str) -> None:
 def test_every_file_of_numbers_belongs_to_a_line() -> None:
     papers = {name.lower(): name for name in TABLES}
     for reference in REFERENCES:
-        item = re.sub(r" \([ab]\)$", "", reference.header["item"][0])
-        assert (papers[reference.path.parent.name], item) in LINES, reference.path
+        assert (papers[reference.path.parent.name], reference.item) in LINES, reference.path

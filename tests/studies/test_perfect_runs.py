@@ -13,9 +13,9 @@ import pytest
 
 import clsweep
 from clsweep.analysis.reference import Verdict
+from clsweep.questions.reproduction import layouts
 from clsweep.study.document import preset_names
 from clsweep.study.factors import split_name
-from clsweep.study.printed import STAND_IN
 from clsweep.study.resolve import load_study
 from tests.planted import recorded
 from tests.studies.references import REFERENCES, STUDIES, Reference
@@ -42,11 +42,11 @@ def scores(row: Mapping[str, Any], printed: list[Reference]) -> dict[str, float]
     place = FOLDERS[row["num_classes"]] if is_folder else row["dataset"]
     found: dict[str, float] = {}
     for reference in printed:
-        stand_ins = dict(line.split(STAND_IN) for line in reference.header.get("encoder", []))
+        stand_ins = reference.table.stand_ins
         rows = reference.rows
         rows = rows[(rows["objective"] == row["objective"]) & (rows["dataset"] == place)]
         for each in rows[rows["value"] != ""].to_dict("records"):
-            own = {name: each[name] for name in reference.settings}
+            own = {name: each[name] for name in reference.table.settings}
             own["encoder"] = stand_ins.get(each["encoder"], each["encoder"])
             if all(is_one(text, row.get(name)) for name, text in own.items()):
                 found.setdefault(each["metric"], float(each["value"]))
@@ -68,6 +68,10 @@ def test_perfect_data_agree_with_every_printed_number(study: Path, tmp_path: Pat
         tree = planned.document.tree
         folder = recorded(tmp_path / f"{preset}", planned, outcome, printed=study)
         found = clsweep.open_results(folder).reproduce()
+        shown = [part.shown for part in layouts(found)]
+        papers = [table[table[""] == "paper"].iloc[:, 2:] for table in shown]
+        filled = sum(int((cells != "").sum().sum()) for cells in papers)
+        assert filled == sum((each.rows["value"] != "").sum() for each in BESIDE[study]), "a cell"
         found = found[found["value"].notna() & (found["verdict"] != Verdict.REFERENCE_ONLY)]
         assert not found["verdict"].isin([Verdict.DIFFERS, Verdict.NOT_RESOLVED]).any(), found
         keys = found.columns[: found.columns.get_loc("metric") + 1]

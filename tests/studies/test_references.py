@@ -8,14 +8,8 @@ import pandas as pd
 import pytest
 
 from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM
-from tests.studies.references import (
-    ID_COLUMNS,
-    REFERENCES,
-    STUDIES,
-    VALUE_COLUMNS,
-    Reference,
-    planned,
-)
+from clsweep.study.printed import ID_COLUMNS
+from tests.studies.references import REFERENCES, STUDIES, Reference, planned
 
 KEYS = {"paper", "item", "study", "refused", "protocol", "encoder", "reference only"} | {
     "drawn, not printed"
@@ -47,22 +41,21 @@ def test_there_are_references_of_all_papers() -> None:
 
 @pytest.mark.parametrize("reference", REFERENCES, ids=name)
 def test_a_file_says_where_its_numbers_come_from(reference: Reference) -> None:
-    header, rows = reference.header, reference.rows
+    header, rows = reference.table.header, reference.rows
     assert header.keys() <= KEYS
-    assert [len(header.get(key, [])) for key in ("paper", "item")] == [1, 1]
+    assert [len(header.get(key, ())) for key in ("paper", "item")] == [1, 1]
     assert ("study" in header) != ("refused" in header)
     assert 1 <= len(header["protocol"]) <= 3
-    assert (*rows.columns[:3], *rows.columns[-6:]) == (*ID_COLUMNS, *VALUE_COLUMNS)
     assert len(rows) or "drawn, not printed" in header
-    assert not rows.duplicated([*ID_COLUMNS, *reference.settings, "metric"]).any()
-    assert set(reference.reference_only) <= set(rows["objective"])
+    assert not rows.duplicated([*ID_COLUMNS, *reference.table.settings, "metric"]).any()
+    assert set(reference.table.reference_only) <= set(rows["objective"])
 
 
 @pytest.mark.parametrize("reference", TRAINED, ids=name)
 def test_rows_speak_the_catalog(reference: Reference) -> None:
     rows = reference.rows
     assert set(rows["metric"]) <= SCORES
-    for setting in reference.settings:
+    for setting in reference.table.settings:
         values = set(rows[setting]) - {""}
         if setting == "feature_layer":
             assert values <= set(LAYERS)
@@ -81,16 +74,16 @@ def test_every_printed_cell_is_planned(reference: Reference) -> None:
     """Objective, data set, encoder and settings of a row are those of a trial of its study."""
     assert reference.study
     cells = planned(reference.study)
-    standins = dict(line.split("; the study has ") for line in reference.header.get("encoder", []))
+    standins = reference.table.stand_ins
     for row in reference.rows.to_dict("records"):
-        if row["objective"] in reference.reference_only:
+        if row["objective"] in reference.table.reference_only:
             assert row["objective"] not in set(cells["objective"])
             continue
         fits = cells["objective"] == row["objective"]
         for key in ("dataset", "encoder"):
             if row[key]:
                 fits &= cells[key] == standins.get(row[key], row[key])
-        for setting in reference.settings:
+        for setting in reference.table.settings:
             if row[setting] and setting in cells:
                 number = PARAM[setting].kind in ("int", "float")
                 fits &= cells[setting] == (float(row[setting]) if number else row[setting])
@@ -104,7 +97,7 @@ def base_of(reference: Reference, row: dict[str, str]) -> float:
     for key in ("dataset", "encoder", "metric"):
         same &= rows[key] == row[key]
     exact = same.copy()
-    for setting in reference.settings:
+    for setting in reference.table.settings:
         exact &= rows[setting] == row[setting]
     found = rows[exact] if exact.any() else rows[same]
     assert len(found) == 1, row
@@ -135,10 +128,10 @@ def test_a_number_that_dimcl_prints_twice_is_of_one_protocol() -> None:
     for reference in (r for r in TRAINED if r.path.parent.name == "dimcl"):
         assert reference.study
         cells = planned(reference.study)
-        rows = reference.rows[~reference.rows["objective"].isin(reference.reference_only)]
+        rows = reference.rows[~reference.rows["objective"].isin(reference.table.reference_only)]
         for row in rows[rows["metric"] == "linear_top1"].to_dict("records"):
             fits = cells["objective"] == row["objective"]
-            settings = [n for n in reference.settings if row[n] and n in cells]
+            settings = [n for n in reference.table.settings if row[n] and n in cells]
             for key in ("dataset", "encoder", *settings):
                 fits &= cells[key] == (float(row[key]) if key in settings else row[key])
             protocol = cells[fits].iloc[0].drop(list(BESIDE), errors="ignore").dropna()

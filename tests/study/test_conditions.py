@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
 from clsweep import load_study
 from clsweep.errors import StudyError
 from clsweep.study.design import num_saved, plan_trials
+from clsweep.study.space import only_swept
 
 SPACE = {
     "tau": {"grid": [0.1, 0.5]},
@@ -82,6 +84,13 @@ def test_a_when_that_cannot_be_is_refused(tmp_path, when, message):
     with pytest.raises(StudyError, match=r"study.yaml:\d+: space.*weight_decay") as caught:
         planned(tmp_path, space)
     assert message in str(caught.value)
+
+
+def test_of_a_recorded_study_when_may_name_what_this_version_lacks():
+    space = {"gone": {"grid": [1, 2]}, "tau": {"grid": [0.1], "when": {"gone": 2}}}
+    tree = {"space": space, "objectives": {"dcl": {}}}
+    trials = pd.DataFrame({"objective": "dcl", "gone": [1, 2], "tau": [0.5, 0.1]})
+    assert only_swept(tree, trials)["tau"].fillna(-1).tolist() == [-1, 0.1]
 
 
 def test_gp_needs_the_whole_space(tmp_path):

@@ -153,6 +153,7 @@ def test_what_one_cell_alone_owns_is_skipped_elsewhere(load):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"dataset": 3}, "dataset: expected a mapping, given 3"),
         ({"factors": 3}, "factors: expected a list of levels for dataset or encoder, given 3"),
         ({"factors": {"datset": ["digits"]}}, "factors.datset: unknown factor. Did you mean 'data"),
         ({"factors": {"tau": [1]}}, "Sweep other things in space"),

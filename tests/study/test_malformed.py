@@ -43,12 +43,8 @@ MISTAKES = {
         "extra: 1\nresources: {": "16: extra: unknown key ... Expected: name, dataset,",
     },
     "metric:": {"metrics:": "3: metrics: unknown key ... Did you mean 'metric'?"},
-    "workers:": {"worker:": "16: resources.worker: unknown key ... 'workers'? ... cpus_per_worker"},
     "loss: dclw,": {
-        "loss: dclw, vews: two,": "13: objectives.dclw.vews: unknown key. ... 'views'? ... "
-        "Expected: framework,",
         "loss: dclx,": "13: objectives.dclw.loss: unknown loss",
-        "loss: dclw, regularizer: nonne,": "13: ... regularizer 'nonne' ... 'none'?",
         "loss: dclw, views: twoo,": "13: objectives.dclw.views: unknown views 'twoo'. ... 'two'?",
         "loss: dclw, bs: 32,": "13: objectives.dclw.bs: unknown key ... Did you mean "
         "'objectives.dclw.base.batch_size'?",
@@ -56,22 +52,15 @@ MISTAKES = {
         "parameter in base or in space ... given both",
     },
     "name: small\n": {"": "1: name: this key is missing"},
-    ", loss: infonce": {"": "12: objectives.infonce.loss: this key is missing"},
     "{method: grid}": {
         "{}": "14: search.method: this key is missing",
-        "{method: qmc, trials_per_objective: 0}": "14: search.trials_per_objective: expected a "
-        "value >= 1, given 0",
         "{method: qmc, trials_per_objective: 4}": "13: objectives.dclw.space.sigma: "
         "search.method is qmc: expected low and high, or choices",
         "{method: grid, trials_per_objective: 3}": "14: search.trials_per_objective: the grid of "
         "'dclw' has 4 configurations ... 3 allowed ... thin the grid",
     },
-    ", seeds: [7, 8]": {"": "15: confirm.seeds: this key is missing"},
     "epochs: 6": {
         "epochs: six": "7: base.epochs: expected an integer, given 'six'",
-        "epochs: yes": "7: base.epochs: expected an integer, given True",
-        "epochs: 6.5": "7: base.epochs: expected an integer, given 6.5",
-        "epochs:": "7: base.epochs: expected an integer, given None",
         "epochs: 1e30": "7: base.epochs: expected an integer, given 1e+30",
         "epochs: 010": "7: base.epochs: expected an integer, given '010'",
         "epochs: 1:30": "7: base.epochs: expected an integer, given '1:30'",
@@ -83,37 +72,25 @@ MISTAKES = {
         "val_fraction: .nan": "2: ... val_fraction: expected a number, given '.nan'",
         "val_fraction: 0.005": "2: ... val_fraction: expected at least 10 images, one per class "
         "... given 7",
-        "val_fraction: 0.9": "2: ... expected a value <= 0.5, given 0.9",
     },
     "workers: 1": {
         "gpus_per_worker: 1.5": "16: ... expected a whole number ... given 1.5",
         "workers: 2, gpus_per_worker: 0.5": "16: ... gpus_per_worker: expected a whole number (a "
         "part of one GPU goes with a single worker), given 0.5",
-        "workers: 0": "16: resources.workers: expected a value >= 1, given 0",
-        "gpus_per_worker: .inf": "16: ... gpus_per_worker: expected a number, given '.inf'",
-        "cpus_per_worker: 0": "16: ... cpus_per_worker: expected a value >= 1, given 0",
     },
     "mode: max": {
         "mode: min": "3: ... expected max for knn_top1, given min",
-        "mode: maximum": "3: metric.mode: expected 'max' or 'min', given 'maximum'",
     },
     "space:\n": {
         "  jitter_strength: 0\nspace:\n  jitter_prob: {grid: [0.2, 0.8]}\n": "11: "
         "space.jitter_prob: has no effect while jitter_strength is 0",
     },
     "{name: digits, val_fraction: 0.2}": {"digits": "2: dataset: expected a mapping, given 'd"},
-    "{workers: 1}": {"[1]": "16: resources: expected a mapping, given [1]"},
     "seeds: [0, 1]": {
         "seeds: 2": "4: seeds: expected a list, given 2",
-        "seeds: []": "4: seeds: expected at least one seed, given none",
         "seeds: [3, 3]": "4: seeds: expected distinct seeds, given 3 twice",
         "seeds: [0, -1]": "4: seeds.1: expected a value >= 0, given -1",
         "seeds: [4294967296]": "4: seeds.0: expected a value < 4294967296",
-    },
-    "{framework: simclr, loss: infonce}": {"[]": "12: ... infonce: expected a mapping, given []"},
-    "loss: infonce": {
-        "loss: 3": "12: objectives.infonce.loss: expected a text, given 3",
-        "loss: infonse": "12: ... unknown loss 'infonse' ... 'infonce'? ... Expected one of",
     },
     "{name: digits,": {"{name: digits, download: 1,": "2: ... expected true or false, given 1"},
     "name: small": {"name: a/b": "1: name: expected letters, digits, ... given 'a/b'"},
@@ -124,24 +101,14 @@ MISTAKES = {
         "seeds: [1, 8]": "15: confirm.seeds: expected seeds that the search does not use, given "
         "1, in seeds too",
     },
-    "top: 1": {"top: 0": "15: confirm.top: expected a value >= 1, given 0"},
     "method: grid": {
-        "method: bohb": f"14: search.method: {METHODS}, given 'bohb'",
         "method: gird": f"14: search.method: {METHODS} ... Did you mean 'grid'?",
     },
     "resources:": {
-        "checkpoints: {keep: lst}\nresources:": "16: checkpoints.keep: expected 'last', 'best' "
-        "or 'none', given 'lst'. Did you mean 'last'?",
-        "checkpoints: {evry_s: 5}\nresources:": "16: checkpoints.evry_s: unknown key. Did you "
-        "mean 'every_s'? Expected: keep, every_s",
         "checkpoints: {keep: none, every_s: 5}\nresources:": "16: checkpoints.every_s: expected "
         "with keep: last or best only, as none are made",
         "scheduler: {grace_epochs: 2}\nresources:": "16: scheduler.grace_epochs: expected with "
         "name: asha only, as fifo stops no trial",
-        "scheduler: {name: fifo, reduction_factor: 3}\nresources:": "16: "
-        "scheduler.reduction_factor: expected with name: asha only",
-        "scheduler: {name: ahsa}\nresources:": "16: scheduler.name: expected 'fifo', 'asha' or "
-        "'racing', given 'ahsa'. Did you mean 'asha'?",
         "scheduler: {name: asha}\nresources:": "16: scheduler.name: asha stops bad "
         "configurations early, and grid is there to measure how many ... Expected fifo, or "
         "search.method tpe or gp",
@@ -150,13 +117,6 @@ MISTAKES = {
         "search: {method: grid, cost: seconds}": "14: search.cost: grid chooses nothing ... "
         "clsweep pareto shows the front",
     },
-    "name: digits": {
-        "name: digts": "2: ... unknown dataset 'digts' ... 'digits'? ... one of: digits,",
-    },
-    "knn_top1": {
-        "knn_top": "3: ... unknown metric 'knn_top' ... 'knn_top ... Expected one of: knn_top1",
-    },
-    "simclr, loss: infonce": {"simcrl, loss: infonce": "12: ... framework 'simcrl' ... 'simclr'?"},
     "encoder: conv4": {"encoder: conv5": "6: base.encoder: expected conv4 | ... given 'conv5'"},
     "{sigma:": {
         "{sigmma:": "13: objectives.dclw.space.sigmma: unknown parameter 'sigmma'. ... 'sigma'? "
@@ -165,7 +125,6 @@ MISTAKES = {
         "parameter ... Did you mean 'tau'?",
     },
     "batch_size: 32": {
-        "batch_siz: 32": "8: base.batch_siz: unknown parameter ... 'batch_size'?",
         "learning_rate: 0.1": "8: base.learning_rate: unknown parameter ... Did you mean 'lr'?",
         "xyz: 32": "8: base.xyz: unknown parameter ... clsweep catalog params",
         "stem: small": "8: base.stem: no objective of this study owns 'stem' ... none of its "
@@ -184,7 +143,6 @@ MISTAKES = {
     },
     "low: 0.05": {
         "low: 2": "10: space.tau: expected low < high, given low 2 and high 1",
-        "low: 1": "10: space.tau: expected low < high, given low 1 and high 1",
         "low: 0": "10: space.tau.low: expected a value in (0, inf), given 0",
     },
     ", high: 1.0, log: true": {"": "10: space.tau: expected both low and high, given only low"},
@@ -345,11 +303,14 @@ def test_what_does_not_go_with_asha_is_refused(broken, setting, said):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ("metric.name=lidar", "the metric is lidar: expected lidar_views of 2 or more"),
+        (
+            "metric.name=lidar",
+            "given lidar, which 'infonce' lacks by its dataset, feature_layer, lidar_views",
+        ),
         ("base.lidar_views=1", "expected 0, or 2 views and more, given 1"),
         (
             "metric={name: alignment, mode: min} & base.epochs=0",
-            "the metric is alignment: expected epochs above 0",
+            "given alignment, which 'infonce' lacks by its dataset, framework, epochs",
         ),
         ("metric.name=alpha_req", "expected min for alpha_req, given max"),
     ],

@@ -45,6 +45,8 @@ def test_a_file_is_read_with_its_header():
     assert table.settings == ("tau",)
     assert [row["value"] for row in table.rows] == ["90.60", "91.0"]
     assert table.rows[0]["note"] == "one, two"
+    (cell, _) = parse_printed(TABLE.replace("one, two", "one,\n two"), "t.csv").rows
+    assert cell["note"] == "one, two"
     assert table.rows[0]["delta"] == ""  # a column that is not there
 
 
@@ -53,6 +55,11 @@ def test_a_file_is_read_with_its_header():
     [
         ("metric,", "metrik,", r"^t.csv: no column 'metric'. Did you mean 'metrik'\?"),
         ("91.0", "91.0 %", r"^t.csv:8: value: expected a number, given '91.0 %'"),
+        (
+            'two"\nCMC,digits,small_alexnet,,knn_top1,91.0',
+            '\n"\nCMC,digits,small_alexnet,,knn_top1,x',
+            "^t.csv:9: value: expected",
+        ),
         ("91.0", "nan", r"^t.csv:8: value: expected a number"),
         ("91.0,,", "91.0,", r"^t.csv:8: expected 8 cells, given 7"),
         ("90.60,0.2", ",", r"^t.csv:7: expected a value or a spread, given neither"),

@@ -35,17 +35,20 @@ REFUSED = [
     (f"{FINAL} & dataset.val_fraction=0.2", "dataset.val_fraction: has no effect with"),
     (f"{FINAL} & search={{method: tpe, trials_per_objective: 2}} & {NARROW}",
      "search.method: tpe would choose configurations by the test split"),
-    ("metric.name=classifier_top1", "expected a framework that trains a classifier"),
-    ("metric.name=transfer_linear_top1", "expected a transfer_dataset, given none"),
-    ("metric.name=finetune_1pct_top1", "the metric is finetune_1pct_top1: expected sgd"),
+    ("metric.name=classifier_top1", "given classifier_top1, which 'infonce' lacks by its"),
+    ("metric.name=transfer_linear_top1", "lacks by its dataset, transfer_dataset, feature"),
+    ("metric.name=finetune_1pct_top1", "given finetune_1pct_top1, which 'infonce' lacks"),
     ("metric.name=finetune_1pct_top1 & base.finetune=sgd & base.finetune_labels=[0.1, 1]",
-     "expected its share of the labels, given 0.1, 1"),
+     "alignment, uniformity; given finetune_1pct_top1, which"),
     ("metric.name=linear_top1 & base.linear_probe=none",
-     "the metric is linear_top1: expected ridge or sgd"),
+     "given linear_top1, which 'infonce' lacks by its dataset, feature_layer, linear_"),
 ]  # fmt: skip
+ASHA = "search={method: tpe, trials_per_objective: 2} & scheduler.name=asha"
 REFUSED_ON_PAIRS = [
     ("dataset.val_fraction=0.2", "dataset.val_fraction: gaussian_mi is drawn afresh at every step"),
-    ("metric.name=knn_top1", "expected a metric of gaussian_mi: mi_estimate; given knn_top1"),
+    *((f"metric.name={name}{more}", f"that every objective has: mi_estimate; given {name}")
+      for name, more in (("knn_top1", ""), ("lidar", ""), ("linear_top1", f" & {ASHA}"))),
+    (f"metric.name=mi_estimate & {ASHA}", "expected scheduler.name fifo; mi_estimate is scored at"),
     ("resources.workers=2", "a trial on gaussian_mi has 1 worker, given 2"),
     ("objectives.eqco.base.epochs=0", "expected at least 1 on gaussian_mi, given 0"),
     ("objectives.eqco.base.crop_scale=0.5", "gaussian_mi is made of vectors, not of images"),
