@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from errno import ENOSPC
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,15 @@ def require_words(argv: Sequence[str]) -> None:
     for before, word in zip(["clsweep", *argv], argv, strict=False):
         if not word or (word.startswith("--") and word.endswith("=")):
             raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
+
+
+def require_apart(options: Mapping[str, object]) -> None:
+    """Refuse options of which one would be ignored beside another that is given."""
+    given = [name for name, value in options.items() if value is not None and value is not False]
+    if len(given) > 1:
+        raise RequestError(
+            f"{given[0]}: expected without {' and '.join(given[1:])}, given together"
+        )
 
 
 def mistake(error: UserError | OSError | MemoryError) -> str:

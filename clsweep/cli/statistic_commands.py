@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from clsweep.cli.endings import paged, print_failures, print_next
+from clsweep.cli.endings import paged, print_failures, print_next, require_apart
 from clsweep.cli.options import (
     FormatOption,
     FullReading,
@@ -60,6 +60,7 @@ def status(
     from clsweep.results.reading import StudyResults, open_folder, trials_file
 
     if trials_file(path):
+        require_apart({path: True, "--follow": follow})
         from clsweep.cli.trials import table_status
 
         print_table(table_status(reading.opened([path])), format=format)
@@ -218,9 +219,8 @@ def compare(
     from clsweep.cli.statistics import open_and_pair
     from clsweep.questions.comparison import BY_STAT
 
-    given = {"--stat": stat != "mean", "--by": by is not None}
-    if tuned and (others := [name for name, is_given in given.items() if is_given]):
-        raise RequestError(f"--tuned: expected without {' and '.join(others)}")
+    require_apart({"--tuned": tuned, "--stat": stat != "mean"})
+    require_apart({"--tuned": tuned, "--by": by})
     asked = "tuned" if tuned else stat
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
     folders = [path for path in paths if path not in pair]

@@ -23,6 +23,7 @@ from clsweep.cli.endings import (
     print_end,
     print_failures,
     print_next,
+    require_apart,
 )
 from clsweep.cli.options import (
     FormatOption,
@@ -110,6 +111,11 @@ def plan(
     """
     from clsweep.cli import plan as planned
 
+    contrasts = {"--noise": noise, "--pilot": pilot}
+    require_apart({"--trials": trials, "--estimate": estimate, **contrasts})
+    require_apart({"--trials": trials, "--price": price, **contrasts})
+    for name, given in {"--price": price, **contrasts}.items():  # which no program's table has
+        require_apart({f"--format {format}": format is not Format.table, name: given})
     study = version.of(path)
     if trials:
         for_eyes = format in (Format.table, Format.md)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 import subprocess
 import sys
@@ -76,9 +77,7 @@ def test_a_trial_takes_its_epochs_and_its_scores():
 
 
 def test_sizes_are_timed_and_trials_take_places_in_turn(cli_command, asked, study):
-    code, out, err = cli_command(
-        "plan", study(), "--estimate", "--price", "3600", "--format", "csv"
-    )
+    code, out, err = cli_command("plan", study(), "--estimate", "--format", "csv")
     assert (code, err) == (0, "")
     rows = {row["objective"]: row for row in csv.DictReader(io.StringIO(out))}
     assert [row["batch_size"] for row in asked if row["objective"] == "simclr"] == [64, 128]
@@ -146,6 +145,9 @@ def test_what_stops_early_takes_at_most_so_long(cli_command, study):
     assert (code, err) == (0, "")
     assert "at most" in out
     assert "asha stops trials early" in out
+    for given, at_most in (({"space": space, "search": search, "more": more}, True), ({}, False)):
+        _, out, _ = cli_command("plan", study(**given), "--estimate", "--format", "json")
+        assert [row["is_at_most"] for row in json.loads(out)] == [at_most] * 2
 
 
 def test_how_many_asha_leaves_is_said_by_the_plan(cli_command, study):
