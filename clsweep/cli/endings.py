@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -193,26 +192,3 @@ def lasting_streams(*, patient: bool) -> Iterator[None]:
         sys.stdout.flush()
         if out and out.failure:
             raise RequestError(out.failure)
-
-
-class _Page(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@contextlib.contextmanager
-def paged() -> Iterator[None]:
-    """What is printed within goes through the user's pager where a terminal has too few lines."""
-    if not sys.stdout.isatty():
-        yield
-        return
-    with contextlib.redirect_stdout(_Page()) as page:
-        yield
-    text = page.getvalue()
-    if text.count("\n") < shutil.get_terminal_size().lines:
-        print(text, end="", flush=True)
-    else:
-        import pydoc
-
-        os.environ.setdefault("LESS", "FRX")  # git's
-        pydoc.pager(text)
