@@ -23,17 +23,12 @@ def num_cores(cgroups: Path = CGROUPS) -> int:
 
 
 def _quota(cgroups: Path) -> float | None:
-    """Cores' worth of time, by the second or the first version of cgroups; None without a limit."""
-    for read in (
-        lambda: (cgroups / "cpu.max").read_text().split(),
-        lambda: [(cgroups / "cpu" / f"cpu.cfs_{of}_us").read_text() for of in ("quota", "period")],
-    ):
-        try:
-            quota, period = map(float, read())  # the second version says "max" where none is
-        except (OSError, ValueError):
-            continue
-        return quota / period if quota > 0 and period > 0 else None
-    return None
+    """Cores' worth of time, by the second version of cgroups; None without a limit."""
+    try:
+        quota, period = map(float, (cgroups / "cpu.max").read_text().split())
+    except (OSError, ValueError):  # "max" where there is no limit
+        return None
+    return quota / period if quota > 0 and period > 0 else None
 
 
 def living() -> dict[int, Start]:

@@ -14,8 +14,6 @@ from clsweep.catalog.plugins import declare, execute, opened, would_execute
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, first_line, listed, nearest
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
-from clsweep.results.ranking import Standings
-from clsweep.results.reading import StudyResults
 from clsweep.study.document import refuse
 
 About = dict[str, Any]
@@ -122,32 +120,11 @@ def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
         given = f"given one of framework {row['framework']}"
         wrong = f"expected a trial that trains an encoder, {given}"
     elif trial_id not in folder.stored("encoders"):
-        wrong = f"the encoder of this trial was not kept{_kept(folder, row)}"
+        kept = listed(folder.stored("encoders"))
+        wrong = f"the encoder of this trial was not kept. Kept: {kept}. {ADVICE}"
     if wrong:
         raise RequestError(f"{_at(folder, trial_id)}: {wrong}")
     return row
-
-
-def _kept(folder: ResultsFolder, row: Row) -> str:
-    """Why an encoder is not there, and which one of the objective's best to take instead."""
-    objective, config = row["objective"], row["config"]
-    results = StudyResults(folder)
-    standings = Standings(
-        folder.plan(["trial_id", "objective", "config"]).to_pylist(),
-        folder.trials(["trial_id", "status", results.metric]).to_pylist(),
-        metric=results.metric,
-        mode=results.mode,
-    )
-    best, why = standings.best(objective), "."
-    if best is not None and best.config != config:
-        why = f": of {objective}, configuration {best.config} has the best mean over the seeds; "
-        why += f"this trial is of configuration {config}."
-    stored = folder.stored("encoders")
-    configs = [(standings.config_of(trial_id), trial_id) for trial_id in stored]
-    of_best = [name for key, name in configs if best and key == (objective, best.config)]
-    same = of_best or [name for key, name in configs if key and key[0] == objective]
-    take = f" Take {_at(folder, same[0])}." if same else ""
-    return f"{why}{take} Kept: {listed(same or stored)}. {ADVICE}"
 
 
 def _at(folder: ResultsFolder, trial_id: str) -> str:

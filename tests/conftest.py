@@ -1,5 +1,4 @@
-"""Shared by the tests: a guard of the fast tier, one thread, real gloo process groups, and an
-object store.
+"""Shared by the tests: one thread, real gloo process groups, and an object store.
 
 Run as a script, this file starts such groups, as lines of its input ask for them.
 """
@@ -12,7 +11,7 @@ import runpy
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,6 @@ import torch.distributed as dist
 
 TIMEOUT_S = 240  # generous: a machine may be busy with something else
 BUCKET = "studies"
-# What a test of the fast tier may use; what fixtures share is not counted. Some 4 s of a quiet
-# machine. A core that many processes share takes up to four times as long for the same work.
-FAST_CPU_S = 16.0
-SLOWER_TIERS = ("slow", "soak")
 STARTS_RAY = ("tests/cluster/", "tests/test_studies.py")
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the other core has a worker of its own
@@ -55,32 +50,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return FilesAndRay(config, log)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """A fast test stays fast. The processor's time counts, not the clock's: a machine that is busy
-    with something else fails no test.
-    """
-    before_s = _cpu_s()
-    result = yield
-    used_s = _cpu_s() - before_s
-    if used_s > FAST_CPU_S and not any(map(item.get_closest_marker, SLOWER_TIERS)):
-        pytest.fail(
-            f"{item.name} used {used_s:.1f} s of the processor. A fast test has {FAST_CPU_S:g} s: "
-            "make it smaller, or mark it slow.",
-            pytrace=False,
-        )
-    return result
-
-
-def _cpu_s() -> float:
-    """Of this process, and of the children that it has waited for."""
-    return sum(os.times()[:4])
-
-
 @pytest.fixture(scope="session")
 def one_thread() -> Iterator[None]:
     """The tensors are small: a second thread only waits, and sums differ in their last bits."""
-    _import_as_the_first_trial_does()
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -187,15 +159,10 @@ def s3(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     s3_server.refuse = lambda _: None
 
 
-def _import_as_the_first_trial_does() -> None:
-    """Seconds that no test shall be charged, and no forked worker pay again."""
-    importlib.import_module("sklearn.datasets")  # of digits
-    importlib.import_module("torch._dynamo")  # of whatever makes an optimizer
-
-
 def _serve() -> None:
     """Answer each line of the input, a call of `_start`, when its workers have ended."""
-    _import_as_the_first_trial_does()
+    importlib.import_module("sklearn.datasets")  # of digits, once for all forked workers
+    importlib.import_module("torch._dynamo")  # of whatever makes an optimizer
     torch.set_num_threads(1)
     replies, sys.stdout = sys.stdout, sys.stderr  # which a test may print to
     for line in sys.stdin:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,10 +21,8 @@ from tests.coverage_cells import (
     CELLS,
     FEWER,
     NEW_IMAGES,
-    NO_SHARE,
     SEARCHES,
     SURROGATES,
-    TOOLS,
     TUNED,
     best,
     other,
@@ -33,7 +30,7 @@ from tests.coverage_cells import (
     search,
     seen,
 )  # fmt: skip
-from tests.coverage_texts import BESIDE, HEAD, LIMITS, STATISTICS, TRIED
+from tests.coverage_texts import HEAD, LIMITS, STATISTICS, TRIED
 
 PAGE = Path(__file__).parents[1] / "clsweep/analysis/STATISTICS.md"
 LEAST, MOST = 90.0, 99.5  # percent
@@ -61,8 +58,6 @@ GROUPS = {
     "importance of searches": (search, SEARCHES, 8),
     "new images": (seen, NEW_IMAGES, 1),
 }
-# Of each tool: is the order right, how far are the shares off, is an inert parameter called one.
-PEERS = [f"{tool}, {of}" for tool in TOOLS for of in ("told", "order", "first", "total", "inert")]
 
 
 def measured(job):
@@ -70,8 +65,7 @@ def measured(job):
     (group, cell), repeats = job
     number = [*CELLS, *TUNED, *SEARCHES, *NEW_IMAGES, cell].index(cell)
     found = [GROUPS[group][0](cell, np.random.default_rng((number, n)), n) for n in range(repeats)]
-    names = [*ROWS[group], *(PEERS if cell in SEARCHES else ())]
-    known = {name: [x[name] for x in found if x.get(name) is not None] for name in names}
+    known = {name: [x[name] for x in found if x.get(name) is not None] for name in ROWS[group]}
     return (group, cell), {name: 100 * np.mean(x) if x else np.nan for name, x in known.items()}
 
 
@@ -84,42 +78,12 @@ def line(cell, covered, names):
     return f"| {' | '.join([space, str(seeds), noise, gap, *texts])} |"
 
 
-def beside(covered):
-    """Rows of the table of what each tool says of the same searches."""
-    for (name, seeds, *_), found in ((at[1], x) for at, x in covered.items() if at[1] in SEARCHES):
-        for tool in TOOLS:
-            told, order, *errors, inert = (found[each] for each in PEERS if each.startswith(tool))
-            texts = [
-                f"{x:.0f}" if np.isfinite(x) else "" for x in (told, order, min(errors), inert)
-            ]
-            yield f"| {' | '.join([name, str(seeds), tool, *texts])} |"
-
-
 def text_of(cell):
     return ", ".join(map(str, cell))
 
 
 def is_off(percent):
     return bool(np.isfinite(percent)) and not LEAST <= percent <= MOST
-
-
-def reasons(covered):
-    """Sentences on the numbers that are off, the last on those without a known reason."""
-    left = {
-        (cell, name): percent < LEAST
-        for (group, cell), found in covered.items()
-        for name, percent in found.items()
-        if name in ROWS[group] and is_off(percent)
-    }
-    said = []
-    for sentence, below, names, where in LIMITS:
-        mine = [at for at in left if at[1] in names and left[at] == below]
-        mine = [at for at in mine if re.search(where, text_of(at[0]))]
-        said += [sentence] if mine else []
-        left = {at: value for at, value in left.items() if at not in mine}
-    rest = [f"{name} of {text_of(cell)}" for cell, name in left]
-    unknown = f"Without a known reason, and perhaps by chance: {'; '.join(rest)}."
-    return [*said, unknown] if rest else said
 
 
 def page(covered, repeats):
@@ -138,10 +102,7 @@ def page(covered, repeats):
         rows = [line(cell, covered[group, cell], names) for at, cell in covered if at == group]
         table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *rows]
         parts.append(f"## Coverage: {group}\n\n" + "\n".join(table) + "\n")
-    parts.append(BESIDE.format(least=100 * NO_SHARE) + "\n".join(beside(covered)) + "\n")
-    return "\n".join(
-        [*parts, "## Known limits\n", *(f"- {x}" for x in reasons(covered)), "", TRIED]
-    )
+    return "\n".join([*parts, LIMITS, TRIED])
 
 
 def jobs_of(repeats):

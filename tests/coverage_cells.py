@@ -9,11 +9,6 @@ import numpy as np
 import optuna
 import pandas as pd
 from optuna.distributions import FloatDistribution
-from optuna.importance import (
-    FanovaImportanceEvaluator,
-    PedAnovaImportanceEvaluator,
-    get_param_importances,
-)
 from scipy import special
 
 from clsweep.analysis import tuned, tuning
@@ -352,8 +347,6 @@ SEARCHED = {
 }
 TRIED = "tpe, 60 configurations"
 SEARCHES = [(name, seeds, NOISES[0], TRIED) for name in SEARCHED for seeds in (1, 2)]
-TOOLS = ("clsweep", "fANOVA", "PED-ANOVA")
-NO_SHARE = 0.05  # what is below is called unimportant
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
@@ -383,39 +376,23 @@ def shares_of(function, nodes=24):
 
 def search(cell, rng, seed):
     """What is said of a search: whether the intervals of `importance` hold the shares, and whether
-    an inert parameter is left alone; of each tool whether the order is right, the mean error of its
-    shares of their sum, and whether it calls an inert parameter important.
+    an inert parameter is left alone.
     """
     name, seeds, _, _ = cell
-    (first, total), scale = shares_of(SEARCHED[name])
-    study, table = searching(lambda u: SEARCHED[name](u) / scale, seeds, rng, seed)
+    (_, total), scale = shares_of(SEARCHED[name])
+    table = searching(lambda u: SEARCHED[name](u) / scale, seeds, rng, seed)
     with drawing(seed=seed):
         rows = searched.importance([table], within=1.0).set_index("param")
-    found, names = {}, ["x0", "x1", "x2"]
-    known = not rows["importance"].isna().any()
-    inert = total < 1e-9
-    if known:
-        rows = rows.loc[names]
-        hits = [held(row, "", x) for row, x in zip(rows.to_dict("records"), total, strict=True)]
-        found["importance"] = np.mean(hits)
-        found["not resolved"] = not rows["resolved"][inert].any() if inert.any() else None
-    told = {"clsweep": rows["importance"].to_numpy(dtype=float)} if known else {}
-    made = FanovaImportanceEvaluator(seed=seed), PedAnovaImportanceEvaluator()
-    for tool, evaluator in zip(TOOLS[1:], made, strict=True):
-        shares = get_param_importances(study, evaluator=evaluator, params=names)
-        told[tool] = np.array([shares[each] for each in names])
-    found |= {f"{tool}, told": tool in told for tool in TOOLS}
-    for tool, shares in told.items():
-        shares = shares / (shares.sum() or 1.0)
-        found[f"{tool}, order"] = list(shares.argsort()) == list(total.argsort())
-        for kind, truth in (("first", first), ("total", total)):
-            found[f"{tool}, {kind}"] = np.abs(shares - truth / truth.sum()).mean()
-        found[f"{tool}, inert"] = (shares[inert] > NO_SHARE).any() if inert.any() else None
-    return found
+    if rows["importance"].isna().any():
+        return {}
+    rows, inert = rows.loc[["x0", "x1", "x2"]], total < 1e-9
+    hits = [held(row, "", x) for row, x in zip(rows.to_dict("records"), total, strict=True)]
+    unresolved = not rows["resolved"][inert].any() if inert.any() else None
+    return {"importance": np.mean(hits), "not resolved": unresolved}
 
 
 def searching(function, seeds, rng, seed, num=60):
-    """An Optuna study of a search with clsweep's sampler, and the sweep of its trials."""
+    """The sweep of the trials of an Optuna study with clsweep's sampler."""
     study = optuna.create_study(direction="maximize", sampler=build_sampler("tpe", seed))
     space = {f"x{p}": FloatDistribution(0.0, 1.0) for p in range(3)}
     tried, scores = [], []
@@ -426,7 +403,7 @@ def searching(function, seeds, rng, seed, num=60):
         study.tell(trial, float(scores[-1].mean()))
     at = dict(zip(space, np.array(tried).T, strict=True))
     sweep = sweep_of("a", np.array(scores), at, "tpe")
-    return study, replace(sweep, bounds=dict.fromkeys(space, (0.0, 1.0)))
+    return replace(sweep, bounds=dict.fromkeys(space, (0.0, 1.0)))
 
 
 CURVES = {}

@@ -182,96 +182,32 @@ STATISTICS = {
         'In the table "not resolved" is how often an inert parameter was not called resolved.',
     ),
 }
-BESIDE = """## Importance of searches, beside Optuna's
+# Why numbers lie outside, as far as it is known.
+LIMITS = """## Known limits
 
-Of the same searches, the shares of all three scaled to a sum of 1. "Told" is the percentage of
-searches with an answer: clsweep has none where its surrogate does not predict. "Order" is that of
-answers in which all three parameters stand in the right order. "Error" is the mean absolute error
-of a share in percent points, of first-order or total shares, whichever is nearer. "Inert" is the
-percentage of answers that give a parameter without any effect more than {least:g} %. PED-ANOVA asks
-what the best tenth of the trials has in common, which is another question.
-
-| function | seeds | tool | told | order | error | inert |
-|---|---|---|---|---|---|---|
+- Intervals of seeds alone are for the scored images, as those of `--images fixed`. For new ones
+  they cover too seldom, and equal objectives win too often.
+- What is tuned, and what is equal, wins less often than one in 20 by design. Of equal settings SD*
+  is 0, where its interval mostly begins.
+- share_within, compare within and tuning_cost are counts, which move by steps. Their intervals
+  cover too often.
+- The band promises all of its values at once, so it is right more often than 95 %.
+- Where noise is uneven or has heavy tails, intervals widen, and those that do not rest on the noisy
+  settings cover too often.
+- What compare std and best_of_k take for noise at every setting is that of the noisy ones, so they
+  cover too often.
+- No inert parameter of a search was called resolved: that test is cautious.
+- Few sweeps have a surrogate, so by chance all of its intervals may hold.
+- Of 6 settings, 2 to 5 scores each cannot show that one of them is noisier. What rests on that one
+  covers too seldom.
+- With 2 or 3 seeds the F test often misses a shift that they share, and levels of a race have 2.
+  Levels then cover too seldom.
+- Of 6 settings, 2 or 3 scores each cannot show that the best one is noisier. What compare --tuned
+  says of it on the study's seeds is then too sure: `clsweep confirm` tells.
+- The slope and the shares of sensitivity take the noise as even and normal. Elsewhere they cover
+  too seldom.
+- Other bold numbers have no known reason. Among so many, some are so by chance.
 """
-# Why numbers lie outside: the sentence, whether they are below, of what, and the cells' pattern.
-LIMITS = (
-    (
-        "Intervals of seeds alone are for the scored images, as those of `--images fixed`. For new "
-        "ones they cover too seldom, and equal objectives win too often.",
-        *(True, ("level (seeds)", "lead (seeds)", "no winner (seeds)", "tuned (seeds)")),
-        "images$",
-    ),
-    (
-        "What is tuned, and what is equal, wins less often than one in 20 by design. Of equal "
-        "settings SD* is 0, where its interval mostly begins.",
-        *(False, ("tuned", "tuned (seeds)", "no winner", "lead", "level", "sd_star")),
-        "images$",
-    ),
-    (
-        "share_within, compare within and tuning_cost are counts, which move by steps. Their "
-        "intervals cover too often.",
-        *(False, ("share_within", "compare within", "tuning_cost")),
-        "",
-    ),
-    (
-        "The band promises all of its values at once, so it is right more often than 95 %.",
-        *(False, ("band",)),
-        "",
-    ),
-    (
-        "Where noise is uneven or has heavy tails, intervals widen, and those that do not rest on "
-        "the noisy settings cover too often.",
-        *(False, ("regret", "tolerance_area", "iqm", "worst_10")),
-        ", (x|t3)",
-    ),
-    (
-        "What compare std and best_of_k take for noise at every setting is that of the noisy ones, "
-        "so they cover too often.",
-        *(False, ("compare std", "best_of_k")),
-        ", x",
-    ),
-    (
-        "No inert parameter of a search was called resolved: that test is cautious.",
-        *(False, ("not resolved",)),
-        "",
-    ),
-    (
-        "Few sweeps have a surrogate, so by chance all of its intervals may hold.",
-        *(False, ("sensitivity", "importance")),
-        "random|tpe",
-    ),
-    (
-        "Of 6 settings, 2 to 5 scores each cannot show that one of them is noisier. What rests on "
-        "that one covers too seldom.",
-        *(True, ("worst_10", "sd", "sd_star", "mean", "iqm")),
-        "^grid of 6.*, ., x",
-    ),
-    (
-        "With 2 or 3 seeds the F test often misses a shift that they share, and levels of a race "
-        "have 2. Levels then cover too seldom.",
-        *(True, ("mean", "iqm", "worst_10", "compare mean", "best_of_k")),
-        ", ([23], half|5, half.*raced)",
-    ),
-    (
-        "Of 6 settings, 2 or 3 scores each cannot show that the best one is noisier. What compare "
-        "--tuned says of it on the study's seeds is then too sure: `clsweep confirm` tells.",
-        *(True, ("best", "named")),
-        "^grid of 6, [23], x3 at the best",
-    ),
-    (
-        "best_of_k is of as many seeds as each configuration has. Missing trials and reruns of the "
-        "best change that.",
-        *(True, ("best_of_k",)),
-        "missing|rerun|own",
-    ),
-    (
-        "The slope and the shares of sensitivity take the noise as even and normal. Elsewhere they "
-        "cover too seldom.",
-        *(True, ("slope", "sensitivity")),
-        ", (x|t3|half)",
-    ),
-)
 TRIED = """## Tried, and not taken
 
 The levels of a race rest on its first two seeds, so a shift that these share leaves a wide

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import os
-import pickle
 import random
 import socket
 from collections.abc import Callable, Iterator
@@ -17,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-import yaml
 
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.search import PlanSearch
 from clsweep.objective.build import build_encoder
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.journal import open_storage
-from clsweep.results.weights import about_encoder, pack, unpack
+from clsweep.results.weights import about_encoder, pack
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.attempt import identity_of
@@ -44,8 +40,6 @@ search: {method: grid}
 confirm: {top: 1, seeds: [7, 8]}
 """
 KEPT = "dcl-0000-s0"
-# May differ between two sessions of a study, and where it is only read.
-FREE = {"resources", "encoders", "checkpoints", "confirm"}
 
 MUST = {"trial_id", "objective", "config", "seed", "status", "knn_top1", "reference"}
 COLUMNS = MUST | {
@@ -135,18 +129,8 @@ def damages(out: Path, *, seed: int = 0) -> Iterator[Damage]:
     for path in sorted(path for path in out.rglob("*") if path.is_file()):
         file = str(path.relative_to(out))
         yield from _of_any(file, path, random.Random(f"{seed} {file}"))
-        if path.suffix == ".yaml":
-            yield from _of_study(file, yaml.safe_load(path.read_text()))
-        if path.suffix == ".json":
-            yield from _of_heartbeat(file, json.loads(path.read_text()))
         if path.suffix == ".parquet":
             yield from _of_table(file, pq.read_table(path))
-        if path.suffix == ".safetensors":
-            yield from _of_encoder(file, path.read_bytes())
-        if path.suffix == ".ckpt":
-            yield from _of_checkpoint(file)
-        if path.suffix == ".journal":
-            yield from _of_journal(file, path.read_text())
 
 
 def _of_any(file: str, path: Path, rng: random.Random) -> Iterator[Damage]:
@@ -187,51 +171,6 @@ def _of_any(file: str, path: Path, rng: random.Random) -> Iterator[Damage]:
         yield Damage(name, file, _instead(make), is_fine)
 
 
-def _of_study(file: str, tree: dict[str, Any]) -> Iterator[Damage]:
-    values = (5, True, "x", [], {"x": 1}, None)
-    keys = [(key,) for key in tree]
-    keys += [(key, inner) for key in tree if isinstance(tree[key], dict) for inner in tree[key]]
-    keys += [("objectives", "dcl", key) for key in tree["objectives"]["dcl"]]
-    keys += [("space", "tau", key) for key in tree["space"]["tau"]]
-    for at in [*keys, ("extra",), ("objectives", "evil\x1b[2J"), ("base", "tau")]:
-        for value in (*values, "gone"):
-            edited = copy.deepcopy(tree)
-            inner = edited
-            for key in at[:-1]:
-                inner = inner[key]
-            inner[at[-1]] = value
-            if value == "gone":
-                del inner[at[-1]]
-            if edited != tree:
-                is_fine = at[0] in FREE or at[:2] in (("dataset", "root"), ("dataset", "cache"))
-                text = yaml.safe_dump(edited)
-                yield Damage(f"{'.'.join(at)} = {value!r}", file, _written(text.encode()), is_fine)
-    bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-        f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n"
-        for a, b in zip("abcdefgh", "bcdefghi", strict=True)
-    )
-    dumped = yaml.safe_dump(tree)
-    texts = {
-        "aliases": bomb,
-        "deep": "[" * 50_000,
-        "code": "!!python/object/apply:os.mkdir ['executed']",
-        "twice": dumped + "\nname: other\n",
-        "unknown metric": dumped.replace("knn_top1", "knn_top2"),
-        "path": dumped.replace("name: small", "name: ../../small"),
-    }
-    for name, text in texts.items():
-        yield Damage(name, file, _written(text.encode()))
-
-
-def _of_heartbeat(file: str, beat: dict[str, Any]) -> Iterator[Damage]:
-    for key in (*beat, "running", "extra"):
-        for value in (None, "x", -1, 1e308, [[]], {}):
-            edited = json.dumps({**beat, key: value})
-            yield Damage(f"{key} = {value!r}", file, _written(edited.encode()))
-    for name, text in {"deep": "[" * 99_999, "digits": "1" * 99_999, "list": "[]"}.items():
-        yield Damage(name, file, _written(text.encode()))
-
-
 def _of_table(file: str, table: pa.Table) -> Iterator[Damage]:
     """Without our checksum: what somebody else wrote, or an earlier version."""
     name = Path(file).name
@@ -261,95 +200,11 @@ def _of_table(file: str, table: pa.Table) -> Iterator[Damage]:
             yield of(f"{column} as {kind}", with_(column, other), is_fine=True)
     for column in {"trial_id", "config", "seed", "status", "objective"} & {*table.column_names}:
         values = table[column].to_pylist()
-        yield of(
-            f"a gap in {column}", with_(column, pa.array([None, *values[1:]], table[column].type))
-        )
-        if isinstance(values[0], int):
-            yield of(f"nan in {column}", with_(column, pa.array([float("nan"), *values[1:]])))
-            yield of(f"another {column}", with_(column, pa.array([999, *values[1:]])))
-        elif rows > 1 or (column == "trial_id" and "parts" in file):
-            is_side = name.split(".")[0] in ("epochs", "histograms", "points", "hits")
-            other = with_(column, pa.array(["../../x", *values[1:]]))
-            yield of(f"another {column}", other, is_fine=is_side)
-    if "trials" in file:
-        for column, other in {"tau": 0.123, "epochs": 77, "encoder": "resnet50"}.items():
-            kept = table[column].to_pylist()[:-1]
-            values = pa.array([*kept, other], table[column].type)
-            yield of(f"another {column} than planned", with_(column, values))
-    twice = pa.concat_tables([table, table])
-    is_long = name in (
-        "epochs.parquet",
-        "histograms.parquet",
-        "points.parquet",
-        "hits.parquet",
-        "references.parquet",
-    )
-    yield of(
-        "every row twice", twice, is_fine=is_long or ("parts/" in file and "trials" not in file)
-    )
-    yield of("no rows", table.slice(0, 0), is_fine=name != "plan.parquet")
-    yield of("half of the rows", table.slice(0, rows // 2), is_fine=name != "plan.parquet")
-    yield of("more columns", table.append_column("extra", [["x"] * rows]), is_fine=True)
-    first = table.select(table.column_names[:1]).slice(0, 1)
-    yield of("so many rows", first.take(pa.array(np.zeros(200_000, dtype=np.int64))))
-
-
-def _of_encoder(file: str, payload: bytes) -> Iterator[Damage]:
-    weights, about = unpack(payload, file)
-    for key in about:
-        for value in (
-            None,
-            "x",
-            -1,
-            10**12,
-            1.5,
-            True,
-            [],
-            {},
-            {"mean": [float("nan")], "std": [0]},
-        ):
-            told = pack(weights, {**about, key: value})
-            yield Damage(f"{key} = {value!r}", file, _written(told), key == "clsweep_version")
-        gone = {name: value for name, value in about.items() if name != key}
-        yield Damage(f"no {key}", file, _written(pack(weights, gone)), key != "normalisation")
-    first = min(weights)
-    changed = {
-        "another type": {**weights, first: weights[first].astype(np.float16)},
-        "another shape": {**weights, first: np.zeros((1, 2), np.float32)},
-        "another name": {**weights, "../x": weights[first]},
-        "one less": {name: array for name, array in weights.items() if name != first},
-    }
-    for name, edited in changed.items():
-        yield Damage(name, file, _written(pack(edited, about)))
-
-
-class _Code:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, ("executed",)
-
-
-def _of_checkpoint(file: str) -> Iterator[Damage]:
-    for name, contents in {"list": [1], "empty": {}, "code": {"state": _Code()}}.items():
-        yield Damage(f"{name} inside", file, _written(pack_checkpoint(contents, b"")))  # type: ignore[arg-type]
-    yield Damage("a pickle", file, _written(bytes(32) + pickle.dumps(_Code())))
-
-
-def _of_journal(file: str, text: str) -> Iterator[Damage]:
-    lines = text.splitlines()
-    for number, line in enumerate(lines[:3]):
-        told = json.loads(line)
-        for key in told:
-            for value in (None, "x", 99, []):
-                edited = [*lines[:number], json.dumps({**told, key: value}), *lines[number + 1 :]]
-                yield Damage(f"line {number} {key} = {value!r}", file, _lines(edited), True)
-            gone = json.dumps({name: value for name, value in told.items() if name != key})
-            yield Damage(f"line {number} no {key}", file, _lines([gone, *lines]), True)
-    for name, line in {"number": "5", "list": "[]", "deep": "[" * 99_999}.items():
-        yield Damage(name, file, _lines([line, *lines]), True)
-
-
-def _lines(lines: list[str]) -> Change:
-    return _written("".join(f"{line}\n" for line in lines).encode())
+        gap = pa.array([None, *values[1:]], table[column].type)
+        yield of(f"a gap in {column}", with_(column, gap))
+    sides = ("epochs", "histograms", "points", "hits", "references")
+    is_side = name.startswith(sides) or ("parts/" in file and "trials" not in file)
+    yield of("every row twice", pa.concat_tables([table, table]), is_fine=is_side)
 
 
 def _written(data: bytes) -> Change:

@@ -15,8 +15,6 @@ LONG = pytest.mark.soak
     ("line", "told"),
     [
         ("analysis.py --configs 128 --objectives 2 --repeats 1", "clsweep report"),
-        ("racing.py --repeats 2 --surfaces 3", "same pick %"),
-        ("front.py --repeats 2", "Regret along the front"),
         ("listing.py --trials 200 --parts 20 --repeats 1", "clsweep status"),
         pytest.param("losses.py --samples 64 --repeats 1", "dclw", marks=LONG),
         pytest.param("scale.py --simulate 100 200", "peak MiB", marks=LONG),

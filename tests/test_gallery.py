@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
-import numpy as np
 import pytest
 import yaml
-from scipy.stats import t as student
 
 import clsweep
 from clsweep.report import told
@@ -98,30 +96,3 @@ def test_the_quickstart_ends_as_it_is_shown(gallery, page):
     for row in kept.results.robustness().to_dict("records"):
         levels = f"{row['best']:.2f} {row['best_level']:.2f}"
         assert f"{row['objective']} {levels} {row['best_at']}" in said
-
-
-def test_an_effect_is_for_new_images_where_hits_are_kept():
-    """Of DCLW, tau 1 instead of 0.2: how much images differ in it, less their chance."""
-    digits, fashion = (
-        clsweep.open_results(DOCS / f"results/tau-{on}") for on in ("digits", "fashion")
-    )
-    assert all(sweep.images is None for sweep in fashion.material.sweeps)
-    trials = digits.trials.query("objective == 'dclw'").set_index("trial_id")
-    kept = digits.hits.query("metric == 'linear_top1'").set_index("trial_id")["bits"]
-    bits = {at: np.unpackbits(np.frombuffer(kept[at], np.uint8), count=287) for at in trials.index}
-    gains, chance = np.zeros(287), 0.0
-    for tau, sign in ((1.0, 1), (0.2, -1)):
-        for _, each in trials.query(f"tau == {tau}").groupby("config"):
-            table = 100.0 * np.stack([bits[at] for at in each.index])  # two learning rates, 3 seeds
-            gains += sign * table.mean(0) / 2
-            rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
-            chance += (rest**2).sum() / 2 / 286 / (3 * 287) / 4
-    variance = gains.var(ddof=1) / 287 - chance + (50 / 287) ** 2  # the last: half an image a pair
-    more = student.ppf(0.975, 286) * np.sqrt(variance)
-    what = {"it": {"of": "dclw", "at": {"tau": 1.0}, "minus": {"tau": 0.2}}}
-    fixed = clsweep.open_results(digits.folder.path, images="fixed").contrasts(what).iloc[0]
-    new = digits.contrasts(what).iloc[0]
-    half = np.hypot((fixed["high"] - fixed["low"]) / 2, more)
-    assert new[["estimate", "low", "high"]].tolist() == pytest.approx(
-        [fixed["estimate"], fixed["estimate"] - half, fixed["estimate"] + half], rel=1e-5
-    )

@@ -25,8 +25,6 @@ def written(folder, files):
         ({"cpu.max": "250000 100000\n"}, 2),  # whole cores
         ({"cpu.max": "50000 100000\n"}, 1),  # at least one
         ({"cpu.max": "3200000 100000\n"}, 8),  # no more than there are
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
-        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
         ({"cpu.max": "nonsense\n"}, 8),
     ],
 )

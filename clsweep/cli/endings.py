@@ -6,10 +6,9 @@ import contextlib
 import io
 import os
 import shlex
-import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from errno import ENOSPC
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +38,15 @@ def require_words(argv: Sequence[str]) -> None:
     for before, word in zip(["clsweep", *argv], argv, strict=False):
         if not word or (word.startswith("--") and word.endswith("=")):
             raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
+
+
+def require_apart(options: Mapping[str, object]) -> None:
+    """Refuse options of which one would be ignored beside another that is given."""
+    given = [name for name, value in options.items() if value is not None and value is not False]
+    if len(given) > 1:
+        raise RequestError(
+            f"{given[0]}: expected without {' and '.join(given[1:])}, given together"
+        )
 
 
 def mistake(error: UserError | OSError | MemoryError) -> str:
@@ -184,26 +192,3 @@ def lasting_streams(*, patient: bool) -> Iterator[None]:
         sys.stdout.flush()
         if out and out.failure:
             raise RequestError(out.failure)
-
-
-class _Page(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@contextlib.contextmanager
-def paged() -> Iterator[None]:
-    """What is printed within goes through the user's pager where a terminal has too few lines."""
-    if not sys.stdout.isatty():
-        yield
-        return
-    with contextlib.redirect_stdout(_Page()) as page:
-        yield
-    text = page.getvalue()
-    if text.count("\n") < shutil.get_terminal_size().lines:
-        print(text, end="", flush=True)
-    else:
-        import pydoc
-
-        os.environ.setdefault("LESS", "FRX")  # git's
-        pydoc.pager(text)

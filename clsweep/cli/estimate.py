@@ -309,6 +309,7 @@ def _row(study: Study, each: Row, for_eyes: bool) -> Row:
         "cpu_hours": hours * resources.cpus_per_worker,
         "gpu_hours": hours * float(resources.gpus_per_worker),
         "peak_gib": peak_gib,
+        "is_at_most": study.sections.scheduler.name in SAVED,
     }
 
 

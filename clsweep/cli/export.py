@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clsweep.catalog import COMPONENT
 from clsweep.display.numbers import count, fixed
@@ -75,35 +75,15 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
             "fc is all zeros: a classifier was not trained, and the features are what comes before "
             "it."
         )
-    say("\n".join(["To load it:", *(f"    {line}" for line in snippet(path, about))]))
-
-
-def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
-    """Lines of Python that load an exported file."""
-    row, place = COMPONENT["encoder"][about["encoder"]], repr(str(path))
-    module, _, name = row.impl.partition(":")
-    if path.suffix == PROGRAM:
-        return ["import torch", f"network = torch.export.load({place}).module()"]
-    head, state = "from safetensors.torch import load_file", f"load_file({place})"
-    if path.suffix != ".safetensors":
-        head, state = "import torch", f"torch.load({place}, weights_only=True)"
-    load, adapted = f"network.load_state_dict({state})", []
-    if "channels" not in row.takes and about.get("channels", 3) not in (1, 3):
-        adapted = [
-            "from clsweep.model.foreign import take_channels",
-            f"network = take_channels(network, {about['channels']})",
-        ]
-    if row.layout != "torchvision":
-        owned = ", ".join(f"{param}={about[param]!r}" for param in (*row.owns, *row.takes))
-        made = [f"from {module} import {name}", f"network = {name}({owned})"]
-        return [head, *made, *adapted, load, "network.eval()"]
-    made = ["from torch import nn", f"from torchvision.models import {name}", f"network = {name}()"]
-    if about["stem"] == "small":
-        made += [
-            "network.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)",
-            "network.maxpool = nn.Identity()",
-        ]
-    return [head, *made, *adapted, load, "network.fc = nn.Identity()", "network.eval()"]
+    if is_program:
+        say(f"To load it:\n    import torch\n    network = torch.export.load({out!r}).module()")
+    else:
+        trusted = ", trust=True" * trust
+        whose = "torchvision" if is_classifier else row.impl.replace(":", ".")
+        say(
+            f"clsweep.open_results({folder.path!r}).encoder({trial_id!r}{trusted}) is the module.\n"
+            f"Its keys are those of {whose}."
+        )
 
 
 def _trial(trial: str) -> tuple[ResultsFolder, str]:

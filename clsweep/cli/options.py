@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import glob
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 
@@ -22,10 +21,6 @@ from clsweep.version import VERSION
 if TYPE_CHECKING:
     from clsweep.api import Results
     from clsweep.study.design import Study
-
-Asked = TypeVar("Asked", str, list[str])
-
-WITH_WORDS = ("confirm", "report")  # of their own, before they read
 
 
 def option(names: str, help: str, **more: Any) -> Any:
@@ -47,17 +42,6 @@ def print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-def say_reading(context: typer.Context, asked: Asked) -> Asked:
-    """Say at once, to who looks on, what is being read: Parquet and statistics take seconds to
-    load. A pipe and a file get nothing; a command that has words of its own says those.
-    """
-    silent = context.resilient_parsing or context.info_name in WITH_WORDS
-    if asked and not silent and sys.stderr.isatty():
-        first = asked if isinstance(asked, str) else asked[0]
-        say(f"Reading {first} ...", file=sys.stderr)
-    return asked
-
-
 def _studies(incomplete: str) -> list[str]:
     """What a shell offers for STUDY: the shipped ones, and files that begin so."""
     from clsweep.study.document import shipped_studies
@@ -71,12 +55,10 @@ StudyPath = Annotated[
     Path,
     argument("STUDY", "study file (YAML), or the name of a shipped one", autocompletion=_studies),
 ]
-ResultsPath = Annotated[
-    str, argument("DIR", "results folder, local or an object store's URI", callback=say_reading)
-]
+ResultsPath = Annotated[str, argument("DIR", "results folder, local or an object store's URI")]
 ResultsPaths = Annotated[
     list[str],
-    argument("DIR...", "results folders, or Parquet files of trials", callback=say_reading),
+    argument("DIR...", "results folders, or Parquet files of trials"),
 ]
 Settings = Annotated[list[str] | None, option("--set K=V", "change a key, as in base.epochs=10")]
 Within = Annotated[

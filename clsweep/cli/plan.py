@@ -174,12 +174,13 @@ def plan_matrix(study: Study) -> list[Row]:
     (-). With factors the rows of each cell, under one another.
     """
     if study.cells:
-        names = {o.label: "" for o in study.objectives}
-        return [
-            {**cell.levels, "param": row["param"], **names, **row}
-            for cell, rows in cell_matrices(study)
-            for row in rows
-        ]
+        found, labels = list[Row](), {o.label: "" for o in study.objectives}
+        for cell, part in zip(cells_of(study.document.tree), study.cells, strict=True):
+            names = {o.name: o.label for o in part.objectives}
+            for row in plan_matrix(part):
+                own = {names.get(key, key): value for key, value in row.items()}
+                found.append({**cell.levels, "param": row["param"], **labels, **own})
+        return found
     used = [p.name for p in PARAMS if any(p.name in o.owned for o in study.objectives)]
     return [
         {"param": part, **{o.name: o.parts[part] for o in study.objectives}}
@@ -188,16 +189,6 @@ def plan_matrix(study: Study) -> list[Row]:
         {"param": name, **{o.name: _matrix_cell(o, name) for o in study.objectives}}
         for name in used
     ]
-
-
-def cell_matrices(study: Study) -> list[tuple[Cell, list[Row]]]:
-    """The matrix of each cell of a study with factors, under the names of the study file."""
-    found = []
-    for cell, part in zip(cells_of(study.document.tree), study.cells, strict=True):
-        names = {o.name: o.label for o in part.objectives}
-        rows = [{names.get(key, key): v for key, v in row.items()} for row in plan_matrix(part)]
-        found.append((cell, rows))
-    return found
 
 
 def plan_data(study: Study) -> list[str]:
@@ -322,33 +313,15 @@ def _unanswered(study: Study) -> list[str]:
             f"note: racing: robustness, sensitivity and compare rest on the first {FIRST_SEEDS} "
             "seeds, or on more where all ran on them; only the best rests on all"
         ]
-    counted = zip(study.objectives, plan_counts(study), strict=True)
-    live = [
-        (int(objective.fixed.get("epochs", 0)), row["configs"])
-        for objective, row in counted
-        if row["sampler"] in LIVE_METHODS
-    ]
+    live = [row["configs"] for row in plan_counts(study) if row["sampler"] in LIVE_METHODS]
     if not live:
         return []
-    left, num = min((_of_full_length(study, epochs, num), num) for epochs, num in live)
-    lengths = f", by the trials of full length: those of about {left} of {num} by chance"
-    few = f", and it needs {MIN_SAMPLED} configurations" if left < MIN_SAMPLED else ""
+    is_asha = scheduler == "asha"
+    needed = f", and needs {MIN_SAMPLED} configurations{' of full length' * is_asha}"
     return [
         f"note: {method}: finds a good setting; robustness and compare will not be measured. "
-        f"clsweep importance says what mattered{lengths if scheduler == 'asha' else ''}{few}"
+        f"clsweep importance says what mattered{needed * (is_asha or min(live) < MIN_SAMPLED)}"
     ]
-
-
-def _of_full_length(study: Study, epochs: int, num: int) -> int:
-    """How many configurations asha's rule leaves of scores in random order. A search that finds
-    better ones leaves more.
-    """
-    scheduler = study.sections.scheduler
-    rung = scheduler.grace_epochs
-    while scheduler.name == "asha" and rung < epochs:
-        factor = scheduler.reduction_factor
-        num, rung = round(sum(max(1, n // factor) / n for n in range(1, num + 1))), rung * factor
-    return num
 
 
 def missing_notes(study: Study) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from clsweep.cli.endings import paged, print_failures, print_next
+from clsweep.cli.endings import print_failures, print_next, require_apart
 from clsweep.cli.options import (
     FormatOption,
     FullReading,
@@ -26,7 +26,6 @@ from clsweep.cli.options import (
     Within,
     argument,
     option,
-    say_reading,
     with_groups,
 )
 from clsweep.display.numbers import count
@@ -60,6 +59,7 @@ def status(
     from clsweep.results.reading import StudyResults, open_folder, trials_file
 
     if trials_file(path):
+        require_apart({path: True, "--follow": follow})
         from clsweep.cli.trials import table_status
 
         print_table(table_status(reading.opened([path])), format=format)
@@ -118,16 +118,13 @@ def trials(
     asked = [name.strip() for name in columns.split(",")] if columns else None
     rows, names = trial_rows(results, where, sort, top, columns=asked, every_column=every_column)
     spare = () if asked else trials_spare(results)
-    with paged():
-        left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
-        if format is Format.table and results.studies:
-            references = reference_notes(
-                results.folder.references().to_pylist(), metric=results.metric
-            )
-            for note in [*study_notes(results), *references]:
-                print_note(f"- {note}")
-        if left_out:
-            print_note(f"(--wide adds {', '.join(left_out)})")
+    left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
+    if format is Format.table and results.studies:
+        references = reference_notes(results.folder.references().to_pylist(), metric=results.metric)
+        for note in [*study_notes(results), *references]:
+            print_note(f"- {note}")
+    if left_out:
+        print_note(f"(--wide adds {', '.join(left_out)})")
 
 
 @with_groups
@@ -197,7 +194,7 @@ def picks(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
 def compare(
     paths: Annotated[
         list[str],
-        argument("DIR... [A B]", "results folders, then two objectives", callback=say_reading),
+        argument("DIR... [A B]", "results folders, then two objectives"),
     ],
     stat: Annotated[
         Literal["mean", "std", "within"],
@@ -218,9 +215,8 @@ def compare(
     from clsweep.cli.statistics import open_and_pair
     from clsweep.questions.comparison import BY_STAT
 
-    given = {"--stat": stat != "mean", "--by": by is not None}
-    if tuned and (others := [name for name, is_given in given.items() if is_given]):
-        raise RequestError(f"--tuned: expected without {' and '.join(others)}")
+    require_apart({"--tuned": tuned, "--stat": stat != "mean"})
+    require_apart({"--tuned": tuned, "--by": by})
     asked = "tuned" if tuned else stat
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
     folders = [path for path in paths if path not in pair]
@@ -332,7 +328,7 @@ def report(
 def export(
     trial: Annotated[
         str,
-        argument("TRIAL", "DIR/TRIAL_ID, as clsweep trials DIR prints it", callback=say_reading),
+        argument("TRIAL", "DIR/TRIAL_ID, as clsweep trials DIR prints it"),
     ],
     out: Annotated[str, option("--out FILE", "a .safetensors, .pt or .pt2 file")],
     trust: Trust = False,

@@ -18,11 +18,11 @@ from clsweep.cli.endings import (
     EXIT_INTERRUPTED,
     command_line,
     exit_as,
-    paged,
     print_confirmation,
     print_end,
     print_failures,
     print_next,
+    require_apart,
 )
 from clsweep.cli.options import (
     FormatOption,
@@ -76,14 +76,13 @@ def catalog(
 
         activate(read_plugins(plugins, Path()))
     for_eyes = format in (Format.table, Format.md)
-    with paged():
-        left_out: dict[str, None] = {}
-        for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
-            left_out |= dict.fromkeys(
-                print_table(rows, format=format, title=title, spare=CATALOG_SPARE)
-            )
-        if left_out:
-            print_note(f"\n(clsweep catalog NAME adds {', '.join(left_out)} of an entry)")
+    left_out: dict[str, None] = {}
+    for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
+        left_out |= dict.fromkeys(
+            print_table(rows, format=format, title=title, spare=CATALOG_SPARE)
+        )
+    if left_out:
+        print_note(f"\n(clsweep catalog NAME adds {', '.join(left_out)} of an entry)")
 
 
 @with_groups
@@ -110,11 +109,15 @@ def plan(
     """
     from clsweep.cli import plan as planned
 
+    contrasts = {"--noise": noise, "--pilot": pilot}
+    require_apart({"--trials": trials, "--estimate": estimate, **contrasts})
+    require_apart({"--trials": trials, "--price": price, **contrasts})
+    for name, given in {"--price": price, **contrasts}.items():  # which no program's table has
+        require_apart({f"--format {format}": format is not Format.table, name: given})
     study = version.of(path)
     if trials:
         for_eyes = format in (Format.table, Format.md)
-        with paged():
-            print_table(planned.plan_trial_rows(study, for_eyes=for_eyes), format=format)
+        print_table(planned.plan_trial_rows(study, for_eyes=for_eyes), format=format)
         return
     if estimate or price is not None:
         from clsweep.cli.estimate import print_estimate
@@ -129,13 +132,9 @@ def plan(
             print_note(line)
         say()
     title = "Hyperparameters (* swept, - not owned)"
-    if format is not Format.table or not study.cells:
-        print_table(planned.plan_matrix(study), format=format, title=title)
+    print_table(planned.plan_matrix(study), format=format, title=title)
     if format is not Format.table:
         return
-    if study.cells:
-        say(title)
-        _print_cells(study)
     counts = planned.plan_counts(study)
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
@@ -318,18 +317,6 @@ def _print_contrasts(
             or "(in four of five such studies, corrected for all of them. The noise of the images "
             "comes on top. SD: of one seed's score, as --noise or --pilot says)"
         )
-
-
-def _print_cells(study: Study) -> None:
-    """The matrix of the first cell of a study with factors, and what differs in the others."""
-    from clsweep.cli.plan import cell_matrices
-
-    known: list[dict[str, object]] = []
-    for cell, rows in cell_matrices(study):
-        differing = [row for row in rows if row not in known]
-        say(f"\n{cell.name}{', where it differs from the first cell' if known else ''}")
-        print_table(differing)
-        known = known or rows
 
 
 def _print_answer(study: Study, results: Results, path: str) -> str:

@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from scipy import stats
 
 CLSWEEP = (
     "-c",
@@ -94,11 +92,3 @@ def ratios(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
     """How many times the other side, over the rounds: median, least and most."""
     times = [a / b for a, b in zip(mine, theirs, strict=True)]
     return {"times": statistics.median(times), "least": min(times), "most": max(times)}
-
-
-def interval(values: np.ndarray, digits: int, most: float = np.inf) -> str:
-    """Mean of independent repeats with its 95 % t-interval."""
-    mean, half = float(values.mean()), 0.0
-    if len(values) > 1:
-        half = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
-    return f"{mean:.{digits}f} [{mean - half:.{digits}f}, {min(mean + half, most):.{digits}f}]"

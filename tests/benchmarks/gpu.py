@@ -37,45 +37,18 @@ Row = dict[str, Any]
 Stage = Callable[[torch.device, bool], Iterator[Row]]
 
 
-class Record:
-    """What the stages have found, on disk after every row."""
-
-    def __init__(self, folder: Path, device: torch.device):
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        self.found: Row = {"machine": machine(), "device": str(device), "stages": {}}
-
-    def write(self) -> None:
-        text = json.dumps(self.found, indent=1, allow_nan=True)
-        (self._folder / "gpu.json").write_text(text + "\n")
-
-    def run(self, name: str, stage: Stage, device: torch.device, small: bool, end_s: float) -> None:
-        """One stage, row by row, until it or the time ends. An error is part of what it found."""
-        entry: Row = {"rows": [], "ended": "whole"}
-        self.found["stages"][name] = entry
-        start_s = time.monotonic()
-        try:
-            if start_s >= end_s:
-                raise TimeoutError
-            for row in stage(device, small):
-                entry["rows"].append(row)
-                self.write()
-                if time.monotonic() >= end_s:
-                    raise TimeoutError
-        except TimeoutError:
-            entry["ended"] = "the time was up"
-        except Exception:  # the next stages say something of their own
-            entry["ended"] = traceback.format_exc(limit=-4)
-        entry["seconds"] = time.monotonic() - start_s
-        self.write()
-
-    @property
-    def failures(self) -> list[str]:
-        """Stages that broke, and checks that did not hold."""
-        stages = self.found["stages"].items()
-        broken = [f"{n}: {s['ended']}" for n, s in stages if s["ended"].startswith("Traceback")]
-        wrong = [f"{n}: {r['what']}" for n, s in stages for r in s["rows"] if r.get("ok") is False]
-        return broken + wrong
+def run(stage: Stage, device: torch.device, small: bool, end_s: float) -> Row:
+    """What a stage finds until it or the time ends. An error is part of that."""
+    found: Row = {"rows": [], "ended": "whole"}
+    try:
+        for row in stage(device, small):
+            found["rows"].append(row)
+            if time.monotonic() >= end_s:
+                found["ended"] = "the time was up"
+                break
+    except Exception:  # the next stages say something of their own
+        found["ended"] = traceback.format_exc(limit=-4)
+    return found
 
 
 def main() -> None:
@@ -89,13 +62,19 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", default=not has_gpu)
     given = parser.parse_args()
     end_s, device = time.monotonic() + given.limit, torch.device(given.device)
-    record = Record(given.out, device)
+    given.out.mkdir(parents=True, exist_ok=True)
+    found: Row = {"machine": machine(), "device": str(device), "stages": {}}
+    wrong = []
     for name, stage in {**CHECKS, **SPEED}.items():
-        record.run(name, stage, device, given.small, end_s)
-        found = record.found["stages"][name]
-        print_table(found["rows"], title=f"\n{name}, in {found['seconds']:.0f} s: {found['ended']}")
-    if record.failures:
-        sys.exit("\n".join(record.failures))
+        if time.monotonic() >= end_s:
+            break
+        told = found["stages"][name] = run(stage, device, given.small, end_s)
+        (given.out / "gpu.json").write_text(json.dumps(found, indent=1) + "\n")
+        print_table(told["rows"], title=f"\n{name}: {told['ended']}")
+        wrong += [f"{name}: {row['what']}" for row in told["rows"] if row.get("ok") is False]
+        wrong += [f"{name}: {told['ended']}"] * told["ended"].startswith("Traceback")
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ each of its epochs.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,11 +19,13 @@ from typing import Any
 import yaml
 from _machine import CLSWEEP, in_turn, machine, python_seconds, seconds, spreads
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from clsweep.display.printing import print_table
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.schemas import param_fields, side_schema, to_table, trials_schema
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
+from tests.planted import record
 
 Row = dict[str, Any]
 
@@ -82,30 +85,14 @@ def make_results(study: Study, folder: ResultsFolder, num_epochs: int, num_parts
     rows = [plan_row(study, trial) for trial in plan_trials(study)]
     folder.create(study.document.dump(), rows)
     ended = [finished(row, i) for i, row in enumerate(rows)]
-    compacted = ended[: len(ended) - num_parts]
-    schema = trials_schema(param_fields(folder.params()))
-    folder._write_table("trials.parquet", to_table(compacted, schema))
-    epochs = [row for trial in compacted for row in epochs_of(trial, num_epochs)]
-    folder._write_table("epochs.parquet", to_table(epochs, side_schema("epochs")))
-    for row in ended[len(compacted) :]:
-        side = [
-            {k: v for k, v in epoch.items() if k != "trial_id"}
-            for epoch in epochs_of(row, num_epochs)
-        ]
-        folder.add_trial(row, epochs=side)
-
-
-def epochs_of(row: Row, num_epochs: int) -> list[Row]:
-    return [
-        {
-            "trial_id": row["trial_id"],
-            "epoch": epoch,
-            "train_loss": 5.0 / epoch,
-            "lr": 0.1,
-            "time_s": 1.0,
-        }
+    epochs = [
+        {"epoch": epoch, "train_loss": 5.0 / epoch, "lr": 0.1, "time_s": 1.0}
         for epoch in range(1, num_epochs + 1)
     ]
+    num_compacted = len(ended) - num_parts
+    record(folder, ended[:num_compacted], epochs=epochs)
+    for row in ended[num_compacted:]:
+        folder.add_trial(row, epochs=epochs)
 
 
 def main() -> None:

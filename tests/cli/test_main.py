@@ -147,6 +147,31 @@ def test_plan_of_a_missing_study(clsweep, small):
     assert err.rstrip().endswith("small.yaml'?")
 
 
+TRIALS = "docs/results/quickstart/trials.parquet"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("plan STUDY --trials --estimate --noise 0", "--trials: expected without --estimate and"),
+        ("plan STUDY --trials --price 0", "--trials: expected without --price,"),
+        ("plan STUDY --estimate --pilot x", "--estimate: expected without --pilot,"),
+        ("plan STUDY --noise 1 --pilot x", "--noise: expected without --pilot,"),
+        ("plan STUDY --noise 1 --format csv", "--format csv: expected without --noise,"),
+        ("plan STUDY --price 1 --format json", "--format json: expected without --price,"),
+        (f"status {TRIALS} --follow", f"{TRIALS}: expected without --follow,"),
+        (f"compare {TRIALS} --tuned --by tau", "--tuned: expected without --by,"),
+    ],
+)
+def test_an_option_that_another_one_would_silence_is_refused(clsweep, monkeypatch, words, said):
+    monkeypatch.chdir(Path(STUDY).parents[1])
+    code, out, err = clsweep(*words.replace("STUDY", STUDY).split())
+    assert (code, out) == (2, "")
+    assert err.startswith(said)
+    assert err.endswith(", given together\n")
+    assert err.count("\n") == 1
+
+
 # try, refused before anything is trained
 
 

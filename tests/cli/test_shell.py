@@ -28,23 +28,6 @@ def test_the_module_is_the_command() -> None:
     assert run("--version") == f"clsweep {VERSION}\n"
 
 
-def test_who_looks_on_is_told_at_once_what_is_read_and_a_pipe_is_not(tmp_path: Path) -> None:
-    folder = f"{tmp_path}/no\x1b[31m"
-    asked = [sys.executable, "-m", "clsweep", "trials", folder]
-    screen, far = os.openpty()
-    seen = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=far, cwd=REPOSITORY)
-    os.close(far)
-    first = os.read(screen, 4096).decode()
-    assert first.startswith(f"Reading {tmp_path}/no")
-    assert "\x1b" not in first
-    assert seen.communicate()[0] == b""
-    assert seen.returncode == 2
-    os.close(screen)
-    piped = subprocess.run(asked, capture_output=True, text=True, cwd=REPOSITORY)
-    assert piped.returncode == 2
-    assert "Reading" not in piped.stdout + piped.stderr
-
-
 @pytest.mark.parametrize(
     ("line", "offered"),
     [

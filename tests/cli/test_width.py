@@ -40,14 +40,14 @@ CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WHOLE = re.compile(r"\S+|(Next|Results|Report|Resume with|Reading):? .*|  \S+")
 
 
-def on_screen(words: list[str], folder: Path, **more: str) -> str:
+def on_screen(words: list[str], folder: Path) -> str:
     """What a terminal of 80 x 24 gets to show."""
     env = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES")}
     screen, far = os.openpty()
     fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     with subprocess.Popen(
         [sys.executable, "-m", "clsweep", *words], stdin=far, stdout=far, stderr=far, cwd=folder,
-        env={**env, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm", **more},
+        env={**env, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm"},
     ) as command:  # fmt: skip
         os.close(far)
         said = b""
@@ -65,18 +65,6 @@ def on_screen(words: list[str], folder: Path, **more: str) -> str:
     "words", [*QUICK, *(pytest.param(w, marks=pytest.mark.slow) for w in COMMANDS)], ids=" ".join
 )
 def test_nothing_is_wider_than_the_terminal(words: list[str], tmp_path: Path) -> None:
-    lines = CODES.sub("", on_screen(words, tmp_path, PAGER="cat")).splitlines()
+    lines = CODES.sub("", on_screen(words, tmp_path)).splitlines()
     assert lines
     assert [line for line in lines if len(line) > 80 and not WHOLE.fullmatch(line)] == []
-
-
-def test_a_long_list_alone_goes_through_the_pager(tmp_path: Path) -> None:
-    pager = tmp_path / "pager"
-    pager.write_text("#!/bin/sh\necho paged; cat\n")
-    pager.chmod(0o755)
-    long, short = (
-        on_screen(["catalog", name], tmp_path, PAGER=str(pager)) for name in ("params", "tau")
-    )
-    assert long.startswith("paged")
-    assert "paged" not in short
-    assert "temperature of" in short

@@ -190,7 +190,7 @@ def broken(tmp_path):
     def write(old, new):
         assert old in STUDY
         path = tmp_path / "study.yaml"
-        path.write_text(STUDY.replace(old, new), encoding="utf-8")
+        path.write_text(STUDY.replace(old, new, 1), encoding="utf-8")
         return path
 
     return write
