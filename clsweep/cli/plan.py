@@ -174,13 +174,12 @@ def plan_matrix(study: Study) -> list[Row]:
     (-). With factors the rows of each cell, under one another.
     """
     if study.cells:
-        found, labels = list[Row](), {o.label: "" for o in study.objectives}
-        for cell, part in zip(cells_of(study.document.tree), study.cells, strict=True):
-            names = {o.name: o.label for o in part.objectives}
-            for row in plan_matrix(part):
-                own = {names.get(key, key): value for key, value in row.items()}
-                found.append({**cell.levels, "param": row["param"], **labels, **own})
-        return found
+        names = {o.label: "" for o in study.objectives}
+        return [
+            {**cell.levels, "param": row["param"], **names, **row}
+            for cell, rows in cell_matrices(study)
+            for row in rows
+        ]
     used = [p.name for p in PARAMS if any(p.name in o.owned for o in study.objectives)]
     return [
         {"param": part, **{o.name: o.parts[part] for o in study.objectives}}
@@ -189,6 +188,16 @@ def plan_matrix(study: Study) -> list[Row]:
         {"param": name, **{o.name: _matrix_cell(o, name) for o in study.objectives}}
         for name in used
     ]
+
+
+def cell_matrices(study: Study) -> list[tuple[Cell, list[Row]]]:
+    """The matrix of each cell of a study with factors, under the names of the study file."""
+    found = []
+    for cell, part in zip(cells_of(study.document.tree), study.cells, strict=True):
+        names = {o.name: o.label for o in part.objectives}
+        rows = [{names.get(key, key): v for key, v in row.items()} for row in plan_matrix(part)]
+        found.append((cell, rows))
+    return found
 
 
 def plan_data(study: Study) -> list[str]:

@@ -132,9 +132,13 @@ def plan(
             print_note(line)
         say()
     title = "Hyperparameters (* swept, - not owned)"
-    print_table(planned.plan_matrix(study), format=format, title=title)
+    if format is not Format.table or not study.cells:
+        print_table(planned.plan_matrix(study), format=format, title=title)
     if format is not Format.table:
         return
+    if study.cells:
+        say(title)
+        _print_cells(study)
     counts = planned.plan_counts(study)
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
@@ -317,6 +321,17 @@ def _print_contrasts(
             or "(in four of five such studies, corrected for all of them. The noise of the images "
             "comes on top. SD: of one seed's score, as --noise or --pilot says)"
         )
+
+
+def _print_cells(study: Study) -> None:
+    """The matrix of the first cell of a study with factors, and what differs in the others."""
+    from clsweep.cli.plan import cell_matrices
+
+    known: list[dict[str, object]] = []
+    for cell, rows in cell_matrices(study):
+        say(f"\n{cell.name}{', where it differs from the first cell' if known else ''}")
+        print_table([row for row in rows if row not in known])
+        known = known or rows
 
 
 def _print_answer(study: Study, results: Results, path: str) -> str:
