@@ -367,7 +367,7 @@ class TwoWay:
         """
         num = len(table)
         even = table - self.effects
-        means = np.nanmean(even, axis=1, keepdims=True)
+        means = _means(even)
         return np.asarray(means + (even - means) * np.sqrt(num / (num - 1)))
 
 
@@ -393,10 +393,10 @@ def two_way(table: Array) -> TwoWay | None:
     return TwoWay(*parts, inverse @ sums, table.shape[1])
 
 
-def unshifted(table: Array) -> Array:
-    """The table without the shifts of its seeds, where any are seen."""
+def unshifted(table: Array, level: float = SHIFT_LEVEL) -> Array:
+    """The table without the shifts of its seeds, where any are seen at this significance."""
     shift = seed_shift(table)
-    return shift.without(table) if shift else table
+    return shift.without(table) if shift and shift.p <= level else table
 
 
 def settled(table: Array) -> Array:
@@ -406,8 +406,13 @@ def settled(table: Array) -> Array:
     if np.isfinite(table).all() or not (shift := seed_shift(table)) or shift.p > CLEAR:
         return table
     still = shift.without(table)
-    means = (np.nanmean(each, axis=1, keepdims=True) for each in (table, still))
-    return np.asarray(still + next(means) - next(means))
+    return np.asarray(still + _means(table) - _means(still))
+
+
+def _means(table: Array) -> Array:
+    """(n, 1) of each row; 0 of one without a score."""
+    counts = np.isfinite(table).sum(axis=1, keepdims=True)
+    return np.asarray(np.nansum(table, axis=1, keepdims=True) / np.maximum(counts, 1))
 
 
 def seed_shift(table: Array) -> TwoWay | None:

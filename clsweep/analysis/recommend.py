@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from clsweep.analysis import reasons, resample
+from clsweep.analysis.noise import CLEAR, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import ANYWHERE, Array, Sweep
 from clsweep.analysis.tuned import Pick, level, no_whole, passed_over, pick, whole
@@ -235,7 +236,7 @@ def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods
 
 def _shrunk(sweep: Sweep, near: Rows) -> Array:
     """(n,) means shrunk towards those of `near`, which holds the row itself for none."""
-    values = sweep.scores[sweep.alive]
+    values = unshifted(sweep.scores[sweep.alive], CLEAR)
     itself = np.arange(len(near))[:, None]
     means = np.where(sweep.alive, sweep.means, 0.0)
     counted = near != itself

@@ -95,22 +95,12 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _table(sweep: Sweep) -> Array:
-    """(n, S) the scores, whose gaps are closed."""
-    return resample.packed(settled(sweep.scores))
-
-
-def _still(sweep: Sweep) -> Array:
-    """The same without the shifts of the seeds: what one does to all is no noise of their
-    differences.
-    """
-    return resample.packed(unshifted(sweep.scores))
-
-
 def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     num = len(sweep.configs)
-    point = _curve(_table(sweep), _weights(num, ks), parts_of(sweep.images))
+    point = _curve(
+        resample.packed(settled(sweep.scores)), _weights(num, ks), parts_of(sweep.images)
+    )
     if sweep.has_repeats and not sweep.is_grid:
         half = half_width(_jackknife(sweep, ks), num - 1)
     else:
@@ -167,10 +157,10 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(_table(sweep), weights, parts_of(sweep.images))
+    point = _curve(resample.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
     draws = _draws(sweep, ks)
     parts = parts_of(given.images, given.alive)
-    level = float(resample.best_level(_table(given)[given.alive], parts))
+    level = float(resample.best_level(resample.packed(settled(given.scores[given.alive])), parts))
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
@@ -185,7 +175,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
         drawn_gains = [np.empty(0)]
         if sweep.has_repeats:
-            drawn_gains += map(gains, noisy_tables(_still(sweep)))
+            drawn_gains += map(gains, noisy_tables(resample.packed(unshifted(sweep.scores))))
         half = float(_half_width(np.concatenate(drawn_gains)))
         half = 0.0 if half <= float(resample.rounding(sweep.means[sweep.alive])) else half
         half = float(np.hypot(half, _of_images(sweep, gains)))
@@ -199,7 +189,9 @@ def _of_images(sweep: Sweep, statistic: Callable[[Array], Array]) -> Any:
     """
     if (images := sweep.images) is None:
         return 0.0
-    found = images.variance_of(lambda each: {"": statistic(each)}, _table(sweep))
+    found = images.variance_of(
+        lambda each: {"": statistic(each)}, resample.packed(settled(sweep.scores))
+    )
     return images.half_width(found.get("", 0.0))
 
 
@@ -303,7 +295,7 @@ def _draws(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
     curve = _rough_curve(len(sweep.configs), ks)
-    tables = noisy_tables(_still(sweep), redraw=not sweep.is_grid)
+    tables = noisy_tables(resample.packed(unshifted(sweep.scores)), redraw=not sweep.is_grid)
     return np.concatenate([curve(chunk) for chunk in tables])
 
 
@@ -343,7 +335,7 @@ def _jackknife(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
         return without_each
 
     variance = np.full(len(ks), np.nan)
-    curves = _crossfit(_still(sweep)[None], ranked)
+    curves = _crossfit(resample.packed(unshifted(sweep.scores))[None], ranked)
     variance[: len(tops)] = (num - 1) * curves.var(axis=1)
     return variance
 

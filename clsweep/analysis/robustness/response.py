@@ -5,7 +5,7 @@ doubling, and the level at each value with its interval.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from scipy import special
 from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.images import Images, parts_of
 from clsweep.analysis.nested import branch, holding, others_of
-from clsweep.analysis.noise import TwoWay, half_width, noise_of, seed_shift
+from clsweep.analysis.noise import TwoWay, half_width, noise_of, seed_shift, settled
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Codes, cut, means_by, numbers_in
 from clsweep.analysis.sensitivity.searched import read
@@ -137,14 +137,16 @@ def respond(sweep: Sweep, param: str) -> Response:
     regions = cut(param, [sweep])
     levels = regions.place(sweep.settings[param])
     num, balanced, rows = len(regions), True, sweep.alive
-    notes = []
+    notes, shift = [], None
     if regions.is_binned:
         notes.append(note(Reason.BINNED, param=param, bins=len(regions.starts)))
     if sweep.samplers == ("grid",):
         used, found = shared_settings(sweep, param, levels)
         balanced = found > 0
         rows = used if balanced else rows
-        table = _average(sweep.scores[rows], levels[rows], num)
+        table = _average(settled(sweep.scores[rows]), levels[rows], num)
+        # seen best by all configurations, which all values share
+        shift = seed_shift(sweep.scores[rows]) if num > 1 else None
         if not balanced:
             notes.append(note(Reason.UNBALANCED, param=param))
         elif (~used & sweep.alive).any():
@@ -158,6 +160,8 @@ def respond(sweep: Sweep, param: str) -> Response:
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))
         middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)
+    if shift and not np.isfinite(sweep.scores[rows]).all():  # a column is no seed: it has no shift
+        shift = replace(shift, effects=np.zeros(table.shape[1]))
     num_failed, num_measured, unknown = (
         np.bincount(levels, each, num)
         for each in (sweep.failed.sum(axis=1), sweep.num_measured, sweep.unknown)
@@ -178,11 +182,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         balanced=balanced,
         notes=tuple(notes),
         images=images and images.rows(rows).averaged(levels[rows], num),
-        # seen best by all configurations, which all values share; of a table with gaps a column
-        # is no seed
-        shift=seed_shift(sweep.scores[rows])
-        if of_seeds and num > 1 and np.isfinite(sweep.scores[rows]).all()
-        else None,
+        shift=shift,
     )
 
 
@@ -224,9 +224,8 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     freedom = int((counts - 1).sum())
     if not freedom:
         return found
-    variance = float(resample.noise_variance(scores))
-    found["level_noise"] = float(np.sqrt(variance / resample.mean_seeds(scores)))
     variance = float(resample.noise_variance(table.still[rows][usable]))
+    found["level_noise"] = float(np.sqrt(variance / resample.mean_seeds(scores)))
     tail = (1 - CONFIDENCE) / (len(scores) - 1)
     quantile = float(special.stdtrit(freedom * table.freedom_kept, 1 - tail))
     spread = variance * (1 / counts + 1 / counts.min())

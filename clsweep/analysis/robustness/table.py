@@ -89,7 +89,7 @@ COLUMNS = {
     "band_bins": "bins that the hyperparameter is cut into, whose means are its levels; none "
     "where values are single",
     "level_noise": "standard error of one level that the band compares: sqrt(s_w^2 / S) of the "
-    "(marginal) table",
+    "(marginal) table, without what a seed gives to all",
     "noise_of": 'what that is the noise of: "seeds" (grid), or the "configurations" that share a '
     "value or bin",
     **reasons.COLUMNS,

@@ -17,7 +17,7 @@ import pandas as pd
 
 from clsweep.analysis import MIN_SAMPLED, TAIL, reasons, resample
 from clsweep.analysis.nested import folded
-from clsweep.analysis.noise import Codes, blindness, copies
+from clsweep.analysis.noise import CLEAR, Codes, blindness, copies, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
 from clsweep.analysis.sensitivity.surrogate import Space, Surrogate
@@ -141,7 +141,9 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     # surrogate's nugget takes it.
     noise = np.zeros(num)
     if is_repeated := bool((counts[~silent] > 1).any()):
-        noise = np.where(silent, 0.0, resample.noise_variance(scores[~silent]) / counts)
+        # What a seed does to all moves no mean against another.
+        still = unshifted(scores[~silent], CLEAR)
+        noise = np.where(silent, 0.0, resample.noise_variance(still) / counts)
     if is_repeated and np.ptp(means) > 0:
         common["r2_ceiling"] = float(1.0 - noise.mean() / means.var(ddof=1))
     grid = anova.cells_of(sweep) if sweep.is_grid else None
@@ -273,7 +275,7 @@ def _below_gate(r2: float, ceiling: float, num: int, variance: float, sweep: Swe
         weak = note(Reason.SURROGATE_WEAK, r2=r2, ceiling=ceiling)
     if np.isnan(ceiling) or ceiling >= 0.5:
         return [weak, note(Reason.NEEDS_CONFIGS, needs_configs=2 * num)]
-    noise = float(resample.noise_variance(sweep.scores[sweep.alive]))
+    noise = float(resample.noise_variance(unshifted(sweep.scores[sweep.alive], CLEAR)))
     # Noise a quarter of the spread: a ceiling of 0.75.
     seeds = int(np.ceil(3.0 * noise / (ceiling * variance)))
     return [weak, note(Reason.NEEDS_SEEDS, needs_seeds=seeds)]
