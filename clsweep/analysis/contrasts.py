@@ -54,6 +54,7 @@ COLUMNS = {
     "detectable": "smallest true effect found with 80 % power: (t_.975 + t_.8) SE",
     "needs_seeds": "so many seeds would show an effect as large as seen; NaN when resolved, or "
     "when seeds alone do not help; inf: more than 10,000",
+    "needs_configs": "so many configurations of an objective would, of a sample of the space",
     "needs_low": "the same for the far end of its 80 % interval",
     "needs_high": "and for the near end",
     "added_after": "trials that had ended when it was asked; 0: it was asked before",
@@ -144,6 +145,7 @@ class _Found:
     num_seeds: int = 0
     why: Note | None = None
     notes: tuple[Note, ...] = ()
+    configs: int = 0  # of the objective with fewest, where they are a sample
 
 
 def _judged(asked: Sequence[Contrast], found: Sequence[_Found]) -> list[dict[str, Any]]:
@@ -189,9 +191,11 @@ def _row(asked: Contrast, x: _Found, p: Mapping[str, float], num: int) -> dict[s
     if x.why is None and not row["shown"] and found.p <= ALPHA:
         notes = (*notes, note(Reason.RESOLVED_ALONE, tests=num))
     if x.why is None and not any(row[name] for name in VERDICTS):
-        needs = found.repeats_needed(float(x.num_seeds))
-        row |= dict(zip(("needs_seeds", "needs_low", "needs_high"), needs, strict=True))
-        if images := found.images_deciding(float(x.num_seeds)):
+        # In a sample its configurations are the noise, whatever the number of seeds.
+        of, repeats = ("needs_configs", x.configs) if x.configs else ("needs_seeds", x.num_seeds)
+        needs = found.repeats_needed(float(repeats))
+        row |= dict(zip((of, "needs_low", "needs_high"), needs, strict=True))
+        if not x.configs and (images := found.images_deciding(float(repeats))):
             notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
     return row | noted(*notes, why=x.why)
 
@@ -251,7 +255,8 @@ def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
     if images := joined([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
         every = np.concatenate([part.weights for part in parts])
         evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
-    return _Found(evidence, found.num_seeds, None, notes)
+    configs = 0 if is_grid else min(len(part.rows) for part in parts)
+    return _Found(evidence, found.num_seeds, None, notes, configs)
 
 
 def _nothing(why: Note) -> _Found:

@@ -240,16 +240,29 @@ def test_a_sample_is_paired_by_its_settings_and_knows_of_shifts(shift):
     assert (row["high"] - row["low"] < 2.0) == (shift == 0.0)  # unpaired it is more
 
 
-def test_a_sample_counts_its_configurations_as_noise():
-    rng = np.random.default_rng(7)
+def test_a_sample_counts_its_configurations_as_noise_and_needs_more_of_them():
+    rng, needs = np.random.default_rng(7), []
     frame = pd.DataFrame({"config": np.arange(12), "x": rng.random(12), "k": ["u", "v"] * 6})
     frame = frame.assign(acc=rng.normal(90, 2, 12), objective="a", seed=0, status="finished")
-    sweeps = read_sweeps(frame.assign(sampler="random"), metric="acc", params=["x", "k"])
     what = asked(of=("a",), at={"k": "u"}, minus={"k": "v"})
-    [row] = contrasts([what], {"acc": sweeps}).to_dict("records")
-    u, v = (frame[frame["k"] == k]["acc"] for k in "uv")
-    test = stats.ttest_ind(u, v, equal_var=False)
-    assert [row["p"], row["low"]] == pytest.approx([test.pvalue, test.confidence_interval().low])
+    for seeds in (1, 3, 50):
+        whole = pd.concat([frame.assign(seed=seed) for seed in range(seeds)]).assign(
+            sampler="random"
+        )
+        whole["acc"] += (seeds > 1) * rng.normal(0, 0.01, len(whole))
+        sweeps = read_sweeps(whole, metric="acc", params=["x", "k"])
+        [row] = contrasts([what], {"acc": sweeps}).to_dict("records")
+        u, v = (frame[frame["k"] == k]["acc"] for k in "uv")
+        test = stats.ttest_ind(u, v, equal_var=False)
+        low = test.confidence_interval().low
+        assert [row["p"], row["low"]] == pytest.approx([test.pvalue, low], rel=0.05)
+        assert np.isnan(row["needs_seeds"])
+        needs.append(row["needs_configs"])
+    assert needs == pytest.approx([needs[0]] * 3, rel=0.1)
+    reach = stats.norm.ppf([0.975, 0.8]).sum()
+    assert needs[0] == pytest.approx(
+        2 * (reach / row["estimate"]) ** 2 * (u.var() + v.var()), rel=0.1
+    )
 
 
 def test_new_images_widen_it_and_other_columns_are_as_they_stand():
