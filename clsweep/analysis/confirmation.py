@@ -13,7 +13,7 @@ from clsweep.analysis.images import Hits
 FRESH_COLUMNS = {
     "fresh": "mean of the metric over the fresh seeds that finished",
     "fresh_low": "95 % t-interval of that mean, as far as the metric goes; none with one seed. For "
-    "new images it reaches lower by what the picking owes to the images (resample.luck)",
+    "new images it reaches further by what the picking owes to the images (resample.luck)",
     "fresh_high": "its upper end",
     "fresh_seeds": "fresh seeds that finished",
     "fresh_failed": "fresh seeds that failed, which count in no mean",
@@ -47,8 +47,8 @@ def confirmation(
         metric: name of the metric.
         limits: the values that it can take; the intervals end there.
         hits: of the trials on fresh seeds, by column of `fresh`.
-        luck: objective -> by how much the images that picked make its best look too good; the test
-            split has others.
+        luck: objective -> by how much the images that picked make its best look too high, below 0
+            too low; the test split has others.
     """
     trials = dict(iter(fresh.groupby(["objective", "config"])))
     rows = []
@@ -67,9 +67,9 @@ def confirmation(
                     half = math.hypot(
                         half, hits[column].half_width(row["objective"], row["config"])
                     )
-            # An estimate: below 0 it is noise, and no reason for a narrower interval.
-            lucky = max(0.0, (luck or {}).get(row["objective"], 0.0)) if name == "fresh" else 0.0
-            low, high = max(mean - half - lucky, limits[0]), min(mean + half, limits[1])
+            lucky = (luck or {}).get(row["objective"], 0.0) if name == "fresh" else 0.0
+            low = max(mean - half - max(0.0, lucky), limits[0])
+            high = min(mean + half - min(0.0, lucky), limits[1])
             row |= {name: float(mean), f"{name}_low": float(low), f"{name}_high": float(high)}
         row["fresh_seeds"] = len(finished)
         row["fresh_failed"] = int((group["status"] == "failed").sum())

@@ -61,7 +61,7 @@ def confirmed(
         for column, split in (splits | {f"test_{metric}": "test"}).items()
         if (place := {"split": split, "column": column})
     }
-    more: dict[str, Any] = {"hits": hits, "luck": lucky(study, metric)} if new_images else {}
+    more: dict[str, Any] = {"hits": hits, "luck": lucky(study, metric, mode)} if new_images else {}
     return confirmation(picked, fresh, metric=metric, limits=limits, **more)
 
 

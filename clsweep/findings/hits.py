@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from clsweep.analysis.images import Hits, parts_of
+from clsweep.analysis.noise import settled
 from clsweep.analysis.resample import luck, packed
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, to_frame
@@ -35,8 +36,11 @@ def hits_in(
     return merged.loc[:, COLUMNS] if len(merged) == len(known) else merged.loc[[], COLUMNS]
 
 
-def lucky(study: StudyResults, metric: str) -> dict[str, float]:
-    """Objective -> by how much its best look too good, as the scored images helped to pick them."""
+def lucky(study: StudyResults, metric: str, mode: str) -> dict[str, float]:
+    """Objective -> by how much its best look too high, or too low where the lowest is best, as the
+    scored images helped to pick them. An estimate: one the other way is noise, and 0.
+    """
+    sign = 1.0 if mode == "max" else -1.0
     place = {"split": study.score_on, "column": metric}
     ended = to_frame(study.trials_table)  # objectives with their cell, as confirmed ones have it
     hits = Hits(partial(hits_in, study.folder, ended, metric, **place))
@@ -46,6 +50,7 @@ def lucky(study: StudyResults, metric: str) -> dict[str, float]:
         table = trials.pivot(index="config", columns="seed", values=metric)
         scores = table.to_numpy(dtype=float)
         counts = np.isfinite(scores).sum(axis=1)
-        images = hits.of(str(name), 1.0, table.index.to_numpy(), counts, counts)
-        found[str(name)] = luck(packed(scores), parts_of(images))
+        images = hits.of(str(name), sign, table.index.to_numpy(), counts, counts)
+        values = packed(settled(sign * scores))
+        found[str(name)] = sign * max(0.0, luck(values, parts_of(images)))
     return found
