@@ -476,12 +476,20 @@ class Levels:
 
     @cached_property
     def half_widths(self) -> Array:
-        """(n,) of the interval of each mean. Where each row has its own noise, a shift is a part of
-        that: what noisy rows seem to share is none of the others.
+        """(n,) of the interval of each mean."""
+        return self.over(1.0 / self.counts)
+
+    def over(self, squares: Array, known: float = 0.0) -> Array:
+        """(n,) half widths of intervals of sums of each row's scores, whose squared weights add up
+        to `squares`, beside a known variance. Where each row has its own noise, a shift is a part
+        of that: what noisy rows seem to share is none of the others.
         """
-        if self.whole.is_uneven:
-            return np.asarray(half_width(*self.whole.of_each(1.0 / self.counts)))
-        return self._half_widths(*self.noise.of_each(1.0 / self.counts), self.counts)
+        noise = self.whole if self.whole.is_uneven else self.noise
+        variance, freedom = noise.of_each(squares)
+        if known:  # Satterthwaite
+            freedom = freedom * np.square(1.0 + known / np.where(variance > 0, variance, np.nan))
+        half = half_width(variance + known, freedom)
+        return np.asarray(half if self.whole.is_uneven else self._shifted(half, squares))
 
     def half_width_of(self, weights: Array) -> float:
         """Of that of sum_i w_i m_i, of weights (n,) that add up to 1."""
@@ -491,10 +499,9 @@ class Levels:
             num = len(by_seed)
             return float(half_width(by_seed.var(ddof=1) / num, num - 1))
         found = self.noise.of_sum(np.square(weights) / self.counts)
-        return float(self._half_widths(*found, self.counts[rows].min()))
+        return float(self._shifted(half_width(*found), 1.0 / self.counts[rows].min()))
 
-    def _half_widths(self, variance: Any, freedom: Any, seeds: Any) -> Array:
-        half = half_width(variance, freedom)
+    def _shifted(self, half: Any, squares: Any) -> Array:
         if shift := self.shift:  # of few degrees of freedom, so its own t counts
-            half = np.hypot(half, half_width(shift.variance / seeds, shift.own_freedom))
+            half = np.hypot(half, half_width(shift.variance * squares, shift.own_freedom))
         return np.asarray(half)

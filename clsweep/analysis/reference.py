@@ -4,7 +4,7 @@ Shape legend: n = configurations of an objective, S_i = scores of configuration 
 
 The model is x_is = theta_i + e_is, and a printed number y is one more run of its configuration,
 rounded to its last decimal of size r. So for the mean m_i, with s^2 the noise of the seeds pooled
-over the configurations of the objective (`analysis.noise`),
+over the configurations of the objective, and by what a seed does to all (`analysis.noise.Levels`),
 
     m_i +- t s / sqrt(S_i)                                 the measured level
     m_i - y +- t sqrt(s^2 / S_i + s^2 + r^2 / 12)          the difference, a prediction interval
@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
 from clsweep.analysis import reasons
-from clsweep.analysis.noise import half_width, noise_of
+from clsweep.analysis.noise import Levels
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
@@ -50,9 +49,6 @@ class Verdict(StrEnum):
 RESOLVABLE = (Verdict.AGREES, Verdict.DIFFERS, Verdict.NOT_RESOLVED)
 PLACES = ("dataset", "encoder")
 FIRST = (*PLACES, "num_train", "epochs", "batch_size")  # of what differs in scale
-# Of chi-squared: how low the mean square of the seeds' shifts may lie by chance. Simulated: 95 %
-# intervals of even noise grow by 1 % over 11 configurations, and with shifts they hold 92 to 97 %.
-QUANTILE = 0.4
 COLUMNS = {
     "item": "table or figure of the paper",
     "value": "the printed number",
@@ -124,75 +120,16 @@ class Printed:
         return {str(name): records_of(group) for name, group in groups}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Level:
-    """The mean of a configuration, and how sure it is.
-
-    Attributes:
-        noise: variance of one run, NaN without a repeat.
-        freedom: its degrees of freedom.
+def half_widths(scores: Array, row: int, *, spread: float, rounding: float) -> tuple[float, float]:
+    """Of the intervals of one mean of a table (n, S), NaN = no score, of which each row has one,
+    and of it less a printed number, with its spread (NaN: that of a seed) and the size of its last
+    decimal. NaN without noise.
     """
-
-    mean: float
-    num: int
-    noise: float
-    freedom: float
-
-    @property
-    def half_width(self) -> float:
-        """Of the interval of the mean."""
-        return half_width(self.noise / self.num, self.freedom)
-
-    def difference_half_width(self, *, spread: float, rounding: float) -> float:
-        """Of the interval of `mean` less a printed number, with its spread (NaN: that of a seed)
-        and the size of its last decimal.
-        """
-        mine = self.noise * (1 / self.num + math.isnan(spread))
-        whole = mine + rounding**2 / 12 + (0.0 if math.isnan(spread) else spread**2)
-        # Satterthwaite: what is not from the seeds is taken as known
-        return half_width(whole, self.freedom * (whole / mine) ** 2 if mine > 0 else math.inf)
-
-
-def level_of(scores: Array, row: int) -> Level:
-    """The level of one configuration of a table (n, S), NaN = no score, of which each has one.
-
-    A seed that shifts all configurations alike leaves fewer degrees of freedom.
-    """
-    present = np.isfinite(scores)
-    counts = present.sum(axis=1)
-    noise = noise_of(scores)
-    squares = np.zeros(len(scores))
-    squares[row] = 1.0
-    variance, freedom = noise.of_sum(squares) if noise.freedom else (math.nan, math.nan)
-    return Level(
-        mean=float(scores[row, present[row]].mean()),
-        num=int(counts[row]),
-        noise=variance if variance > 0 else math.nan,
-        freedom=max(1.0, freedom * _share_of_freedom(scores)),
-    )
-
-
-def _share_of_freedom(scores: Array) -> float:
-    """How much of the n (S - 1) degrees of freedom of a pooled variance is left if seeds shift all
-    rows alike: Satterthwaite's, of the mean squares B of the seeds and E of the rest.
-
-        df = (B + (n - 1) E)^2 (S - 1) / (B^2 + (n - 1) E^2)
-
-    B is taken at what it may be, as few seeds shift alike by chance; of the rows that have every
-    seed that most rows have.
-    """
-    known = np.isfinite(scores)
-    common = known.sum(axis=0) > len(scores) / 2
-    values = scores[known[:, common].all(axis=1)][:, common]
-    num, seeds = values.shape
-    if num < 2 or seeds < 2:
-        return 1.0
-    rest = values - values.mean(axis=1, keepdims=True)
-    shifts = rest.mean(axis=0)
-    between = num * float(np.square(shifts).sum()) / special.chdtri(seeds - 1, 1.0 - QUANTILE)
-    within = float(np.square(rest - shifts).sum()) / ((num - 1) * (seeds - 1))
-    squares = between**2 + (num - 1) * within**2
-    return float((between + (num - 1) * within) ** 2 / (num * squares)) if squares else 1.0
+    levels = Levels.of(scores, np.zeros(len(scores), dtype=bool))
+    known = rounding**2 / 12 + (0.0 if math.isnan(spread) else spread**2)
+    of_mean = float(levels.half_widths[row])
+    apart = float(levels.over(1.0 / levels.counts + math.isnan(spread), known)[row])
+    return (of_mean, apart) if of_mean > 0 else (math.nan, math.nan)
 
 
 def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
@@ -256,10 +193,12 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
         if name in mine and not _is_empty(here := scored[name].iloc[0]):
             mine = mine[mine[name] == here]
     table = mine.pivot_table(index="config", columns="seed", values=metric)
-    level = level_of(table.to_numpy(dtype=float), table.index.tolist().index(config))
-    half = level.half_width
-    found: dict[str, Any] = {"measured": level.mean, "num_seeds": level.num}
-    found |= {"low": level.mean - half, "high": level.mean + half}
+    scores, at = table.to_numpy(dtype=float), table.index.tolist().index(config)
+    mean, num = float(np.nanmean(scores[at])), int(np.isfinite(scores[at]).sum())
+    printed_as = {name: row[name] for name in ("spread", "rounding")}
+    half, half_apart = half_widths(scores, at, **printed_as)
+    found: dict[str, Any] = {"measured": mean, "num_seeds": num}
+    found |= {"low": mean - half, "high": mean + half}
     if not (cells := _cells(row, printed)):
         return found | _said(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))
     # Where a study has two protocols for a number, its run follows the nearer.
@@ -271,13 +210,12 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
         found["there"] = ", ".join(f"{name}={setting(there)}" for name, _, there in apart)
         return found | _said(Verdict.OTHER_SCALE, why=why)
     within = printed.within[metric]
-    half = level.difference_half_width(spread=row["spread"], rounding=row["rounding"])
-    difference = level.mean - row["value"]
-    low, high = difference - half, difference + half
+    difference = mean - row["value"]
+    low, high = difference - half_apart, difference + half_apart
     found |= {"difference": difference, "difference_low": low, "difference_high": high}
     found["within"] = within
-    if math.isnan(half):
-        why = note(Reason.ONE_SEED if level.num == 1 else Reason.NO_NOISE)
+    if math.isnan(half_apart):
+        why = note(Reason.ONE_SEED if num == 1 else Reason.NO_NOISE)
         return found | _said(Verdict.NOT_RESOLVED, why=why)
     if -within <= low and high <= within:
         return found | _said(Verdict.AGREES)
