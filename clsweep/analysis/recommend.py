@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -219,7 +218,7 @@ def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods
     `failed_level`, or rules out its neighbourhood where that is NaN.
     """
     numeric = [name for name in sweep.params if sweep.scales[name] != "category"]
-    near = _grid_steps(sweep, numeric) if sweep.samplers == ("grid",) else _nearest(sweep, numeric)
+    near = _nearest(sweep, numeric)
     itself = np.arange(len(near))[:, None]
     lost = ~sweep.alive & sweep.failed.any(axis=1)
     known = sweep.alive | lost  # a neighbour that has not ended says nothing
@@ -251,56 +250,26 @@ def _shrunk(sweep: Sweep, near: Rows) -> Array:
     return around + max(0.0, 1 - noise / square) * (means - around)
 
 
-def _grid_steps(sweep: Sweep, numeric: list[str]) -> Rows:
-    """(n, 2 d) rows one step away in one numeric hyperparameter; the row itself for none."""
-    num = len(sweep.configs)
-    near = np.repeat(np.arange(num)[:, None], 2 * len(numeric), axis=1)
-    codes = _category_codes(sweep)
-    for name in numeric:
-        axis = sweep.axis(name)
-        levels, code = np.unique(axis, return_inverse=True)
-        # A gap before: none is no neighbour of a number.
-        codes.append(np.where(np.isnan(axis), len(levels) + 1, code))
-    # One to spare, so that a step past the end meets nothing.
-    sizes = [int(code.max()) + 2 for code in codes]
-    if math.prod(sizes) >= 2**62:  # a part of a grid that no key can number
-        return _nearest(sweep, numeric)
-    strides = np.cumprod([1, *sizes])[:-1].astype(np.int64)
-    keys = np.zeros(num, dtype=np.int64)
-    for code, stride in zip(codes, strides, strict=True):
-        keys += (code + 1) * stride
-    order = np.argsort(keys, kind="stable")
-    for at, stride in enumerate(strides[len(codes) - len(numeric) :]):
-        for side, step in enumerate((-stride, stride)):
-            wanted = keys + step
-            found = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), num - 1)]
-            near[:, 2 * at + side] = np.where(keys[found] == wanted, found, near[:, 2 * at + side])
-    return near
-
-
 def _nearest(sweep: Sweep, numeric: list[str]) -> Rows:
-    """(n, 2 d) nearest rows on the unit cube, within `RADIUS`; the row itself for none."""
-    num, dims = len(sweep.configs), len(numeric)
+    """(n, 2 d) rows one step away in one numeric hyperparameter of a grid; of a sample the nearest
+    on the unit cube, within `RADIUS`. The row itself for none.
+    """
+    num, dims, is_grid = len(sweep.configs), len(numeric), sweep.samplers == ("grid",)
     itself = np.arange(num)[:, None]
     if not dims or num == 1:
         return np.repeat(itself, 2 * dims, axis=1)
-    places = [APART * code for code in _category_codes(sweep)]
+    categories = (sweep.settings[name] for name in sweep.params if name not in numeric)
+    places = [APART * pd.factorize(each, use_na_sentinel=False)[0] for each in categories]
     for name in numeric:
         axis = sweep.axis(name)
         low, high = np.nanmin(axis), np.nanmax(axis)
-        unit = (axis - low) / (high - low) if high > low else np.zeros(num)
-        places.append(np.where(np.isnan(axis), APART, unit))
+        place = (axis - low) / (high - low) if high > low else np.zeros(num)
+        if is_grid:
+            place = np.unique(axis, return_inverse=True)[1].astype(float)
+        places.append(np.where(np.isnan(axis), -APART, place))
     tree = cKDTree(np.stack(places, axis=1).astype(float))
-    eps = 1.0 if num > MANY else 0.0
-    distance, found = tree.query(tree.data, k=min(2 * dims + 1, num), eps=eps, workers=-1)
-    reach = RADIUS * np.sqrt(dims) * (1 + 1e-9)
-    return np.asarray(np.where(distance <= reach, found, itself), dtype=np.int64)
-
-
-def _category_codes(sweep: Sweep) -> list[Rows]:
-    """(n,) code of every categorical hyperparameter; a missing value is one as well."""
-    return [
-        pd.factorize(sweep.settings[name], use_na_sentinel=False)[0].astype(np.int64)
-        for name in sweep.params
-        if sweep.scales[name] == "category"
-    ]
+    reach = 1.0 if is_grid else RADIUS * np.sqrt(dims) * (1 + 1e-9)
+    how = {"p": 1} if is_grid else {"eps": 1.0 if num > MANY else 0.0}
+    distance, found = tree.query(tree.data, k=min(2 * dims + 1, num), workers=-1, **how)
+    is_near = (distance > 0) & (distance <= reach)
+    return np.asarray(np.where(is_near, found, itself), dtype=np.int64)
