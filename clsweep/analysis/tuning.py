@@ -14,7 +14,7 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
 from clsweep.analysis.images import parts_of
-from clsweep.analysis.noise import half_width, seed_shift, settled, unshifted
+from clsweep.analysis.noise import seed_shift, settled, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import setting
@@ -26,8 +26,7 @@ COLUMNS = {
     "expected": "expected score of the one that looks best: mean_s sum_r C(r-1, k-1) / C(n, k) "
     "x_(r)s, r = rank by the mean without seed s (r = n is the best). A configuration without a "
     "score is a try that brings nothing",
-    "low": "interval: expected -+ t SD, of a bootstrap over the noise (grid) or a jackknife over "
-    "configurations",
+    "low": "interval: expected -+ t SD, of a bootstrap over the noise (grid) or the configurations",
     "high": "",
     **reasons.COLUMNS,
 }
@@ -53,7 +52,6 @@ NUM_RESAMPLES = 1000  # of small sweeps: most intervals are of an SD, which need
 MAX_CELLS = 6_000_000  # scores that one bootstrap draws at most: large sweeps take fewer resamples
 CHUNK_CELLS = 2_000_000
 FEW_RESAMPLES = 16
-EVERY_RANK = 512  # resamples count so many of the best ranks one by one, those below in runs
 NEAR = 0.05  # of an axis: how far from the default a sampled configuration may be
 ONE_SEED = (note(Reason.ONE_SEED), note(Reason.PICKED))
 
@@ -71,9 +69,9 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     which the note calls optimistic.
 
     k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a grid is the whole
-    space, and new noise is drawn (`noisy_tables`); of any other design one configuration at a time
-    is left out, with its scores (`_jackknife`), and k above n / 2 has no interval. Samples that do
-    not cover the space evenly (`Sweep.not_measured`) have one row without k, and the note.
+    space, and new noise is drawn; of any other design configurations are drawn again, with their
+    scores (`noisy_tables`), and k above n / 2 has no interval. Samples that do not cover the space
+    evenly (`Sweep.not_measured`) have one row without k, and the note.
     """
     rows: list[dict[str, Any]] = []
     for sweep in (each.by_level() for each in sweeps):
@@ -97,17 +95,14 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
 def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
-    num = len(sweep.configs)
-    point = _curve(
-        resample.packed(settled(sweep.scores)), _weights(num, ks), parts_of(sweep.images)
-    )
-    if sweep.has_repeats and not sweep.is_grid:
-        half = half_width(_jackknife(sweep, ks), num - 1)
-    else:
-        half = _half_width(_draws(sweep, ks))
+    weights = _weights(len(sweep.configs), ks)
+    point = _curve(resample.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
+    half = _half_width(_draws(sweep, ks))
+    if not sweep.is_grid:
+        half[2 * ks > len(sweep.configs)] = np.nan  # one configuration decides
     if shift := seed_shift(sweep.scores):
         half = np.hypot(half, shift.half_width)
-    half = np.hypot(half, _of_images(sweep, _rough_curve(num, ks)))
+    half = np.hypot(half, _of_images(sweep, lambda tables: _curves(tables, weights)))
     return point, point - half, point + half
 
 
@@ -216,20 +211,10 @@ def _weights(num: int, ks: NDArray[np.int64]) -> Array:
     `num`.
     """
     logs = special.gammaln(np.arange(num + 1) + 1.0)  # log r!
-    weights = np.zeros((num, len(ks)))
-    for column, k in enumerate(ks.tolist()):
-        start, top = _top_weights(logs, k)
-        weights[start:, column] = top
-    return weights
-
-
-def _top_weights(logs: Array, k: int) -> tuple[int, Array]:
-    """First rank, from 0, whose weight counts (1e-20 of all), and the weights from there on."""
-    num = len(logs) - 1
-    ranks = logs[k - 1 : num] - logs[: num - k + 1]
-    ranks += logs[num - k] - logs[num] + logs[k] - logs[k - 1]
-    first = int(np.searchsorted(ranks, np.log(1e-20)))  # they rise with the rank
-    return k - 1 + first, np.exp(ranks[first:])
+    ranks = np.arange(num)[:, None]
+    others = ranks - (ks - 1)
+    ways = logs[num - ks] - logs[num] + logs[ks] - logs[ks - 1]
+    return np.where(others >= 0, np.exp(logs[ranks] - logs[np.maximum(others, 0)] + ways), 0.0)
 
 
 def _crossfit(
@@ -266,16 +251,12 @@ def _curve(scores: Array, weights: Array, parts: Array | None) -> Array:
     return _crossfit(scores[None], ranked, parts)
 
 
-def _rough_curves(tables: Array, weights: Array, edges: NDArray[np.int64]) -> Array:
-    """The same for resamples, (B, n, S) -> (B, K): ties as they fall, ranks summed from one edge to
-    the next.
-    """
+def _curves(tables: Array, weights: Array) -> Array:
+    """The same for resamples, (B, n, S) -> (B, K): ties as they fall."""
 
     def ranked(looks: Array) -> Callable[[Array], Array]:
         order = np.argsort(looks, axis=-1)
-        return lambda values: (
-            np.add.reduceat(np.take_along_axis(values, order, axis=-1), edges, axis=-1) @ weights
-        )
+        return lambda values: np.take_along_axis(values, order, axis=-1) @ weights
 
     return _crossfit(tables, ranked)
 
@@ -294,50 +275,9 @@ def _draws(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     """Bootstrap (B, K) of the curve, larger is better; B = 0 without repeats."""
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
-    curve = _rough_curve(len(sweep.configs), ks)
+    weights = _weights(len(sweep.configs), ks)
     tables = noisy_tables(resample.packed(unshifted(sweep.scores)), redraw=not sweep.is_grid)
-    return np.concatenate([curve(chunk) for chunk in tables])
-
-
-def _rough_curve(num: int, ks: NDArray[np.int64]) -> Callable[[Array], Array]:
-    """The curve of resamples of `num` configurations, (B, n, S) -> (B, K)."""
-    weights, edges = _weights(num, ks), np.arange(num)
-    if num > EVERY_RANK:  # below the best ones the weights hardly change from rank to rank
-        steps = np.geomspace(EVERY_RANK, num, 2 + int(np.log(num / EVERY_RANK) / np.log(1.01)))
-        edges = np.unique(num - np.append(np.arange(1, EVERY_RANK), np.round(steps))).astype(
-            np.int64
-        )
-        weights = np.add.reduceat(weights, edges, axis=0) / np.diff(edges, append=num)[:, None]
-    return lambda tables: _rough_curves(tables, weights, edges)
-
-
-def _jackknife(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
-    """(K,) variance of the curve, leaving out one configuration at a time; for such a mean over
-    subsets it errs high.
-
-    var = (n - 1) / n sum_j (E_-j - mean)^2. Leaving out rank j moves the ranks above it down by
-    one. (Efron and Stein 1981.) k above n / 2: NaN, as one configuration decides.
-    """
-    num, logs = len(sweep.configs), special.gammaln(np.arange(len(sweep.configs)) + 1.0)
-    tops = [_top_weights(logs, k) for k in ks.tolist() if 2 * k <= num]
-
-    def ranked(looks: Array) -> Callable[[Array], Array]:
-        order = np.argsort(looks[0])
-
-        def without_each(values: Array) -> Array:
-            found, values = np.empty((len(tops), num)), values[0, order]
-            for row, (start, weights) in zip(found, tops, strict=True):
-                below = np.append(0.0, np.cumsum(weights * values[start:-1]))
-                above = np.append(np.cumsum((weights * values[start + 1 :])[::-1])[::-1], 0.0)
-                row[order[:start]], row[order[start:]] = above[0], below + above
-            return found
-
-        return without_each
-
-    variance = np.full(len(ks), np.nan)
-    curves = _crossfit(resample.packed(unshifted(sweep.scores))[None], ranked)
-    variance[: len(tops)] = (num - 1) * curves.var(axis=1)
-    return variance
+    return np.concatenate([_curves(chunk, weights) for chunk in tables])
 
 
 def noisy_tables(
