@@ -2,11 +2,13 @@
 `make coverage` writes, in fewer sweeps.
 """
 
+import numpy as np
 import pytest
 from scipy import stats
 
+from clsweep.analysis.robustness.table import robustness
 from tests.coverage import LEAST, ROWS, measured
-from tests.coverage_cells import FLAT, GAPS, NOISES, SPACES
+from tests.coverage_cells import FLAT, GAPS, NOISES, RACED, SPACES, scored, sweep_of
 
 PLAIN = (NOISES[0], GAPS[0])
 EVERY_SPACE = [name for name in SPACES if "cliff" not in name]
@@ -42,6 +44,7 @@ SEEN = stats.binom.ppf(0.05, 200, LEAST / 100) / 2
     [
         *[(space, num, GAPS[0]) for space in EVERY_SPACE for num in (2, 3)],
         *[("grid of 11 x 5", num, GAPS[1]) for num in (3, 5)],
+        ("grid of 11 x 5", 5, RACED),
     ],
 )
 def test_every_space(space, num_seeds, gap):
@@ -61,3 +64,15 @@ def test_new_images(cell):
     _, found = measured((("new images", cell), 60))
     assert min(found[name] for name in ROWS["new images"][:7]) >= SEEN, found
     assert max(found["level (seeds)"], found["lead (seeds)"]) < SEEN, found
+
+
+def test_the_best_of_a_race_is_that_of_all_its_seeds():
+    at = np.arange(6.0)
+    scores, _ = scored(at, 5, NOISES[0], RACED, np.random.default_rng(1))
+    sweep = sweep_of("a", scores, {"x": at}, "grid", RACED)
+    assert sweep.of_space.scores.shape == (6, 2)
+    assert sweep.not_measured
+    assert not sweep.of_space.not_measured
+    row = robustness([sweep]).iloc[0]
+    assert row["best"] == pytest.approx(scores[5].mean())
+    assert row["mean"] == pytest.approx(scores[:, :2].mean())

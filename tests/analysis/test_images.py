@@ -14,7 +14,6 @@ from clsweep.analysis.images import Hits, apart, joined, variances_of, widened
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.resample import best_level, packed
 from clsweep.errors import RequestError
-from tests.test_docs import DOCS
 
 NUM = 150
 
@@ -233,50 +232,6 @@ def test_a_sweep_reads_its_hits_once_and_only_when_asked():
     assert not asked
     assert sweep.measured.images.num == sweep.images.num == NUM
     assert len(asked) == 1
-
-
-KEPT = sorted(path.parent for path in (DOCS / "results").glob("*/hits.parquet"))
-
-
-@pytest.mark.parametrize("name", ["linear_top1", "knn_top1"])
-def test_half_of_the_images_predict_the_other_half(name):
-    """Of real encoders: the lead of one setting over another on images that were held back lies
-    where the others say, at the stated rate. The seeds are the same, so their noise stays in.
-    """
-    rng, held, num = np.random.default_rng(0), [], 0
-    for folder in KEPT:
-        trials = pd.read_parquet(folder / "trials.parquet")[["trial_id", "objective", "config"]]
-        table = pd.read_parquet(folder / "hits.parquet")
-        table = table[table["metric"] == name]
-        table = table.merge(trials, on="trial_id")
-        total = int(table["num_images"].iloc[0])  # 287 of digits, 2,000 of synthetic
-        hits = np.stack(
-            [np.unpackbits(np.frombuffer(x, np.uint8), count=total) for x in table["bits"]]
-        )
-        table["config"] = table.groupby(["objective", "config"]).ngroup()
-        for _ in range(20):
-            halves = np.split(rng.permutation(total), [total // 2])
-            first, second = (
-                table.assign(
-                    objective="all",
-                    num_images=len(half),
-                    score=100 * hits[:, half].mean(axis=1),
-                    bits=[np.packbits(row).tobytes() for row in hits[:, half]],
-                )
-                for half in halves
-            )
-            levels = [each.groupby("config")["score"].mean().to_numpy() for each in (first, second)]
-            images = Hits(lambda known=first: known).known["all"][1]
-            a, b = np.triu_indices(len(levels[0]), 1)
-            moved = np.square(images.draws[a] - images.draws[b]).mean(axis=1)
-            moved += images.grain[a] + images.grain[b]
-            missed = (levels[0][a] - levels[0][b]) - (levels[1][a] - levels[1][b])
-            half = images.half_width(moved * (1 + len(halves[0]) / len(halves[1])))
-            held.append(np.abs(missed) <= half + 1e-9)
-        num += len(a)
-    assert len(KEPT) >= 10
-    assert num > 800
-    assert 0.94 <= np.concatenate(held).mean() <= 0.98
 
 
 def evidence(estimate, se=0.4, freedom=16.0):

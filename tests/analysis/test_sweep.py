@@ -161,15 +161,3 @@ def test_a_plan_that_still_runs_is_no_grid():
     (sweep, _) = read_sweeps(trials_of(ROWS), metric="acc", params=["tau"], planned={"dcl": 4})
     assert sweep.is_unfinished
     assert not sweep.is_grid
-
-
-@pytest.mark.parametrize(
-    ("sampler", "why"),
-    [
-        (["grid", "qmc"], note(Reason.MIXED_SAMPLERS, samplers=("grid", "qmc"))),
-        (["tpe", "tpe"], note(Reason.ADAPTIVE_SAMPLER, samplers=("tpe",))),
-    ],
-)
-def test_not_measured(sampler, why):
-    (sweep,) = read_sweeps(trials_of(ROWS[:2], sampler=sampler), metric="acc", params=["tau"])
-    assert sweep.not_measured == why

@@ -101,13 +101,3 @@ def test_configurations_that_failed_on_every_seed_say_nothing_of_the_noise():
     middle = found[found["label"].isin(["8", "16"])]  # the highest and the lowest may be doubted
     assert (middle["high"] - middle["mean"]).to_numpy() == pytest.approx([half, half])
     assert found["low"].isna().tolist() == [True] * 2 + [False] * 4
-
-
-@pytest.mark.slow
-def test_bands_cover():
-    hits, truth = [], np.array([1.0, 2.0])
-    for _ in range(200):
-        scores = truth[:, None, None] + RNG.normal(size=(2, 3, 2))
-        table = marginals([sweep(scores.reshape(6, 2), grid(2, 3))]).iloc[:2]
-        hits.append((table["low"] <= truth) & (truth <= table["high"]))
-    assert 0.92 <= np.mean(hits) <= 0.98

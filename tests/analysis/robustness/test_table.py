@@ -13,6 +13,7 @@ from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.robustness.table import COLUMNS, robustness
 from clsweep.findings.notes import text_of
 from tests.analysis.draws import drawing
+from tests.analysis.test_resample import slow_tail
 from tests.analysis.truths import trials_of
 
 TAUS = [0.07, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
@@ -90,25 +91,15 @@ def slow(scores):
     return mean, sd, math.sqrt(max(0.0, sd**2 - noise / harmonic))
 
 
-def slow_best(scores):
-    levels = []
-    for s in range(len(scores[0])):
-        rest = [sum(row[:s] + row[s + 1 :]) for row in scores]
-        levels.append(scores[rest.index(max(rest))][s])
-    means = [sum(row) / len(row) for row in scores]
-    return min(max(means), max(sum(levels) / len(levels), sum(means) / len(means)))
-
-
 def test_against_loops():
     noise = np.random.default_rng(3).normal(0, 1, (12, 3))
     scores = (noise + np.linspace(80, 84, 12)[:, None]).tolist()
     row, means = one(table(scores)), [sum(r) / 3 for r in scores]
     assert (row["mean"], row["sd"], row["sd_star"]) == pytest.approx(slow(scores))
-    level = slow_best(scores)
-    assert float(resample.best_level(np.array(scores))) == pytest.approx(level)
+    level = -slow_tail(-np.array(scores), 1)
     assert row["share_within"] == sum(mean >= level - 1 for mean in means) / 12
     # 12 // 10 = 1.
-    assert row["worst_10"] == pytest.approx(-slow_best([[-x for x in r] for r in scores]))
+    assert row["worst_10"] == pytest.approx(slow_tail(np.array(scores), 1))
     assert row["regret"] == pytest.approx(sum(level - m for m in means) / 12)
     near = sum(min(1, max(0, 1 - (level - m) / 10)) for m in means)
     assert row["tolerance_area"] == pytest.approx(near / 12)
@@ -252,33 +243,6 @@ def test_no_interval_where_there_is_none_without_the_failures():
     assert row[["mean_low", "sd_low", "sd_high", "sd_star_low", "sd_star_high"]].isna().all()
 
 
-def test_all_failed_one_finished_and_one_configuration():
-    row = one(table([[None], [None]]))
-    assert row["reason"] == Reason.ALL_FAILED
-    assert math.isnan(row["best"])
-    row = one(table([[90.0, 91.0], [None, None]]), failed_as="left out")
-    assert math.isnan(row["sd"])
-    assert row["share_within"] == 1.0
-    assert note(Reason.ONE_CONFIG_FINISHED) in row["note"]
-    row = one(table([[90.0, 93.0], [None, None]]))
-    assert row["sd"] == pytest.approx(1.5 / math.sqrt(2))  # 91.5 and the worst score seen, 90
-    assert row["share_within"] == 0.5
-    row = one(table([[90.0, 91.0]]))
-    assert row["mean"] == row["best"] == 90.5
-    assert row[["sd", "sd_star", "range", "worst", "share_within", "worst_10"]].isna().all()
-    assert row["note"] == (note(Reason.ONE_CONFIG),)
-    assert row["reason"] == Reason.ONE_CONFIG
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "gp"])
-def test_adaptive_samples_are_not_measured(sampler):
-    row = one(table([[80.0, 81.0], [85.0, 86.0]], sampler=sampler))
-    assert row["note"] == (note(Reason.ADAPTIVE_SAMPLER, samplers=(sampler,)),)
-    assert row["reason"] == Reason.ADAPTIVE_SAMPLER
-    assert (row["num_configs"], row["best"], row["best_at"]) == (2, 85.5, "tau=0.1")
-    assert row[["mean", "sd", "sd_star", "range", "worst", "share_within", "worst_10"]].isna().all()
-
-
 def test_by_averages_a_grid_over_the_other_parameters():
     trials = table(
         [[80.0, 81.0], [84.0, 87.0], [90.0, 91.0], [92.0, 95.0]],
@@ -412,14 +376,3 @@ def test_a_value_at_which_most_trials_failed_is_in_no_band():
     row = one(table([[90.0, 90, 90], [95, None, None], [90, 90, 90]], tau=[1, 2, 4]))
     assert note(Reason.FAILING_VALUES, values=("tau=2",)) in row["note"]
     assert (row["band_low"], row["band_high"]) == (1, 1)
-
-
-def test_stopped_trials_withhold_the_robustness():
-    trials = table([[80.0, 81.0], [85.0, 86.0], [70.0, 71.0]])
-    trials.loc[trials["config"] == 2, "status"] = "stopped"
-    row = one(trials)
-    assert row["note"] == (note(Reason.TRIALS_STOPPED, stopped=2, trials=6),)
-    assert row["reason"] == Reason.TRIALS_STOPPED
-    assert (row["best"], row["num_failed"]) == (85.5, 0)
-    assert row[["mean", "sd", "regret", "iqm", "band_low", "slope"]].isna().all()
-    assert one(trials.assign(status="stopped"))["best_at"] == ""
