@@ -21,7 +21,7 @@ from clsweep.analysis import CONFIDENCE, reasons
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.images import Hits, joined
-from clsweep.analysis.noise import seed_shift
+from clsweep.analysis.noise import noise_of, unshifted
 from clsweep.analysis.power import ENOUGH_SEEDS
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.resample import rounding
@@ -36,7 +36,7 @@ COLUMNS = {
     "estimate": "c = sum_i w_i m_i, in the metric's own sign: a side is the mean of all "
     "configurations with the values asked for",
     "low": "t-interval of c, over the seeds that all of its configurations have, by the contrast "
-    "at each seed; of fewer than 5 also by the noise of each configuration. In a sample its "
+    "at each seed; of fewer than 5 also by the noise of all of these. In a sample its "
     "configurations count too. For new images where trials keep which they have right. `compare "
     "--by` pools the noise of all settings, so that of few seeds its interval may be narrower",
     "high": "",
@@ -246,7 +246,7 @@ def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
     if found.left_out:
         notes = (*notes, note(Reason.SEEDS_LEFT_OUT, seeds=found.left_out))
     scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
-    estimate, variance = parts[0].sign * found.estimate, found.variance
+    estimate, variance = parts[0].sweep.sign * found.estimate, found.variance
     if not variance**0.5 > scale or not found.freedom > 0:
         why = Reason.ONE_SEED if is_grid and found.num_seeds < 2 else Reason.NO_NOISE
         why = Reason.NO_DIFFERENCE if found.freedom > 0 and abs(estimate) <= scale else why
@@ -275,10 +275,6 @@ class _Part:
     def of(cls, sweep: Sweep, weights: Array) -> _Part:
         rows = np.flatnonzero(weights)
         return cls(sweep, rows, weights[rows])
-
-    @property
-    def sign(self) -> float:
-        return self.sweep.sign
 
     @property
     def scores(self) -> Array:
@@ -322,7 +318,7 @@ def _of_grid(parts: Sequence[_Part], *, enough: int = ENOUGH_SEEDS) -> _Sum:
 
     The contrasts at each seed vary by s^2, and their mean by s^2 / S, with S - 1 degrees of
     freedom, whatever a seed does to whom. Objectives of other seeds add up. Of fewer than five
-    seeds that is wide: see `_by_configs`.
+    seeds that is wide: the noise of all scores counts beside it.
     """
     by_seeds: dict[tuple[Any, ...], list[_Part]] = {}
     for part in parts:
@@ -338,8 +334,10 @@ def _of_grid(parts: Sequence[_Part], *, enough: int = ENOUGH_SEEDS) -> _Sum:
         if num > 1:
             term = float(at.var(ddof=1)) / num, num - 1.0
             cancels = abs(weights.sum()) < 1e-9  # what a seed does to all of them
-            is_few = cancels and num < enough
-            terms.append(_larger(_by_configs(table[:, whole], weights), term) if is_few else term)
+            if cancels and num < enough:
+                even = noise_of(unshifted(table[:, whole])).of_sum(np.square(weights) / num)
+                term = _larger(even, term)
+            terms.append(term)
     if fewest < 2:
         return _Sum(estimate, num_seeds=int(fewest), left_out=tuple(left_out))
     return _Sum(estimate, *_added(terms), int(fewest), tuple(left_out))
@@ -350,20 +348,6 @@ def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
     variance = sum(each for each, _ in terms)
     loss = sum(each**2 / freedom for each, freedom in terms if freedom)
     return variance, variance**2 / loss if loss else 0.0
-
-
-def _by_configs(table: Array, weights: Array) -> tuple[float, float]:
-    """By the noise of each configuration, of scores without what a seed gives to all:
-
-    sum_i w_i^2 s_i^2 / S,  of freedom  v^2 / sum_i v_i^2 / (d + 2), at most n d,  d = S - 1.
-    """
-    num = table.shape[1]
-    if len(table) > 1 and (shift := seed_shift(table)):
-        table = shift.without(table)
-    each = np.square(weights) * table.var(axis=1, ddof=1) / num
-    variance, loss = float(each.sum()), float(np.square(each).sum()) / (num + 1.0)
-    most = len(table) * (num - 1.0)
-    return variance, min(most, variance**2 / loss) if loss else most
 
 
 def _larger(even: tuple[float, float], at_seeds: tuple[float, float]) -> tuple[float, float]:
