@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -200,9 +199,18 @@ def statistics(values: Array, *, within: float, parts: Array | None = None) -> d
     return found | {"worst_10": worst_tenth(values, parts)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bootstrap:
-    """How a table is resampled, and how its resamples become an interval.
+def size(values: Array) -> int:
+    """Number of resamples of this table: of more than 500 scores fewer than `NUM_RESAMPLES`, so
+    many that a million scores are drawn, and 24 at least.
+    """
+    return int(min(NUM_RESAMPLES, max(FEWEST, CELLS // values.size)))
+
+
+def collect(
+    values: Array, measure: Callable[[Array, Array], dict[str, Array]], *, population: bool
+) -> dict[str, Array]:
+    """`measure` of every resample: of (b, n, S) drawn tables and those of the configurations as
+    tried, in the order of their means.
 
     x*_is = centre_i + g r / sqrt(1 - 1 / S_j),  r = x_jt - m_j drawn with replacement, g^2 = df /
     chi2(df)
@@ -212,73 +220,58 @@ class Bootstrap:
     mean),  whose spread is SD*. g, one a resample, carries the uncertainty of the noise level
     itself (df = sum_i (S_i - 1)), as t does against z.
 
-    population=False: the configurations are the space (a grid) and stay fixed. population=True:
-    they are a sample of it and are drawn with replacement too (with their pattern of missing
-    seeds), inflated by sqrt(n / (n - 1)). The level of the best stays that of the configurations
-    tried: drawn with replacement, the best one would be missing from every third resample.
-
-    A table of more than 500 scores takes fewer than `NUM_RESAMPLES`: so many that a million scores
-    are drawn, and 24 at least. Below 200 the interval is  estimate -+ t_{B-1} SD of the resamples,
-    else it is their percentiles.
+    population: whether the configurations are a sample of the space. They are then drawn with
+        replacement too (with their pattern of missing seeds), inflated by sqrt(n / (n - 1)). The
+        level of the best stays that of the configurations tried: drawn with replacement, the best
+        one would be missing from every third resample. Those of a grid stay fixed.
     """
-
-    population: bool
-
-    def size(self, values: Array) -> int:
-        """Number of resamples of this table."""
-        return int(min(NUM_RESAMPLES, max(FEWEST, CELLS // values.size)))
-
-    def collect(
-        self, values: Array, measure: Callable[[Array, Array], dict[str, Array]]
-    ) -> dict[str, Array]:
-        """`measure` of every resample: of (b, n, S) drawn tables and those of the configurations as
-        tried, in the order of their means.
-        """
-        rng = np.random.default_rng(SEED)
-        values = values[row_means(values).argsort(kind="stable")]  # whatever their numbers are
-        present, middle, num = np.isfinite(values), row_means(values).mean(), len(values)
-        draw, centred = noise_tables(values, rng), centres(values) - middle
-        size, step, parts = self.size(values), max(1, CHUNK // values.size), []
-        for start in range(0, size, step):
-            noise = draw(min(step, size - start))
-            noise += middle
-            drawn = tried = noise + centred[:, None]
+    rng = np.random.default_rng(SEED)
+    values = values[row_means(values).argsort(kind="stable")]  # whatever their numbers are
+    present, middle, num = np.isfinite(values), row_means(values).mean(), len(values)
+    draw, centred = noise_tables(values, rng), centres(values) - middle
+    every, step, parts = size(values), max(1, CHUNK // values.size), []
+    for start in range(0, every, step):
+        noise = draw(min(step, every - start))
+        noise += middle
+        drawn = tried = noise + centred[:, None]
+        if not present.all():
+            tried[:, ~present] = np.nan
+        if population:
+            rows = rng.integers(0, num, (len(noise), num), dtype=np.int32)
+            drawn = noise + (np.sqrt(num / max(num - 1, 1)) * centred)[rows][..., None]
             if not present.all():
-                tried[:, ~present] = np.nan
-            if self.population:
-                rows = rng.integers(0, num, (len(noise), num), dtype=np.int32)
-                drawn = noise + (np.sqrt(num / max(num - 1, 1)) * centred)[rows][..., None]
-                if not present.all():
-                    drawn[~present[rows]] = np.nan
-            parts.append(measure(drawn, tried))
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+                drawn[~present[rows]] = np.nan
+        parts.append(measure(drawn, tried))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def bounds(
-        self, drawn: Array, num: int, *, estimate: float, centre: float | None = None
-    ) -> tuple[float, float]:
-        """Interval from the resamples of one statistic that rests on `num` configurations.
 
-        population=True widens the percentiles for that number (Hesterberg 2015, expanded
-        percentile): alpha'/2 = Phi( sqrt(n / (n - 1)) t_{alpha/2, n-1} ). centre: the
-        percentiles are shifted so that the mean of the resamples falls there: for statistics whose
-        value on the shrunk centres is not their value on the table.
-        """
-        if len(drawn) < 2 or not np.isfinite(drawn).all():
-            return np.nan, np.nan
-        tail = (1.0 - CONFIDENCE) / 2.0
-        if len(drawn) < NORMAL_BELOW:
-            half = float(special.stdtrit(len(drawn) - 1, 1.0 - tail) * drawn.std(ddof=1))
-            middle = estimate if centre is None else centre
-            return middle - half, middle + half
-        if self.population and num > 1:
-            tail = float(special.ndtr(np.sqrt(num / (num - 1)) * special.stdtrit(num - 1, tail)))
-        low, high = np.quantile(drawn, [tail, 1.0 - tail])
-        shift = 0.0 if centre is None else centre - drawn.mean()
-        return float(low + shift), float(high + shift)
+def bounds(
+    drawn: Array, num: int, *, population: bool, estimate: float, centre: float | None = None
+) -> tuple[float, float]:
+    """Interval from the resamples of one statistic that rests on `num` configurations: their
+    percentiles; of fewer than 200  estimate -+ t_{B-1} SD.
+
+    population: widens the percentiles for that number (Hesterberg 2015, expanded percentile):
+    alpha'/2 = Phi( sqrt(n / (n - 1)) t_{alpha/2, n-1} ). centre: the percentiles are shifted so
+    that the mean of the resamples falls there: for statistics whose value on the shrunk centres is
+    not their value on the table.
+    """
+    if len(drawn) < 2 or not np.isfinite(drawn).all():
+        return np.nan, np.nan
+    tail = (1.0 - CONFIDENCE) / 2.0
+    if len(drawn) < NORMAL_BELOW:
+        half = float(special.stdtrit(len(drawn) - 1, 1.0 - tail) * drawn.std(ddof=1))
+        middle = estimate if centre is None else centre
+        return middle - half, middle + half
+    if population and num > 1:
+        tail = float(special.ndtr(np.sqrt(num / (num - 1)) * special.stdtrit(num - 1, tail)))
+    low, high = np.quantile(drawn, [tail, 1.0 - tail])
+    shift = 0.0 if centre is None else centre - drawn.mean()
+    return float(low + shift), float(high + shift)
 
 
 def intervals(
-    values: Array, bootstrap: Bootstrap, *, within: float, parts: Array | None = None
+    values: Array, *, population: bool, within: float, parts: Array | None = None
 ) -> dict[str, tuple[float, float]]:
     """Intervals of `statistics`; empty when no configuration has two scores.
 
@@ -314,19 +307,20 @@ def intervals(
     point = {name: float(x) for name, x in found.items()}
     free = best_level(values, parts, clipped=False)
     point["regret"] = float(nearness(row_means(values), free, within=within)["regret"])
-    draws = bootstrap.collect(values, measure)
+    draws = collect(values, measure, population=population)
     moved = {name: point[name] for name in ("mean", "regret", "tolerance_area", "iqm")}
     moved["iqm"] -= float(draws["iqm"].mean() - interquartile_mean(centres(values)))
-    bounds = {}
+    ends = {}
     for name, drawn in draws.items():
-        size, centre = max(2, num // 10) if name == "worst_10" else num, moved.get(name)
-        bounds[name] = bootstrap.bounds(drawn, size, estimate=point[name], centre=centre)
-    bounds["iqm"] = min(bounds["iqm"][0], point["iqm"]), max(bounds["iqm"][1], point["iqm"])
+        rests_on = max(2, num // 10) if name == "worst_10" else num
+        at, centre = point[name], moved.get(name)
+        ends[name] = bounds(drawn, rests_on, population=population, estimate=at, centre=centre)
+    ends["iqm"] = min(ends["iqm"][0], point["iqm"]), max(ends["iqm"][1], point["iqm"])
     # Nine tenths of the images often pick another one than the worst, which lies lower.
-    low, high = bounds["worst_10"]
-    bounds["worst_10"] = low - max(0.0, float(unlucky)), high
-    low, high = np.sqrt(np.maximum(0.0, bounds.pop("variance")))
-    return bounds | limited(bounds) | {"sd_star": (float(low), float(high))}
+    low, high = ends["worst_10"]
+    ends["worst_10"] = low - max(0.0, float(unlucky)), high
+    low, high = np.sqrt(np.maximum(0.0, ends.pop("variance")))
+    return ends | limited(ends) | {"sd_star": (float(low), float(high))}
 
 
 def limited(bounds: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:

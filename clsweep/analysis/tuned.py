@@ -184,7 +184,7 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         notes = [note(Reason.ON_FRESH, seeds=num_pairs), *notes]
         held = [p.fresh[np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
         luck = resample.luck(*sides[0]) - resample.luck(*sides[1])
-        found, num = _of_pairs(held[0] - held[1]), num_pairs
+        found, num = Evidence.of_values(held[0] - held[1]), num_pairs
         values = float(held[0].mean()), float(held[1].mean())
     else:
         aside = tuple(x.objective for x, p in ((a, pick_a), (b, pick_b)) if p.seeds)
@@ -192,7 +192,7 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
         values = float(resample.best_level(*sides[0])), float(resample.best_level(*sides[1]))
         if by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in tables):
-            found, num_pairs = _of_pairs(tables[0][0] - tables[1][0]), num
+            found, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
         else:
             found = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in ((a, pick_a), (b, pick_b)))
@@ -221,20 +221,6 @@ def _row(found: Evidence, values: tuple[float, float], sign: float, seeds: int) 
     return row | {"needed": found.repeats_needed(float(seeds))}
 
 
-def _evidence(estimate: float, se: float, freedom: float) -> Evidence:
-    if not se > resample.EPSILON * max(1.0, abs(estimate)):
-        return Evidence(estimate)
-    return Evidence.of_t(estimate, se, freedom)
-
-
-def _of_pairs(apart: Array) -> Evidence:
-    """Of differences at each seed (F,)."""
-    num, estimate = len(apart), float(apart.mean())
-    if num < 2:
-        return Evidence(estimate)
-    return _evidence(estimate, float(apart.std(ddof=1)) / num**0.5, num - 1)
-
-
 def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) -> Evidence:
     """Of the study's tables: under new noise. A shift that a seed gives to both cancels; of one
     objective's own the interval has its share.
@@ -259,7 +245,7 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     # Draws carry the doubt of the noise level, as t does against z: it counts once.
     half = float(np.quantile(np.abs(apart - apart.mean()), CONFIDENCE))
     se = half / float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    found = _evidence(estimate, se, freedom)
+    found = Evidence.of_t(estimate, se, freedom)
     for variance, few in own:  # of few degrees of freedom, so its own t counts
         found = found.over_shift(variance, few)
     return found

@@ -286,7 +286,7 @@ def noisy_tables(
     """Resampled tables, in chunks of (B, n, S), of a packed one (n, S).
 
     The configurations as they are, under new noise; those without a score keep none. Centres and
-    noise are those of `resample.Bootstrap`: the means hold noise already, so they are drawn
+    noise are those of `resample.collect`: the means hold noise already, so they are drawn
     together first. redraw: configurations drawn again with the scores they have instead: rows are
     independent, and hold effect and noise alike.
     """

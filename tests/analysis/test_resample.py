@@ -146,12 +146,12 @@ def test_the_area_is_that_under_the_share():
 
 def intervals(values, num, *, population=False):
     with drawing(num):
-        return resample.intervals(values, resample.Bootstrap(population=population), within=1.0)
+        return resample.intervals(values, population=population, within=1.0)
 
 
 def test_large_tables_take_fewer_resamples():
     for shape, expected in [((6, 3), 2000), ((166, 3), 2000), ((1000, 3), 333), ((100_000, 3), 24)]:
-        assert resample.Bootstrap(population=False).size(np.zeros(shape)) == expected
+        assert resample.size(np.zeros(shape)) == expected
 
 
 @pytest.mark.parametrize("population", [False, True])
@@ -179,7 +179,7 @@ def test_resamples_keep_the_pattern_of_missing_seeds():
 
     for population in (False, True):
         with drawing(500):
-            found = resample.Bootstrap(population=population).collect(values, seen)
+            found = resample.collect(values, seen, population=population)
         assert found["mean"].mean() == pytest.approx(resample.row_means(values).mean(), abs=0.1)
         assert (len(set(found["gaps"])) > 1) == population
 

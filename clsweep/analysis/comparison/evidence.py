@@ -222,8 +222,18 @@ class Evidence:
     images: int = 0
 
     @classmethod
+    def of_values(cls, values: Array) -> Evidence:
+        """Of the mean of values (F,)."""
+        num, estimate = len(values), float(values.mean())
+        if num < 2:
+            return cls(estimate)
+        return cls.of_t(estimate, float(values.std(ddof=1)) / num**0.5, num - 1)
+
+    @classmethod
     def of_t(cls, estimate: float, se: float, freedom: float) -> Evidence:
-        """By t."""
+        """By t; the estimate alone where its error is no more than rounding."""
+        if not se > resample.EPSILON * max(1.0, abs(estimate)):
+            return cls(estimate)
         half = -float(special.stdtrit(freedom, TAIL)) * se
         p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
         return cls(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)

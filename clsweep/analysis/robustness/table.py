@@ -264,10 +264,10 @@ def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
     """
     if shift := table.shift:
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
-    bootstrap = resample.Bootstrap(population=table.sampled and not table.param)
     values = _by_row(resample.packed(table.still[table.alive]))
     images = table.images and table.images.rows(table.alive)
-    bounds = resample.intervals(values, bootstrap, within=within, parts=parts_of(images))
+    parts, population = parts_of(images), table.sampled and not table.param
+    bounds = resample.intervals(values, population=population, within=within, parts=parts)
     notes += blindness(values) if table.of_seeds else ()
     if shift and bounds:
         bounds |= {name: widened(*bounds[name], shift.half_width) for name in LEVELS}
@@ -448,7 +448,7 @@ def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
 
 def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     """(2, deltas) ends of the intervals of the shares, as `_intervals` has that of share."""
-    bootstrap = resample.Bootstrap(population=not sweep.is_grid)
+    population = not sweep.is_grid
     table = Response.of_configs(sweep)
     values = _by_row(resample.packed(table.still[table.alive]))
     lucky = resample.luck(values, parts_of(sweep.images, sweep.alive))
@@ -463,10 +463,10 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
         gaps = resample.best_level(each)[..., None] - resample.row_means(each)
         return {"share": _shares(np.atleast_2d(gaps), deltas)}
 
-    drawn = bootstrap.collect(values, measure)["share"]
+    drawn = resample.collect(values, measure, population=population)["share"]
     share = _shares(_gaps(sweep)[None], deltas)[0]
     pairs = [
-        bootstrap.bounds(column, len(values), estimate=at)
+        resample.bounds(column, len(values), population=population, estimate=at)
         for column, at in zip(drawn.T, share, strict=True)
     ]
     low, high = np.array(pairs).T
