@@ -359,6 +359,22 @@ def noise_tables(values: Array, rng: np.random.Generator) -> Callable[[int], Arr
     return draw
 
 
+def renewed(table: Array, rng: np.random.Generator) -> Callable[[int], Array]:
+    """Draws `size` tables (size, n, S) of shrunken means and new noise: the means hold noise
+    already. What has no score in (n, S) keeps none.
+    """
+    alive = np.isfinite(table).any(axis=1)
+    middle, noise = centres(table[alive])[:, None], noise_tables(table[alive], rng)
+
+    def draw(num: int) -> Array:
+        drawn = np.full((num, *table.shape), np.nan)
+        drawn[:, alive] = middle + noise(num)
+        drawn[:, ~np.isfinite(table)] = np.nan
+        return drawn
+
+    return draw
+
+
 def packed(values: Array) -> Array:
     """A table (n, S) with gaps as (n, max S_i): each row's scores come first, and a column means
     nothing.

@@ -48,10 +48,6 @@ COST_COLUMNS = {
     **reasons.COLUMNS,
 }
 EVERY_K = 16  # up to here each k is listed, then steps of 12 %
-NUM_RESAMPLES = 1000  # of small sweeps: most intervals are of an SD, which needs fewer than an end
-MAX_CELLS = 6_000_000  # scores that one bootstrap draws at most: large sweeps take fewer resamples
-CHUNK_CELLS = 2_000_000
-FEW_RESAMPLES = 16
 NEAR = 0.05  # of an axis: how far from the default a sampled configuration may be
 ONE_SEED = (note(Reason.ONE_SEED), note(Reason.PICKED))
 
@@ -285,26 +281,15 @@ def noisy_tables(
 ) -> Iterator[Array]:
     """Resampled tables, in chunks of (B, n, S), of a packed one (n, S).
 
-    The configurations as they are, under new noise; those without a score keep none. Centres and
-    noise are those of `resample.collect`: the means hold noise already, so they are drawn
-    together first. redraw: configurations drawn again with the scores they have instead: rows are
-    independent, and hold effect and noise alike.
+    The configurations as they are, under new noise (`resample.renewed`). redraw: configurations
+    drawn again with the scores they have instead: rows are independent, and hold effect and noise
+    alike.
     """
     rng = rng or np.random.default_rng(resample.SEED)
-    alive = np.isfinite(table).any(axis=1)
-    num, values = len(table), table[alive]
-    if not redraw:
-        centres, draw = resample.centres(values), resample.noise_tables(values, rng)
-    left = min(NUM_RESAMPLES, max(FEW_RESAMPLES, MAX_CELLS // table.size))
-    for start in range(0, left, step := max(1, CHUNK_CELLS // table.size)):
+    draw, num, left = resample.renewed(table, rng), len(table), resample.size(table)
+    for start in range(0, left, step := max(1, resample.CHUNK // table.size)):
         size = min(step, left - start)
-        if redraw:
-            yield table[rng.integers(0, num, (size, num))]
-            continue
-        drawn = np.full((size, *table.shape), np.nan)
-        drawn[:, alive] = centres[:, None] + draw(size)
-        drawn[:, ~np.isfinite(table)] = np.nan
-        yield drawn
+        yield table[rng.integers(0, num, (size, num))] if redraw else draw(size)
 
 
 def _half_width(draws: Array) -> Array:

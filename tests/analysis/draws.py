@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from clsweep.analysis import resample, tuning
+from clsweep.analysis import resample
 
 
 @contextmanager
@@ -12,6 +12,6 @@ def drawing(num=None, seed=0):
     """What is asked for in here rests on `num` resamples, drawn from this seed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resample, "SEED", seed)
-        for module in (resample, tuning) if num else ():
-            patch.setattr(module, "NUM_RESAMPLES", num)
+        if num:
+            patch.setattr(resample, "NUM_RESAMPLES", num)
         yield

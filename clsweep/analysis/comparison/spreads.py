@@ -87,10 +87,7 @@ def _redrawn(
     for start in range(0, num, step):
         size = min(step, num - start)
         if fixed:
-            drawn = [resample.noise_tables(side, rng)(size) for side in (a, b)]
-            for side, tables in zip((a, b), drawn, strict=True):
-                tables += resample.centres(side)[:, None]
-                tables[:, ~np.isfinite(side)] = np.nan
+            drawn = [resample.renewed(side, rng)(size) for side in (a, b)]
             rows_a, rows_b = np.arange(len(a)), np.arange(len(b))
         else:
             rows_a = rng.integers(0, len(a), (size, len(a)))
