@@ -14,7 +14,7 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
 from clsweep.analysis.images import parts_of
-from clsweep.analysis.noise import seed_shift, settled, unshifted
+from clsweep.analysis.noise import half_width, seed_shift, settled, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import setting
@@ -93,9 +93,11 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
     point = _curve(resample.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
-    half = _half_width(_draws(sweep, ks))
-    if not sweep.is_grid:
-        half[2 * ks > len(sweep.configs)] = np.nan  # one configuration decides
+    draws, num = _draws(sweep, ks), len(sweep.configs)
+    half = _half_width(draws)
+    if len(draws) and not sweep.is_grid:  # with the t of so many
+        half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
+        half[2 * ks > num] = np.nan  # one configuration decides
     if shift := seed_shift(sweep.scores):
         half = np.hypot(half, shift.half_width)
     half = np.hypot(half, _of_images(sweep, lambda tables: _curves(tables, weights)))

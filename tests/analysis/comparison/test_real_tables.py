@@ -11,11 +11,12 @@ from clsweep.analysis.comparison.table import winners
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from tests.analysis.comparison.test_table import CURVE, compare, one, sweep
+from tests.analysis.comparison.test_table import compare, one, sweep
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
 
 ENDS = ["estimate", "low", "high"]
+CURVE = np.array([-2.0, 1.5, 1, 0.5, 0, -1])
 
 
 def tables(rng, *, num=6, num_seeds=3, noise=1.0, shared=0.0):
