@@ -160,8 +160,9 @@ def respond(sweep: Sweep, param: str) -> Response:
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))
         middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)
-    if shift and not np.isfinite(sweep.scores[rows]).all():  # a column is no seed: it has no shift
-        shift = replace(shift, effects=np.zeros(table.shape[1]))
+    if shift and not np.isfinite(sweep.scores[rows]).all():  # a column is no seed
+        still = _average(sweep.scores[rows] - shift.effects, levels[rows], num)
+        shift = replace(shift, effects=(table - still)[np.isfinite(table).any(axis=1)])
     num_failed, num_measured, unknown = (
         np.bincount(levels, each, num)
         for each in (sweep.failed.sum(axis=1), sweep.num_measured, sweep.unknown)
