@@ -135,20 +135,21 @@ SHIFTS = np.array([9.0, -9.0, 0.0])
 @pytest.mark.parametrize("sampler", ["grid", "random"])
 def test_one_missing_trial_moves_no_statistic_where_seeds_shift_all(name, sampler):
     """Not even where scores of different seeds meet in a column; nor do the shifts themselves."""
-    rng, num = np.random.default_rng(2), {"grid": 6, "random": 40}[sampler]
-    at = {"tau": 1 + rng.random(num)} | ({"b": 1 + rng.random(num)} if num > 6 else {})
-    level = LEVELS / 4 if num == 6 else 4 * at["tau"] + 2 * at["b"]
-    whole = np.stack([level, 0.9 * level])[..., None] + 0.1 * rng.normal(size=(2, num, 3))
+    rng = np.random.default_rng(2)
+    space = {"grid": np.indices((3, 2)).reshape(2, 6), "random": rng.random((2, 40))}
+    tau, b = 1.0 + space[sampler]
+    level = LEVELS / 4 if sampler == "grid" else 4 * tau + 2 * b
+    whole = np.stack([level, 0.9 * level])[..., None] + 0.1 * rng.normal(size=(2, len(tau), 3))
     shifted = whole + SHIFTS
     shifted[0, level.argmin(), 2] = np.nan
 
     def answer(tables):
         trials = [
-            trials_of(scores, sampler=sampler, **at).assign(objective=objective)
+            trials_of(scores, sampler=sampler, tau=tau, b=b).assign(objective=objective)
             for objective, scores in zip(("dcl", "other"), tables, strict=True)
         ]
         with drawing(200):
-            return ASKED[name](read_sweeps(pd.concat(trials), metric="acc", params=list(at)))
+            return ASKED[name](read_sweeps(pd.concat(trials), metric="acc", params=["tau", "b"]))
 
     found, expected = answer(shifted), answer(whole)
     numbers = [each for each in expected.select_dtypes("number") if not OF_NOISE.search(each)]
