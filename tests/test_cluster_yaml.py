@@ -15,9 +15,7 @@ import pytest
 import yaml
 
 from clsweep.cli.study_commands import FILES, TEMPLATES, Scheduler, cluster
-from clsweep.cluster.capacity import RAY_UP_CONFIG, Cluster, max_trials
 from clsweep.errors import RequestError
-from clsweep.study.schema import ResourcesSection
 
 ROOT = Path(__file__).parents[1]
 HOME = "/home/ubuntu"
@@ -46,10 +44,13 @@ def test_ray_accepts_it(config: dict[str, Any]) -> None:
     assert set(prepared["available_node_types"]) == {"head", "gpu_worker"}
 
 
-def test_ray_starts_on_no_node_without_the_token(config: dict[str, Any]) -> None:
+def test_ray_starts_on_no_node_without_the_token(
+    config: dict[str, Any], ray_cluster: dict[str, Any]
+) -> None:
     assert len(ray_starts(config)) == 2
     assert all(" RAY_AUTH_MODE=token " in command for command in ray_starts(config))
     assert config["file_mounts"][f"{HOME}/.ray/auth_token"] == "~/.ray/auth_token"
+    assert ray_cluster["spec"]["authOptions"] == {"mode": "token"}
 
 
 def test_no_port_of_ray_is_opened(config: dict[str, Any]) -> None:
@@ -64,17 +65,6 @@ def test_no_port_of_ray_is_opened(config: dict[str, Any]) -> None:
     assert (
         "IpPermissions" not in config["provider"]["security_group"]
     )  # what it would add to SSH and the group itself
-
-
-def test_workers_are_spot_and_leave_when_idle_and_the_head_runs_drivers_only(
-    config: dict[str, Any],
-) -> None:
-    head, worker = (config["available_node_types"][name] for name in ("head", "gpu_worker"))
-    assert worker["node_config"]["InstanceMarketOptions"]["MarketType"] == "spot"
-    assert worker["min_workers"] == 0
-    assert 0 < config["idle_timeout_minutes"] <= 10
-    assert head["resources"] == {"CPU": 0}
-    assert "InstanceMarketOptions" not in head["node_config"]  # its loss would end every study
 
 
 def test_everything_that_the_installation_reads_is_on_the_nodes(config: dict[str, Any]) -> None:
@@ -96,17 +86,6 @@ def test_everything_that_the_installation_reads_is_on_the_nodes(config: dict[str
     assert all((ROOT / name).exists() for name in needed)
 
 
-def test_ray_up_leaves_its_file_where_an_autoscaler_is_known_by(config: dict[str, Any]) -> None:
-    assert f"--autoscaling-config={RAY_UP_CONFIG}" in config["head_start_ray_commands"][-1]
-
-
-def test_the_trials_at_once_that_the_page_states_fit_the_workers(config: dict[str, Any]) -> None:
-    [stated] = re.findall(r"--max-concurrent (\d+) --out", (ROOT / "docs/cluster.md").read_text())
-    nodes = [config["available_node_types"]["gpu_worker"]["resources"]] * config["max_workers"]
-    asked = ResourcesSection(gpus_per_worker=1, cpus_per_worker=6)
-    assert max_trials(asked, Cluster(up=nodes)) == int(stated)
-
-
 def test_kuberay_s_autoscaler_reads_the_file(ray_cluster: dict[str, Any]) -> None:
     from ray.autoscaler._private.kuberay.autoscaling_config import (
         _derive_autoscaling_config_from_ray_cr,
@@ -117,26 +96,6 @@ def test_kuberay_s_autoscaler_reads_the_file(ray_cluster: dict[str, Any]) -> Non
         applied
     )  # what the autoscaler does, with Ray's schema check
     assert limits["available_node_types"]["headgroup"]["resources"]["CPU"] == 0
-
-
-def test_kuberay_asks_for_the_token_and_stays_inside(ray_cluster: dict[str, Any]) -> None:
-    spec = ray_cluster["spec"]
-    assert spec["authOptions"] == {"mode": "token"}
-    head = spec["headGroupSpec"]
-    assert head["serviceType"] == "ClusterIP"
-    # who writes the results has the keys of the bucket, and no worker has them
-    [container] = head["template"]["spec"]["containers"]
-    assert container["envFrom"] == [{"secretRef": {"name": "clsweep-s3", "optional": True}}]
-    assert "clsweep-s3" not in str(spec["workerGroupSpecs"])
-    assert f"ray=={spec['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()
-
-
-def test_what_the_files_point_to_has_what_they_say() -> None:
-    for file in (ROOT / "cluster.yaml", *TEMPLATES.iterdir()):
-        text = file.read_text()
-        assert "in README.md" not in text
-        for page in re.findall(r"docs/\w+\.md", text):
-            assert "ray job submit" in (ROOT / page).read_text()
 
 
 @pytest.fixture

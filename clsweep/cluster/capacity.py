@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from clsweep.catalog import DATASET
@@ -120,7 +121,9 @@ def _gpus_here() -> int | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return len(there)
-    return min(len(there), len([name for name in visible.split(",") if name.strip()]))
+    # as CUDA reads it: what stands behind a name of none, such as -1, is not seen
+    names = [name.strip() for name in visible.split(",")]
+    return min(len(there), len([*takewhile(lambda n: n and not n.startswith("-"), names)]))
 
 
 def has_autoscaler() -> bool:

@@ -154,6 +154,14 @@ def _numbers(values: Row) -> dict[str, float]:
     }
 
 
+def place_of(address: str, study: str) -> str:
+    """A folder of this machine for what loggers write of results in an object store: that of no
+    other results, whatever their study is called.
+    """
+    digest = hashlib.sha256(address.encode()).hexdigest()[:8]
+    return os.path.join("results", f"{study}-{digest}")
+
+
 def wanted_loggers(study: Study, names: Sequence[str]) -> list[LoggerSection]:
     """Those of the study, and those that the command names.
 

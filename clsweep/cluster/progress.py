@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,8 +22,6 @@ from clsweep.display.printing import laid_out
 from clsweep.display.text import printable, shortened
 from clsweep.results.ranking import Tally, spare_of
 
-KNOWN_SHARE = 0.5  # of the work that is left whose pace must be known, or nothing is said
-WATCHED_S = 5.0  # of a trial under way, before its pace counts
 # Between plain lines: at the beginning, and later.
 PLAIN_S, LATER_PLAIN_S, BEGINNING_S = 10.0, 60.0, 180.0
 LONG_TRIAL_S = 20.0  # one that takes longer has a line of its own
@@ -121,45 +119,31 @@ class Estimate:
 
     def __init__(self, planned: Sequence[Row], recorded: Sequence[Row] = ()):
         self.left = {row["trial_id"]: row for row in planned}
-        self._work_left: dict[str, float] = defaultdict(float)  # kept: every heartbeat asks
-        for row in self.left.values():
-            self._work_left[row["objective"]] += work_of(row)
-        self._seconds: dict[str, float] = defaultdict(float)  # by objective, of trials that ended
-        self._work: dict[str, float] = defaultdict(float)
+        self._work_left = sum(map(work_of, self.left.values()))  # kept: every heartbeat asks
+        self._seconds = self._work = 0.0  # of trials that ended
         for row in recorded:
             self.ended(row)
 
     def ended(self, row: Row) -> None:
-        """A trial has its row; one that failed says nothing about how long the others take."""
+        """A trial has its row; one that failed, or does not train, says nothing about how long the
+        others take.
+        """
         planned = self.left.pop(row["trial_id"], None)
         if planned is not None:
-            name, work = planned["objective"], work_of(planned)
-            self._work_left[name] -= work
-            if row.get("wall_time_s") and row["status"] != "failed":
-                self._seconds[name] += row["wall_time_s"]
-                self._work[name] += work
+            self._work_left -= work_of(planned)
+            if row.get("wall_time_s") and row["status"] != "failed" and planned["epochs"] != 0:
+                self._seconds += row["wall_time_s"]
+                self._work += work_of(planned)
 
     def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
-        """Until the last trial has ended; None where the pace of most of the work is unknown."""
-        # Seconds for a unit of work by objective: of trials that ended, else of those under way.
-        begun: dict[str, list[float]] = defaultdict(list)
-        left = defaultdict(float, self._work_left)
-        for trial in running:
-            name, work = trial.row["objective"], work_of(trial.row)
-            left[name] -= trial.share * work
-            if trial.gained > 0 and trial.seconds >= WATCHED_S:
-                begun[name].append(trial.seconds / (trial.gained * work))
-        paces = {name: sum(each) / len(each) for name, each in begun.items()}
-        paces |= {name: self._seconds[name] / work for name, work in self._work.items() if work}
-        known = {name: work for name, work in left.items() if name in paces}
-        if not paces or sum(known.values()) < KNOWN_SHARE * sum(left.values()):
+        """Until the last trial has ended; None where none has told how long its work takes."""
+        works = [work_of(trial.row) for trial in running]
+        done = self._work + sum(t.gained * work for t, work in zip(running, works, strict=True))
+        if done <= 0:
             return None
-        common = sum(known[n] * paces[n] for n in known) / max(sum(known.values()), 1e-9)
-        seconds = sum(work * paces.get(name, common) for name, work in left.items()) / concurrent
-        last = (
-            (1 - t.share) * work_of(t.row) * paces.get(t.row["objective"], common) for t in running
-        )
-        return max([seconds, *last])
+        pace = (self._seconds + sum(trial.seconds for trial in running)) / done
+        last = [(1 - t.share) * work for t, work in zip(running, works, strict=True)]
+        return pace * max([(self._work_left - sum(works) + sum(last)) / concurrent, *last])
 
 
 class Progress:

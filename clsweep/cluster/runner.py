@@ -14,7 +14,7 @@ from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
 from clsweep.cluster.desk import LEAVE_S, Rules, desk_here, let_save
-from clsweep.cluster.loggers import Loggers, wanted_loggers
+from clsweep.cluster.loggers import Loggers, place_of, wanted_loggers
 from clsweep.cluster.losses import (
     ECHO_S,
     KEPT,
@@ -173,8 +173,10 @@ class _Run:
 
     def left(self) -> list[PlannedTrial]:
         """The trials to run, in order."""
-        done = {row["trial_id"] for row in self.recorded()} | self.losses.open.keys()
-        limit = None if self._asked.limit is None else self._asked.limit - len(self.ran)
+        recorded = {row["trial_id"]: row["status"] for row in self.recorded()}
+        done, limit = recorded.keys() | self.losses.open.keys(), self._asked.limit
+        if limit is not None:  # what a race has left out did not run
+            limit -= sum(recorded[trial_id] != SKIPPED for trial_id in self.ran)
         left = [trial for trial in self._planned if trial.trial_id not in done]
         if self._study.sections.scheduler.name == "racing":
             left = in_order(left, self._study.sections.seeds)
@@ -271,7 +273,7 @@ class _Run:
         )
         # What is confirmed is a study from a folder, which shall not say where to write.
         wanted = [] if self._test else wanted_loggers(study, self._asked.log)
-        place = folder.local_path or os.path.join("results", study.sections.name)
+        place = folder.local_path or place_of(folder.path, study.sections.name)
         loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
         heartbeat = Heartbeat(folder, progress, loggers, self.losses, is_alone=is_alone)
         stack.enter_context(heartbeat)

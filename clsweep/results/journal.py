@@ -1,10 +1,6 @@
 """The Optuna journal: every trial as Optuna sees it, readable by optuna-dashboard while the study
 runs.
 
-Optuna believes any line. So each of ours ends in a checksum, by a key that Optuna passes over, of
-itself and the line before: none is changed, lost, doubled or moved unseen. Lines of earlier
-versions, and of others, have none.
-
 It says nothing that the recorded rows do not say, but for the values of configurations that have
 been chosen and not finished yet, and what a scheduler has decided: a lost journal is written again
 from the rows.
@@ -12,15 +8,13 @@ from the rows.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -35,8 +29,7 @@ from clsweep.errors import RequestError
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
-_CHECK = b',"crc":'
-_TAIL_BYTES = 2**14  # which the last two lines do not exceed, most often
+_TAIL_BYTES = 2**14  # which the last line does not exceed, most often
 _STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
@@ -51,27 +44,11 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
         if alone:
             for leftover in Path(path).parent.glob(f"{Path(path).name}.lock*"):
                 leftover.unlink(missing_ok=True)
-        _require_lines(path)
         return JournalStorage(_JournalFile(path))
     except OSError as error:
         raise RequestError(f"{path}: cannot be opened: {error.strerror}") from None
     except Exception as error:  # Optuna plays the lines back without looking at them
         raise _damaged(path, str(error)) from None
-
-
-def _require_lines(path: str) -> None:
-    """Refuse lines that are not as they were written, or not where, and what Optuna trips over."""
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        before = 0
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                break
-            if not isinstance(parsed := json.loads(line), dict):
-                raise ValueError(f"a line says {line!r:.40}")
-            body = line[: line.rfind(_CHECK)] + b"}"
-            if "crc" in parsed and parsed["crc"] != zlib.crc32(body, before):
-                raise ValueError(f"line {number} or the one before is not as it was written")
-            before = zlib.crc32(line)
 
 
 def _damaged(path: str, reason: str) -> RequestError:
@@ -232,7 +209,7 @@ def latest_entries(
 
 
 class _JournalFile(JournalFileBackend):
-    """A file that outlives its writers, with checked lines; none that has come in its place."""
+    """A file that outlives its writers; none that has come in its place."""
 
     def __init__(self, path: str):
         super().__init__(path, lock_obj=JournalFileOpenLock(path))
@@ -245,29 +222,21 @@ class _JournalFile(JournalFileBackend):
             if not os.path.samestat(os.stat(path), os.fstat(self._opened.fileno())):
                 raise RequestError(f"{path}: cannot be written: another file has come in its place")
             with get_lock_file(self._lock):
-                line, lines = _last_line(path), b""
-                for log in logs:
-                    body = json.dumps(log, separators=(",", ":")).encode()
-                    check = zlib.crc32(body, zlib.crc32(line))
-                    line = b"%b%b%d}\n" % (body[:-1], _CHECK, check)
-                    lines += line
-                with open(path, "ab") as file:
-                    file.write(lines)
+                lines = (json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+                with open(path, "r+b") as file:
+                    _cut_off_half_line(file)
+                    file.write("".join(lines).encode())
                     file.flush()
                     os.fsync(file.fileno())
         except OSError as error:
             raise RequestError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _last_line(path: str) -> bytes:
-    """The last whole line; a half one behind it, which Optuna would write behind, is cut off."""
-    with open(path, "r+b") as file:
-        end = file.seek(0, os.SEEK_END)
-        for start in (max(0, end - _TAIL_BYTES), 0):
-            file.seek(start)
-            *lines, half = file.read().split(b"\n")
-            if len(lines) > 1:
-                break
-        if half:
-            file.truncate(end - len(half))
-    return lines[-1] + b"\n" if lines else b""
+def _cut_off_half_line(file: BinaryIO) -> None:
+    """Set it to its end: behind a half line there, which a kill has left, Optuna would write."""
+    end = file.seek(0, os.SEEK_END)
+    for start in (max(0, end - _TAIL_BYTES), 0):
+        file.seek(start)
+        if (newline := file.read().rfind(b"\n")) >= 0:
+            break
+    file.seek(file.truncate(start + newline + 1))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clsweep.cluster import capacity
 from clsweep.cluster.capacity import (
     Cluster,
     has_autoscaler,
@@ -39,6 +40,23 @@ from clsweep.study.schema import ResourcesSection
 )
 def test_trials_that_fit(request_: dict, nodes: list[dict], expected: int) -> None:
     assert max_trials(ResourcesSection(**request_), Cluster(up=nodes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [("0", 1), ("1,0", 2), ("0,1,2", 2), ("-1", 0), ("0,-1,1", 1), ("", 0), (None, 2)],
+)
+def test_gpus_that_are_hidden_do_not_count(
+    visible: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = [Path(f"/dev/nvidia{name}") for name in ("0", "1", "ctl", "-uvm")]
+    monkeypatch.setattr(Path, "glob", lambda *_: there)
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    monkeypatch.setattr(capacity.sys, "platform", "linux")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert capacity._gpus_here() == expected
 
 
 def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import torch
 
 import clsweep
 from clsweep.errors import RequestError
-from tests.cluster.conftest import Continued, Finished
+from tests.cluster.conftest import Finished
 
 
 def stored(out: Path) -> list[str]:
@@ -64,21 +62,3 @@ def test_the_best_encoder_of_each_objective_is_kept_and_is_the_one_that_was_scor
         row = results.trials.query("trial_id == @trial_id").to_dict("records")[0]
         # one of 144 images is 0.7
         assert knn_top1(results.encoder(trial_id), row) == pytest.approx(row["knn_top1"], abs=0.8)
-
-
-@pytest.mark.slow
-def test_what_is_kept_may_change_between_two_sessions(
-    continued: Continued, tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]]
-) -> None:
-    by = ["objective", "config"]
-    trials = clsweep.open_results(continued.out).trials
-    before = clsweep.open_results(continued.first).trials
-    first = sorted(f"{trial_id}.safetensors" for trial_id in before["trial_id"])
-    assert stored(continued.first) == first
-    assert stored(continued.out) == first, "none: no further ones, and nothing half written"
-    path, out = str(continued.path), str(shutil.copytree(continued.out, tmp_path / "out"))
-    code, output, _ = cli_command("run", path, "--out", out, "--set", "encoders.keep=best")
-    assert code == 0, output
-    assert "Nothing is left to run" in output
-    has_files = trials.set_index(by).index.isin(before.set_index(by).index)
-    assert stored(tmp_path / "out") == sorted({*best(trials[has_files])} & {*first})

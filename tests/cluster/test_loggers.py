@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from clsweep.cluster import loggers as module
-from clsweep.cluster.loggers import Loggers, wanted_loggers
+from clsweep.cluster.loggers import Loggers, place_of, wanted_loggers
 from clsweep.errors import RequestError
 from clsweep.study.schema import LoggerSection
 
@@ -134,6 +134,12 @@ def test_the_place_may_be_named(tmp_path: Path) -> None:
         run.trial()
     assert (tmp_path / "there" / "dcl" / "config-3" / "seed-1").is_dir()
     assert not (tmp_path / "results").exists()
+
+
+def test_results_of_one_name_in_two_stores_have_places_of_their_own() -> None:
+    a, b = place_of("s3://a/tau", "tau"), place_of("s3://b/tau", "tau")
+    assert a != b
+    assert place_of("s3://a/tau", "tau") == a
 
 
 # W&B and MLflow.

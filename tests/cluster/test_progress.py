@@ -153,10 +153,12 @@ def test_an_untrained_baseline_does_not_set_the_estimate():
     estimate.ended(ended(rows[0], 2.0))
     assert estimate.seconds_left([], 1) is None, "of dcl nothing is known"
     half = Running(rows[2], 0.5, gained=0.5, seconds=600.0)
-    left = 2.0 + 600.0 + 1200.0  # the other untrained one, half a trial, a whole one
-    assert estimate.seconds_left([half], 1) == pytest.approx(left, rel=0.1)
+    # a 21st part for the other untrained one, half a trial, a whole one
+    assert estimate.seconds_left([half], 1) == pytest.approx(1200 / 21 + 600 + 1200)
     estimate.ended(ended(rows[2], 1200.0))
-    assert estimate.seconds_left([], 1) == pytest.approx(1202.0)
+    assert estimate.seconds_left([], 1) == pytest.approx(1200 / 21 + 1200)
+    assert estimate.seconds_left([], 2) == pytest.approx((1200 / 21 + 1200) / 2)
+    assert estimate.seconds_left([Running(rows[3], 0.25)], 9) == pytest.approx(900), "the longest"
 
 
 def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):

@@ -17,9 +17,10 @@ import yaml
 from scipy import stats
 
 import clsweep
-from clsweep.cluster.runner import _tried_again
+from clsweep.cluster.runner import Request, _Run, _tried_again
 from clsweep.cluster.search import SKIPPED, Race, standing
 from clsweep.errors import StudyError
+from clsweep.results.folder import ResultsFolder
 from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -227,6 +228,19 @@ def test_further_seeds_and_configurations_go_on_with_what_was_decided(tmp_path):
     turned = raced(tmp_path, seeds=[11, *SEEDS])
     [reason] = extension(tree, rows, turned, plan_trials(turned))
     assert "add further ones at the end" in reason
+
+
+def test_what_a_race_leaves_out_does_not_count_against_a_limit(tmp_path):
+    """After Ray was lost: 4 trials have run, and 6 were left out."""
+    study = raced(tmp_path)
+    planned, folder = plan_trials(study), ResultsFolder(str(tmp_path / "out"))
+    folder.create(study.document.dump(), [plan_row(study, trial) for trial in planned], ())
+    run = _Run(study, planned, folder, Request(limit=5), False)
+    for trial in planned[:10]:
+        ended = {"status": "finished" if len(run.ran) < 4 else SKIPPED, METRIC: 50.0}
+        folder.add_trial({**plan_row(study, trial), **ended})
+        run.ran.add(trial.trial_id)
+    assert len(run.left()) == 1
 
 
 @pytest.mark.parametrize(

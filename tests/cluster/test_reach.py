@@ -45,32 +45,16 @@ def port_of(listener: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_a_listener_that_says_nothing_is_no_ray(listener: socket.socket, scheme: str) -> None:
-    listener.listen()
-    assert "does not answer as Ray does" in refusal(f"{scheme}127.0.0.1:{port_of(listener)}")
+@pytest.mark.parametrize("listens", [True, False])
+def test_what_says_nothing_is_no_ray(listener: socket.socket, scheme: str, listens: bool) -> None:
+    if listens:
+        listener.listen()
+    place = f"127.0.0.1:{port_of(listener)}"
+    assert f"no Ray answers at {place} within " in refusal(f"{scheme}{place}")
 
 
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_a_machine_that_swallows_everything_is_given_up(
-    listener: socket.socket, scheme: str
-) -> None:
-    listener.listen(0)  # once its queue is full, the kernel answers no further request
-    waiting = [socket.socket() for _ in range(4)]
-    for each in waiting:
-        each.setblocking(False)
-        each.connect_ex(listener.getsockname())
-    assert "does not answer within" in refusal(f"{scheme}127.0.0.1:{port_of(listener)}")
-    for each in waiting:
-        each.close()
-
-
-def test_a_closed_port_is_told_at_once(listener: socket.socket) -> None:
-    assert "Connection refused" in refusal(f"127.0.0.1:{port_of(listener)}")
-
-
-def test_a_name_whose_look_up_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(3) or [])
-    assert "head.example does not answer within" in refusal("head.example:6379")
+def test_a_host_that_nobody_knows_is_told() -> None:
+    assert "no Ray answers at nobody.invalid:6379 within " in refusal("nobody.invalid:6379")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +71,7 @@ def test_auto_asks_where_the_environment_points(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     require_answer("auto")  # Ray looks for a cluster of this machine
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port_of(listener)}")
-    assert "Connection refused" in refusal("auto")
+    assert "no Ray answers at 127.0.0.1:" in refusal("auto")
 
 
 def test_what_speaks_its_protocol_is_let_pass() -> None:

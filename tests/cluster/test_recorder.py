@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,11 +13,14 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from clsweep.cluster import dispatch, runner
 from clsweep.cluster import recorder as recorder_module
 from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
+from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
+from clsweep.results.journal import open_storage
 from clsweep.results.ranking import KeptFiles
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -74,3 +80,38 @@ def test_a_large_study_is_compacted_less_often(
         progress.tally.num_done = num_done + i
         recorder.ended({**row, "trial_id": str(i)}, {"status": "finished"})
     assert len(seen) == compactions == len({*seen})
+
+
+def test_a_full_disk_ends_a_run_with_a_sentence(
+    tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]], monkeypatch: Any
+) -> None:
+    """What the callback raises comes wrapped by Tune."""
+    from ray.tune import TuneError
+
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def session(run: runner._Run) -> None:
+        def fit() -> None:
+            row = plan_row(run._study, run._planned[0])
+            try:
+                with monkeypatch.context() as patch:
+                    patch.setattr(os, "fsync", refuse)
+                    run._folder.add_trial({**row, "status": "finished"})
+            except RequestError as error:
+                raise TuneError(str(error))  # noqa: B904  # as Tune does
+
+        monkeypatch.setattr(dispatch, "tuner", lambda *_: SimpleNamespace(fit=fit))
+        run.lay_out()
+        journal = open_storage(run._folder.journal_path, alone=True)
+        recorder = cast(Any, SimpleNamespace(trial_ids=set()))
+        run._run_all(1, cast(Any, None), journal, recorder)
+
+    monkeypatch.setattr(runner._Run, "_session", session)
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(study_tree(), sort_keys=False))
+    code, _, error = cli_command("run", str(path), "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert "No space left on device" in error
+    assert "The study stopped. What has finished is kept; the same command continues it." in error
+    assert "Traceback" not in error

@@ -94,6 +94,16 @@ def test_a_journal_of_half_a_line_is_begun_again(tmp_path, content):
     assert [trial.value for trial in read(path)] == [0, 1, 2]
 
 
+def test_a_journal_of_an_earlier_version_goes_on(tmp_path):
+    """Its lines have checksums, by a key that Optuna passes over."""
+    path = tmp_path / "journal"
+    filled(path)
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"".join(b'%b,"crc":123}\n' % line[:-1] for line in lines))
+    made(path).start(named(3), PARAMS)
+    assert [trial.value for trial in read(path)] == [0, 1, 2, None]
+
+
 def test_the_lock_of_a_killed_process_holds_up_nobody(tmp_path):
     path = tmp_path / "optuna.journal"
     filled(path)
@@ -114,11 +124,12 @@ def test_a_lock_is_left_to_its_holder_where_others_have_the_journal_open(tmp_pat
     assert os.path.lexists(f"{path}.lock")
 
 
-def test_a_damaged_journal_is_the_users_to_move_away(tmp_path):
+@pytest.mark.parametrize("damage", [b"\0\0\0\n", b"[]\n", b"{}\n"])
+def test_a_damaged_journal_is_the_users_to_move_away(tmp_path, damage):
     path = tmp_path / "journal"
     filled(path)
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:2], b"\0\0\0\n", *lines[2:]]))
+    path.write_bytes(b"".join([*lines[:2], damage, *lines[2:]]))
     with pytest.raises(
         RequestError,
         match=r"journal: expected an Optuna journal, given a damaged one .*Move it away",
@@ -213,51 +224,6 @@ def test_entries_come_in_the_order_of_their_names(tmp_path):
     assert journal.entry(5) is None
     study = optuna.load_study(study_name="dcl", storage=open_storage(str(tmp_path / "journal")))
     assert study.direction == optuna.study.StudyDirection.MINIMIZE
-
-
-# Damage. What is lost at the end is as after a kill: the rows say it again.
-
-
-def entries(path, num_trials=3):
-    """What a run finds once it has told the journal of its rows, as it does at its start."""
-    journal = made(path)
-    for number in range(num_trials):
-        journal.finish(named(number), PARAMS, Outcome(status="finished", score=float(number)))
-    return {
-        name: (entry.state, entry.values, entry.params, entry.user_attrs)
-        for name, entry in journal.entries().items()
-    }
-
-
-def damages(lines):
-    for n, line in enumerate(lines):
-        before, after = lines[:n], lines[n + 1 :]
-        yield f"lost {n}", [*before, *after]
-        yield f"doubled {n}", [*before, line, line, *after]
-        yield f"doubled {n} at the end", [*lines, line]
-        if after:
-            yield f"swapped {n}", [*before, after[0], line, *after[1:]]
-        for at in range(len(line)):
-            flipped = bytes([*line[:at], line[at] ^ (1 << at % 7), *line[at + 1 :]])
-            yield f"flipped {at} of {n}", [*before, flipped, *after]
-
-
-def test_a_damaged_journal_is_refused_or_changes_nothing(tmp_path):
-    path = tmp_path / "journal"
-    filled(path)
-    lines, expected = path.read_bytes().splitlines(keepends=True), entries(path)
-    refused = wrong = 0
-    for name, damaged in damages(lines):
-        path.write_bytes(b"".join(damaged))
-        try:
-            found = entries(path)
-        except RequestError:
-            refused += 1
-            continue
-        assert found == expected, name
-        wrong += b"".join(damaged) not in (b"".join(lines), b"".join(lines[:-1]))
-    assert refused > 1000
-    assert wrong < 30  # of the last line, which Optuna reads as if it were whole, or cuts off
 
 
 def test_nothing_is_written_to_a_journal_that_has_come_in_its_place(tmp_path):
