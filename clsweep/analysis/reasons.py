@@ -161,7 +161,8 @@ TEXTS = {
     "VERSIONS_UNKNOWN": "versions not recorded",
     "WORKERS_UNKNOWN": "workers not recorded: one counted",
     "TIMES_UNKNOWN": "wall_time_s not recorded",
-    "SOME_TIMES_UNKNOWN": "{unknown} of {trials} trials do not say how long they took",
+    "SOME_TIMES_UNKNOWN": "{unknown} of {trials} trials do not say how long they took, or "
+    "on how many workers",
 }
 _of_names: Any = StrEnum  # which no checker of types reads
 Reason = _of_names("Reason", {name: name.lower() for name in TEXTS})

@@ -124,6 +124,15 @@ class Material:
         return f"{self.metric} ({', '.join(told)})" if told else self.metric
 
 
+def worker_seconds(trials: pd.DataFrame) -> pd.Series[float]:
+    """wall_time_s x workers of each trial, NaN where one is missing; one worker where no trial says
+    how many.
+    """
+    recorded = trials.reindex(columns=["wall_time_s", "workers"]).apply(pd.to_numeric).astype(float)
+    spent = recorded["wall_time_s"]
+    return spent * recorded["workers"] if recorded["workers"].notna().any() else spent
+
+
 def mode_of(metric: str, asked: str | None, known: str | None, source: str) -> str:
     """Which values of a metric are best: as the study or the catalog knows, else as asked."""
     known = known or ("min" if metric in LOSSES else None)

@@ -207,7 +207,8 @@ def cells_of_table(
     trials: Any, factors: Sequence[str] | None, source: str, read: Callable[[Any], Material]
 ) -> tuple[Findings, ...]:
     """The cells of a table of trials; none where it has no factor, by default `dataset` if it has
-    several names. `read` makes the material of one. RequestError for a column that is no factor.
+    several names. `read` makes the material of one. RequestError for a column that is no factor, or
+    a trial without a level.
     """
     if not isinstance(trials, pd.DataFrame):
         return ()  # `read` refuses it
@@ -217,12 +218,16 @@ def cells_of_table(
             expected = f"expected of its columns {' or '.join(known) or 'none'}, given {name!r}"
             raise RequestError(f"{source}: factors: {expected}")
     if factors is None:  # numbers may be what a table swept
-        given = list(trials.get("dataset", ()))
+        given = list(trials["dataset"].dropna()) if "dataset" in trials else []
         is_factor = all(isinstance(value, str) for value in given) and len(set(given)) > 1
         factors = ["dataset"] if is_factor else []
     names = [name for name in FACTORS if name in factors]
     if not names:
         return ()
+    for name in names:
+        if trials[name].isna().any():
+            row = int(trials[name].isna().to_numpy().argmax()) + 1
+            raise RequestError(f"{source}: {name} of trial {row}: expected a name, given nothing")
     found = []
     for values, rows in trials[names].astype(str).groupby(names, sort=False):
         levels = dict(zip(names, map(str, values), strict=True))

@@ -15,7 +15,7 @@ from clsweep.analysis.regions import Codes, cut
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
-from clsweep.findings.material import Material
+from clsweep.findings.material import Material, worker_seconds
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Question, p_of, share
 from clsweep.questions.model import Sentences
@@ -28,8 +28,7 @@ FORMULAS = {
     "stopped": "stopped early by the scheduler",
     "skipped": "planned trials that a race left out, which are no trials that ran",
     "failed": "failed",
-    "hours": "worker hours: sum of wall_time_s x workers / 3600, of the trials that say how long "
-    "they took",
+    "hours": "worker hours: sum of wall_time_s x workers / 3600, of the trials that say both",
     "device": "devices that they ran on",
     "versions": 'versions that they ran with; "a / b" where there were several',
     "note": "what was not recorded, and what differs between trials",
@@ -66,14 +65,13 @@ def health(of: Answers) -> pd.DataFrame:
 def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
     counts = {name: int((group["status"] == name).sum()) for name in COUNTED}
     group = group[group["status"] != "skipped"]
-    recorded = group.reindex(columns=["wall_time_s", "workers"]).apply(pd.to_numeric)
-    seconds, workers = recorded.to_numpy(dtype=float, na_value=np.nan).T
-    unknown, hours, notes = int(np.isnan(seconds).sum()), np.nan, []
+    seconds = worker_seconds(group)
+    unknown, hours, notes = int(seconds.isna().sum()), np.nan, []
     if unknown == len(group):
         notes.append(note(Reason.TIMES_UNKNOWN))
     else:
-        hours = float(np.nansum(seconds * np.where(np.isnan(workers), 1.0, workers)) / 3600)
-        if "workers" not in group:
+        hours = float(seconds.sum() / 3600)
+        if "workers" not in group or group["workers"].isna().all():
             notes.append(note(Reason.WORKERS_UNKNOWN))
         if unknown:
             notes.append(note(Reason.SOME_TIMES_UNKNOWN, unknown=unknown, trials=len(group)))

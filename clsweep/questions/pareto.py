@@ -13,7 +13,7 @@ from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.recommend import EQUAL, levels_of, ties
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.tuned import no_whole, pick, whole
-from clsweep.findings.material import Material
+from clsweep.findings.material import Material, worker_seconds
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
@@ -84,12 +84,9 @@ def on_front(costs: Array, scores: Array) -> Any:
 
 def _seconds(trials: pd.DataFrame) -> Mapping[tuple[str, Any], float]:
     """Mean worker seconds of the trials of each configuration that finished and say it."""
-    if "wall_time_s" not in trials:
-        return {}
     finished = trials[trials["status"] == "finished"]
-    workers = finished["workers"].fillna(1) if "workers" in finished else 1
-    spent = pd.to_numeric(finished["wall_time_s"]) * workers
-    groups = spent.groupby([finished["objective"].astype(str), finished["config"]])
+    keys = [finished["objective"].astype(str), finished["config"]]
+    groups = worker_seconds(finished).groupby(keys)
     means: dict[Any, float] = groups.mean().dropna().to_dict()
     return means
 

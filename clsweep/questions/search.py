@@ -15,7 +15,7 @@ from clsweep.analysis.tuned import whole
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import count, settings, work
-from clsweep.findings.material import Material
+from clsweep.findings.material import Material, worker_seconds
 from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
@@ -39,7 +39,7 @@ SAVED_COLUMNS = {
     "trials": "trials that ended",
     "epochs": "epochs trained, over all trials",
     "planned_epochs": "epochs that the same trials would have trained to their end",
-    "saved": "1 - epochs / planned_epochs",
+    "saved": "epochs that the stopped trials had left / planned_epochs. What failed is not saved",
     "hours": "worker hours spent: sum of wall_time_s x workers / 3600",
     "saved_hours": "worker hours not spent: of each stopped trial, its time per epoch times the "
     "epochs that it had left",
@@ -113,25 +113,24 @@ def saved(of: Answers) -> pd.DataFrame:
         return pd.DataFrame(columns=list(SAVED_COLUMNS))
     frame = trials.assign(planned=trials["epochs"].astype(float))
     frame = frame[frame["epochs_trained"].notna() & np.isfinite(frame["planned"])]
-    time = frame["wall_time_s"] if "wall_time_s" in frame else pd.Series(np.nan, frame.index)
-    workers = frame["workers"].fillna(1) if "workers" in frame else 1
-    frame["hours"] = time * workers / 3600
+    frame["hours"] = worker_seconds(frame) / 3600
     trained = frame["epochs_trained"].astype(float)
     left = (frame["planned"] - trained).clip(lower=0).where(frame["status"] == "stopped", 0.0)
-    frame["saved_hours"] = (frame["hours"] / trained.where(trained > 0) * left).where(left > 0, 0.0)
+    frame["left"], per_epoch = left, frame["hours"] / trained.where(trained > 0)
+    frame["saved_hours"] = (per_epoch * left).where(left > 0, 0.0)
     rows = []
     for name, group in frame.groupby("objective", sort=False):
         num_stopped = int((group["status"] == "stopped").sum())
         if not num_stopped:
             continue
-        spent, planned = float(group["epochs_trained"].sum()), float(group["planned"].sum())
+        planned = float(group["planned"].sum())
         row = {
             "objective": name,
             "stopped": num_stopped,
             "trials": len(group),
-            "epochs": spent,
+            "epochs": float(group["epochs_trained"].sum()),
             "planned_epochs": planned,
-            "saved": 1 - spent / planned,
+            "saved": float(group["left"].sum()) / planned,
         }
         if group["hours"].notna().all():
             row |= group[["hours", "saved_hours"]].sum().to_dict()
@@ -310,7 +309,7 @@ SAVED = Question(
         Column("objective"),
         Column("stopped", lambda row: f"{count(row['stopped'])} of {count(row['trials'])} trials"),
         Column("epochs", lambda row: f"{count(row['epochs'])} of {count(row['planned_epochs'])}"),
-        Column("saved", share("saved", most=2), "share of the epochs that were not trained"),
+        Column("saved", share("saved", most=2), "share of the epochs that stopping left out"),
         Column("hours"),
         Column(
             "hours saved",

@@ -10,7 +10,9 @@ from scipy import stats
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
 from clsweep.questions import health as question
+from clsweep.questions import pareto
 from clsweep.questions.health import FORMULAS, REGION_FORMULAS
+from clsweep.questions.search import saved
 from tests.analysis import truths
 from tests.questions.given import of
 
@@ -71,6 +73,21 @@ def test_health_of_a_bare_table():
         == 0.01
     )
     assert health(pd.DataFrame(columns=["objective", "status"])).empty
+
+
+@pytest.mark.parametrize("workers", [[8, None], [8, pd.NA]])
+def test_an_unknown_number_of_workers_is_not_one(workers):
+    """Of an hour each; once the second counted as one worker's."""
+    trials = pd.DataFrame({"objective": "a", "status": "finished", "wall_time_s": [3600.0] * 2})
+    trials = trials.assign(workers=workers, config=[0, 1], epochs=9, epochs_trained=9)
+    row = health(trials).iloc[0]
+    assert row["hours"] == 8.0
+    assert row["note"][0] == note(Reason.SOME_TIMES_UNKNOWN, unknown=1, trials=2)
+    assert pareto._seconds(trials) == {("a", 0): 8 * 3600.0}
+    (row,) = saved(of(trials=trials.assign(status=["finished", "stopped"]))).to_dict("records")
+    assert np.isnan(row["hours"])
+    bare = health(trials.assign(workers=None)).iloc[0]
+    assert (bare["hours"], bare["note"][0]) == (2.0, note(Reason.WORKERS_UNKNOWN))
 
 
 def test_rates_and_tests_are_scipys():

@@ -291,6 +291,18 @@ def test_other_factors_of_a_table_are_named():
         clsweep.analyse(trials, factors=["tau"])
 
 
+@pytest.mark.parametrize("factor", ["dataset", "encoder"])
+@pytest.mark.parametrize("empty", [None, math.nan, pd.NA])
+def test_a_trial_without_a_level_is_refused_and_not_left_out(factor, empty):
+    trials = table()
+    trials.loc[trials.index[3:], factor] = trials.loc[trials.index[3:], factor].where(
+        trials["objective"] != "dcl", empty
+    )
+    place = f"table: {factor} of trial {1 + trials[factor].isna().argmax()}"
+    with pytest.raises(RequestError, match=f"{place}: expected a name, given nothing"):
+        clsweep.analyse(trials, factors=None if factor == "dataset" else [factor])
+
+
 def test_a_data_set_that_is_named_as_a_hyperparameter_is_one():
     trials = table().assign(config=lambda t: t["config"] + 3 * (t["dataset"] == "digits"))
     found = clsweep.analyse(trials, params=["tau", "dataset"])

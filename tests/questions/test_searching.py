@@ -71,6 +71,13 @@ def test_what_stopping_saved():
     assert row["saved_hours"] == pytest.approx(6 / 3 * 6 + 2 / 1 * 8)
 
 
+def test_what_failed_trials_lost_is_not_saved():
+    trials = pd.DataFrame({"objective": "a", "status": ["finished", "stopped"] + 5 * ["failed"]})
+    trials["epochs_trained"] = [100, 90] + 5 * [1]
+    (row,) = saved(of(trials=trials.assign(epochs=100))).to_dict("records")
+    assert (row["saved"], row["planned_epochs"]) == (pytest.approx(10 / 700), 700)
+
+
 def test_times_that_are_not_recorded_save_an_unknown_time():
     trials = pd.DataFrame({"objective": "a", "status": ["finished", "stopped"]})
     trials["epochs_trained"] = [4, 1]
