@@ -43,6 +43,7 @@ RESAMPLE = (
     "tests/analysis/test_resample.py tests/analysis/robustness tests/analysis/test_coverage.py"
 )
 CONTRAST = "return contrast(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled="
+PAGES = "tests/test_pages.py tests/questions/test_sentences.py"
 VIEWS = "tests/data/test_augmentations.py"
 FAULTS = (
     # Augmentations.
@@ -251,6 +252,21 @@ FAULTS = (
           "max(1, values.shape[-2] // 10)", "max(1, values.shape[-2] // 5)", RESAMPLE),
     Fault("Holm without monotonicity", "analysis/holm.py",
           "np.maximum.accumulate(steps)", "steps", "tests/analysis/test_holm.py"),
+    # What is said.
+    Fault("winner and loser are swapped", "questions/pairs.py",
+          "seen_from(row, row[\"winner\"], null=kind.null) if is",
+          "row | {\"a\": row[\"b\"], \"b\": row[\"a\"]} if is", PAGES),
+    Fault("an open end is printed as closed", "questions/pairs.py",
+          "if null and not known(low) else low", "if not known(low) else low", PAGES),
+    Fault("a claim does without the corrected p", "questions/words.py",
+          "needed and row[\"p_holm\"] <= ALPHA", "needed", PAGES),
+    Fault("one with fewer seeds is the best so far", "questions/search.py",
+          "np.where(counts == max(counts.max(initial=1), 1), measured.means, np.nan)",
+          "measured.means", "tests/questions/test_searching.py"),
+    Fault("a trial without a data set is left out", "questions/findings.py",
+          "if trials[name].isna().any():", "if False:", "tests/questions/test_of_cells.py"),
+    Fault("a note is told once for all", "findings/notes.py",
+          "is_all = len(names) == len(frame) > 1", "is_all = True", PAGES),
     Fault("what is dear is on the front", "questions/pareto.py",
           "np.lexsort((-scores, costs))", "np.lexsort((-scores, -costs))",
           "tests/questions/test_pareto.py"),

@@ -10,11 +10,11 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.findings.material import Material
 from clsweep.findings.notes import verdict
 from clsweep.questions import charts
-from clsweep.questions import pairs as sentences
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, half, level, measured, p_of
 from clsweep.questions.model import Figure
+from clsweep.questions.pairs import compared
 from clsweep.questions.words import needed
 
 _ENDS = ("x", "low", "high")
@@ -205,7 +205,7 @@ MEANS = Question(
         "by how much a is better than b, in the direction that is good. Below 0, b is better",
     ),
     levels="value_a",
-    say=lambda asked: sentences.means(means(asked), asked.words),
+    say=lambda asked: compared(means(asked), "mean", asked.words),
     draw=lambda asked: [difference_forest(means(asked), asked.material)],
     formulas={"comparison": analysis.COLUMNS},
 )
@@ -221,7 +221,7 @@ TUNED = Question(
         "than it is scored on, so no luck of its seeds is in it",
     ),
     levels="value_a",
-    say=lambda asked: sentences.tuned(tuned(asked), asked.words),
+    say=lambda asked: compared(tuned(asked), "tuned", asked.words),
 )
 SPREADS = Question(
     name="comparison-std",

@@ -6,7 +6,8 @@ that side of no difference. All numbers are those of the tables; names are given
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -26,77 +27,77 @@ from clsweep.questions.words import (
     text,
 )
 
-AHEAD = {"mean": "is better", "std": "is more robust", "within": "has more settings near its best"}
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
 MANY_PAIRS = 12  # more are counted, not named
-COMPARED = {"mean": "means", "std": "spreads", "within": "shares near the best"}
-Say = Callable[[Row], str]
 _TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
 
 
-def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
-    """Which objective is more robust, from `compare` of stat "std"."""
-    seen = {"claim": lambda pair: _spread_claim(pair, words), "evidence": _ratio_seen}
-    return _pairwise(pairs, "spreads", which="is more robust", null=1.0, **seen)
+@dataclass(frozen=True)
+class Kind:
+    """What one statistic of a comparison is called."""
+
+    better: str  # what the winner does; `{near}` stands for how far from the best is near
+    compared: str  # what was compared
+    number: str  # how much that is, by the fields of a row, `amount` with a unit and `number`
+    sense: str = ""  # said where anything is swept
+    null: float = 0.0  # the value where both are alike: 1 of a ratio
 
 
-def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
-    """Which objective is better on average, from `compare` of stat "mean"."""
-    return _leads(pairs, words, "means", "without tuning", ", on average over the shared space")
+_LEAD = "{a} leads by {amount}"
+KINDS = {
+    "mean": Kind("scores better", "means", _LEAD, " without tuning"),
+    "tuned": Kind("scores better", "best settings", _LEAD, " when tuned"),
+    "std": Kind("is more robust", "spreads", "SD* ratio {a} / {b} {number}", null=1.0),
+    "within": Kind(
+        "has more of its settings within {near} of its best",
+        "shares near the best",
+        "the share of {a} is larger by {number}",
+    ),
+}
 
 
-def tuned(pairs: pd.DataFrame, words: Wording) -> Sentences:
-    """Which objective is better at its best setting, from `compare` of stat "tuned"."""
-    return _leads(pairs, words, "best settings", "when tuned", ", each at its best setting")
+def compared(pairs: pd.DataFrame, stat: str, words: Wording) -> Sentences:
+    """Which objective is ahead, from `compare` of this stat: claims first, then what is not
+    resolved, then what is not measured.
+    """
+    kind, rows = KINDS[stat], records_of(pairs)
+    better, sense = _better(kind, words), kind.sense * words.swept
+    claims: list[str] = []
+    undecided: list[Row] = []
+    lost: list[Row] = []
+    for row in rows:
+        won = seen_from(row, row["winner"], null=kind.null) if is_resolved(row, kind.null) else {}
+        if won and (seen := _seen(won, kind, words)) and _has_numbers(won, kind):
+            claims.append(f"{won['a']} {better} than {won['b']}{sense}: {seen}.")
+        else:
+            (undecided if is_measured(row["reason"]) else lost).append(row)
+    open_pairs = _undecided(undecided, len(rows), f"{better}{sense}", kind, words)
+    return (*claims, *open_pairs, *_not_compared(lost, kind.compared))
 
 
-def _leads(pairs: pd.DataFrame, words: Wording, measured: str, how: str, where: str) -> Sentences:
-    side = "higher" if words.mode == "max" else "lower"
-    how, where = (f" {how}", where) if words.swept else ("", "")
-
-    def claim(pair: Row) -> str:
-        lead, low, high = pair["estimate"], pair["low"], pair["high"]
-        if not known(lead, low, high) or lead <= 0:
-            return ""
-        return (
-            f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']}{how}{where}"
-            f"{interval(low, high, apart_from=0.0)}."
-        )
-
-    def evidence(row: Row) -> str:
-        if not known(row["estimate"], row["low"], row["high"]):
-            return ""
-        row = seen_from(row, row["a" if row["estimate"] >= 0 else "b"])
-        ends = interval(row["low"], row["high"])
-        if not row["estimate"]:
-            return f" (they score the same{ends})"
-        return f" ({row['a']} leads by {words.amount(row['estimate'])}{ends})"
-
-    return _pairwise(pairs, measured, which=f"scores better{how}", claim=claim, evidence=evidence)
+def _better(kind: Kind, words: Wording) -> str:
+    return kind.better.format(near=words.amount(words.within))
 
 
-def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
-    """Which objective has more good settings, from `compare` of stat "within"."""
-    more = f"has more of its settings within {words.amount(words.within)} of its best"
-
-    def claim(pair: Row) -> str:
-        own, other = pair["value_a"], pair["value_b"]
-        if not known(own, other) or own <= other:
-            return ""
-        return (
-            f"{pair['a']} {more} than {pair['b']}: a share of {number(own)}, against "
-            f"{number(other)}."
-        )
-
-    def evidence(row: Row) -> str:
-        return interval(row["low"], row["high"])
-
-    return _pairwise(pairs, "shares near the best", which=more, claim=claim, evidence=evidence)
+def _has_numbers(won: Row, kind: Kind) -> bool:
+    """Whether what the winner is said to win by is known, and no ratio to a zero."""
+    own, other = won["value_a"], won["value_b"]
+    return known(own, other, won["high"]) and (other > 0 or not kind.null)
 
 
-def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
+def _seen(row: Row, kind: Kind, words: Wording) -> str:
+    """The number of a pair with its interval; "" where one is not known or open."""
+    value, null, low = row["estimate"], kind.null, row["low"]
+    low = 0.0 if null and not known(low) else low  # below which no ratio is
+    if not (known(value) and (ends := interval(low, row["high"], apart_from=null))):
+        return ""
+    shown = {"number": number(value, apart_from=null), "amount": words.amount(value)}
+    return kind.number.format(a=row["a"], b=row["b"], **shown) + ends
+
+
+def by_value(pairs: pd.DataFrame, by: str, stat: str, words: Wording) -> Sentences:
     """Who is ahead at which values of `by`, a sentence for each pair, from `compare` with it."""
-    ahead, null, found = AHEAD[stat], 1.0 if stat == "std" else 0.0, []
+    ahead, null, found = _better(KINDS[stat], words), KINDS[stat].null, []
     measured = pairs[[is_measured(reason) for reason in pairs["reason"]]]
     for (a, b), frame in measured.groupby(["a", "b"], sort=False):
         rows = records_of(frame)
@@ -112,7 +113,7 @@ def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
         found.append(along(by, claims, unresolved) if claims else none)
     told, rows = set(zip(measured["a"], measured["b"], strict=True)), records_of(pairs)
     lost = {pair: row for row in rows if (pair := (row["a"], row["b"])) not in told}
-    return (*found, *_not_compared([*lost.values()], COMPARED[stat]))
+    return (*found, *_not_compared([*lost.values()], KINDS[stat].compared))
 
 
 def robust(spreads: pd.DataFrame) -> Sentences:
@@ -137,34 +138,6 @@ def robust(spreads: pd.DataFrame) -> Sentences:
     return (f"Some depend less on their settings: {listed(pairs)}{more}.",)
 
 
-def _pairwise(
-    pairs: pd.DataFrame, measured: str, *, which: str, claim: Say, evidence: Say, null: float = 0.0
-) -> Sentences:
-    """Claims first, then what is not resolved, then what is not measured.
-
-    Args:
-        measured: what is compared.
-        which: what is asked.
-        claim: of a resolved pair, as the winner sees it; "" where the numbers cannot show it.
-        evidence: of an open pair.
-        null: the statistic's value where both are alike: 1 of a ratio, else 0.
-    """
-    rows = records_of(pairs)
-    claims: list[str] = []
-    undecided: list[Row] = []
-    lost: list[Row] = []
-    for row in rows:
-        won = is_resolved(row, null) and claim(seen_from(row, row["winner"], null=null))
-        if won:
-            claims.append(won)
-        elif is_measured(row["reason"]):
-            undecided.append(row)
-        else:
-            lost.append(row)
-    open_pairs = _undecided(undecided, len(rows), which, evidence)
-    return (*claims, *open_pairs, *_not_compared(lost, measured))
-
-
 def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:
     """Pairs of which nothing was measured, a sentence for each cause."""
     pairs: dict[str, list[str]] = {}
@@ -177,7 +150,9 @@ def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:
     return tuple(missing)
 
 
-def _undecided(rows: Sequence[Row], num_pairs: int, which: str, evidence: Say) -> Sentences:
+def _undecided(
+    rows: Sequence[Row], num_pairs: int, which: str, kind: Kind, words: Wording
+) -> Sentences:
     """What is not resolved: a sentence for each of few pairs, one for all of many."""
     if len(rows) > FEW_PAIRS:
         named = "; ".join(f"{row['a']} and {row['b']}" for row in rows)
@@ -188,7 +163,9 @@ def _undecided(rows: Sequence[Row], num_pairs: int, which: str, evidence: Say) -
         takes = f"; it needs {it}" if (it := needed(row)) else ""
         why = f": {cause(row)}" if row["reason"] else takes
         start = f"Whether {row['a']} or {row['b']} {which} is not resolved"
-        few.append(Open(f"{start}{evidence(row)}{why}."))
+        is_led = kind.null or not row["estimate"] < 0  # a lead is told of the one who has it
+        seen = _seen(row if is_led else seen_from(row, row["b"]), kind, words)
+        few.append(Open(f"{start}{f' ({seen})' if seen else ''}{why}."))
     return tuple(few)
 
 
@@ -216,40 +193,3 @@ def seen_from(row: Row, name: str, *, null: float = 0.0) -> Row:
 def _inverse(value: float) -> float:
     """1 / value; 0 of infinity and of what is not known, which then counts as open."""
     return 1 / value if known(value) and value > 0 else 0.0
-
-
-def _spread_claim(pair: Row, words: Wording) -> str:
-    own, other, ratio, low = (pair[name] for name in ("value_a", "value_b", "estimate", "low"))
-    if not known(own, other) or own < 0 or other <= 0:
-        return ""
-    start = f"{pair['a']} is more robust than {pair['b']}: "
-    if own == 0:
-        return (
-            f"{start}its {words.metric} has no spread due to hyperparameters that shows above the "
-            f"noise, against SD* {words.amount(other)}."
-        )
-    if not known(ratio) or ratio <= 0:
-        return ""
-    seen = f", at most {number(pair['high'], apart_from=1.0)}"
-    if known(low) and low > 0:
-        seen = interval(low, pair["high"], apart_from=1.0)
-    return (
-        f"{start}the spread of {words.metric} due to hyperparameters is "
-        f"{number(ratio, apart_from=1.0)} times as large"
-        f"{seen} (SD* {number(own)} against {words.amount(other)})."
-    )
-
-
-def _ratio_seen(row: Row) -> str:
-    """The ratio with its interval, where neither is made with a zero."""
-    ratio, low, high = row["estimate"], row["low"], row["high"]
-    sizes = ratio, row["value_a"], row["value_b"]
-    if not known(*sizes) or min(sizes) <= 0:
-        return ""
-    ends = known(low) and low > 0, known(high)
-    if not any(ends):
-        return ""
-    seen = f", at most {number(high)}" if ends[1] else f", at least {number(low)}"
-    if all(ends):
-        seen = interval(low, high)
-    return f" (SD* ratio {row['a']} / {row['b']} {number(ratio)}{seen})"

@@ -23,7 +23,7 @@ from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, level, measured, share
 from clsweep.questions.comparison import spreads
 from clsweep.questions.model import Figure, Open, Sentences, Wording
-from clsweep.questions.pairs import spreads as more_robust
+from clsweep.questions.pairs import compared
 from clsweep.questions.words import counted, interval, known, listed, number, text
 
 
@@ -308,7 +308,7 @@ QUESTION = Question(
     levels="best",
     say=lambda asked: (
         *unmeasured(asked.material.spaces),
-        *more_robust(spreads(asked), asked.words),
+        *compared(spreads(asked), "std", asked.words),
         *bands(by_each(asked), asked.words),
     ),
     draw=lambda asked: [robustness_forest(asked.ask(robustness, **_near(asked)), asked.material)],

@@ -34,12 +34,6 @@ from clsweep.report import first
 from clsweep.report.model import Step
 
 MANY_CONTRASTS = 4  # more have their numbers in the table alone
-_OF_PAIRS = {
-    "tuned": sentences.tuned,
-    "mean": sentences.means,
-    "std": sentences.spreads,
-    "within": sentences.shares,
-}
 
 
 def answer_of(findings: Answers) -> tuple[Sentences, tuple[Step, ...]]:
@@ -94,10 +88,10 @@ def compare(asked: Asked, *pair: str, stat: str = "mean", by: str | None = None)
     if frame.empty:
         return ("One objective has trials: there is nothing to compare.",)
     if by is not None:
-        said = sentences.by_value(frame, by, stat=stat)
+        said = sentences.by_value(frame, by, stat, asked.words)
         return said if len(said) <= sentences.FEW_PAIRS else ()
     if len(frame) == 1:
-        return _OF_PAIRS[stat](frame, asked.words)
+        return sentences.compared(frame, stat, asked.words)
     if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
         return each_yardstick(
             board(asked), lambda rows: best(rows, frame, asked.words, senses[stat])
@@ -106,7 +100,7 @@ def compare(asked: Asked, *pair: str, stat: str = "mean", by: str | None = None)
         return sentences.robust(frame)
     near = f"within {asked.words.amount(asked.within)} of its best"
     none = f"No objective is shown to have more of its settings {near} than another."
-    return told(sentences.shares(frame, asked.words)) or (none,)
+    return told(sentences.compared(frame, "within", asked.words)) or (none,)
 
 
 @_of_each

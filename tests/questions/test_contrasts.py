@@ -10,54 +10,11 @@ import pytest
 import clsweep
 from clsweep.catalog import DIAGNOSTIC, METRIC
 from clsweep.errors import UserError
-from clsweep.questions.contrasts import QUESTION, sentence, summary, verdict
+from clsweep.questions.contrasts import QUESTION, summary, verdict
 from clsweep.report import told
 from clsweep.report.sections import build_report
 
 ROOT = Path(__file__).parents[2]
-ROW = {
-    "contrast": "small", "what": "dcl - simclr", "estimate": 2.0, "low": 1.0, "high": 3.0,
-    "published": float("nan"), "margin": float("nan"), "reason": "", "note": "", "added_after": 0,
-    "shown": True, "equivalent": False, "excluded": False,
-}  # fmt: skip
-SMALL = {"equivalent": True}
-SAID = {
-    "shown": ({}, "shown", "small is shown: dcl - simclr is 2 [1, 3]."),
-    "less": (
-        {"published": 5.0, "excluded": True}, "shown, less than published",
-        "small is shown: dcl - simclr is 2 [1, 3]. An effect as large as the published 5 is "
-        "excluded.",
-    ),
-    "turned": (
-        {"published": -5.0, "excluded": True}, "shown, the other way",
-        "small is shown: dcl - simclr is 2 [1, 3]. The published -5 goes the other way.",
-    ),
-    "small": (
-        {"estimate": 0.1, "low": -0.2, "high": 0.4, "margin": 1.0, "shown": False} | SMALL,
-        "within the margin", "small is within its margin of 1: dcl - simclr is 0.1 [-0.2, 0.4].",
-    ),
-    "not the published": (
-        {"low": -1.0, "shown": False, "published": 5.0, "excluded": True}, "less than published",
-        "small is less than the published 5: dcl - simclr is 2 [-1, 3]. Whether there is any "
-        "effect is not resolved.",
-    ),
-    "open": (
-        {"low": -1.0, "shown": False, "needs_seeds": 20.0, "needs_low": 8.0, "needs_high": 90.0},
-        "not resolved", "small is not resolved: dcl - simclr is 2 [-1, 3]; it needs 8 to 90 seeds "
-        "(80 % interval; 20 if it is as large as it looks).",
-    ),
-    "nothing": (
-        {"estimate": float("nan"), "low": float("nan"), "shown": False, "reason": "no_score",
-         "note": "dcl: no finished trial"}, "not measured",
-        "small is not resolved: dcl: no finished trial.",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("change", "cell", "text"), SAID.values(), ids=SAID)
-def test_the_verdict_comes_first(change, cell, text):
-    row = {"needs_seeds": float("nan"), **ROW, **change}
-    assert (verdict(row), sentence(row)) == (cell, text)
 
 
 def test_a_report_begins_with_how_many_are_answered():

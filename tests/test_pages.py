@@ -1,0 +1,78 @@
+"""What reports say of planted studies, and of rows that no planted study has, word for word.
+
+    python -m tests.test_pages    # write tests/pages anew, and print what differs
+
+The numbers have tests of their own; a changed page is read, as a changed sentence is.
+"""
+
+import difflib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.questions import contrasts, pairs
+from clsweep.questions.model import Open, Wording
+from clsweep.report.formats.folder import render_markdown
+from clsweep.report.sections import build_report
+from tests.golden import _planted_sweeps
+from tests.questions import rows
+from tests.questions.test_answer import VERDICTS, verdict
+
+PAGES = Path(__file__).parent / "pages"
+SWEEPS = _planted_sweeps()
+
+
+def page_of(name):
+    """What is said of a planted study, without its tables and figures."""
+    if name == "rows":
+        lines = (f"- {'open: ' * isinstance(line, Open)}{line}\n" for line in rows_said())
+        return "".join(lines)
+    report = build_report(clsweep.analyse(SWEEPS[name]))
+    kept = [part for part in report.sections if part.sentences or part.notes]
+    bare = [replace(part, tables=(), figures=()) for part in kept if part.id != "appendix"]
+    return render_markdown(
+        replace(report, sections=tuple(bare), board=None, hero=(), terms={}, facts={})
+    )
+
+
+def rows_said():
+    for question, *changes in rows.RARE:
+        yield from rows.told(question, *changes)
+    for changes, stat in rows.ALONG:
+        table = [row | {"region": f"tau={2**i}"} for i, row in enumerate(changes)]
+        yield from pairs.by_value(pd.DataFrame(table), "tau", stat, Wording(metric="knn_top1"))
+    for case in VERDICTS:
+        yield from verdict(*case)
+    for change in rows.CONTRASTS:
+        row = rows.CONTRAST | change
+        yield contrasts.verdict(row)
+        yield contrasts.sentence(row)
+
+
+def path_of(name):
+    return PAGES / f"{name.replace(',', '').replace(' ', '-')}.md"
+
+
+def differing(name):
+    path, now = path_of(name), page_of(name)
+    before = path.read_text() if path.exists() else ""
+    lines = difflib.unified_diff(*(text.splitlines() for text in (before, now)), n=0, lineterm="")
+    return now, [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+@pytest.mark.parametrize("name", [*SWEEPS, "rows"])
+def test_a_page_says_what_it_said(name):
+    _, lines = differing(name)
+    assert not lines, "\n".join(["python -m tests.test_pages", *lines])
+
+
+if __name__ == "__main__":
+    PAGES.mkdir(exist_ok=True)
+    for name in [each for each in (*SWEEPS, "rows") if all(word in each for word in sys.argv[1:])]:
+        text, lines = differing(name)
+        print(f"{name}:", *lines, sep="\n  ") if lines else None
+        path_of(name).write_text(text)
