@@ -109,9 +109,6 @@ class Results(StudyResults, Findings):
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
         return from_studies.epochs_of(self.studies, trials, metric=self.material.metric)
 
-    def under_way(self) -> pd.DataFrame:
-        return from_studies.under_way(self.studies, metric=self.material.metric)
-
     def printed(self, within: float | None) -> list[Printed]:
         printed_of = from_studies.printed_of
         return [table for study in self.studies for table in printed_of(study, within=within)]

@@ -193,7 +193,7 @@ def followed(
     seen, pause = (0, 0), PAUSE_S
     while True:
         goes_on, results = is_running(), read()
-        now = len(results.trials), len(results.under_way())
+        now = len(results.trials), sum(x.epochs_table.num_rows for x in results.studies)
         if (now[0] and now != seen) or not goes_on:
             seen, start = now, clock()
             yield results

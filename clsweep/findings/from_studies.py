@@ -148,19 +148,6 @@ def epochs_of(
     return _together(named, read)
 
 
-def under_way(studies: Sequence[StudyResults], *, metric: str) -> pd.DataFrame:
-    """trial_id, objective, status, epoch, train_loss, metric: the epochs of open trials."""
-
-    def read(study: StudyResults) -> pd.DataFrame:
-        table = study.epochs_table
-        is_open = pc.is_in(table["status"], pa.array(["running", "interrupted"]))
-        names = ["trial_id", "status", "epoch", "train_loss", metric]
-        found = to_frame(table.filter(is_open)).reindex(columns=names)
-        return found.merge(study.plan[["trial_id", "objective"]], on="trial_id")
-
-    return _together(_named(studies), read)
-
-
 def side_table(studies: Sequence[StudyResults], kind: str, material: Material) -> pd.DataFrame:
     """What only a report asks for: references, histograms (of the last scored epoch), points,
     confirmation. `material` has the metric, and which images intervals are for.

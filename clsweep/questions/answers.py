@@ -70,10 +70,6 @@ class Answers:
         """The rows of the epochs of these trials; may be empty."""
         return pd.DataFrame()
 
-    def under_way(self) -> pd.DataFrame:
-        """The epochs of trials that have not ended; may be empty. No statistic counts them."""
-        return pd.DataFrame()
-
     def printed(self, within: float | None) -> Sequence[Printed]:
         """The papers' tables that the studies have, with the trials that may answer them."""
         return ()

@@ -161,46 +161,9 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
     )
 
 
-def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
-    """The trials that have not ended, a line each: the metric if any is scored, else the loss."""
-    if epochs.empty:
-        return None
-    is_scored = bool(np.isfinite(charts.numbers(epochs, material.metric)).any())
-    name = material.metric if is_scored else "train_loss"
-    title = material.metric_title if is_scored else "training loss"
-    frame = charts.columns(epochs, x="epoch", y=name).assign(**epochs[["trial_id", "status"]])
-    frame = charts.in_order(frame.dropna(), material)
-    if frame.empty:
-        return None
-    hue, _ = charts.looks(material, frame)
-    x = alt.X("x:Q", title="epochs", axis=alt.Axis(format="d", grid=False))
-    y = charts.score_axis(title)
-    names = {"trial_id": "trial", "objective": "objective", "status": "status"}
-    tips = charts.tips(**names, x="epochs", y=title)
-    ends = alt.Chart(frame.groupby("trial_id", sort=False).tail(1))
-    line = alt.Chart(frame).mark_line(strokeWidth=1.5, strokeDash=[4, 3])
-    point = ends.mark_point(filled=True, size=50, opacity=1)
-    num = frame["trial_id"].nunique()
-    left_out = epochs["trial_id"].nunique() - num
-    more = f" Not drawn: {left_out}, not scored yet or without an ended trial of their objective."
-    return Figure(
-        name="under-way",
-        title="Trials under way",
-        caption=f"{title[0].upper()}{title[1:]} of {num} trials that have not ended, a line each. "
-        f"No number of this page counts them.{more if left_out else ''}",
-        chart=charts.layers(
-            [line.encode(x, y, hue, detail="trial_id:N"), point.encode(x, y, hue, tooltip=tips)]
-        ),
-        data=epochs,
-    )
-
-
 QUESTION = Question(
     name="learning",
     table=learning,
-    draw=lambda asked: (
-        *learning_figures(asked.ask(learning), asked.material),
-        under_way_figure(asked.answers.under_way(), asked.material),
-    ),
+    draw=lambda asked: learning_figures(asked.ask(learning), asked.material),
     formulas={"learning curves": FORMULAS},
 )

@@ -25,13 +25,15 @@ class Watched:
         return self._is_running
 
     def read(self) -> Any:
-        return SimpleNamespace(trials=[0] * self._ended, under_way=lambda: [0] * self._epochs)
+        table = SimpleNamespace(num_rows=self._epochs)
+        studies = [SimpleNamespace(epochs_table=table)]
+        return SimpleNamespace(trials=[0] * self._ended, studies=studies)
 
     def written(self) -> Iterator[tuple[int, int]]:
         for results in followed(
             self.is_running, self.read, wait=self.waited.append, clock=lambda: self.now
         ):
-            yield len(results.trials), len(results.under_way())
+            yield len(results.trials), results.studies[0].epochs_table.num_rows
             self.now += self._work_s
 
 

@@ -40,9 +40,6 @@ class Given(Answers):
     def side_table(self, kind):
         return self._tables.get(kind, pd.DataFrame())
 
-    def under_way(self):
-        return self.side_table("under way")
-
     def ask(self, table, *args, **options):
         name = f"{table.__name__} {options.get('stat', '')}".strip()
         known = self._tables.get(name)

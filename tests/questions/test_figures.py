@@ -426,22 +426,3 @@ def test_two_seeds_have_no_band(num):
     figure = figures_of("learning", learning(num_seeds=num))["learning-epochs"]
     assert ("Bands need 3 seeds" in figure.caption) == (num < 3)
     assert ("area" in [layer["mark"]["type"] for layer in layers_of(figure)]) == (num > 2)
-
-
-def test_trials_under_way_are_drawn_by_their_score_or_else_by_their_loss():
-    frame = pd.DataFrame({"trial_id": ["simclr-0-s9", "simclr-0-s9", "dcl-0-s9"],
-                          "objective": ["simclr", "simclr", "dcl"], "status": "running",
-                          "epoch": [1, 2, 1], "train_loss": [3.0, 2.0, 4.0],
-                          "knn_top1": [NAN, 50.0, NAN]})  # fmt: skip
-    scored, unscored = (
-        one("learning", given(learning=NOTHING, **{"under way": each}))
-        for each in (frame, frame.assign(knn_top1=NAN))
-    )
-    assert {(row["x"], row["y"]) for row in rows_of(scored) if "y" in row} == {(2, 50.0)}
-    assert "Not drawn: 1," in scored.caption
-    assert "Not drawn" not in unscored.caption
-    assert "Training loss of 2 trials" in unscored.caption
-    assert {(row["trial_id"], row["x"], row["y"]) for row in rows_of(unscored)} == {
-        ("simclr-0-s9", 1, 3.0), ("simclr-0-s9", 2, 2.0), ("dcl-0-s9", 1, 4.0)
-    }  # fmt: skip
-    svg_of(unscored)

@@ -60,11 +60,6 @@ def test_trials_under_way_are_shown_as_such(
         results = open_results(folder.path)
         assert results.trials["trial_id"].tolist() == [first]
         assert results.folder.side_table("epochs").num_rows == 2
-        drawn = results.under_way()
-        assert list(zip(drawn["trial_id"], drawn["epoch"], strict=True)) == [
-            (second, 1), (second, 2), (third, 1)
-        ]  # fmt: skip
-        assert set(drawn["objective"]) == {plan[1]["objective"], plan[2]["objective"]}
         folder.keep_running({third: TWO})
         assert epochs(folder) == [*ended, (third, "running", 1), (third, "running", 2)]
         folder.compact()
