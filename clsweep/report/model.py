@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pandas as pd
 
-from clsweep.questions.model import Figure, Table, slug
+from clsweep.questions.model import Figure, Table
 
 NAME = r"[a-z0-9][a-z0-9_-]*"  # of files and anchors
 
@@ -72,21 +71,3 @@ class Report:
     def figures(self) -> tuple[Figure, ...]:
         """All of them, those of the first screen first."""
         return (*self.hero, *(figure for part in self.sections for figure in part.figures))
-
-
-def check(report: Report) -> None:
-    """Raise ValueError where a name cannot be that of a file or an anchor, or stands twice."""
-    parts = {
-        "section": [section.id for section in report.sections],
-        "table": [table.name for table in report.tables],
-        "figure": [figure.name for figure in report.figures],
-    }
-    for kind, names in parts.items():
-        for name in names:
-            wrong = ""
-            if not re.fullmatch(NAME, name):
-                wrong = f"lower-case letters, digits and hyphens: {slug(name)!r}"
-            elif names.count(name) > 1:
-                wrong = f"one of this name, given {names.count(name)}"
-            if wrong:
-                raise ValueError(f"{kind} {name!r}: expected {wrong}")

@@ -1,6 +1,7 @@
 """The results of a study with factors: every cell has the statistics of a study of its own."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from clsweep.analysis.reference import Verdict
 from clsweep.errors import RequestError
 from clsweep.questions.model import trial_anchor
 from clsweep.report.formats.page import render_page
+from clsweep.report.model import NAME
 from clsweep.report.sections import build_report
 from clsweep.study.resolve import load_study
 from tests.planted import planted, recorded
@@ -226,7 +228,10 @@ def test_the_report_has_the_cells_side_by_side(report):
         leads = [line for line in report.verdicts if f"{sense}: it scores" in line]
         assert leads[0].startswith("digits: dcl is best")
         assert leads[1].startswith("fashion_mnist: simclr is best")
-    clsweep.report.model.check(report)
+    for named in (report.figures, report.tables):
+        names = [each.name for each in named]
+        assert len(set(names)) == len(names)
+        assert all(re.fullmatch(NAME, name) for name in names)
 
 
 def test_a_point_of_any_cell_leads_to_the_row_of_its_trial(crossed, report):

@@ -20,7 +20,7 @@ from clsweep.processes import processes_beside
 from clsweep.questions.answers import Answers
 from clsweep.questions.model import Figure, Table
 from clsweep.report.formats.page import render_page, to_csv, to_parquet, vega_versions
-from clsweep.report.model import NAME, Report, check
+from clsweep.report.model import NAME, Report
 from clsweep.report.sections import Say, build_report
 from clsweep.results.disk import Disk
 from clsweep.version import VERSION
@@ -58,7 +58,7 @@ def write_bundle(
     Parquet holds the exact tables, columns of mixed types as text. In CSV a text that a spreadsheet
     would read as a formula has an apostrophe before it. `progress` is called with the name of every
     part. RequestError where `out` cannot be written, or holds a file of these names that no report
-    wrote; ValueError as in `check`.
+    wrote.
     """
     disk = _folder(os.fspath(out))
     written = _written_before(disk)
@@ -176,8 +176,7 @@ def write_report(
 
 
 def render_markdown(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown, all texts escaped. ValueError as in `check`."""
-    check(report)
+    """The report as GitHub-flavoured Markdown, all texts escaped."""
     return "\n\n".join(_blocks(report)) + "\n"
 
 

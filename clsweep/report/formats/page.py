@@ -22,7 +22,7 @@ from clsweep.display.text import legible, spreadsheet
 from clsweep.display.theme import scripts, themed
 from clsweep.questions.model import Figure, Table, slug
 from clsweep.report.glossary import pattern, term_of
-from clsweep.report.model import Report, check
+from clsweep.report.model import Report
 
 MAX_NUMBERS = 60  # rows of the numbers behind a figure
 MAX_INSIDE = 150_000  # bytes of a CSV file that the page holds; a larger one lies beside it
@@ -36,10 +36,9 @@ def render_page(report: Report) -> str:
     """The report as one HTML page that needs no other file and no network, every text escaped.
 
     The page forbids itself whatever is not in it (Content-Security-Policy): it runs the two scripts
-    whose hashes it names, and expressions of charts are interpreted, not compiled. ValueError as in
-    `check`, or where a chart holds a number that is not finite.
+    whose hashes it names, and expressions of charts are interpreted, not compiled. ValueError
+    where a chart holds a number that is not finite.
     """
-    check(report)
     templates = _templates()
     scripts = [vega(), _source(templates, "page.js")]
     return templates.get_template("index.html.j2").render(

@@ -193,22 +193,6 @@ def test_rows_have_the_anchors_that_points_link_to():
     assert [attrs.get("id") for attrs in page.all("tr") if "id" in attrs] == ["trial-a", "trial-b"]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (section(figures=(figure("../x"),)), r"figure '\.\./x': expected .* 'x'"),
-        (section(tables=(table("A b"),)), "table 'A b': expected .* 'a-b'"),
-        (
-            section(figures=(figure(), figure())),
-            "figure 'tolerance': expected one of this name, given 2",
-        ),
-    ],
-)
-def test_names_that_cannot_be_files_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        render_page(report(wrong))
-
-
 def test_a_report_of_nothing_is_a_page():
     empty = replace(table(), shown=pd.DataFrame({"objective": []}))
     bare = replace(figure(), data=pd.DataFrame())
