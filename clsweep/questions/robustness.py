@@ -24,7 +24,7 @@ from clsweep.questions.column import Column, Question, level, measured, share
 from clsweep.questions.comparison import spreads
 from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.pairs import compared
-from clsweep.questions.words import counted, interval, known, listed, number, text
+from clsweep.questions.words import counted, interval, known, listed, text
 
 
 def robustness(of: Answers, *, by: str | None = None, within: float | None = None) -> pd.DataFrame:
@@ -92,7 +92,8 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
             lost, failed = "", row.get("num_failed", 0)
             if known(failed) and failed > 0:
                 lost = f", with {counted(failed, 'failed trial', 'failed trials')}"
-            found.setdefault(param, []).append(f"{name} {_band(row)}{lost}")
+            band = shown_band(row, "band_sure", named=False)
+            found.setdefault(param, []).append(f"{name} {band}{lost}")
         else:
             cause = causes.get(text(row["noise_of"]), causes["seeds"])
             noisy.setdefault((param, cause), []).append(name)
@@ -105,27 +106,6 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
         for (param, cause), names in noisy.items()
     ]
     return (*usable, *unresolved)
-
-
-def _band(row: Row) -> str:
-    """The part of a band that is shown; "at least" where the means alone reach further."""
-    low, high, ratio = row["band_sure_low"], row["band_sure_high"], row["band_ratio"]
-    at_low = low == row["band_low"] and row["band_end"] in ("low", "both")
-    at_high = high == row["band_high"] and row["band_end"] in ("high", "both")
-    first, last = settings([low, high])
-    least = "" if (low, high) == (row["band_low"], row["band_high"]) else "at least "
-    if known(row["band_bins"]):
-        middles = "the middle of a bin" if low == high else "the middles of bins"
-        ends = f"at {first}" if low == high else f"from {first} to {last}"
-        return f"{least}{ends}, {middles}"
-    if low == high:
-        return f"{least}at {first}{'' if least else ' alone'}"
-    if at_low and at_high:
-        return f"at every swept value, {first} to {last}"
-    start, stop = ", the lowest swept value," * at_low, ", the highest swept value" * at_high
-    is_inside = known(ratio) and not (least or at_low or at_high)
-    factor = f" (a factor of {number(ratio)})" if is_inside else ""
-    return f"{least}from {first}{start} to {last}{stop}{factor}"
 
 
 def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | None:
@@ -184,9 +164,10 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
 
 
 def shown_band(row: Row, name: str, *, named: bool) -> str:
-    """`tau 0.1 to 0.4`; without its hyperparameter where that stands beside it."""
+    """`tau 0.1 to 0.4`, `tau 0.1`; without its hyperparameter where that stands beside it."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    between = " to ".join(settings([low, high])) if is_number(low) else ""
+    ends = dict.fromkeys(settings([low, high])) if is_number(low) else ()
+    between = " to ".join(ends)
     return f"{row['band_param']} {between}" if named and between else between
 
 
