@@ -54,6 +54,7 @@ def status(
     import time
 
     from clsweep.cli import status as now
+    from clsweep.findings.notes import reference_notes
     from clsweep.results.ranking import spare_of
     from clsweep.results.reading import StudyResults, open_folder, trials_file
 
@@ -83,6 +84,7 @@ def status(
             for note in [
                 *now.study_notes(results),
                 *now.best_notes(rows),
+                *reference_notes(results.folder.references().to_pylist(), metric=results.metric),
                 *now.best_when_tuned(results, rows),
                 *now.confirm_headline(results),
                 now.status_headline(results, rows),
@@ -110,6 +112,7 @@ def trials(
     """Trial rows; csv and json have every column."""
     from clsweep.cli.status import study_notes
     from clsweep.cli.trials import trial_rows, trials_spare
+    from clsweep.findings.notes import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), reading.opened([path])
     asked = [name.strip() for name in columns.split(",")] if columns else None
@@ -117,7 +120,8 @@ def trials(
     spare = () if asked else trials_spare(results)
     left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
     if format is Format.table and results.studies:
-        for note in study_notes(results):
+        references = reference_notes(results.folder.references().to_pylist(), metric=results.metric)
+        for note in [*study_notes(results), *references]:
             print_note(f"- {note}")
     if left_out:
         print_note(f"(--wide adds {', '.join(left_out)})")

@@ -20,7 +20,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
 from clsweep.errors import RequestError
-from clsweep.findings.notes import is_measured, version_notes
+from clsweep.findings.notes import is_measured, reference_notes, version_notes
 from clsweep.findings.notes import notes as notes_of
 from clsweep.questions import reproduction as paper
 from clsweep.questions.column import Question, filled, with_levels
@@ -52,9 +52,12 @@ def print_statistic(
     material, along = findings.material, ""
     notes = material.notes
     found = getattr(findings, name)(*given, **asked)
-    is_along = name == "robustness" and asked.get("by")
-    if is_along and any(map(is_measured, found["reason"])):
-        along = f", by {asked['by']}"
+    if name == "robustness":
+        if asked.get("by") and any(map(is_measured, found["reason"])):
+            along = f", by {asked['by']}"
+        frame = findings.side_table("references")
+        references = records_of(frame.astype(object).where(frame.notna(), None))
+        notes = (*reference_notes(references, metric=material.metric), *notes)
     if name in ("recommend", "pareto") and not findings.cells:
         material = replace(material, confirmation=findings.side_table("confirmation"))
     tell = getattr(told, name, None) if is_told else None

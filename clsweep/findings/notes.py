@@ -9,7 +9,8 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Note
-from clsweep.display.numbers import count, mentioned, number
+from clsweep.catalog.ownership import metric_params, reference_params, yardstick_params
+from clsweep.display.numbers import count, fixed, mentioned, number, setting
 from clsweep.study.factors import FACTORS
 from clsweep.version import VERSION_COLUMNS, public_version
 
@@ -150,3 +151,32 @@ def _of_kinds(names: list[str], kinds: Sequence[str], everybody: int) -> list[st
         for name, (start, _) in zip(names, those, strict=True)
     ]
     return list(dict.fromkeys(out))
+
+
+def reference_notes(references: Sequence[Mapping[str, Any]], *, metric: str) -> list[str]:
+    """What is reached without training, one line; told apart by what the metric depends on."""
+    import numpy as np
+
+    rows = [row for row in references if row.get(metric) is not None]
+    others = set(yardstick_params()) - set(metric_params(metric))  # of the other metrics
+    by = [name for name in ("dataset", *reference_params()) if name not in others]
+    found: dict[tuple[Any, ...], dict[int | None, float]] = {}
+    for row in rows:
+        at = (row["reference"], *(row.get(name) for name in by))
+        found.setdefault(at, {}).setdefault(row.get("seed"), row[metric])
+    parts = []
+    for kind, *values in sorted(found, key=lambda at: [(value is None, value) for value in at]):
+        alike = [at for at in found if at[0] == kind]
+        named = ", ".join(
+            f"{name} {setting(value)}"
+            for i, (name, value) in enumerate(zip(by, values, strict=True), 1)
+            if name != "encoder" and value is not None and len({at[i] for at in alike}) > 1
+        )
+        encoder = f" {values[by.index('encoder')]}" if kind == "untrained" else ""
+        label = f"{kind.replace('_', ' ')}{encoder}{f' ({named})' if named else ''}"
+        scores = list(found[kind, *values].values())
+        part = f"{label} {fixed(float(np.mean(scores)))}"
+        if len(scores) > 1:
+            part += f" (sd {fixed(float(np.std(scores, ddof=1)))}, {len(scores)} seeds)"
+        parts.append(part)
+    return [f"without training, {metric}: {'; '.join(parts)}"] if parts else []

@@ -19,6 +19,7 @@ import pytest
 from clsweep.api import open_results
 from clsweep.cli.trials import trial_rows
 from clsweep.errors import RequestError, UserError
+from clsweep.findings.notes import reference_notes
 from clsweep.results.folder import ResultsFolder, checkpoint_file
 from clsweep.results.schemas import (
     to_table,
@@ -167,6 +168,19 @@ def test_side_tables_hold_the_rows_of_recorded_trials(
         assert results.epochs["q_b_mean"].tolist() == [0.4]
         assert results.hits[["split", "bits"]].values.tolist() == [["test", b"\xff\x00"]]
         folder.compact()
+
+
+def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFolder) -> None:
+    common = {"dataset": "digits", "knn_k": 5, "linear_probe": "none"}
+    rows = [{"reference": "raw_pixels", **common, "knn_top1": 91.0}]
+    for width, scores in ((4, (80.0, 82.0)), (8, (84.0, 84.0))):
+        conv = {"reference": "untrained", "encoder": "conv4", "width": width, **common}
+        rows += [{**conv, "seed": seed, "knn_top1": score} for seed, score in enumerate(scores)]
+    folder.add_references(rows)
+    assert reference_notes(folder.references().to_pylist(), metric="knn_top1") == [
+        "without training, knn_top1: raw pixels 91.00; untrained conv4 (width 4) 81.00 (sd 1.41, 2 "
+        "seeds); untrained conv4 (width 8) 84.00 (sd 0.00, 2 seeds)"
+    ]
 
 
 def test_compaction_changes_nothing_that_a_reader_sees(
