@@ -1,13 +1,17 @@
-"""Trials tables and results folders of known truth, with the columns that statistics ask for."""
+"""Studies of seconds, and trials tables and results folders of known truth, with the columns that
+statistics ask for.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.schemas import side_schema, to_table
@@ -15,6 +19,36 @@ from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.printed import checked_files, paper_cells
 
 Level = Callable[[Mapping[str, Any]], float]
+
+
+def study_tree(**changes: object) -> dict[str, object]:
+    """A study of two objectives on digits; a trial takes about a second."""
+    tree: dict[str, object] = {
+        "name": "small",
+        "dataset": {"name": "digits"},
+        "seeds": [0, 1],
+        "base": {
+            "encoder": "conv4",
+            "width": 8,
+            "epochs": 2,
+            "batch_size": 128,
+            "flip_prob": 0,
+            "eval_every": 1,
+        },
+        "space": {"tau": {"low": 0.05, "high": 1.0, "log": True, "grid": [0.1, 0.5]}},
+        "objectives": {
+            "simclr": {"framework": "simclr", "loss": "infonce"},
+            "dcl": {"framework": "simclr", "loss": "dcl"},
+        },
+        "search": {"method": "grid"},
+    }
+    return {**tree, **changes}
+
+
+def study_at(path: Path, **changes: object) -> Path:
+    """`study_tree` in a file."""
+    path.write_text(yaml.safe_dump(study_tree(**changes), sort_keys=False))
+    return path
 
 
 def planted(

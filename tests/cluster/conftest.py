@@ -15,48 +15,21 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 import pytest
-import yaml
+
+from tests.planted import study_at
 
 COMMAND = [sys.executable, "-c", "from clsweep.cli.main import main; main()"]
 
 
-def study_tree(**changes: object) -> dict[str, object]:
-    """A study of two objectives on digits; a trial takes about a second."""
-    tree: dict[str, object] = {
-        "name": "small",
-        "dataset": {"name": "digits"},
-        "seeds": [0, 1],
-        "base": {
-            "encoder": "conv4",
-            "width": 8,
-            "epochs": 2,
-            "batch_size": 128,
-            "flip_prob": 0,
-            "eval_every": 1,
-        },
-        "space": {"tau": {"low": 0.05, "high": 1.0, "log": True, "grid": [0.1, 0.5]}},
-        "objectives": {
-            "simclr": {"framework": "simclr", "loss": "infonce"},
-            "dcl": {"framework": "simclr", "loss": "dcl"},
-        },
-        "search": {"method": "grid"},
-    }
-    return {**tree, **changes}
-
-
 @pytest.fixture
 def write_study(tmp_path: Path) -> Callable[..., Path]:
-    def write(**changes: object) -> Path:
-        path = tmp_path / "study.yaml"
-        path.write_text(yaml.safe_dump(study_tree(**changes), sort_keys=False))
-        return path
-
-    return write
+    return partial(study_at, tmp_path / "study.yaml")
 
 
 class Listener(NamedTuple):
@@ -108,8 +81,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Objectives that train, that do not, that diverge and that need more memory than there is."""
     folder = tmp_path_factory.mktemp("finished")
     path, out = folder / "study.yaml", folder / "out"
-    tree = study_tree(objectives=OBJECTIVES, checkpoints={"keep": "best"})
-    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    study_at(path, objectives=OBJECTIVES, checkpoints={"keep": "best"})
     (folder / "table.csv").write_text(PRINTED)
     code, output, listeners = watched("run", path, "--out", out)
     return Finished(path=path, out=out, code=code, output=output, listeners=listeners)
@@ -123,8 +95,7 @@ def continued(tmp_path_factory: pytest.TempPathFactory) -> Continued:
     folder = tmp_path_factory.mktemp("continued")
     path, out = folder / "study.yaml", folder / "out"
     search = {"method": "tpe", "trials_per_objective": 3}
-    tree = study_tree(search=search, encoders={"keep": "all"})
-    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    study_at(path, search=search, encoders={"keep": "all"})
     code, output = clsweep("run", path, "--out", out, "--limit", 5)
     assert code == 0, output
     assert "7 left" in output

@@ -18,7 +18,8 @@ from optuna.trial import TrialState
 from clsweep.cluster.desk import VERDICT, Judge, Rules
 from clsweep.results.journal import Journal, Outcome, open_storage
 from clsweep.study.resolve import load_study
-from tests.cluster.conftest import study_tree, wait_until
+from tests.cluster.conftest import wait_until
+from tests.planted import study_tree
 
 SPACE = {"x": FloatDistribution(0, 1)}
 

@@ -22,7 +22,7 @@ import yaml
 
 import clsweep
 from clsweep.cli.status import status_headline, status_rows
-from tests.cluster.conftest import study_tree, wait_until
+from tests.cluster.conftest import wait_until
 from tests.cluster.disturbed import (
     STATES,
     TIMEOUT_S,
@@ -35,6 +35,7 @@ from tests.cluster.disturbed import (
     assert_tidy,
 )
 from tests.cluster.fake_cluster import FakeCluster, static_cluster
+from tests.planted import study_tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -25,7 +25,7 @@ from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from tests.cluster.conftest import clsweep as command
-from tests.cluster.conftest import study_tree
+from tests.planted import study_tree
 
 METRIC = "knn_top1"
 SEEDS = [7, 3, 5, 4, 9]

@@ -24,7 +24,7 @@ from clsweep.results.journal import open_storage
 from clsweep.results.ranking import KeptFiles
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from tests.cluster.conftest import study_tree
+from tests.planted import study_tree
 
 
 class Silent:

@@ -20,7 +20,7 @@ from clsweep.cluster.search import PlanSearch
 from clsweep.results.journal import open_storage
 from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
-from tests.cluster.conftest import study_tree
+from tests.planted import study_tree
 
 METRIC = "knn_top1"
 STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}

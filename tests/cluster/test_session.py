@@ -20,7 +20,8 @@ import yaml
 from clsweep.cluster import ENVIRONMENT, on_one_machine
 from clsweep.cluster.session import PREFIX, _keep_private, _private_folder, ray_session
 from clsweep.errors import RequestError
-from tests.cluster.conftest import listeners, start, study_tree, wait_until
+from tests.cluster.conftest import listeners, start, wait_until
+from tests.planted import study_tree
 
 WAIT = """
 import os, sys

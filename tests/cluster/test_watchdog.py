@@ -14,7 +14,7 @@ import yaml
 
 import clsweep
 from tests.cluster.conftest import clsweep as command
-from tests.cluster.conftest import study_tree
+from tests.planted import study_tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

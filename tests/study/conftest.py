@@ -1,55 +1,51 @@
 """A study that resolves, and what is refused of it."""
 
+from functools import partial
+
 import pytest
 
 from clsweep.errors import StudyError
 from clsweep.study.resolve import load_study
+from tests.planted import study_at
 
-STUDY = """\
-name: resolve
-dataset: {name: cifar10}
-seeds: [0]
-base: {encoder: conv4, epochs: 20, lr: 0.5}
-space:
-  tau: {low: 0.05, high: 1.0, log: true, grid: [0.1, 0.2]}
-  sigma: {grid: [0.5, 1.0]}
-objectives:
-  infonce: {framework: simclr, loss: infonce}
-  dclw: {framework: simclr, loss: dclw}
-search: {method: grid}
-presets:
-  quick: {base: {epochs: 2, lr: 1e-2}, seeds: [4, 5]}
-"""
+BASE = {"encoder": "conv4", "epochs": 2, "batch_size": 32}
+ONE = {"seeds": [0], "base": BASE, "space": {}, "objectives": {"a": {}}}  # see `parts`
+GAUSSIAN = {
+    "dataset": {"name": "gaussian_mi"},
+    "metric": {"name": "mi_estimate"},
+    "seeds": [0],
+    "base": {},
+    "space": {"batch_size": {"choices": [64, 128]}, "mutual_information": {"choices": [4, 10]}},
+    "objectives": {"a": {"framework": "mi_critic", "loss": "eqco"}},
+}
+FINAL = "evaluation={train_on: all, score_on: test}"
 
 
 @pytest.fixture
-def load(tmp_path):
-    """Load `STUDY` with settings, its objectives by name."""
+def load_tree(tmp_path):
+    """Load `study_tree` with changes, with settings or a preset over it."""
 
-    def load_text(*settings, text=STUDY, preset=None):
-        path = tmp_path / "study.yaml"
-        path.write_text(text)
+    def loaded(*settings, preset=None, **changes):
+        path = study_at(tmp_path / "study.yaml", **changes)
         return load_study(path, settings=settings, preset=preset)
 
-    return load_text
+    return loaded
 
 
-def refusals(load, *settings, text=STUDY):
+@pytest.fixture
+def load(load_tree, request):
+    """The same with the changes that a file calls `TREE`."""
+    return partial(load_tree, **getattr(request.module, "TREE", {}))
+
+
+def parts(text):
+    """The one objective of `ONE`, written as `simclr dcl views=core`, as a setting."""
+    framework, loss, *others = text.split()
+    others = [other.replace("=", ": ") for other in others]
+    return f"objectives.a={{{', '.join([f'framework: {framework}', f'loss: {loss}', *others])}}}"
+
+
+def refusals(load, *settings, **changes):
     with pytest.raises(StudyError) as caught:
-        load(*settings, text=text)
+        load(*settings, **changes)
     return str(caught.value).splitlines()
-
-
-GAUSSIAN = """\
-name: toy
-dataset: {name: gaussian_mi}
-metric: {name: mi_estimate}
-seeds: [0]
-space: {batch_size: {choices: [64, 128]}, mutual_information: {choices: [4, 10]}}
-objectives:
-  eqco: {framework: mi_critic, loss: eqco}
-search: {method: grid}
-"""
-
-
-FINAL = "evaluation={train_on: all, score_on: test}"

@@ -6,69 +6,23 @@ import copy
 from pathlib import Path
 
 import pytest
-import yaml
 
 import clsweep
 from clsweep.cli.plan import contrast_rows, unforeseen
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.continuation import with_added
-from clsweep.study.resolve import load_study
 from tests.cluster.conftest import clsweep as command
-from tests.cluster.conftest import study_tree
 
 ASKED = {"small": {"of": ["dcl", "simclr"], "at": {"tau": 0.1}, "margin": 1, "published": 2.5}}
+TREE = {
+    "seeds": [0, 1, 2],
+    "space": {"tau": {"choices": [0.1, 0.5]}, "lr": {"low": 0.1, "high": 1.0, "grid": [0.1, 1]}},
+}
 
 
 @pytest.fixture
-def study(tmp_path: Path):
-    def load(contrasts, **changes):
-        path = tmp_path / "study.yaml"
-        space = {"tau": {"choices": [0.1, 0.5]}, "lr": {"low": 0.1, "high": 1.0, "grid": [0.1, 1]}}
-        tree = study_tree(**{"space": space, "seeds": [0, 1, 2], **changes})
-        path.write_text(yaml.safe_dump(tree | {"contrasts": contrasts}, sort_keys=False))
-        return load_study(path)
-
-    return load
-
-
-MISTAKES = {
-    "an unknown key": ({"off": "dcl"}, "off: unknown key. Did you mean 'of'?"),
-    "an unknown objective": (
-        {"of": ["dlc", "simclr"]},
-        "of: unknown objective 'dlc'. Did you mean 'dcl'? Expected one of: simclr, dcl",
-    ),
-    "three objectives": ({"of": ["a", "b", "c"]}, "of: expected at most 2 entries, given 3"),
-    "the same settings": (
-        {"minus": {"tau": 0.1}}, "minus: expected other settings than at, given the same",
-    ),
-    "not swept": (
-        {"at": {"batch_size": 16}},
-        "at.batch_size: dcl and simclr sweep no 'batch_size'. Swept: tau, lr",
-    ),
-    "no such value": (
-        {"at": {"tau": 0.2}}, "at.tau: expected a value that dcl has: 0.1, 0.5; given 0.2",
-    ),
-    "no number": ({"at": {"tau": "warm"}}, "at.tau: expected"),
-    "an unknown metric": (
-        {"metric": "q_b"}, "metric: unknown metric 'q_b'. Did you mean 'q_b_cv'?",
-    ),
-    "a margin of 0": ({"margin": 0}, "margin: expected a value > 0, given 0"),
-    "no number published": ({"published": "2.5 points"}, "published: expected a number"),
-}  # fmt: skip
-BARE = "contrasts.small: expected two objectives, or minus: nothing is subtracted from dcl"
-
-
-@pytest.mark.parametrize(("change", "said"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_line_with_its_place(study, change, said):
-    with pytest.raises(StudyError) as error:
-        study({"small": ASKED["small"] | change})
-    [line] = str(error.value).splitlines()
-    assert f"contrasts.small.{said}" in line
-
-
-def test_one_objective_needs_something_to_subtract(study):
-    with pytest.raises(StudyError, match=BARE):
-        study({"small": ASKED["small"] | {"of": "dcl"}})
+def study(load):
+    return lambda contrasts, **changes: load(contrasts=contrasts, **changes)
 
 
 def test_of_a_range_no_setting_has_one_value(study):

@@ -1,21 +1,20 @@
 """A study with factors: its cells are the studies that a user would have written one by one."""
 
+from functools import partial
+
 import pytest
-import yaml
 
 from clsweep.cli.plan import plan_counts, plan_matrix, plan_notes, plan_trial_rows
-from clsweep.errors import StudyError
 from clsweep.study.continuation import extension
 from clsweep.study.design import placed_references, plan_row, plan_trials
 from clsweep.study.factors import cells_of, split_name
-from clsweep.study.resolve import load_study
+from tests.study.conftest import refusals
 
 SYNTHETIC = {"name": "synthetic", "image_size": 16, "num_train": 500, "num_classes": 5}
 WIDE = {"name": "conv4", "label": "wide", "width": 16}
 OPTIONS = {"synthetic": SYNTHETIC, "digits": {"name": "digits"}}
 NETWORKS = {"resnet20": {"encoder": "resnet20"}, "wide": {"encoder": "conv4", "width": 16}}
 TREE = {
-    "name": "crossed",
     "factors": {"dataset": ["digits", SYNTHETIC], "encoder": ["resnet20", WIDE]},
     "dataset": {"val_fraction": 0.2},
     "seeds": [3, 4],
@@ -25,25 +24,8 @@ TREE = {
         "simclr": {"framework": "simclr", "loss": "infonce"},
         "dclw": {"framework": "simclr", "loss": "dclw", "space": {"sigma": {"choices": [0.3, 1]}}},
     },
-    "search": {"method": "grid"},
     "presets": {"one": {"factors": {"dataset": ["digits"]}}},
 }
-
-
-@pytest.fixture
-def load(tmp_path):
-    def loaded(*settings, preset=None, **changes):
-        path = tmp_path / "study.yaml"
-        path.write_text(yaml.safe_dump({**TREE, **changes}, sort_keys=False))
-        return load_study(path, preset=preset, settings=settings)
-
-    return loaded
-
-
-def refusal(load, *settings, **changes):
-    with pytest.raises(StudyError) as caught:
-        load(*settings, **changes)
-    return str(caught.value)
 
 
 def rows_of(study, cell=""):
@@ -145,58 +127,14 @@ def test_what_one_cell_alone_owns_is_skipped_elsewhere(load):
     [skip] = {note for note in plan_notes(study) if note.startswith("skip: 'simclr'")}
     assert skip.endswith("(in digits/resnet20, digits/wide)")
     assert "gray_prob" in skip
-    assert "no objective of this study owns 'gray_prob'" in refusal(
-        load, "base.gray_prob=0.1", factors={"dataset": ["digits"]}, base={"encoder": "conv4"}
-    )
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"dataset": 3}, "dataset: expected a mapping, given 3"),
-        ({"factors": 3}, "factors: expected a list of levels for dataset or encoder, given 3"),
-        ({"factors": {"datset": ["digits"]}}, "factors.datset: unknown factor. Did you mean 'data"),
-        ({"factors": {"tau": [1]}}, "Sweep other things in space"),
-        ({"factors": {"dataset": []}}, "factors.dataset: expected a list of levels, given []"),
-        ({"factors": {"dataset": [3]}}, "factors.dataset.0: expected a name or {name: ...}"),
-        ({"factors": {"dataset": ["cifar"]}}, "unknown dataset 'cifar'. Did you mean 'cifar10'?"),
-        ({"factors": {"dataset": ["digits"], "encoder": ["conv5"]}}, "given 'conv5'"),
-        ({"factors": {"dataset": ["digits", "digits"]}}, "factors.dataset.1: digits stands twice"),
-        ({"factors": {"dataset": [{"name": "digits", "label": "a b"}]}}, "label: expected letters"),
-        (
-            {"factors": {"encoder": [{"name": "conv4", "stem": "small"}]}},
-            "factors.encoder.0.stem: unknown key. 'conv4' owns: width",
-        ),
-        (
-            {"factors": {"dataset": [{"name": "digits", "imagesize": 3}]}},
-            "dataset.imagesize: unknown key",
-        ),
-        (
-            {"factors": {"dataset": [{"name": "digits", "val_fraction": 3}]}},
-            "dataset.val_fraction: expected a value <= 0.5, given 3",
-        ),
-        ({"factors": {"dataset": [{"name": "digits", "base": 3}]}}, "base: expected a mapping"),
-        ({"base": {"encoder": "conv4"}}, "base.encoder: expected in factors.encoder alone"),
-        (
-            {"space": {"encoder": {"choices": ["conv4"]}}},
-            "space.encoder: expected in factors.encoder alone",
-        ),
-        (
-            {"space": {"width": {"choices": [8, 16]}}},
-            "space.width: expected in factors.encoder alone",
-        ),
-        ({"dataset": {"name": "digits"}}, "dataset.name: expected in factors.dataset alone"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_a_line(load, changes, expected):
-    line = refusal(load, **changes)
-    assert expected in line
-    assert "study.yaml" in line
+    alone = {"factors": {"dataset": ["digits"]}, "base": {"encoder": "conv4"}}
+    [line] = refusals(load, "base.gray_prob=0.1", **alone)
+    assert "no objective of this study owns 'gray_prob'" in line
 
 
 def test_a_mistake_of_some_cells_names_them(load):
     """Of 500 images no batch has 450, with a fifth of them held out; of the digits it has."""
-    [line] = refusal(load, "base.batch_size=450").splitlines()
+    [line] = refusals(load, "base.batch_size=450")
     assert "base.batch_size" in line
     assert line.endswith("(in synthetic/resnet20, synthetic/wide)")
 
@@ -267,12 +205,12 @@ def test_a_live_search_leaves_open_what_its_encoder_has(load):
 
 
 def test_what_some_swept_encoders_lack_is_not_swept_beside_them(load):
-    line = refusal(lambda *s, **_: swept(load, *s), "space.width={choices: [8, 16]}")
+    line, *_ = refusals(partial(swept, load), "space.width={choices: [8, 16]}")
     assert "space.width: 'simclr' sweeps resnet20, resnet18 too, without width" in line
 
 
 def test_a_layer_is_one_that_every_swept_encoder_has(load):
-    line = refusal(lambda *s, **_: swept(load, *s), "base.feature_layer=layer1")
+    line, *_ = refusals(partial(swept, load), "base.feature_layer=layer1")
     assert "expected one of what 'simclr' has: encoder, projector; given layer1" in line
     assert swept(load, "base.feature_layer=layer1", "space.encoder={choices: [resnet20, resnet18]}")
 

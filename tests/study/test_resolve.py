@@ -3,14 +3,26 @@ said about it.
 """
 
 import pytest
-import yaml
 
 from clsweep.catalog.ownership import owned_params
 from clsweep.cli.plan import plan_notes
-from clsweep.errors import StudyError
 from clsweep.study.design import plan_row, plan_trials
-from tests.study.conftest import FINAL, GAUSSIAN, refusals
+from tests.study.conftest import FINAL, GAUSSIAN, ONE, parts, refusals
 
+TREE = {
+    "dataset": {"name": "cifar10"},
+    "seeds": [0],
+    "base": {"encoder": "conv4", "epochs": 20, "lr": 0.5},
+    "space": {
+        "tau": {"low": 0.05, "high": 1.0, "log": True, "grid": [0.1, 0.2]},
+        "sigma": {"grid": [0.5, 1.0]},
+    },
+    "objectives": {
+        "infonce": {"framework": "simclr", "loss": "infonce"},
+        "dclw": {"framework": "simclr", "loss": "dclw"},
+    },
+    "presets": {"quick": {"base": {"epochs": 2, "lr": 0.01}, "seeds": [4, 5]}},
+}
 UNTRAINED = "objectives.untrained={framework: simclr, loss: dcl, base: {epochs: 0}}"
 
 
@@ -178,7 +190,7 @@ def test_mistakes_are_reported_together_and_each_once(load):
 )
 def test_the_merged_study_loads_again_to_the_same_plan(load, settings, preset):
     study = load(*settings, preset=preset)
-    again = load(text=yaml.safe_dump(study.document.tree, sort_keys=False, allow_unicode=True))
+    again = load(**study.document.tree)
     assert again.sections == study.sections
     assert plan_trials(again) == plan_trials(study)
     assert again.plan().equals(study.plan())
@@ -186,138 +198,13 @@ def test_the_merged_study_loads_again_to_the_same_plan(load, settings, preset):
 
 # What the parts decide.
 
-PARTS_STUDY = """\
-name: parts
-dataset: {name: digits}
-seeds: [0]
-base: {encoder: conv4, epochs: 2, batch_size: 32}
-objectives:
-  a: {framework: %s, loss: %s%s}
-search: {method: grid}
-"""
-
-
-@pytest.mark.parametrize(
-    ("framework", "loss", "rest", "says"),
-    [
-        ("byol", "infonce", "",
-         "'infonce' makes no sense on framework byol. Expected one of: cosine; or framework"),
-        ("simclr", "infonce", ", views: ecpp", "'ecpp' takes the positive out of the denominator"),
-        ("mi_critic", "infonce", "", "'mi_critic' does not work on digits"),
-        ("simclr", "eqco", ", base: {num_negatives: 63}",
-         "expected at most 62, what a batch of 32 has for a query"),
-        ("simo", "dcl", ", base: {num_negatives: 32}",
-         "expected at most 31, what a batch of 32 has for a query"),
-        ("simo", "dcl", ", space: {num_negatives: {choices: [0, 8]}}",
-         "0 stands for another number (all)"),
-        ("moco", "dcl", ", base: {num_negatives: 0}",
-         "expected a queue of at least 1 key, given 0"),
-        ("simclr", "dclw", ", space: {delta: {choices: [1, 2]}}",
-         "'a' does not own this parameter"),
-        ("simclr", "dcl", ", views: ecpp, base: {small_view_size: 9}",
-         "expected at most 8, the side of the other views"),
-        ("simclr", "dcl", ", views: core, base: {small_crop_max: 0.05}",
-         "expected at most small_crop_max, 0.05"),
-        ("simclr", "dcl", ", regularizer: dimcl, base: {lam: 1}, space: {tau: {choices: [0.1, 1]}}",
-         "has no effect while lam is 1"),
-        ("simclr", "dcl", ", views: ecpp, base: {num_views: 2}, space: {crop_only_share: "
-                          "{choices: [0, 1]}}",
-         "has no effect while num_views is 2"),
-        ("moco", "dcl", ", space: {symmetric: {low: 0, high: 1}}",
-         "expected choices out of true | false"),
-        ("simclr", "dcl", ", views: ecpp, space: {crop_only_share: {choices: [0.5, 0.75]}}",
-         "expected shares that differ in effect, given 2, 2 crop-only views of 4"),
-        ("byol", "cosine", ", regularizer: dimcl, base: {lam: 1}, space: {momentum: {choices: "
-                           "[0.9, 1]}}",
-         "has no effect while lam is 1"),
-        ("byol", "cosine", ", regularizer: barlow, base: {lam: 0}, space: {off_diag: {choices: "
-                           "[0.1, 1]}}",
-         "has no effect while lam is 0"),
-        ("simclr", "dcl", ", views: core, space: {num_views: {choices: [2]}, pair_reduction: "
-                          "{choices: [mean, sum]}}",
-         "has no effect while num_views is 2"),
-        ("lejepa", "mse", "", "'none': nothing keeps lejepa from making all projections one"),
-        ("swav", "soft_cross_entropy", ", views: multicrop, base: {num_global_views: 5}",
-         "expected at most num_views, 4, given 5"),
-        ("swav", "soft_cross_entropy", ", views: multicrop, base: {num_global_views: 4}, space: "
-                                       "{small_crop_max: {choices: [0.2, 0.5]}}",
-         "has no effect while all 4 views are global"),
-        ("simclr", "dcl", ", views: core, base: {num_views: 17}",
-         "expected a value in [2, 16], given 17"),
-        ("simclr", "dcl", ", base: {crop_max: 0.05}",
-         "expected at most crop_max, 0.05, given 0.08"),
-        ("swav", "soft_cross_entropy", ", space: {swav_queue: {choices: [0, 64]}}",
-         "has no effect in 2 epochs while swav_queue_start is 15"),
-        ("swav", "soft_cross_entropy", ", base: {swav_queue: 0}, space: {swav_queue_start: "
-                                       "{choices: [0, 1]}}",
-         "has no effect while swav_queue is 0"),
-        ("swav", "soft_cross_entropy", ", space: {swav_queue_start: {choices: [0, 2, 3]}}",
-         "expected at most one value from 2 on, the epochs of a trial; 2, 3 train alike"),
-        ("swav", "soft_cross_entropy", ", base: {swav_queue_start: 1}, space: {swav_queue: "
-                                       "{choices: [0, 64, 1293]}}",
-         "expected at most one of 0, 1293: in 2 epochs from 1 on a queue of 1293 is never full"),
-        ("swav", "soft_cross_entropy", ", base: {swav_queue: 9999}, space: {swav_queue_start: "
-                                       "{choices: [0, 1]}}",
-         "has no effect while a queue of 9999 is never full"),
-        ("dino", "soft_cross_entropy", ", space: {freeze_epochs: {choices: [1, 2, 5]}}",
-         "expected at most one value from 2 on, the epochs of a trial; 2, 5 train alike"),
-        ("dino", "soft_cross_entropy", ", base: {epochs: 1}, space: {teacher_tau: {choices: "
-                                       "[0.04, 0.07]}}",
-         "has no effect in 1 epoch, whose temperature is teacher_tau_start"),
-        ("dino", "soft_cross_entropy", ", base: {teacher_tau_epochs: 0}, space: "
-                                       "{teacher_tau_start: {choices: [0.02, 0.04]}}",
-         "has no effect while teacher_tau_epochs is 0"),
-        ("moco", "infonce", ", base: {proj_layers: 1}, space: {proj_hidden: {choices: [8, 16]}}",
-         "has no effect while proj_layers is 1"),
-        ("moco", "infonce", ", base: {key_norm: shuffle, norm_group: 12}",
-         "groups of 12 do not make a batch of 32; it must divide it"),
-        ("moco", "infonce", ", base: {key_norm: shuffle, norm_group: 16, chunk_size: 8}",
-         "groups of 16 do not make a chunk of 8; it must divide it"),
-        ("moco", "infonce", ", base: {key_norm: sync}, space: {norm_group: {choices: [8, 16]}}",
-         "has no effect while key_norm is sync"),
-        ("byol", "cosine", ", base: {momentum_schedule: constant, momentum_end: 0.999}",
-         "has no effect while momentum_schedule is constant"),
-        ("dino", "soft_cross_entropy", ", base: {momentum_end: 0.99}",
-         "expected at least momentum, 0.996, given 0.99"),
-        ("wmse", "wmse", ", base: {whitening_size: 12, proj_dim: 8}",
-         "groups of 12 do not make a batch of 32; it must divide it"),
-        ("wmse", "wmse", ", base: {whitening_size: 16, proj_dim: 16}",
-         "expected more than 16, the dimensions of proj_dim, given 16"),
-        ("wmse", "wmse", "", "expected more than 64, the dimensions of proj_dim, given 32"),
-        ("simclr", "dcl", ", base: {tsne_points: 3}",
-         "expected 0, or 5 to 144, the images of the validation split"),
-        ("simclr", "dcl", ", base: {feature_layer: layer4}",
-         "expected one of what 'a' has: encoder, projector; given layer4"),
-        ("supervised", "cross_entropy", ", base: {feature_layer: projector}",
-         "expected one of what 'a' has: encoder; given projector"),
-        ("simclr", "dcl", ", base: {linear_every: scored, linear_probe: none}",
-         "has no effect while linear_probe is none"),
-        ("simclr", "dcl", ", base: {linear_probe: sgd, probe_gamma: 0.2}",
-         "has no effect unless probe_schedule is step"),
-        ("simclr", "dcl", ", base: {linear_probe: sgd_grid, probe_val_share: 0.005}",
-         "expected a share with an image of each of the 10 classes"),
-        ("simclr", "dcl", ", base: {finetune: sgd, finetune_labels: [0.5]}",
-         "expected some of 0.01, 0.1, 1, given 0.5"),
-        ("simclr", "dcl", ", base: {knn_weights: uniform, knn_temperature: 0.5}",
-         "'a' does not own this parameter"),
-        ("simclr", "dcl", ", base: {transfer_dataset: digits}", "given digits, the study's own"),
-        ("simclr", "dcl", ", base: {view_size: 4}", "expected 0 or at least 8 pixels, given 4"),
-    ],
-)  # fmt: skip
-def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, says):
-    with pytest.raises(StudyError) as caught:
-        load(text=PARTS_STUDY % (framework, loss, rest))
-    assert says in str(caught.value)
-    assert "objectives.a" in str(caught.value)
-
 
 def test_a_transfer_needs_every_class_in_its_validation_split(load):
     """Of the 1437 digits 7 are held out where 10,000 textures leave 50."""
-    text = PARTS_STUDY % ("simclr", "dcl", ", base: {transfer_dataset: digits}")
-    text = text.replace("{name: digits}", "{name: synthetic, val_fraction: %s}")
-    with pytest.raises(StudyError, match="each of the 10 classes of digits, given 7 images"):
-        load(text=text % 0.005)
-    load(text=text % 0.007)
+    settings = parts("simclr dcl"), "base.transfer_dataset=digits", "dataset.name=synthetic"
+    [line] = refusals(load, *settings, "dataset.val_fraction=0.005", **ONE)
+    assert "each of the 10 classes of digits, given 7 images" in line
+    load(*settings, "dataset.val_fraction=0.007", **ONE)
 
 
 @pytest.mark.parametrize(
@@ -331,42 +218,34 @@ def test_a_transfer_needs_every_class_in_its_validation_split(load):
     ],
 )  # fmt: skip
 def test_a_teachers_temperature_that_is_never_reached_is_said(load, base, says):
-    study = load(text=PARTS_STUDY % ("dino", "soft_cross_entropy", f", base: {{{base}}}"))
+    study = load(parts("dino soft_cross_entropy"), f"objectives.a.base={{{base}}}", **ONE)
     notes = [note for note in plan_notes(study) if "teacher_tau" in note]
     assert len(notes) == bool(says)
     assert all(says in note for note in notes)
 
 
-def test_shuffled_groups_are_asked_to_divide_only_where_they_count(load):
-    load(text=PARTS_STUDY % ("moco", "infonce", ", base: {norm_group: 12}"))  # key_norm: sync
-    rest = ", space: {key_norm: {choices: [sync, shuffle]}, batch_size: {choices: [32, 48]}}"
-    with pytest.raises(StudyError, match="groups of 32 do not make a batch of 48"):
-        load(text=PARTS_STUDY % ("moco", "infonce", rest))
-
-
 def test_pairs_of_more_than_two_views_are_compared_both_ways_by_default(load):
     for views, both_ways in (("two", False), ("ecpp", True)):
-        [objective] = load(text=PARTS_STUDY % ("moco", "dcl", f", views: {views}")).objectives
+        [objective] = load(parts(f"moco dcl views={views}"), **ONE).objectives
         assert objective.fixed["symmetric"] is both_ways
 
 
 def test_small_crops_follow_crop_scale_unless_they_are_given(load):
-    rest = ", views: all_pairs, space: {crop_scale: {choices: [0.2, 0.5]}}"
-    frame = load(text=PARTS_STUDY % ("simclr", "dcl", rest)).plan()
+    scales = "space.crop_scale={choices: [0.2, 0.5]}"
+    frame = load(parts("simclr dcl views=all_pairs"), scales, **ONE).plan()
     assert (frame["small_crop_scale"] == frame["crop_scale"]).all()
 
 
 def test_numbers_that_stand_for_what_there_is_are_planned_as_numbers(load):
-    frame = load(
-        text=PARTS_STUDY % ("simo", "eqco", ", space: {batch_size: {choices: [16, 64]}}")
-    ).plan()
+    sizes = "space.batch_size={choices: [16, 64]}"
+    frame = load(parts("simo eqco"), sizes, **ONE).plan()
     assert frame["num_negatives"].tolist() == [size - 1 for size in frame["batch_size"]]
     assert set(frame["proj_hidden"]) == {128}
     assert set(frame["alpha"]) == {65536.0}
 
 
 def test_pairs_of_vectors_own_no_hyperparameter_of_images(load):
-    study = load(text=GAUSSIAN)
+    study = load(**GAUSSIAN)
     [objective] = study.objectives
     assert set(objective.owned) == {
         "tau", "alpha", "batch_size", "lr", "epochs", "mutual_information", "critic_hidden",
@@ -397,14 +276,6 @@ def test_an_optimizer_brings_its_own_hyperparameters_and_defaults(load):
     assert {"lars_trust", "lars_clip"} == set(lars.fixed) - set(plain.fixed)
     assert {"adam_beta1", "adam_beta2"} == set(adamw.fixed) - set(plain.fixed)
     assert (plain.fixed["weight_decay"], adamw.fixed["weight_decay"]) == (5e-4, 1e-2)
-
-
-def test_chunks_that_come_to_the_same_batch_are_refused(load):
-    settings = ("base.batch_size=256", "space.chunk_size={choices: [128, 256, 512]}")
-    (line,) = {line.split(": space.chunk_size: ")[1] for line in refusals(load, *settings)}
-    expected = "expected at most one of the chunks to be a whole batch of 256"
-    assert line == f"{expected}, given 128, 256, 512: these would train alike"
-    load("base.batch_size=256", "space.chunk_size={choices: [64, 128, 256]}")
 
 
 def test_the_study_alone_decides_what_auto_is(load):
