@@ -18,6 +18,20 @@ GAUSSIAN = {
     "space": {"batch_size": {"choices": [64, 128]}, "mutual_information": {"choices": [4, 10]}},
     "objectives": {"a": {"framework": "mi_critic", "loss": "eqco"}},
 }
+SEARCHED = {
+    "seeds": [3, 5],
+    "base": {"encoder": "conv4", "epochs": 6, "batch_size": 32},
+    "space": {"tau": {"low": 0.05, "high": 0.8, "log": True, "grid": [0.1, 0.2, 0.4]}},
+    "objectives": {
+        "infonce": {"framework": "simclr", "loss": "infonce"},
+        "DCL-w 2": {
+            "framework": "simclr",
+            "loss": "dclw",
+            "space": {"sigma": {"low": 0.1, "high": 2, "grid": [0.5, 1]}},
+        },
+        "untrained": {"framework": "simclr", "loss": "infonce", "base": {"epochs": 0}},
+    },
+}
 FINAL = "evaluation={train_on: all, score_on: test}"
 
 
@@ -36,6 +50,17 @@ def load_tree(tmp_path):
 def load(load_tree, request):
     """The same with the changes that a file calls `TREE`."""
     return partial(load_tree, **getattr(request.module, "TREE", {}))
+
+
+@pytest.fixture
+def study(load):
+    """The same with a method, a number of configurations and settings."""
+
+    def searched(method="grid", num_configs=None, *settings):
+        budget = {} if num_configs is None else {"trials_per_objective": num_configs}
+        return load(*settings, search={"method": method, **budget})
+
+    return searched
 
 
 def parts(text):

@@ -9,24 +9,19 @@ import pytest
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.continuation import extension, numbered_as
 from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.resolve import load_study
+from tests.study.conftest import SEARCHED
 
-STUDY = """\
-name: extended
-dataset: {name: digits}
-seeds: [3, 5]
-base: {encoder: conv4, epochs: 6, batch_size: 32, eval_every: 1}
-space:
-  tau: {low: 0.05, high: 0.8, log: true, grid: [0.1, 0.2, 0.4]}
-objectives:
-  infonce: {framework: simclr, loss: infonce}
-  DCL-w 2: {framework: simclr, loss: dclw, space: {sigma: {low: 0.1, high: 2, grid: [0.5, 1]}}}
-  untrained: {framework: simclr, loss: infonce, base: {epochs: 0}}
-  views: {framework: simclr, loss: infonce, views: core, base: {tau: 0.1},
-          space: {num_views: {choices: [2, 3, 4, 5]}}}
-search: {method: grid}
-"""
-SIX = "trials_per_objective: 6"
+VIEWS = {
+    "framework": "simclr",
+    "loss": "infonce",
+    "views": "core",
+    "base": {"tau": 0.1},
+    "space": {"num_views": {"choices": [2, 3, 4, 5]}},
+}
+TREE = SEARCHED | {
+    "base": SEARCHED["base"] | {"eval_every": 1},
+    "objectives": SEARCHED["objectives"] | {"views": VIEWS},
+}
 DRAWN, LIVE = ("qmc", "random"), ("tpe", "gp")
 METHODS = ("grid", *DRAWN, *LIVE)
 SEEDS, BUDGET = "seeds=[9, 5, 3]", "search.trials_per_objective=13"
@@ -45,28 +40,15 @@ def extended(tree, rows, now):
 
 
 @pytest.fixture
-def study(tmp_path):
-    def load(method, *settings):
-        path = tmp_path / "study.yaml"
-        path.write_text(STUDY)
-        search = (
-            f"search={{method: {method}}}"
-            if method == "grid"
-            else f"search={{method: {method}, {SIX}}}"
-        )
-        return load_study(path, settings=[search, *settings])
-
-    return load
-
-
-@pytest.fixture
 def reasons(tmp_path, study):
     """Why a study with `settings` does not extend the one without (or with `former`), as Parquet
     and YAML keep it.
     """
 
     def compare(method, *settings, former=()):
-        old, new = study(method, *former), study(method, *former, *settings)
+        budget = None if method == "grid" else 6
+        old = study(method, budget, *former)
+        new = study(method, budget, *former, *settings)
         folder = ResultsFolder(str(tmp_path / "results"))
         folder.create(old.document.dump(), [plan_row(old, trial) for trial in plan_trials(old)])
         return extended(folder.study(), folder.plan().to_pylist(), new)
@@ -123,7 +105,7 @@ REFUSED: list[tuple[tuple[str, ...], str, list[str], str]] = [
     (METHODS, "objectives.untrained=null", [], "objectives.untrained: {"),
     (("tpe",), "metric.name=knn_top5", [], f"metric: '(absent)' -> {{'name': 'knn_top5'}}{FORMER}"),
     (("tpe",), "dataset.val_fraction=0.2", [], f"dataset.val_fraction: '(absent)' -> 0.2{FORMER}"),
-    (("tpe",), "name=other", [], f"name: 'extended' -> 'other'{FORMER}"),
+    (("tpe",), "name=other", [], f"name: 'small' -> 'other'{FORMER}"),
     (("tpe",), "search.seed=1", [], f"search.seed: '(absent)' -> 1{FORMER}"),
     (("tpe",), "space.tau.high=0.7", [], f"space.tau.high: 0.8 -> 0.7{FORMER}"),
     (("tpe",), "space.tau.grid=[0.1, 0.2, 0.5]", [],
@@ -166,7 +148,7 @@ def test_another_precision_is_refused(reasons, method):
 
 
 def test_a_recorded_value_that_is_planned_otherwise_is_named(study):
-    now = study("qmc")
+    now = study("qmc", 6)
     rows = [plan_row(now, trial) for trial in plan_trials(now)]
     tree = now.document.tree
     assert extended(tree, rows, now) == []
@@ -178,7 +160,7 @@ def test_a_recorded_value_that_is_planned_otherwise_is_named(study):
 
 
 def test_configurations_of_a_grown_grid_keep_their_numbers(study):
-    old, new = study("grid"), study("grid", "space.tau.grid=[0.05, 0.1, 0.2, 0.4]")
+    old, new = study("grid"), study("grid", None, "space.tau.grid=[0.05, 0.1, 0.2, 0.4]")
     rows = [plan_row(old, trial) for trial in plan_trials(old)]
     now = [plan_row(new, trial) for trial in numbered_as(rows, new, plan_trials(new))]
     assert {row["trial_id"] for row in rows} < {row["trial_id"] for row in now}

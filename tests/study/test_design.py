@@ -3,7 +3,6 @@
 import itertools
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -16,40 +15,12 @@ from clsweep.study.design import (
     plan_row,
     plan_trials,
 )
-from clsweep.study.resolve import load_study
 from clsweep.study.schema import LIVE_METHODS
+from tests.study.conftest import SEARCHED
 
-STUDY = """\
-name: design
-dataset: {name: digits}
-seeds: [3, 5]
-base: {encoder: conv4, epochs: 6, batch_size: 32}
-space:
-  tau: {low: 0.05, high: 0.8, log: true, grid: [0.1, 0.2, 0.4]}
-  proj_dim: {choices: [16, 32, 64, 128]}
-objectives:
-  infonce: {framework: simclr, loss: infonce}
-  DCL-w 2: {framework: simclr, loss: dclw, space: {sigma: {low: 0.1, high: 2, grid: [0.5, 1]}}}
-  untrained: {framework: simclr, loss: infonce, base: {epochs: 0}}
-search: {method: grid}
-"""
+TREE = SEARCHED | {"space": SEARCHED["space"] | {"proj_dim": {"choices": [16, 32, 64, 128]}}}
 TAUS, DIMS, SIGMAS = (0.1, 0.2, 0.4), (16, 32, 64, 128), (0.5, 1.0)
 DRAWN = ("qmc", "random")
-
-
-@pytest.fixture
-def study(tmp_path):
-    """Load `STUDY` with a method, a number of configurations and further settings."""
-
-    def load(method="grid", num_configs=None, *settings):
-        path = tmp_path / "study.yaml"
-        path.write_text(STUDY)
-        search = [f"search.method={method}"] + [f"search.trials_per_objective={num_configs}"] * (
-            num_configs is not None
-        )
-        return load_study(path, settings=[*search, *settings])
-
-    return load
 
 
 def configs_of(study, objective, *names):
@@ -224,18 +195,16 @@ def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
     assert "stem" not in frame.columns
 
 
-def test_integer_ranges_are_drawn_without_repeats_or_enumerated(tmp_path: Path) -> None:
-    path = tmp_path / "int.yaml"
-    path.write_text(
-        "name: int\ndataset: {name: digits}\nseeds: [0]\nbase: {encoder: conv4, epochs: 1, "
-        "lr_rule: none}\n"
-        "space: {batch_size: {low: 2, high: 9}}\nobjectives: {dcl: {framework: simclr, loss: "
-        "dcl}}\n"
-        "search: {method: random, trials_per_objective: 6}\n"
+def test_integer_ranges_are_drawn_without_repeats_or_enumerated(study):
+    one = (
+        "seeds=[0]",
+        "base.lr_rule=none",
+        "space={batch_size: {low: 2, high: 9}}",
+        "objectives={dcl: {framework: simclr, loss: dcl}}",
     )
-    drawn = [t.params["batch_size"] for t in plan_trials(load_study(path))]
+    drawn = [t.params["batch_size"] for t in plan_trials(study("random", 6, *one))]
     assert len(drawn) == len(set(drawn)) == 6
-    everything = plan_trials(load_study(path, settings=["search.trials_per_objective=20"]))
+    everything = plan_trials(study("random", 20, *one))
     assert sorted(t.params["batch_size"] for t in everything) == list(range(2, 10))
     assert {t.sampler for t in everything} == {"grid"}
 
