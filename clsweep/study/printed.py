@@ -85,8 +85,8 @@ def parse_printed(text: str, place: str) -> PrintedTable:
     """Read one file.
 
     Raises:
-        StudyError: a column is missing, a row has more or fewer cells than there are columns, or
-            what should be a number is none; with file and line.
+        StudyError: a column is missing or stands twice, a row has more or fewer cells than there
+            are columns, or what should be a number is none; with file and line.
     """
     lines = [
         (number, line)
@@ -103,6 +103,9 @@ def parse_printed(text: str, place: str) -> PrintedTable:
         if name not in columns:
             given = f"{nearest(name, columns)} Columns: {', '.join(columns) or 'none'}"
             raise StudyError(f"{place}: no column '{name}'.{given}")
+    for name in columns:
+        if columns.count(name) > 1:
+            raise StudyError(f"{place}:{cells[0][0]}: column '{name}' stands twice")
     rows = [_row(columns, row, f"{place}:{number}") for number, row in cells[1:]]
     known = {*ID_COLUMNS, *VALUE_COLUMNS}
     return PrintedTable(

@@ -4,6 +4,7 @@ import pytest
 
 from clsweep.errors import StudyError
 from clsweep.study.printed import checked_files, paper_cells, parse_printed
+from tests.planted import study_at
 
 TABLE = """\
 # paper: A paper
@@ -15,26 +16,22 @@ objective,dataset,encoder,tau,metric,value,spread,note
 dcl,digits,small_alexnet,0.1,knn_top1,90.60,0.2,"one, two"
 CMC,digits,small_alexnet,,knn_top1,91.0,,
 """
-STUDY = """\
-name: mine
-dataset: {name: digits}
-seeds: [3, 4]
-base: {encoder: conv4, epochs: 50}
-space: {tau: {choices: [0.1, 0.5]}}
-objectives: {dcl: {framework: simclr, loss: dcl}}
-search: {method: grid}
-presets:
-  cpu: {base: {epochs: 2}}
-  long: {base: {epochs: 90}, space: {tau: {choices: [0.2]}}}
-  lost: {dataset: {name: imagefolder, root: nowhere}}
-"""
+PRESETS = {
+    "cpu": {"base": {"epochs": 2}},
+    "long": {"base": {"epochs": 90}, "space": {"tau": {"choices": [0.2]}}},
+    "lost": {"dataset": {"name": "imagefolder", "root": "nowhere"}},
+}
 
 
 @pytest.fixture
 def study(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(STUDY)
-    return path
+    return study_at(
+        tmp_path / "mine.yaml",
+        base={"encoder": "conv4", "epochs": 50},
+        space={"tau": {"choices": [0.1, 0.5]}},
+        objectives={"dcl": {"framework": "simclr", "loss": "dcl"}},
+        presets=PRESETS,
+    )
 
 
 def test_a_file_is_read_with_its_header():
@@ -61,6 +58,7 @@ def test_a_file_is_read_with_its_header():
             "^t.csv:9: value: expected",
         ),
         ("91.0", "nan", r"^t.csv:8: value: expected a number"),
+        (",metric,", ",tau,metric,", r"^t.csv:6: column 'tau' stands twice"),
         ("91.0,,", "91.0,", r"^t.csv:8: expected 8 cells, given 7"),
         ("90.60,0.2", ",", r"^t.csv:7: expected a value or a spread, given neither"),
     ],
