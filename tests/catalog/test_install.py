@@ -22,21 +22,16 @@ from clsweep.cli.export import snippet
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults
 from clsweep.results.weights import about_encoder
-from clsweep.study.design import Study, plan_row, plan_trials
+from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial
+from tests.planted import study_at
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-STUDY = """
-name: installed
-dataset: {name: digits}
-seeds: [0]
-base: {encoder: conv4, width: 4, epochs: 1, batch_size: 256, knn_k: 20, linear_probe: none}
-objectives:
-  new: {framework: simclr, loss: infonce}
-search: {method: grid}
-"""
+BASE = {"encoder": "conv4", "width": 4, "epochs": 1, "batch_size": 256, "linear_probe": "none"}
+ONE = {"framework": "simclr", "loss": "infonce"}
+TREE = {"seeds": [0], "base": BASE, "space": {}, "objectives": {"new": ONE}}
 TEXT = {"source": "this test", "doc": "installed"}
 HERE = __name__
 
@@ -53,14 +48,8 @@ def installed(request):
 
 @pytest.fixture
 def study(tmp_path):
-    """The study above with other settings."""
-
-    def load(*settings: str) -> Study:
-        path = tmp_path / "study.yaml"
-        path.write_text(STUDY)
-        return load_study(path, settings=settings)
-
-    return load
+    path = study_at(tmp_path / "study.yaml", **TREE)
+    return lambda *settings: load_study(path, settings=settings)
 
 
 LOSS = (

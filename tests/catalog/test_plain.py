@@ -8,26 +8,20 @@ from clsweep.errors import RequestError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from studies.records.plain import plain_config
+from tests.planted import study_at
 
-STUDY = """
-name: plain
-dataset: {name: synthetic, image_size: 16, num_train: 1000}
-seeds: [3]
-base: {encoder: conv4, width: 8, epochs: 2, batch_size: 32, precision: fp32}
-objectives:
-  it: {framework: moco, loss: dcl, base: {linear_probe: sgd, optimizer: adamw, lr: 0.01}}
-search: {method: grid}
-"""
 GIVEN = {"encoder": "conv4", "width": 8, "epochs": 2, "batch_size": 32, "precision": "fp32"}
 
 
 def test_it_is_what_a_study_plans(tmp_path: Path) -> None:
-    (tmp_path / "plain.yaml").write_text(STUDY)
-    study = load_study(tmp_path / "plain.yaml")
-    planned = plan_row(study, plan_trials(study)[0])
-    parts = {"framework": "moco", "loss": "dcl", "linear_probe": "sgd", "optimizer": "adamw"}
+    parts = {"framework": "moco", "loss": "dcl"}
+    base = {**GIVEN, "linear_probe": "sgd", "optimizer": "adamw", "lr": 0.01}
     sizes = {"image_size": 16, "num_train": 1000}
-    made = plain_config("synthetic", seed=3, lr=0.01, **parts, **sizes, **GIVEN)
+    data = {"name": "synthetic", **sizes}
+    tree = {"seeds": [3], "space": {}, "dataset": data, "base": base, "objectives": {"it": parts}}
+    study = load_study(study_at(tmp_path / "plain.yaml", **tree))
+    planned = plan_row(study, plan_trials(study)[0])
+    made = plain_config("synthetic", seed=3, **parts, **sizes, **base)
     of_a_plan = {"trial_id", "study", "objective", "config", "sampler", "store_size"}
     of_a_plan |= {"images_digest"}
     assert made == {name: value for name, value in planned.items() if name not in of_a_plan}

@@ -32,20 +32,14 @@ from clsweep.study.document import from_json, to_json
 from clsweep.study.resolve import load_study
 from clsweep.train.attempt import identity_of
 from clsweep.train.loop import train_trial
+from tests.catalog.test_install import TREE
 from tests.contracts.attempts import assert_same, attempt, chain
+from tests.planted import study_at
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-STUDY = """
-name: mine
-plugins: [mine.py]
-dataset: {name: digits}
-seeds: [0]
-base: {encoder: conv4, width: 4, epochs: 1, batch_size: 256, knn_k: 20, linear_probe: none}
-objectives:
-  new: {framework: simclr, loss: my_dcl}
-search: {method: grid}
-"""
+MY_DCL = {"framework": "simclr", "loss": "my_dcl"}
+OWN = TREE | {"plugins": ["mine.py"], "objectives": {"new": MY_DCL}}
 MINE = """
 import torch
 
@@ -118,8 +112,7 @@ def _none_after():
 def study(tmp_path):
     def load(*settings, text=MINE):
         (tmp_path / "mine.py").write_text(text)
-        (tmp_path / "study.yaml").write_text(STUDY)
-        return load_study(tmp_path / "study.yaml", settings=settings)
+        return load_study(study_at(tmp_path / "study.yaml", **OWN), settings=settings)
 
     return load
 
