@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 import clsweep
 from clsweep.analysis.reference import Verdict
@@ -16,19 +15,15 @@ from clsweep.report.formats.page import render_page
 from clsweep.report.model import NAME
 from clsweep.report.sections import build_report
 from clsweep.study.resolve import load_study
-from tests.planted import planted, recorded
+from tests.planted import planted, recorded, study_at
 
 TREE = {
     "name": "crossed",
     "factors": {"dataset": ["digits", "fashion_mnist"]},
+    "dataset": {},
     "seeds": [0, 1, 2],
     "base": {"epochs": 2, "encoder": "conv4"},
     "space": {"tau": {"choices": [0.1, 0.2, 0.5, 1.0]}, "batch_size": {"choices": [64, 256]}},
-    "objectives": {
-        "simclr": {"framework": "simclr", "loss": "infonce"},
-        "dcl": {"framework": "simclr", "loss": "dcl"},
-    },
-    "search": {"method": "grid"},
 }
 SMALL = {"tau": {"choices": [0.1, 0.2, 0.5, 1.0]}}
 # Of each data set: its level, the depth of the curve of tau, and by what dcl is ahead.
@@ -59,9 +54,8 @@ def score(row):
 
 
 def make_study(folder, *, ended=lambda _: True, outcome=lambda _: {}, printed="", **changes):
-    path = folder / "study.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump({**TREE, **changes}, sort_keys=False))
+    folder.mkdir(exist_ok=True)
+    path = study_at(folder / "study.yaml", **{**TREE, **changes})
     if printed:
         (folder / "table.csv").write_text(printed)
 

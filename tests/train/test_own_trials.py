@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from PIL import Image
 
 from clsweep.catalog import METRICS
@@ -20,6 +19,7 @@ from clsweep.study.design import placed_references, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.scores import score_reference
 from tests.contracts.attempts import assert_same, attempt, chain
+from tests.planted import study_at
 
 pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded")
 
@@ -48,14 +48,12 @@ def pictures(folder: Path, *, name: str = "pictures") -> dict[str, Any]:
 
 def study(folder: Path, dataset: dict[str, Any], base: dict[str, Any], **others: Any) -> Any:
     tree = {
-        "name": "own", "seeds": [0], "search": {"method": "grid"},
+        "seeds": [0], "space": {},
         "base": {n: v for n, v in BASE.items() if n != "width" or "encoder" not in base} | base,
         "dataset": {"val_fraction": 0.2, "cache": str(folder / "cache")} | dataset,
         "objectives": {"dcl": {"framework": "simclr", "loss": "dcl"}}, **others,
     }  # fmt: skip
-    path = folder / "study.yaml"
-    path.write_text(yaml.safe_dump(tree))
-    return load_study(path)
+    return load_study(study_at(folder / "study.yaml", **tree))
 
 
 def row_of(found: Any) -> dict[str, Any]:
