@@ -192,7 +192,7 @@ def _require_same(
 ) -> None:
     """All numbers and weights, bit for bit."""
     for found, wanted in zip(actual, expected, strict=True):
-        for name, value in wanted.items():
+        for name, value in (dict.fromkeys(found) | wanted).items():
             if name not in (*MEASURED, *without) and not _is_same(found.get(name), value):
                 shown = "other values" if isinstance(value, dict | list) else found.get(name)
                 given = "" if isinstance(value, dict | list) else f" {value}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -102,19 +103,26 @@ Adam = _uncompiled(torch.optim.Adam)
 _AdamW = _uncompiled(torch.optim.AdamW)
 
 
-def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:
+def build_optimizer(
+    module: nn.Module, config: Mapping[str, Any], frozen_first: Sequence[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
     """The trial's optimiser at its peak rate; biases and normalisation (one-dimensional parameters)
     are not decayed unless `decay_exclude` is "none".
+
+    `frozen_first`, which have no gradient for some epochs, are a group apart: torch's fused SGD
+    wants the momentum of all parameters of a group to begin with the same step.
     """
     owned = arguments(config, "optimizer")
     least = 1 if owned.pop("decay_exclude", "norm_bias") == "none" else 2  # dimensions
-    parameters = [p for p in module.parameters() if p.requires_grad]
+    apart = {id(p) for p in frozen_first}
+    decays = {True: config["weight_decay"], False: 0.0}
+    parameters = defaultdict[tuple[bool, bool], list[nn.Parameter]](list)
+    for p in module.parameters():
+        if p.requires_grad:
+            parameters[id(p) in apart, p.ndim >= least].append(p)
     groups: Groups = [
-        {"params": decayed, "weight_decay": weight_decay}
-        for decayed, weight_decay in (
-            ([p for p in parameters if p.ndim >= least], config["weight_decay"]),
-            ([p for p in parameters if p.ndim < least], 0.0),
-        )
+        {"params": params, "weight_decay": decays[is_decayed]}
+        for (_, is_decayed), params in parameters.items()
     ]
     make = implementation(COMPONENT["optimizer"][config["optimizer"]])
     optimizer: torch.optim.Optimizer = make(groups, lr=peak_lr(config), **owned)

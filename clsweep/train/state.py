@@ -8,7 +8,7 @@ float32 or wider whatever it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -166,28 +166,13 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     objective = sync_batch_norm(objective, device)
     return TrialState(
         objective=objective,
-        optimizer=_apart(build_optimizer(objective, config), objective.frozen_first),
+        optimizer=build_optimizer(objective, config, objective.frozen_first),
         view_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "views")),
         draw_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "negatives")),
         scaler=precision.scaler(),
         precision=precision,
         seed=config["seed"],
     )
-
-
-def _apart(
-    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
-) -> torch.optim.Optimizer:
-    """The optimiser with these parameters in groups of their own: torch's fused SGD wants the
-    momentum of all parameters of a group to begin with the same step.
-    """
-    chosen = {id(p) for p in parameters}
-    for group in list(optimizer.param_groups):
-        inside = [p for p in group["params"] if id(p) in chosen]
-        if inside and len(inside) < len(group["params"]):
-            group["params"] = [p for p in group["params"] if id(p) not in chosen]
-            optimizer.add_param_group({**group, "params": inside})
-    return optimizer
 
 
 AfterStep = Callable[[], float]

@@ -157,6 +157,10 @@ VARIANTS = {
     for variant, changes in _variants()
 }
 CASES = {name: small_config(parts) for name, parts in COMBINATIONS.items()} | VARIANTS
+PAIR_CASES = {
+    name: small_config(parts, dataset="gaussian_mi")
+    for name, parts in combinations("gaussian_mi").items()
+}
 PAIRS, TRIPLES = (
     covering({name: tuple(parts.values()) for name, parts in COMBINATIONS.items()}, strength)
     for strength in (2, 3)

@@ -30,12 +30,12 @@ from tests.contracts.combinations import (
     BATCH,
     CASES,
     COMBINATIONS,
+    PAIR_CASES,
     PAIRS,
     REPRESENTATIVES,
     TRIPLES,
     VARIANTS,
     Config,
-    combinations,
     few_images,
     in_tiers,
     small_config,
@@ -45,11 +45,6 @@ from tests.contracts.combinations import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
-PAIR_CASES = {
-    name: small_config(parts, dataset="gaussian_mi")
-    for name, parts in combinations("gaussian_mi").items()
-}
-
 EVERY_TRIPLE = (*REPRESENTATIVES, *PAIRS, *TRIPLES, *VARIANTS)
 
 

@@ -73,20 +73,21 @@ def torchvision_view(x_CHW: Tensor, draws: Draws, n: int) -> Tensor:
     return x_CHW
 
 
-def expected_views(x_NCHW: Tensor, draws: Draws) -> Tensor:
-    return torch.stack([torchvision_view(x_CHW, draws, n) for n, x_CHW in enumerate(x_NCHW)])
+def assert_torchvisions(x_NCHW: Tensor, recipe: Recipe, tolerance: float) -> None:
+    draws = draw(recipe, len(x_NCHW), x_NCHW.shape[-1], generator(3))
+    expected = [torchvision_view(x_CHW, draws, n) for n, x_CHW in enumerate(x_NCHW)]
+    torch.testing.assert_close(
+        apply(x_NCHW, draws), torch.stack(expected), rtol=0.0, atol=tolerance
+    )
 
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8), (3, 45)])
 def test_a_view_equals_torchvision_image_by_image(name: str, num_channels: int, size: int) -> None:
-    x_NCHW = pictures(30, num_channels, size)
-    draws = draw(RECIPES[name], 30, size, generator(3))
     # a full-strength jitter multiplies the 2e-6 by which float32 sampling positions are off where S
     # is no power of two
     tolerance = 1e-5 if size in (8, 32) else 5e-5
-    expected = expected_views(x_NCHW, draws)
-    torch.testing.assert_close(apply(x_NCHW, draws), expected, rtol=0.0, atol=tolerance)
+    assert_torchvisions(pictures(30, num_channels, size), RECIPES[name], tolerance)
 
 
 SIZES = [(3, 224, 96), (3, 32, 16), (1, 32, 16), (1, 8, 4), (1, 8, 6), (3, 16, 32), (1, 28, 224)]
@@ -102,14 +103,10 @@ def test_a_view_of_another_size_equals_torchvision_image_by_image(
     num_images = 8 if 224 in (size, output_size) else 30
     crop = {"crop_scale": crop_scale, "crop_max": crop_max, "output_size": output_size}
     recipe = replace(RECIPES[name], **crop, flip_prob=0.5)
-    x_NCHW = pictures(num_images, num_channels, size)
-    draws = draw(recipe, num_images, size, generator(3))
-    assert 0 < draws.flip.sum() < num_images
     # with 224 pixels torchvision's float32 filter positions are off by 8e-6 themselves, and a
     # jitter multiplies that
     tolerance = 5e-5 if name != "crop" else 2e-5 if 224 in (size, output_size) else 1e-6
-    expected = expected_views(x_NCHW, draws)
-    torch.testing.assert_close(apply(x_NCHW, draws), expected, rtol=0.0, atol=tolerance)
+    assert_torchvisions(pictures(num_images, num_channels, size), recipe, tolerance)
 
 
 @pytest.mark.parametrize("crop_max", [0.14, 1.0])
@@ -117,11 +114,8 @@ def test_a_view_of_another_size_equals_torchvision_image_by_image(
 def test_a_resize_is_torchvisions_up_to_rounding_alone(
     size: int, output_size: int, crop_max: float
 ) -> None:
-    x_NCHW = pictures(10, 3, size).double()
     recipe = replace(CROP_ONLY, crop_max=crop_max, output_size=output_size)
-    draws = draw(recipe, 10, size, generator())
-    expected = expected_views(x_NCHW, draws)
-    torch.testing.assert_close(apply(x_NCHW, draws), expected, rtol=0.0, atol=1e-12)
+    assert_torchvisions(pictures(10, 3, size).double(), recipe, 1e-12)
 
 
 def crops(recipe: Recipe, height: int, width: int, num: int) -> Iterator[list[Any]]:

@@ -90,7 +90,7 @@ def network() -> nn.Sequential:
 
 
 @pytest.mark.parametrize(
-    ("excluded", "of_vectors", "sizes"), [("norm_bias", 0.0, [2, 5]), ("none", 0.1, [7, 0])]
+    ("excluded", "of_vectors", "sizes"), [("norm_bias", 0.0, [2, 5]), ("none", 0.1, [7])]
 )
 def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay(
     excluded: str, of_vectors: float, sizes: list[int]
