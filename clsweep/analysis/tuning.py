@@ -14,7 +14,7 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
 from clsweep.analysis.images import parts_of
-from clsweep.analysis.noise import half_width, seed_shift, settled, unshifted
+from clsweep.analysis.noise import CLEAR, half_width, seed_shift, settled, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import setting
@@ -93,7 +93,8 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
     point = _curve(resample.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
-    draws, num = _draws(sweep, ks), len(sweep.configs)
+    # What a seed gives to all is added below. Rows whose noise is uneven seem to share some, too.
+    draws, num = _draws(sweep, unshifted(sweep.scores, CLEAR), ks), len(sweep.configs)
     half = _half_width(draws)
     if len(draws) and not sweep.is_grid:  # with the t of so many
         half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
@@ -151,7 +152,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
     point = _curve(resample.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
-    draws = _draws(sweep, ks)
+    draws = _draws(sweep, unshifted(sweep.scores), ks)
     parts = parts_of(given.images, given.alive)
     level = float(resample.best_level(resample.packed(settled(given.scores[given.alive])), parts))
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
@@ -269,12 +270,12 @@ def best_levels(tables: Array) -> Array:
     return _crossfit(tables, ranked)
 
 
-def _draws(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
-    """Bootstrap (B, K) of the curve, larger is better; B = 0 without repeats."""
+def _draws(sweep: Sweep, scores: Array, ks: NDArray[np.int64]) -> Array:
+    """Bootstrap (B, K) of the curve of its scores, larger is better; B = 0 without repeats."""
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
     weights = _weights(len(sweep.configs), ks)
-    tables = noisy_tables(resample.packed(unshifted(sweep.scores)), redraw=not sweep.is_grid)
+    tables = noisy_tables(resample.packed(scores), redraw=not sweep.is_grid)
     return np.concatenate([_curves(chunk, weights) for chunk in tables])
 
 
