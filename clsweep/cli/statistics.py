@@ -28,6 +28,7 @@ from clsweep.questions.column import Question, filled, with_levels
 if TYPE_CHECKING:
     import pandas as pd
 
+    from clsweep.api import Results
     from clsweep.findings.material import Material
     from clsweep.questions.findings import Findings
 
@@ -71,6 +72,22 @@ def print_statistic(
         along=along,
         notes=notes,
         following=following,
+    )
+
+
+def print_confirmation(results: Results, *, top: int | None, style: Style) -> None:
+    """The best configurations on fresh seeds, after what that comes to."""
+    from clsweep.cli.trials import confirm_notes
+    from clsweep.questions.recommend import CONFIRMATION
+    from clsweep.report.told import recommend
+
+    print_question(
+        CONFIRMATION,
+        results.confirm(top=top),
+        material=results.material,
+        style=style,
+        said=partial(recommend, results),
+        notes=confirm_notes(results, top=top),
     )
 
 
