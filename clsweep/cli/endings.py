@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clsweep.display.printing import Format, print_note, print_table
+from clsweep.display.printing import print_table
 from clsweep.display.text import say
 from clsweep.errors import RequestError, UserError
 
 if TYPE_CHECKING:
-    from clsweep.api import Results
     from clsweep.cluster.runner import RunSummary
     from clsweep.results.reading import StudyResults
 
@@ -75,26 +74,6 @@ def print_failures(results: StudyResults) -> None:
 
     if failures := failure_rows(results):
         print_table(failures, title="\nFailed trials")
-
-
-def print_confirmation(results: Results, *, top: int | None, format: Format) -> None:
-    from clsweep.catalog import METRIC
-    from clsweep.cli.status import split_marked
-    from clsweep.cli.trials import CONFIRM_SPARE, confirm_notes, confirm_rows
-    from clsweep.report.told import recommend
-
-    rows = confirm_rows(results, top=top, intervals_apart=format in (Format.csv, Format.json))
-    rows = split_marked(rows, results, format)
-    split = ", test split" if results.score_on == "test" else ""
-    title = f"\nThe best by {results.metric} ({METRIC[results.metric].unit}{split}), once more"
-    left_out = print_table(rows, format=format, title=title, spare=CONFIRM_SPARE)
-    if format is Format.table:
-        if left_out:
-            print_note(f"(a wider screen adds {', '.join(left_out)})")
-        for note in confirm_notes(results, top=top):
-            print_note(f"- {note}")
-        for sentence in recommend(results):
-            print_note(sentence)
 
 
 def print_end(summary: RunSummary, again: str, following: str) -> None:

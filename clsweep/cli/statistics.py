@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -28,10 +26,9 @@ from clsweep.questions.column import Question, filled, with_levels
 if TYPE_CHECKING:
     import pandas as pd
 
+    from clsweep.api import Results
     from clsweep.findings.material import Material
     from clsweep.questions.findings import Findings
-
-PAGE_WIDTH = 80  # columns of a paper's table on the screen
 
 
 def print_statistic(
@@ -74,6 +71,22 @@ def print_statistic(
     )
 
 
+def print_confirmation(results: Results, *, top: int | None, style: Style) -> None:
+    """The best configurations on fresh seeds, after what that comes to."""
+    from clsweep.cli.trials import confirm_notes
+    from clsweep.questions.recommend import CONFIRMATION
+    from clsweep.report.told import recommend
+
+    print_question(
+        CONFIRMATION,
+        results.confirm(top=top),
+        material=results.material,
+        style=style,
+        said=partial(recommend, results),
+        notes=confirm_notes(results, top=top),
+    )
+
+
 def print_answer(findings: Findings) -> str:
     """The verdicts, as the report begins with them; returns the command to type next, or ""."""
     from clsweep.report.told import answer_of
@@ -86,7 +99,7 @@ def print_answer(findings: Findings) -> str:
 
 
 def print_reproduction(findings: Findings, *, within: float | None, format: Format) -> None:
-    """The tables of `clsweep reproduce`, each no wider than `PAGE_WIDTH`."""
+    """The tables of `clsweep reproduce`."""
     frame = findings.reproduce(within=within)
     if format in (Format.csv, Format.json):
         print_table(records_of(frame), list(map(str, frame)), format=format)
@@ -98,7 +111,9 @@ def print_reproduction(findings: Findings, *, within: float | None, format: Form
     for part in parts:
         if part.is_measured:
             title = f"\n{part.paper}, {part.item}\n{part.title}"
-            _print_part(part.shown, format=format, title=title)
+            if format is Format.md:
+                say(f"{title}\n")
+            print_table(records_of(part.shown), format=format, title=title)
     if len(apart := findings.differences()):
         asked = paper.DIFFERENCES
         shown = asked.shown(apart, findings.material, findings.material.within)
@@ -108,26 +123,7 @@ def print_reproduction(findings: Findings, *, within: float | None, format: Form
     if frame["measured"].notna().any():
         lines[:0] = [f"\n{paper.legend(frame)}", *version_notes(findings.material.trials)]
     for line in lines:
-        say(textwrap.fill(line, PAGE_WIDTH, replace_whitespace=False))
-
-
-def _print_part(table: pd.DataFrame, *, format: Format, title: str) -> None:
-    """In pages that have the first two columns, and as many others as fit."""
-    if format is Format.md:
-        say(f"{title}\n")
-        print_table(records_of(table), format=format)
-        return
-    columns = {str(name): [str(name), *table[name]] for name in table}
-    widths = {name: max(map(len, texts)) for name, texts in columns.items()}
-    first, left = list(columns)[:2], list(columns)[2:]
-    while left or title:
-        reach = accumulate(widths[name] + 2 for name in [*first, *left])
-        num = max(3, sum(end <= PAGE_WIDTH + 2 for end in reach)) - 2
-        page, left = [*first, *left[:num]], left[num:]
-        say(title)
-        for line in zip(*(columns[name] for name in page), strict=True):
-            say("  ".join(map(str.ljust, line, (widths[name] for name in page))).rstrip())
-        title = ""
+        print_note(line)
 
 
 def print_question(

@@ -18,7 +18,6 @@ from clsweep.cli.endings import (
     EXIT_INTERRUPTED,
     command_line,
     exit_as,
-    print_confirmation,
     print_end,
     print_failures,
     print_next,
@@ -228,12 +227,12 @@ def confirm(
     *,
     session: Session,
     trust: Trust = False,
-    format: FormatOption = Format.table,
+    style: Style,
 ) -> None:
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they
     worth?
     """
-    for_eyes = format is Format.table
+    for_eyes = style.format is Format.table
     say(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
     from clsweep.cluster.confirm import confirm_study
     from clsweep.cluster.runner import Request
@@ -252,7 +251,9 @@ def confirm(
             trust=trust,
         )
     if summary.finished or summary.failed:
-        print_confirmation(Reading().opened([path]), top=top, format=format)
+        from clsweep.cli.statistics import print_confirmation
+
+        print_confirmation(Reading().opened([path]), top=top, style=style)
     if for_eyes:
         print_failures(Reading().opened([summary.path]))
         print_end(summary, again, command_line("report", path))

@@ -1,4 +1,4 @@
-"""The rows that the commands print about trials, and about those that confirm the best."""
+"""The rows that the commands print about trials, and what is said of those on fresh seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clsweep.errors import RequestError, first_line, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import unconfirmed
 from clsweep.findings.notes import CONFIRMED_ON_TEST
-from clsweep.questions.column import level, measured
+from clsweep.questions.column import level
 from clsweep.questions.recommend import fewer_fresh
 from clsweep.results.schemas import STATUSES, test_fields
 from clsweep.study.factors import factors_of
@@ -194,62 +194,22 @@ def _measured(frame: pd.DataFrame) -> list[str]:
     return [name for name in names if name in frame and frame[name].notna().any()]
 
 
-# columns of `confirm_rows` that a narrow screen goes without
-CONFIRM_SPARE = ("seeds", "fresh seeds", "config", "search - fresh")
-
-
-def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) -> list[Row]:
-    """One row per confirmed configuration; for eyes, an interval stands beside its number."""
-    frame = results.confirm(top=top)
-    rows = records_of(frame)
-    if intervals_apart:
-        return rows
-    fresh, test = (texts_of(list(map(measured(name), rows))) for name in ("fresh", "test"))
-    shown = [
-        {
-            **{name: row[name] for name in factors_of(results.study)},
-            **{name: row[name] for name in ("objective", "config", "at", "search")},
-            "seeds": row["search_seeds"],
-            "fresh": fresh_text,
-            "fresh seeds": row["fresh_seeds"],
-            "failed": row["fresh_failed"],
-            "test": test_text,
-            "search - fresh": row["difference"],
-        }
-        for row, fresh_text, test_text in zip(rows, fresh, test, strict=True)
-    ]
-    empty = [] if frame["test"].notna().any() else ["test"]
-    empty += [] if frame["fresh_failed"].any() else ["failed"]
-    return [{name: value for name, value in row.items() if name not in empty} for row in shown]
-
-
 def confirm_notes(results: Results, *, top: int | None) -> list[str]:
-    """What the columns mean, and what the table does not have."""
+    """What the table does not have, and what does not compare."""
     frame = results.confirm(top=top)
     notes = [CONFIRMED_ON_TEST] if results.score_on == "test" else []
-    images = "" if results.cells else results.material.images
-    of_images = ", for these images"
-    if images == "new images":
-        of_images = ", for new images. It reaches lower by what the picking owes to those scored"
-    notes += [
-        "search: mean over the study's seeds, by which the best were picked, which flatters them",
-        "fresh: on seeds that took no part in picking the best, with the 95 % t-interval of the "
-        f"mean{of_images * bool(images)}",
-    ]
-    if frame["test"].notna().any():
-        notes.append("test: the fresh trials on the test split")
     fewer = fewer_fresh(frame)
     for at in frame.index[fewer.notna()]:
         which = " ".join(filter(None, frame.loc[at, ["objective", "at"]]))
         notes.append(f"{which}: on {fewer[at]}, so its mean does not compare with the others'")
     if (frame["fresh_seeds"] == 1).any():
         notes.append("one fresh seed has no interval; give further ones with --seeds")
-    for ranking in ranking_of(results, results.metric, results.mode):
-        if left_out := ranking.num_left_out:
-            notes.append(
-                f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} "
-                "configurations left out, not finished on all seeds of the study"
-            )
+    notes += [
+        f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} configurations left "
+        "out, not finished on all seeds of the study"
+        for ranking in ranking_of(results, results.metric, results.mode)
+        if (left_out := ranking.num_left_out)
+    ]
     if missing := unconfirmed(results, top):
         notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
     return notes

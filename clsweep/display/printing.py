@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple, TextIO
 
 from rich.cells import cell_len
@@ -123,12 +123,18 @@ def laid_out(
 def _num_keys(columns: Sequence[_Column], room: float) -> int:
     """How many of the first columns tell rows apart; 1 where they leave no room for another."""
     for num in range(1, len(columns)):
-        cells = list(zip(*(column.texts for column in columns[:num]), strict=True))
+        texts = (accumulate(column.texts, _or_above) for column in columns[:num])
+        cells = list(zip(*texts, strict=True))
         if _least(columns[:num]) + 2 + max(column.least for column in columns[num:]) > room:
             break
         if len(set(cells)) == len(cells):
             return num
     return 1
+
+
+def _or_above(above: str, text: str) -> str:
+    """What is empty below a text reads as that text."""
+    return text or above
 
 
 class _Column(NamedTuple):

@@ -212,6 +212,28 @@ REPORTED = replace(
 CONFIRMATION = Question(
     name="confirmation",
     title="On fresh seeds and the test set",
+    heading="The best by {metric} on fresh seeds, with 95 % intervals{images}",
     frame=lambda asked: asked.material.confirmation,
+    columns=(
+        Column("objective"),
+        Column("config", spare=3),
+        Column("at"),
+        Column(
+            "search",
+            level("search", half("fresh")),
+            "mean over the study's seeds, by which the best were picked, which flatters them",
+        ),
+        Column("seeds", "search_seeds", spare=1),
+        Column(
+            "fresh",
+            measured("fresh"),
+            "on seeds that took no part in picking the best. For new images the t-interval "
+            "reaches further by what the picking owes to those scored",
+        ),
+        Column("fresh seeds", "fresh_seeds", spare=2),
+        Column("failed", lambda row: row["fresh_failed"] or None),
+        Column("test", measured("test"), "the fresh trials on the test split"),
+        Column("search - fresh", level("difference", half("fresh")), spare=4),
+    ),
     formulas={"confirmation": confirmation.FRESH_COLUMNS},
 )

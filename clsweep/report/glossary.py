@@ -19,23 +19,13 @@ TERMS: Mapping[str, str] = {
     "taken out. Small is robust.",
     "near the best": "Share of the swept settings that lose no more than a given distance against "
     "the objective's best setting.",
-    "worst 10 %": "The level of the worst tenth of the settings, or of the worst one of fewer than "
-    "20: what an unlucky choice costs.",
     "usable band": "The values around the best one that are shown to lose hardly anything.",
-    "worst neighbour": "The lowest level among a setting and those one step away from it.",
     "fresh seeds": "Seeds that took no part in picking a setting: its score on them is not too "
     "good by luck.",
     "raw pixels": "The metric on the images themselves, without any encoder.",
     "untrained": "The metric on the features of an encoder that saw no image.",
-    "regret": "What is lost on average by not tuning: mean distance from the best.",
-    "tolerance area": "Mean share of the settings near the best, over a range of what counts as "
-    "near. 1 is best.",
-    "IQM": "Interquartile mean: the mean of the middle half.",
-    "null line": "What a hyperparameter without any effect reaches by chance in 95 % of cases.",
     "p Holm": "The chance of such a difference where there is none, corrected by Holm for the "
     "number of comparisons.",
-    "least p": "The smallest chance that a test of so few pairs can give at all.",
-    "detectable": "The difference that such a study would find in four of five cases.",
     "not resolved": "It was measured, and the noise is too large to tell.",
     "not measured": "The trials cannot answer this at all; the reason stands beside it.",
     "interval": "The two numbers in brackets hold the true value in 95 % of studies.",

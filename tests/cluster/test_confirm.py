@@ -15,10 +15,11 @@ import torch
 
 import clsweep
 from clsweep.cli.status import best_when_tuned, confirm_headline, status_rows
-from clsweep.cli.trials import confirm_notes, confirm_rows
+from clsweep.cli.trials import confirm_notes
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.desk import Rules
 from clsweep.errors import RequestError, UserError
+from clsweep.questions.recommend import CONFIRMATION
 from clsweep.report import told
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
@@ -234,8 +235,8 @@ def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Pat
     assert results.confirm(top=1)["config"].tolist() == [0, 0]
     both = results.confirm()
     assert both[["rank", "config", "fresh_seeds"]].values.tolist() == [[1, 0, 1], [2, 1, 1]] * 2
-    rows = confirm_rows(results, top=1, intervals_apart=False)
-    assert [row["fresh"] for row in rows] == ["83.00", "83.00"], "one seed: no interval"
+    shown = CONFIRMATION.shown(results.confirm(top=1), results.material, 1)
+    assert shown["fresh"].tolist() == ["83.00", "83.00"], "one seed: no interval"
     assert confirm_headline(results) == [
         f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
     ]

@@ -4,22 +4,18 @@ other settles.
 
 import itertools
 import math
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 import clsweep
 from clsweep.errors import RequestError
-from clsweep.results.folder import ResultsFolder
-from clsweep.results.schemas import param_fields, to_table, trials_schema
-from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.document import preset_names
 from clsweep.study.resolve import load_study
 from tests.planted import planted
+from tests.planted import recorded as written
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
 PRESETS = [(path, preset) for path in STUDIES for preset in (None, *preset_names(path))]
@@ -38,19 +34,6 @@ objectives:
 """
 
 
-def chosen(objective, config):
-    """What a live search might give to the swept hyperparameters of a configuration."""
-    rng = np.random.default_rng([zlib.crc32(objective.name.encode()), config])
-    values = {}
-    for name, dimension in objective.space.items():
-        if dimension.points:
-            values[name] = dimension.points[rng.integers(len(dimension.points))]
-        else:
-            value = rng.uniform(dimension.low, dimension.high)
-            values[name] = round(value) if dimension.param.kind == "int" else value
-    return values
-
-
 def score(row):
     """Known effects of what these studies sweep, on the scale of the metric."""
     level = 70.0 + 3 * math.log2(row.get("batch_size") or 64) - 2 * (row.get("num_views") or 2)
@@ -58,23 +41,22 @@ def score(row):
 
 
 def recorded(study, path):
-    """A results folder of a whole study of which no trial was trained: effective values, planted
-    scores.
+    """The folder of a whole study of which no trial was trained; a live search chooses by number of
+    the configuration.
     """
-    objectives = {objective.name: objective for objective in study.objectives}
-    folder, rng, rows = ResultsFolder(str(path)), np.random.default_rng(0), []
-    trials = plan_trials(study)
-    for trial in trials:
-        live = None in trial.params.values()
-        values = chosen(objectives[trial.objective], trial.config) if live else None
-        row = plan_row(study, trial, values)
-        outcome = {study.sections.metric.name: score(row) + 0.1 * rng.standard_normal()}
-        rows.append({**row, "status": "finished", **outcome})
-    with folder.lock():
-        folder.create(study.document.dump(), [plan_row(study, trial) for trial in trials])
-    schema = trials_schema(param_fields({name for row in rows for name in row}))
-    pq.write_table(to_table(rows, schema), path / "trials.parquet")
-    return str(path)
+    spaces = {objective.name: objective.space for objective in study.objectives}
+    rng = np.random.default_rng(0)
+
+    def outcome(row):
+        chosen = {}
+        for name, dimension in spaces[row["objective"]].items():
+            if row.get(name) is None:
+                points = dimension.points or (dimension.low, dimension.high)
+                chosen[name] = points[row["config"] % len(points)]
+        level = score(row | chosen) + 0.1 * rng.standard_normal()
+        return chosen | {study.sections.metric.name: level}
+
+    return written(path, study, outcome)
 
 
 def study_of(tmp_path, text):

@@ -305,9 +305,7 @@ def test_heatmaps_share_one_scale_and_show_what_failed(answers, drawn):
     domains = [domain.findall(text_of(figure))[0] for figure in (first, second)]
     assert domains[0] == domains[1]
     assert "failed" in svg_of(first)
-    means = first.data["mean"]
-    assert means.isna().sum() == len(SIZES)
-    assert [np.nanmin(means), np.nanmax(means)] >= json.loads(domains[0])[:1]
+    assert first.data["mean"].isna().sum() == len(SIZES)
     sweep = answers.material.sweeps[0]
     cell = (sweep.settings["tau"] == 0.1) & (sweep.settings["batch_size"] == 128)
     row = first.data.query("`tau (across)` == '0.1' and `batch_size (up)` == '128'")
