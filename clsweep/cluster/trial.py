@@ -37,6 +37,7 @@ from clsweep.cluster.losses import describe, is_lost, text_of
 from clsweep.data.found import DataPlace
 from clsweep.display import text
 from clsweep.study.design import placed_references
+from clsweep.study.schema import ResourcesSection
 
 if TYPE_CHECKING:
     import torch
@@ -50,9 +51,7 @@ class TrialContext:
     """What all trials of a run share and no hyperparameter decides."""
 
     places: Mapping[str, DataPlace]  # of each objective's data set
-    workers: int
-    gpus_per_worker: float
-    cpus_per_worker: int
+    resources: ResourcesSection
     results: str  # the results folder
     run: str | None = None  # which holds it
     near: str | None  # the driver's machine, by Ray's id; None: this very one
@@ -77,8 +76,7 @@ class TrialContext:
         one_machine: bool = False,
         test: bool = False,
     ) -> TrialContext:
-        sections, resources = study.sections, study.sections.resources
-        checkpoints = sections.checkpoints
+        sections, checkpoints = study.sections, study.sections.checkpoints
         return cls(
             places={o.name: study.of(o.name).sections.dataset.place for o in study.objectives},
             results=folder.local_path or folder.path,
@@ -96,9 +94,7 @@ class TrialContext:
             test=test,
             plugins=study.document.plugins,
             path=[*filter(None, sys.path)],
-            workers=resources.workers,
-            gpus_per_worker=float(resources.gpus_per_worker),
-            cpus_per_worker=resources.cpus_per_worker,
+            resources=sections.resources,
         )
 
     def plug_in(self) -> None:
@@ -157,7 +153,7 @@ def run_trial(config: Mapping[str, Any]) -> None:
 
     row: Row = config["row"]
     context: TrialContext = config["context"]
-    if context.workers == 1:
+    if context.resources.workers == 1:
         # Before the clock runs that is compared with those of other trials. What fails here the
         # trial will meet.
         with contextlib.suppress(Exception):
@@ -172,7 +168,7 @@ def run_trial(config: Mapping[str, Any]) -> None:
         if is_lost(error):
             raise
         outcome = {"status": "failed", "epochs": [], **describe(error)}
-    if context.gpus_per_worker or outcome["status"] == "failed":
+    if context.resources.gpus_per_worker or outcome["status"] == "failed":
         # This process goes on, beside others that share its GPU.
         gc.collect()
         if torch.cuda.is_available():
@@ -190,25 +186,25 @@ def _fit(row: Row, context: TrialContext, ray_dir: str) -> Row:
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    scaling: dict[str, Any] = {"num_workers": 0}
+    resources, scaling = context.resources, dict[str, Any](num_workers=0)
     run: dict[str, Any] = {"name": row["trial_id"], "storage_path": ray_dir}
     config = None
-    if context.workers > 1:
+    if resources.workers > 1:
         from clsweep.cluster.meeting import MeetInFile
 
-        backend = "nccl" if context.gpus_per_worker else "gloo"
+        backend = "nccl" if resources.gpus_per_worker else "gloo"
         meet_in_file = partial(MeetInFile, folder=ray_dir)
         config = (meet_in_file if context.one_machine else TorchConfig)(backend=backend)
-        resources = {"CPU": context.cpus_per_worker, "GPU": context.gpus_per_worker}
-        each = {name: amount for name, amount in resources.items() if amount}
-        scaling = {"num_workers": context.workers, "resources_per_worker": each}
+        held = {"CPU": resources.cpus_per_worker, "GPU": resources.gpus_per_worker}
+        each = {name: amount for name, amount in held.items() if amount}
+        scaling = {"num_workers": resources.workers, "resources_per_worker": each}
         run["failure_config"] = ray.train.FailureConfig(max_failures=0, controller_failure_limit=1)
     result: Any = TorchTrainer(
         # The workers' results agree; that of the first is kept.
         lambda _: _train(row, context),
         train_loop_config={},
         torch_config=config,
-        scaling_config=ray.train.ScalingConfig(use_gpu=context.gpus_per_worker > 0, **scaling),
+        scaling_config=ray.train.ScalingConfig(use_gpu=resources.gpus_per_worker > 0, **scaling),
         run_config=ray.train.RunConfig(**run),
     ).fit()
     if result.error:
@@ -231,11 +227,11 @@ def _train(row: Row, context: TrialContext) -> Row:
     from clsweep.train.loop import train_trial
     from clsweep.train.memory import keep_freed_memory, limited_memory
 
-    torch.set_num_threads(context.cpus_per_worker)
+    torch.set_num_threads(context.resources.cpus_per_worker)
     keep_freed_memory()
     context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
-    is_first = context.workers == 1 or ray.train.get_context().get_world_rank() == 0
+    is_first = context.resources.workers == 1 or ray.train.get_context().get_world_rank() == 0
     line = Line(
         partial(context.call, say, row["trial_id"]),
         relay=None if is_first else partial(context.call, ask_to_save),
@@ -253,7 +249,7 @@ def _train(row: Row, context: TrialContext) -> Row:
         checkpoints = Checkpoints(files, every_s, context.keep_end, line.notice)
     with (
         placed(row),
-        limited_memory(device, context.gpus_per_worker),
+        limited_memory(device, context.resources.gpus_per_worker),
         saved_on_term(line.notice) if checkpoints else contextlib.nullcontext(),
     ):
         result = train_trial(
@@ -295,9 +291,9 @@ def placed(row: Row) -> Iterator[None]:
 def _device(context: TrialContext) -> torch.device:
     import torch
 
-    if not context.gpus_per_worker:
+    if not context.resources.gpus_per_worker:
         return torch.device("cpu")
-    if context.workers == 1:
+    if context.resources.workers == 1:
         # the GPU that Ray assigned to this actor is the only visible one
         return torch.device("cuda", 0)
     from ray.train.torch import get_device
@@ -311,9 +307,9 @@ def score_references(study: Study, planned: Sequence[PlannedTrial], context: Tri
     import ray
 
     score = ray.remote(
-        num_cpus=context.cpus_per_worker,
-        num_gpus=context.gpus_per_worker,
-        max_retries=study.sections.resources.max_restarts,
+        num_cpus=context.resources.cpus_per_worker,
+        num_gpus=context.resources.gpus_per_worker,
+        max_retries=context.resources.max_restarts,
     )(_score)
     return score.remote(placed_references(study, planned), context)
 
@@ -338,8 +334,8 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list
     from clsweep.train.memory import limited_memory
     from clsweep.train.scores import score_reference
 
-    torch.set_num_threads(context.cpus_per_worker)
+    torch.set_num_threads(context.resources.cpus_per_worker)
     context.plug_in()
-    device = "cuda" if context.gpus_per_worker else "cpu"
-    with limited_memory(torch.device(device), context.gpus_per_worker):
+    device = "cuda" if context.resources.gpus_per_worker else "cpu"
+    with limited_memory(torch.device(device), context.resources.gpus_per_worker):
         return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

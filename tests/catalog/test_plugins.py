@@ -30,6 +30,7 @@ from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.document import from_json, to_json
 from clsweep.study.resolve import load_study
+from clsweep.study.schema import ResourcesSection
 from clsweep.train.attempt import identity_of
 from clsweep.train.loop import train_trial
 from tests.catalog.test_install import TREE
@@ -213,8 +214,8 @@ def test_an_import_that_fails_on_a_worker_only_is_told_with_its_line(study, monk
     activate(())
     _forget(found.document.plugins)
     context = TrialContext(
-        places={}, workers=1, gpus_per_worker=0, cpus_per_worker=1, results="",
-        near=None, plugins=found.document.plugins,
+        places={}, resources=ResourcesSection(), results="", near=None,
+        plugins=found.document.plugins,
     )  # fmt: skip
     with pytest.raises(PluginError) as caught:
         context.plug_in()

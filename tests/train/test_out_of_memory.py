@@ -11,6 +11,7 @@ import torch
 
 from clsweep.cluster import trial
 from clsweep.data.found import DataPlace
+from clsweep.study.schema import ResourcesSection
 from clsweep.train.memory import OutOfMemoryError, limited_memory
 
 ROW = {"trial_id": "dcl-0000-s0", "objective": "dcl", "batch_size": 512, "chunk_size": 512}
@@ -24,11 +25,9 @@ CPU = (
     "tried to allocate 1125899906842624 bytes. Error code 12 (Cannot allocate memory)"
 )
 
-
-def on_cpu(**changes: Any) -> trial.TrialContext:
-    place = {"places": {"dcl": DataPlace()}, "results": "", "near": None}
-    resources = {"workers": 1, "gpus_per_worker": 0.0, "cpus_per_worker": 1}
-    return trial.TrialContext(**{**place, **resources, **changes})
+ON_CPU = trial.TrialContext(
+    places={"dcl": DataPlace()}, resources=ResourcesSection(), results="", near=None
+)
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
         monkeypatch.setattr("clsweep.train.loop.train_trial", lambda *_, **__: train())
         monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
         with pytest.raises(Exception) as caught:  # noqa: PT011
-            trial._train(row, on_cpu())
+            trial._train(row, ON_CPU)
         return trial.describe(caught.value)
 
     return run
