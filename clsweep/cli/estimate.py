@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from clsweep.catalog import DATASET, PARAM
 from clsweep.catalog.plugins import Plugin, plug_in, told
 from clsweep.catalog.rows import Row
-from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine
+from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine, visible_gpus
 from clsweep.data.found import DataPlace
 from clsweep.display.numbers import byte_size, duration, number, work
 from clsweep.display.printing import Format, print_note, print_table
@@ -261,8 +261,7 @@ def _settle(counter: Any, gpus: float) -> None:
     with counter.get_lock():
         number, counter.value = counter.value, counter.value + 1
     if gpus:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        names = [name.strip() for name in visible.split(",")] if visible else []
+        names = visible_gpus()
         mine = number // math.floor(1 / gpus + 1e-9) if gpus < 1 else int(number * gpus)
         os.environ["CUDA_VISIBLE_DEVICES"] = names[mine % len(names)] if names else str(mine)
 

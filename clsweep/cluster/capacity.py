@@ -118,12 +118,19 @@ def _gpus_here() -> int | None:
     if not sys.platform.startswith("linux") or Path("/dev/kfd").exists():  # AMD's
         return None
     there = [path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdecimal()]
+    names = visible_gpus()
+    return len(there) if names is None else min(len(there), len(names))
+
+
+def visible_gpus() -> list[str] | None:
+    """The names in CUDA_VISIBLE_DEVICES as CUDA reads them: what stands behind a name of none, such
+    as -1, is not seen. None: all GPUs are.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return len(there)
-    # as CUDA reads it: what stands behind a name of none, such as -1, is not seen
-    names = [name.strip() for name in visible.split(",")]
-    return min(len(there), len([*takewhile(lambda n: n and not n.startswith("-"), names)]))
+        return None
+    names = map(str.strip, visible.split(","))
+    return [*takewhile(lambda name: name and not name.startswith("-"), names)]
 
 
 def has_autoscaler() -> bool:
