@@ -158,17 +158,7 @@ def _advice(study: Study, cluster: Cluster) -> str:
             continue
         if max_trials(resources, cluster):
             return f"This would run here: --preset {preset}"
-    smaller = study.sections.resources.model_copy(
-        update={"gpus_per_worker": 0, "cpus_per_worker": 1, "workers": 1}
-    )
-    if not max_trials(smaller, cluster):
-        return "Name a cluster with --address."
-    settings = [
-        f"--set resources.{key}={value}"
-        for key, value in smaller.model_dump().items()
-        if value != getattr(study.sections.resources, key)
-    ]
-    return f"This would run here: {' '.join(settings)}; or name a larger cluster with --address."
+    return "Ask for less under resources, or name a larger cluster with --address."
 
 
 def require_files(study: Study) -> None:

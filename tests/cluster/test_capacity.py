@@ -67,7 +67,7 @@ def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(
     with pytest.raises(RequestError, match="its limits cannot be read: say with --max-concurrent"):
         require_capacity(study, unknown)
     assert require_capacity(study, unknown, 6) == 6
-    with pytest.raises(RequestError, match="Name a cluster with --address"):
+    with pytest.raises(RequestError, match="a larger cluster with --address"):
         require_capacity(
             study, Cluster(up=[{"CPU": 0}]), 6
         )  # without an autoscaler nothing will come
