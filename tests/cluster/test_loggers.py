@@ -1,10 +1,9 @@
-"""The loggers through their processes, read back with the clients' own readers; and what goes
-wrong.
+"""The loggers through their processes, read back by the package's readers or the clients' own; and
+what goes wrong.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from clsweep.cluster import loggers as module
 from clsweep.cluster.loggers import Loggers, place_of, wanted_loggers
 from clsweep.errors import RequestError
+from clsweep.foreign.wandb_runs import HISTORY, _fields, _items, _records, read_wandb
 from clsweep.study.schema import LoggerSection
 
 STUDY: Any = SimpleNamespace(sections=SimpleNamespace(name="tau-study", loggers=()))
@@ -145,46 +145,23 @@ def test_results_of_one_name_in_two_stores_have_places_of_their_own() -> None:
 # W&B and MLflow.
 
 
-def records_of(file: Path) -> Iterator[Any]:
-    """By the format, LevelDB's log: 32 KiB blocks of checksum, length and kind before the data."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, at, whole = file.read_bytes(), 7, b""
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:
-            at += 32768 - at % 32768
-            continue
-        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        whole += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in (1, 4):  # whole, or its last part
-            yield Record.FromString(whole)
-            whole = b""
-
-
 @pytest.mark.slow
 def test_wandb_offline_has_one_run_a_trial(tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setattr(module, "CLOSE_S", 120.0)
     assert log_and_resume(tmp_path, "wandb", project="mine") == []
-    found: dict[str, dict[str, Any]] = {}
+    sweep = read_wandb(tmp_path)
+    assert sweep.notes == [], "one file a trial"
+    assert {trial.labels["name"] for trial in sweep.trials} == {"dcl-0003-s1", "dcl-0003-s2"}
+    for trial in sweep.trials:
+        assert (trial.group, trial.labels["group"]) == ("mine", "dcl config-3")
+        assert (trial.settings["tau"], trial.settings["loss"]) == (0.25, "dcl")
     for file in tmp_path.glob("wandb/offline-run-*/*.wandb"):
-        history = []
-        for record in records_of(file):
-            if record.HasField("run") and record.run.display_name:
-                run = record.run
-                config = {c.key: json.loads(c.value_json) for c in run.config.update}
-            if record.HasField("history"):
-                items = {i.key or i.nested_key[0]: i.value_json for i in record.history.item}
-                history.append((json.loads(items["_step"]), json.loads(items["knn_top1"])))
-        assert run.display_name not in found, "one run a trial"
-        found[run.display_name] = {"run": run, "config": config, "history": history}
-    assert set(found) == {"dcl-0003-s1", "dcl-0003-s2"}
-    for trial in found.values():
-        assert trial["history"] == [(1, 51.0), (2, 52.0), (3, 53.0)]
-        assert (trial["run"].run_group, trial["run"].project) == ("dcl config-3", "mine")
-        assert (trial["config"]["tau"], trial["config"]["loss"]) == (0.25, "dcl")
+        parts = [part for record in _records(file.read_bytes()) for part in _fields(record)]
+        history = [_items([payload]) for kind, payload in parts if kind == HISTORY]
+        logged = [(values["_step"], values["knn_top1"]) for values in history]
+        assert logged == [(1, 51.0), (2, 52.0), (3, 53.0)]
 
 
 @pytest.mark.slow
