@@ -142,6 +142,9 @@ KEEPING = ("grid", "one seed", "two seeds", "no noise", "a tie", "much noise", "
            "three objectives", "nothing swept", "a trial missing", "a failed seed",
            "a failed corner", "qmc", "tpe of two seeds", "factors", "nested", "a race",
            "a race with a shift", "confirmed", "overturned", "confirmed factors")  # fmt: skip
+NAMES = (*FOLDERS, *RACES, *CONFIRMED, *(f"{name}{WITH_HITS}" for name in KEEPING))
+FAST = [f"{name}{WITH_HITS}" for name in ("grid", "a tie", "a failed seed", "overturned",
+                                          "confirmed factors")]  # fmt: skip
 NUM = 400
 
 
@@ -318,9 +321,8 @@ def names_the_winner(said: Sequence[str], pairs: pd.DataFrame) -> bool:
     return [s.split(" is best")[0] for s in said if " is best" in s] == best
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [*FOLDERS, *RACES, *CONFIRMED, *(f"{name}{WITH_HITS}" for name in KEEPING)]
+    "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in NAMES]
 )
 def test_no_two_commands_disagree(name: str, tmp_path: Path) -> None:
     results = open_results(make(tmp_path / "study", name))
