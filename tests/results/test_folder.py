@@ -26,8 +26,7 @@ from clsweep.results.schemas import (
 )
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-
-STUDY = Path(__file__).parents[1] / "taus.yaml"
+from tests.results.conftest import STUDY, created
 
 
 def outcome(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -39,34 +38,6 @@ def outcome(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "wall_time_s": 2.0,
         **changes,
     }
-
-
-@pytest.fixture
-def plan() -> list[dict[str, Any]]:
-    study = load_study(STUDY)
-    return [plan_row(study, trial) for trial in plan_trials(study)]
-
-
-@pytest.fixture(params=["disk", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where an empty results folder may be."""
-    return str(tmp_path / "out") if request.param == "disk" else str(request.getfixturevalue("s3"))
-
-
-@pytest.fixture
-def folder(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
-    return created(place, plan)
-
-
-@pytest.fixture
-def local(tmp_path: Path, plan: list[dict[str, Any]]) -> ResultsFolder:
-    return created(str(tmp_path / "out"), plan)
-
-
-def created(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
-    folder = ResultsFolder(place)
-    folder.create(load_study(STUDY).document.dump(), plan)
-    return folder
 
 
 class Raw:

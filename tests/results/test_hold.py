@@ -35,11 +35,6 @@ with ResultsFolder(sys.argv[1]).lock():
 """
 
 
-@pytest.fixture(params=["disk", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "out") if request.param == "disk" else str(request.getfixturevalue("s3"))
-
-
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "RENEW_S", 0.2)

@@ -13,28 +13,9 @@ from clsweep.api import open_results
 from clsweep.cluster.desk import EPOCHS, report, reported
 from clsweep.errors import RequestError
 from clsweep.results.folder import RUNNING, ResultsFolder
-from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.resolve import load_study
 
-STUDY = Path(__file__).parents[1] / "taus.yaml"
 ONE = [{"epoch": 1, "train_loss": 2.0}]
 TWO = [*ONE, {"epoch": 2, "train_loss": 1.5, "knn_top1": 40.0}]
-
-
-@pytest.fixture
-def plan() -> list[dict[str, Any]]:
-    study = load_study(STUDY)
-    return [plan_row(study, trial) for trial in plan_trials(study)[:3]]
-
-
-@pytest.fixture(params=["disk", "s3"])
-def folder(
-    request: pytest.FixtureRequest, tmp_path: Path, plan: list[dict[str, Any]]
-) -> ResultsFolder:
-    disk = request.param == "disk"
-    made = ResultsFolder(str(tmp_path / "out" if disk else request.getfixturevalue("s3")))
-    made.create(load_study(STUDY).document.dump(), plan)
-    return made
 
 
 def finish(folder: ResultsFolder, row: dict[str, Any]) -> None:
@@ -49,7 +30,7 @@ def epochs(folder: ResultsFolder) -> list[tuple[str, str, int]]:
 def test_trials_under_way_are_shown_as_such(
     folder: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:
-    first, second, third = (row["trial_id"] for row in plan)
+    first, second, third = (row["trial_id"] for row in plan[:3])
     finish(folder, plan[0])
     with folder.lock():
         folder.held.beat({"state": "running", "running": [], "time": 0})
@@ -77,15 +58,15 @@ def names(folder: ResultsFolder) -> list[str]:
     return [info.path.removeprefix(f"{base}/") for info in infos if info.is_file]
 
 
-def test_a_damaged_file_of_theirs_is_named(tmp_path: Path, plan: list[dict[str, Any]]) -> None:
-    folder = ResultsFolder(str(tmp_path / "out"))
-    folder.create(load_study(STUDY).document.dump(), plan)
-    folder.keep_running({plan[0]["trial_id"]: TWO})
-    path = tmp_path / "out" / RUNNING
+def test_a_damaged_file_of_theirs_is_named(
+    local: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    local.keep_running({plan[0]["trial_id"]: TWO})
+    path = Path(local.path) / RUNNING
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(RequestError, match=r"running\.parquet: cannot be read.*nothing is lost"):
-        _ = open_results(folder.path).epochs
-    assert open_results(folder.path).trials.empty
+        _ = open_results(local.path).epochs
+    assert open_results(local.path).trials.empty
 
 
 def test_half_a_line_is_none_and_an_attempt_begins_anew(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""An empty results folder of a small study, on a disk and in an object store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clsweep.results.folder import ResultsFolder
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+
+STUDY = Path(__file__).parents[1] / "taus.yaml"
+
+
+@pytest.fixture
+def plan() -> list[dict[str, Any]]:
+    study = load_study(STUDY)
+    return [plan_row(study, trial) for trial in plan_trials(study)]
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty results folder may be."""
+    return str(tmp_path / "out") if request.param == "disk" else str(request.getfixturevalue("s3"))
+
+
+@pytest.fixture
+def folder(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
+    return created(place, plan)
+
+
+@pytest.fixture
+def local(tmp_path: Path, plan: list[dict[str, Any]]) -> ResultsFolder:
+    return created(str(tmp_path / "out"), plan)
+
+
+def created(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
+    folder = ResultsFolder(place)
+    folder.create(load_study(STUDY).document.dump(), plan)
+    return folder
