@@ -187,8 +187,9 @@ def _silent_ray() -> Iterator[None]:
 
 
 def _init(address: str, **options: Any) -> Any:
-    """Start or join Ray, whole or not at all: a half-started one would leave processes behind.
-    Signals wait. Its processes take no notice of a terminal that closes: trials have to save.
+    """Start or join Ray. One of our own starts whole or not at all, as a half-started one would
+    leave processes behind: signals wait. It takes no notice of a terminal that closes: trials have
+    to save.
 
     They look for modules where this Python does. Ray would have them look first in the working
     folder, where a file may be called torch.py.
@@ -200,7 +201,7 @@ def _init(address: str, **options: Any) -> Any:
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         with (
-            _uninterrupted(),
+            _uninterrupted() if address == "local" else contextlib.nullcontext(),
             _replaced(utils, set_sigterm_handler=lambda _: None),
             _replaced(JobConfig, _runtime_env_has_working_dir=lambda _: True),
         ):

@@ -9,13 +9,16 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import psutil
 import pytest
 import yaml
+from ray._private.services import resolve_ip_for_localhost
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
 from clsweep.cluster.session import PREFIX, _keep_private, _private_folder, ray_session
@@ -162,6 +165,26 @@ def test_a_local_run_has_its_own_environment_and_gives_it_back(
     assert inside["RAY_memory_usage_threshold"] == "0.9"
     assert not inside.keys() & (OTHERS.keys() - ENVIRONMENT.keys() - KEPT)
     assert dict(os.environ) == before
+
+
+def test_joining_what_is_no_ray_ends_with_ctrl_c() -> None:
+    """At its first call; Ray itself would ask for 20 s and more."""
+    called: list[float] = []
+
+    class Nothing(grpc.GenericRpcHandler):
+        def service(self, _: object) -> None:
+            if not called:
+                called.append(time.monotonic())
+                os.kill(os.getpid(), signal.SIGINT)
+
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Nothing()])
+    address = resolve_ip_for_localhost("127.0.0.1")
+    port = server.add_insecure_port(f"{address}:0")
+    server.start()
+    with pytest.raises(KeyboardInterrupt):
+        ray_session(f"{address}:{port}", dashboard=False).__enter__()
+    server.stop(None)
+    assert time.monotonic() - called[0] < 10
 
 
 @pytest.mark.slow
