@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE
-from clsweep.analysis.reasons import Note, Reason, note
 
 Array = NDArray[np.float64]
 
@@ -43,9 +42,6 @@ NEVER = 1e-3  # a chance that moves no interval
 # Each row has noise of its own from so many degrees of freedom on, where Bartlett's test of even
 # noise gives no more than this.
 OWN_FREEDOM, OWN_LEVEL = 4, 1e-4
-# A factor of noise that is missed this often is said, from so much on, where the worst tenth is one
-# of so few configurations.
-MISSED, LEAST_SAID, FEW = 0.2, 3.0, 20
 Codes = NDArray[np.intp]
 # Significance at which seeds are seen to shift all rows alike. What is said of a level is hardly
 # wider for a shift that is none, and much too sure without one that is.
@@ -203,35 +199,6 @@ def noise_of(values: Array, silent: NDArray[np.bool_] | None = None) -> Noise:
 def half_width(variance: Any, freedom: Any) -> Any:
     """Of a t-interval, of variances and their degrees of freedom."""
     return special.stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0) * np.sqrt(variance)
-
-
-def blindness(values: Array) -> tuple[Note, ...]:
-    """A note on how much more noise the worst of few configurations (n, S) may have unseen."""
-    noise = noise_of(values)
-    if len(values) >= FEW or not noise.pooled > 0 or noise.is_uneven:
-        return ()
-    least = int(noise.freedoms[noise.freedoms > 0].min())
-    factor = unseen(least, noise.freedom - least)
-    if not LEAST_SAID <= factor < np.inf:
-        return ()
-    figures = {"settings": len(values), "seeds": least + 1, "factor": round(factor)}
-    return (note(Reason.UNEVEN_UNSEEN, **figures),)
-
-
-def unseen(freedom: int, others: int) -> float:
-    """The factor of noise of the worst configuration at which its chance to have noise of its own
-    stays below a half in `MISSED` of all tables; degrees of freedom of it and of the others.
-
-    Seen is a ratio of mean squares above F_0; with a factor f the ratio is f^2 F, so
-    f = sqrt(F_0 / F^-1(MISSED)).
-    """
-    if not others:
-        return np.inf
-    ratios = np.geomspace(0.1, 1e6, 1000)
-    ones = np.ones(len(ratios))
-    sums = ratios * freedom, ones * freedom, ones * others, ones * others
-    seen = chance_of(*sums, UNEVEN, WIDER, MOST) > 1.0 / (1.0 + WORST)
-    return float(np.sqrt(ratios[seen.argmax()] / special.fdtri(freedom, others, MISSED)))
 
 
 def chance_of(

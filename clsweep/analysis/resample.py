@@ -270,6 +270,18 @@ def bounds(
     return float(low + shift), float(high + shift)
 
 
+def tail_p(low_draws: Array, high_draws: Array) -> tuple[float, float]:
+    """Two-sided p-value of resamples: 2 (1 + the smaller count beyond 0) / (B + 1), and the
+    smallest it could be.
+
+    A draw that could be anything is given as a low and a high one, so that it counts against both
+    directions.
+    """
+    num = len(low_draws)
+    beyond = min(int((low_draws <= 0).sum()), int((high_draws >= 0).sum()))
+    return min(1.0, 2.0 * (1 + beyond) / (num + 1)), 2.0 / (num + 1)
+
+
 def intervals(
     values: Array, *, population: bool, within: float, parts: Array | None = None
 ) -> dict[str, tuple[float, float]]:

@@ -139,7 +139,7 @@ def import_sweep(
             del trial.settings[name]
     metric = _metric(trials, sweep, metric)
     mode = _mode(metric, sweep, mode)
-    is_asked = seed is not None
+    may_be_none = seed is None and not sweep.mixed
     role = metric if sweep.mixed else None
     seed, objective = _seed_and_objective(trials, seed, objective, role)
     notes += _mark_ends(sweep, trials, metric, objective)
@@ -149,15 +149,12 @@ def import_sweep(
     for name in names:
         columns[name] = _free(name, (*RESERVED, score, *columns.values()))
     rows = _rows(trials, columns, (objective, seed), (metric, score))
-    for row, trial in zip(rows, trials, strict=True) if sweep.mixed else ():
-        # texts that are not read: trials with others are no copies
-        row[""] = {n: v for n, v in trial.settings.items() if n not in names and type(v) is str}
+    if sweep.mixed:
+        _add_unread(rows, trials, names)
     rows = _without_reruns(rows, notes)
-    may_be_none = not is_asked and not sweep.mixed
     if seed and not _tells_apart(rows, seed, may_be_none, notes):
         rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
-    for row in rows:
-        row.pop("", None)
+    rows = [{name: value for name, value in row.items() if name} for row in rows]
     notes += _read_notes(rows, metric, mode, seed, objective)
     drawn = {columns[name] for name in sweep.continuous & {*columns}}
     notes += _set_samplers(rows, [*columns.values()], drawn, sampler)
@@ -369,6 +366,14 @@ def _params(
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a trial is of."""
     return row["objective"], row["config"], repr(row["seed"])
+
+
+def _add_unread(
+    rows: list[dict[str, Any]], trials: Sequence[ForeignTrial], names: Sequence[str]
+) -> None:
+    """Texts that are not read, for the time being: trials with others are no copies."""
+    for row, trial in zip(rows, trials, strict=True):
+        row[""] = {n: v for n, v in trial.settings.items() if n not in names and type(v) is str}
 
 
 def _without_reruns(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis import resample
-from clsweep.analysis.noise import blindness, noise_of, unseen
+from clsweep.analysis.noise import noise_of
+from clsweep.analysis.unseen import blindness, unseen
 from tests.analysis.draws import drawing
 
 

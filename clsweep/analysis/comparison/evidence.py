@@ -444,7 +444,7 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     bias = special.ndtri((draws < estimate).mean())
     levels = special.ndtr(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
     low, high = np.quantile(draws, levels)
-    return Evidence(estimate, float(low), float(high), *tail_p(draws, draws), se, freedom)
+    return Evidence(estimate, float(low), float(high), *resample.tail_p(draws, draws), se, freedom)
 
 
 def units_of(term: Term) -> Array:
@@ -493,15 +493,3 @@ def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
         other = rng.standard_t(doubt.freedom, num) * np.sqrt(doubt.variance)
         drawn = np.where(rng.random(num) < doubt.chance, other, drawn)
     return np.asarray(drawn)
-
-
-def tail_p(low_draws: Array, high_draws: Array) -> tuple[float, float]:
-    """Two-sided p-value of resamples: 2 (1 + the smaller count beyond 0) / (B + 1), and the
-    smallest it could be.
-
-    A draw that could be anything is given as a low and a high one, so that it counts against both
-    directions.
-    """
-    num = len(low_draws)
-    beyond = min(int((low_draws <= 0).sum()), int((high_draws >= 0).sum()))
-    return min(1.0, 2.0 * (1 + beyond) / (num + 1)), 2.0 / (num + 1)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from clsweep.analysis import TAIL, resample
-from clsweep.analysis.comparison.evidence import CELLS, CHUNK, Evidence, tail_p
+from clsweep.analysis.comparison.evidence import CELLS, CHUNK, Evidence
 from clsweep.analysis.sweep import Array
 
 FEWEST_RESAMPLES = 30
@@ -67,7 +67,7 @@ def spread_effect(
     # The nearest draw outwards, not a point between two, which infinite ones do not have.
     low = float(np.quantile(low_draws, tail, method="lower"))
     high = float(np.quantile(high_draws, 1.0 - tail, method="higher"))
-    return Evidence(estimate, low, high, *tail_p(low_draws, high_draws), se, np.inf)
+    return Evidence(estimate, low, high, *resample.tail_p(low_draws, high_draws), se, np.inf)
 
 
 def _redrawn(

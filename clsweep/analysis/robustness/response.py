@@ -155,8 +155,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         table = _by_value(sweep.means, levels, num)
         notes.append(note(Reason.NOISE_OF_CONFIGS, unit="bin" if regions.is_binned else "value"))
     notes += sweep.lost(Reason.LEFT_OUT)
-    images = sweep.images
-    middle = regions.low
+    images, middle = sweep.images, regions.low
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))
         middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.images import less, parts_of, spread_of, widened
 from clsweep.analysis.nested import branch, holding
-from clsweep.analysis.noise import blindness, settled
+from clsweep.analysis.noise import settled
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
 from clsweep.analysis.threads import in_threads
 from clsweep.analysis.tuned import no_whole, passed_over, pick
+from clsweep.analysis.unseen import blindness
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says; units are those of the metric.

@@ -17,12 +17,13 @@ import pandas as pd
 
 from clsweep.analysis import MIN_SAMPLED, TAIL, reasons, resample
 from clsweep.analysis.nested import folded
-from clsweep.analysis.noise import CLEAR, Codes, blindness, copies, unshifted
+from clsweep.analysis.noise import CLEAR, Codes, copies, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
 from clsweep.analysis.sensitivity.surrogate import Space, Surrogate
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.threads import in_threads
+from clsweep.analysis.unseen import blindness
 
 # Every column, in order; formulas in `anova`, `sobol` and `surrogate`.
 COLUMNS = {
