@@ -11,7 +11,7 @@ import runpy
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def one_thread() -> Iterator[None]:
+def one_thread():
     """The tensors are small: a second thread only waits, and sums differ in their last bits."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -60,7 +60,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_power_cuts() -> Iterator[None]:
+def _no_power_cuts():
     """What is written stays in the page cache: no test pulls the plug, and a disk is slow."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
@@ -68,7 +68,7 @@ def _no_power_cuts() -> Iterator[None]:
 
 
 @pytest.fixture
-def nothing_loaded() -> Iterator[None]:
+def nothing_loaded():
     """No data set is kept from an earlier test, nor for a later one."""
     from clsweep.data import datasets
 
@@ -78,7 +78,7 @@ def nothing_loaded() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def run_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Any]]]:
+def run_workers(tmp_path_factory):
     """`run_workers(__file__, "function", world_size, *args)`: what function(*args) returns in each
     worker, by rank.
 
@@ -118,9 +118,7 @@ def run_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
 
 
 @pytest.fixture
-def cli_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+def cli_command(monkeypatch, capsys):
     """Run the command line in this process: exit code, stdout, stderr."""
     from clsweep.cli import main as cli
 
@@ -135,7 +133,7 @@ def cli_command(
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[Any]:
+def s3_server():
     """An object store; see `s3`."""
     pytest.importorskip("moto")
     from tests.s3_server import S3Server
@@ -147,7 +145,7 @@ def s3_server() -> Iterator[Any]:
 
 
 @pytest.fixture
-def s3(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def s3(s3_server, monkeypatch):
     """The URI of an empty place in an object store; credentials for it are in the environment, for
     subprocesses too.
     """

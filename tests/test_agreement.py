@@ -324,7 +324,7 @@ def names_the_winner(said: Sequence[str], pairs: pd.DataFrame) -> bool:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in NAMES]
 )
-def test_no_two_commands_disagree(name: str, tmp_path: Path) -> None:
+def test_no_two_commands_disagree(name, tmp_path):
     results = open_results(make(tmp_path / "study", name))
     assert (results.material.images == "new images") == name.endswith(WITH_HITS)
     assert {fact: by for fact, by in facts(results).items() if differing(fact, by)} == {}
@@ -342,7 +342,7 @@ def test_no_two_commands_disagree(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_fresh_seeds_count_by_every_metric(tmp_path: Path) -> None:
+def test_fresh_seeds_count_by_every_metric(tmp_path):
     path = make(tmp_path / "study", "overturned")
     own, other = open_results(path), open_results(path, metric="linear_top1")
     keeps = [[s for s in told.recommend(results) if " keeps " in s] for results in (own, other)]

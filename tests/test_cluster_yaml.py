@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from clsweep.cli.study_commands import FILES, TEMPLATES, Scheduler, cluster
+from clsweep.cli.study_commands import FILES, TEMPLATES, cluster
 from clsweep.errors import RequestError
 
 ROOT = Path(__file__).parents[1]
@@ -22,12 +22,12 @@ HOME = "/home/ubuntu"
 
 
 @pytest.fixture
-def config() -> dict[str, Any]:
+def config():
     return yaml.safe_load((ROOT / "cluster.yaml").read_text())
 
 
 @pytest.fixture
-def ray_cluster() -> dict[str, Any]:
+def ray_cluster():
     return yaml.safe_load((TEMPLATES / "kuberay.yaml").read_text())
 
 
@@ -36,7 +36,7 @@ def ray_starts(config: dict[str, Any]) -> list[str]:
     return [command for command in commands if "ray start" in command]
 
 
-def test_ray_accepts_it(config: dict[str, Any]) -> None:
+def test_ray_accepts_it(config):
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     prepared = prepare_config(config)
@@ -44,16 +44,14 @@ def test_ray_accepts_it(config: dict[str, Any]) -> None:
     assert set(prepared["available_node_types"]) == {"head", "gpu_worker"}
 
 
-def test_ray_starts_on_no_node_without_the_token(
-    config: dict[str, Any], ray_cluster: dict[str, Any]
-) -> None:
+def test_ray_starts_on_no_node_without_the_token(config, ray_cluster):
     assert len(ray_starts(config)) == 2
     assert all(" RAY_AUTH_MODE=token " in command for command in ray_starts(config))
     assert config["file_mounts"][f"{HOME}/.ray/auth_token"] == "~/.ray/auth_token"
     assert ray_cluster["spec"]["authOptions"] == {"mode": "token"}
 
 
-def test_no_port_of_ray_is_opened(config: dict[str, Any]) -> None:
+def test_no_port_of_ray_is_opened(config):
     from ray.scripts.scripts import start
 
     head = next(command for command in ray_starts(config) if "--head" in command)
@@ -67,7 +65,7 @@ def test_no_port_of_ray_is_opened(config: dict[str, Any]) -> None:
     )  # what it would add to SSH and the group itself
 
 
-def test_everything_that_the_installation_reads_is_on_the_nodes(config: dict[str, Any]) -> None:
+def test_everything_that_the_installation_reads_is_on_the_nodes(config):
     written = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, wheel = written["project"], written["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {
@@ -86,7 +84,7 @@ def test_everything_that_the_installation_reads_is_on_the_nodes(config: dict[str
     assert all((ROOT / name).exists() for name in needed)
 
 
-def test_kuberay_s_autoscaler_reads_the_file(ray_cluster: dict[str, Any]) -> None:
+def test_kuberay_s_autoscaler_reads_the_file(ray_cluster):
     from ray.autoscaler._private.kuberay.autoscaling_config import (
         _derive_autoscaling_config_from_ray_cr,
     )
@@ -99,11 +97,11 @@ def test_kuberay_s_autoscaler_reads_the_file(ray_cluster: dict[str, Any]) -> Non
 
 
 @pytest.fixture
-def task() -> dict[str, Any]:
+def task():
     return yaml.safe_load((TEMPLATES / FILES["skypilot"]).read_text())
 
 
-def test_ray_knows_the_options_of_the_skypilot_task(task: dict[str, Any]) -> None:
+def test_ray_knows_the_options_of_the_skypilot_task(task):
     from ray.scripts.scripts import start
 
     for script in (task["setup"], task["run"]):
@@ -118,9 +116,7 @@ def test_ray_knows_the_options_of_the_skypilot_task(task: dict[str, Any]) -> Non
     assert "RAY_AUTH_TOKEN" in task["secrets"]
 
 
-def test_skypilot_s_head_runs_the_study_and_the_others_join(
-    task: dict[str, Any], tmp_path: Path
-) -> None:
+def test_skypilot_s_head_runs_the_study_and_the_others_join(task, tmp_path):
     """The shell of the task, with stand-ins for what it calls."""
     for name in ("ray", "clsweep"):
         (tmp_path / name).write_text(f'#!/bin/bash\necho {name} "$@"\n')
@@ -146,9 +142,7 @@ def test_skypilot_s_head_runs_the_study_and_the_others_join(
 
 
 @pytest.mark.parametrize("scheduler", FILES)
-def test_a_new_file_is_written_once(
-    scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_file_is_written_once(scheduler, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cluster(scheduler)
     name = FILES[scheduler]

@@ -39,7 +39,7 @@ def declared() -> set[str]:
     }
 
 
-def test_every_import_is_declared() -> None:
+def test_every_import_is_declared():
     distributions = packages_distributions()
     names = imported()
     assert {"torch", "ray", "yaml"} <= names
@@ -51,7 +51,7 @@ def test_every_import_is_declared() -> None:
     assert not undeclared
 
 
-def test_every_declared_package_is_imported() -> None:
+def test_every_declared_package_is_imported():
     distributions = packages_distributions()
     used = {normalised(dist) for name in imported() for dist in distributions.get(name, [])}
     assert declared() <= used

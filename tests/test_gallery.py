@@ -1,7 +1,5 @@
 """The measured studies below docs/results: each opens, and their page says what they hold."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -54,7 +54,7 @@ def project(path: str) -> dict[str, Any]:
     return tomllib.loads((ROOT / path).read_text())["project"]
 
 
-def test_a_table_of_trials_is_analysed(tmp_path: Path) -> None:
+def test_a_table_of_trials_is_analysed(tmp_path):
     pairs = {"a": 80.0, "b": 70.0}
     tables = [
         planted(lambda x, at=at: at + x["tau"], objective=name, grid={"tau": [0.1, 0.2]})
@@ -67,13 +67,13 @@ def test_a_table_of_trials_is_analysed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_is_written(tmp_path: Path) -> None:
+def test_a_report_is_written(tmp_path):
     planted(lambda x: x["tau"], grid={"tau": [0.1, 0.2]}).to_parquet(tmp_path / "trials.parquet")
     assert without_them("report trials.parquet --out out", cwd=tmp_path) == [""]
     assert (tmp_path / "out" / "index.html").stat().st_size > 100_000
 
 
-def test_what_needs_more_says_so_in_one_line(tmp_path: Path) -> None:
+def test_what_needs_more_says_so_in_one_line(tmp_path):
     said = without_them(
         "plan quickstart", "run quickstart", "try quickstart -o simclr", cwd=tmp_path
     )
@@ -85,7 +85,7 @@ def test_what_needs_more_says_so_in_one_line(tmp_path: Path) -> None:
     ]
 
 
-def test_the_light_project_is_the_other_one_without_what_is_left_out() -> None:
+def test_the_light_project_is_the_other_one_without_what_is_left_out():
     whole, light = project("pyproject.toml"), project("clsweep/light/pyproject.toml")
     assert set(light["dependencies"]) < set(whole["dependencies"])
     for key in ("scripts", "requires-python", "license"):

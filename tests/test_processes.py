@@ -34,7 +34,7 @@ def pid() -> int:
     return os.getpid()
 
 
-def test_they_answer_as_this_process_does_and_end() -> None:
+def test_they_answer_as_this_process_does_and_end():
     assert not are_beside()
     assert beside(divided, 6, 3).result() == (2.0, os.getpid())
     with processes_beside(2):
@@ -48,7 +48,7 @@ def test_they_answer_as_this_process_does_and_end() -> None:
     assert not children()
 
 
-def test_a_shared_value_is_sent_once() -> None:
+def test_a_shared_value_is_sent_once():
     with processes_beside(1):
         value = shared([1, 2, 3])
         first, second = (beside(place_of, value).result() for _ in range(2))
@@ -58,12 +58,12 @@ def test_a_shared_value_is_sent_once() -> None:
     assert shared(value) is value
 
 
-def test_an_error_is_that_of_this_process() -> None:
+def test_an_error_is_that_of_this_process():
     with processes_beside(1), pytest.raises(ZeroDivisionError):
         beside(divided, 1, 0).result()
 
 
-def test_a_process_that_is_killed_is_done_without() -> None:
+def test_a_process_that_is_killed_is_done_without():
     with processes_beside(1):
         value = shared([1])
         assert beside(place_of, value).result()[1] != os.getpid()
@@ -73,7 +73,7 @@ def test_a_process_that_is_killed_is_done_without() -> None:
         assert beside(place_of, value).result()[1] == os.getpid()
 
 
-def test_they_end_with_us_however_we_end() -> None:
+def test_they_end_with_us_however_we_end():
     code = (
         "from clsweep.processes import beside, processes_beside\n"
         "from tests.test_processes import children, divided\n"
@@ -95,7 +95,7 @@ def test_they_end_with_us_however_we_end() -> None:
     assert not alive
 
 
-def test_they_end_with_us_in_the_middle_of_a_call(tmp_path: Path) -> None:
+def test_they_end_with_us_in_the_middle_of_a_call(tmp_path):
     told = tmp_path / "pid"
     code = (
         "from clsweep.processes import beside, processes_beside\n"
@@ -109,13 +109,13 @@ def test_they_end_with_us_in_the_middle_of_a_call(tmp_path: Path) -> None:
         psutil.Process(int(told.read_text())).wait(timeout=60)
 
 
-def test_what_cannot_be_sent_is_called_here() -> None:
+def test_what_cannot_be_sent_is_called_here():
     with processes_beside(1):
         assert beside(place_of, [threading.Lock()]).result()[1] == os.getpid()
         assert beside(place_of, [1]).result()[1] != os.getpid()
 
 
-def test_what_they_have_not_done_is_left() -> None:
+def test_what_they_have_not_done_is_left():
     """As after an error, or Ctrl-C: nothing is waited for."""
     with processes_beside(1):
         asked = [beside(wait_for_ever) for _ in range(3)]

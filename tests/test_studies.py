@@ -2,8 +2,6 @@
 preset runs.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -21,13 +19,13 @@ OFTEN = ("dimcl/table_01", "ecpp/table_05", "eqco/figure_02")
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
-def test_every_study_and_preset_plans(name: str) -> None:
+def test_every_study_and_preset_plans(name):
     for preset in (None, *preset_names(STUDIES[name])):
         study = clsweep.load_study(STUDIES[name], preset=preset)
         assert len(study.plan()) >= len(study.objectives) * len(study.sections.seeds)
 
 
-def test_every_study_has_a_name_of_its_own() -> None:
+def test_every_study_has_a_name_of_its_own():
     """It names the folder of the results."""
     names = [clsweep.load_study(path).name for path in STUDIES.values()]
     assert len(set(names)) == len(names)
@@ -40,7 +38,7 @@ def test_every_study_has_a_name_of_its_own() -> None:
         *(pytest.param(name, 2, marks=pytest.mark.soak) for name in PAPER_STUDIES),
     ],
 )
-def test_the_cpu_preset_runs(name: str, num_seeds: int, tmp_path: Path) -> None:
+def test_the_cpu_preset_runs(name, num_seeds, tmp_path):
     seeds = f"seeds={[*range(num_seeds)]}"
     path, out = STUDIES[name], tmp_path / "out"
     code, output = command("run", path, "-p", "cpu", "--out", out, "--set", seeds)

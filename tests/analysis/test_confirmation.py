@@ -27,7 +27,7 @@ def trial(
 
 
 @pytest.mark.parametrize("luck", [0.0, 1.5, -1.5])
-def test_mean_interval_and_difference(luck: float) -> None:
+def test_mean_interval_and_difference(luck):
     """The interval reaches further by what the images flatter, and is never narrower than by t."""
     fresh = pd.DataFrame([trial("dcl", 4, score, score - 10) for score in (88.0, 90.0, 92.0)])
     table = confirmation(BEST, fresh, metric="knn_top1", luck={"dcl": luck})
@@ -45,7 +45,7 @@ def test_mean_interval_and_difference(luck: float) -> None:
 
 
 @pytest.mark.parametrize("scores", [(99.0, 99.5, 100.0), (0.0, 0.1, 0.8)])
-def test_the_intervals_end_where_the_metric_ends(scores: tuple[float, ...]) -> None:
+def test_the_intervals_end_where_the_metric_ends(scores):
     fresh = pd.DataFrame([trial("dcl", 4, score, score) for score in scores])
     (free,) = confirmation(BEST, fresh, metric="knn_top1").to_dict("records")
     (row,) = confirmation(BEST, fresh, metric="knn_top1", limits=(0, 100)).to_dict("records")
@@ -57,7 +57,7 @@ def test_the_intervals_end_where_the_metric_ends(scores: tuple[float, ...]) -> N
     assert row["difference"] == free["difference"]
 
 
-def test_one_seed_has_no_interval_and_a_failed_one_no_part_in_the_mean() -> None:
+def test_one_seed_has_no_interval_and_a_failed_one_no_part_in_the_mean():
     fresh = pd.DataFrame(
         [trial("dcl", 0, 85.0, 84.0), trial("dcl", 0, float("nan"), float("nan"), "failed")]
     )
@@ -71,7 +71,7 @@ def test_one_seed_has_no_interval_and_a_failed_one_no_part_in_the_mean() -> None
     assert pd.isna([row["fresh_low"], row["fresh_high"], row["test_low"]]).all()
 
 
-def test_the_order_is_that_of_the_best_and_what_is_best_no_longer_is_not_shown() -> None:
+def test_the_order_is_that_of_the_best_and_what_is_best_no_longer_is_not_shown():
     fresh = pd.DataFrame(
         [trial(*key, 80.0, 79.0) for key in (("simclr", 4), ("dcl", 9), ("dcl", 0), ("dcl", 4))]
     )
@@ -83,7 +83,7 @@ def test_the_order_is_that_of_the_best_and_what_is_best_no_longer_is_not_shown()
     ]
 
 
-def test_where_there_is_no_test_split_there_is_no_test_score() -> None:
+def test_where_there_is_no_test_split_there_is_no_test_score():
     fresh = pd.DataFrame([trial("dcl", 4, 3.1, 0.0)]).rename(columns={"knn_top1": "mi_estimate"})
     (row,) = confirmation(BEST, fresh, metric="mi_estimate").to_dict("records")
     assert row["fresh"] == 3.1

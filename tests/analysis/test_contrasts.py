@@ -1,7 +1,5 @@
 """Named differences: against plain tests of scipy, and how often their verdicts are wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A configuration made without a study is the one that a study plans."""
 
-from pathlib import Path
-
 import pytest
 
 from clsweep.errors import RequestError
@@ -13,7 +11,7 @@ from tests.planted import study_at
 GIVEN = {"encoder": "conv4", "width": 8, "epochs": 2, "batch_size": 32, "precision": "fp32"}
 
 
-def test_it_is_what_a_study_plans(tmp_path: Path) -> None:
+def test_it_is_what_a_study_plans(tmp_path):
     parts = {"framework": "moco", "loss": "dcl"}
     base = {**GIVEN, "linear_probe": "sgd", "optimizer": "adamw", "lr": 0.01}
     sizes = {"image_size": 16, "num_train": 1000}
@@ -28,10 +26,10 @@ def test_it_is_what_a_study_plans(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"momentun": 0.9}, {"precision": "auto"}, {"loss": "cosine"}])
-def test_what_a_trial_does_not_take_is_refused(wrong: dict[str, object]) -> None:
+def test_what_a_trial_does_not_take_is_refused(wrong):
     with pytest.raises(RequestError, match=next(iter(wrong))):
         plain_config("synthetic", **{**GIVEN, **wrong})
 
 
-def test_the_loss_is_the_frameworks_own() -> None:
+def test_the_loss_is_the_frameworks_own():
     assert plain_config("synthetic", framework="simsiam", **GIVEN)["loss"] == "cosine"

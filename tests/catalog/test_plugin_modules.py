@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,7 +51,7 @@ FILES = {
 
 
 @pytest.fixture(autouse=True)
-def _none_after() -> Iterator[None]:
+def _none_after():
     path = [*sys.path]
     yield
     activate(())
@@ -77,7 +76,7 @@ def called(plugin: Plugin) -> tuple[int, int, str]:
     return module.mine(None), module.lazily(), module.DATA
 
 
-def test_modules_beside_a_plug_in_its_file_and_its_data(tmp_path: Path) -> None:
+def test_modules_beside_a_plug_in_its_file_and_its_data(tmp_path):
     plugin = read(lay_out(tmp_path))
     assert called(plugin) == (6, 5, "own")
     imported = {"mine.py", "helper_xyz.py", "late_xyz.py"}
@@ -88,7 +87,7 @@ def test_modules_beside_a_plug_in_its_file_and_its_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["helper_xyz.py", "parts_xyz/more.py", "late_xyz.py"])
-def test_a_changed_module_is_another_plug_in(tmp_path: Path, name: str) -> None:
+def test_a_changed_module_is_another_plug_in(tmp_path, name):
     """Of the same length, within the same second: no bytecode stays behind."""
     first = read(lay_out(tmp_path))
     text = FILES[name].replace("2", "7").replace("3", "7").replace("5", "7")
@@ -98,13 +97,13 @@ def test_a_changed_module_is_another_plug_in(tmp_path: Path, name: str) -> None:
     assert read(lay_out(tmp_path, **{name: text, "stranger_xyz.py": ""})).digest == second.digest
 
 
-def test_two_studies_have_modules_of_one_name(tmp_path: Path) -> None:
+def test_two_studies_have_modules_of_one_name(tmp_path):
     one = read(lay_out(tmp_path / "one"))
     other = read(lay_out(tmp_path / "other", **{"late_xyz.py": "VALUE = 50\n"}))
     assert (called(other), sys.modules[one.module].mine(None)) == ((6, 50, "own"), 6)
 
 
-def test_what_travels_needs_no_folder(tmp_path: Path) -> None:
+def test_what_travels_needs_no_folder(tmp_path):
     """As a process of another machine, and whoever trusts a results folder."""
     plugin = read(lay_out(tmp_path, **{"mine.py": MINE.replace("DATA = ", "DATA = 'own' or ")}))
     (kept,) = from_json(to_json([plugin]))
@@ -120,7 +119,7 @@ def test_what_travels_needs_no_folder(tmp_path: Path) -> None:
     assert here.folder != plugin.folder
 
 
-def test_paths_out_of_the_folder_are_refused(tmp_path: Path) -> None:
+def test_paths_out_of_the_folder_are_refused(tmp_path):
     packed = json.loads(to_json([read(lay_out(tmp_path))]))
     for path in ("../../evil.py", "/evil.py"):
         packed[0]["files"][path] = "x = 1\n"
@@ -137,16 +136,14 @@ def test_paths_out_of_the_folder_are_refused(tmp_path: Path) -> None:
         ("late_xyz.py", "#" * 300_000, "expected at most 256,000 bytes"),
     ],
 )
-def test_a_module_that_is_wrong_is_one_line(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
+def test_a_module_that_is_wrong_is_one_line(tmp_path, name, text, message):
     with pytest.raises(PluginError) as caught:
         read(lay_out(tmp_path, **{name: text}))
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_an_error_in_a_module_beside_has_its_place(tmp_path: Path) -> None:
+def test_an_error_in_a_module_beside_has_its_place(tmp_path):
     broken = "def factor():\n    return 1 / 0\n"
     plugin = read(lay_out(tmp_path, **{"helper_xyz.py": broken}))
     with pytest.raises(ZeroDivisionError) as caught:

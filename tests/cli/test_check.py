@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -59,18 +58,18 @@ def verdicts(folder: Path, body: str) -> dict[str, str]:
     return dict(found)
 
 
-def test_a_sound_loss_keeps_the_contracts_of_trials(tmp_path: Path) -> None:
+def test_a_sound_loss_keeps_the_contracts_of_trials(tmp_path):
     assert verdicts(tmp_path, "return value") == {FIRST: "", REPEATED: "", RESUMED: ""}
 
 
 @pytest.mark.parametrize(
     "draw", ["torch.rand(())", "float(numpy.random.rand())", "random.random()"]
 )
-def test_a_loss_may_draw_from_the_generators_of_the_process(tmp_path: Path, draw: str) -> None:
+def test_a_loss_may_draw_from_the_generators_of_the_process(tmp_path, draw):
     assert verdicts(tmp_path, f"return value * {draw}") == {FIRST: "", REPEATED: "", RESUMED: ""}
 
 
-def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path: Path) -> None:
+def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path):
     body = "return value * float(numpy.random.default_rng().random())"
     assert "train_loss: expected" in verdicts(tmp_path, body)[REPEATED]
 
@@ -91,7 +90,7 @@ def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path: Path) -> Non
         ("return value[None]", "mine.py:11: LossShapeError: the loss: expected a scalar"),
     ],
 )
-def test_what_cannot_train_is_told_once(tmp_path: Path, body: str, message: str) -> None:
+def test_what_cannot_train_is_told_once(tmp_path, body, message):
     found = verdicts(tmp_path, body)
     assert list(found) == [FIRST]
     assert message in found[FIRST]
@@ -152,13 +151,11 @@ def broken(folder: Path, number: int, *, body: str = "pass", diagnosed: str = "p
         ({"diagnosed": "[p.grad.data.mul_(2) for p in objective.parameters()]"}, [UNSEEN]),
     ],
 )
-def test_what_is_lost_or_changed_beside_is_found(
-    tmp_path: Path, parts: dict[str, str], expected: list[str]
-) -> None:
+def test_what_is_lost_or_changed_beside_is_found(tmp_path, parts, expected):
     assert broken(tmp_path, 1, **parts) == expected
 
 
-def test_what_differs_in_the_second_pass_of_a_chunk_is_found(tmp_path: Path) -> None:
+def test_what_differs_in_the_second_pass_of_a_chunk_is_found(tmp_path):
     with pytest.raises(pytest.fail.Exception):  # buffers are kept
         broken(tmp_path, 0, body="self.mean.lerp_(y.detach().mean(0), 0.1); y = y - self.mean")
     (why,) = broken(tmp_path, 0, body="self.calls += 1; y = y * (1 + self.calls)")
@@ -166,9 +163,7 @@ def test_what_differs_in_the_second_pass_of_a_chunk_is_found(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_skeleton_s_study_is_planned_trained_and_in_the_catalog(
-    kind: str, tmp_path: Path, cli_command: Any
-) -> None:
+def test_a_skeleton_s_study_is_planned_trained_and_in_the_catalog(kind, tmp_path, cli_command):
     code, output, _ = cli_command("new", kind, "my_own", "--out", str(tmp_path))
     assert (code, "clsweep check" in output) == (0, True)
     study = load_study(tmp_path / "my_own.yaml")
@@ -186,7 +181,7 @@ def test_a_skeleton_s_study_is_planned_trained_and_in_the_catalog(
 
 
 @pytest.mark.parametrize(("name", "message"), [("dcl", "has this name"), ("My-1", "small letters")])
-def test_a_name_that_cannot_be(name: str, message: str, tmp_path: Path, cli_command: Any) -> None:
+def test_a_name_that_cannot_be(name, message, tmp_path, cli_command):
     code, _, error = cli_command("new", "loss", name, "--out", str(tmp_path))
     assert (code, message in error) == (2, True)
     assert not list(tmp_path.iterdir())
@@ -194,14 +189,14 @@ def test_a_name_that_cannot_be(name: str, message: str, tmp_path: Path, cli_comm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_skeleton_keeps_every_contract(kind: str, tmp_path: Path, cli_command: Any) -> None:
+def test_a_skeleton_keeps_every_contract(kind, tmp_path, cli_command):
     cli_command("new", kind, "my_own", "--out", str(tmp_path))
     code, output, _ = cli_command("check", str(tmp_path / "my_own.py"))
     assert (code, "FAILED" in output) == (0, False), output
 
 
 @pytest.mark.slow
-def test_a_hyperparameter_that_changes_nothing_is_found(tmp_path: Path) -> None:
+def test_a_hyperparameter_that_changes_nothing_is_found(tmp_path):
     path = tmp_path / "mine.py"
     owned = LOSS.replace('("tau",)', '("tau", "my_a")')
     owned = owned.replace("tau, **memory):", "tau, my_a, **memory):")
@@ -242,7 +237,7 @@ ROWS = [Component(part="optimizer", name="mine", impl="mine", owns=("sgd_momentu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ignored", ["", "lr", "momentum", "weight_decay"])
-def test_an_optimizer_that_ignores_a_hyperparameter_is_found(tmp_path: Path, ignored: str) -> None:
+def test_an_optimizer_that_ignores_a_hyperparameter_is_found(tmp_path, ignored):
     path = tmp_path / "mine.py"
     path.write_text(OPTIMIZER.format(body=f"group['{ignored}'] = 0.01" if ignored else "pass"))
     broken = [failure for _, _, failure in check_plugin(str(path)) if failure]
@@ -254,9 +249,7 @@ def test_an_optimizer_that_ignores_a_hyperparameter_is_found(tmp_path: Path, ign
 
 
 @pytest.mark.slow
-def test_an_encoder_that_mixes_the_batch_of_a_worker_is_found(
-    tmp_path: Path, cli_command: Any
-) -> None:
+def test_an_encoder_that_mixes_the_batch_of_a_worker_is_found(tmp_path, cli_command):
     cli_command("new", "encoder", "my_own", "--out", str(tmp_path))
     path = tmp_path / "my_own.py"
     mixed = path.read_text().replace("self.layers(x_NCHW)", "self.layers(x_NCHW - x_NCHW.mean(0))")

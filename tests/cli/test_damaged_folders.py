@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,12 @@ Command = Callable[[Path], Answer]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     return make_folder(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
-def commands(
-    made: Path, tmp_path: Path, cli_command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Command]:
+def commands(made, tmp_path, cli_command, monkeypatch):
     """By name; those that write get a folder of their own. Runs go as far as Ray."""
 
     def session(self: Any) -> bool:
@@ -134,7 +132,7 @@ def check(
 
 
 @pytest.fixture
-def alarm() -> Iterator[None]:
+def alarm():
     def late(*_: object) -> None:
         raise TimeoutError(f"no answer in {LONGEST_S} s")
 
@@ -144,12 +142,12 @@ def alarm() -> Iterator[None]:
 
 
 @pytest.fixture
-def out(made: Path, tmp_path: Path) -> Path:
+def out(made, tmp_path):
     lay_out(made, tmp_path / "out", None)
     return tmp_path / "out"
 
 
-def test_a_file_with_another_encoder_is_refused(out: Path) -> None:
+def test_a_file_with_another_encoder_is_refused(out):
     file = out / encoder_file(KEPT)
     weights, about = unpack(file.read_bytes(), file.name)
     first = min(weights)
@@ -170,7 +168,7 @@ def test_a_file_with_another_encoder_is_refused(out: Path) -> None:
     "said",
     ["[]", "1" * 9999, "[" * 99_999, '{"running": "x"}', '{"pid": -1}', '{"trials": {"x": []}}'],
 )
-def test_a_heartbeat_of_no_run_says_nothing(out: Path, said: str) -> None:
+def test_a_heartbeat_of_no_run_says_nothing(out, said):
     assert ResultsFolder(str(out)).heartbeat()
     (out / "heartbeat.json").write_text(said)
     assert ResultsFolder(str(out)).heartbeat() == {}
@@ -178,7 +176,7 @@ def test_a_heartbeat_of_no_run_says_nothing(out: Path, said: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("alarm")
-def test_a_sample_of_all_damages(made: Path, commands: dict[str, Command], tmp_path: Path) -> None:
+def test_a_sample_of_all_damages(made, commands, tmp_path):
     chosen = random.Random(0).sample(list(damages(made)), 12)
     faults = check(chosen, commands, made, tmp_path)
     assert not faults, "\n".join(faults)

@@ -37,18 +37,18 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def clsweep(cli_command: Command) -> Command:
+def clsweep(cli_command):
     return lambda *words: cli_command(*map(str, words))
 
 
 @pytest.fixture
-def out(tmp_path: Path, kept: Path) -> Path:
+def out(tmp_path, kept):
     """A copy of `kept` that a test may change."""
     return Path(shutil.copytree(kept, tmp_path / "out"))
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(tmp_path_factory):
     """Results of one objective per encoder: seed 0 finished and its encoder was kept, seed 1 not; 2
     failed.
     """
@@ -99,9 +99,7 @@ def printed_snippet(output: str) -> str:
     ("name", "suffix"),
     [("conv4", ".safetensors"), ("small18", ".pt"), ("standard18", ".safetensors")],
 )
-def test_a_file_holds_the_module_that_is_named(
-    clsweep: Command, out: Path, name: str, suffix: str
-) -> None:
+def test_a_file_holds_the_module_that_is_named(clsweep, out, name, suffix):
     file = out.parent / f"exported{suffix}"
     code, output, err = clsweep("export", f"{out}/{name}-0000-s0", "--out", file)
     assert (code, err) == (0, "")
@@ -157,8 +155,8 @@ def trained(
     ],
 )
 def test_encoders_beyond_the_catalog_and_of_other_channels_are_loaded_too(
-    clsweep: Command, kept: Path, tmp_path: Path, encoder: dict[str, Any], channels: int
-) -> None:
+    clsweep, kept, tmp_path, encoder, channels
+):
     folder, row, network = trained(kept, tmp_path / "new", encoder, channels)
     x_NCHW = torch.randn(2, channels, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -189,9 +187,7 @@ def test_encoders_beyond_the_catalog_and_of_other_channels_are_loaded_too(
         ),
     ],
 )
-def test_a_program_needs_pytorch_alone(
-    clsweep: Command, kept: Path, tmp_path: Path, encoder: dict[str, Any], channels: int
-) -> None:
+def test_a_program_needs_pytorch_alone(clsweep, kept, tmp_path, encoder, channels):
     folder, row, network = trained(kept, tmp_path / "new", encoder, channels)
     words = (f"{folder.path}/{row['trial_id']}", "--out", tmp_path / "e.pt2", "--trust")
     code, output, err = clsweep("export", *words)
@@ -217,9 +213,7 @@ def alone(snippet: str, x_NCHW: torch.Tensor, folder: Path) -> torch.Tensor:
     return features
 
 
-def test_an_encoder_of_ones_own_is_looked_for_where_one_is(
-    clsweep: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_encoder_of_ones_own_is_looked_for_where_one_is(clsweep, tmp_path, monkeypatch):
     """As `clsweep run` looks for it; the command is no script of that folder."""
     text = Path(own_encoders.__file__).read_text()
     (tmp_path / "my_own_networks.py").write_text(text)
@@ -250,7 +244,7 @@ def test_an_encoder_of_ones_own_is_looked_for_where_one_is(
     assert "No module named 'my_own_networks'. Go where that module lies" in err
 
 
-def test_the_encoder_of_another_studys_trial_is_refused(out: Path) -> None:
+def test_the_encoder_of_another_studys_trial_is_refused(out):
     folder = ResultsFolder(str(out))
     row = next(r for r in folder.plan().to_pylist() if r["trial_id"] == "conv4-0000-s0")
     store(folder, row | {"lr": 2 * row["lr"]})
@@ -258,7 +252,7 @@ def test_the_encoder_of_another_studys_trial_is_refused(out: Path) -> None:
         open_results(folder.path).encoder(row["trial_id"])
 
 
-def test_a_resnet50_has_the_keys_and_shapes_of_torchvisions(clsweep: Command, out: Path) -> None:
+def test_a_resnet50_has_the_keys_and_shapes_of_torchvisions(clsweep, out):
     row = next(
         r
         for r in open_results(out).plan.to_dict("records")
@@ -292,9 +286,7 @@ def test_a_resnet50_has_the_keys_and_shapes_of_torchvisions(clsweep: Command, ou
         ("conv4-0000-s0", "c.pt", ["conv4-0000-s0: expected DIR/TRIAL_ID"]),
     ],
 )  # fmt: skip
-def test_what_cannot_be_exported_is_refused_in_one_line(
-    clsweep: Command, out: Path, trial: str, file: str, messages: list[str]
-) -> None:
+def test_what_cannot_be_exported_is_refused_in_one_line(clsweep, out, trial, file, messages):
     code, output, err = clsweep("export", trial.format(out=out), "--out", out.parent / file)
     assert (code, output) == (2, "")
     assert len(err.splitlines()) == 1

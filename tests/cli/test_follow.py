@@ -37,17 +37,17 @@ class Watched:
             self.now += self._work_s
 
 
-def test_it_is_written_whenever_more_is_known_and_once_the_run_has_ended() -> None:
+def test_it_is_written_whenever_more_is_known_and_once_the_run_has_ended():
     looks = [(True, 0, 0), (True, 0, 3), (True, 1, 3), (True, 1, 3), (True, 1, 5), (False, 4, 0)]
     assert [*Watched(looks).written()] == [(1, 3), (1, 5), (4, 0)]
 
 
-def test_a_run_that_ends_without_news_is_written_once_more() -> None:
+def test_a_run_that_ends_without_news_is_written_once_more():
     assert [*Watched([(True, 2, 0), (False, 2, 0)]).written()] == [(2, 0)] * 2
     assert [*Watched([(False, 0, 0)]).written()] == [(0, 0)], "its own words say why that is not"
 
 
-def test_the_pause_grows_with_the_work() -> None:
+def test_the_pause_grows_with_the_work():
     small, large = (Watched([(True, 1, 0), (False, 2, 0)], work_s) for work_s in (0.1, 60.0))
     assert len([*small.written()]) == len([*large.written()]) == 2
     assert small.waited == [PAUSE_S]

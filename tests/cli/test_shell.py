@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ def run(*words: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_the_module_is_the_command() -> None:
+def test_the_module_is_the_command():
     assert run("--version") == f"clsweep {VERSION}\n"
 
 
@@ -36,13 +35,13 @@ def test_the_module_is_the_command() -> None:
         ("clsweep sens", ["sensitivity"]),
     ],
 )
-def test_a_shell_completes(line: str, offered: list[str]) -> None:
+def test_a_shell_completes(line, offered):
     words = line.split()
     found = run(_CLSWEEP_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
     assert found.split() == offered
 
 
-def test_one_entry_of_the_catalog(cli_command: Any) -> None:
+def test_one_entry_of_the_catalog(cli_command):
     code, out, _ = cli_command("catalog", "tau")
     assert (code, out.splitlines()[0].strip()) == (0, "tau (params)")
     assert "DCL Eq. 1" in out

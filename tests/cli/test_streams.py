@@ -8,9 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -59,7 +57,7 @@ def called(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_output_that_nobody_takes_ends_a_command_in_silence(fault: str, tmp_path: Path) -> None:
+def test_output_that_nobody_takes_ends_a_command_in_silence(fault, tmp_path):
     line, code = FAULTS[fault]
     for words in (LONGEST, FEW[[*FAULTS].index(fault) % len(FEW)]):
         found, said = ended(line.format(called(words)), tmp_path)
@@ -74,14 +72,14 @@ def test_output_that_nobody_takes_ends_a_command_in_silence(fault: str, tmp_path
     [(words, [*FAULTS][i % len(FAULTS)]) for i, words in enumerate(MANY)],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_so_does_every_command(words: list[str], fault: str, tmp_path: Path) -> None:
+def test_so_does_every_command(words, fault, tmp_path):
     line, code = FAULTS[fault]
     found, said = ended(line.format(called(words)), tmp_path)
     assert found == code, said
     assert len(said.splitlines()) == (code == 2), said
 
 
-def test_a_study_that_runs_goes_on_without_its_reader(tmp_path: Path) -> None:
+def test_a_study_that_runs_goes_on_without_its_reader(tmp_path):
     script = (
         "import sys; sys.argv[1:] = ['run']\n"
         "from clsweep.cli import main\n"
@@ -101,7 +99,7 @@ def test_a_study_that_runs_goes_on_without_its_reader(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words", [["catalog"], ["plan", "quickstart"], ["trials", "x"], ["run", "quickstart"]]
 )
-def test_a_working_folder_that_is_gone(words: list[str], tmp_path: Path) -> None:
+def test_a_working_folder_that_is_gone(words, tmp_path):
     code, said = ended(f"mkdir d; cd d; rmdir ../d; {called(words)} > /dev/null", tmp_path)
     assert code == (0 if words == ["catalog"] else 2)
     assert len(said.splitlines()) == (code == 2), said
@@ -136,9 +134,7 @@ UNWRITABLE = [
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_an_argument_of_any_kind_gets_one_line(
-    odd: str, cli_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_argument_of_any_kind_gets_one_line(odd, cli_command, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     places = PLACES if odd in EVERYWHERE else PLACES[ROTATED.index(odd) :: len(ROTATED)]
     unwritable = [[*words, "--out", f"{{}}/{LONG}"] for words in UNWRITABLE]
@@ -153,13 +149,13 @@ def test_an_argument_of_any_kind_gets_one_line(
 
 
 @pytest.mark.parametrize("name", ["seed", "config", "lr", "objective", "error_message", "epochs"])
-def test_what_was_planned_is_no_score(name: str, cli_command: Callable[..., Any]) -> None:
+def test_what_was_planned_is_no_score(name, cli_command):
     code, _, said = cli_command("robustness", FOLDER, "--metric", name, "--mode", "max")
     assert code == 2
     assert said == f"{FOLDER}: metric: expected a column of scores, given {name!r}\n"
 
 
-def test_a_user_without_a_name_and_a_home(tmp_path: Path) -> None:
+def test_a_user_without_a_name_and_a_home(tmp_path):
     few = pd.read_parquet(f"{FOLDER}/trials.parquet").query("objective == 'simclr' and seed < 2")
     few.to_parquet(tmp_path / "few.parquet")
     script = (

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +16,7 @@ NOTE = "trials of several versions"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     return make_folder(tmp_path_factory.mktemp("made"))
 
 
@@ -32,15 +30,13 @@ def with_versions(file: Path, **columns: list[str]) -> None:
 
 
 @pytest.fixture
-def out(made: Path, tmp_path: Path) -> Path:
+def out(made, tmp_path):
     shutil.copytree(made, tmp_path / "out")
     return tmp_path / "out"
 
 
 @pytest.mark.parametrize("column", ["clsweep_version", "torch_version"])
-def test_every_table_says_so(
-    column: str, out: Path, cli_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_table_says_so(column, out, cli_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     told = f"{NOTE}, whose scores may differ: {column[:-8]} 1.0 (1 trials), 1.1 (9 trials)"
     builds = {column: ["1.1+cu128", "1.1"]}
@@ -58,13 +54,7 @@ def test_every_table_says_so(
 
 
 @pytest.mark.parametrize("name", ["run", "confirm"])
-def test_a_run_asks_before_it_goes_on(
-    name: str,
-    made: Path,
-    out: Path,
-    cli_command: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_asks_before_it_goes_on(name, made, out, cli_command, monkeypatch):
     monkeypatch.setattr(runner._Run, "_session", lambda self: self.lay_out() or True)
     study = str(made.parent / "small.yaml")
     words = {"run": ["run", study, "--out", str(out)], "confirm": ["confirm", str(out)]}[name]

@@ -1,7 +1,5 @@
 """`--where` selects by a condition of columns; what is none is said in one short line."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 
@@ -54,7 +52,7 @@ FRAME = pd.DataFrame(
         ("status.isin(['failed'])", [1]),
     ],
 )
-def test_a_condition_selects_rows(where: str, rows: list[int]) -> None:
+def test_a_condition_selects_rows(where, rows):
     assert list(FRAME.index[selected(FRAME, where)]) == rows
 
 
@@ -83,7 +81,7 @@ def test_a_condition_selects_rows(where: str, rows: list[int]) -> None:
         ("tau", "expected a condition"),
     ],
 )
-def test_anything_else_is_one_short_line(where: str, said: str) -> None:
+def test_anything_else_is_one_short_line(where, said):
     with pytest.raises(RequestError) as caught:
         selected(FRAME, where)
     message = str(caught.value)

@@ -64,7 +64,7 @@ def on_screen(words: list[str], folder: Path) -> str:
 @pytest.mark.parametrize(
     "words", [*QUICK, *(pytest.param(w, marks=pytest.mark.slow) for w in COMMANDS)], ids=" ".join
 )
-def test_nothing_is_wider_than_the_terminal(words: list[str], tmp_path: Path) -> None:
+def test_nothing_is_wider_than_the_terminal(words, tmp_path):
     lines = CODES.sub("", on_screen(words, tmp_path)).splitlines()
     assert lines
     assert [line for line in lines if len(line) > 80 and not WHOLE.fullmatch(line)] == []

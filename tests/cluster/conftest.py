@@ -28,7 +28,7 @@ COMMAND = [sys.executable, "-c", "from clsweep.cli.main import main; main()"]
 
 
 @pytest.fixture
-def write_study(tmp_path: Path) -> Callable[..., Path]:
+def write_study(tmp_path):
     return partial(study_at, tmp_path / "study.yaml")
 
 
@@ -77,7 +77,7 @@ dcl,digits,conv4,0.7,knn_top1,90.0
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def finished(tmp_path_factory):
     """Objectives that train, that do not, that diverge and that need more memory than there is."""
     folder = tmp_path_factory.mktemp("finished")
     path, out = folder / "study.yaml", folder / "out"
@@ -88,7 +88,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 @pytest.fixture(scope="session")
-def continued(tmp_path_factory: pytest.TempPathFactory) -> Continued:
+def continued(tmp_path_factory):
     """A live search of six configurations. Its first session ends after five of twelve trials,
     within a configuration, and keeps all encoders; its second keeps no further ones.
     """

@@ -1,7 +1,5 @@
 """Successive halving against a plain version of its rule, over random scores in random order."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

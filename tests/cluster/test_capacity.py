@@ -1,8 +1,5 @@
 """How many trials a cluster holds, and what is said where it holds none."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,7 +35,7 @@ from clsweep.study.schema import ResourcesSection
         ({}, [{"CPU": 2, "memory": 2**20}], 1),
     ],
 )
-def test_trials_that_fit(request_: dict, nodes: list[dict], expected: int) -> None:
+def test_trials_that_fit(request_, nodes, expected):
     assert max_trials(ResourcesSection(**request_), Cluster(up=nodes)) == expected
 
 
@@ -46,9 +43,7 @@ def test_trials_that_fit(request_: dict, nodes: list[dict], expected: int) -> No
     ("visible", "expected"),
     [("0", 1), ("1,0", 2), ("0,1,2", 2), ("-1", 0), ("0,-1,1", 1), ("", 0), (None, 2)],
 )
-def test_gpus_that_are_hidden_do_not_count(
-    visible: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_that_are_hidden_do_not_count(visible, expected, monkeypatch):
     there = [Path(f"/dev/nvidia{name}") for name in ("0", "1", "ctl", "-uvm")]
     monkeypatch.setattr(Path, "glob", lambda *_: there)
     monkeypatch.setattr(Path, "exists", lambda _: False)
@@ -59,9 +54,7 @@ def test_gpus_that_are_hidden_do_not_count(
     assert capacity._gpus_here() == expected
 
 
-def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(
-    write_study: Callable[..., Path],
-) -> None:
+def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(write_study):
     study = load_study(write_study())
     unknown = Cluster(up=[{"CPU": 0}], autoscales=True)
     with pytest.raises(RequestError, match="its limits cannot be read: say with --max-concurrent"):
@@ -74,16 +67,14 @@ def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(
 
 
 @pytest.fixture
-def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def head(tmp_path, monkeypatch):
     """The home of a head node that nobody has named."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_CLUSTER_NAME", raising=False)
     return tmp_path
 
 
-def test_ray_up_and_kuberay_may_start_further_nodes_and_a_head_by_hand_does_not(
-    head: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_up_and_kuberay_may_start_further_nodes_and_a_head_by_hand_does_not(head, monkeypatch):
     assert not has_autoscaler()
     (head / "ray_bootstrap_config.yaml").write_text("max_workers: 3")
     assert has_autoscaler()

@@ -74,7 +74,7 @@ def search_in(
 
 
 @pytest.fixture
-def searched(write_study: Callable[..., Path], tmp_path: Path) -> Searched:
+def searched(write_study, tmp_path):
     """A study with changes and, as `search_in` makes them, its results."""
 
     def search(*, outcomes: Mapping[str, Any] | None = None, **changes: Any) -> Any:
@@ -99,7 +99,7 @@ def confirmed_in(folder: ResultsFolder, study: Study, *, lift: float = 0.0) -> N
         results.add_trial(plan_row(study, trial) | {"status": "finished", **scores})
 
 
-def test_the_best_of_each_objective_on_each_seed_best_first(searched: Searched) -> None:
+def test_the_best_of_each_objective_on_each_seed_best_first(searched):
     _, folder = searched(confirm={"top": 1, "seeds": [10, 11]})
     planned = plan_confirmation(confirming_study(folder), folder)
     ids = ["simclr-0001-s10", "simclr-0001-s11", "dcl-0001-s10", "dcl-0001-s11"]
@@ -111,7 +111,7 @@ def test_the_best_of_each_objective_on_each_seed_best_first(searched: Searched) 
     ]  # fmt: skip
 
 
-def test_a_configuration_runs_again_as_it_was_planned(searched: Searched) -> None:
+def test_a_configuration_runs_again_as_it_was_planned(searched):
     objectives = {"ecpp": {"framework": "simclr", "loss": "dcl", "views": "ecpp"}}
     _, folder = searched(objectives=objectives)
     search = {row["config"]: row for row in folder.plan().to_pylist()}
@@ -124,7 +124,7 @@ def test_a_configuration_runs_again_as_it_was_planned(searched: Searched) -> Non
         assert {name: row.get(name) for name in expected} == expected
 
 
-def test_what_a_live_search_chose_is_taken_from_its_trials(searched: Searched) -> None:
+def test_what_a_live_search_chose_is_taken_from_its_trials(searched):
     chosen = {config: {"batch_size": 32 << config, "tau": 0.1 + config / 7} for config in range(3)}
     live = {**CHOSEN, "scheduler": {"name": "asha"}, "base": SMALL}
     _, folder = searched(outcomes={"chosen": chosen}, **live)
@@ -145,13 +145,13 @@ def test_what_a_live_search_chose_is_taken_from_its_trials(searched: Searched) -
     assert Rules.of(again) is None, "a confirmation stops no trial"
 
 
-def test_on_gpus_a_search_is_confirmed_in_its_own_precision(searched: Searched) -> None:
+def test_on_gpus_a_search_is_confirmed_in_its_own_precision(searched):
     _, folder = searched()
     again = confirming_study(folder, seeds=[5], settings=["resources.gpus_per_worker=1"])
     assert {trial.params["precision"] for trial in plan_confirmation(again, folder)} == {"fp32"}
 
 
-def test_failed_and_unfinished_configurations_are_left_out_and_counted(searched: Searched) -> None:
+def test_failed_and_unfinished_configurations_are_left_out_and_counted(searched):
     failed = {"dcl_0001_s1": {"status": "failed", "knn_top1": None}}
     _, folder = searched(outcomes=failed, confirm={"top": 1, "seeds": [10]})
     again = confirming_study(folder)
@@ -165,9 +165,7 @@ def test_failed_and_unfinished_configurations_are_left_out_and_counted(searched:
     assert not any(note.startswith("simclr") for note in notes)
 
 
-def test_a_search_without_a_finished_configuration_cannot_be_confirmed(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
+def test_a_search_without_a_finished_configuration_cannot_be_confirmed(write_study, tmp_path):
     study = load_study(write_study())
     folder = ResultsFolder(str(tmp_path / "out"))
     folder.create(study.document.dump(), [plan_row(study, trial) for trial in plan_trials(study)])
@@ -192,16 +190,14 @@ def test_a_search_without_a_finished_configuration_cannot_be_confirmed(
         ),
     ],
 )
-def test_a_wrong_request_is_refused(
-    searched: Searched, options: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_request_is_refused(searched, options, message):
     _, folder = searched(base={"encoder": "conv4", "epochs": 2, "batch_size": 128})
     with pytest.raises(UserError) as error:
         confirming_study(folder, **options)
     assert message in str(error.value)
 
 
-def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_the_table_shows_what_is_best_now(write_study, tmp_path):
     path = write_study(confirm={"top": 1, "seeds": [10, 11]})
     folder = search_in(tmp_path / "out", load_study(path))
     confirmed_in(folder, confirming_study(folder), lift=-2)
@@ -242,9 +238,7 @@ def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Pat
     ]
 
 
-def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
+def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(write_study, tmp_path):
     """Configuration 1 is the search's best; on fresh seeds 0 is, by ten points."""
     study = load_study(write_study(confirm={"top": 2, "seeds": [10, 11, 12]}))
     folder = search_in(tmp_path / "out", study)
@@ -270,7 +264,7 @@ def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(
 
 
 @pytest.mark.slow
-def test_a_search_is_confirmed_on_a_real_ray(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_a_search_is_confirmed_on_a_real_ray(write_study, tmp_path):
     objectives = {
         "dcl": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 16}},
         "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},

@@ -11,7 +11,6 @@ import torch
 
 import clsweep
 from clsweep.errors import RequestError
-from tests.cluster.conftest import Finished
 
 
 def stored(out: Path) -> list[str]:
@@ -46,9 +45,7 @@ def knn_top1(encoder: Any, row: dict[str, Any]) -> float:
     return score_encoder(encoder, train, val, row, last=False)[0]["knn_top1"]
 
 
-def test_the_best_encoder_of_each_objective_is_kept_and_is_the_one_that_was_scored(
-    finished: Finished,
-) -> None:
+def test_the_best_encoder_of_each_objective_is_kept_and_is_the_one_that_was_scored(finished):
     results, out = clsweep.open_results(finished.out), finished.out
     assert stored(out) == best(results.trials)
     checkpoints = {path.stem for path in (out / "checkpoints").iterdir()}

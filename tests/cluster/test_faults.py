@@ -11,7 +11,7 @@ import random
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def written(folder: Path, tree: dict[str, Any]) -> Path:
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Begin]:
+def begin(tmp_path):
     """A study, not yet started: `begin(tree)`, or with other options than two trials at once."""
     begun: list[Disturbed] = []
 
@@ -92,7 +92,7 @@ def ended(folder: Path, tree: dict[str, Any], *options: object) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory):
     return ended(tmp_path_factory.mktemp("undisturbed"), STUDY)
 
 
@@ -114,9 +114,7 @@ def assert_kept(study: Disturbed, before: pd.DataFrame) -> None:
     )  # a column may have lost its gaps
 
 
-def test_an_extended_study_whose_parts_are_killed_goes_on(
-    begin: Begin, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tmp_path):
     """From one trial to eight: a trial's process, the command and the heart of Ray are killed, and
     the command is asked to end.
     """
@@ -182,8 +180,8 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(
 
 
 def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
-    begin: Begin, undisturbed: Path, tmp_path: Path
-) -> None:
+    begin, undisturbed, tmp_path
+):
     study, out, aside = begin(STUDY), tmp_path / "out", tmp_path / "aside"
     other = shutil.copytree(undisturbed, tmp_path / "other")
     for is_replaced in (False, True):  # the path comes to name nothing, or another folder
@@ -242,9 +240,7 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
     assert_as_undisturbed(study, undisturbed, tmp_path)
 
 
-def test_a_trial_that_dies_again_and_again_fails_until_it_is_retried(
-    begin: Begin, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_trial_that_dies_again_and_again_fails_until_it_is_retried(begin, undisturbed, tmp_path):
     study = begin({**STUDY, "resources": {"max_restarts": 1}}, "--max-concurrent", 1)
     study.start()
     study.advance(1)
@@ -269,7 +265,7 @@ def test_a_trial_that_dies_again_and_again_fails_until_it_is_retried(
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
+def cluster():
     with static_cluster([1, 1, 1]) as cluster:
         yield cluster
     assert cluster.leftovers() == []
@@ -300,11 +296,8 @@ def nodes_of(cluster: FakeCluster, title: str) -> list[str]:
 
 
 def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
-    cluster: FakeCluster,
-    undisturbed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    cluster, undisturbed, tmp_path, monkeypatch
+):
     """At once, each in a folder of its own: trials of one process, and a search whose trials have
     two workers. One has the cluster's token from the environment, one from its home.
     """

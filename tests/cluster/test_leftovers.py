@@ -8,7 +8,7 @@ import importlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ Start = Callable[[Path | None], int]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start():
     """Start a process that has a file open, and only waits; its id."""
     started: list[subprocess.Popen[bytes]] = []
 
@@ -44,7 +44,7 @@ def gone() -> str:
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     return tmp_path / "tmp"
@@ -57,9 +57,7 @@ def folder_of(place: Path, told: str, name: str = "clsweep-ray-abc") -> Path:
     return place / name
 
 
-def test_what_a_killed_run_left_is_removed_and_strangers_stay(
-    temporary: Path, start: Start
-) -> None:
+def test_what_a_killed_run_left_is_removed_and_strangers_stay(temporary, start):
     killed, living_one = (
         folder_of(temporary, told, f"clsweep-{told[-3:]}") for told in (gone(), owner())
     )
@@ -74,29 +72,27 @@ def test_what_a_killed_run_left_is_removed_and_strangers_stay(
 @pytest.mark.parametrize(
     "told", ["", "x", "\0", f"{here()} {'9' * 5000} 1", "another-machine 1 1", f"{here()} a b"]
 )
-def test_what_does_not_say_so_stays(temporary: Path, told: str) -> None:
+def test_what_does_not_say_so_stays(temporary, told):
     folder = folder_of(temporary, told)
     remove_leftovers()
     assert folder.exists()
 
 
-def test_what_is_another_user_s_is_not_read(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_another_user_s_is_not_read(temporary, monkeypatch):
     (temporary / "clsweep-ray-abc").mkdir()
     os.mkfifo(temporary / "clsweep-ray-abc" / OWNER)  # it would be waited for
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     remove_leftovers()
 
 
-def test_a_link_is_not_followed(temporary: Path, tmp_path: Path) -> None:
+def test_a_link_is_not_followed(temporary, tmp_path):
     thesis = folder_of(tmp_path, gone(), "thesis")
     (temporary / "clsweep-ray-abc").symlink_to(thesis)
     remove_leftovers()
     assert (thesis / OWNER).exists()
 
 
-def test_a_run_says_whose_its_folder_is_and_removes_its_ray(tmp_path: Path) -> None:
+def test_a_run_says_whose_its_folder_is_and_removes_its_ray(tmp_path):
     importlib.import_module("ray")  # two threads look at it
     scratch, ray = tmp_path / "scratch", tmp_path / "clsweep-ray-abc"
     for folder in (scratch, ray):

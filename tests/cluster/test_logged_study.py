@@ -2,11 +2,6 @@
 sessions; and a logger that fails stops nothing.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 import clsweep
@@ -15,9 +10,7 @@ from tests.cluster.test_loggers import scalars_of
 
 
 @pytest.mark.slow
-def test_what_is_logged_is_what_is_recorded(
-    write_study: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_what_is_logged_is_what_is_recorded(write_study, tmp_path):
     out, log = tmp_path / "out", ("--log", "tensorboard")
     path = write_study(loggers=[{"mlflow": {"uri": "sqlite:////dev/null/none.db"}}])
     code, output = command("run", path, "--out", out, "--limit", "3", *log)

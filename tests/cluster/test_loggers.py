@@ -103,7 +103,7 @@ def scalars_of(folder: Path) -> list[tuple[str, int, float]]:
     ]
 
 
-def test_tensorboard_has_each_epoch_once_and_the_effective_values(tmp_path: Path) -> None:
+def test_tensorboard_has_each_epoch_once_and_the_effective_values(tmp_path):
     assert log_and_resume(tmp_path, "tensorboard") == []
     group = tmp_path / "tensorboard" / "dcl" / "config-3"
     assert {folder.name for folder in group.iterdir()} == {"seed-1", "seed-2"}
@@ -129,14 +129,14 @@ def test_tensorboard_has_each_epoch_once_and_the_effective_values(tmp_path: Path
     assert "sigma" not in values
 
 
-def test_the_place_may_be_named(tmp_path: Path) -> None:
+def test_the_place_may_be_named(tmp_path):
     with Run(tmp_path / "results", "tensorboard", path=str(tmp_path / "there")) as run:
         run.trial()
     assert (tmp_path / "there" / "dcl" / "config-3" / "seed-1").is_dir()
     assert not (tmp_path / "results").exists()
 
 
-def test_results_of_one_name_in_two_stores_have_places_of_their_own() -> None:
+def test_results_of_one_name_in_two_stores_have_places_of_their_own():
     a, b = place_of("s3://a/tau", "tau"), place_of("s3://b/tau", "tau")
     assert a != b
     assert place_of("s3://a/tau", "tau") == a
@@ -146,7 +146,7 @@ def test_results_of_one_name_in_two_stores_have_places_of_their_own() -> None:
 
 
 @pytest.mark.slow
-def test_wandb_offline_has_one_run_a_trial(tmp_path: Path, monkeypatch: Any) -> None:
+def test_wandb_offline_has_one_run_a_trial(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setattr(module, "CLOSE_S", 120.0)
@@ -165,7 +165,7 @@ def test_wandb_offline_has_one_run_a_trial(tmp_path: Path, monkeypatch: Any) -> 
 
 
 @pytest.mark.slow
-def test_mlflow_has_seeds_inside_of_configurations(tmp_path: Path, monkeypatch: Any) -> None:
+def test_mlflow_has_seeds_inside_of_configurations(tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(module, "CLOSE_S", 120.0)
@@ -190,7 +190,7 @@ def test_mlflow_has_seeds_inside_of_configurations(tmp_path: Path, monkeypatch: 
 # What goes wrong.
 
 
-def test_a_logger_that_fails_says_one_line(tmp_path: Path) -> None:
+def test_a_logger_that_fails_says_one_line(tmp_path):
     (tmp_path / "tensorboard").write_text("no folder")
     with Run(tmp_path, "tensorboard") as run:
         for _ in range(50):
@@ -200,7 +200,7 @@ def test_a_logger_that_fails_says_one_line(tmp_path: Path) -> None:
     assert "tensorboard" in line.partition(": ")[2]
 
 
-def test_a_logger_that_is_not_installed_says_so(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_logger_that_is_not_installed_says_so(tmp_path, monkeypatch):
     (tmp_path / "wandb.py").write_text("raise ImportError(\"No module named 'wandb'\")")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     with Run(tmp_path, "wandb") as run:
@@ -210,7 +210,7 @@ def test_a_logger_that_is_not_installed_says_so(tmp_path: Path, monkeypatch: Any
     assert "pip install 'clsweep[wandb]'" in line
 
 
-def test_a_logger_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_logger_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
     (tmp_path / "tensorboardX.py").write_text("import time; time.sleep(600)")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setattr(module, "CLOSE_S", 1.0)
@@ -225,7 +225,7 @@ def test_a_logger_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: Any) -
     assert process.returncode is not None, "nothing is left behind"
 
 
-def test_a_study_and_a_command_name_loggers() -> None:
+def test_a_study_and_a_command_name_loggers():
     assert LoggerSection.model_validate("wandb").name == "wandb"
     named = LoggerSection.model_validate({"mlflow": {"uri": "http://there"}})
     assert (named.name, named.options) == ("mlflow", {"uri": "http://there"})

@@ -34,14 +34,14 @@ class GroupError(Exception):
 
 
 @pytest.mark.parametrize("message", CUT_OFF)
-def test_what_a_worker_says_when_another_is_gone_is_no_failure_of_the_trial(message: str) -> None:
+def test_what_a_worker_says_when_another_is_gone_is_no_failure_of_the_trial(message):
     cut_off = RuntimeError(message)
     assert is_lost(GroupError(cut_off, ActorDiedError()))
     assert is_lost(GroupError(cut_off)), "noticed before the death is"
     assert describe(GroupError(cut_off, ActorDiedError()))["error_class"] == "ActorDiedError"
 
 
-def test_beside_a_death_any_words_of_torch_are_its_echo() -> None:
+def test_beside_a_death_any_words_of_torch_are_its_echo():
     assert is_lost(GroupError(RuntimeError("something new that torch says"), ActorDiedError()))
     assert is_lost(GroupError(ConnectionResetError(104, "reset"), NodeDiedError("gone")))
 
@@ -54,20 +54,20 @@ def test_beside_a_death_any_words_of_torch_are_its_echo() -> None:
         ValueError("batch size"),
     ],
 )
-def test_a_trial_s_own_error_stays_its_own(error: Exception) -> None:
+def test_a_trial_s_own_error_stays_its_own(error):
     group = GroupError(RuntimeError(CUT_OFF[0]), error, ActorDiedError())
     assert not is_lost(group)
     assert describe(group)["error_class"] == type(error).__name__
     assert not is_lost(error)
 
 
-def test_errors_that_only_sound_alike_are_the_trial_s_own() -> None:
+def test_errors_that_only_sound_alike_are_the_trial_s_own():
     assert not is_lost(RuntimeError("shapes do not match"))
     assert not is_lost(ConnectionRefusedError(111, "a download"))
     assert not is_lost(RuntimeError("the request timed out"))
 
 
-def test_what_ray_stops_is_lost() -> None:
+def test_what_ray_stops_is_lost():
     assert is_lost(OutOfMemoryError("node"))
     assert is_lost(ActorDiedError())
 
@@ -77,13 +77,13 @@ class Speechless(Exception):
         raise RuntimeError("no text")
 
 
-def test_a_trial_that_exits_has_failed() -> None:
+def test_a_trial_that_exits_has_failed():
     """Ray would take it for the end of its process, or say words of its own."""
     with pytest.raises(RuntimeError, match="SystemExit: 3"), placed({}):
         sys.exit(3)
 
 
-def test_the_text_of_an_error_is_cut_where_it_is_written() -> None:
+def test_the_text_of_an_error_is_cut_where_it_is_written():
     def raised(error: Exception) -> dict[str, str]:
         try:
             raise error

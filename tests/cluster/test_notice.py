@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
 from clsweep.cluster import recorder
 from clsweep.cluster.desk import Line, ask_to_save, asked, heard, let_save, say
 from clsweep.cluster.recorder import Heartbeat
@@ -45,7 +43,7 @@ def line_of(scratch: Path, *, speaks: bool = True) -> Line:
     return Line(partial(say, str(scratch), "a"), relay)
 
 
-def test_sigterm_ends_a_trials_process_once_it_has_saved() -> None:
+def test_sigterm_ends_a_trials_process_once_it_has_saved():
     command = [sys.executable, "-c", LEAVES]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -55,7 +53,7 @@ def test_sigterm_ends_a_trials_process_once_it_has_saved() -> None:
         assert process.stdout.read() == "saved\n"
 
 
-def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path: Path) -> None:
+def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path):
     line = line_of(tmp_path)
     line.tell(STATE)
     assert not line.notice.is_given
@@ -68,14 +66,14 @@ def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path: Path) -> No
     assert heard(str(tmp_path), ["a"]) == {"a": STATE}
 
 
-def test_a_worker_that_saves_nothing_asks_the_one_that_does(tmp_path: Path) -> None:
+def test_a_worker_that_saves_nothing_asks_the_one_that_does(tmp_path):
     first, second = (line_of(tmp_path, speaks=speaks) for speaks in (True, False))
     second.notice.give()
     first.tell(STATE)
     assert first.notice.is_given
 
 
-def test_a_run_leaves_once_those_that_have_spoken_have_saved(tmp_path: Path) -> None:
+def test_a_run_leaves_once_those_that_have_spoken_have_saved(tmp_path):
     scratch = str(tmp_path)
     line = line_of(tmp_path)
     line.tell(STATE)
@@ -90,9 +88,7 @@ def test_a_run_leaves_once_those_that_have_spoken_have_saved(tmp_path: Path) -> 
     assert not leaving.is_alive()
 
 
-def test_a_machine_that_is_about_to_go_is_a_demand_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_is_about_to_go_is_a_demand_once(tmp_path, monkeypatch):
     from ray._private import state
 
     draining: dict[str, int] = {}

@@ -2,11 +2,8 @@
 Run by one worker and by two, whatever the environment says; exported, confirmed and begun with.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,8 +72,8 @@ ARRAYS = {
 
 
 def test_neither_the_environment_nor_the_working_folder_changes_what_a_run_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """A long TMPDIR, what others ask of Ray, modules that are named like torch's own: only the
     encoder of one's own is found there, by one worker and by each of two.
     """

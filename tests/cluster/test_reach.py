@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -17,13 +16,13 @@ from clsweep.errors import RequestError
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     monkeypatch.setattr(session, "PATIENCE_S", 0.5)
     monkeypatch.setattr(services, "resolve_ip_for_localhost", lambda host: host)
 
 
 @pytest.fixture
-def listener() -> Iterator[socket.socket]:
+def listener():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         yield listening
@@ -46,14 +45,14 @@ def port_of(listener: socket.socket) -> int:
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 @pytest.mark.parametrize("listens", [True, False])
-def test_what_says_nothing_is_no_ray(listener: socket.socket, scheme: str, listens: bool) -> None:
+def test_what_says_nothing_is_no_ray(listener, scheme, listens):
     if listens:
         listener.listen()
     place = f"127.0.0.1:{port_of(listener)}"
     assert f"no Ray answers at {place} within " in refusal(f"{scheme}{place}")
 
 
-def test_a_host_that_nobody_knows_is_told() -> None:
+def test_a_host_that_nobody_knows_is_told():
     assert "no Ray answers at nobody.invalid:6379 within " in refusal("nobody.invalid:6379")
 
 
@@ -61,20 +60,18 @@ def test_a_host_that_nobody_knows_is_told() -> None:
     "address",
     ["", ":", "hello", "127.0.0.1", "127.0.0.1:", "host:0", "host:99999", "h:" + "9" * 9999],
 )
-def test_what_is_no_address_is_told(address: str) -> None:
+def test_what_is_no_address_is_told(address):
     assert "expected HOST:PORT, given " in refusal(address)
 
 
-def test_auto_asks_where_the_environment_points(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_asks_where_the_environment_points(listener, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     require_answer("auto")  # Ray looks for a cluster of this machine
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port_of(listener)}")
     assert "no Ray answers at 127.0.0.1:" in refusal("auto")
 
 
-def test_what_speaks_its_protocol_is_let_pass() -> None:
+def test_what_speaks_its_protocol_is_let_pass():
     with ThreadPoolExecutor() as threads:
         server = grpc.server(threads)
         port = server.add_insecure_port("127.0.0.1:0")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -47,7 +45,7 @@ def recorder_of(study: Study, folder: ResultsFolder, progress: Silent) -> Record
     return Recorder(study, folder, cast(Progress, progress), kept, loggers)
 
 
-def test_a_row_has_the_version_of_optuna(tmp_path: Path) -> None:
+def test_a_row_has_the_version_of_optuna(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(study_tree(search={"method": "tpe", "trials_per_objective": 3})))
     study, folder = load_study(path), ResultsFolder(str(tmp_path / "out"))
@@ -62,9 +60,7 @@ def test_a_row_has_the_version_of_optuna(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("num_done", "compactions"), [(0, 4), (130, 4), (300, 2), (10_000, 0)])
-def test_a_large_study_is_compacted_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_done: int, compactions: int
-) -> None:
+def test_a_large_study_is_compacted_less_often(tmp_path, monkeypatch, num_done, compactions):
     """Every 5 parts, and later whenever 3 % of the trials that have ended are parts."""
     monkeypatch.setattr(recorder_module, "PARTS_BEFORE_COMPACTION", 5)
     path = tmp_path / "study.yaml"
@@ -82,9 +78,7 @@ def test_a_large_study_is_compacted_less_often(
     assert len(seen) == compactions == len({*seen})
 
 
-def test_a_full_disk_ends_a_run_with_a_sentence(
-    tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]], monkeypatch: Any
-) -> None:
+def test_a_full_disk_ends_a_run_with_a_sentence(tmp_path, cli_command, monkeypatch):
     """What the callback raises comes wrapped by Tune."""
     from ray.tune import TuneError
 

@@ -22,8 +22,6 @@ import clsweep
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from tests.cluster.conftest import (
-    Continued,
-    Finished,
     assert_on_loopback,
     start,
     watched,
@@ -43,7 +41,7 @@ def journal(out: Path, objective: str) -> list[optuna.trial.FrozenTrial]:
     ).trials
 
 
-def test_a_study_ends_with_one_row_per_planned_trial(finished: Finished) -> None:
+def test_a_study_ends_with_one_row_per_planned_trial(finished):
     out, output = finished.out, finished.output
     assert finished.code == 1, output
     assert "DivergedError" in output
@@ -113,7 +111,7 @@ def assert_hits_are_the_scores(results: Any) -> None:
     assert len(hits) == trials[of_images].notna().to_numpy().sum()
 
 
-def test_the_numbers_beside_a_study_travel_with_its_results(finished: Finished) -> None:
+def test_the_numbers_beside_a_study_travel_with_its_results(finished):
     printed = (finished.path.parent / "table.csv").read_text()
     assert (finished.out / "references" / "table.csv").read_text() == printed
     found = clsweep.open_results(finished.out).reproduce()
@@ -124,7 +122,7 @@ def test_the_numbers_beside_a_study_travel_with_its_results(finished: Finished) 
     assert found["verdict"][1] == "not measured"
 
 
-def test_a_local_run_listens_on_loopback_alone_and_offers_no_metrics(finished: Finished) -> None:
+def test_a_local_run_listens_on_loopback_alone_and_offers_no_metrics(finished):
     assert_on_loopback(
         finished.listeners, "gcs_server", "raylet", "ray::ImplicitFunc", "ray::RuntimeEnvAgent"
     )
@@ -135,7 +133,7 @@ def test_a_local_run_listens_on_loopback_alone_and_offers_no_metrics(finished: F
         )
 
 
-def test_a_run_that_has_ended_leaves_nothing_of_ray(finished: Finished) -> None:
+def test_a_run_that_has_ended_leaves_nothing_of_ray(finished):
     [session] = {
         match[0]
         for listener in finished.listeners
@@ -145,9 +143,7 @@ def test_a_run_that_has_ended_leaves_nothing_of_ray(finished: Finished) -> None:
 
 
 @pytest.mark.slow
-def test_report_and_status_follow_a_run_until_it_has_ended(
-    finished: Finished, tmp_path: Path
-) -> None:
+def test_report_and_status_follow_a_run_until_it_has_ended(finished, tmp_path):
     out = shutil.copytree(finished.out, tmp_path / "out")
     with ResultsFolder(str(out)).lock():  # as a run does
         status = start("status", out, "--follow")
@@ -168,9 +164,7 @@ def test_report_and_status_follow_a_run_until_it_has_ended(
     assert page.stat().st_size > 100_000
 
 
-def test_a_finished_study_can_be_run_again_and_looked_at(
-    finished: Finished, tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_finished_study_can_be_run_again_and_looked_at(finished, tmp_path, cli_command):
     path, out = str(finished.path), str(shutil.copytree(finished.out, tmp_path / "out"))
     before = (tmp_path / "out" / "trials.parquet").read_bytes()
     code, output, _ = cli_command("run", path, "--out", out)
@@ -193,9 +187,7 @@ def test_a_finished_study_can_be_run_again_and_looked_at(
 
 
 @pytest.mark.slow
-def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(
-    continued: Continued, cli_command: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(continued, cli_command):
     _, status, _ = cli_command("status", str(continued.first))
     assert "not running; 7 trials are left" in status
     assert continued.code == 0, continued.output
@@ -223,8 +215,8 @@ def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(
 
 @pytest.mark.slow
 def test_worker_groups_listen_on_loopback_send_the_encoder_and_fail_with_a_row(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
+    write_study, tmp_path
+):
     objectives = {"dclw": {"framework": "simclr", "loss": "dclw"}, "bad": DIVERGING}
     path, out = write_study(seeds=[0], space={}, objectives=objectives), tmp_path / "out"
     code, output, found = watched("run", path, "--out", out, "--set", "resources.workers=2")
@@ -242,8 +234,8 @@ def test_worker_groups_listen_on_loopback_send_the_encoder_and_fail_with_a_row(
 
 @pytest.mark.slow
 def test_a_request_that_never_fits_is_refused_before_anything_starts(
-    write_study: WriteStudy, tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]]
-) -> None:
+    write_study, tmp_path, cli_command
+):
     presets = {
         "huge": {"resources": {"cpus_per_worker": 9999}},
         "cpu": {"resources": {"gpus_per_worker": 0, "cpus_per_worker": 1}},
@@ -257,9 +249,7 @@ def test_a_request_that_never_fits_is_refused_before_anything_starts(
     assert "--preset cpu" in message
 
 
-def test_missing_data_is_refused_before_anything_starts(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
+def test_missing_data_is_refused_before_anything_starts(write_study, tmp_path):
     path = write_study(
         dataset={"name": "cifar10", "root": str(tmp_path / "nothing")}, base={"encoder": "conv4"}
     )

@@ -2,8 +2,6 @@
 continued.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import itertools

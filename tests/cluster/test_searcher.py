@@ -51,7 +51,7 @@ def lose(to: Dispatch, tune_id: str, suggested: Any, error: Exception) -> tuple[
     return to.lost(suggested["row"], error)[:2]
 
 
-def test_a_lost_trial_goes_on_and_is_given_up_in_the_end() -> None:
+def test_a_lost_trial_goes_on_and_is_given_up_in_the_end():
     plan = Plan("a", "b")
     to = dispatch(plan)
     a, b = to.suggest("1"), to.suggest("2")
@@ -66,7 +66,7 @@ def test_a_lost_trial_goes_on_and_is_given_up_in_the_end() -> None:
     assert b == {"row": {"trial_id": "b"}, "context": {}}
 
 
-def test_a_process_that_dies_after_its_trial_has_ended_loses_nothing() -> None:
+def test_a_process_that_dies_after_its_trial_has_ended_loses_nothing():
     plan = Plan("a")
     to = dispatch(plan)
     to.suggest("1")
@@ -89,7 +89,7 @@ OF_MEMORY = OutOfMemoryError("Task was killed due to the node running low on mem
         (NodeDiedError("gone"), "its node is gone"),
     ],
 )
-def test_what_a_machine_does_leaves_a_trial_open(error: Exception, reason: str) -> None:
+def test_what_a_machine_does_leaves_a_trial_open(error, reason):
     """No row and no end in the journal, however often; the others run."""
     plan = Plan("a", "b")
     to = dispatch(plan, limit=1, max_restarts=0)
@@ -104,7 +104,7 @@ def test_what_a_machine_does_leaves_a_trial_open(error: Exception, reason: str) 
     assert to.suggest("3") == "FINISHED"
 
 
-def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch):
     """That others ran too is no loss of a trial; what was stopped at once is one lack of memory."""
     now = [100.0]
     monkeypatch.setattr(losses.time, "monotonic", lambda: now[0])
@@ -119,7 +119,7 @@ def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch: pytest.Monke
     assert again == [four["1"], four["2"], None], "three at once, of which one still runs"
 
 
-def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends() -> None:
+def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends():
     """A trial that ends in between says that others may have room."""
     to = dispatch(Plan(*"abcdefg"), limit=1, max_restarts=0)
     fates = []
@@ -135,7 +135,7 @@ def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends() -> N
     assert to.suggest("7") == "FINISHED", "at once, with a trial left"
 
 
-def test_a_broken_ray_is_no_loss_of_a_trial() -> None:
+def test_a_broken_ray_is_no_loss_of_a_trial():
     to = dispatch(Plan("a"), max_restarts=0)
     owner = death("The actor is dead because its owner has died. Owner Id: 01")
     for tune_id, gone in (("1", ""), ("2", "raylet")):
@@ -144,7 +144,7 @@ def test_a_broken_ray_is_no_loss_of_a_trial() -> None:
         assert lose(to, tune_id, to.suggest(tune_id), error)[0] == "again"
 
 
-def test_what_was_ended_for_its_silence_is_not_tried_again() -> None:
+def test_what_was_ended_for_its_silence_is_not_tried_again():
     plan = Plan("a")
     to = dispatch(plan, max_restarts=9)
     a = to.suggest("1")

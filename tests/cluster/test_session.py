@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -60,7 +59,7 @@ KEPT = {"RAY_AUTH_MODE", "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"}  # of these, n
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def short(monkeypatch):
     """A temporary folder, of a name that leaves room for Ray's sockets."""
     with tempfile.TemporaryDirectory(prefix="clsweep-test-", dir="/tmp") as folder:
         os.chmod(folder, 0o755)
@@ -80,7 +79,7 @@ def codes(ports: set[int], *metadata: tuple[str, str]) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_nobody_gets_in_without_the_token(short: Path) -> None:
+def test_nobody_gets_in_without_the_token(short):
     """With it, they do; the folder, with its sockets, is nobody else's. Who cleans up after worker
     groups asks this Ray, and no other one: there, their controller would count as dead.
     """
@@ -115,7 +114,7 @@ def test_nobody_gets_in_without_the_token(short: Path) -> None:
     assert "UNAUTHENTICATED" not in inside
 
 
-def test_a_token_that_others_can_read_is_mended(tmp_path: Path) -> None:
+def test_a_token_that_others_can_read_is_mended(tmp_path):
     home, theirs = tmp_path / ".ray", tmp_path / "shared"
     home.mkdir(mode=0o755)
     theirs.write_text("of a group")
@@ -132,9 +131,7 @@ def test_a_token_that_others_can_read_is_mended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 60, "é"])
-def test_where_ray_can_have_no_folder_it_has_one_in_tmp(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_ray_can_have_no_folder_it_has_one_in_tmp(name, tmp_path, monkeypatch):
     (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
     with _private_folder() as folder:
@@ -142,7 +139,7 @@ def test_where_ray_can_have_no_folder_it_has_one_in_tmp(
     shutil.rmtree(folder)
 
 
-def test_where_no_socket_can_be_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_socket_can_be_is_one_line(monkeypatch):
     def refused(**_: object) -> str:
         raise PermissionError
 
@@ -152,9 +149,7 @@ def test_where_no_socket_can_be_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
         ray_session("local", dashboard=False).__enter__()
 
 
-def test_a_local_run_has_its_own_environment_and_gives_it_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_local_run_has_its_own_environment_and_gives_it_back(monkeypatch):
     for name, value in OTHERS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RAY_memory_usage_threshold", "0.9")
@@ -167,7 +162,7 @@ def test_a_local_run_has_its_own_environment_and_gives_it_back(
     assert dict(os.environ) == before
 
 
-def test_joining_what_is_no_ray_ends_with_ctrl_c() -> None:
+def test_joining_what_is_no_ray_ends_with_ctrl_c():
     """At its first call; Ray itself would ask for 20 s and more."""
     called: list[float] = []
 
@@ -188,7 +183,7 @@ def test_joining_what_is_no_ray_ends_with_ctrl_c() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_ended_while_ray_starts_leaves_nothing(short: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_ended_while_ray_starts_leaves_nothing(short, tmp_path):
     """By a terminal that closes, and somebody who does not wait."""
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(STUDY))

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -49,7 +47,7 @@ for _ in $(seq 200); do [ -e "$FAKE/done" ] && exit "$(cat "$FAKE/done")"; sleep
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Callable[[], subprocess.Popen[bytes]]:
+def job(tmp_path):
     """Starts the batch file, and returns once the study has begun."""
     (tmp_path / "bin").mkdir()
     for name, text in (COMMANDS | {"activate": f"export PATH={tmp_path}/bin:$PATH\n"}).items():
@@ -69,7 +67,7 @@ def job(tmp_path: Path) -> Callable[[], subprocess.Popen[bytes]]:
     return start
 
 
-def test_ray_knows_the_options(job: Callable[[], subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_ray_knows_the_options(job, tmp_path):
     from ray.scripts.scripts import start
     from ray.scripts.symmetric_run import curate_and_validate_ray_start_args
 
@@ -95,13 +93,7 @@ def test_ray_knows_the_options(job: Callable[[], subprocess.Popen[bytes]], tmp_p
     [(signal.SIGUSR1, 0, "4711\n"), (signal.SIGTERM, 143, "")],
     ids=["time is over", "preempted or cancelled"],
 )
-def test_a_job_that_is_ended_ends_the_study_first(
-    job: Callable[[], subprocess.Popen[bytes]],
-    tmp_path: Path,
-    number: signal.Signals,
-    code: int,
-    requeued: str,
-) -> None:
+def test_a_job_that_is_ended_ends_the_study_first(job, tmp_path, number, code, requeued):
     started = job()
     started.send_signal(number)
     assert started.wait(20) == code
@@ -110,7 +102,7 @@ def test_a_job_that_is_ended_ends_the_study_first(
     assert (told.read_text() if told.exists() else "") == requeued
 
 
-def test_what_slurm_reads_of_it() -> None:
+def test_what_slurm_reads_of_it():
     lines = BATCH.read_text().splitlines()
     options = [line.split()[1] for line in lines if line.startswith("#SBATCH ")]
     assert {"--requeue", "--exclusive", "--mem=0", "--signal=B:USR1@120"} <= set(options)

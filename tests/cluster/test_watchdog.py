@@ -67,7 +67,7 @@ def written(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def test_a_loss_that_hangs_or_fails_fails_its_trials_alone(tmp_path: Path) -> None:
+def test_a_loss_that_hangs_or_fails_fails_its_trials_alone(tmp_path):
     (tmp_path / "mine.py").write_text(LOSSES)
     base: dict[str, Any] = {**study_tree()["base"], "epochs": 6}  # type: ignore[dict-item]
     path = written(
@@ -95,9 +95,7 @@ def test_a_loss_that_hangs_or_fails_fails_its_trials_alone(tmp_path: Path) -> No
     assert f"mine.py:{places['raising']}: OSError: my own" in output
 
 
-def test_trials_that_memory_is_missing_for_stay_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_that_memory_is_missing_for_stay_open(tmp_path, monkeypatch):
     path, out = written(tmp_path, resources={"max_restarts": 0}), tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setenv("RAY_memory_usage_threshold", "0.01")  # Ray stops whatever it can

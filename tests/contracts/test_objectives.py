@@ -99,7 +99,7 @@ def num_views(config: Config) -> int:
     return 2 if config["views"] == "two" else config["num_views"]
 
 
-def test_every_part_of_the_catalog_occurs() -> None:
+def test_every_part_of_the_catalog_occurs():
     for part in OBJECTIVE_PARTS:
         names = {config[part] for config in (*CASES.values(), *PAIR_CASES.values())}
         assert names == set(COMPONENT[part])
@@ -108,9 +108,7 @@ def test_every_part_of_the_catalog_occurs() -> None:
 
 
 @pytest.mark.parametrize(("strength", "chosen"), [(2, PAIRS), (3, TRIPLES)])
-def test_a_few_cases_cover_all_pairs_and_all_triples_of_parts(
-    strength: int, chosen: tuple[str, ...]
-) -> None:
+def test_a_few_cases_cover_all_pairs_and_all_triples_of_parts(strength, chosen):
     """Each choice of two or three parts that is valid with any others, against a plain search."""
     few = [COMBINATIONS[name] for name in chosen]
     for kinds in itertools.combinations(OBJECTIVE_PARTS, strength):
@@ -167,7 +165,7 @@ class Made:
     scope="module",
     params=in_tiers(CASES, fast=(*PAIRS, *REPRESENTATIVES), full=EVERY_TRIPLE),
 )
-def made(request: pytest.FixtureRequest) -> Made:
+def made(request):
     request.getfixturevalue("one_thread")
     config = CASES[request.param]
     state = start(config)
@@ -206,7 +204,7 @@ def _gradient(objective: Any) -> dict[str, Tensor | None]:
     return {n: None if p.grad is None else p.grad.clone() for n, p in objective.named_parameters()}
 
 
-def test_shapes_of_embeddings_and_a_finite_scalar_loss(made: Made) -> None:
+def test_shapes_of_embeddings_and_a_finite_scalar_loss(made):
     config, embeddings, losses = made.config, made.exact.embeddings, made.exact.losses
     views, _ = batch(config)
     num_global = config.get("num_global_views", 2)
@@ -261,7 +259,7 @@ def without_gradient(config: Config) -> set[str]:
     return {f"projector.{last}.bias"}
 
 
-def test_gradients_reach_every_parameter_that_trains_and_no_other(made: Made) -> None:
+def test_gradients_reach_every_parameter_that_trains_and_no_other(made):
     largest = {n: None if g is None else float(g.abs().max()) for n, g in made.gradient.items()}
     trainable = {n for n in largest if not n.startswith("target.")}
     assert made.trainable == made.in_optimizer == trainable
@@ -273,7 +271,7 @@ def test_gradients_reach_every_parameter_that_trains_and_no_other(made: Made) ->
     assert zero == without_gradient(made.config)
 
 
-def test_what_is_stopped_stays_until_after_the_step_and_then_follows(made: Made) -> None:
+def test_what_is_stopped_stays_until_after_the_step_and_then_follows(made):
     before, stepped, after = made.stopped
     assert all(torch.equal(x, before[n]) for n, x in stepped.items())
     changed = {n.split(".")[0] for n, x in after.items() if not torch.equal(x, before[n])}
@@ -306,7 +304,7 @@ def stopped_tensors(objective: Any) -> dict[str, Tensor]:
 BF16 = {"rtol": 0.05, "atol": 0.05}
 
 
-def test_half_precision_gives_the_loss_of_float32(made: Made) -> None:
+def test_half_precision_gives_the_loss_of_float32(made):
     embeddings = [x for by_view in made.half.embeddings.values() for x in by_view.values()]
     assert any(x.dtype == torch.bfloat16 for x in embeddings)
     assert made.half.losses.total.dtype == torch.float32
@@ -361,13 +359,13 @@ def twenty_steps(config: Config, *, sign: float = 1.0) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", in_tiers(CASES, fast=REPRESENTATIVES, full=EVERY_TRIPLE))
-def test_twenty_steps_lower_the_loss(name: str) -> None:
+def test_twenty_steps_lower_the_loss(name):
     before, after = twenty_steps(CASES[name])
     assert after < before - LEAST_CHANGE
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVES)
-def test_twenty_steps_uphill_raise_it(name: str) -> None:
+def test_twenty_steps_uphill_raise_it(name):
     """The negative control of the test above: with the sign of every gradient flipped it fails."""
     before, after = twenty_steps(CASES[name], sign=-1.0)
     assert after > before + LEAST_CHANGE
@@ -412,9 +410,7 @@ WEIGHTLESS = [
 
 
 @pytest.mark.parametrize(("name", "regularizer"), WEIGHTLESS)
-def test_a_regularizer_of_no_weight_is_the_baseline_bit_for_bit(
-    name: str, regularizer: str
-) -> None:
+def test_a_regularizer_of_no_weight_is_the_baseline_bit_for_bit(name, regularizer):
     """DimCL Fig. 5: lam = 0. No regularizer may change what the base method sees, batch statistics
     included.
     """
@@ -455,9 +451,7 @@ READERS = CASES | PAIR_CASES
 @pytest.mark.parametrize(
     "name", in_tiers(READERS, fast=(*REPRESENTATIVES, *PAIR_CASES), full=EVERY_TRIPLE)
 )
-def test_exactly_the_owned_hyperparameters_are_read(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exactly_the_owned_hyperparameters_are_read(name, monkeypatch):
     monkeypatch.setattr(loop, "load_splits", few_images)
     case = READERS[name]
     short = {"epochs": 1, "probe_epochs": 1, "estimate_batches": 5, "critic_hidden": 8}

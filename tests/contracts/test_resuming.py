@@ -4,7 +4,6 @@ its objective, after any epoch, and cut at any step of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -92,7 +91,7 @@ FAST = (*REPRESENTATIVES, *CHANGED, *FREEZING, "critic")
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def few(monkeypatch):
     monkeypatch.setattr(loop, "load_splits", few_images)
     monkeypatch.setattr(mutual_information, "STEPS_PER_EPOCH", 5)
 
@@ -108,7 +107,7 @@ def assert_each_goes_on(attempts: list[Attempt]) -> None:
 
 
 @pytest.mark.parametrize("name", in_tiers(RUNS, fast=FAST, full=(*PAIRS, *VARIANTS, *CHANGED_TOO)))
-def test_killed_after_every_epoch_a_trial_ends_undisturbed(name: str) -> None:
+def test_killed_after_every_epoch_a_trial_ends_undisturbed(name):
     expected = attempt(RUNS[name])
     attempts = chain(RUNS[name], kills=[1, 2, 3])
     assert_each_goes_on(attempts)
@@ -119,7 +118,7 @@ def test_killed_after_every_epoch_a_trial_ends_undisturbed(name: str) -> None:
     assert_same(attempts[-1], expected)
 
 
-def test_the_comparison_could_fail() -> None:
+def test_the_comparison_could_fail():
     expected, other = (
         attempt({**RUNS["simclr-align_uniform-none-two"], "seed": seed}) for seed in (0, 1)
     )
@@ -154,7 +153,7 @@ CUT = {
 
 
 @pytest.fixture
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def told_often(monkeypatch):
     monkeypatch.setattr(attempts, "TELL_S", 0.0)
 
 
@@ -188,7 +187,7 @@ def num_steps(config: Config) -> int:
 
 @pytest.mark.usefixtures("told_often")
 @pytest.mark.parametrize("name", CUT)
-def test_cut_at_steps_a_trial_ends_undisturbed(name: str) -> None:
+def test_cut_at_steps_a_trial_ends_undisturbed(name):
     config, store = CUT[name], MemoryStore()
     last = num_steps(config)
     assert last > 3
@@ -202,9 +201,7 @@ def test_cut_at_steps_a_trial_ends_undisturbed(name: str) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1, 3, 5, 6, 10])
-def test_batches_from_any_on_are_those_of_the_whole_epoch(
-    monkeypatch: pytest.MonkeyPatch, first: int
-) -> None:
+def test_batches_from_any_on_are_those_of_the_whole_epoch(monkeypatch, first):
     """Across blocks of draws, within groups of views, and none at the end."""
     monkeypatch.setattr(images, "DRAWN_AT_ONCE", 3 * FEW)
     monkeypatch.setitem(images.MADE_AT_ONCE, "cpu", 2 * FEW)
@@ -220,7 +217,7 @@ def test_batches_from_any_on_are_those_of_the_whole_epoch(
 
 
 @pytest.mark.usefixtures("told_often")
-def test_by_the_clock_checkpoints_come_within_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_the_clock_checkpoints_come_within_an_epoch(monkeypatch):
     now, seen = [0.0], set()
 
     def clock() -> float:
@@ -250,7 +247,7 @@ def test_by_the_clock_checkpoints_come_within_an_epoch(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("told_often")
-def test_within_an_epoch_a_trial_is_not_stopped_by_an_earlier_one() -> None:
+def test_within_an_epoch_a_trial_is_not_stopped_by_an_earlier_one():
     """It was told to go on, and did: what its epochs would be told by now counts no more."""
     store = MemoryStore()
     cut(CUT[PLAIN], store, (2, 1))
@@ -258,7 +255,7 @@ def test_within_an_epoch_a_trial_is_not_stopped_by_an_earlier_one() -> None:
 
 
 @pytest.mark.usefixtures("told_often")
-def test_asked_while_it_scores_a_trial_saves_the_whole_epoch() -> None:
+def test_asked_while_it_scores_a_trial_saves_the_whole_epoch():
     store, notice, heard = MemoryStore(), Notice(), []
     last = num_steps(CUT[PLAIN])
 
@@ -307,7 +304,7 @@ def work(of_one: bytes) -> Row:
 
 
 @pytest.fixture(scope="module")
-def two_workers(run_workers: Callable[..., list[Any]]) -> list[Row]:
+def two_workers(run_workers):
     """They go on from what a single worker left after its first epoch, too."""
     store = MemoryStore()
     with pytest.MonkeyPatch.context() as patch:
@@ -317,7 +314,7 @@ def two_workers(run_workers: Callable[..., list[Any]]) -> list[Row]:
 
 
 @pytest.mark.slow
-def test_two_workers_cut_and_resumed_end_undisturbed(two_workers: list[Row]) -> None:
+def test_two_workers_cut_and_resumed_end_undisturbed(two_workers):
     for worker in two_workers:
         for name, last in worker["cut"].items():
             assert last.result["num_resumes"] == 1
@@ -326,9 +323,7 @@ def test_two_workers_cut_and_resumed_end_undisturbed(two_workers: list[Row]) -> 
 
 
 @pytest.mark.slow
-def test_the_first_workers_answer_checkpoint_and_messages_are_everyones(
-    two_workers: list[Row],
-) -> None:
+def test_the_first_workers_answer_checkpoint_and_messages_are_everyones(two_workers):
     """Also where it was left by a single worker: any number of workers train as one, up to
     rounding.
     """

@@ -156,7 +156,7 @@ Together = Callable[[int, tuple[str, ...]], list[Run]]
 
 
 @pytest.fixture(scope="module")
-def together(run_workers: Callable[..., list[Any]]) -> Together:
+def together(run_workers):
     """What each worker of a group gets, by their number and the objectives; computed once."""
     return cache(lambda size, names: run_workers(__file__, "work", size, names))
 
@@ -178,7 +178,7 @@ def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None
         for size in SIZES
     ],
 )
-def test_any_number_of_workers_train_as_one(together: Together, name: str, size: int) -> None:
+def test_any_number_of_workers_train_as_one(together, name, size):
     expected = alone(name)
     for worker in together(size, FAST if name in FAST else SLOW):
         run = worker[name]
@@ -189,7 +189,7 @@ def test_any_number_of_workers_train_as_one(together: Together, name: str, size:
         assert run["position"] == expected["position"]
 
 
-def test_every_framework_loss_and_regularizer_is_among_them() -> None:
+def test_every_framework_loss_and_regularizer_is_among_them():
     for part in ("framework", "loss", "regularizer", "views"):
         assert {CASES[name][part] for name in NAMES} == {config[part] for config in CASES.values()}
 
@@ -197,7 +197,7 @@ def test_every_framework_loss_and_regularizer_is_among_them() -> None:
 @pytest.mark.parametrize(
     "name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
-def test_the_comparison_could_fail(name: str) -> None:
+def test_the_comparison_could_fail(name):
     """Each step moves what is compared, by far more than the tolerance."""
     run = alone(name)
     first, second, third = run["loss"]
@@ -208,7 +208,7 @@ def test_the_comparison_could_fail(name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_workers_share_the_batch_of_one(together: Together, size: int) -> None:
+def test_workers_share_the_batch_of_one(together, size):
     """Each makes its rows of the same views of each chunk; the labels are those of the whole
     batch.
     """
@@ -243,7 +243,7 @@ def every_score() -> tuple[Tensor, dict[str, float]]:
     return augmented_features(network, some_digits(201), config, 1), scores
 
 
-def test_workers_share_the_work_of_scoring_and_agree(run_workers: Callable[..., list[Any]]) -> None:
+def test_workers_share_the_work_of_scoring_and_agree(run_workers):
     """Up to one image that is guessed otherwise."""
     features, scores = every_score()
     without_labels = ("rankme", "lidar", "alpha_req")

@@ -83,7 +83,7 @@ def assert_torchvisions(x_NCHW: Tensor, recipe: Recipe, tolerance: float) -> Non
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8), (3, 45)])
-def test_a_view_equals_torchvision_image_by_image(name: str, num_channels: int, size: int) -> None:
+def test_a_view_equals_torchvision_image_by_image(name, num_channels, size):
     # a full-strength jitter multiplies the 2e-6 by which float32 sampling positions are off where S
     # is no power of two
     tolerance = 1e-5 if size in (8, 32) else 5e-5
@@ -98,8 +98,8 @@ SIZES += [(3, 32, 224), (3, 45, 2), (1, 1, 3)]
 @pytest.mark.parametrize(("crop_scale", "crop_max"), [(0.08, 1.0), (0.05, 0.14), (0.8, 1.0)])
 @pytest.mark.parametrize(("num_channels", "size", "output_size"), SIZES)
 def test_a_view_of_another_size_equals_torchvision_image_by_image(
-    name: str, crop_scale: float, crop_max: float, num_channels: int, size: int, output_size: int
-) -> None:
+    name, crop_scale, crop_max, num_channels, size, output_size
+):
     num_images = 8 if 224 in (size, output_size) else 30
     crop = {"crop_scale": crop_scale, "crop_max": crop_max, "output_size": output_size}
     recipe = replace(RECIPES[name], **crop, flip_prob=0.5)
@@ -111,9 +111,7 @@ def test_a_view_of_another_size_equals_torchvision_image_by_image(
 
 @pytest.mark.parametrize("crop_max", [0.14, 1.0])
 @pytest.mark.parametrize(("size", "output_size"), [(224, 96), (8, 6), (16, 32)])
-def test_a_resize_is_torchvisions_up_to_rounding_alone(
-    size: int, output_size: int, crop_max: float
-) -> None:
+def test_a_resize_is_torchvisions_up_to_rounding_alone(size, output_size, crop_max):
     recipe = replace(CROP_ONLY, crop_max=crop_max, output_size=output_size)
     assert_torchvisions(pictures(10, 3, size).double(), recipe, 1e-12)
 
@@ -139,9 +137,7 @@ def crops(recipe: Recipe, height: int, width: int, num: int) -> Iterator[list[An
     ("crop_scale", "crop_max"), [(0.08, 1.0), (0.2, 1.0), (1.0, 1.0), (0.05, 0.14), (0.001, 0.002)]
 )  # of the last no crop of 8 x 8 exists: torchvision takes the whole image, beyond crop_max
 @pytest.mark.parametrize("size", [8, 32])
-def test_crops_have_torchvisions_distribution(
-    crop_scale: float, crop_max: float, size: int
-) -> None:
+def test_crops_have_torchvisions_distribution(crop_scale, crop_max, size):
     recipe = replace(CROP_ONLY, crop_scale=crop_scale, crop_max=crop_max)
     for ours, theirs in zip(*crops(recipe, size, size, 3000), strict=True):
         assert stats.ks_2samp(ours, theirs, method="asymp").pvalue > 0.01
@@ -149,16 +145,14 @@ def test_crops_have_torchvisions_distribution(
 
 @pytest.mark.parametrize(("height", "width"), [(30, 50), (64, 40), (20, 100), (90, 20)])
 @pytest.mark.parametrize("crop_scale", [0.08, 0.5])
-def test_crops_of_a_picture_are_distributed_as_torchvisions(
-    height: int, width: int, crop_scale: float
-) -> None:
+def test_crops_of_a_picture_are_distributed_as_torchvisions(height, width, crop_scale):
     """Also where no crop of an allowed ratio fits, and the middle is taken."""
     recipe = replace(CROP_ONLY, crop_scale=crop_scale, output_size=8)
     for ours, theirs in zip(*crops(recipe, height, width, 2000), strict=True):
         assert stats.ks_2samp(ours, theirs).pvalue > 1e-4
 
 
-def test_jitter_orders_are_uniform_over_the_permutations() -> None:
+def test_jitter_orders_are_uniform_over_the_permutations():
     order_N4 = draw(Recipe(), 24_000, 8, generator()).order_N4
     assert (order_N4.sort(dim=1).values == torch.arange(4)).all()
     counts = (order_N4 * torch.tensor([64, 16, 4, 1])).sum(dim=1).unique(return_counts=True)[1]
@@ -168,9 +162,7 @@ def test_jitter_orders_are_uniform_over_the_permutations() -> None:
 
 @pytest.mark.parametrize("strength", [0.5, 1.0, 1.25])
 @pytest.mark.parametrize("ranges", [(0.8, 0.8, 0.8, 0.2), (0.5, 0.1, 0.3, 0.2)])
-def test_factors_are_uniform_between_color_jitters_bounds(
-    ranges: tuple[float, ...], strength: float
-) -> None:
+def test_factors_are_uniform_between_color_jitters_bounds(ranges, strength):
     names = ("jitter_brightness", "jitter_contrast", "jitter_saturation", "jitter_hue")
     recipe = Recipe(jitter_strength=strength, **dict(zip(names, ranges, strict=True)))
     draws = draw(recipe, 10_000, 8, generator(1))
@@ -181,13 +173,13 @@ def test_factors_are_uniform_between_color_jitters_bounds(
     assert stats.kstest(draws.sigma.numpy(), stats.uniform(0.1, 1.9).cdf).pvalue > 0.01
 
 
-def test_a_brightness_is_never_negative() -> None:
+def test_a_brightness_is_never_negative():
     draws = draw(Recipe(jitter_strength=2.0), 10_000, 8, generator(1))
     inside = stats.uniform(0.0, 2.6)  # 1 - 1.6 < 0
     assert stats.kstest(draws.factor_N4[:, 0].numpy(), inside.cdf).pvalue > 0.01
 
 
-def test_probabilities_are_honoured_and_independent() -> None:
+def test_probabilities_are_honoured_and_independent():
     recipe = Recipe(
         flip_prob=0.5, jitter_prob=0.8, gray_prob=0.2, blur_prob=0.35, solarize_prob=0.1
     )
@@ -198,7 +190,7 @@ def test_probabilities_are_honoured_and_independent() -> None:
     assert (masks.corrcoef() - torch.eye(5)).abs().max() < 0.03
 
 
-def test_a_seed_fixes_the_draws() -> None:
+def test_a_seed_fixes_the_draws():
     first, again, other = (draw(Recipe(), 50, 32, generator(seed)) for seed in (7, 7, 8))
     for name in DRAWN:
         assert torch.equal(getattr(first, name), getattr(again, name))
@@ -216,9 +208,7 @@ def test_a_seed_fixes_the_draws() -> None:
          {"flip", "jitter", "gray", "blur", "solarize", "factor_N4"}),
     ],
 )  # fmt: skip
-def test_recipes_share_the_draws_they_have_in_common(
-    first: Recipe, second: Recipe, differing: set[str]
-) -> None:
+def test_recipes_share_the_draws_they_have_in_common(first, second, differing):
     """Of another saturation, only the saturation is another."""
     generators = [generator(), generator()]
     a, b = (draw(r, 50, 32, g) for r, g in zip((first, second), generators, strict=True))
@@ -232,9 +222,7 @@ def test_recipes_share_the_draws_they_have_in_common(
 
 @pytest.mark.parametrize("output_size", [None, 10, 24])
 @pytest.mark.parametrize("num_channels", [1, 3])
-def test_workers_shares_make_up_the_global_batch(
-    num_channels: int, output_size: int | None
-) -> None:
+def test_workers_shares_make_up_the_global_batch(num_channels, output_size):
     x_NCHW = pictures(40, num_channels, 16)
     draws = draw(replace(Recipe(), output_size=output_size), 40, 16, generator())
     shares = [slice(0, 10), slice(10, 25), slice(25, 25), slice(25, 40)]
@@ -250,9 +238,7 @@ def test_workers_shares_make_up_the_global_batch(
 
 @pytest.mark.parametrize("recipe", ["simclr", "byol_second", "crop"])
 @pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8)])
-def test_joined_views_are_bit_for_bit_those_made_apart(
-    recipe: str, num_channels: int, size: int
-) -> None:
+def test_joined_views_are_bit_for_bit_those_made_apart(recipe, num_channels, size):
     x_NCHW, g = pictures(50, num_channels, size), generator()
     views = [draw(each, 50, size, g) for each in (RECIPES[recipe], RECIPES["everything"], Recipe())]
     joined = Draws.join(views)
@@ -263,7 +249,7 @@ def test_joined_views_are_bit_for_bit_those_made_apart(
 
 
 @pytest.mark.parametrize("output_size", [None, 40])
-def test_a_large_batch_is_made_in_blocks_that_do_not_show(output_size: int | None) -> None:
+def test_a_large_batch_is_made_in_blocks_that_do_not_show(output_size):
     x_NCHW = pictures(300, 3, 64)
     draws = draw(replace(Recipe(), output_size=output_size), 300, 64, generator())
     last = x_NCHW.contiguous(memory_format=torch.channels_last)
@@ -273,14 +259,14 @@ def test_a_large_batch_is_made_in_blocks_that_do_not_show(output_size: int | Non
         torch.testing.assert_close(view, one_by_one, rtol=0.0, atol=1e-5)
 
 
-def test_views_of_different_sizes_are_not_joined() -> None:
+def test_views_of_different_sizes_are_not_joined():
     views = [draw(replace(Recipe(), output_size=side), 4, 8, generator()) for side in (None, 6)]
     with pytest.raises(ValueError, match=r"equal sizes, got \[\(8, 6\), \(8, 8\)\]"):
         Draws.join(views)
 
 
 @pytest.mark.parametrize("output_size", [None, 12])
-def test_bytes_are_images_in_256_steps(output_size: int | None) -> None:
+def test_bytes_are_images_in_256_steps(output_size):
     bytes_NCHW = (pictures(30, 3, 16) * 255).to(torch.uint8)
     draws = draw(replace(Recipe(), output_size=output_size), 30, 16, generator())
     view = apply(bytes_NCHW, draws)
@@ -291,7 +277,7 @@ def test_bytes_are_images_in_256_steps(output_size: int | None) -> None:
     assert torch.equal(apply(last, draws), view)
 
 
-def test_images_of_a_batch_are_drawn_apart_and_from_the_given_generator_alone() -> None:
+def test_images_of_a_batch_are_drawn_apart_and_from_the_given_generator_alone():
     state = torch.random.get_rng_state()
     x_NCHW = pictures(1, 3, 32).repeat(64, 1, 1, 1)
     views = apply(x_NCHW, draw(Recipe(), 64, 32, generator())).flatten(1)
@@ -333,7 +319,7 @@ class OnTheHost(TorchDispatchMode):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 @pytest.mark.parametrize("output_size", [None, 12, 48])
-def test_nothing_waits_for_the_device(output_size: int | None, dtype: torch.dtype) -> None:
+def test_nothing_waits_for_the_device(output_size, dtype):
     draws = draw(replace(Recipe(), solarize_prob=0.5, output_size=output_size), 40, 32, generator())
     with OnTheHost() as mode:
         view = apply(torch.empty(40, 3, 32, 32, dtype=dtype, device="meta"), draws)
@@ -345,8 +331,8 @@ def test_nothing_waits_for_the_device(output_size: int | None, dtype: torch.dtyp
 @pytest.mark.parametrize("output_size", [None, 1, 5, 40])
 @pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8), (3, 1), (1, 2)])
 def test_views_are_finite_within_zero_and_one_and_leave_the_images_alone(
-    num_channels: int, size: int, output_size: int | None
-) -> None:
+    num_channels, size, output_size
+):
     x_NCHW = pictures(300, num_channels, size)
     before = x_NCHW.clone()
     view = apply(
@@ -363,16 +349,14 @@ def test_views_are_finite_within_zero_and_one_and_leave_the_images_alone(
 
 
 @pytest.mark.parametrize("output_size", [None, 20])
-def test_rounding_does_not_brighten_white(output_size: int | None) -> None:
+def test_rounding_does_not_brighten_white(output_size):
     recipe = replace(CROP_ONLY, blur_prob=0.5, output_size=output_size)
     assert apply(torch.ones(300, 3, 45, 45), draw(recipe, 300, 45, generator())).max() <= 1.0
 
 
 @pytest.mark.parametrize("crop_max", [0.14, 1.0])
 @pytest.mark.parametrize("output_size", [None, 12])
-def test_the_memory_layout_is_kept_and_does_not_matter(
-    output_size: int | None, crop_max: float
-) -> None:
+def test_the_memory_layout_is_kept_and_does_not_matter(output_size, crop_max):
     x_NCHW = pictures(20, 3, 16)
     draws = draw(replace(Recipe(), output_size=output_size, crop_max=crop_max), 20, 16, generator())
     view = apply(x_NCHW.contiguous(memory_format=torch.channels_last), draws)
@@ -382,7 +366,7 @@ def test_the_memory_layout_is_kept_and_does_not_matter(
 
 
 @pytest.mark.parametrize("output_size", [None, 12])
-def test_autocast_does_not_lower_the_precision(output_size: int | None) -> None:
+def test_autocast_does_not_lower_the_precision(output_size):
     x_NCHW, draws = (
         pictures(40, 3, 32),
         draw(replace(Recipe(), output_size=output_size), 40, 32, generator()),
@@ -402,14 +386,12 @@ def test_autocast_does_not_lower_the_precision(output_size: int | None) -> None:
         ),
     ],
 )
-def test_images_that_do_not_fit_the_draws_are_refused(
-    images: Tensor, drawn: tuple[int, int], message: str
-) -> None:
+def test_images_that_do_not_fit_the_draws_are_refused(images, drawn, message):
     with pytest.raises(ValueError, match=message):
         apply(images, draw(Recipe(), *drawn, generator()))
 
 
-def test_squares_given_one_by_one_are_cropped_as_squares_of_one_size() -> None:
+def test_squares_given_one_by_one_are_cropped_as_squares_of_one_size():
     recipe = replace(Recipe(), output_size=8)
     one = draw(recipe, 50, 32, generator(1))
     each = draw(recipe, 50, torch.full((2, 50), 32), generator(1))
@@ -417,7 +399,7 @@ def test_squares_given_one_by_one_are_cropped_as_squares_of_one_size() -> None:
 
 
 @pytest.mark.parametrize("num_channels", [2, 5])
-def test_colours_of_other_channels_are_left_alone(num_channels: int) -> None:
+def test_colours_of_other_channels_are_left_alone(num_channels):
     """Saturation, hue and grayscale need red, green and blue; brightness does not."""
     x_NCHW = pictures(20, num_channels, 16)
     recipe = replace(UNTOUCHED, flip_prob=0.0, gray_prob=1.0)
@@ -431,7 +413,7 @@ def test_colours_of_other_channels_are_left_alone(num_channels: int) -> None:
     assert torch.allclose(apply(x_NCHW, bright), expected, atol=1e-6)
 
 
-def test_sixteen_bits_are_the_same_view_as_real_numbers() -> None:
+def test_sixteen_bits_are_the_same_view_as_real_numbers():
     levels = torch.randint(0, 65536, (20, 3, 16, 16), generator=generator(1)).to(torch.uint16)
     draws = draw(Recipe(), 20, 16, generator())
     assert torch.allclose(apply(levels, draws), apply(levels.float() / 65535, draws), atol=1e-6)

@@ -57,9 +57,7 @@ def erased(x_CHW: Tensor, u_K: list[float], prob: float, low: float, high: float
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 8, 8), (5, 15, 15)])
 @pytest.mark.parametrize("areas", [(0.02, 0.33), (0.9, 1.0), (0.02, 0.02)])
-def test_erasing_is_a_loop_over_the_images(
-    shape: tuple[int, ...], areas: tuple[float, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_erasing_is_a_loop_over_the_images(shape, areas, monkeypatch):
     x_NCHW, u_NK = torch.rand(300, *shape, generator=generator(1)), numbers(300, 23)
     monkeypatch.setattr(augmentations, "LEAST_ERASED", areas[0])
     found = random_erasing(x_NCHW, u_NK, erase_prob=0.6, erase_max=areas[1])
@@ -67,7 +65,7 @@ def test_erasing_is_a_loop_over_the_images(
     assert torch.equal(found, torch.stack(loop))
 
 
-def test_erasing_has_torchvisions_distribution() -> None:
+def test_erasing_has_torchvisions_distribution():
     """Of areas, heights and places of the rectangles, and how often there is one."""
     torch.manual_seed(0)
     ones, num = torch.ones(1, 32, 32), 2000
@@ -95,7 +93,7 @@ def _tops(is_erased_NHW: Tensor) -> Tensor:
     return is_row_NH.byte().argmax(1)[is_row_NH.any(1)]
 
 
-def test_noise_is_normal_and_independent() -> None:
+def test_noise_is_normal_and_independent():
     """From pixel to pixel, channel to channel, image to image, and between two draws of one."""
     u_N2 = numbers(64, 2)
     x_NCHW = normal(u_N2, torch.Size((3, 32, 32)))
@@ -112,7 +110,7 @@ def test_noise_is_normal_and_independent() -> None:
     assert abs(np.corrcoef(x_NCHW.flatten(), other.flatten())[0, 1]) < 4 / math.sqrt(other.numel())
 
 
-def test_noise_has_no_infinity() -> None:
+def test_noise_has_no_infinity():
     """These numbers have all bits of one pixel set, where a quantile may be infinite."""
     x_NCHW = normal(torch.tensor([[8637495, 1279306]]) / 2**24, torch.Size((3, 32, 32)))
     assert x_NCHW.flatten().argmax() == 2604
@@ -128,7 +126,7 @@ def _hashed(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint32(16))
 
 
-def test_noise_is_a_loop_over_the_images() -> None:
+def test_noise_is_a_loop_over_the_images():
     """Integers decide it, the same on every device, then the quantile function of scipy."""
     x_NCHW, u_NK = torch.rand(40, 2, 5, 5, generator=generator(1)), numbers(40, 2)
     found = gaussian_noise(x_NCHW, u_NK, noise_std=0.3)
@@ -157,7 +155,7 @@ def one(name: str, change: Any, num_draws: int, mixes: bool = False) -> Augmenta
     return row, change
 
 
-def test_what_follows_a_recipe_changes_no_other_draw() -> None:
+def test_what_follows_a_recipe_changes_no_other_draw():
     """Neither of the recipe nor of each other, nor of the next views."""
     given = [(), ("noise",), ("erase", "noise", "mix")]
     generators = [generator() for _ in given]
@@ -179,7 +177,7 @@ def test_what_follows_a_recipe_changes_no_other_draw() -> None:
 
 
 @pytest.mark.parametrize(("num", "batch"), [(48, 16), (30, 0), (6, 2), (3, 1)])
-def test_partners_are_others_of_the_same_batch(num: int, batch: int) -> None:
+def test_partners_are_others_of_the_same_batch(num, batch):
     found: dict[int, set[int]] = {n: set() for n in range(num)}
     for seed in range(300):
         drawn = draw(Recipe(others=others("mix")), num, 8, generator(seed), batch)
@@ -194,7 +192,7 @@ def test_partners_are_others_of_the_same_batch(num: int, batch: int) -> None:
         assert partners == (same - {n} or {n})
 
 
-def test_a_trial_mixes_within_its_batches() -> None:
+def test_a_trial_mixes_within_its_batches():
     """Of which one block of draws holds several."""
     parts = {"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": "two"}
     config = small_config(parts, augmentation="mixup")
@@ -206,7 +204,7 @@ def test_a_trial_mixes_within_its_batches() -> None:
 
 
 @pytest.mark.parametrize("kept_whole", [False, True])
-def test_mixed_views_are_a_loop_over_the_images(kept_whole: bool) -> None:
+def test_mixed_views_are_a_loop_over_the_images(kept_whole):
     """Each with the view of its partner as the recipe makes that, in any order and share."""
     images = _pictures() if kept_whole else some_digits(40)
     rows = torch.randperm(len(images), generator=generator(5))[:12]
@@ -260,7 +258,7 @@ SHAPE, RANGE = r"\(4, 3, 8, 8\) torch.float32", r"values in \[0, 1\], given "
         (lambda x, _: x * math.nan, f"{RANGE}nan"),
     ],
 )
-def test_other_than_such_views_is_an_error_that_names_it(wrong: Any, expected: str) -> None:
+def test_other_than_such_views_is_an_error_that_names_it(wrong, expected):
     recipe = Recipe(others=(one("mine", wrong, 1),))
     drawn: Draws = draw(recipe, 4, 8, generator())
     with pytest.raises(PartError, match=f"augmentation mine: expected {expected}"):

@@ -34,7 +34,7 @@ SIZE = 16
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     """30 images to train on and 6 to test on, 3 classes, one CMYK and one gray."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 10), ("val", 2)):
@@ -77,7 +77,7 @@ def assert_all_decoded(splits: Splits, root: Path) -> None:
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def decoded(monkeypatch):
     """How often each file was decoded."""
     counts: Counter[str] = Counter()
 
@@ -92,9 +92,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 # What is read.
 
 
-def test_a_small_folder_is_decoded_once_into_mapped_arrays(
-    root: Path, decoded: Counter[str]
-) -> None:
+def test_a_small_folder_is_decoded_once_into_mapped_arrays(root, decoded):
     splits = load(root)
     assert (len(splits.train), len(splits.val), len(splits.test)) == (24, 6, 6)
     assert isinstance(splits.train.images, Pictures)
@@ -117,9 +115,7 @@ def test_a_small_folder_is_decoded_once_into_mapped_arrays(
 @pytest.mark.parametrize(
     ("width", "height"), [(40, 20), (20, 40), (500, 375), (33, 32), (7, 9), (16, 16), (301, 17)]
 )
-def test_a_picture_is_torchvisions_resize_of_the_whole(
-    width: int, height: int, tmp_path: Path
-) -> None:
+def test_a_picture_is_torchvisions_resize_of_the_whole(width, height, tmp_path):
     low = np.random.default_rng(0).integers(0, 256, (7, 7, 3), dtype=np.uint8)
     picture = Image.fromarray(low).resize((width, height), Image.Resampling.BICUBIC)
     picture.save(tmp_path / "a.png")
@@ -132,7 +128,7 @@ def test_a_picture_is_torchvisions_resize_of_the_whole(
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16", "I"])
-def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
+def test_every_mode_becomes_rgb(mode, tmp_path):
     gray = np.tile(np.arange(SIZE, dtype=np.uint8) * 16, (SIZE, 1))
     if mode.startswith("I"):
         picture = Image.fromarray(
@@ -150,7 +146,7 @@ def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
         assert np.abs(found.astype(int) - expected[..., None]).max() <= 1
 
 
-def test_an_orientation_is_ignored(tmp_path: Path) -> None:
+def test_an_orientation_is_ignored(tmp_path):
     picture = Image.fromarray(
         np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
     )
@@ -161,7 +157,7 @@ def test_an_orientation_is_ignored(tmp_path: Path) -> None:
     assert np.array_equal(decode(tmp_path / "a.png", SIZE), decode(tmp_path / "b.png", SIZE))
 
 
-def test_class_folders_may_be_links_and_hidden_files_are_left_out(root: Path) -> None:
+def test_class_folders_may_be_links_and_hidden_files_are_left_out(root):
     """And a test folder stands in for val."""
     (root / "train" / "cats").rename(root.parent / "elsewhere")
     (root / "train" / "cats").symlink_to(root.parent / "elsewhere")
@@ -176,7 +172,7 @@ def test_class_folders_may_be_links_and_hidden_files_are_left_out(root: Path) ->
 # What is kept.
 
 
-def test_a_changed_folder_is_another_cache(root: Path) -> None:
+def test_a_changed_folder_is_another_cache(root):
     before = list(load(root).train.images)
     path = root / "train" / "cats" / "3.png"
     Image.new("RGB", (30, 30), "red").save(path)
@@ -209,9 +205,7 @@ def _another_version(path: Path) -> None:
         ("train_labels.npy", lambda path: np.save(path, np.zeros(30, np.int64))),
     ],
 )
-def test_a_damaged_cache_is_made_again(
-    name: str, damage: Callable[[Path], object], root: Path, decoded: Counter[str]
-) -> None:
+def test_a_damaged_cache_is_made_again(name, damage, root, decoded):
     expected = [image.copy() for image in load(root).train.images]
     [folder] = folders(root)
     damage(folder / name)
@@ -224,7 +218,7 @@ def test_a_damaged_cache_is_made_again(
 # Files that cannot be read.
 
 
-def test_broken_images_are_named(root: Path, decoded: Counter[str]) -> None:
+def test_broken_images_are_named(root, decoded):
     good = {name: (root / name).read_bytes() for name in ("train/ants/0.jpg", "train/cats/7.png")}
     (root / "train" / "ants" / "0.jpg").write_bytes(good["train/ants/0.jpg"][:-400])
     (root / "train" / "cats" / "7.png").unlink()
@@ -248,18 +242,14 @@ def test_broken_images_are_named(root: Path, decoded: Counter[str]) -> None:
 @pytest.mark.parametrize(
     "limit", [100, 700]
 )  # of Pillow, which warns of 800 pixels above the second
-def test_a_decompression_bomb_is_an_error(
-    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decompression_bomb_is_an_error(limit, tmp_path, monkeypatch):
     Image.new("RGB", (40, 20)).save(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with pytest.raises(Image.DecompressionBombError):
         decode(tmp_path / "a.png", SIZE)
 
 
-def test_a_truncated_image_is_an_error_even_where_another_library_allows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_truncated_image_is_an_error_even_where_another_library_allows_it(tmp_path, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "a.jpg")
     (tmp_path / "a.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:1500])
@@ -286,9 +276,7 @@ def _refusing(number: int, after: int = 0) -> Callable[..., int]:
 
 
 @pytest.mark.parametrize("call", ["pwrite", "late pwrite"])
-def test_a_full_disk_says_so_and_leaves_nothing_behind(
-    call: str, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_says_so_and_leaves_nothing_behind(call, root, monkeypatch):
     monkeypatch.setattr(cache, "BLOCK_IMAGES", 4)
     refusing = _refusing(errno.ENOSPC, after=9 if "late" in call else 0)
     monkeypatch.setattr(os, call.removeprefix("late "), refusing)
@@ -299,9 +287,7 @@ def test_a_full_disk_says_so_and_leaves_nothing_behind(
     assert not folders(root)
 
 
-def test_the_free_space_is_asked_before_anything_is_decoded(
-    root: Path, decoded: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_free_space_is_asked_before_anything_is_decoded(root, decoded, monkeypatch):
     usage = shutil.disk_usage(root)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5))
     with pytest.raises(RequestError, match=r"given 5 B"):
@@ -311,9 +297,7 @@ def test_the_free_space_is_asked_before_anything_is_decoded(
 
 
 @pytest.mark.parametrize("call", [None, "mkdir", "replace"])
-def test_a_refused_call_or_folder_names_the_flag(
-    call: str | None, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_call_or_folder_names_the_flag(call, root, monkeypatch):
     says = "Read-only file system"
     if call is None:
         (root.parent / "cache").write_text("a file")
@@ -352,7 +336,7 @@ def start(root: Path, log: Path, pause: float) -> subprocess.Popen[bytes]:
     )
 
 
-def test_what_a_killed_process_left_is_made_anew(root: Path, tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_made_anew(root, tmp_path):
     process = start(root, tmp_path / "first", 0.05)
     for _ in range(1200):
         log = tmp_path / "first"
@@ -368,7 +352,7 @@ def test_what_a_killed_process_left_is_made_anew(root: Path, tmp_path: Path) -> 
     assert not folders(root, ".partial")
 
 
-def test_two_processes_that_start_at_once_decode_nothing_twice(root: Path, tmp_path: Path) -> None:
+def test_two_processes_that_start_at_once_decode_nothing_twice(root, tmp_path):
     processes = [start(root, tmp_path / "log", 0.02) for _ in range(2)]
     for process in processes:
         _, errors = process.communicate(timeout=300)
@@ -376,9 +360,7 @@ def test_two_processes_that_start_at_once_decode_nothing_twice(root: Path, tmp_p
     assert sorted(Counter((tmp_path / "log").read_text().splitlines()).values()) == [1] * 36
 
 
-def test_on_a_terminal_a_bar_shows_images_per_second(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:  # type: ignore[no-untyped-def]
+def test_on_a_terminal_a_bar_shows_images_per_second(root, monkeypatch, capsys):  # type: ignore[no-untyped-def]
     prepare(sized_dataset("imagefolder", place_of(root), image_size=8), place_of(root))
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -409,7 +391,7 @@ FOLDERS: list[tuple[str, list[str], str, list[str]]] = [  # emptied, images adde
 
 
 @pytest.mark.parametrize("name", ["valid", "validation", "test", None])
-def test_the_held_out_part_has_any_of_its_names_or_is_a_fifth(root: Path, name: str | None) -> None:
+def test_the_held_out_part_has_any_of_its_names_or_is_a_fifth(root, name):
     number = len(scan(root)[1]["test"])
     (root / "val").rename(root / name) if name else shutil.rmtree(root / "val")
     place = place_of(root)
@@ -427,9 +409,7 @@ def test_the_held_out_part_has_any_of_its_names_or_is_a_fifth(root: Path, name: 
 
 
 @pytest.mark.parametrize(("emptied", "added", "at", "words"), FOLDERS)
-def test_what_is_wrong_with_a_folder_is_said(
-    emptied: str, added: list[str], at: str, words: list[str], root: Path
-) -> None:
+def test_what_is_wrong_with_a_folder_is_said(emptied, added, at, words, root):
     if emptied or not added:
         shutil.rmtree(root / emptied)
     for name in added:

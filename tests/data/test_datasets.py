@@ -79,7 +79,7 @@ def same(a: Split, b: Split) -> bool:
 
 
 @pytest.mark.parametrize("val_fraction", [0.05, 0.1, 0.2, 0.5])
-def test_digits_has_the_catalogs_sizes(val_fraction: float) -> None:
+def test_digits_has_the_catalogs_sizes(val_fraction):
     train, val, test = digits(val_fraction)
     row = DATASET["digits"]
     assert (len(train), len(val)) == row.split_sizes(val_fraction)
@@ -94,7 +94,7 @@ def test_digits_has_the_catalogs_sizes(val_fraction: float) -> None:
         )
 
 
-def test_without_a_validation_split_all_images_are_trained_on_and_the_test_is_scored() -> None:
+def test_without_a_validation_split_all_images_are_trained_on_and_the_test_is_scored():
     train, val, test = digits()
     whole_train, scored, same_test = digits(None)
     assert sorted(rows(whole_train)) == sorted([*rows(train), *rows(val)])
@@ -103,7 +103,7 @@ def test_without_a_validation_split_all_images_are_trained_on_and_the_test_is_sc
     assert (len(whole_train), len(scored)) == DATASET["digits"].split_sizes(None)
 
 
-def test_digits_are_scikit_learns_each_in_exactly_one_split() -> None:
+def test_digits_are_scikit_learns_each_in_exactly_one_split():
     """As multisets: a sample in two splits, or lost, would show."""
     raw = load_digits()
     images = (raw.images * 255 / 16 + 0.5).astype(np.uint8)  # 0..16 to 0..255
@@ -114,7 +114,7 @@ def test_digits_are_scikit_learns_each_in_exactly_one_split() -> None:
     assert max(pixels(split).max() for split in digits()) == 255
 
 
-def test_digits_splits_share_no_image_and_keep_the_classes_in_proportion() -> None:
+def test_digits_splits_share_no_image_and_keep_the_classes_in_proportion():
     images = [{image for _, image in rows(split)} for split in digits()]
     assert all(a.isdisjoint(b) for a, b in itertools.combinations(images, 2))
     share = np.bincount(load_digits().target) / 1797
@@ -124,7 +124,7 @@ def test_digits_splits_share_no_image_and_keep_the_classes_in_proportion() -> No
         assert np.abs(counts - share * len(split)).max() < 2
 
 
-def test_digits_splits_are_always_the_same_and_the_test_one_for_every_validation_share() -> None:
+def test_digits_splits_are_always_the_same_and_the_test_one_for_every_validation_share():
     np.random.seed(1)
     first = digits()
     datasets._load.cache_clear()
@@ -134,7 +134,7 @@ def test_digits_splits_are_always_the_same_and_the_test_one_for_every_validation
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_channel_stats_are_numpys(channels: int) -> None:
+def test_channel_stats_are_numpys(channels):
     images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, channels), dtype=np.uint8)
     images[..., 0] //= 4  # the channels differ
     mean, std = whole(images, np.zeros(50, np.int64)).channel_stats
@@ -144,9 +144,7 @@ def test_channel_stats_are_numpys(channels: int) -> None:
     np.testing.assert_allclose(std, shades.std(axis=(0, 1, 2)), rtol=1e-6)
 
 
-def test_channel_stats_are_those_of_the_rows_or_of_evenly_spaced_ones_of_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_channel_stats_are_those_of_the_rows_or_of_evenly_spaced_ones_of_many(monkeypatch):
     images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, 3), dtype=np.uint8)
     labels = np.zeros(50, np.int64)
     monkeypatch.setattr(datasets, "_STATISTICS_BLOCK", 7)
@@ -160,7 +158,7 @@ def test_channel_stats_are_those_of_the_rows_or_of_evenly_spaced_ones_of_many(
     assert np.array_equal(many.channel_stats, every_fifth.channel_stats)
 
 
-def test_a_part_of_a_split_copies_no_pixels() -> None:
+def test_a_part_of_a_split_copies_no_pixels():
     train, val, test = digits()
     assert train.images is val.images is test.images
     part = val.take(np.array([3, 1]))
@@ -222,9 +220,7 @@ def _write_pickle(path: Path, content: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_torchvisions_files_come_back_pixel_by_pixel(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchvisions_files_come_back_pixel_by_pixel(name, tmp_path, monkeypatch):
     written = fake(name, tmp_path, monkeypatch)
     require_data(name, tmp_path)
     loaded = load(name, val_fraction=0.5, root=tmp_path)
@@ -240,9 +236,7 @@ def test_torchvisions_files_come_back_pixel_by_pixel(
         assert np.ptp(np.bincount(split.labels, minlength=row.num_classes)) == 0, "stratified"
 
 
-def test_download_is_done_once_and_only_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_download_is_done_once_and_only_when_asked(tmp_path, monkeypatch):
     monkeypatch.setitem(DATASET, "cifar10", replace(DATASET["cifar10"], **SIZES))
     root, calls = tmp_path / "not" / "yet", []
 
@@ -272,9 +266,7 @@ def assert_says_what_to_do(name: str, root: Path, load: Callable[[], object]) ->
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_missing_data_names_folder_and_flag(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_data_names_folder_and_flag(name, tmp_path, monkeypatch):
     """The absolute folder, be there none or an empty one."""
     monkeypatch.chdir(tmp_path)
     for root in (tmp_path, Path()):
@@ -284,9 +276,7 @@ def test_missing_data_names_folder_and_flag(
         (tmp_path / FOLDERS[name]).mkdir(parents=True, exist_ok=True)
 
 
-def test_a_data_set_of_another_size_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_set_of_another_size_is_refused(tmp_path, monkeypatch):
     fake("cifar10", tmp_path, monkeypatch)
     monkeypatch.setitem(DATASET, "cifar10", replace(DATASET["cifar10"], num_train=300))
     with pytest.raises(
@@ -297,9 +287,7 @@ def test_a_data_set_of_another_size_is_refused(
 
 @pytest.mark.parametrize("name", FOLDERS)
 @pytest.mark.parametrize("keep", [0, 2, 10, 500])
-def test_a_truncated_file_is_missing_data(
-    name: str, keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_truncated_file_is_missing_data(name, keep, tmp_path, monkeypatch):
     """As a full disk or an interrupted copy leaves it; torchvision checks no sums for
     Fashion-MNIST.
     """
@@ -309,7 +297,7 @@ def test_a_truncated_file_is_missing_data(
     assert_says_what_to_do(name, tmp_path, lambda: load(name, val_fraction=0.5, root=tmp_path))
 
 
-def test_packed_files_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_files_are_read_as_they_are(tmp_path, monkeypatch):
     written = fake("fashion_mnist", tmp_path, monkeypatch)
     for path in [*(tmp_path / FOLDERS["fashion_mnist"]).iterdir()]:
         packed = path.with_name(f"{path.name}.gz")
@@ -344,7 +332,7 @@ def fake_stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndar
     return written
 
 
-def test_stl10_is_what_torchvision_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stl10_is_what_torchvision_reads(tmp_path, monkeypatch):
     fake_stl10(tmp_path, monkeypatch)
     monkeypatch.setattr(torchvision.datasets.STL10, "_check_integrity", lambda _: True)
     require_data("stl10", tmp_path)
@@ -356,9 +344,7 @@ def test_stl10_is_what_torchvision_reads(tmp_path: Path, monkeypatch: pytest.Mon
     assert same(test, whole(theirs.data.transpose(0, 2, 3, 1), theirs.labels.astype(np.int64)))
 
 
-def test_stl10_trains_on_unlabeled_images_and_validates_on_labelled_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stl10_trains_on_unlabeled_images_and_validates_on_labelled_ones(tmp_path, monkeypatch):
     written = fake_stl10(tmp_path, monkeypatch)
     train, val, _ = parts(load("stl10", val_fraction=0.5, root=tmp_path))
     assert (len(train), len(val)) == DATASET["stl10"].split_sizes(0.5) == (20 + 70, 20)
@@ -370,9 +356,7 @@ def test_stl10_trains_on_unlabeled_images_and_validates_on_labelled_ones(
 
 
 @pytest.mark.parametrize("file", ["unlabeled_X.bin", "test_y.bin"])
-def test_an_incomplete_stl10_says_what_is_missing(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_incomplete_stl10_says_what_is_missing(file, tmp_path, monkeypatch):
     fake_stl10(tmp_path, monkeypatch)
     path = tmp_path / "stl10_binary" / file
     path.write_bytes(path.read_bytes()[:-1])
@@ -388,7 +372,7 @@ def test_an_incomplete_stl10_says_what_is_missing(
 # Synthetic images.
 
 
-def test_synthetic_images_are_the_same_everywhere() -> None:
+def test_synthetic_images_are_the_same_everywhere():
     train, val, test = parts(
         load("synthetic", root="nowhere", num_train=200, num_classes=4, image_size=16)
     )
@@ -399,14 +383,14 @@ def test_synthetic_images_are_the_same_everywhere() -> None:
     assert digest == "b0393bc1082457ce13b7638df8d1190220cddb20507dad0ec1c2a3086b8b9adb"
 
 
-def test_a_synthetic_image_is_the_same_however_many_there_are() -> None:
+def test_a_synthetic_image_is_the_same_however_many_there_are():
     options = {"image_size": 8, "num_classes": 10}
     every = synthetic.images("train", range(200), **options)
     assert np.array_equal(synthetic.images("train", range(50, 150), **options), every[50:150])
     assert not np.array_equal(synthetic.images("test", range(200), **options), every)
 
 
-def test_synthetic_classes_can_be_learnt_and_are_not_trivial() -> None:
+def test_synthetic_classes_can_be_learnt_and_are_not_trivial():
     from sklearn.neighbors import KNeighborsClassifier
 
     splits = load("synthetic", root="nowhere", num_train=4000)
@@ -419,9 +403,7 @@ def test_synthetic_classes_can_be_learnt_and_are_not_trivial() -> None:
     assert 0.25 < found < 0.6  # a guess: 0.1
 
 
-def test_many_synthetic_images_are_mapped_from_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_synthetic_images_are_mapped_from_the_cache(tmp_path, monkeypatch):
     held = load("synthetic", root=tmp_path, num_train=300)
     monkeypatch.setattr(datasets, "MAX_SYNTHETIC_BYTES", 0)
     datasets._load.cache_clear()
@@ -430,6 +412,6 @@ def test_many_synthetic_images_are_mapped_from_the_cache(
     assert all(same(a, b) for a, b in zip(parts(held), parts(mapped), strict=True))
 
 
-def test_a_study_of_made_images_does_not_go_on_with_another_version() -> None:
+def test_a_study_of_made_images_does_not_go_on_with_another_version():
     """A run compares the digest of a folder's plan with its own."""
     assert DATASET["synthetic"].images_digest == f"version {synthetic.VERSION}"

@@ -18,9 +18,7 @@ from tests.data.own import load, noise, of_rows, refusal
 @pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (8, 8, 2), (8, 8, 3), (12, 12, 5)])
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 @pytest.mark.parametrize("kind", ["npz", "npy"])
-def test_arrays_keep_their_pixels(
-    shape: tuple[int, ...], dtype: str, kind: str, tmp_path: Path
-) -> None:
+def test_arrays_keep_their_pixels(shape, dtype, kind, tmp_path):
     arrays = {
         "train_images": noise(20, *shape, dtype=dtype),
         "train_labels": np.arange(20, dtype=np.uint8)[:, None] % 2,  # a column, as in MedMNIST
@@ -47,7 +45,7 @@ def test_arrays_keep_their_pixels(
     assert np.array_equal(splits.test.images.reshape(-1), arrays["test_images"].reshape(-1))
 
 
-def test_real_numbers_become_steps_of_their_range(tmp_path: Path) -> None:
+def test_real_numbers_become_steps_of_their_range(tmp_path):
     numbers = np.random.default_rng(0).uniform(-2, 3, (20, 8, 8, 4)).astype(np.float32)
     np.savez(tmp_path / "set.npz", x_train=numbers, y_train=np.arange(20) % 2)
     splits = load("arrays", tmp_path / "set.npz", "-2.0, 3.0")
@@ -55,7 +53,7 @@ def test_real_numbers_become_steps_of_their_range(tmp_path: Path) -> None:
         assert np.abs(pixels / 65535 * 5 - 2 - numbers[row]).max() <= 5 / 65535 / 2 + 1e-6
 
 
-def test_views_of_16_bits_are_those_of_the_numbers(tmp_path: Path) -> None:
+def test_views_of_16_bits_are_those_of_the_numbers(tmp_path):
     images = noise(20, 8, 8, 5, dtype="uint16")
     np.savez(tmp_path / "set.npz", images=images)
     splits = load("arrays", tmp_path / "set.npz")
@@ -108,9 +106,7 @@ def test_views_of_16_bits_are_those_of_the_numbers(tmp_path: Path) -> None:
          "channel 0"),
     ],
 )  # fmt: skip
-def test_arrays_that_cannot_be_meant_are_refused(
-    arrays: dict[str, np.ndarray], value_range: str | None, says: str, tmp_path: Path
-) -> None:
+def test_arrays_that_cannot_be_meant_are_refused(arrays, value_range, says, tmp_path):
     root = tmp_path / "set.npz"
     np.savez(root, **arrays)
     line = refusal("arrays", root, value_range)
@@ -118,7 +114,7 @@ def test_arrays_that_cannot_be_meant_are_refused(
     assert says in line
 
 
-def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
+def test_pickled_objects_are_not_read(tmp_path):
     ran = tmp_path / "ran"
 
     class Evil:

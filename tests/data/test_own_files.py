@@ -51,7 +51,7 @@ def labelled(root: Path, head: str, *lines: str, under: str = "") -> Path:
 
 
 @pytest.mark.parametrize("head", ["filename,label", "Path, Class", "image,target"])
-def test_a_table_beside_the_images_has_their_classes(head: str, tmp_path: Path) -> None:
+def test_a_table_beside_the_images_has_their_classes(head, tmp_path):
     splits = load("imagefolder", labelled(tmp_path / "set", head))
     labels = {round(float(pixels.mean()), 6): label for pixels, label in of_rows(splits).values()}
     expected = {
@@ -77,9 +77,7 @@ def test_a_table_beside_the_images_has_their_classes(head: str, tmp_path: Path) 
         ("file,label", None, "none of b/é 11.PNG"),
     ],
 )
-def test_a_table_that_does_not_fit_its_images(
-    head: str, line: str | None, says: str, tmp_path: Path
-) -> None:
+def test_a_table_that_does_not_fit_its_images(head, line, says, tmp_path):
     root = labelled(tmp_path / "set", head, *([] if line is None else [line]))
     if line is None:
         text = (root / "labels.csv").read_text()
@@ -141,9 +139,7 @@ KINDS: list[tuple[str, Callable[[Path], None]]] = [
 
 
 @pytest.mark.parametrize(("name", "write"), KINDS)
-def test_pictures_are_kept_whole_wherever_they_lie(
-    name: str, write: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_pictures_are_kept_whole_wherever_they_lie(name, write, tmp_path):
     root = tmp_path / "set"
     write(root)
     splits = load(name, root)
@@ -163,7 +159,7 @@ def test_pictures_are_kept_whole_wherever_they_lie(
 
 
 @pytest.mark.parametrize("column", ["label", "species"])
-def test_names_of_classes_are_those_of_the_data_set(column: str, tmp_path: Path) -> None:
+def test_names_of_classes_are_those_of_the_data_set(column, tmp_path):
     made = hub()["train"].rename_columns({"label": "of"}).rename_columns({"of": column})
     made.save_to_disk(tmp_path / "set")
     found = find(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
@@ -178,7 +174,7 @@ def table(root: Path, labels: Any, *, part: str = "train", name: str = "label") 
 
 
 @pytest.mark.parametrize("cell", [None, {"bytes": None, "path": None}, {"bytes": None}])
-def test_pictures_beside_their_table_are_refused(cell: Any, tmp_path: Path) -> None:
+def test_pictures_beside_their_table_are_refused(cell, tmp_path):
     """A path says nothing of its content: another picture behind it was taken for the first."""
     table(tmp_path / "set", LABELS)
     (tmp_path / "0.png").write_bytes(png(PICTURES[0]))
@@ -194,7 +190,7 @@ def test_pictures_beside_their_table_are_refused(cell: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("as_text", [pa.string(), pa.large_string(), None])
-def test_classes_may_be_names(as_text: Any, tmp_path: Path) -> None:
+def test_classes_may_be_names(as_text, tmp_path):
     names = ["wasp", None, "ant", "b e e", "ant", "wasp", "b e e"]
     labels = pa.array(names, as_text) if as_text else pa.array(names).dictionary_encode()
     table(tmp_path / "set", labels)
@@ -213,9 +209,7 @@ def test_classes_may_be_names(as_text: Any, tmp_path: Path) -> None:
     ("labels", "kind"), [([0.5] * 4, "double"), ([[0, 1]] * 4, "list<element: int64>")]
 )
 @pytest.mark.parametrize("name", ["label", "target"])
-def test_targets_that_are_no_classes_are_refused(
-    labels: Any, kind: str, name: str, tmp_path: Path
-) -> None:
+def test_targets_that_are_no_classes_are_refused(labels, kind, name, tmp_path):
     table(tmp_path / "set", labels, name=name)
     assert refusal("huggingface", tmp_path / "set").endswith(
         f"expected whole numbers from 0 on, or names, one class for each image, given {name} "
@@ -242,8 +236,8 @@ def _tar(root: Path, files: dict[str, bytes], name: str = "train-0.tar") -> None
     ],
 )
 def test_the_class_of_a_sample_is_read_where_one_file_says_it_throughout(
-    written: dict[str, str], labels: list[int], unread: str, tmp_path: Path
-) -> None:
+    written, labels, unread, tmp_path
+):
     files = {f"{i:02}.JPG": png(PICTURES[i]) for i in range(12)} | {"._00.png": b"of a Mac"}
     for end, text in written.items():
         files |= {f"{i:02}.{end}": text.replace("%d", str(i % 2)).encode() for i in range(12)}
@@ -253,7 +247,7 @@ def test_the_class_of_a_sample_is_read_where_one_file_says_it_throughout(
     assert found.unread == unread
 
 
-def test_what_is_not_read_of_the_users_files_is_said(by_class: Path, tmp_path: Path) -> None:
+def test_what_is_not_read_of_the_users_files_is_said(by_class, tmp_path):
     for name in ("train/c0/x.gif", "train/c0/.hidden.png", "val/labels.csv", "test/c0/0.png"):
         write(by_class / name, "-")
     place = DataPlace(root=str(by_class))
@@ -263,7 +257,7 @@ def test_what_is_not_read_of_the_users_files_is_said(by_class: Path, tmp_path: P
     assert sized_dataset("huggingface", place).unread == "species"
 
 
-def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class: Path) -> None:
+def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class):
     write(by_class / "train" / "c2" / "0.png", png(PICTURES[15]))
     place = DataPlace(root=str(by_class))
     assert sized_dataset("imagefolder", place).num_classes == 3
@@ -282,23 +276,21 @@ def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class: 
         ({"a.png": png(PICTURES[0]), "a.jpg": b""}, "expected one image a sample, given a.png"),
     ],
 )  # fmt: skip
-def test_tar_files_that_cannot_be_meant_are_refused(
-    files: dict[str, bytes], says: str, tmp_path: Path
-) -> None:
+def test_tar_files_that_cannot_be_meant_are_refused(files, says, tmp_path):
     _tar(tmp_path / "set", files)
     line = refusal("webdataset", tmp_path / "set")
     assert says in line
     assert str(tmp_path / "set") in line
 
 
-def test_broken_pictures_in_a_tar_file_are_named(tmp_path: Path) -> None:
+def test_broken_pictures_in_a_tar_file_are_named(tmp_path):
     shards(tmp_path / "set")
     _tar(tmp_path / "set", {"x.png": b"no image", "x.cls": b"0"}, name="train-2.tar")
     with pytest.raises(RequestError, match=r"train-2\.tar: x\.png: "):
         load("webdataset", tmp_path / "set")
 
 
-def test_a_table_without_images_is_refused(tmp_path: Path) -> None:
+def test_a_table_without_images_is_refused(tmp_path):
     module = pytest.importorskip("datasets")
     module.Dataset.from_dict({"text": ["a"], "label": [0]}).save_to_disk(tmp_path / "set")
     line = refusal("huggingface", tmp_path / "set")
@@ -332,9 +324,7 @@ NOTHING_TO_READ: list[tuple[str, str, str | bytes | None, str]] = [
 
 
 @pytest.mark.parametrize(("name", "file", "content", "says"), NOTHING_TO_READ)
-def test_files_that_hold_nothing_of_the_kind_are_refused(
-    name: str, file: str, content: str | bytes | None, says: str, tmp_path: Path
-) -> None:
+def test_files_that_hold_nothing_of_the_kind_are_refused(name, file, content, says, tmp_path):
     root = tmp_path / "set.npz"
     missing = "No such file or directory" if name == "arrays" else "no such folder"
     assert missing in refusal(name, root)
@@ -349,7 +339,7 @@ def test_files_that_hold_nothing_of_the_kind_are_refused(
 
 
 @pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def free(monkeypatch):
     """Let so many bytes be free."""
     usage = shutil.disk_usage(".")
     return lambda num: monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=num))
@@ -361,9 +351,7 @@ def flat_row(folder: Path, store_size: int = 40) -> tuple[Any, DataPlace]:
     return replace(sized_dataset("imagefiles", place), store_size=store_size), place
 
 
-def test_a_full_disk_is_refused_before_anything_is_decoded(
-    tmp_path: Path, free: Callable[[int], None]
-) -> None:
+def test_a_full_disk_is_refused_before_anything_is_decoded(tmp_path, free):
     row, place = flat_row(tmp_path)
     free(30_000)
     with pytest.raises(RequestError, match=r"expected 50\.2 KiB free to keep .*, given 29\.3 KiB"):
@@ -378,7 +366,7 @@ def test_a_full_disk_is_refused_before_anything_is_decoded(
 
 
 @pytest.fixture
-def by_class(tmp_path: Path) -> Path:
+def by_class(tmp_path):
     root = tmp_path / "images"
     for part in ("train", "val"):
         for i, picture in enumerate(PICTURES[:12]):
@@ -388,7 +376,7 @@ def by_class(tmp_path: Path) -> Path:
     return root
 
 
-def test_images_below_a_class_are_of_that_class_as_in_torchvision(by_class: Path) -> None:
+def test_images_below_a_class_are_of_that_class_as_in_torchvision(by_class):
     """Half of a class in a folder of its own, and in one behind a link, was left out in silence."""
     (by_class / "train" / "c0" / "batch2" / "more").mkdir(parents=True)
     (by_class / "train" / "c1").rename(by_class / "elsewhere")
@@ -416,9 +404,7 @@ def test_images_below_a_class_are_of_that_class_as_in_torchvision(by_class: Path
         ("imagefolder", "train/c1", "nowhere"),
     ],
 )
-def test_images_behind_a_lost_link_are_not_passed_over(
-    name: str, lost: str, target: str, by_class: Path
-) -> None:
+def test_images_behind_a_lost_link_are_not_passed_over(name, lost, target, by_class):
     """A fifth of the training images in place of the test images would be another study."""
     (by_class / lost).rename(by_class / "other")
     (by_class / lost).symlink_to(by_class / target)
@@ -428,7 +414,7 @@ def test_images_behind_a_lost_link_are_not_passed_over(
 # A part of the training images.
 
 
-def test_fewer_images_are_a_part_of_more_in_proportion(tmp_path: Path) -> None:
+def test_fewer_images_are_a_part_of_more_in_proportion(tmp_path):
     labels = np.repeat([0, 1, 2], [100, 60, 40])
     np.savez(tmp_path / "set.npz", images=noise(200, 8, 8), labels=labels,
              test_images=noise(10, 8, 8), test_labels=np.arange(10) % 3)  # fmt: skip
@@ -442,7 +428,7 @@ def test_fewer_images_are_a_part_of_more_in_proportion(tmp_path: Path) -> None:
     assert len(load("arrays", tmp_path / "set.npz", num_train=150).train) == 112
 
 
-def test_a_folder_that_changed_after_the_plan_is_refused(by_class: Path) -> None:
+def test_a_folder_that_changed_after_the_plan_is_refused(by_class):
     place = DataPlace(root=str(by_class), cache=str(by_class.parent / "cache"))
     row = sized_dataset("imagefolder", place)
     config = {
@@ -454,7 +440,7 @@ def test_a_folder_that_changed_after_the_plan_is_refused(by_class: Path) -> None
         load_splits(config, place)
 
 
-def test_scoring_resizes_the_whole_picture_and_takes_its_middle(by_class: Path) -> None:
+def test_scoring_resizes_the_whole_picture_and_takes_its_middle(by_class):
     splits = load("imagefolder", by_class)
     held = on_device(splits.train, splits.train, torch.device("cpu"))
     held = replace(held, view_size=14)

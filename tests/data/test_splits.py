@@ -8,7 +8,7 @@ from clsweep.data.splits import stratified
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_rows_are_scikit_learns(seed: int) -> None:
+def test_the_rows_are_scikit_learns(seed):
     rng = np.random.default_rng(seed)
     num_classes = int(rng.integers(1, 30))
     # even and uneven classes, so that remainders are equal and not
@@ -30,6 +30,6 @@ def test_the_rows_are_scikit_learns(seed: int) -> None:
         ([0, 0, 1, 1], 3, "1 and 3 images, of 2 classes"),
     ],
 )
-def test_each_side_has_each_class(labels: list[int], num: int, said: str) -> None:
+def test_each_side_has_each_class(labels, num, said):
     with pytest.raises(ValueError, match=said):
         stratified(np.array(labels), num, 0)

@@ -1,7 +1,5 @@
 """Tables of trials that come from anywhere: what is read as what, and that it is said."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import numpy as np

@@ -25,7 +25,7 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def test_one_trial_without_hits_leaves_every_table_to_these_images(tmp_path: Path) -> None:
+def test_one_trial_without_hits_leaves_every_table_to_these_images(tmp_path):
     """A table of intervals of both kinds could not be compared with itself."""
     metric = pq.read_table(KEPT / "hits.parquet")["metric"][0].as_py()
     some = clsweep.open_results(copied(tmp_path / "some"), metric=metric)
@@ -35,12 +35,12 @@ def test_one_trial_without_hits_leaves_every_table_to_these_images(tmp_path: Pat
         pd.testing.assert_frame_equal(getattr(some, name)(), getattr(fixed, name)())
 
 
-def test_studies_that_all_keep_hits_are_for_new_images() -> None:
+def test_studies_that_all_keep_hits_are_for_new_images():
     both = [clsweep.open_results(DOCS / "results" / at) for at in ("quickstart", "tau-digits")]
     assert of_studies(both).images == "new images"
 
 
-def test_intervals_for_new_images_hold_those_of_the_seeds() -> None:
+def test_intervals_for_new_images_hold_those_of_the_seeds():
     """Points are the same, but SD*, of which images make a part."""
     new, fixed = (clsweep.open_results(KEPT, images=images) for images in ("new", "fixed"))
     assert new.material.images == "new images"
@@ -53,7 +53,7 @@ def test_intervals_for_new_images_hold_those_of_the_seeds() -> None:
     assert (new.robustness()["sd_star"] <= fixed.robustness()["sd_star"]).all()
 
 
-def test_fresh_seeds_are_for_the_images_that_the_table_is_for(tmp_path: Path) -> None:
+def test_fresh_seeds_are_for_the_images_that_the_table_is_for(tmp_path):
     """As `--images fixed` and a study without hits have it."""
     made = make(tmp_path / "study", "confirmed, with hits")
     new, fixed = (clsweep.open_results(made, images=images) for images in ("new", "fixed"))

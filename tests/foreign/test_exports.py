@@ -1,11 +1,7 @@
 """Tables that were exported from W&B, in the layouts that people keep them in."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +9,7 @@ from clsweep.errors import RequestError
 from clsweep.foreign.wandb_runs import read_wandb
 
 
-def test_exports_of_wandb(tmp_path: Path) -> None:
+def test_exports_of_wandb(tmp_path):
     (tmp_path / "a.csv").write_text(
         '"Name","State","lr","opt","acc","_runtime"\n"one","finished","0.1","sgd","80.5","3"\n'
         '"two","crashed","0.2","adam","","9"\n"three","running","0.2","adam","1","9"\n'
@@ -59,9 +55,7 @@ WITH_TABLES = (
         ("text.json", '[{"config": {"lr": "1e-1"}, "summary": {"acc": 80.5}}]', {"lr": 0.1}),
     ],
 )  # fmt: skip
-def test_other_layouts_of_an_export(
-    name: str, text: str | bytes, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_other_layouts_of_an_export(name, text, settings, tmp_path):
     (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
     [trial] = read_wandb(tmp_path / name).trials
     assert (trial.settings, trial.results["acc"]) == (settings, 80.5)
@@ -88,9 +82,7 @@ def test_other_layouts_of_an_export(
         ("a.txt", "lr,acc\n", "a.txt: expected an exported .csv, .tsv, .json"),
     ],
 )  # fmt: skip
-def test_a_damaged_export_is_refused_at_its_place(
-    name: str, text: str | bytes, says: str, tmp_path: Path
-) -> None:
+def test_a_damaged_export_is_refused_at_its_place(name, text, says, tmp_path):
     (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(RequestError) as refused:
         read_wandb(tmp_path / name)

@@ -44,7 +44,7 @@ def statuses(source: Path) -> list[str]:
     return [row["status"] for row in rows]
 
 
-def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path: Path) -> None:
+def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path):
     for lr, count in ((0.1, 3), (0.2, 1), (0.3, 3)):
         ray_trial(tmp_path / "exp", f"t{lr}", {"lr": lr, "net": {"w": 4}}, [80 + lr] * count)
     (tmp_path / "exp" / "t0.3" / "error.txt").write_text("diverged")
@@ -55,7 +55,7 @@ def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path: Path) -> None:
     assert {t.group for t in trials} == {"exp"}
 
 
-def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path: Path) -> None:
+def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path):
     ray_trial(tmp_path / "exp", "t", {"lr": 0.1}, [80.0, 81.0])
     file = tmp_path / "exp" / "t" / "result.json"
     file.write_bytes(file.read_bytes() + '{"acc": 9, "é'.encode()[:-1])
@@ -68,7 +68,7 @@ def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path:
     assert [trial.results["acc"] for trial in read_ray(tmp_path).trials] == [80.5]
 
 
-def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path: Path) -> None:
+def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path):
     for number, epochs in enumerate((1, 1, 3, 3)):
         ray_trial(tmp_path / "exp", f"t{number}", {"epochs": epochs}, [80.0] * epochs)
     assert {*statuses(tmp_path / "exp")} == {"finished"}
@@ -83,9 +83,7 @@ def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path: Pat
         ([(9, 0.4), (9, 0.1), (9, 0.1), (9, 0.2)], [3, 1, 1, 3], "the longest"),
     ],
 )
-def test_a_setting_says_how_long_trials_of_ray_are_or_none_does(
-    settings: list[tuple[int, float]], lengths: list[int], ended: str, tmp_path: Path
-) -> None:
+def test_a_setting_says_how_long_trials_of_ray_are_or_none_does(settings, lengths, ended, tmp_path):
     """That lengths are the same wherever a learning rate is says nothing."""
     for number, ((epochs, lr), length) in enumerate(zip(settings, lengths, strict=True)):
         ray_trial(tmp_path / "exp", f"t{number}", {"epochs": epochs, "lr": lr}, [80.0] * length)
@@ -94,7 +92,7 @@ def test_a_setting_says_how_long_trials_of_ray_are_or_none_does(
     assert found == [ended == "all" or length == 3 for length in lengths]
 
 
-def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_path: Path) -> None:
+def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_path):
     ended = {"retried": "TERMINATED", "lost": "ERROR", "going": "RUNNING"}
     for name in ended:
         ray_trial(tmp_path / "exp", name, {"lr": 0.1}, [80.0])
@@ -134,9 +132,7 @@ def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_pa
          ["failed", "finished"]),
     ],
 )  # fmt: skip
-def test_how_trials_of_ray_ended(
-    trials: list[tuple[str, int, bool | None]], expected: list[str], tmp_path: Path
-) -> None:
+def test_how_trials_of_ray_ended(trials, expected, tmp_path):
     for number, (_, count, done) in enumerate(trials):
         config = {"lr": 0.1 * number, "epochs": 2**number}
         ray_trial(tmp_path / "exp", f"t{number}", config, [80.0] * count, done=done)
@@ -145,9 +141,7 @@ def test_how_trials_of_ray_ended(
     assert statuses(tmp_path / "exp") == expected
 
 
-def test_an_experiment_of_ray_with_copies_and_a_state_that_was_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_experiment_of_ray_with_copies_and_a_state_that_was_cut_off(tmp_path, monkeypatch):
     for name, at in (("a", "exp"), ("b", "exp"), (".copy of a", "exp"), ("a", ".")):
         ray_trial(tmp_path / at, name, {"lr": 0.1}, [80.0], trial_id=f"1_{name[-1]}")
     ray_state(tmp_path / "exp", a="TERMINATED", b="ERROR", gone="ERROR")
@@ -168,7 +162,7 @@ def test_an_experiment_of_ray_with_copies_and_a_state_that_was_cut_off(
     assert len(read_ray(tmp_path).trials) == 2
 
 
-def test_names_and_settings_of_ray_are_read_as_it_means_them(tmp_path: Path) -> None:
+def test_names_and_settings_of_ray_are_read_as_it_means_them(tmp_path):
     for index in range(2):
         config = {"act": f"<function relu at 0x7F{index}>", "__trial_index__": index}
         score = f"tensor({70.0 + index}, device='cuda:0')" if index else 70.0

@@ -38,7 +38,7 @@ def score(trial: optuna.Trial) -> float:
 
 
 @pytest.fixture(params=["sqlite", "journal"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, optuna.Study]:
+def storage(request, tmp_path):
     """A file with two studies by Optuna, and the first of them."""
     path = tmp_path / "sweep.db"
     where: Any = f"sqlite:///{path}"
@@ -54,7 +54,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, optun
     return path, study
 
 
-def test_an_optuna_storage(storage: tuple[Path, optuna.Study]) -> None:
+def test_an_optuna_storage(storage):
     path, study = storage
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     sweep = read_optuna(path, None)
@@ -82,7 +82,7 @@ def test_an_optuna_storage(storage: tuple[Path, optuna.Study]) -> None:
         read_optuna(path, "tua")
 
 
-def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path: Path) -> None:
+def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path):
     path = tmp_path / "sweep.log"
     study = optuna.create_study(storage=JournalStorage(JournalFileBackend(str(path))))
     with pytest.warns(optuna.exceptions.ExperimentalWarning):
@@ -98,7 +98,7 @@ def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path: Path) -> None:
         read_optuna(path, None)
 
 
-def test_studies_that_cannot_be_one_table(tmp_path: Path) -> None:
+def test_studies_that_cannot_be_one_table(tmp_path):
     where = f"sqlite:///{tmp_path / 'a.db'}"
     optuna.create_study(study_name="up", storage=where, direction="maximize")
     optuna.create_study(study_name="down", storage=where, direction="minimize")
@@ -147,11 +147,11 @@ OWN = {"trial_id": "a", "objective": "dcl", "config": 0}
          ["stopped", "finished", "failed"]),
     ],
 )  # fmt: skip
-def test_how_runs_of_wandb_ended(runs: Any, expected: list[str], tmp_path: Path) -> None:
+def test_how_runs_of_wandb_ended(runs, expected, tmp_path):
     assert runs_of_wandb(tmp_path / "a.json", runs) == expected
 
 
-def test_a_run_of_wandb_that_was_resumed_is_one(tmp_path: Path) -> None:
+def test_a_run_of_wandb_that_was_resumed_is_one(tmp_path):
     data = gzip.decompress((Path(__file__).parent / "run.wandb.gz").read_bytes())
     for name, size in (("offline-run-1-x", 71000), ("offline-run-2-x", len(data))):
         (tmp_path / name).mkdir()
@@ -167,9 +167,7 @@ GRID = {"lr": [1e-3, 1e-2, 1e-1], "wd": [0.0, 0.1]}
 
 
 @pytest.mark.parametrize(("num_trials", "sampler"), [(6, "grid"), (5, "tpe")])
-def test_a_grid_of_optuna_is_one_when_it_is_whole(
-    num_trials: int, sampler: str, tmp_path: Path
-) -> None:
+def test_a_grid_of_optuna_is_one_when_it_is_whole(num_trials, sampler, tmp_path):
     where = f"sqlite:///{tmp_path / 'a.db'}"
     study = optuna.create_study(storage=where, sampler=optuna.samplers.GridSampler(GRID))
     study.optimize(
@@ -180,7 +178,7 @@ def test_a_grid_of_optuna_is_one_when_it_is_whole(
     assert found.told["scales"] == {}
 
 
-def test_optuna_trials_that_were_tried_again_and_axes_as_they_were_drawn(tmp_path: Path) -> None:
+def test_optuna_trials_that_were_tried_again_and_axes_as_they_were_drawn(tmp_path):
     again = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=3)
     where = f"sqlite:///{tmp_path / 'a.db'}"
     sampler = optuna.samplers.TPESampler(seed=0, constraints_func=lambda t: (t.number - 3.5,))
@@ -209,7 +207,7 @@ def test_optuna_trials_that_were_tried_again_and_axes_as_they_were_drawn(tmp_pat
     ]
 
 
-def test_an_offline_run_of_wandb(tmp_path: Path) -> None:
+def test_an_offline_run_of_wandb(tmp_path):
     """The file was written by wandb 0.31.0; a setting of 70,000 letters spans its blocks."""
     data = gzip.decompress((Path(__file__).parent / "run.wandb.gz").read_bytes())
     folder = tmp_path / "wandb" / "offline-run-1"
@@ -280,7 +278,7 @@ def mlflow_database(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [mlflow_files, mlflow_database])
-def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
+def test_an_mlflow_store(make, tmp_path):
     sweep = read_mlflow(make(tmp_path / "store"), None)
     assert sweep.trials == [
         ForeignTrial(
@@ -309,9 +307,7 @@ def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
         ("meta.yaml", None, [80.5, 80.5]),
     ],
 )
-def test_files_of_mlflow_whose_writer_died(
-    file: str, text: str | None, scores: list[float | None], tmp_path: Path
-) -> None:
+def test_files_of_mlflow_whose_writer_died(file, text, scores, tmp_path):
     of = mlflow_files(tmp_path) / "1234"
     (of / file).unlink(missing_ok=True)
     if text is not None:
@@ -334,9 +330,7 @@ def test_files_of_mlflow_whose_writer_died(
         ([{"lr": 0.2, "acc": 79.0}, {"lr": 0.3, "acc": 81.0}], [79.0, 81.0], [None, None]),
     ],
 )
-def test_runs_that_only_evaluate_are_no_trials(
-    tmp_path: Path, inside: list[dict[str, float]], accs: list[float], tests: list[float | None]
-) -> None:
+def test_runs_that_only_evaluate_are_no_trials(tmp_path, inside, accs, tests):
     with sqlite3.connect(mlflow_database(tmp_path / "store")) as base:
         base.executescript("DELETE FROM params; DELETE FROM latest_metrics; DELETE FROM tags;")
         base.execute("DELETE FROM runs WHERE run_uuid != 'b'")
@@ -359,9 +353,7 @@ def test_runs_that_only_evaluate_are_no_trials(
 
 
 @pytest.mark.parametrize("name", ["files", "base.db"])
-def test_an_mlflow_store_by_mlflow(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_mlflow_store_by_mlflow(name, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri(f"{'file://' if name == 'files' else 'sqlite:///'}{tmp_path / name}")
@@ -402,7 +394,7 @@ def test_an_mlflow_store_by_mlflow(
 
 
 @pytest.mark.parametrize("reader", [read_mlflow, read_optuna])
-def test_what_is_no_source_is_refused_in_one_line(reader: Any, tmp_path: Path) -> None:
+def test_what_is_no_source_is_refused_in_one_line(reader, tmp_path):
     for name, data in (("a", b"\x00\xff\n"), ("b", b"[1]\n"), ("c", b"SQLite format 3\x00 no")):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(RequestError) as error:
@@ -412,7 +404,7 @@ def test_what_is_no_source_is_refused_in_one_line(reader: Any, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_an_experiment_by_ray_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_experiment_by_ray_tune(tmp_path, monkeypatch):
     import ray
     from ray import tune
 

@@ -41,7 +41,7 @@ def imported(trials: list[ForeignTrial], **asked: Any) -> Imported:
     return import_sweep(ForeignSweep(trials=trials), **about)
 
 
-def test_a_grid_with_a_seed() -> None:
+def test_a_grid_with_a_seed():
     found = imported(grid(epochs=3))
     first = {"objective": "tau", "config": 0, "seed": 0, "status": "finished", "sampler": "grid"}
     assert found.rows[0] == first | {"acc": 79.0, "lr": 0.1, "opt": "sgd", "epochs": 3}
@@ -52,7 +52,7 @@ def test_a_grid_with_a_seed() -> None:
     assert found.told == told | {"seed": "seed"}
 
 
-def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one() -> None:
+def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one():
     sample = [trial(lr=lr) for lr in (0.1, 0.25, 0.3)]
     found = imported(sample)
     assert {row["sampler"] for row in found.rows} == {"tpe"}
@@ -64,21 +64,21 @@ def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one() -> None:
     assert {row["sampler"] for row in imported(grid()[:-2]).rows} == {"tpe"}
 
 
-def test_an_objective_is_a_setting_that_is_named() -> None:
+def test_an_objective_is_a_setting_that_is_named():
     found = imported(grid(), objective="opt")
     assert [row["objective"] for row in found.rows] == ["sgd", "sgd", "adam", "adam"] * 2
     assert found.told["params"] == ["lr"]
     assert {row["config"] for row in found.rows} == {0, 1}
 
 
-def test_without_a_seed_every_trial_is_a_repeat_of_its_own() -> None:
+def test_without_a_seed_every_trial_is_a_repeat_of_its_own():
     found = imported([trial(lr=0.1), trial(lr=0.2)] * 2)
     assert [row["seed"] for row in found.rows] == [0, 1, 2, 3]
     assert [row["config"] for row in found.rows] == [0, 1, 0, 1]
     assert {row["sampler"] for row in found.rows} == {"grid"}
 
 
-def test_what_did_not_end_or_was_run_again_is_left_out_and_said() -> None:
+def test_what_did_not_end_or_was_run_again_is_left_out_and_said():
     found = imported([*grid(), trial("running", lr=0.3, opt="sgd", seed=0),
                       trial("failed", lr=0.1, opt="sgd", seed=0),
                       trial("failed", lr=0.3, opt="sgd", seed=0)])  # fmt: skip
@@ -87,7 +87,7 @@ def test_what_did_not_end_or_was_run_again_is_left_out_and_said() -> None:
     assert "left out: 1 failed trials that were run again" in found.notes
 
 
-def test_a_finished_trial_without_a_score_has_failed() -> None:
+def test_a_finished_trial_without_a_score_has_failed():
     none = ForeignTrial(group="tau", status="finished", settings={"lr": 0.3}, results={})
     infinite = ForeignTrial(
         group="tau", status="finished", settings={"lr": 0.4}, results={"acc": float("inf")}
@@ -107,12 +107,12 @@ def test_a_finished_trial_without_a_score_has_failed() -> None:
         ("None", None), ("", None), ("-inf", -float("inf")),
     ],
 )  # fmt: skip
-def test_a_text_is_a_number_where_it_is_plainly_one(text: str, value: Any) -> None:
+def test_a_text_is_a_number_where_it_is_plainly_one(text, value):
     assert parsed(text) == value
     assert type(parsed(text)) is type(value)
 
 
-def test_settings_are_compared_by_their_values() -> None:
+def test_settings_are_compared_by_their_values():
     rows = imported([trial(lr=lr, seed=s) for lr, s in ((1, 0), (1.0, 1), (2, 0), (2.0, 1.0))]).rows
     assert [(row["config"], row["seed"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     given = (float("inf"), 10**70, 0.5, True, (1,), None, "<f at 0x7FA0>")
@@ -127,13 +127,13 @@ def test_settings_are_compared_by_their_values() -> None:
         (["16", "bf16", True], ["16", "bf16", True]),
     ],
 )
-def test_texts_of_a_setting_are_numbers_if_all_are(given: list[Any], read: list[Any]) -> None:
+def test_texts_of_a_setting_are_numbers_if_all_are(given, read):
     trials = [trial(gain=0, name=value) for value in given]
     read_numbers(trials)
     assert [repr(each.settings["name"]) for each in trials] == [*map(repr, read)]
 
 
-def test_the_same_seed_twice_is_a_copy_no_seed_or_refused() -> None:
+def test_the_same_seed_twice_is_a_copy_no_seed_or_refused():
     found = imported([*grid(), *grid()])
     assert len(found.rows) == 8
     assert "left out: 8 trials that are copies of others" in found.notes
@@ -147,7 +147,7 @@ def test_the_same_seed_twice_is_a_copy_no_seed_or_refused() -> None:
             imported([*repeats, repeats[0], trial(lr=0.1, seed=8, wd=0)], **asked)
 
 
-def test_settings_that_were_not_read_are_named_where_trials_look_the_same() -> None:
+def test_settings_that_were_not_read_are_named_where_trials_look_the_same():
     rows = [trial(gain=gain, seed=0, lr=0.1 * gain) for gain in (1, 2)]
     sweep = ForeignSweep(trials=rows, mixed=True)
     found = import_sweep(sweep, metric="acc", mode="max")  # a known one is told by its name
@@ -165,7 +165,7 @@ def test_settings_that_were_not_read_are_named_where_trials_look_the_same() -> N
         import_sweep(sweep, metric="acc", mode="max")
 
 
-def test_a_metric_called_like_a_label_and_what_clsweep_logged_itself() -> None:
+def test_a_metric_called_like_a_label_and_what_clsweep_logged_itself():
     scored = [
         ForeignTrial(group="g", status="finished", settings={"lr": lr}, results={"config": lr})
         for lr in (0.1, 0.2)
@@ -192,21 +192,19 @@ def test_a_metric_called_like_a_label_and_what_clsweep_logged_itself() -> None:
         ((0.06608604673598285, 0.061512384090530385, 0.5), "tpe"),
     ],
 )
-def test_one_axis_with_seeds_is_a_grid_unless_its_values_were_drawn(
-    values: tuple[float, ...], sampler: str
-) -> None:
+def test_one_axis_with_seeds_is_a_grid_unless_its_values_were_drawn(values, sampler):
     rows = imported([trial(lr=lr, seed=seed) for lr in values for seed in range(2)]).rows
     assert {row["sampler"] for row in rows} == {sampler}
 
 
-def test_a_setting_called_like_a_label_keeps_its_values() -> None:
+def test_a_setting_called_like_a_label_keeps_its_values():
     rows = [trial(lr=lr, status_=1, sampler=name) for lr in (0.1, 0.2) for name in ("a", "b")]
     found = imported(rows)
     assert found.told["params"] == ["lr", "sampler_"]
     assert [row["sampler_"] for row in found.rows] == ["a", "b", "a", "b"]
 
 
-def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None:
+def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting():
     trials = [
         ForeignTrial(group="w", status=t.status, results={"lr": 0.0, **t.results},
                      settings={**t.settings, **t.results, "epoch": t.settings["seed"]})
@@ -236,12 +234,12 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None
         ({"sampler": "sobol"}, "--sampler: expected grid, qmc, random, tpe, gp"),
     ],
 )
-def test_what_is_not_clear_is_asked_for(asked: dict[str, Any], message: str) -> None:
+def test_what_is_not_clear_is_asked_for(asked, message):
     with pytest.raises(RequestError, match=message):
         imported(grid(), **asked)
 
 
-def test_two_seeds_no_seed_and_nothing_that_ended() -> None:
+def test_two_seeds_no_seed_and_nothing_that_ended():
     with pytest.raises(RequestError, match=r"seed: name one with --seed: seed, data\.seed"):
         imported(grid(**{"data.seed": 1}))
     with pytest.raises(RequestError, match="seed: 1 of 9 trials have no seed"):
@@ -251,7 +249,7 @@ def test_two_seeds_no_seed_and_nothing_that_ended() -> None:
 
 
 @pytest.fixture
-def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def export(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = ["lr,opt,seed,acc"]
     for found in grid():
@@ -262,7 +260,7 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_every_statistic_reads_what_was_imported(export: Path) -> None:
+def test_every_statistic_reads_what_was_imported(export):
     import_("wandb", export, metric="acc", mode="max")
     results = clsweep.open_results("results/sweep")
     assert (results.material.metric, results.material.mode) == ("acc", "max")
@@ -274,7 +272,7 @@ def test_every_statistic_reads_what_was_imported(export: Path) -> None:
     assert shares["lr"] == pytest.approx(1, abs=0.05)
 
 
-def test_two_imports_are_analysed_together(export: Path) -> None:
+def test_two_imports_are_analysed_together(export):
     """Trials whose seeds were not named share none with those of another table."""
     export.with_name("other.csv").write_text(export.read_text().replace(",seed,", ",fold,"))
     for name in ("sweep", "other"):
@@ -290,9 +288,7 @@ def test_two_imports_are_analysed_together(export: Path) -> None:
         clsweep.open_results("results/sweep", "results/third")
 
 
-def test_commands_on_trials_read_an_import(
-    export: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_on_trials_read_an_import(export, capsys):
     export.write_text(export.read_text().replace("lr,", "optim/lr,", 1))
     import_("wandb", export, metric="acc", mode="max")
     capsys.readouterr()
@@ -305,7 +301,7 @@ def test_commands_on_trials_read_an_import(
         open_folder("results/sweep")
 
 
-def test_an_import_replaces_an_import_and_nothing_else(export: Path) -> None:
+def test_an_import_replaces_an_import_and_nothing_else(export):
     for _ in range(2):
         import_("wandb", export, metric="acc", mode="max")
     clsweep.open_results("results/sweep").trials.to_parquet("results/sweep/trials.parquet")

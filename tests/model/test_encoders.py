@@ -2,9 +2,7 @@
 relies on.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -43,7 +41,7 @@ def features_before_fc(network: nn.Module, x_NCHW: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", RESNETS)
-def test_standard_stem_is_torchvisions_network(name: str) -> None:
+def test_standard_stem_is_torchvisions_network(name):
     ours, theirs, num_features = RESNETS[name]
     torch.manual_seed(0)
     encoder, network = ours(stem="standard"), theirs(weights=None)
@@ -59,7 +57,7 @@ def test_standard_stem_is_torchvisions_network(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RESNETS)
-def test_small_stem_changes_the_shape_of_conv1_alone(name: str) -> None:
+def test_small_stem_changes_the_shape_of_conv1_alone(name):
     ours, theirs, _ = RESNETS[name]
     small, network = ours(stem="small").state_dict(), theirs(weights=None).state_dict()
     assert list(small) == [key for key in network if not key.startswith("fc.")]
@@ -67,7 +65,7 @@ def test_small_stem_changes_the_shape_of_conv1_alone(name: str) -> None:
     assert small["conv1.weight"].shape == (64, 3, 3, 3)
 
 
-def test_small_stem_keeps_the_resolution() -> None:
+def test_small_stem_keeps_the_resolution():
     """The first stage sees all 32 x 32 pixels with the small stem and 8 x 8 with torchvision's."""
     for stem, side in (("small", 32), ("standard", 8)):
         encoder, seen = resnet18(stem=stem), []
@@ -89,9 +87,7 @@ def test_small_stem_keeps_the_resolution() -> None:
         (partial(conv4, width=32), 128),
     ],
 )
-def test_the_catalogs_image_sizes_are_taken(
-    build: Callable[[], Any], num_features: int, size: int
-) -> None:
+def test_the_catalogs_image_sizes_are_taken(build, num_features, size):
     encoder = build()
     with torch.no_grad():
         features = encoder(images(2, size))
@@ -99,7 +95,7 @@ def test_the_catalogs_image_sizes_are_taken(
     assert torch.isfinite(features).all()
 
 
-def test_conv4_is_four_convolutions_on_a_quarter_of_the_resolution() -> None:
+def test_conv4_is_four_convolutions_on_a_quarter_of_the_resolution():
     encoder, sides = conv4(width=6), []
     convolutions = [module for module in encoder.modules() if isinstance(module, nn.Conv2d)]
     for convolution in convolutions:
@@ -112,9 +108,7 @@ def test_conv4_is_four_convolutions_on_a_quarter_of_the_resolution() -> None:
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(
-    memory_format: torch.memory_format,
-) -> None:
+def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(memory_format):
     x_NCHW = torch.randn(3, 5, 4, 6).contiguous(memory_format=memory_format).requires_grad_()
     grads = []
     maps = x_NCHW * 1
@@ -129,7 +123,7 @@ def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(
         assert grads[0].is_contiguous(memory_format=torch.channels_last)
 
 
-def test_small_alexnet_has_the_layers_of_its_paper() -> None:
+def test_small_alexnet_has_the_layers_of_its_paper():
     """At 64 pixels nothing is averaged: the maps before fc6 are 7 x 7 of themselves."""
     encoder, shapes = small_alexnet(), list[tuple[Tensor, Tensor]]()
     convolutions = [m for m in encoder.modules() if isinstance(m, nn.Conv2d)]
@@ -148,7 +142,7 @@ def test_small_alexnet_has_the_layers_of_its_paper() -> None:
     assert encoder(images(2, 16)).shape == (2, 4096)
 
 
-def test_resnet20_is_that_of_its_paper() -> None:
+def test_resnet20_is_that_of_its_paper():
     """20 layers with weights and 0.27 million parameters with its classifier (He et al., Table 6);
     maps of 32, 16 and 8; and a block is its formula.
     """
@@ -169,7 +163,7 @@ def test_resnet20_is_that_of_its_paper() -> None:
 
 
 @pytest.mark.parametrize("stem", ["small", "standard"])
-def test_a_wide_resnet50_has_every_channel_twice(stem: str) -> None:
+def test_a_wide_resnet50_has_every_channel_twice(stem):
     plain, wide = resnet50(stem=stem), resnet50_2x(stem=stem)
     shapes, wider = (
         {name: tuple(weights.shape) for name, weights in network.state_dict().items()}

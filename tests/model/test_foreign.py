@@ -47,9 +47,7 @@ def images(size: int, channels: int = 3) -> Tensor:
         ("resnet20", 32, 2, 64),
     ],
 )
-def test_the_measured_width_is_that_of_the_features(
-    name: str, size: int, channels: int, num_features: int
-) -> None:
+def test_the_measured_width_is_that_of_the_features(name, size, channels, num_features):
     given = config(name, size=size, channels=channels)
     assert measure(given) == {"num_features": num_features}
     network = build_encoder(given).eval()
@@ -59,7 +57,7 @@ def test_the_measured_width_is_that_of_the_features(
     assert not any(p.is_meta for p in network.parameters())
 
 
-def test_a_model_of_timm_is_timms() -> None:
+def test_a_model_of_timm_is_timms():
     timm = pytest.importorskip("timm")
     name = "vit_tiny_patch16_224"
     for pooling, expected in (("model", "token"), ("token", "token"), ("avg", "avg")):
@@ -72,9 +70,7 @@ def test_a_model_of_timm_is_timms() -> None:
 
 @pytest.mark.parametrize("name", ["mobilenetv3_small_050", "regnetx_002", "resnetv2_50x1_bit"])
 @pytest.mark.parametrize("is_training", [True, False])
-def test_norms_with_an_activation_are_split_and_compute_the_same(
-    name: str, is_training: bool
-) -> None:
+def test_norms_with_an_activation_are_split_and_compute_the_same(name, is_training):
     timm = pytest.importorskip("timm")
     network = build_encoder(config(f"timm/{name}"))
     theirs = timm.create_model(name, num_classes=0)
@@ -87,19 +83,19 @@ def test_norms_with_an_activation_are_split_and_compute_the_same(
 
 
 @pytest.mark.parametrize("name", ["torchvision/convnext_tiny", "timm/vit_tiny_patch16_224"])
-def test_a_network_gives_the_same_features_twice_in_training(name: str) -> None:
+def test_a_network_gives_the_same_features_twice_in_training(name):
     network = build_encoder(config(name)).train()
     with torch.no_grad():
         assert torch.equal(network(images(32)), network(images(32)))
 
 
-def test_positions_of_a_vit_serve_small_views_too() -> None:
+def test_positions_of_a_vit_serve_small_views_too():
     """Multi-crop gives one network views of two sizes."""
     network = build_encoder(config("timm/vit_tiny_patch16_224", size=64)).eval()
     assert network(images(32)).shape == network(images(64)).shape
 
 
-def test_a_model_of_torchvision_gives_what_its_classifier_is_given() -> None:
+def test_a_model_of_torchvision_gives_what_its_classifier_is_given():
     network = build_encoder(config("torchvision/shufflenet_v2_x0_5")).eval()
     theirs = torchvision.models.shufflenet_v2_x0_5().eval()
     theirs.load_state_dict(network.state_dict(), strict=False)
@@ -130,20 +126,20 @@ def test_a_model_of_torchvision_gives_what_its_classifier_is_given() -> None:
                                                   "(2, 6, 30, 30)"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_an_encoder_is_said_in_one_line(given: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_an_encoder_is_said_in_one_line(given, says):
     found = measure(given)
     assert says in found["error"]
     assert len(found["error"].splitlines()) == 1
 
 
 @pytest.mark.slow
-def test_the_width_is_asked_of_a_process_that_tells_what_is_wrong() -> None:
+def test_the_width_is_asked_of_a_process_that_tells_what_is_wrong():
     assert measured(config("tests.model.own_encoders:pooled")) == 6
     with pytest.raises(ValueError, match="does not take images of 30 x 30"):
         measured(config("timm/vit_tiny_patch16_224", size=30))
 
 
-def test_names_are_open_where_they_say_where_from() -> None:
+def test_names_are_open_where_they_say_where_from():
     for name in ("timm/resnet50.a1_in1k", "torchvision/vit_b_16", "my.nets:small"):
         assert PARAM["encoder"].coerce(name) == name
         assert name in COMPONENT["encoder"]
@@ -162,9 +158,7 @@ def test_names_are_open_where_they_say_where_from() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "module.encoder_q."])
 @pytest.mark.parametrize("nested", ["", "state_dict", "model"])
-def test_an_encoder_begins_with_the_weights_of_a_file(
-    prefix: str, nested: str, tmp_path: Path
-) -> None:
+def test_an_encoder_begins_with_the_weights_of_a_file(prefix, nested, tmp_path):
     trained = build_encoder(config("conv4"))
     state: Any = {prefix + name: tensor for name, tensor in trained.state_dict().items()}
     state["module.queue"] = torch.zeros(3)
@@ -179,7 +173,7 @@ def test_an_encoder_begins_with_the_weights_of_a_file(
             assert torch.equal(network.state_dict()[key], tensor)
 
 
-def test_files_without_the_weights_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_files_without_the_weights_are_refused_in_one_line(tmp_path):
     file = tmp_path / "a.pt"
     torch.save(build_encoder(config("conv4", width=8)).state_dict(), file)
     network = build_encoder(config("conv4"))
@@ -201,7 +195,7 @@ def test_files_without_the_weights_are_refused_in_one_line(tmp_path: Path) -> No
         assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_pickle_of_objects_is_not_executed(tmp_path: Path) -> None:
+def test_a_pickle_of_objects_is_not_executed(tmp_path):
     class Evil:
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "ran",))
@@ -212,7 +206,7 @@ def test_a_pickle_of_objects_is_not_executed(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ValueError, match="No such file"):
         stated(tmp_path / "none.pt")
     with pytest.raises(ValueError, match="no regular file"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from clsweep.model.layers import Norm, mlp
+from clsweep.model.layers import mlp
 
 
 def layers(head: nn.Sequential) -> list[str]:
@@ -40,12 +40,12 @@ def layers(head: nn.Sequential) -> list[str]:
         ("none", 1, "3-4+b"),
     ],
 )
-def test_layers(norm: Norm, num_layers: int, expected: str) -> None:
+def test_layers(norm, num_layers, expected):
     assert layers(mlp(3, 5, 4, layers=num_layers, norm=norm)) == expected.split()
     assert layers(mlp(3, 5, 4)) == ["3-5+b", "relu", "5-4+b"], "the default"
 
 
-def test_value_is_that_of_the_formula() -> None:
+def test_value_is_that_of_the_formula():
     torch.manual_seed(0)
     head, x = mlp(3, 5, 4, layers=3), torch.randn(6, 3)
     w1, b1, w2, b2, w3, b3 = head.parameters()

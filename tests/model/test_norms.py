@@ -43,9 +43,7 @@ def images() -> Tensor:
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("is_strided", [False, True])
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_every_group_has_the_statistics_of_its_own(
-    channels_last: bool, is_strided: bool, affine: bool
-) -> None:
+def test_every_group_has_the_statistics_of_its_own(channels_last, is_strided, affine):
     """Values, gradients, and running statistics that follow the mean of the groups'."""
     plain, grouped = network(affine=affine), network(affine=affine)
     group_norms(grouped, SIZE, is_strided=is_strided)
@@ -70,14 +68,14 @@ def test_every_group_has_the_statistics_of_its_own(
     assert int(grouped[1].num_batches_tracked) == 1
 
 
-def test_evaluation_is_that_of_the_running_statistics() -> None:
+def test_evaluation_is_that_of_the_running_statistics():
     plain, grouped = network().eval(), network().eval()
     group_norms(grouped, SIZE, is_strided=True)
     assert torch.equal(plain(images()[:5]), grouped(images()[:5]))
     assert plain.state_dict().keys() == grouped.state_dict().keys()
 
 
-def test_statistics_may_stay_as_they_are_in_training() -> None:
+def test_statistics_may_stay_as_they_are_in_training():
     norm = nn.Sequential(nn.BatchNorm1d(3))
     group_norms(norm, 2, is_strided=False)
     assert type(norm[0]) is GroupedBatchNorm
@@ -87,7 +85,7 @@ def test_statistics_may_stay_as_they_are_in_training() -> None:
 
 
 @pytest.mark.parametrize("is_strided", [False, True])
-def test_half_types_are_normalised_as_torch_does(is_strided: bool) -> None:
+def test_half_types_are_normalised_as_torch_does(is_strided):
     x = (torch.randn(8, 4, generator=torch.Generator().manual_seed(0)) + 10).bfloat16()
     norm = nn.Sequential(nn.BatchNorm1d(4))
     group_norms(norm, 8, is_strided=is_strided)  # one group: torch's own

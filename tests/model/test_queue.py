@@ -31,7 +31,7 @@ def numbers(memory: FeatureQueue) -> list[int]:
     return sorted(int(row[0]) for row in memory.rows_KD)
 
 
-def test_a_new_memory_holds_random_unit_vectors() -> None:
+def test_a_new_memory_holds_random_unit_vectors():
     memory = queue(50)
     torch.testing.assert_close(memory.rows_KD.norm(dim=1), torch.ones(50))
     assert len({tuple(row) for row in memory.rows_KD.tolist()}) == 50
@@ -41,7 +41,7 @@ def test_a_new_memory_holds_random_unit_vectors() -> None:
 @pytest.mark.parametrize(
     ("size", "batch"), [(s, b) for s in (1, 4, 5, 7, 12) for b in (1, 3, 4, 5) if b <= s]
 )
-def test_the_latest_rows_are_kept(size: int, batch: int) -> None:
+def test_the_latest_rows_are_kept(size, batch):
     """First in, first out, also where a batch goes round the end; a batch may be as large as the
     memory.
     """
@@ -56,7 +56,7 @@ def test_the_latest_rows_are_kept(size: int, batch: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "batch", "needed"), [(6, 3, 2), (7, 3, 3), (2, 3, 1), (1, 1, 1)])
-def test_it_is_full_when_the_last_random_row_is_gone(size: int, batch: int, needed: int) -> None:
+def test_it_is_full_when_the_last_random_row_is_gone(size, batch, needed):
     memory = queue(size)
     for step in range(needed + 3):
         assert memory.is_full == (step >= needed)
@@ -66,7 +66,7 @@ def test_it_is_full_when_the_last_random_row_is_gone(size: int, batch: int, need
     assert other.is_full
 
 
-def test_of_a_batch_larger_than_the_memory_random_distinct_rows_stay() -> None:
+def test_of_a_batch_larger_than_the_memory_random_distinct_rows_stay():
     """EqCo 2.3, K < N."""
     kept = set()
     for seed in range(100):
@@ -77,7 +77,7 @@ def test_of_a_batch_larger_than_the_memory_random_distinct_rows_stay() -> None:
     assert len(kept) == 10, "every two of five"
 
 
-def test_nearest_is_the_largest_dot_product() -> None:
+def test_nearest_is_the_largest_dot_product():
     memory = queue(20)
     queries = torch.randn(8, DIM, generator=generator())
     expected = [
@@ -86,7 +86,7 @@ def test_nearest_is_the_largest_dot_product() -> None:
     assert torch.equal(memory.nearest(queries), torch.stack(expected))
 
 
-def test_rows_and_queries_of_another_type_are_taken_and_no_gradient() -> None:
+def test_rows_and_queries_of_another_type_are_taken_and_no_gradient():
     memory = queue(4)
     memory.put(rows(2).bfloat16().requires_grad_(), generator())
     nearest = memory.nearest(rows(2).bfloat16().requires_grad_())
@@ -95,7 +95,7 @@ def test_rows_and_queries_of_another_type_are_taken_and_no_gradient() -> None:
     assert list(memory.parameters()) == []
 
 
-def test_a_checkpoint_continues_at_the_same_row() -> None:
+def test_a_checkpoint_continues_at_the_same_row():
     memory = queue(5)
     memory.put(rows(3), generator())
     file = io.BytesIO()

@@ -53,7 +53,7 @@ def assert_close(ours: Tensor, exact: Tensor, of_scale: float) -> None:
 )
 def test_value_and_gradients_are_those_of_the_convolution(
     num_images, num_in, num_out, height, width
-) -> None:
+):
     x_NCHW, weight = images(num_images, num_in, height, width), normal(num_out, num_in, 3, 3)
     ours = use_winograd(convolution(num_in, num_out))
     assert type(ours) is WinogradConv2d
@@ -71,7 +71,7 @@ def test_value_and_gradients_are_those_of_the_convolution(
     assert found[0].is_contiguous(memory_format=torch.channels_last)
 
 
-def test_only_gradients_that_are_needed() -> None:
+def test_only_gradients_that_are_needed():
     ours, x_NCHW = use_winograd(convolution()), images(2, 64, 8, 8)
     both = value_and_gradients(
         lambda x, w: torch.func.functional_call(ours, {"weight": w}, (x,)), x_NCHW, ours.weight
@@ -85,7 +85,7 @@ def test_only_gradients_that_are_needed() -> None:
         assert torch.equal(ours(x_NCHW), both[0])
 
 
-def test_other_convolutions_stay() -> None:
+def test_other_convolutions_stay():
     others: dict[str, list[Any]] = {
         "num_in": [63], "num_out": [32], "stride": [2], "padding": [0, "same"], "dilation": [2],
         "groups": [2], "bias": [True], "padding_mode": ["circular"],
@@ -106,7 +106,7 @@ def test_other_convolutions_stay() -> None:
     ],
     ids=["contiguous", "height", "width", "no batch", "no images"],
 )
-def test_other_inputs_are_convolved_by_torch(x_NCHW: Tensor) -> None:
+def test_other_inputs_are_convolved_by_torch(x_NCHW):
     theirs = convolution()
     ours = use_winograd(copy.deepcopy(theirs))
     assert torch.equal(ours(x_NCHW), theirs(x_NCHW))
@@ -123,7 +123,7 @@ def test_other_inputs_are_convolved_by_torch(x_NCHW: Tensor) -> None:
         pytest.param(lambda: resnet18(stem="small"), 13, marks=pytest.mark.slow),
     ],
 )
-def test_encoders_train_as_with_torchs_convolutions(build, num_fast: int) -> None:
+def test_encoders_train_as_with_torchs_convolutions(build, num_fast):
     torch.manual_seed(0)
     theirs = build().to(memory_format=torch.channels_last)
     ours = use_winograd(copy.deepcopy(theirs))

@@ -4,7 +4,6 @@ Shapes: V views, N samples, D features, M slices; z1 and z2 are two views.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -51,9 +50,7 @@ def vicreg_reference(
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scale", [0.2, 1.0])  # below 1 every deviation is pushed up
 @pytest.mark.parametrize("weights", [(25, 25, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1)])
-def test_vicreg_is_that_of_its_paper(
-    weights: tuple[float, float, float], scale: float, size: tuple[int, int]
-) -> None:
+def test_vicreg_is_that_of_its_paper(weights, scale, size):
     inputs = [(scale * z).detach().requires_grad_() for z in raw_views(*size)]
     names = ("sim_coeff", "std_coeff", "cov_coeff")
     chosen = dict(zip(names, map(float, weights), strict=True))
@@ -62,7 +59,7 @@ def test_vicreg_is_that_of_its_paper(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("constant", [0.0, 3.0])
-def test_vicreg_is_finite_where_all_samples_are_one(dtype: torch.dtype, constant: float) -> None:
+def test_vicreg_is_finite_where_all_samples_are_one(dtype, constant):
     z_ND = torch.full((4, 3), constant, dtype=dtype)
     inputs = [z_ND.clone().requires_grad_() for _ in range(2)]
     value, grad = value_and_grad(vicreg, *inputs)
@@ -113,9 +110,7 @@ def sigreg_reference(*views: Tensor, num_slices: int, num_points: int, t_max: fl
 
 @pytest.mark.parametrize("size", [(1, 4), (3, 1), (5, 8)])
 @pytest.mark.parametrize(("num_slices", "num_points", "t_max"), [(1, 2, 1.0), (7, 9, 5.0)])
-def test_sigreg_is_the_statistic_of_its_paper(
-    num_slices: int, num_points: int, t_max: float, size: tuple[int, int]
-) -> None:
+def test_sigreg_is_the_statistic_of_its_paper(num_slices, num_points, t_max, size):
     def ours(*views: Tensor) -> Tensor:
         return sigreg(torch.stack(views), num_slices, num_points, t_max, generator=generator())
 
@@ -123,7 +118,7 @@ def test_sigreg_is_the_statistic_of_its_paper(
     assert_same(ours, expected, *raw_views(*size))
 
 
-def test_sigreg_tells_a_gaussian_from_what_is_none() -> None:
+def test_sigreg_tells_a_gaussian_from_what_is_none():
     """Of N samples of N(0, I) the statistic's mean does not depend on N; of others it grows with
     N: a planted truth that no formula is shared with.
     """
@@ -137,7 +132,7 @@ def test_sigreg_tells_a_gaussian_from_what_is_none() -> None:
         assert of(other) > 20 * of(large)
 
 
-def test_slices_are_the_generators_and_new_at_every_call() -> None:
+def test_slices_are_the_generators_and_new_at_every_call():
     z_ND, shared = raw_views(6, 4)[0], generator()
     first, second = (sigreg(z_ND, 5, generator=shared) for _ in range(2))
     assert first != second
@@ -146,7 +141,7 @@ def test_slices_are_the_generators_and_new_at_every_call() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
-def test_sigreg_is_finite_wherever_training_may_go(scale: float, dtype: torch.dtype) -> None:
+def test_sigreg_is_finite_wherever_training_may_go(scale, dtype):
     z_ND = (scale * raw_views(6, 4)[0]).detach().to(dtype).requires_grad_()
     value, grad = value_and_grad(lambda z: sigreg(z, generator=generator()), z_ND)
     assert value.dtype == torch.float32
@@ -181,14 +176,14 @@ def wmse_reference(z1_ND: Tensor, z2_ND: Tensor, groups: list[list[int]]) -> Ten
 
 
 @pytest.mark.parametrize(("size", "dim"), [(12, 5), (6, 4), (4, 1)])
-def test_wmse_is_that_of_its_paper(size: int, dim: int) -> None:
+def test_wmse_is_that_of_its_paper(size, dim):
     inputs, order = raw_views(12, dim), torch.randperm(12, generator=generator())
     groups = order.view(-1, size).tolist()
     actual = partial(wmse, whitening_size=size, order_N=order)
     assert_same(actual, partial(wmse_reference, groups=groups), *inputs, tolerance=1e-8)
 
 
-def test_wmse_draws_its_sub_batches_for_every_step_and_for_all_views_alike() -> None:
+def test_wmse_draws_its_sub_batches_for_every_step_and_for_all_views_alike():
     objective = build(WMSE, partial(wmse, whitening_size=6), proj_dim=4, pairs=all_pairs(3))
     online = dict(enumerate((*raw_views(12, 4), raw_views(12, 4, seed=1)[0])))
     shared, orders = generator(), []
@@ -203,7 +198,7 @@ def test_wmse_draws_its_sub_batches_for_every_step_and_for_all_views_alike() -> 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_wmse_of_a_collapsed_batch_is_nan_and_of_half_types_float32(dtype: torch.dtype) -> None:
+def test_wmse_of_a_collapsed_batch_is_nan_and_of_half_types_float32(dtype):
     order = torch.arange(12)
     z1_ND, z2_ND = (z.detach().to(dtype) for z in raw_views(12, 4))
     assert wmse(z1_ND, z2_ND, 12, order_N=order).dtype == torch.float32
@@ -236,6 +231,6 @@ def test_wmse_of_a_collapsed_batch_is_nan_and_of_half_types_float32(dtype: torch
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(call: Callable[[], Tensor], message: str) -> None:
+def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -56,7 +56,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 # Contrast within the batch.
 
 
-def test_simclr_contrasts_every_anchor_with_the_other_samples_of_both_views() -> None:
+def test_simclr_contrasts_every_anchor_with_the_other_samples_of_both_views():
     """DCL Eq. 1-2: 2N anchors, 2(N-1) negatives each."""
     z = random_views()
     expected = [
@@ -70,8 +70,8 @@ def test_simclr_contrasts_every_anchor_with_the_other_samples_of_both_views() ->
 @pytest.mark.parametrize("num_negatives", [1, 4, 2 * (N - 1)])
 @pytest.mark.parametrize("num_views", [2, 3])
 def test_simclr_with_eqco_draws_other_samples_of_its_pair_for_every_anchor(
-    num_views: int, num_negatives: int
-) -> None:
+    num_views, num_negatives
+):
     """EqCo 2.3: K of the 2(N-1) others, without repeats, weighed by alpha / K."""
     z, pairs = random_views(num_views), all_pairs(num_views)
     objective = build(SimCLR, CONTRAST["eqco"], num_negatives=num_negatives, pairs=pairs)
@@ -90,9 +90,7 @@ def test_simclr_with_eqco_draws_other_samples_of_its_pair_for_every_anchor(
 
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("num_negatives", [1, 3, N - 1])
-def test_simo_contrasts_queries_with_other_samples_keys_of_this_batch(
-    num_negatives: int, symmetric: bool
-) -> None:
+def test_simo_contrasts_queries_with_other_samples_keys_of_this_batch(num_negatives, symmetric):
     z, keys = random_views(), random_views(seed=1)
     given = {"num_negatives": num_negatives, "symmetric": symmetric}
     objective = build(SiMo, CONTRAST["eqco"], **given)
@@ -109,7 +107,7 @@ def test_simo_contrasts_queries_with_other_samples_keys_of_this_batch(
     assert not [name for name, _ in objective.named_buffers() if "rows" in name], "no queue"
 
 
-def test_simo_draws_afresh_for_every_step_and_key_view_and_uniformly() -> None:
+def test_simo_draws_afresh_for_every_step_and_key_view_and_uniformly():
     """Each of the other samples is drawn as often as any other; 6 standard deviations."""
     objective, z, draws, g = (
         build(SiMo, pairs=core_pairs(3), num_negatives=2),
@@ -134,9 +132,7 @@ def test_simo_draws_afresh_for_every_step_and_key_view_and_uniformly() -> None:
 
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize(("loss", "margin"), [("infonce", 1.0), ("eqco", 50 / 15)])
-def test_moco_contrasts_queries_with_their_keys_and_the_queue(
-    loss: str, margin: float, symmetric: bool
-) -> None:
+def test_moco_contrasts_queries_with_their_keys_and_the_queue(loss, margin, symmetric):
     """The mean of both directions; and after the step the keys that were compared are queued."""
     z, keys, size = random_views(), random_views(seed=1), 2 * N + 3
     objective = build(MoCo, CONTRAST[loss], num_negatives=size, symmetric=symmetric)
@@ -156,7 +152,7 @@ def test_moco_contrasts_queries_with_their_keys_and_the_queue(
 
 
 @pytest.mark.parametrize("framework", ["moco", "simo"])
-def test_shuffled_keys_and_queries_are_grouped_differently(framework: str) -> None:
+def test_shuffled_keys_and_queries_are_grouped_differently(framework):
     """MoCo 3.3: a group's embeddings are what the network makes of that group and view alone."""
     parts = {"framework": framework, "loss": "infonce", "regularizer": "none", "views": "two"}
     changes = {"key_norm": "shuffle", "norm_group": 4, "symmetric": True}
@@ -179,9 +175,7 @@ def test_shuffled_keys_and_queries_are_grouped_differently(framework: str) -> No
 @pytest.mark.parametrize(
     ("framework", "more"), [(MoCo, {"num_negatives": 4}), (SiMo, {"num_negatives": 2}), (BYOL, {})]
 )
-def test_momentum_copies_start_as_the_encoder_follow_it_and_give_the_targets(
-    framework: Any, more: dict[str, Any]
-) -> None:
+def test_momentum_copies_start_as_the_encoder_follow_it_and_give_the_targets(framework, more):
     """target <- m target + (1 - m) online, of encoder and projector, not of a predictor (EqCo
     B.1).
     """
@@ -202,7 +196,7 @@ def test_momentum_copies_start_as_the_encoder_follow_it_and_give_the_targets(
         assert not z.requires_grad
 
 
-def test_momentum_schedules() -> None:
+def test_momentum_schedules():
     """BYOL: m = 1 - (1 - m0) (cos(pi k / K) + 1) / 2, from m0 to 1 or another end; or constant."""
     middle = (math.sqrt(0.5) + 1) / 2
     for given, expected in (
@@ -221,7 +215,7 @@ def test_momentum_schedules() -> None:
 # Predictors.
 
 
-def test_byol_compares_predictions_with_the_targets_of_the_other_view() -> None:
+def test_byol_compares_predictions_with_the_targets_of_the_other_view():
     p, t = random_views(), random_views(seed=1)
     expected = mean([-cos(p[a][n], t[1 - a][n]) for a in (0, 1) for n in range(N)])
     actual = loss_of(build(BYOL), online=random_views(seed=2), predicted=p, target=t)
@@ -229,7 +223,7 @@ def test_byol_compares_predictions_with_the_targets_of_the_other_view() -> None:
 
 
 @pytest.mark.parametrize("framework", [BYOL, SimSiam, NNCLR])
-def test_predictions_are_of_the_projections(framework: Any) -> None:
+def test_predictions_are_of_the_projections(framework):
     objective, x = build(framework).eval(), images()
     embeddings = objective(x)
     for view in (0, 1):
@@ -238,7 +232,7 @@ def test_predictions_are_of_the_projections(framework: Any) -> None:
         torch.testing.assert_close(embeddings["predicted"][view], objective.predictor(online))
 
 
-def test_simsiam_compares_predictions_with_stopped_projections() -> None:
+def test_simsiam_compares_predictions_with_stopped_projections():
     """Value and gradient of -1/2 (cos(p1, stop z2) + cos(p2, stop z1)); the projections get none of
     it.
     """
@@ -250,7 +244,7 @@ def test_simsiam_compares_predictions_with_stopped_projections() -> None:
     assert z[0].grad is z[1].grad is None
 
 
-def test_nnclr_contrasts_nearest_neighbours_with_the_other_views_predictions() -> None:
+def test_nnclr_contrasts_nearest_neighbours_with_the_other_views_predictions():
     """NNCLR Eq. 2: -log(exp(NN(z_i) p_i / tau) / sum_k exp(NN(z_i) p_k / tau)), k over the batch,
     both ways. The neighbours carry no gradient; after the step the first view's projections are
     kept.
@@ -275,7 +269,7 @@ def test_nnclr_contrasts_nearest_neighbours_with_the_other_views_predictions() -
 # Barlow Twins, supervised, critic.
 
 
-def test_barlow_twins_is_the_cross_correlation_of_projections() -> None:
+def test_barlow_twins_is_the_cross_correlation_of_projections():
     """Barlow Twins Eq. 1-2, as loops over pairs of dimensions."""
     z, expected = random_views(), torch.zeros((), dtype=torch.float64)
     for i, j in itertools.product(range(D), repeat=2):
@@ -284,7 +278,7 @@ def test_barlow_twins_is_the_cross_correlation_of_projections() -> None:
     assert_same_gradient(loss_of(build(BarlowTwins), online=z), expected, *z.values())
 
 
-def test_supervised_is_the_cross_entropy_of_every_view_and_regularizes_its_features() -> None:
+def test_supervised_is_the_cross_entropy_of_every_view_and_regularizes_its_features():
     objective = build(Supervised, regularizer=losses.barlow, lam=0.2)
     embeddings = objective(images())
     online, logits = embeddings["online"], embeddings["logits"]
@@ -297,7 +291,7 @@ def test_supervised_is_the_cross_entropy_of_every_view_and_regularizes_its_featu
     torch.testing.assert_close(out.total, 0.2 * regularizer + 0.8 * base)
 
 
-def test_critic_scores_pairs_by_dot_products_of_two_networks() -> None:
+def test_critic_scores_pairs_by_dot_products_of_two_networks():
     """EqCo Appendix C: x against its y and the other y, one direction; nothing is normalised."""
     torch.manual_seed(0)
     criterion = partial(losses.infonce, tau=1.0)
@@ -310,7 +304,7 @@ def test_critic_scores_pairs_by_dot_products_of_two_networks() -> None:
 # Regularizers.
 
 
-def test_the_regularizer_is_mixed_in_by_lam() -> None:
+def test_the_regularizer_is_mixed_in_by_lam():
     """DimCL Eq. 6: lam reg + (1 - lam) base, each the mean over the same pairs."""
     z, lam, pairs = random_views(3), 0.3, all_pairs(3)
     regularizer = partial(losses.dimcl, dim_tau=0.2)
@@ -321,7 +315,7 @@ def test_the_regularizer_is_mixed_in_by_lam() -> None:
     torch.testing.assert_close(out.total, lam * out.regularizer + (1 - lam) * out.base)
 
 
-def test_dimcl_contrasts_columns_of_the_projections_before_the_predictor() -> None:
+def test_dimcl_contrasts_columns_of_the_projections_before_the_predictor():
     """DimCL Eq. 5, a loop over the 2D columns, each standardised; neither predictions nor targets
     enter.
     """
@@ -342,8 +336,8 @@ def test_dimcl_contrasts_columns_of_the_projections_before_the_predictor() -> No
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("framework", [MoCo, SiMo])
 def test_a_view_that_is_only_a_key_is_regularized_as_the_momentum_encoder_sees_it(
-    framework: Any, symmetric: bool
-) -> None:
+    framework, symmetric
+):
     """DimCL Algorithm 1: z_b = f'(y_b). A further online pass would change the statistics of the
     base method. Where both views are queries, it is their online projections.
     """
@@ -367,7 +361,7 @@ KINDS = {"core": core_pairs, "multicrop": multicrop_pairs, "all_pairs": all_pair
 
 
 @pytest.mark.parametrize("num_views", range(2, 9))
-def test_number_of_pairs(num_views: int) -> None:
+def test_number_of_pairs(num_views):
     """ECPP Table 1: K - 1, 2K - 3 and K(K - 1)/2 pairs of different views, none twice in either
     order.
     """
@@ -394,9 +388,7 @@ PAIRWISE: dict[Any, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("framework", PAIRWISE)
-def test_the_loss_of_several_views_is_the_mean_or_sum_over_their_pairs(
-    framework: Any, kind: str
-) -> None:
+def test_the_loss_of_several_views_is_the_mean_or_sum_over_their_pairs(framework, kind):
     """Each pair alone, as an objective of one pair, with the same memory; with a regularizer, which
     ECPP Eq. 3 sums with the rest of a pair's loss.
     """
@@ -409,7 +401,7 @@ def test_the_loss_of_several_views_is_the_mean_or_sum_over_their_pairs(
         torch.testing.assert_close(loss_of(objective, **embeddings), factor * mean(alone))
 
 
-def test_ecpp_of_two_views_is_dcl_of_two_views() -> None:
+def test_ecpp_of_two_views_is_dcl_of_two_views():
     """With the same crops: same draws, same loss, same gradient, bit for bit."""
     found = []
     for views, changes in {"two": {"crop_scale": 0.2}, "ecpp": {"num_views": 2}}.items():
@@ -422,7 +414,7 @@ def test_ecpp_of_two_views_is_dcl_of_two_views() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-def test_views_of_one_size_go_through_together() -> None:
+def test_views_of_one_size_go_through_together():
     """Batch norm sees all views of a size at once, and each view keeps its place."""
     objective, x = build(SimSiam, pairs=all_pairs(3)), images(3)
     online = objective(x)["online"]

@@ -3,7 +3,6 @@
 import math
 from functools import partial
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
@@ -28,7 +27,6 @@ from tests.objective.loops import (
     FORMS,
     MULTIPLIER,
     SINGLE_VIEW,
-    Loss,
     assert_finite,
     assert_same,
     inputs_of,
@@ -57,7 +55,7 @@ def degenerate(case: str, inputs: list[Tensor]) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("case", ["random", "collapsed", "opposite", "easy"])
 @pytest.mark.parametrize("form", FORMS)
-def test_finite_wherever_training_may_go(form: str, case: str, dtype: torch.dtype) -> None:
+def test_finite_wherever_training_may_go(form, case, dtype):
     for num, tau in product((2, 64), (0.005, 0.05, 10.0)):
         inputs, index_NK = inputs_of(form, num, 4)
         inputs = [z.detach().to(dtype).clone() for z in degenerate(case, inputs)]
@@ -73,9 +71,7 @@ def test_finite_wherever_training_may_go(form: str, case: str, dtype: torch.dtyp
 @pytest.mark.parametrize("num_samples", [2, 3, 64])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("case", ["random", "collapsed", "opposite", "easy", "zero"])
-def test_column_losses_are_finite_wherever_training_may_go(
-    case: str, dtype: torch.dtype, num_samples: int
-) -> None:
+def test_column_losses_are_finite_wherever_training_may_go(case, dtype, num_samples):
     raw = [z.detach() for z in raw_views(num_samples, 4)]
     inputs = [z.to(dtype).clone().requires_grad_() for z in degenerate(case, raw)]
     for loss, dim_tau in product((dimcl, abscl), (0.005, 0.1, 10.0)):
@@ -87,9 +83,7 @@ def test_column_losses_are_finite_wherever_training_may_go(
 @pytest.mark.parametrize("constant", [0.0, 1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("loss", COLUMN_WISE)
-def test_a_constant_column_leaves_the_others_their_gradient(
-    loss: str, dtype: torch.dtype, constant: float
-) -> None:
+def test_a_constant_column_leaves_the_others_their_gradient(loss, dtype, constant):
     inputs = [z.detach().to(dtype).requires_grad_() for z in raw_views(16, 5)]
     _, ordinary = value_and_grad(COLUMN_WISE[loss], *inputs)
     with torch.no_grad():
@@ -103,7 +97,7 @@ def test_a_constant_column_leaves_the_others_their_gradient(
 
 
 @pytest.mark.parametrize("loss", COLUMN_WISE)
-def test_the_floor_does_not_touch_columns_of_small_but_ordinary_variance(loss: str) -> None:
+def test_the_floor_does_not_touch_columns_of_small_but_ordinary_variance(loss):
     inputs = raw_views(16, 5)
     small = [(1e-3 * z).detach().requires_grad_() for z in inputs]
     value, grad = value_and_grad(COLUMN_WISE[loss], *inputs)
@@ -115,9 +109,7 @@ def test_the_floor_does_not_touch_columns_of_small_but_ordinary_variance(loss: s
 @pytest.mark.parametrize("scale", [1.0, 1e3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @CLASSIFIERS
-def test_classifier_losses_are_finite_at_large_logits(
-    loss: Loss, dtype: torch.dtype, scale: float
-) -> None:
+def test_classifier_losses_are_finite_at_large_logits(loss, dtype, scale):
     logits_NC, labels_N = logits(6, 5)
     x_NC = (scale * logits_NC).detach().to(dtype).requires_grad_()
     value, grad = value_and_grad(lambda x: loss(x, labels_N), x_NC)
@@ -126,7 +118,7 @@ def test_classifier_losses_are_finite_at_large_logits(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_autocast_does_not_reach_the_similarities(form: str) -> None:
+def test_autocast_does_not_reach_the_similarities(form):
     inputs, index_NK = inputs_of(form, 16, 8)
     inputs = [z.detach().float().requires_grad_() for z in inputs]
     cases = dict(losses_of(form, index_NK, 0.05)) | (SINGLE_VIEW if form == "batch" else {})
@@ -159,7 +151,7 @@ def test_autocast_does_not_reach_the_similarities(form: str) -> None:
         ("loss_scale", barlow),
     ],
 )
-def test_parameters_must_be_positive(name: str, loss: Loss, value: float) -> None:
+def test_parameters_must_be_positive(name, loss, value):
     with pytest.raises(ValueError, match=rf"^{name}: expected a value > 0, given"):
         loss(*views(4, 3), **{name: value})
 
@@ -188,13 +180,13 @@ ROW = torch.zeros(5, 1).long()
         ),
     ],
 )
-def test_other_parameters_have_their_ranges(loss: Loss, message: str) -> None:
+def test_other_parameters_have_their_ranges(loss, message):
     with pytest.raises(ValueError, match=message):
         loss(*views(5, 4))
 
 
 @pytest.mark.parametrize("name", [*SINGLE_VIEW, *MULTIPLIER])
-def test_what_needs_others_says_so_and_shapes_must_match(name: str) -> None:
+def test_what_needs_others_says_so_and_shapes_must_match(name):
     loss = (SINGLE_VIEW | MULTIPLIER)[name]
     for first, second in (((4, 3), (5, 3)), ((4, 3), (4, 2)), ((4, 3, 1), (4, 3, 1)), ((4,), (4,))):
         with pytest.raises(ValueError, match="two views of one shape"):
@@ -210,7 +202,7 @@ def test_what_needs_others_says_so_and_shapes_must_match(name: str) -> None:
         loss(*views(1, 3))
 
 
-def test_a_single_column_has_no_negatives_and_a_single_query_none_but_its_own() -> None:
+def test_a_single_column_has_no_negatives_and_a_single_query_none_but_its_own():
     for loss in (dimcl, abscl):
         with pytest.raises(ValueError, match="at least 2 dimensions: a single column has no neg"):
             loss(*views(4, 1), 0.1)
@@ -230,7 +222,7 @@ def test_a_single_column_has_no_negatives_and_a_single_query_none_but_its_own() 
         ((5, 3), torch.zeros(4, 2), r"given torch.float32 \(4, 2\)"),
     ],
 )
-def test_negatives_must_fit(shape: tuple[int, ...], index_NK: Any, message: str) -> None:
+def test_negatives_must_fit(shape, index_NK, message):
     multiplier = of_inputs(npc_multiplier, index_NK, tau=0.1)
     for loss in (*dict(losses_of("own", index_NK, 0.1)).values(), multiplier):
         with pytest.raises(ValueError, match=message):
@@ -251,9 +243,7 @@ def test_negatives_must_fit(shape: tuple[int, ...], index_NK: Any, message: str)
         ((2, 3), torch.tensor([0, 3]), "out of bounds"),
     ],
 )
-def test_logits_and_labels_must_fit(
-    loss: Loss, shape: tuple[int, ...], labels_N: Tensor, message: str
-) -> None:
+def test_logits_and_labels_must_fit(loss, shape, labels_N, message):
     with pytest.raises((ValueError, RuntimeError, IndexError), match=message):
         loss(torch.ones(shape), labels_N)
 
@@ -262,7 +252,7 @@ def test_logits_and_labels_must_fit(
 
 
 @pytest.mark.parametrize("num_views", [1, 2])
-def test_skipping_own_views_is_an_index_of_the_others(num_views: int) -> None:
+def test_skipping_own_views_is_an_index_of_the_others(num_views):
     num = 5
     inputs = [*views(num, 4), torch.cat(views(num, 4, seed=1)[:num_views]).detach()]
     inputs[2].requires_grad_()

@@ -37,7 +37,6 @@ from tests.objective.loops import (
     QUERIES,
     SINGLE_VIEW,
     SIZES,
-    Loss,
     anchors_of,
     assert_finite,
     assert_same,
@@ -58,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("tau", [0.05, 0.5, 3.0])
 @pytest.mark.parametrize("name", CONTRASTIVE)
-def test_value_and_gradient_are_those_of_the_papers(name: str, tau: float, form: str) -> None:
+def test_value_and_gradient_are_those_of_the_papers(name, tau, form):
     (loss, settings), sizes = CONTRASTIVE[name], SIZES if form == "batch" else QUERIES
     if (name, form) == ("eqco", "batch"):
         return  # it has none
@@ -73,9 +72,7 @@ def test_value_and_gradient_are_those_of_the_papers(name: str, tau: float, form:
 
 @pytest.mark.parametrize("alpha", [None, 500.0])
 @pytest.mark.parametrize("form", FORMS)
-def test_npc_multiplier_is_equation_4_and_parts_infonce_from_dcl(
-    form: str, alpha: float | None
-) -> None:
+def test_npc_multiplier_is_equation_4_and_parts_infonce_from_dcl(form, alpha):
     """InfoNCE - DCL = -mean log q_B; EqCo's margin multiplies U by alpha/K."""
     inputs, index_NK = inputs_of(form, 6, 4, 7)
     expected = []
@@ -100,9 +97,7 @@ def test_npc_multiplier_is_equation_4_and_parts_infonce_from_dcl(
 @pytest.mark.parametrize(
     ("weight", "alpha", "t"), [(1.0, 2.0, 2.0), (0.3, 1.0, 0.5), (0.0, 1.5, 7.0), (2.0, 4.0, 2.0)]
 )
-def test_align_uniform_is_that_of_wang_and_isola(
-    weight: float, alpha: float, t: float, form: str
-) -> None:
+def test_align_uniform_is_that_of_wang_and_isola(weight, alpha, t, form):
     def distance(a_D: Tensor, b_D: Tensor) -> Tensor:
         return torch.sqrt(dot(a_D - b_D, a_D - b_D))
 
@@ -127,9 +122,7 @@ def test_align_uniform_is_that_of_wang_and_isola(
 
 @pytest.mark.parametrize("align_alpha", [1.0, 1.3, 2.0, 3.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_alignment_has_a_finite_gradient_where_views_coincide(
-    dtype: torch.dtype, align_alpha: float
-) -> None:
+def test_alignment_has_a_finite_gradient_where_views_coincide(dtype, align_alpha):
     z1_ND, _ = views(6, 4, dtype=dtype)
     z2_ND = z1_ND.detach().clone().requires_grad_()
     value, grad = value_and_grad(partial(align_uniform, align_alpha=align_alpha), z1_ND, z2_ND)
@@ -141,7 +134,7 @@ def test_alignment_has_a_finite_gradient_where_views_coincide(
 
 
 @pytest.mark.parametrize("size", [(1, 4), *SIZES])
-def test_cosine_is_the_mean_negative_similarity(size: tuple[int, int]) -> None:
+def test_cosine_is_the_mean_negative_similarity(size):
     def expected(p_ND: Tensor, z_ND: Tensor) -> Tensor:
         terms = [
             -dot(p, z) / torch.sqrt(dot(p, p) * dot(z, z)) for p, z in zip(p_ND, z_ND, strict=True)
@@ -153,7 +146,7 @@ def test_cosine_is_the_mean_negative_similarity(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("scale", [0.024, 4.0])
 @pytest.mark.parametrize("loss", [cosine, barlow])
-def test_a_scale_multiplies_value_and_gradient(loss: Loss, scale: float) -> None:
+def test_a_scale_multiplies_value_and_gradient(loss, scale):
     inputs = raw_views(5, 8)
     assert_same(partial(loss, loss_scale=scale), lambda a, b: scale * loss(a, b), *inputs)
 
@@ -172,7 +165,7 @@ def standardised_columns(z_ND: Tensor, *, centre: bool = True, unit: bool = Fals
 
 @pytest.mark.parametrize("size", [(3, 1), (2, 3), (5, 8), (9, 4)])
 @pytest.mark.parametrize("off_diag", [0.0, 0.0051, 1.0])
-def test_barlow_is_that_of_its_paper(off_diag: float, size: tuple[int, int]) -> None:
+def test_barlow_is_that_of_its_paper(off_diag, size):
     def expected(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
         columns, total = [standardised_columns(z) for z in (z1_ND, z2_ND)], torch.zeros(())
         for i, j in product(range(size[1]), repeat=2):
@@ -187,9 +180,7 @@ def test_barlow_is_that_of_its_paper(off_diag: float, size: tuple[int, int]) -> 
 @pytest.mark.parametrize("dim_tau", [0.05, 0.1, 1.0])
 @pytest.mark.parametrize("dim_standardize", [True, False])
 @pytest.mark.parametrize("loss", [dimcl, abscl])
-def test_column_losses_are_those_of_the_paper(
-    loss: Loss, dim_standardize: bool, dim_tau: float, size: tuple[int, int]
-) -> None:
+def test_column_losses_are_those_of_the_paper(loss, dim_standardize, dim_tau, size):
     """DimCL Eq. 5 and 4, for the columns of both views."""
 
     def expected(*z: Tensor) -> Tensor:
@@ -210,8 +201,8 @@ def test_column_losses_are_those_of_the_paper(
 @pytest.mark.parametrize(("num_samples", "num_classes"), [(1, 2), (4, 3), (6, 10)])
 @CLASSIFIERS
 def test_classifier_losses_differ_by_the_true_class_in_the_denominator(
-    loss: Loss, num_samples: int, num_classes: int
-) -> None:
+    loss, num_samples, num_classes
+):
     logits_NC, labels_N = logits(num_samples, num_classes)
     left_out = loss is decoupled_cross_entropy
 
@@ -230,9 +221,7 @@ def test_classifier_losses_differ_by_the_true_class_in_the_denominator(
 
 @pytest.mark.parametrize("rows", [1, 4, 5, 8, 9])
 @pytest.mark.parametrize("loss", BLOCKWISE)
-def test_size_of_the_blocks_changes_nothing(
-    loss: str, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_size_of_the_blocks_changes_nothing(loss, rows, monkeypatch):
     inputs, found = views(9, 9), []  # 18 anchors, be they rows or columns
     for _ in range(2):
         found.append((*value_and_grad(BLOCKWISE[loss], *inputs), npc_multiplier(*inputs, 0.1)))
@@ -255,9 +244,7 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("loss", BLOCKWISE)
-def test_all_similarities_are_never_held_at_once(
-    loss: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_similarities_are_never_held_at_once(loss, monkeypatch):
     inputs = views(64, 64, dtype=torch.float32)
     with Largest() as at_most:
         value_and_grad(BLOCKWISE[loss], *inputs)
@@ -268,7 +255,7 @@ def test_all_similarities_are_never_held_at_once(
     assert blocks.numel == 2 * 64 * 64, "the projections of both views are the largest then"
 
 
-def test_drawn_negatives_are_never_copied_for_each_query() -> None:
+def test_drawn_negatives_are_never_copied_for_each_query():
     inputs, index_NK = inputs_of("index", 8, 64, 20)
     for name, loss in losses_of("index", index_NK, 0.1):
         with Largest() as at_most:
@@ -277,7 +264,7 @@ def test_drawn_negatives_are_never_copied_for_each_query() -> None:
 
 
 @pytest.mark.parametrize("loss", SINGLE_VIEW)
-def test_gradient_scales_repeats_reaches_one_view_alone_and_may_be_off(loss: str) -> None:
+def test_gradient_scales_repeats_reaches_one_view_alone_and_may_be_off(loss):
     z1_ND, z2_ND = views(6, 4)
     expected, grad = value_and_grad(SINGLE_VIEW[loss], z1_ND, z2_ND)
     value = SINGLE_VIEW[loss](z1_ND, z2_ND)
@@ -294,7 +281,7 @@ def test_gradient_scales_repeats_reaches_one_view_alone_and_may_be_off(loss: str
     assert not SINGLE_VIEW[loss](z1_ND.detach(), z2_ND.detach()).requires_grad
 
 
-def test_gradient_of_the_gradient_is_refused_and_not_silently_zero() -> None:
+def test_gradient_of_the_gradient_is_refused_and_not_silently_zero():
     inputs = views(4, 3)
     with pytest.raises(RuntimeError, match="no gradient of its own"):
         torch.autograd.grad(infonce(*inputs, 0.1), inputs, create_graph=True)
@@ -302,9 +289,7 @@ def test_gradient_of_the_gradient_is_refused_and_not_silently_zero() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("form", FORMS)
-def test_gradients_have_the_inputs_type_and_values_at_least_float32(
-    form: str, dtype: torch.dtype
-) -> None:
+def test_gradients_have_the_inputs_type_and_values_at_least_float32(form, dtype):
     exact, index_NK = inputs_of(form, 6, 4)
     inputs = [z.detach().to(dtype).requires_grad_() for z in exact]
     exact = [z.detach().double().requires_grad_() for z in inputs]

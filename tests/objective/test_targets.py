@@ -104,7 +104,7 @@ def sinkhorn_reference(scores_NK: Tensor, epsilon: float, iterations: int) -> Te
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_codes_and_their_loss_are_those_of_the_paper(size: tuple[int, int]) -> None:
+def test_codes_and_their_loss_are_those_of_the_paper(size):
     for epsilon, iterations in ((0.05, 3), (0.2, 1), (1.0, 10)):
         found = sinkhorn(scores(*size), epsilon, iterations)
         expected = sinkhorn_reference(scores(*size).detach(), epsilon, iterations)
@@ -117,9 +117,7 @@ def test_codes_and_their_loss_are_those_of_the_paper(size: tuple[int, int]) -> N
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_half_types_are_computed_in_float32_and_a_small_epsilon_overflows_nothing(
-    dtype: torch.dtype,
-) -> None:
+def test_half_types_are_computed_in_float32_and_a_small_epsilon_overflows_nothing(dtype):
     """exp(1 / 0.001) is no float."""
     given = scores(6, 4).detach().to(dtype).requires_grad_()
     value, grad = value_and_grad(lambda s: soft_cross_entropy(s, codes(6, 4).to(dtype), 0.1), given)
@@ -139,7 +137,7 @@ def test_half_types_are_computed_in_float32_and_a_small_epsilon_overflows_nothin
         *((((2, 2), (2, 2)), tau, "^tau: expected a value > 0") for tau in (0.0, -1.0, math.nan)),
     ],
 )
-def test_what_does_not_fit_is_refused(shapes: Any, tau: float, message: str) -> None:
+def test_what_does_not_fit_is_refused(shapes, tau, message):
     with pytest.raises(ValueError, match=message):
         soft_cross_entropy(*(torch.ones(shape) for shape in shapes), tau=tau)
     if "tau" in message:
@@ -160,9 +158,7 @@ def test_what_does_not_fit_is_refused(shapes: Any, tau: float, message: str) -> 
     ],
     ids=["two", "all", "global", "first"],
 )
-def test_lejepa_predicts_the_mean_of_the_targets(
-    pairs: Any, targets: tuple[int, ...], centres: tuple[int, ...]
-) -> None:
+def test_lejepa_predicts_the_mean_of_the_targets(pairs, targets, centres):
     """Algorithm 2: the mean over views, samples and dimensions."""
     num_views = max(max(pair) for pair in pairs) + 1
     z = random_views(num_views)
@@ -175,7 +171,7 @@ def test_lejepa_predicts_the_mean_of_the_targets(
     assert_same_gradient(loss_of(objective, online=z), mean(terms), *z.values())
 
 
-def test_lejepa_with_sigreg_is_the_total_of_its_paper() -> None:
+def test_lejepa_with_sigreg_is_the_total_of_its_paper():
     """(1 - lambda) prediction + lambda mean over views of SIGReg; lightly's loss of the same
     slices.
     """
@@ -197,7 +193,7 @@ def test_lejepa_with_sigreg_is_the_total_of_its_paper() -> None:
     )  # its points are of float32
 
 
-def test_the_regularizer_draws_alike_for_one_step_and_anew_for_the_next() -> None:
+def test_the_regularizer_draws_alike_for_one_step_and_anew_for_the_next():
     """And alike where an epoch begins again."""
     z, regularizer = random_views(), partial(sigreg, num_slices=4)
 
@@ -213,7 +209,7 @@ def test_the_regularizer_draws_alike_for_one_step_and_anew_for_the_next() -> Non
     assert not {*first} & {*values(2)}
 
 
-def test_each_epoch_and_seed_of_a_trial_has_draws_of_its_own() -> None:
+def test_each_epoch_and_seed_of_a_trial_has_draws_of_its_own():
     def slices(seed: int, num_epochs: int) -> int:
         config = small_config(LEJEPA, seed=seed)
         state = new_state(config, torch.device("cpu"))
@@ -226,7 +222,7 @@ def test_each_epoch_and_seed_of_a_trial_has_draws_of_its_own() -> None:
     assert slices(0, 2) == found[1]
 
 
-def test_the_regularizers_draws_leave_the_negatives_alone() -> None:
+def test_the_regularizers_draws_leave_the_negatives_alone():
     """With a weight of 0 it is the baseline bit for bit, also where negatives are drawn."""
     shared = generator()
     regularizer = partial(sigreg, num_slices=4)
@@ -239,7 +235,7 @@ def test_the_regularizers_draws_leave_the_negatives_alone() -> None:
 
 
 @pytest.mark.parametrize("pair_of", [{}, MULTICROP], ids=["two", "multicrop"])
-def test_swav_predicts_the_codes_of_the_global_views(pair_of: dict[str, Any]) -> None:
+def test_swav_predicts_the_codes_of_the_global_views(pair_of):
     """Eq. 1-3 and Algorithm 1 of the paper's appendix: the mean over targets and other views."""
     objective, predictions = swav(**pair_of), PREDICTIONS if pair_of else [(0, 1), (1, 0)]
     z, rows_KD = random_views(4 if pair_of else 2), objective.prototypes.weight
@@ -254,7 +250,7 @@ def test_swav_predicts_the_codes_of_the_global_views(pair_of: dict[str, Any]) ->
     assert_same_gradient(loss_of(objective, online=z), mean(terms), *z.values(), rows_KD)
 
 
-def test_prototypes_of_swav_are_normalised_after_every_step() -> None:
+def test_prototypes_of_swav_are_normalised_after_every_step():
     objective = swav()
     prepared = objective.prepare({"online": random_views()}, generator())
     with torch.no_grad():
@@ -264,7 +260,7 @@ def test_prototypes_of_swav_are_normalised_after_every_step() -> None:
     torch.testing.assert_close(objective.prototypes.weight.detach(), direction)
 
 
-def test_swavs_queue_shares_the_assignment_once_it_is_full() -> None:
+def test_swavs_queue_shares_the_assignment_once_it_is_full():
     """3.2: only the codes of the batch are used; the queue of a view holds its own projections."""
     objective, g = swav(swav_queue=2 * N - 1, swav_queue_start=2), generator()
     steps = [random_views(seed=seed) for seed in range(6)]
@@ -289,7 +285,7 @@ def test_swavs_queue_shares_the_assignment_once_it_is_full() -> None:
 
 
 @pytest.mark.parametrize("pair_of", [{}, MULTICROP], ids=["two", "multicrop"])
-def test_dino_predicts_the_teachers_centred_sharpened_scores(pair_of: dict[str, Any]) -> None:
+def test_dino_predicts_the_teachers_centred_sharpened_scores(pair_of):
     """Eq. 1-3 with the centre of Eq. 4: the teacher's temperature is that of the epoch."""
     objective, predictions = dino(**pair_of), PREDICTIONS if pair_of else [(0, 1), (1, 0)]
     z, teacher = random_views(4 if pair_of else 2), random_views(2, seed=9)
@@ -311,7 +307,7 @@ def test_dino_predicts_the_teachers_centred_sharpened_scores(pair_of: dict[str, 
     assert_same_gradient(actual, mean(terms), *z.values(), weight)
 
 
-def test_lightlys_dino_loss_and_centre_agree() -> None:
+def test_lightlys_dino_loss_and_centre_agree():
     from lightly.loss import DINOLoss
 
     objective, z = dino(**MULTICROP, teacher_tau_epochs=0), random_views(4)
@@ -327,7 +323,7 @@ def test_lightlys_dino_loss_and_centre_agree() -> None:
     assert objective.centre_K.abs().max() > 1e-3
 
 
-def test_the_teachers_temperature_rises_linearly_and_stays() -> None:
+def test_the_teachers_temperature_rises_linearly_and_stays():
     """The authors' np.linspace(start, end, epochs), then the end."""
     objective = dino(teacher_tau_epochs=4)
     expected = [0.04, 0.05, 0.06, 0.07, 0.07, 0.07]
@@ -336,7 +332,7 @@ def test_the_teachers_temperature_rises_linearly_and_stays() -> None:
     assert dino(teacher_tau_epochs=0).teacher_tau_at(0) == 0.07
 
 
-def test_the_teacher_is_a_copy_of_the_student_that_follows_all_of_it() -> None:
+def test_the_teacher_is_a_copy_of_the_student_that_follows_all_of_it():
     objective = dino()
     own = [p for module in objective.followed for p in module.parameters()]
     copies = list(objective.target.parameters())
@@ -351,7 +347,7 @@ def test_the_teacher_is_a_copy_of_the_student_that_follows_all_of_it() -> None:
     torch.testing.assert_close(copies, expected)
 
 
-def test_dinos_head_has_gelu_and_weights_of_length_one() -> None:
+def test_dinos_head_has_gelu_and_weights_of_length_one():
     objective, z = dino(), random_views()
     kinds = [type(module).__name__ for module in objective.projector]
     assert kinds == ["Linear", "GELU", "Linear"]
@@ -377,9 +373,7 @@ def trained(framework: str, epochs: int, **changes: Any) -> TrialState:
 
 @pytest.mark.parametrize("framework", ["swav", "dino"])
 @pytest.mark.parametrize("optimizer", ["sgd", "lars", "adamw"])
-def test_frozen_prototypes_do_not_move_at_all_and_then_learn(
-    framework: str, optimizer: str
-) -> None:
+def test_frozen_prototypes_do_not_move_at_all_and_then_learn(framework, optimizer):
     """Neither by weight decay nor by momentum, as the authors' `grad = None` has it."""
     start, frozen, free = (
         trained(framework, epochs, freeze_epochs=1, optimizer=optimizer)

@@ -70,7 +70,7 @@ def is_crop_only(recipe: Recipe) -> bool:
     return recipe == recipe.crop_only()
 
 
-def test_one_channel_images_have_no_grayscale_to_choose() -> None:
+def test_one_channel_images_have_no_grayscale_to_choose():
     """It is not owned there, hence not in the configuration; its draws are made all the same."""
     names = ("gray_prob", "jitter_saturation", "jitter_hue")
     config = {"views": "two", "recipe": "simclr"}
@@ -80,7 +80,7 @@ def test_one_channel_images_have_no_grayscale_to_choose() -> None:
     assert recipes(config) == (expected,) * 2
 
 
-def test_every_second_view_has_what_the_recipe_owns() -> None:
+def test_every_second_view_has_what_the_recipe_owns():
     second = replace(LARGE, blur_prob=0.9, solarize_prob=0.8)
     assert made("two", **ASYMMETRIC) == (LARGE, second)
     small = replace(SMALL, blur_prob=0.9, solarize_prob=0.8)
@@ -108,7 +108,7 @@ PAPERS: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
-def test_every_named_recipe_is_that_of_its_paper() -> None:
+def test_every_named_recipe_is_that_of_its_paper():
     """That draws and views of any recipe are torchvision's is of test_augment.py."""
     assert list(PAPERS) == list(COMPONENT["recipe"])
     for name, expected in PAPERS.items():
@@ -130,8 +130,8 @@ def test_every_named_recipe_is_that_of_its_paper() -> None:
     ],
 )
 def test_views_after_the_global_ones_are_small_and_have_crops_of_their_own(
-    kind: str, num_views: int, num_global: int
-) -> None:
+    kind, num_views, num_global
+):
     found = made(kind, num_views=num_views, num_global_views=num_global, crop_max=0.9)
     large = (replace(LARGE, crop_max=0.9),) * num_global
     assert found == large + (SMALL,) * (num_views - num_global)
@@ -139,7 +139,7 @@ def test_views_after_the_global_ones_are_small_and_have_crops_of_their_own(
 
 @pytest.mark.parametrize("num_views", [2, 3, 4, 10])
 @pytest.mark.parametrize("num_global", [2, 3, 4])
-def test_every_view_predicts_every_target_but_itself(num_views: int, num_global: int) -> None:
+def test_every_view_predicts_every_target_but_itself(num_views, num_global):
     """SwAV's and DINO's two loops: over the global views, and over all others."""
     if num_global > num_views:
         return
@@ -153,7 +153,7 @@ def test_every_view_predicts_every_target_but_itself(num_views: int, num_global:
     assert len(comparison.directions) == len(expected)
 
 
-def test_targets_of_the_other_kinds_of_views() -> None:
+def test_targets_of_the_other_kinds_of_views():
     every = {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)}
     for kind, pairs, expected in (
         ("all", all_pairs(3), every),
@@ -173,9 +173,7 @@ def test_targets_of_the_other_kinds_of_views() -> None:
         (5, 1 - 0.8, 1),  # a little less than 1 in floating point
     ],
 )  # fmt: skip
-def test_the_last_views_are_only_cropped_and_never_the_first_two(
-    num_views: int, share: float, num_crop_only: int
-) -> None:
+def test_the_last_views_are_only_cropped_and_never_the_first_two(num_views, share, num_crop_only):
     views = made(num_views=num_views, crop_only_share=share)
     assert all(map(is_crop_only, views[num_views - num_crop_only :]))
     coloured = (LARGE, LARGE, *[SMALL] * (num_views - num_crop_only - 2))
@@ -187,7 +185,7 @@ def drawn(views: tuple[Recipe, ...], num: int) -> list[Draws]:
     return [draw(view, num, 8, generator) for view in views]
 
 
-def test_drawn_views_have_the_sizes_and_operations_of_their_recipes() -> None:
+def test_drawn_views_have_the_sizes_and_operations_of_their_recipes():
     draws = drawn(made(crop_only_share=0.5), 200)
     assert [view.output_size for view in draws] == [8, 8, 6, 6]
     for name in ("flip", "blur", "jitter"):
@@ -200,7 +198,7 @@ def test_drawn_views_have_the_sizes_and_operations_of_their_recipes() -> None:
     assert not torch.equal(first.flip, second.flip)
 
 
-def test_crop_only_views_change_no_other_view() -> None:
+def test_crop_only_views_change_no_other_view():
     """A sweep over the share compares like with like: crops stay where they are, as do all draws of
     the others.
     """
@@ -212,7 +210,7 @@ def test_crop_only_views_change_no_other_view() -> None:
 
 
 @pytest.mark.parametrize("num_views", [2, 3, 4, 8])
-def test_pairs_and_compute_are_those_of_ecpp_table_1(num_views: int) -> None:
+def test_pairs_and_compute_are_those_of_ecpp_table_1(num_views):
     """Per image, that is over N; the small views are of 96 pixels among 224."""
     two = {"views": "two", "recipe": "simclr", **COLOUR}
     expected = {"pairs_per_image": 1, "compute_per_image": 2, "pairs_per_compute": 0.5}

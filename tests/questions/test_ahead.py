@@ -17,7 +17,7 @@ GRID = {"tau": [0.05, 0.1, 0.2, 0.5, 1.0], "batch_size": [32, 64, 128, 256]}
 
 
 @pytest.fixture
-def trials() -> pd.DataFrame:
+def trials():
     """Two objectives, and the clearest of tables of what they depend on."""
     curves = {"dcl": lambda at: 90 - 4 * at["tau"], "simclr": lambda at: 90 - 20 * at["tau"]}
     frames = [

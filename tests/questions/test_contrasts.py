@@ -1,7 +1,5 @@
 """What is said, shown and drawn of contrasts, of kept studies that asked for some."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -38,7 +38,7 @@ def intervals(findings: Findings, name: str) -> np.ndarray:
 @pytest.mark.parametrize("sampler", ["grid", "random"])
 @pytest.mark.parametrize("level", [99.9, 0.1])
 @pytest.mark.parametrize("name", LEVELS)
-def test_intervals_of_a_percentage_end_at_0_and_100(name: str, level: float, sampler: str) -> None:
+def test_intervals_of_a_percentage_end_at_0_and_100(name, level, sampler):
     frame = trials(level, sampler)
     percent = intervals(clsweep.analyse(frame, metric="knn_top1"), name)
     other = frame.rename(columns={"knn_top1": "score"})
@@ -47,7 +47,7 @@ def test_intervals_of_a_percentage_end_at_0_and_100(name: str, level: float, sam
     np.testing.assert_array_equal(percent, np.clip(free, 0, 100))
 
 
-def test_scores_beyond_the_limits_have_none() -> None:
+def test_scores_beyond_the_limits_have_none():
     """Somebody else's column of that name, not in percent."""
     frame = trials(99.5, "grid")
     frame["knn_top1"] += 50

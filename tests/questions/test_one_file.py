@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -55,7 +54,7 @@ QUESTION = Question(
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> Any:
+def found(monkeypatch):
     """Results, asked with one question more."""
     place = [chapter.id for chapter in registry.CHAPTERS].index("tuning")
     with_it = dataclasses.replace(
@@ -72,7 +71,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Any:
         cache.cache_clear()
 
 
-def test_a_report_has_its_sentence_table_figure_formula_and_term(found: Any, tmp_path: Any) -> None:
+def test_a_report_has_its_sentence_table_figure_formula_and_term(found, tmp_path):
     report = build_report(found)
     (section,) = [part for part in report.sections if part.id == "tuning"]
     assert "1 objectives have a midpoint." in section.sentences
@@ -93,8 +92,8 @@ def test_a_report_has_its_sentence_table_figure_formula_and_term(found: Any, tmp
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_command_prints_it_explains_it_and_leaves_out_what_is_spare(
-    found: Any, capsys: Any, monkeypatch: Any, wide: bool
-) -> None:
+    found, capsys, monkeypatch, wide
+):
     monkeypatch.setenv("COLUMNS", "36")
     frame, material = found.ask(medians), found.material
     style = Style(wide=wide, explain=True)

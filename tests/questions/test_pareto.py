@@ -1,7 +1,5 @@
 """Fronts of planted scores and costs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

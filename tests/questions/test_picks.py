@@ -1,10 +1,5 @@
 """Scores without labels from the table to the screen and the report."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +9,7 @@ from clsweep.questions.picks import QUESTION
 
 
 @pytest.fixture(scope="module")
-def trials() -> Any:
+def trials():
     """RankMe knows the best of dcl and of simclr, and overrates simclr."""
     rng = np.random.default_rng(0)
     tau, seeds = np.arange(1, 13) / 10, 3
@@ -39,7 +34,7 @@ def trials() -> Any:
     return pd.concat(frames, ignore_index=True)
 
 
-def test_what_the_scores_would_have_picked(trials: Any) -> None:
+def test_what_the_scores_would_have_picked(trials):
     found = clsweep.analyse(trials)
     assert (found.material.metric, found.material.params) == ("knn_top1", ("tau",))
     table = found.picks().set_index(["objective", "score"])
@@ -53,12 +48,12 @@ def test_what_the_scores_would_have_picked(trials: Any) -> None:
     assert (lines["best or picked"].astype(float) >= lines["picked"].astype(float)).all()
 
 
-def test_a_metric_without_labels_judges_none(trials: Any) -> None:
+def test_a_metric_without_labels_judges_none(trials):
     assert clsweep.analyse(trials, metric="rankme").picks().empty
     assert clsweep.analyse(trials.drop(columns=["rankme", "uniformity"])).picks().empty
 
 
-def test_the_command_prints_it(trials: Any, tmp_path: Path, cli_command: Any) -> None:
+def test_the_command_prints_it(trials, tmp_path, cli_command):
     trials.to_parquet(tmp_path / "trials.parquet")
     code, out, _ = cli_command("picks", str(tmp_path / "trials.parquet"))
     assert code == 0

@@ -25,7 +25,7 @@ def read(trials: Any, mode: str = "max", **options: Any) -> Any:
     return picks(of(sweeps, trials=trials, metric="acc", **options))
 
 
-def test_the_pick_and_its_loss_against_a_loop() -> None:
+def test_the_pick_and_its_loss_against_a_loop():
     rng = np.random.default_rng(0)
     acc = 80 + 3 * rng.normal(size=(14, 1)) + 0.2 * rng.normal(size=(14, 3))
     rank, align = rng.normal(size=(14, 3)), rng.normal(size=(14, 3))
@@ -47,7 +47,7 @@ def test_the_pick_and_its_loss_against_a_loop() -> None:
         assert row["rho_low"] < row["rho"] < row["rho_high"]
 
 
-def test_a_score_that_is_the_metric_loses_nothing() -> None:
+def test_a_score_that_is_the_metric_loses_nothing():
     acc = 80 + np.random.default_rng(1).normal(size=(12, 3))
     row = read(trials_of(acc, rankme=acc)).iloc[0]
     assert row["regret"] == 0
@@ -56,7 +56,7 @@ def test_a_score_that_is_the_metric_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("lost", [[(0, 0)], [(11, 2), (5, 0), (5, 1)], [(3, 0), (3, 1), (3, 2)]])
-def test_a_study_with_failed_trials(lost: list[tuple[int, int]]) -> None:
+def test_a_study_with_failed_trials(lost):
     level = 80 + np.arange(12)
     acc = level[:, None] + 1e-6 * np.random.default_rng(2).normal(size=(12, 3))
     trials = trials_of(acc, rankme=np.tile(-level[:, None], 3))
@@ -69,7 +69,7 @@ def test_a_study_with_failed_trials(lost: list[tuple[int, int]]) -> None:
         assert row["regret"] == pytest.approx(11, abs=1e-4)
 
 
-def test_low_values_of_the_metric_may_be_good() -> None:
+def test_low_values_of_the_metric_may_be_good():
     loss = np.array([[1.0, 1.1], [2.0, 2.1], [3.0, 3.2]])
     row = read(trials_of(loss, rankme=loss), mode="min").iloc[0]
     assert row["picked"] == pytest.approx(3.1)
@@ -77,7 +77,7 @@ def test_low_values_of_the_metric_may_be_good() -> None:
     assert row["regret"] == pytest.approx(2.05)
 
 
-def test_all_objectives_together_have_one_pick() -> None:
+def test_all_objectives_together_have_one_pick():
     """One whose embeddings score high and whose labels do not: apart each pick is right."""
     rng = np.random.default_rng(2)
     good, bad = (level + rng.normal(size=(12, 3)) for level in (90, 70))
@@ -97,7 +97,7 @@ def test_all_objectives_together_have_one_pick() -> None:
     assert list(apart["objective"]) == ["dcl", "byol"]
 
 
-def test_what_too_few_trials_cannot_tell() -> None:
+def test_what_too_few_trials_cannot_tell():
     rng = np.random.default_rng(3)
     single = read(trials_of(rng.normal(size=(12, 1)), rankme=rng.normal(size=(12, 1)))).iloc[0]
     assert single["reason"] == Reason.ONE_SEED
@@ -113,7 +113,7 @@ def test_what_too_few_trials_cannot_tell() -> None:
     assert np.isnan(one["regret"])
 
 
-def test_a_search_has_a_loss_and_no_correlation() -> None:
+def test_a_search_has_a_loss_and_no_correlation():
     rng = np.random.default_rng(4)
     acc, rank = rng.normal(size=(20, 2)), rng.normal(size=(20, 2))
     row = read(trials_of(acc, sampler="tpe", rankme=rank)).iloc[0]
@@ -125,9 +125,7 @@ def test_a_search_has_a_loss_and_no_correlation() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("shared", "shift"), [(0.0, 0.0), (0.9, 0.0), (-0.9, 0.0), (0.9, 8.0)])
 @pytest.mark.parametrize(("num", "seeds", "spread"), [(12, 3, 1.0), (40, 3, 0.3), (6, 2, 1.0)])
-def test_intervals_of_the_loss_cover(
-    num: int, seeds: int, spread: float, shared: float, shift: float
-) -> None:
+def test_intervals_of_the_loss_cover(num, seeds, spread, shared, shift):
     """Also where the noise of a trial moves its score without labels as it moves the metric, and
     where a seed moves all.
     """
@@ -147,7 +145,7 @@ def test_intervals_of_the_loss_cover(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.6, 0.9])
-def test_intervals_of_the_correlation_cover(rho: float) -> None:
+def test_intervals_of_the_correlation_cover(rho):
     """Of a normal pair: Spearman's is 6 / pi asin(rho / 2)."""
     rng, hits, runs = np.random.default_rng(0), 0, 400
     true = 6 / np.pi * np.arcsin(rho / 2)

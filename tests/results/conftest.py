@@ -15,24 +15,24 @@ STUDY = Path(__file__).parents[1] / "taus.yaml"
 
 
 @pytest.fixture
-def plan() -> list[dict[str, Any]]:
+def plan():
     study = load_study(STUDY)
     return [plan_row(study, trial) for trial in plan_trials(study)]
 
 
 @pytest.fixture(params=["disk", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def place(request, tmp_path):
     """Where an empty results folder may be."""
     return str(tmp_path / "out") if request.param == "disk" else str(request.getfixturevalue("s3"))
 
 
 @pytest.fixture
-def folder(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
+def folder(place, plan):
     return created(place, plan)
 
 
 @pytest.fixture
-def local(tmp_path: Path, plan: list[dict[str, Any]]) -> ResultsFolder:
+def local(tmp_path, plan):
     return created(str(tmp_path / "out"), plan)
 
 

@@ -62,9 +62,7 @@ class Raw:
         ]
 
 
-def test_a_row_is_written_without_the_plan_being_read_again(
-    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_is_written_without_the_plan_being_read_again(local, plan, monkeypatch):
     local.add_trial(outcome(plan[0]))
     with monkeypatch.context() as patch:
         patch.setattr(local.files, "read", None)
@@ -75,9 +73,7 @@ def test_a_row_is_written_without_the_plan_being_read_again(
     assert open_results(local.path).trials["sigma"].notna().tolist() == [False, False, True]
 
 
-def test_rows_are_readable_while_a_study_runs_and_in_plan_order(
-    folder: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_rows_are_readable_while_a_study_runs_and_in_plan_order(folder, plan):
     for row in (plan[3], plan[0]):
         folder.add_trial(
             outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}, {"epoch": 2, "train_loss": 1.5}]
@@ -89,9 +85,7 @@ def test_rows_are_readable_while_a_study_runs_and_in_plan_order(
     )
 
 
-def test_what_a_system_puts_beside_a_part_is_none(
-    local: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_what_a_system_puts_beside_a_part_is_none(local, plan):
     local.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
     for kind in ("trials", "epochs"):
         part = Path(local.path, "parts", kind, f"{plan[0]['trial_id']}.parquet")
@@ -103,9 +97,7 @@ def test_what_a_system_puts_beside_a_part_is_none(
     assert len(open_results(local.path).trials) == 1
 
 
-def test_epochs_that_are_gone_are_missed_while_trials_wait_for_compaction(
-    folder: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_epochs_that_are_gone_are_missed_while_trials_wait_for_compaction(folder, plan):
     folder.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
     folder.compact()
     folder.add_trial(outcome(plan[1]), epochs=[{"epoch": 1}])
@@ -115,9 +107,7 @@ def test_epochs_that_are_gone_are_missed_while_trials_wait_for_compaction(
         _ = open_results(folder.path).epochs
 
 
-def test_side_tables_hold_the_rows_of_recorded_trials(
-    folder: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_side_tables_hold_the_rows_of_recorded_trials(folder, plan):
     bars = [
         {"epoch": 1, "bin_low": 0.0, "bin_high": 0.5, "share": 0.25},
         {"epoch": 1, "share": 0.75},
@@ -141,7 +131,7 @@ def test_side_tables_hold_the_rows_of_recorded_trials(
         folder.compact()
 
 
-def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFolder) -> None:
+def test_reference_lines_name_what_was_scored_and_its_spread(folder):
     common = {"dataset": "digits", "knn_k": 5, "linear_probe": "none"}
     rows = [{"reference": "raw_pixels", **common, "knn_top1": 91.0}]
     for width, scores in ((4, (80.0, 82.0)), (8, (84.0, 84.0))):
@@ -154,9 +144,7 @@ def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFold
     ]
 
 
-def test_compaction_changes_nothing_that_a_reader_sees(
-    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compaction_changes_nothing_that_a_reader_sees(folder, plan, monkeypatch):
     monkeypatch.setattr("clsweep.results.folder.CHUNKS", 3)
     for i, row in enumerate([*plan[:8], plan[1]]):  # one of them twice
         epochs = [{"epoch": epoch, "train_loss": float(i)} for epoch in range(1, i % 3 + 1)]
@@ -172,9 +160,7 @@ def test_compaction_changes_nothing_that_a_reader_sees(
                                   epochs.sort_values(["trial_id"], ignore_index=True))  # fmt: skip
 
 
-def test_an_interrupted_compaction_leaves_one_row_per_trial(
-    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_compaction_leaves_one_row_per_trial(folder, plan, monkeypatch):
     for row in plan[:3]:
         folder.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
     expected = folder.trials()
@@ -204,9 +190,7 @@ def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "makedirs"])
-def test_what_a_disk_refuses_is_one_line_and_no_file(
-    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_what_a_disk_refuses_is_one_line_and_no_file(local, plan, monkeypatch, call):
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
@@ -221,7 +205,7 @@ def test_what_a_disk_refuses_is_one_line_and_no_file(
     assert Raw(local).names() == before
 
 
-def test_checkpoints_are_replaced_listed_and_removed(folder: ResultsFolder) -> None:
+def test_checkpoints_are_replaced_listed_and_removed(folder):
     assert folder.stored("checkpoints") == []
     assert folder.checkpoint("a-0") is None
     payload = os.urandom(12_000_000)  # an object store takes it in parts
@@ -236,9 +220,7 @@ def test_checkpoints_are_replaced_listed_and_removed(folder: ResultsFolder) -> N
     assert folder.stored("encoders") == []
 
 
-def test_what_killed_writers_left_is_no_file_and_is_removed(
-    local: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_what_killed_writers_left_is_no_file_and_is_removed(local, plan):
     local.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
     local.write(checkpoint_file("a-0"), b"1")
     whole = Raw(local).names()
@@ -251,7 +233,7 @@ def test_what_killed_writers_left_is_no_file_and_is_removed(
     assert sorted(Raw(local).names()) == sorted(whole)
 
 
-def test_a_folder_without_results_names_those_below_it(local: ResultsFolder) -> None:
+def test_a_folder_without_results_names_those_below_it(local):
     parent = os.path.dirname(local.path)
     with pytest.raises(RequestError, match=r"expected a results folder.*It holds: out"):
         open_results(parent)
@@ -259,7 +241,7 @@ def test_a_folder_without_results_names_those_below_it(local: ResultsFolder) -> 
         open_results(f"{parent}/nothing")
 
 
-def test_the_resolved_study_runs_again(local: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+def test_the_resolved_study_runs_again(local, plan):
     study = load_study(Path(local.path) / "study.yaml")
     assert [plan_row(study, trial) for trial in plan_trials(study)] == plan
 
@@ -274,13 +256,7 @@ def test_the_resolved_study_runs_again(local: ResultsFolder, plan: list[dict[str
         ("study.yaml", b"", r"study\.yaml.*: expected a mapping"),
     ],
 )
-def test_a_damaged_file_is_named(
-    folder: ResultsFolder,
-    plan: list[dict[str, Any]],
-    name: str,
-    content: bytes | None,
-    message: str,
-) -> None:
+def test_a_damaged_file_is_named(folder, plan, name, content, message):
     folder.add_trial(outcome(plan[0]), epochs=[])
     name = name.format(plan[0]["trial_id"])
     if content is None:
@@ -291,7 +267,7 @@ def test_a_damaged_file_is_named(
         (open_results(folder.path).study, open_results(folder.path).trials)
 
 
-def test_what_cannot_be_a_folder_is_refused() -> None:
+def test_what_cannot_be_a_folder_is_refused():
     with (
         pytest.raises(RequestError, match="cannot be used as a results folder"),
         ResultsFolder(__file__).lock(),
@@ -301,9 +277,7 @@ def test_what_cannot_be_a_folder_is_refused() -> None:
         ResultsFolder("s3x://foo")
 
 
-def test_epochs_of_a_trial_without_a_row_are_not_shown(
-    folder: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_epochs_of_a_trial_without_a_row_are_not_shown(folder, plan):
     folder.add_trial(outcome(plan[0]), epochs=[{"epoch": 1, "train_loss": 2.0}])
     Raw(folder).remove(
         f"parts/trials/{plan[0]['trial_id']}.parquet"
@@ -313,9 +287,7 @@ def test_epochs_of_a_trial_without_a_row_are_not_shown(
     assert folder.side_table("epochs").num_rows == 0
 
 
-def test_a_reader_misses_nothing_while_parts_are_compacted(
-    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_misses_nothing_while_parts_are_compacted(folder, plan, monkeypatch):
     for row in plan[:2]:
         folder.add_trial(outcome(row), epochs=[])
     folder.compact()
@@ -334,8 +306,8 @@ def test_a_reader_misses_nothing_while_parts_are_compacted(
 
 
 def test_asking_whether_a_run_holds_the_folder_neither_needs_nor_takes_the_right_to_write(
-    local: ResultsFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    local, monkeypatch
+):
     assert not local.is_running()  # nobody ever locked it, and asking makes no file
     assert not os.path.exists(f"{local.path}/.lock")
     with local.lock():
@@ -357,9 +329,7 @@ def test_asking_whether_a_run_holds_the_folder_neither_needs_nor_takes_the_right
         ("batch_size != 64", ["trained"]),
     ],
 )
-def test_a_row_without_a_value_is_not_selected_whatever_its_type(
-    folder: ResultsFolder, plan: list[dict[str, Any]], where: str, selected: list[str]
-) -> None:
+def test_a_row_without_a_value_is_not_selected_whatever_its_type(folder, plan, where, selected):
     trained = next(row for row in plan if row["objective"] == "simclr" and row["tau"] != 0.1)
     untrained = next(row for row in plan if row["objective"] == "untrained")
     folder.add_trial(outcome(trained))
@@ -384,8 +354,8 @@ FOREIGN: list[tuple[str, Any]] = [
     [*((*each, False) for each in FOREIGN), ("tau", 0.123, True), ("config", 99, True)],
 )
 def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for(
-    local: ResultsFolder, plan: list[dict[str, Any]], name: str, value: Any, compacted: bool
-) -> None:
+    local, plan, name, value, compacted
+):
     over = plan[:5]
     ended = [outcome(row, **({name: value} if row is plan[3] else {})) for row in over]
     file, trial = f"parts/trials/{plan[3]['trial_id']}.parquet", plan[3]["trial_id"]
@@ -405,9 +375,7 @@ def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for
             read()
 
 
-def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_ids(
-    tmp_path: Path, plan: list[dict[str, Any]]
-) -> None:
+def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_ids(tmp_path, plan):
     """Such a table has no hyperparameters that could be compared with the plan's."""
 
     def read_all(folder: ResultsFolder) -> None:
@@ -444,17 +412,13 @@ def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_id
     assert one.trials().num_rows == 4
 
 
-def test_what_a_live_search_chooses_is_no_difference(
-    local: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_what_a_live_search_chooses_is_no_difference(local, plan):
     local.create(load_study(STUDY).document.dump(), [{**plan[0], "tau": None}, *plan[1:]])
     local.add_trial(outcome({**plan[0], "tau": 0.3}))
     assert local.trials(["tau"]).to_pylist() == [{"tau": 0.3}]
 
 
-def test_a_papers_numbers_are_kept_with_the_cells_at_its_scale(
-    folder: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_a_papers_numbers_are_kept_with_the_cells_at_its_scale(folder, plan):
     assert folder.printed() == {}
     folder.add_printed({"b.csv": "# study: x\n", "a.csv": "τ\n"}, plan[:2])
     again = ResultsFolder(folder.path)

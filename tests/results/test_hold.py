@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ with ResultsFolder(sys.argv[1]).lock():
 
 
 @pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch):
     monkeypatch.setattr(lock, "RENEW_S", 0.2)
 
 
@@ -59,7 +59,7 @@ def write_heartbeat(place: str, **state: Any) -> None:
         stream.write(json.dumps(state).encode())
 
 
-def test_a_second_run_is_refused_until_the_first_has_ended(place: str) -> None:
+def test_a_second_run_is_refused_until_the_first_has_ended(place):
     first, second = ResultsFolder(place), ResultsFolder(place)
     command = f"clsweep status {shlex.quote(place)}"
     with first.lock():
@@ -77,7 +77,7 @@ def test_a_second_run_is_refused_until_the_first_has_ended(place: str) -> None:
         pass
 
 
-def test_the_lock_of_a_killed_process_is_free_at_once_on_its_machine(place: str) -> None:
+def test_the_lock_of_a_killed_process_is_free_at_once_on_its_machine(place):
     process = holder(place)
     assert ResultsFolder(place).is_running()
     with pytest.raises(BusyError), ResultsFolder(place).lock():
@@ -88,9 +88,7 @@ def test_the_lock_of_a_killed_process_is_free_at_once_on_its_machine(place: str)
         pass
 
 
-def test_a_fresh_heartbeat_of_another_machine_refuses_by_name(
-    s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fresh_heartbeat_of_another_machine_refuses_by_name(s3, monkeypatch):
     elsewhere = {
         "owner": "x",
         "host": "node7",
@@ -107,16 +105,14 @@ def test_a_fresh_heartbeat_of_another_machine_refuses_by_name(
         pass
 
 
-def test_a_clock_that_is_wrong_takes_no_folder_from_a_run_that_beats(
-    s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_wrong_takes_no_folder_from_a_run_that_beats(s3, monkeypatch):
     with ResultsFolder(s3).lock():
         monkeypatch.setattr(lock, "STALE_S", 0.0)  # whatever it says seems old
         with pytest.raises(BusyError), ResultsFolder(s3).lock():
             pass
 
 
-def test_a_run_that_was_taken_for_dead_is_told(s3: str) -> None:
+def test_a_run_that_was_taken_for_dead_is_told(s3):
     late = ResultsFolder(s3)
     with late.lock():
         late.held.beat({"state": "running", "running": ["a-0"]})
@@ -152,7 +148,7 @@ while line := sys.stdin.readline():
 
 
 @pytest.fixture
-def two_runs() -> Iterator[Callable[[str], list[str]]]:
+def two_runs():
     """Two processes that take a folder in the same instant; what each of them says."""
     processes = [
         subprocess.Popen(
@@ -187,18 +183,14 @@ def beside(place: str, number: int) -> str:
     return place.replace("/out?", f"/out{number}?")
 
 
-def test_of_two_processes_that_start_in_the_same_instant_one_has_it(
-    s3: str, two_runs: Callable[[str], list[str]]
-) -> None:
+def test_of_two_processes_that_start_in_the_same_instant_one_has_it(s3, two_runs):
     for i in range(20):
         held, refused = two_runs(beside(s3, i))
         assert held == "held\n"
         assert refused.startswith(f"refused {beside(s3, i)}: another clsweep run is writing here: ")
 
 
-def test_a_lease_that_has_run_out_is_taken_over_by_one_of_two(
-    s3: str, two_runs: Callable[[str], list[str]]
-) -> None:
+def test_a_lease_that_has_run_out_is_taken_over_by_one_of_two(s3, two_runs):
     for i in range(5):
         killed = {"owner": "x", "host": "node7", "machine": "another boot", "pid": 1}
         write_heartbeat(beside(s3, i), **killed, state="running", time=5.0)
@@ -207,7 +199,7 @@ def test_a_lease_that_has_run_out_is_taken_over_by_one_of_two(
         assert "another clsweep run is writing here: process " in refused
 
 
-def test_a_claim_that_the_store_gets_late_is_refused(s3: str, s3_server: Any) -> None:
+def test_a_claim_that_the_store_gets_late_is_refused(s3, s3_server):
     """The time that a request takes has no limit that a pause could wait for."""
     arrived, go_on = threading.Event(), threading.Event()
     slow = [True]
@@ -237,9 +229,7 @@ def test_a_claim_that_the_store_gets_late_is_refused(s3: str, s3_server: Any) ->
         assert ResultsFolder(s3).is_running()
 
 
-def test_a_write_whose_answer_is_lost_is_known_for_ours(
-    s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_whose_answer_is_lost_is_known_for_ours(s3, monkeypatch):
     real, lost = ObjectStore._s3, []
 
     def lose_the_first(self: ObjectStore, request: str, *asked: Any, **given: Any) -> Any:
@@ -255,7 +245,7 @@ def test_a_write_whose_answer_is_lost_is_known_for_ours(
     assert lost != [None]
 
 
-def test_a_store_that_heeds_no_condition_is_refused(s3: str, s3_server: Any) -> None:
+def test_a_store_that_heeds_no_condition_is_refused(s3, s3_server):
     s3_server.conditional = False
     try:
         with (
@@ -267,9 +257,7 @@ def test_a_store_that_heeds_no_condition_is_refused(s3: str, s3_server: Any) -> 
         s3_server.conditional = True
 
 
-def test_without_the_client_a_run_is_refused_and_a_reader_is_not(
-    s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_client_a_run_is_refused_and_a_reader_is_not(s3, monkeypatch):
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     object_store._s3_client.cache_clear()
     with (
@@ -325,9 +313,7 @@ def content(out: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("change", [delete, move, replace_by_a_copy, begin_another, lose_the_lock])
-def test_a_run_whose_folder_is_another_one_ends_and_leaves_it_alone(
-    tmp_path: Path, change: Callable[[Path], None], write: str
-) -> None:
+def test_a_run_whose_folder_is_another_one_ends_and_leaves_it_alone(tmp_path, change, write):
     out = tmp_path / "out"
     folder, after, scratch = ResultsFolder(str(out)), {}, []
 
@@ -351,7 +337,7 @@ def test_a_run_whose_folder_is_another_one_ends_and_leaves_it_alone(
     assert not scratch[0].exists()
 
 
-def test_a_process_that_an_earlier_run_has_left_writes_nothing(place: str) -> None:
+def test_a_process_that_an_earlier_run_has_left_writes_nothing(place):
     folder = ResultsFolder(place)
     with folder.lock():
         left = ResultsFolder(place, folder.held.run)
@@ -363,7 +349,7 @@ def test_a_process_that_an_earlier_run_has_left_writes_nothing(place: str) -> No
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_store_whose_folder_was_taken_over_or_deleted_ends_the_run(s3: str, taken: bool) -> None:
+def test_a_store_whose_folder_was_taken_over_or_deleted_ends_the_run(s3, taken):
     fs, base = pafs.FileSystem.from_uri(s3)
     folder = ResultsFolder(s3)
     why = "on node7" if taken else "was deleted, moved or replaced"
@@ -390,7 +376,7 @@ def test_a_store_whose_folder_was_taken_over_or_deleted_ends_the_run(s3: str, ta
 
 
 @pytest.fixture(params=["ENOLCK", "ENOSYS", "EOPNOTSUPP"])
-def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_locks(request, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(getattr(errno, request.param), "no locks here")
 
@@ -398,7 +384,7 @@ def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("no_locks")
-def test_without_locks_one_that_comes_unseen_ends_the_first(tmp_path: Path) -> None:
+def test_without_locks_one_that_comes_unseen_ends_the_first(tmp_path):
     first, second = (ResultsFolder(str(tmp_path / "out")) for _ in range(2))
 
     def run() -> None:
@@ -415,9 +401,7 @@ def test_without_locks_one_that_comes_unseen_ends_the_first(tmp_path: Path) -> N
     assert second.checkpoint("a-0") == b"second"
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     real = os.open
 

@@ -1,7 +1,5 @@
 """The Optuna journal after kills, full disks and losses; Optuna itself reads what is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -19,7 +19,7 @@ ROWS = [{"reference": "raw_pixels", "dataset": "digits", "knn_top1": 91.0}]
 
 
 @pytest.fixture
-def folder(s3: str) -> ResultsFolder:
+def folder(s3):
     return ResultsFolder(s3)
 
 
@@ -30,12 +30,7 @@ def refuse_for(server: S3Server, num_requests: int) -> None:
 
 
 @pytest.mark.slow  # it waits
-def test_an_outage_is_waited_for_and_named_once(
-    folder: ResultsFolder,
-    s3_server: S3Server,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_outage_is_waited_for_and_named_once(folder, s3_server, capsys, monkeypatch):
     monkeypatch.setattr(object_store, "_noticed_at", -object_store.PATIENCE_S)
     folder.write(checkpoint_file("a-0"), b"first")
     actions: list[Any] = [
@@ -50,7 +45,7 @@ def test_an_outage_is_waited_for_and_named_once(
     assert notes[0].startswith(f"{folder.path}: the store answers SLOW_DOWN")
 
 
-def test_what_will_not_pass_is_said_at_once(folder: ResultsFolder, s3_server: S3Server) -> None:
+def test_what_will_not_pass_is_said_at_once(folder, s3_server):
     with pytest.raises(RequestError, match="cannot be written: there is no such bucket"):
         ResultsFolder(s3_server.uri("nobodys/out")).write(checkpoint_file("a-0"), b"0")
     s3_server.refuse = lambda _: ACCESS_DENIED
@@ -67,9 +62,7 @@ def test_what_will_not_pass_is_said_at_once(folder: ResultsFolder, s3_server: S3
     assert len(s3_server.requests) == num_before + 3
 
 
-def test_an_upload_that_fails_half_way_is_never_seen(
-    folder: ResultsFolder, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_that_fails_half_way_is_never_seen(folder, s3_server, monkeypatch):
     monkeypatch.setattr(object_store, "PATIENCE_S", 0.0)
     folder.write(checkpoint_file("a-0"), b"old")
     s3_server.refuse = lambda environ: (
@@ -82,7 +75,7 @@ def test_an_upload_that_fails_half_way_is_never_seen(
     assert folder.stored("checkpoints") == ["a-0"]
 
 
-def test_places_are_named_as_they_are_typed(folder: ResultsFolder) -> None:
+def test_places_are_named_as_they_are_typed(folder):
     address, options = folder.path.split("?")
     assert (
         folder.place("encoders/a-0.safetensors") == f"{address}/encoders/a-0.safetensors?{options}"
@@ -90,7 +83,7 @@ def test_places_are_named_as_they_are_typed(folder: ResultsFolder) -> None:
     assert not ResultsFolder(folder.place("plan.parquet")).exists()
 
 
-def test_the_journal_is_a_local_copy_that_goes_back(folder: ResultsFolder) -> None:
+def test_the_journal_is_a_local_copy_that_goes_back(folder):
     import optuna
 
     folder.keep_journal()  # there is none yet

@@ -39,7 +39,7 @@ def order(rows: list[dict[str, Any]], mode: str = "max", **configs: int) -> dict
     }
 
 
-def test_the_best_has_the_best_mean_not_the_best_trial() -> None:
+def test_the_best_has_the_best_mean_not_the_best_trial():
     rows = scored("dcl", (99.0, 51.0), (80.0, 82.0), (76.0, 76.0)) + scored(
         "simclr", (1.0, 2.0), (3.0, 0.5)
     )
@@ -48,7 +48,7 @@ def test_the_best_has_the_best_mean_not_the_best_trial() -> None:
     assert (best.rank, best.score, best.num_seeds) == (1, 81.0, 2)
 
 
-def test_where_less_is_better_the_lowest_mean_is_best() -> None:
+def test_where_less_is_better_the_lowest_mean_is_best():
     rows = scored("dcl", (9.0, 5.0), (8.0, 8.0), (6.0, 6.0))
     assert order(rows, mode="min", dcl=3) == {"dcl": [2, 0, 1]}
     assert (
@@ -57,7 +57,7 @@ def test_where_less_is_better_the_lowest_mean_is_best() -> None:
     )
 
 
-def test_of_equal_means_the_one_planned_first_is_better() -> None:
+def test_of_equal_means_the_one_planned_first_is_better():
     seeds = [(0.1, 0.3), (0.2, 0.2), (0.3, 0.1)]
     for shuffled in itertools.permutations(seeds):
         assert order(scored("dcl", *shuffled), dcl=3) == {"dcl": [0, 1, 2]}
@@ -74,12 +74,12 @@ def test_of_equal_means_the_one_planned_first_is_better() -> None:
     ],
     ids=["not run", "failed", "stopped", "not a number", "without a score"],
 )
-def test_what_has_not_finished_on_every_seed_takes_no_part(row: list[dict[str, Any]]) -> None:
+def test_what_has_not_finished_on_every_seed_takes_no_part(row):
     rows = [*scored("dcl", (50.0, 50.0)), ended("dcl-1-0", 99.0), *row]
     (ranking,) = Standings(plan(dcl=2), rows, metric=METRIC, mode="max").rankings()
     assert [ranked.config for ranked in ranking.configs] == [0]
     assert ranking.num_left_out == 1
 
 
-def test_an_objective_without_any_finished_configuration_has_none() -> None:
+def test_an_objective_without_any_finished_configuration_has_none():
     assert order(scored("dcl", (1.0, 2.0)), dcl=1, simclr=2) == {"dcl": [0], "simclr": []}

@@ -40,12 +40,12 @@ def row(trial_id: str, score: float | None, status: str | None = None) -> Row:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> ResultsFolder:
+def folder(tmp_path):
     return ResultsFolder(str(tmp_path / "out"))
 
 
 @pytest.fixture
-def keep(folder: ResultsFolder) -> Keep:
+def keep(folder):
     def rule(
         planned: Iterable[Row],
         *rows: Row,
@@ -78,9 +78,7 @@ def end(kept: KeptFiles, folder: ResultsFolder, *rows: Row) -> None:
         kept.record(each)
 
 
-def test_the_best_configuration_stays_on_all_its_seeds_and_not_the_best_trial(
-    folder: ResultsFolder, keep: Keep
-) -> None:
+def test_the_best_configuration_stays_on_all_its_seeds_and_not_the_best_trial(folder, keep):
     kept = keep(plan(a=3, b=1))
     scores = {"a-0-s0": 99.0, "a-0-s1": 51.0, "a-1-s0": 80.0, "a-1-s1": 82.0, "b-0-s0": 1.0}
     scores |= {"a-2-s0": 75.0, "a-2-s1": 75.0, "b-0-s1": 2.0}
@@ -88,23 +86,19 @@ def test_the_best_configuration_stays_on_all_its_seeds_and_not_the_best_trial(
     assert folder.stored("encoders") == ["a-1-s0", "a-1-s1", "b-0-s0", "b-0-s1"]
 
 
-def test_a_lower_value_is_better_where_the_study_says_so(folder: ResultsFolder, keep: Keep) -> None:
+def test_a_lower_value_is_better_where_the_study_says_so(folder, keep):
     store(folder, "a-0-s0", "a-1-s0")
     keep(plan(seeds=1, a=2), row("a-0-s0", 1.0), row("a-1-s0", 2.0), mode="min").settle()
     assert folder.stored("encoders") == ["a-0-s0"]
 
 
 @pytest.mark.parametrize("order", [("a-0-s0", "a-1-s0"), ("a-1-s0", "a-0-s0")])
-def test_of_equals_the_first_planned_stays_in_whatever_order_they_end(
-    folder: ResultsFolder, keep: Keep, order: tuple[str, str]
-) -> None:
+def test_of_equals_the_first_planned_stays_in_whatever_order_they_end(folder, keep, order):
     end(keep(plan(seeds=1, a=2)), folder, *(row(trial_id, 50.0) for trial_id in order))
     assert folder.stored("encoders") == ["a-0-s0"]
 
 
-def test_a_configuration_with_a_seed_to_come_keeps_those_it_has(
-    folder: ResultsFolder, keep: Keep
-) -> None:
+def test_a_configuration_with_a_seed_to_come_keeps_those_it_has(folder, keep):
     kept = keep(plan(a=3))
     end(kept, folder, row("a-1-s0", 10.0), row("a-0-s0", 50.0), row("a-0-s1", 50.0))
     assert folder.stored("encoders") == ["a-0-s0", "a-0-s1", "a-1-s0"]
@@ -112,27 +106,21 @@ def test_a_configuration_with_a_seed_to_come_keeps_those_it_has(
     assert folder.stored("encoders") == ["a-1-s0", "a-1-s1"]
 
 
-def test_a_trial_under_way_keeps_its_encoder_until_its_row_is_there(
-    folder: ResultsFolder, keep: Keep
-) -> None:
+def test_a_trial_under_way_keeps_its_encoder_until_its_row_is_there(folder, keep):
     kept = keep(plan(seeds=1, a=3), row("a-0-s0", 90.0))
     store(folder, "a-0-s0", "a-1-s0", "a-2-s0")
     kept.record(row("a-1-s0", 80.0))
     assert folder.stored("encoders") == ["a-0-s0", "a-2-s0"]
 
 
-def test_a_configuration_that_the_scheduler_stopped_keeps_nothing(
-    folder: ResultsFolder, keep: Keep
-) -> None:
+def test_a_configuration_that_the_scheduler_stopped_keeps_nothing(folder, keep):
     kept = keep(plan(a=2), row("a-0-s0", 20.0), row("a-0-s1", 20.0))
     store(folder, "a-0-s0", "a-0-s1")
     end(kept, folder, row("a-1-s1", 90.0), row("a-1-s0", 30.0, "stopped"))
     assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
 
 
-def test_where_every_configuration_lost_a_seed_the_best_of_them_stays(
-    folder: ResultsFolder, keep: Keep
-) -> None:
+def test_where_every_configuration_lost_a_seed_the_best_of_them_stays(folder, keep):
     kept = keep(plan(seeds=3, a=3))
     end(kept, folder, row("a-0-s0", 99.0), row("a-0-s1", None), row("a-0-s2", None))
     end(kept, folder, row("a-1-s0", 70.0), row("a-1-s1", 70.0), row("a-1-s2", float("nan")))
@@ -144,7 +132,7 @@ def test_where_every_configuration_lost_a_seed_the_best_of_them_stays(
 
 
 @pytest.mark.parametrize("rule", ["all", "best", "none"])
-def test_a_failed_trial_keeps_none(folder: ResultsFolder, keep: Keep, rule: str) -> None:
+def test_a_failed_trial_keeps_none(folder, keep, rule):
     store(folder, "a-0-s0", "a-0-s1")
     kept = keep(plan(a=1), row("a-0-s0", 50.0), encoders=rule)
     kept.record(row("a-0-s1", None))
@@ -155,9 +143,7 @@ def test_a_failed_trial_keeps_none(folder: ResultsFolder, keep: Keep, rule: str)
     ("rule", "left"),
     [("all", ["a-0-s0", "a-1-s0"]), ("best", ["a-1-s0"]), ("none", ["a-0-s0", "a-1-s0"])],
 )
-def test_the_rule_holds_again_after_an_interruption(
-    folder: ResultsFolder, keep: Keep, rule: str, left: list[str]
-) -> None:
+def test_the_rule_holds_again_after_an_interruption(folder, keep, rule, left):
     # a-2 has no row yet; b-0 failed after it had sent its encoder
     store(folder, "a-0-s0", "a-1-s0", "a-2-s0", "b-0-s0")
     unfinished = Path(folder.path, "encoders", ".0123.tmp")
@@ -168,15 +154,13 @@ def test_the_rule_holds_again_after_an_interruption(
     assert not unfinished.exists()
 
 
-def test_the_best_is_among_those_that_are_stored(folder: ResultsFolder, keep: Keep) -> None:
+def test_the_best_is_among_those_that_are_stored(folder, keep):
     store(folder, "a-1-s0")  # a-0 ran while none were kept
     keep(plan(seeds=1, a=2), row("a-0-s0", 90.0), row("a-1-s0", 80.0)).settle()
     assert folder.stored("encoders") == ["a-1-s0"]
 
 
-def test_with_further_seeds_the_new_best_has_at_least_those(
-    folder: ResultsFolder, keep: Keep
-) -> None:
+def test_with_further_seeds_the_new_best_has_at_least_those(folder, keep):
     rows = [row("a-0-s0", 80.0), row("a-1-s0", 70.0)]
     end(keep(plan(seeds=1, a=2)), folder, *rows)
     assert folder.stored("encoders") == ["a-0-s0"]
@@ -188,9 +172,7 @@ def test_with_further_seeds_the_new_best_has_at_least_those(
     assert folder.stored("encoders") == ["a-1-s1"]
 
 
-def test_a_failed_seed_that_is_tried_again_makes_its_configuration_open(
-    folder: ResultsFolder, keep: Keep
-) -> None:
+def test_a_failed_seed_that_is_tried_again_makes_its_configuration_open(folder, keep):
     others = [row("a-1-s0", 50.0), row("a-1-s1", 50.0)]
     store(folder, "a-1-s0", "a-1-s1")
     kept = keep(plan(a=2), *others, row("a-0-s1", 90.0))  # the failed row of a-0-s0 does not stand
@@ -200,9 +182,7 @@ def test_a_failed_seed_that_is_tried_again_makes_its_configuration_open(
     assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
 
 
-def test_checkpoints_go_by_the_same_rule_and_those_of_failed_trials_stay(
-    folder: ResultsFolder, keep: Keep
-) -> None:
+def test_checkpoints_go_by_the_same_rule_and_those_of_failed_trials_stay(folder, keep):
     kept = keep(plan(a=3), encoders="none", checkpoints="best")
     end(kept, folder, row("a-0-s0", 99.0), row("a-0-s1", 51.0), row("a-1-s0", 80.0))
     assert folder.stored("checkpoints") == ["a-0-s0", "a-0-s1", "a-1-s0"]
@@ -210,9 +190,7 @@ def test_checkpoints_go_by_the_same_rule_and_those_of_failed_trials_stay(
     assert folder.stored("checkpoints") == ["a-1-s0", "a-1-s1", "a-2-s0"]
 
 
-def test_checkpoints_of_ended_trials_go_unless_the_best_are_asked_for(
-    folder: ResultsFolder, keep: Keep
-) -> None:
+def test_checkpoints_of_ended_trials_go_unless_the_best_are_asked_for(folder, keep):
     kept = keep(plan(a=1), encoders="none", checkpoints="last")
     store(folder, "a-0-s0", "a-0-s1")
     kept.record(row("a-0-s0", 99.0))
@@ -220,9 +198,7 @@ def test_checkpoints_of_ended_trials_go_unless_the_best_are_asked_for(
 
 
 @pytest.mark.parametrize("sample", range(3))
-def test_a_large_sweep_holds_few_encoders_and_loses_none_that_the_best_needs(
-    folder: ResultsFolder, keep: Keep, sample: int
-) -> None:
+def test_a_large_sweep_holds_few_encoders_and_loses_none_that_the_best_needs(folder, keep, sample):
     """Trials start in plan order, four at once, and end in any order; some fail."""
     rng, seeds, places = random.Random(sample), 3, 4
     planned = plan(seeds=seeds, a=20, b=20)

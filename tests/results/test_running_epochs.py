@@ -27,9 +27,7 @@ def epochs(folder: ResultsFolder) -> list[tuple[str, str, int]]:
     return list(zip(frame["trial_id"], frame["status"], frame["epoch"], strict=True))
 
 
-def test_trials_under_way_are_shown_as_such(
-    folder: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_trials_under_way_are_shown_as_such(folder, plan):
     first, second, third = (row["trial_id"] for row in plan[:3])
     finish(folder, plan[0])
     with folder.lock():
@@ -58,9 +56,7 @@ def names(folder: ResultsFolder) -> list[str]:
     return [info.path.removeprefix(f"{base}/") for info in infos if info.is_file]
 
 
-def test_a_damaged_file_of_theirs_is_named(
-    local: ResultsFolder, plan: list[dict[str, Any]]
-) -> None:
+def test_a_damaged_file_of_theirs_is_named(local, plan):
     local.keep_running({plan[0]["trial_id"]: TWO})
     path = Path(local.path) / RUNNING
     path.write_bytes(path.read_bytes()[:-40])
@@ -69,7 +65,7 @@ def test_a_damaged_file_of_theirs_is_named(
     assert open_results(local.path).trials.empty
 
 
-def test_half_a_line_is_none_and_an_attempt_begins_anew(tmp_path: Path) -> None:
+def test_half_a_line_is_none_and_an_attempt_begins_anew(tmp_path):
     scratch = str(tmp_path)
     for number, row in enumerate(TWO):
         report(scratch, "a", row, is_first=not number)

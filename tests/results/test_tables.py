@@ -6,8 +6,6 @@ import contextlib
 import os
 import random
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from clsweep.results.tables import decode, encode, typed
 TABLE = pa.table({"trial_id": ["a-0", "b-1"], "config": [0, 1], "tau": [0.1, None]})
 
 
-def test_any_flipped_bit_is_seen() -> None:
+def test_any_flipped_bit_is_seen():
     """Parquet's checksums of pages alone let some pass: those of the footer."""
     data, rng = encode(TABLE), random.Random(0)
     assert decode(data) == TABLE
@@ -35,13 +33,13 @@ def test_any_flipped_bit_is_seen() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
-def test_texts_that_repeat_keep_values_gaps_and_type(kind: pa.DataType) -> None:
+def test_texts_that_repeat_keep_values_gaps_and_type(kind):
     values = pa.array(["a", None, "ä", "b", ""] * 1000).cast(kind)
     table = pa.table({"loss": values, "none": [None] * 5000})
     assert decode(encode(table), table.column_names) == table
 
 
-def test_a_text_that_is_none_is_seen() -> None:
+def test_a_text_that_is_none_is_seen():
     values = pa.array([b"a", b"\xff"] * 2500).view(pa.string())
     data = encode(pa.table({"loss": values, "tau": [0.1] * 5000}))
     with pytest.raises(pa.ArrowInvalid, match="UTF8"):
@@ -58,7 +56,7 @@ def test_a_text_that_is_none_is_seen() -> None:
     ],
     ids=["texts", "rows", "a list"],
 )
-def test_what_would_fill_the_memory_is_refused_before_it_is_read(column: Any, message: str) -> None:
+def test_what_would_fill_the_memory_is_refused_before_it_is_read(column, message):
     sink = pa.BufferOutputStream()
     table = pa.table({"trial_id": column})
     pq.write_table(table, sink, compression="zstd", use_dictionary=False)
@@ -71,7 +69,7 @@ def test_what_would_fill_the_memory_is_refused_before_it_is_read(column: Any, me
 
 
 @pytest.mark.parametrize("kind", ["random", "constant", "text"])
-def test_no_table_of_ours_is_too_large(kind: str) -> None:
+def test_no_table_of_ours_is_too_large(kind):
     """Numbers that no compression makes smaller, and what becomes as small as it can be."""
     num, rng = 150_000 if kind != "text" else 20_000, np.random.default_rng(0)
     ids = [f"infonce-{row // 1000:04d}-s0" for row in range(num)]
@@ -85,7 +83,7 @@ def test_no_table_of_ours_is_too_large(kind: str) -> None:
     assert decode(encode(table)) == table
 
 
-def test_other_readers_see_the_table_and_verify_its_pages(tmp_path: Path) -> None:
+def test_other_readers_see_the_table_and_verify_its_pages(tmp_path):
     file = tmp_path / "x.parquet"
     file.write_bytes(encode(TABLE))
     assert pq.read_table(file, page_checksum_verification=True) == TABLE
@@ -106,13 +104,13 @@ def test_other_readers_see_the_table_and_verify_its_pages(tmp_path: Path) -> Non
         (pa.array([[0], [1]]), "expected int64, found list"),
     ],
 )
-def test_a_column_of_another_kind_is_refused(column: pa.Array, message: str) -> None:
+def test_a_column_of_another_kind_is_refused(column, message):
     fields = [pa.field("config", pa.int64())]
     with pytest.raises((ValueError, pa.ArrowException), match=message):
         typed(pa.table({"config": column}), fields, filled=["config"])
 
 
-def test_what_holds_the_same_values_is_read() -> None:
+def test_what_holds_the_same_values_is_read():
     fields = [pa.field("config", pa.int64()), pa.field("objective", pa.string())]
     other = pa.table({"config": [0.0, 1.0], "objective": pa.array(["a", "b"]).dictionary_encode()})
     found = typed(other, fields, filled=["config"])
@@ -130,7 +128,7 @@ def test_what_holds_the_same_values_is_read() -> None:
     ],
     ids=["pipe", "folder", "loop", "dead link", "link out"],
 )
-def test_only_files_of_the_folder_are_opened(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_only_files_of_the_folder_are_opened(tmp_path, make):
     make(tmp_path / "trials.parquet")
     disk = Disk(str(tmp_path))
     for action in (disk.is_file, disk.read):
@@ -138,7 +136,7 @@ def test_only_files_of_the_folder_are_opened(tmp_path: Path, make: Callable[[Pat
             action("trials.parquet")
 
 
-def test_nothing_is_written_listed_or_removed_outside(tmp_path: Path) -> None:
+def test_nothing_is_written_listed_or_removed_outside(tmp_path):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
     inside.mkdir()
@@ -157,7 +155,7 @@ def test_nothing_is_written_listed_or_removed_outside(tmp_path: Path) -> None:
     assert [path.name for path in outside.iterdir()] == ["x"]
 
 
-def test_a_document_without_end_is_not_read(tmp_path: Path) -> None:
+def test_a_document_without_end_is_not_read(tmp_path):
     file = tmp_path / "heartbeat.json"
     file.touch()
     os.truncate(file, LARGEST_DOCUMENT + 1)
@@ -165,7 +163,7 @@ def test_a_document_without_end_is_not_read(tmp_path: Path) -> None:
         Disk(str(tmp_path)).read(file.name)
 
 
-def test_arrow_s_threads_hold_no_bytes_of_python_s() -> None:
+def test_arrow_s_threads_hold_no_bytes_of_python_s():
     """A thread that lets go of them as the interpreter ends would abort the process."""
     data = encode(pa.table({"a": [1, 2]}))
     before = sys.getrefcount(data)
@@ -174,7 +172,7 @@ def test_arrow_s_threads_hold_no_bytes_of_python_s() -> None:
     assert source.read() == data
 
 
-def test_a_file_without_a_group_of_rows_is_an_empty_table() -> None:
+def test_a_file_without_a_group_of_rows_is_an_empty_table():
     sink = pa.BufferOutputStream()
     schema = pa.schema([("name", pa.string()), ("number", pa.float64())])
     pq.ParquetWriter(sink, schema).close()

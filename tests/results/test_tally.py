@@ -24,13 +24,13 @@ def tally(scores: dict[str, float | None], metric: str = "knn_top1") -> dict[str
     return shown
 
 
-def test_no_configuration_on_all_seeds_is_no_best() -> None:
+def test_no_configuration_on_all_seeds_is_no_best():
     shown = tally({"dcl-0-0": 99.0, "dcl-1-0": 80.0, "dcl-1-1": None})
     assert (shown["best knn_top1 %"], shown["seeds"], shown["at"]) == (None, None, "")
     assert (shown["finished"], shown["failed"]) == (2, 1)
 
 
-def test_the_unit_is_the_metrics_own() -> None:
+def test_the_unit_is_the_metrics_own():
     scores: dict[str, float | None] = {"dcl-0-0": 1.0, "dcl-0-1": 2.0}
     assert tally(scores, "mi_estimate")["best mi_estimate nats"] == 1.5
     assert tally(scores, "train_loss")["best train_loss"] == 1.5

@@ -8,7 +8,7 @@ import hashlib
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +70,13 @@ Command = Callable[..., Answer]
 
 
 @pytest.fixture(autouse=True)
-def _none_after() -> Iterator[None]:
+def _none_after():
     yield
     activate(())
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path):
     """Results of a study whose encoder is a plug-in's."""
     (tmp_path / "mine.py").write_text(PLUGIN)
     (tmp_path / "own.yaml").write_text(STUDY)
@@ -186,9 +186,7 @@ IN_TURN = READING[2:]  # they open a folder alike: all meet one attack, and each
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_no_command_executes_what_a_folder_names(
-    out: Path, tmp_path: Path, cli_command: Command, monkeypatch: pytest.MonkeyPatch, attack: Any
-) -> None:
+def test_no_command_executes_what_a_folder_names(out, tmp_path, cli_command, monkeypatch, attack):
     canary = tmp_path / "executed"
     attack(out, canary)
     monkeypatch.chdir(out)  # as somebody does who looks into what was downloaded
@@ -218,9 +216,7 @@ def test_no_command_executes_what_a_folder_names(
         assert "Traceback" not in error
 
 
-def test_the_file_and_its_digest_are_told_and_trusted(
-    out: Path, tmp_path: Path, cli_command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_and_its_digest_are_told_and_trusted(out, tmp_path, cli_command, monkeypatch):
     (told,) = yaml.safe_load((out / "study.yaml").read_text())["plugins"].values()
     command = ("export", f"{out}/{TRIAL}", "--out", str(tmp_path / "x.safetensors"))
     code, _, error = cli_command(*command)
@@ -239,7 +235,7 @@ def test_the_file_and_its_digest_are_told_and_trusted(
     assert reached
 
 
-def test_a_plug_in_that_its_user_has_loaded_needs_no_trust(out: Path, tmp_path: Path) -> None:
+def test_a_plug_in_that_its_user_has_loaded_needs_no_trust(out, tmp_path):
     load_study(tmp_path / "own.yaml")
     assert open_results(str(out)).encoder(TRIAL)(torch.zeros(1, 3, 8, 8)).shape == (1, 6)
     _text_that_writes(out, tmp_path / "executed")
@@ -247,15 +243,13 @@ def test_a_plug_in_that_its_user_has_loaded_needs_no_trust(out: Path, tmp_path: 
         open_results(str(out)).encoder(TRIAL)
 
 
-def test_a_module_that_others_look_for_is_not_that_of_a_folder(out: Path) -> None:
+def test_a_module_that_others_look_for_is_not_that_of_a_folder(out):
     assert open_results(str(out)).trials["my_text"].tolist() == ["plain"] * 8
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("clsweep_plugin_mine")
 
 
-def test_a_module_is_told_with_its_file(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_is_told_with_its_file(out, tmp_path, monkeypatch):
     _module_beside(out, tmp_path / "executed")
     monkeypatch.syspath_prepend(str(out))
     with pytest.raises(UserError) as caught:
@@ -264,7 +258,7 @@ def test_a_module_is_told_with_its_file(
     assert f"encoder evil_module:build, of {out}/evil_module.py ({told})" in str(caught.value)
 
 
-def test_a_pattern_that_never_ends_is_not_matched(out: Path) -> None:
+def test_a_pattern_that_never_ends_is_not_matched(out):
     (packed,) = json.loads((out / "plugins.json").read_bytes())
     packed["rows"][1]["pattern"] = "(a+)+b"
     _plugins(out, rows=packed["rows"])

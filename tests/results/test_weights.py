@@ -1,7 +1,5 @@
 """Encoders in the results folder: whole files or none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ ABOUT = {
 }
 
 
-def test_what_is_packed_is_unpacked() -> None:
+def test_what_is_packed_is_unpacked():
     column_major = {**WEIGHTS, "conv.weight": np.asfortranarray(WEIGHTS["conv.weight"])}
     weights, about = unpack(pack(column_major, ABOUT), "here")
     assert about == ABOUT
@@ -31,7 +29,7 @@ def test_what_is_packed_is_unpacked() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 5, 40, -1])
-def test_a_damaged_file_is_named(length: int) -> None:
+def test_a_damaged_file_is_named(length):
     with pytest.raises(
         RequestError,
         match=r"out/x\.safetensors: expected an encoder of clsweep, found a damaged file",
@@ -39,7 +37,7 @@ def test_a_damaged_file_is_named(length: int) -> None:
         unpack(pack(WEIGHTS, ABOUT)[:length], "out/x.safetensors")
 
 
-def test_a_file_of_somebody_else_is_refused() -> None:
+def test_a_file_of_somebody_else_is_refused():
     from safetensors.numpy import save
 
     with pytest.raises(RequestError, match="expected an encoder of clsweep"):

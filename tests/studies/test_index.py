@@ -23,7 +23,7 @@ def lines() -> list[list[str]]:
 LINES = {(paper, item): rest for paper, item, *rest in lines()}
 
 
-def test_every_table_and_figure_has_a_line() -> None:
+def test_every_table_and_figure_has_a_line():
     expected = {(paper, f"Table {i + 1}") for paper, n in TABLES.items() for i in range(n)}
     expected |= {(paper, f"Fig. {i + 1}") for paper, n in FIGURES.items() for i in range(n)}
     assert len(expected) == 69
@@ -31,7 +31,7 @@ def test_every_table_and_figure_has_a_line() -> None:
     assert LINES.keys() == expected | TEXTS
 
 
-def test_every_study_is_listed_and_every_listed_study_is_there() -> None:
+def test_every_study_is_listed_and_every_listed_study_is_there():
     listed = {file for study, *_ in LINES.values() for file in re.findall(r"`([^`]+)`", study)}
     there = {path.relative_to(STUDIES).as_posix() for path in STUDIES.glob("*/*.yaml")}
     assert listed == {file for file in there if not file.startswith("measured/")}
@@ -40,7 +40,7 @@ def test_every_study_is_listed_and_every_listed_study_is_there() -> None:
 
 
 @pytest.mark.parametrize(("paper", "item"), LINES, ids=" ".join)
-def test_a_line_says_what_the_numbers_say(paper: str, item: str) -> None:
+def test_a_line_says_what_the_numbers_say(paper, item):
     """Its studies are those that the files of numbers name, and so is what is refused."""
     study, what, status, measured = LINES[paper, item]
     numbers = [
@@ -56,7 +56,7 @@ def test_a_line_says_what_the_numbers_say(paper: str, item: str) -> None:
     assert (measured == "-") == (status != "plan-able")
 
 
-def test_every_file_of_numbers_belongs_to_a_line() -> None:
+def test_every_file_of_numbers_belongs_to_a_line():
     papers = {name.lower(): name for name in TABLES}
     for reference in REFERENCES:
         assert (papers[reference.path.parent.name], reference.item) in LINES, reference.path

@@ -54,7 +54,7 @@ def scores(row: Mapping[str, Any], printed: list[Reference]) -> dict[str, float]
 
 
 @pytest.mark.parametrize("study", BESIDE, ids=lambda path: path.relative_to(STUDIES).as_posix())
-def test_perfect_data_agree_with_every_printed_number(study: Path, tmp_path: Path) -> None:
+def test_perfect_data_agree_with_every_printed_number(study, tmp_path):
     rng = np.random.default_rng(0)
     tree: Mapping[str, Any] = {}
 

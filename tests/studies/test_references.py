@@ -31,7 +31,7 @@ def differs(printed: str, computed: float) -> bool:
     return abs(float(printed) - computed) > 0.5 * 10**-decimals + 1e-9
 
 
-def test_there_are_references_of_all_papers() -> None:
+def test_there_are_references_of_all_papers():
     assert {r.path.parent.name for r in REFERENCES} == {
         path.name
         for path in STUDIES.iterdir()
@@ -40,7 +40,7 @@ def test_there_are_references_of_all_papers() -> None:
 
 
 @pytest.mark.parametrize("reference", REFERENCES, ids=name)
-def test_a_file_says_where_its_numbers_come_from(reference: Reference) -> None:
+def test_a_file_says_where_its_numbers_come_from(reference):
     header, rows = reference.table.header, reference.rows
     assert header.keys() <= KEYS
     assert [len(header.get(key, ())) for key in ("paper", "item")] == [1, 1]
@@ -52,7 +52,7 @@ def test_a_file_says_where_its_numbers_come_from(reference: Reference) -> None:
 
 
 @pytest.mark.parametrize("reference", TRAINED, ids=name)
-def test_rows_speak_the_catalog(reference: Reference) -> None:
+def test_rows_speak_the_catalog(reference):
     rows = reference.rows
     assert set(rows["metric"]) <= SCORES
     for setting in reference.table.settings:
@@ -70,7 +70,7 @@ def test_rows_speak_the_catalog(reference: Reference) -> None:
 
 
 @pytest.mark.parametrize("reference", TRAINED, ids=name)
-def test_every_printed_cell_is_planned(reference: Reference) -> None:
+def test_every_printed_cell_is_planned(reference):
     """Objective, data set, encoder and settings of a row are those of a trial of its study."""
     assert reference.study
     cells = planned(reference.study)
@@ -105,14 +105,14 @@ def base_of(reference: Reference, row: dict[str, str]) -> float:
 
 
 @pytest.mark.parametrize("reference", REFERENCES, ids=name)
-def test_printed_differences_follow_from_the_rows(reference: Reference) -> None:
+def test_printed_differences_follow_from_the_rows(reference):
     for row in reference.rows[reference.rows["delta"] != ""].to_dict("records"):
         computed = float(row["value"]) - base_of(reference, row)
         assert differs(row["delta"], computed) == ("misprint" in row["note"]), (row, computed)
 
 
 @pytest.mark.parametrize("reference", REFERENCES, ids=name)
-def test_printed_spreads_over_a_setting_follow_from_the_rows(reference: Reference) -> None:
+def test_printed_spreads_over_a_setting_follow_from_the_rows(reference):
     rows = reference.rows
     for row in rows[rows["value"] == ""].to_dict("records"):
         scored = rows[(rows["objective"] == row["objective"]) & (rows["value"] != "")]
@@ -122,7 +122,7 @@ def test_printed_spreads_over_a_setting_follow_from_the_rows(reference: Referenc
         assert not misprint or f"{computed:.2f}" in row["note"]
 
 
-def test_a_number_that_dimcl_prints_twice_is_of_one_protocol() -> None:
+def test_a_number_that_dimcl_prints_twice_is_of_one_protocol():
     """Its tables share their baselines, which several studies plan."""
     found: dict[tuple[str, ...], dict[str, pd.Series]] = {}
     for reference in (r for r in TRAINED if r.path.parent.name == "dimcl"):

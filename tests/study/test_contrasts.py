@@ -1,9 +1,6 @@
 """What a study asks by name: mistakes of it, and what is said of it once it has begun."""
 
-from __future__ import annotations
-
 import copy
-from pathlib import Path
 
 import pytest
 
@@ -92,7 +89,7 @@ def test_a_plan_with_factors_says_the_same_of_each_cell(study):
 
 
 @pytest.mark.slow
-def test_contrasts_of_a_run_and_those_that_come_later(study, tmp_path: Path) -> None:
+def test_contrasts_of_a_run_and_those_that_come_later(study, tmp_path):
     """Asked before, added by a second run, and asked of the results alone."""
     small = {"seeds": [0, 1], "space": {"tau": {"choices": [0.1, 0.5]}}}
     results = clsweep.run(study(ASKED, **small), out=tmp_path / "out", limit=3)

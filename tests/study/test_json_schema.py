@@ -46,12 +46,12 @@ def tree(text: str) -> dict[str, Any]:
     return parse_document(text.encode(), "study.yaml").tree
 
 
-def test_it_is_a_json_schema_itself() -> None:
+def test_it_is_a_json_schema_itself():
     jsonschema.Draft202012Validator.check_schema(study_schema())
 
 
 @pytest.mark.parametrize("path", shipped_studies().values(), ids=shipped_studies())
-def test_a_shipped_study_is_valid_and_names_the_schema(path: Path) -> None:
+def test_a_shipped_study_is_valid_and_names_the_schema(path):
     text = path.read_text()
     assert not list(validator().iter_errors(tree(text)))
     if named := re.match(r"# yaml-language-server: \$schema=(\S+)\n", text):
@@ -63,12 +63,12 @@ def shipped_file() -> Path:
     return shipped_studies()["quickstart"].parent / "study.schema.json"
 
 
-def test_the_shipped_schema_is_that_of_this_catalog() -> None:
+def test_the_shipped_schema_is_that_of_this_catalog():
     advice = "write it anew: clsweep schema --out studies/study.schema.json"
     assert json.loads(shipped_file().read_text()) == study_schema(), advice
 
 
-def test_malformed_studies_are_invalid() -> None:
+def test_malformed_studies_are_invalid():
     assert validator().is_valid(tree(STUDY))
     accepted = set()
     for old, new, _ in CASES:
@@ -90,18 +90,18 @@ def test_malformed_studies_are_invalid() -> None:
         ("loss: infonce}", "loss: infonse}", "objectives/infonce/loss"),
     ],
 )
-def test_an_editor_is_led_to_the_place(old: str, new: str, at: str) -> None:
+def test_an_editor_is_led_to_the_place(old, new, at):
     errors = validator().iter_errors(tree(STUDY.replace(old, new, 1)))
     assert ["/".join(map(str, error.absolute_path)) for error in errors] == [at]
 
 
-def test_a_hyperparameter_shows_what_it_means() -> None:
+def test_a_hyperparameter_shows_what_it_means():
     about = study_schema()["$defs"]["base"]["properties"]["tau"]
     assert about["description"] == f"{PARAM['tau'].doc} ({PARAM['tau'].source}). Default: 0.1"
     assert (about["type"], about["exclusiveMinimum"]) == ("number", 0)
 
 
-def test_it_is_written_beside_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_written_beside_a_study(tmp_path, capsys):
     schema(tmp_path / "s.json")
     assert json.loads((tmp_path / "s.json").read_text()) == study_schema()
     assert capsys.readouterr().out.endswith("\n# yaml-language-server: $schema=s.json\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ Refuse = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
-def at_once() -> Iterator[None]:
+def at_once():
     """Seconds of this process, and no memory to speak of."""
     begin, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
@@ -39,7 +39,7 @@ def at_once() -> Iterator[None]:
 
 
 @pytest.fixture
-def refuse(tmp_path: Path) -> Refuse:
+def refuse(tmp_path):
     """The message on a study in which texts are replaced; without its folder."""
 
     def message(*changes: tuple[str, str], settings: tuple[str, ...] = ()) -> str:
@@ -82,17 +82,13 @@ def refuse(tmp_path: Path) -> Refuse:
     ],
     ids=["grid", "qmc", "confirm"],
 )  # fmt: skip
-def test_too_many_trials_are_counted_and_not_drawn(
-    refuse: Refuse, changes: list[tuple[str, str]], place: str, counts: str
-) -> None:
+def test_too_many_trials_are_counted_and_not_drawn(refuse, changes, place, counts):
     message = refuse(*changes)
     assert message.startswith(f"{place}: expected at most 1,000,000 trials, {counts}")
     assert "draw fewer configurations with method qmc" in message
 
 
-def test_a_range_with_too_few_values_is_not_drawn_from_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_range_with_too_few_values_is_not_drawn_from_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(design, "MAX_REPEATS", 500)
     path = tmp_path / "study.yaml"
     path.write_text(
@@ -107,7 +103,7 @@ def test_a_range_with_too_few_values_is_not_drawn_from_for_ever(
 # The file.
 
 
-def test_a_file_of_50_mb_is_not_read(refuse: Refuse) -> None:
+def test_a_file_of_50_mb_is_not_read(refuse):
     message = refuse(("name: large\n", "name: large\n" + "# nothing\n" * 5_000_000))
     assert message.startswith(
         "study.yaml: cannot be read: expected at most 2,000,000 bytes, given 50,000,2"
@@ -115,7 +111,7 @@ def test_a_file_of_50_mb_is_not_read(refuse: Refuse) -> None:
 
 
 @pytest.mark.parametrize("source", ["/dev/zero", "pipe"])
-def test_what_has_no_end_is_no_study_file(tmp_path: Path, source: str) -> None:
+def test_what_has_no_end_is_no_study_file(tmp_path, source):
     path = tmp_path / "pipe" if source == "pipe" else Path(source)
     if source == "pipe":
         os.mkfifo(path)
@@ -126,7 +122,7 @@ def test_what_has_no_end_is_no_study_file(tmp_path: Path, source: str) -> None:
 
 
 @pytest.mark.parametrize("nested", ["[" * 100_000 + "]" * 100_000, "{a: " * 10_000 + "}" * 10_000])
-def test_what_is_nested_without_end_is_refused(refuse: Refuse, nested: str) -> None:
+def test_what_is_nested_without_end_is_refused(refuse, nested):
     assert refuse(("epochs: 1", f"epochs: {nested}")) == (
         "study.yaml: not valid YAML: nested too deeply."
     )
@@ -142,20 +138,20 @@ def test_what_is_nested_without_end_is_refused(refuse: Refuse, nested: str) -> N
         ("epochs: 1", "? " + "a" * 1_000_000 + "\n  : 1", "study.yaml:4: "),
     ],
 )
-def test_an_endless_text_is_one_line(refuse: Refuse, old: str, new: str, place: str) -> None:
+def test_an_endless_text_is_one_line(refuse, old, new, place):
     message = refuse((old, new))
     assert message.startswith(place)
     assert len(message) < 4_100
 
 
-def test_of_many_mistakes_the_first_are_listed(refuse: Refuse) -> None:
+def test_of_many_mistakes_the_first_are_listed(refuse):
     many = ", ".join(f"p{i}: 1" for i in range(2_000))
     assert len(refuse(("epochs: 1", f"epochs: 1, {many}")).splitlines()) == 50
     many = "".join(f"k{i}: 1\n" for i in range(1_000))
     assert len(refuse(("name: large\n", f"name: large\n{many}")).splitlines()) == 50
 
 
-def test_too_many_objectives_are_counted(refuse: Refuse) -> None:
+def test_too_many_objectives_are_counted(refuse):
     more = "".join(f"  o{i}: {{framework: simclr, loss: infonce}}\n" for i in range(1_000))
     assert refuse(("search:", f"{more}search:")) == (
         "study.yaml:7: objectives: expected at most 256 entries, given 1,001"
@@ -177,7 +173,5 @@ def test_too_many_objectives_are_counted(refuse: Refuse) -> None:
         (("resources.workers=1000000000",), "does not divide among 1000000000 workers; nearest"),
     ],
 )
-def test_huge_numbers_are_answered_without_counting_up_to_them(
-    refuse: Refuse, settings: tuple[str, ...], said: str
-) -> None:
+def test_huge_numbers_are_answered_without_counting_up_to_them(refuse, settings, said):
     assert said in refuse(settings=settings)

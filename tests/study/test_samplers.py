@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import optuna
@@ -44,7 +43,7 @@ def drawn(sampler: optuna.samplers.BaseSampler, num_trials: int) -> list[dict[st
 
 
 @pytest.fixture(scope="module")
-def imported() -> Iterator[None]:
+def imported():
     """What the samplers import at their first point, torch above all: seconds. Several threads
     would only wait for each other at matrices of this size.
     """
@@ -58,7 +57,7 @@ def imported() -> Iterator[None]:
 @pytest.mark.skipif(not optuna.__version__.startswith("5."), reason="the defaults of version 5")
 @pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("method", BUILT)
-def test_the_points_are_those_of_the_defaults(method: str) -> None:
+def test_the_points_are_those_of_the_defaults(method):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = drawn(CLASSES[method](seed=7), 16)
@@ -67,7 +66,7 @@ def test_the_points_are_those_of_the_defaults(method: str) -> None:
 
 @pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("method", ["random", "qmc"])
-def test_what_is_drawn_beforehand_is_what_optuna_draws(method: str) -> None:
+def test_what_is_drawn_beforehand_is_what_optuna_draws(method):
     space: dict[str, BaseDistribution] = {
         "tau": FloatDistribution(0.05, 1.0, log=True),
         "choice": IntDistribution(0, 2),

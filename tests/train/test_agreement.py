@@ -35,9 +35,7 @@ def loss(z_2ND: Tensor) -> Tensor:
     return F.cross_entropy(logits, torch.arange(len(logits)).roll(len(logits) // 2))
 
 
-def test_losses_and_knn_of_a_trial_are_those_of_a_plain_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_losses_and_knn_of_a_trial_are_those_of_a_plain_loop(monkeypatch):
     monkeypatch.setattr(loop, "load_splits", few_images)
     found = attempt(CONFIG)
     splits, state = few_images(CONFIG, DataPlace()), new_state(CONFIG, CPU)

@@ -11,7 +11,6 @@ import hashlib
 import io
 import random
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from typing import Any
@@ -44,7 +43,7 @@ CRITIC = small_config(
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def few(monkeypatch):
     monkeypatch.setattr(loop, "load_splits", few_images)
     monkeypatch.setattr(mutual_information, "STEPS_PER_EPOCH", 5)
 
@@ -62,7 +61,7 @@ def left_by(config: Row, *, kill_at: int) -> MemoryStore:
 @pytest.mark.parametrize(
     "config", [{**CONFIG, "tsne_points": 20}, CRITIC], ids=["encoder", "critic"]
 )
-def test_from_a_checkpoint_of_the_end_nothing_is_trained_again(config: Row) -> None:
+def test_from_a_checkpoint_of_the_end_nothing_is_trained_again(config):
     store = MemoryStore()
     attempt(config, store, kill_at=3, keep_end=True)
     assert len(store.saved) == 3
@@ -74,7 +73,7 @@ def test_from_a_checkpoint_of_the_end_nothing_is_trained_again(config: Row) -> N
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_killed_while_it_saves_a_trial_goes_on_from_the_checkpoint_before(epoch: int) -> None:
+def test_killed_while_it_saves_a_trial_goes_on_from_the_checkpoint_before(epoch):
     store = MemoryStore()
 
     def kill(_: bytes) -> None:
@@ -89,7 +88,7 @@ def test_killed_while_it_saves_a_trial_goes_on_from_the_checkpoint_before(epoch:
     assert_same(last, attempt(CONFIG))
 
 
-def test_the_scale_of_the_loss_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scale_of_the_loss_goes_on(monkeypatch):
     """That of fp16, here on a CPU: it doubles every third step, and an epoch has two."""
 
     def scaler(_: states.Precision) -> torch.amp.GradScaler:
@@ -104,7 +103,7 @@ def test_the_scale_of_the_loss_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (scales[0]["scale"], scales[0]["_growth_tracker"]) == (32.0, 1)
 
 
-def test_an_untrained_encoder_has_nothing_to_save() -> None:
+def test_an_untrained_encoder_has_nothing_to_save():
     config, store = {**CONFIG, "epochs": 0}, MemoryStore(b"whatever")
     assert_same(attempt(config, store), attempt(config))
     assert store.saved == []
@@ -123,14 +122,14 @@ def damaged(payload: bytes, how: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def saved() -> bytes:
+def saved():
     """The checkpoint of the second epoch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "load_splits", few_images)
         return left_by(CONFIG, kill_at=2).saved[-1]
 
 
-def test_a_damaged_checkpoint_is_noticed_wherever_it_is_damaged(saved: bytes) -> None:
+def test_a_damaged_checkpoint_is_noticed_wherever_it_is_damaged(saved):
     identity = identity_of(CONFIG)
     assert verified(saved, identity) == saved
     for broken in (b"", saved[:1], saved[:31], saved[:32], saved[:-1], saved + b"\0"):
@@ -140,14 +139,14 @@ def test_a_damaged_checkpoint_is_noticed_wherever_it_is_damaged(saved: bytes) ->
 
 
 @pytest.mark.parametrize("how", [0, 1])
-def test_from_a_checkpoint_that_does_not_count_a_trial_begins_again(saved: bytes, how: int) -> None:
+def test_from_a_checkpoint_that_does_not_count_a_trial_begins_again(saved, how):
     for config, payload in ((CONFIG, damaged(saved, how)), (CONFIG | {"seed": 1 + how}, saved)):
         last = attempt(config, MemoryStore(payload))
         assert last.result["num_resumes"] == 0
         assert_same(last, attempt(config))
 
 
-def test_which_checkpoint_counts(saved: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_checkpoint_counts(saved, monkeypatch):
     """The numbers do not know what study, objective and sampler they belong to, nor torch's build;
     but every other value, and the versions.
     """
@@ -171,7 +170,7 @@ def test_which_checkpoint_counts(saved: bytes, monkeypatch: pytest.MonkeyPatch) 
             assert counts() == expected, name
 
 
-def test_a_compressed_checkpoint_is_not_unpacked() -> None:
+def test_a_compressed_checkpoint_is_not_unpacked():
     """64 MB of zeros in some 64 kB."""
     plain, packed = io.BytesIO(), io.BytesIO()
     torch.save({"state": {"weight": torch.zeros(16_000_000)}}, plain)
@@ -187,7 +186,7 @@ def test_a_compressed_checkpoint_is_not_unpacked() -> None:
         unpack_unverified(hashlib.sha256(body).digest() + body)
 
 
-def test_nothing_but_tensors_and_plain_values_is_read() -> None:
+def test_nothing_but_tensors_and_plain_values_is_read():
     """Whoever can write to the folder cannot have code run by it."""
     payload = pack({"state": random.Random(0)}, b"")
     assert verified(payload, b"") == payload
@@ -216,12 +215,12 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
 @pytest.fixture
-def saves(clock: Clock) -> Callable[..., list[int]]:
+def saves(clock):
     """After which epochs a trial saves, whose epochs and checkpoints take so many seconds."""
 
     def run(*, epochs: int, every_s: float, epoch_s: float, save_s: float = 0.0) -> list[int]:
@@ -234,9 +233,7 @@ def saves(clock: Clock) -> Callable[..., list[int]]:
     return run
 
 
-def test_at_most_one_in_so_many_seconds_and_for_a_small_share_of_the_time(
-    saves: Callable[..., list[int]],
-) -> None:
+def test_at_most_one_in_so_many_seconds_and_for_a_small_share_of_the_time(saves):
     """A save of 10 s: 200 s of training between two. Who asks for one after every epoch has them
     nevertheless.
     """
@@ -248,7 +245,7 @@ def test_at_most_one_in_so_many_seconds_and_for_a_small_share_of_the_time(
     assert saves(epochs=4, every_s=0, epoch_s=20, save_s=10) == [1, 2, 3]
 
 
-def test_the_time_of_earlier_attempts_is_known_up_to_their_checkpoint(clock: Clock) -> None:
+def test_the_time_of_earlier_attempts_is_known_up_to_their_checkpoint(clock):
     clock.epoch_s, store = 7, MemoryStore()
     assert attempt(CONFIG).result["earlier_s"] == 0
     attempt(CONFIG, store, kill_at=1)
@@ -262,7 +259,7 @@ def test_the_time_of_earlier_attempts_is_known_up_to_their_checkpoint(clock: Clo
 
 @pytest.mark.parametrize("config", [CONFIG, CRITIC], ids=["encoder", "critic"])
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_told_to_stop_a_trial_ends_with_that_epoch(config: Row, epoch: int) -> None:
+def test_told_to_stop_a_trial_ends_with_that_epoch(config, epoch):
     undisturbed, stopped = attempt(config), attempt(config, stop_at=epoch)
     assert unmeasured(stopped.rows) == unmeasured(undisturbed.rows[:epoch])
     result = stopped.result
@@ -273,17 +270,17 @@ def test_told_to_stop_a_trial_ends_with_that_epoch(config: Row, epoch: int) -> N
     assert not {"linear_top1", "mi_estimate"} & {*result}
 
 
-def test_only_false_stops() -> None:
+def test_only_false_stops():
     for answer in (None, True, 0, ""):
         assert train_trial(CONFIG, lambda _, answer=answer: answer)["status"] == "finished"
 
 
-def test_told_to_stop_at_its_last_epoch_a_trial_is_finished() -> None:
+def test_told_to_stop_at_its_last_epoch_a_trial_is_finished():
     assert_same(attempt(CONFIG, stop_at=3), attempt(CONFIG))
 
 
 @pytest.mark.parametrize("config", [CONFIG, CRITIC], ids=["encoder", "critic"])
-def test_killed_after_it_was_told_to_stop_a_trial_stops_there_again(config: Row) -> None:
+def test_killed_after_it_was_told_to_stop_a_trial_stops_there_again(config):
     """The checkpoint of that epoch is there and the trial's own row is not: nothing further is
     trained.
     """
@@ -297,9 +294,7 @@ def test_killed_after_it_was_told_to_stop_a_trial_stops_there_again(config: Row)
 
 
 @pytest.mark.parametrize("epochs", [0, 2])
-def test_the_test_split_is_scored_with_the_same_yardstick(
-    monkeypatch: pytest.MonkeyPatch, epochs: int
-) -> None:
+def test_the_test_split_is_scored_with_the_same_yardstick(monkeypatch, epochs):
     """As a validation split it has the same scores; and it changes nothing else."""
     config = {**CASES["simclr-dcl-none-two"], "epochs": epochs}
     plain, scored = attempt(config), attempt(config, test=True)

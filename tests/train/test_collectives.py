@@ -125,13 +125,11 @@ def in_a_worker() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4])
-def workers(
-    request: pytest.FixtureRequest, run_workers: Callable[..., list[Any]]
-) -> list[dict[str, Any]]:
+def workers(request, run_workers):
     return run_workers(__file__, "in_a_worker", request.param)
 
 
-def test_gather_is_in_rank_order(workers: list[dict[str, Any]]) -> None:
+def test_gather_is_in_rank_order(workers):
     expected = torch.cat([100 * r + torch.arange(6.0).reshape(3, 2) for r in range(len(workers))])
     for r, worker in enumerate(workers):
         assert worker["rank"] == (r, len(workers))
@@ -141,17 +139,13 @@ def test_gather_is_in_rank_order(workers: list[dict[str, Any]]) -> None:
         )
 
 
-def test_gather_passes_on_the_gradient_of_the_sum_over_workers(
-    workers: list[dict[str, Any]],
-) -> None:
+def test_gather_passes_on_the_gradient_of_the_sum_over_workers(workers):
     whole = torch.arange(6.0 * len(workers)).reshape(-1, 2) * len(workers)
     assert torch.equal(torch.cat([worker["gathered_grad"] for worker in workers]), whole)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-11)])
-def test_batch_norm_is_that_of_the_whole_batch(
-    workers: list[dict[str, Any]], dtype: str, tolerance: float
-) -> None:
+def test_batch_norm_is_that_of_the_whole_batch(workers, dtype, tolerance):
     expected = batch_norm_run(torch.float64)  # here, without a process group: plain nn.BatchNorm2d
     runs = [worker["batch_norm"][dtype] for worker in workers]
     close = partial(torch.testing.assert_close, rtol=tolerance, atol=tolerance, check_dtype=False)
@@ -170,17 +164,13 @@ def test_batch_norm_is_that_of_the_whole_batch(
         close(run["state"], expected["state"])
 
 
-def test_a_batch_norm_sends_one_message_each_way_and_a_step_all_its_embeddings_in_one(
-    workers: list[dict[str, Any]],
-) -> None:
+def test_a_batch_norm_sends_one_message_each_way_and_a_step_all_its_embeddings_in_one(workers):
     expected = 0 if len(workers) == 1 else 1
     for worker in workers:
         assert worker["messages"] == dict.fromkeys(("forward", "backward", "gathered"), expected)
 
 
-def test_shares_are_a_partition_and_features_come_back_in_its_order(
-    workers: list[dict[str, Any]],
-) -> None:
+def test_shares_are_a_partition_and_features_come_back_in_its_order(workers):
     for num_rows in NUM_ROWS:
         rows = [row for worker in workers for row in range(num_rows)[worker["shares"][num_rows]]]
         assert rows == list(range(num_rows))
@@ -188,7 +178,7 @@ def test_shares_are_a_partition_and_features_come_back_in_its_order(
             assert torch.equal(worker["features"][num_rows], random(num_rows, 3, seed=num_rows))
 
 
-def test_no_process_group_means_one_worker() -> None:
+def test_no_process_group_means_one_worker():
     x = random(5, 3, seed=0)
     assert (rank(), world_size()) == (0, 1)
     assert gather(x) is x
@@ -200,7 +190,7 @@ def test_no_process_group_means_one_worker() -> None:
 
 
 @pytest.mark.parametrize("tracked", [True, False])
-def test_half_types_go_through_the_global_batch_norm_as_through_torchs(tracked: bool) -> None:
+def test_half_types_go_through_the_global_batch_norm_as_through_torchs(tracked):
     """Autocast gives it bf16. Statistics are float32: a mean ten times the spread must not cost
     more digits.
     """
@@ -228,9 +218,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_gradients_of_the_global_batch_norm_are_torchs_in_every_layout(
-    layout: str, affine: bool, dtype: torch.dtype
-) -> None:
+def test_gradients_of_the_global_batch_norm_are_torchs_in_every_layout(layout, affine, dtype):
     is_half, is_flat = dtype == torch.bfloat16, layout == "flat"
     x, grad = (
         LAYOUTS[layout](shift + scale * random(6, 5, 4, 7, seed=seed)).to(dtype)
@@ -257,7 +245,7 @@ def test_gradients_of_the_global_batch_norm_are_torchs_in_every_layout(
         )
 
 
-def test_the_gradient_of_the_global_batch_norm_has_none_of_its_own() -> None:
+def test_the_gradient_of_the_global_batch_norm_has_none_of_its_own():
     """It would count as a constant, without a word."""
     x = random(4, 3, 2, 2, seed=0, dtype=torch.float32).requires_grad_()
     (first,) = torch.autograd.grad(GlobalBatchNorm(3)(x).square().sum(), x, create_graph=True)

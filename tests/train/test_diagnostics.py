@@ -78,21 +78,19 @@ def unit(z: Tensor) -> Array:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 class TestAgainstReferences:
-    def test_alignment(self, dtype: torch.dtype) -> None:
+    def test_alignment(self, dtype):
         z1, z2 = two_views(dtype=dtype)
         expected = np.mean([np.sum((a - b) ** 2) for a, b in zip(unit(z1), unit(z2), strict=True)])
         assert alignment(z1, z2).item() == pytest.approx(expected, rel=1e-12)
 
     @pytest.mark.parametrize("block_elements", [1, 60 * 7, 60 * 59, 10**6])
-    def test_uniformity(
-        self, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, block_elements: int
-    ) -> None:
+    def test_uniformity(self, monkeypatch, dtype, block_elements):
         monkeypatch.setattr(diagnostics, "BLOCK_ELEMENTS", block_elements)
         z, _ = two_views(dtype=dtype)
         expected = np.log(np.mean(np.exp(-2 * pdist(unit(z), "sqeuclidean"))))
         assert uniformity(z).item() == pytest.approx(expected, rel=1e-12)
 
-    def test_feature_diversity(self, dtype: torch.dtype) -> None:
+    def test_feature_diversity(self, dtype):
         z1, z2 = two_views(dtype=dtype)
         g, h = z1.double().numpy().T, z2.double().numpy().T
         total = 0.0
@@ -103,7 +101,7 @@ class TestAgainstReferences:
         assert feature_diversity(z1, z2).item() == pytest.approx(1 - total / (7 * 6), rel=1e-12)
 
     @pytest.mark.parametrize("num", [60, 5, 2])
-    def test_effective_rank(self, dtype: torch.dtype, num: int) -> None:
+    def test_effective_rank(self, dtype, num):
         z, _ = two_views(num, dtype=dtype)
         z_ND = z.double().numpy()
         values = np.linalg.svd(z_ND - z_ND.mean(axis=0), compute_uv=False)
@@ -112,13 +110,13 @@ class TestAgainstReferences:
         assert effective_rank(z).item() == pytest.approx(expected, rel=1e-9)
         assert 1 - 1e-9 <= expected <= min(num - 1, 7)
 
-    def test_std_per_dim(self, dtype: torch.dtype) -> None:
+    def test_std_per_dim(self, dtype):
         z, _ = two_views(dtype=dtype)
         assert std_per_dim(z).item() == pytest.approx(
             math.sqrt(7) * unit(z).std(axis=0).mean(), rel=1e-12
         )
 
-    def test_class_distances(self, dtype: torch.dtype) -> None:
+    def test_class_distances(self, dtype):
         """Classes 0 and 5 of six have no sample."""
         x, _ = two_views(dtype=dtype)
         labels = 1 + torch.arange(60) % 4
@@ -131,7 +129,7 @@ class TestAgainstReferences:
         assert intra.item() == pytest.approx(expected, rel=1e-12)
         assert inter.item() == pytest.approx(pdist(list(centroids.values())).mean(), rel=1e-12)
 
-    def test_each_is_given_its_own(self, dtype: torch.dtype) -> None:
+    def test_each_is_given_its_own(self, dtype):
         (z1, z2), (x, _) = two_views(dtype=dtype), two_views(dim=9, seed=1, dtype=dtype)
         labels = torch.arange(60) % 4
         actual = representation_diagnostics(z1.requires_grad_(), z2, x, labels, 4)
@@ -144,11 +142,11 @@ class TestAgainstReferences:
 
 
 class TestKnownValues:
-    def test_uniformity_of_a_sphere_of_many_dimensions(self) -> None:
+    def test_uniformity_of_a_sphere_of_many_dimensions(self):
         z = torch.randn(500, 1000, generator=torch.Generator().manual_seed(0))
         assert uniformity(z).item() == pytest.approx(-4, abs=0.02)
 
-    def test_feature_diversity(self) -> None:
+    def test_feature_diversity(self):
         """Columns are compared across the views, as they are: a shared mean is similarity; columns
         of zeros are similar to none.
         """
@@ -161,13 +159,13 @@ class TestKnownValues:
             assert feature_diversity(first, second).item() == pytest.approx(expected, abs=1e-12)
 
     @pytest.mark.parametrize("rank", [1, 2, 5])
-    def test_effective_rank_of_equal_singular_values(self, rank: int) -> None:
+    def test_effective_rank_of_equal_singular_values(self, rank):
         """+-e_k for k < rank, around any mean."""
         eye = torch.eye(8)[:rank]
         found = effective_rank(3 * torch.cat([eye, -eye]) + 2).item()
         assert found == pytest.approx(rank, rel=1e-6)
 
-    def test_std_of_an_isotropic_gaussian_is_1(self) -> None:
+    def test_std_of_an_isotropic_gaussian_is_1(self):
         z = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0))
         assert std_per_dim(5 * z).item() == pytest.approx(1, abs=2e-3)
         assert std_per_dim(z[:, :3]).item() == pytest.approx(1, abs=1e-2)
@@ -175,7 +173,7 @@ class TestKnownValues:
 
 class TestInvariances:
     @pytest.mark.parametrize("scale", [1e-25, 1e-3, 1e25])
-    def test_scale(self, scale: float) -> None:
+    def test_scale(self, scale):
         (z1, z2), labels = two_views(), torch.arange(60) % 3
         expected = representation_diagnostics(z1, z2, z2, labels, 3)
         assert representation_diagnostics(
@@ -185,13 +183,13 @@ class TestInvariances:
 
 class TestDegenerate:
     @pytest.mark.parametrize("value", [0.0, 0.1, -1e20])
-    def test_collapsed_to_a_point(self, value: float) -> None:
+    def test_collapsed_to_a_point(self, value):
         z = torch.full((50, 6), value)
         expected = dict.fromkeys(KEYS, 0.0) | {"feature_diversity": float(value == 0)}
         found = representation_diagnostics(z, z, z, torch.arange(50) % 3, 3)
         assert found == pytest.approx(expected, abs=1e-7)
 
-    def test_rounding_around_a_point_is_no_rank(self) -> None:
+    def test_rounding_around_a_point_is_no_rank(self):
         """What an encoder that ignores its images gives out in float32."""
         generator = torch.Generator().manual_seed(0)
         noise = (
@@ -202,7 +200,7 @@ class TestDegenerate:
         assert effective_rank(z).item() == 0
         assert effective_rank(z.double()).item() > 10
 
-    def test_collapsed_to_a_line(self) -> None:
+    def test_collapsed_to_a_line(self):
         direction = torch.randn(6, generator=torch.Generator().manual_seed(0))
         z = torch.linspace(-1, 1, 51)[:, None] * direction
         assert effective_rank(z).item() == pytest.approx(1, rel=1e-6)
@@ -211,7 +209,7 @@ class TestDegenerate:
 
 
 class TestStepStatistics:
-    def test_is_numpys_over_all_steps(self) -> None:
+    def test_is_numpys_over_all_steps(self):
         generator = torch.Generator().manual_seed(0)
         steps = [
             torch.rand(shape, generator=generator) ** 2
@@ -240,7 +238,7 @@ class TestStepStatistics:
         assert sum(row["share"] for row in rows) == pytest.approx(1, abs=1e-12)
 
     @pytest.mark.parametrize("centre", [1.0, 1e8])
-    def test_small_spread_is_not_cancelled(self, centre: float) -> None:
+    def test_small_spread_is_not_cancelled(self, centre):
         values = centre * (
             1 + 1e-12 * torch.randn(300, generator=torch.Generator().manual_seed(0)).double()
         )
@@ -252,7 +250,7 @@ class TestStepStatistics:
         )
 
     @pytest.mark.parametrize("value", [0.0, 0.1])
-    def test_equal_values_have_no_spread(self, value: float) -> None:
+    def test_equal_values_have_no_spread(self, value):
         statistics = StepStatistics()
         for _ in range(7):
             statistics.add(Q_B, torch.full((10,), value))
@@ -265,7 +263,7 @@ class TestStepStatistics:
         [bar] = [row for row in statistics.histogram() if row["share"]]
         assert (bar["share"], bar["bin_low"] <= value) == (1.0, True)
 
-    def test_what_was_not_added_is_missing(self) -> None:
+    def test_what_was_not_added_is_missing(self):
         statistics = StepStatistics()
         statistics.add(Q_B, torch.zeros(0))
         assert statistics.summary() == {}
@@ -280,7 +278,7 @@ class TestDevice:
     devices, raises.
     """
 
-    def test_adding_does_not_wait(self) -> None:
+    def test_adding_does_not_wait(self):
         with FakeTensorMode():
             statistics, weight = StepStatistics(), nn.Parameter(torch.ones(3, device="cuda"))
             weight.grad = torch.ones(3, device="cuda")
@@ -305,13 +303,11 @@ class TestGradients:
         ],
         ids=["basic", "bottleneck", "shortcut", "plain", "one", "none"],
     )
-    def test_the_last_convolutions_are_watched(
-        self, encoder: nn.Module, expected: list[str]
-    ) -> None:
+    def test_the_last_convolutions_are_watched(self, encoder, expected):
         names = {id(parameter): name for name, parameter in encoder.named_parameters()}
         assert [names[id(parameter)] for parameter in watched_parameters(encoder)] == expected
 
-    def test_norm_is_the_mean_over_parameters(self) -> None:
+    def test_norm_is_the_mean_over_parameters(self):
         parameters = [nn.Parameter(torch.zeros(2, 2)) for _ in range(3)]
         parameters[0].grad = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
         parameters[2].grad = torch.ones(2, 2)
@@ -325,7 +321,7 @@ class TestTsne:
         generator, labels = torch.Generator().manual_seed(0), torch.arange(num) % 3
         return 10 * torch.eye(3, 12)[labels] + torch.randn(num, 12, generator=generator), labels
 
-    def test_rows_of_clusters_stay_apart(self) -> None:
+    def test_rows_of_clusters_stay_apart(self):
         features, labels = self.clusters(60)
         rows = tsne_points(features, labels, num_points=45, seed=0)
         assert [row["index"] for row in rows] == list(range(45))
@@ -337,7 +333,7 @@ class TestTsne:
         nearest = np.linalg.norm(points[:, None] - centres, axis=2).argmin(axis=1)
         assert (nearest == y_N).all()
 
-    def test_repeats_and_does_not_see_later_rows_or_lengths(self) -> None:
+    def test_repeats_and_does_not_see_later_rows_or_lengths(self):
         features, labels = self.clusters(60)
         expected = tsne_points(features, labels, num_points=30, seed=0)
         assert tsne_points(features, labels, num_points=30, seed=0) == expected
@@ -345,6 +341,6 @@ class TestTsne:
         assert tsne_points(lengths * features[:30], labels[:30], num_points=100, seed=0) == expected
 
     @pytest.mark.parametrize(("num", "num_points"), [(4, 100), (100, 4), (100, 0), (0, 100)])
-    def test_fewer_than_five_points(self, num: int, num_points: int) -> None:
+    def test_fewer_than_five_points(self, num, num_points):
         assert tsne_points(*self.clusters(num), num_points=num_points, seed=0) == []
         assert len(tsne_points(*self.clusters(5), num_points=5, seed=0)) == 5

@@ -76,7 +76,7 @@ def loop_scores(
 
 @pytest.mark.parametrize("temperature", [0.02, 0.1, 1.0])
 @pytest.mark.parametrize("k", [1, 7, 80, 200])
-def test_top1_is_scikit_learns_and_both_are_those_of_a_loop(k: int, temperature: float) -> None:
+def test_top1_is_scikit_learns_and_both_are_those_of_a_loop(k, temperature):
     features = clusters()
     bank, bank_labels, queries, labels = (x.double().numpy() for x in features)
     classifier = KNeighborsClassifier(
@@ -95,21 +95,21 @@ def test_top1_is_scikit_learns_and_both_are_those_of_a_loop(k: int, temperature:
         assert scores["knn_top5"] < 100
 
 
-def test_fewer_than_five_classes_make_top5_certain() -> None:
+def test_fewer_than_five_classes_make_top5_certain():
     scores = knn_scores(*clusters(num_classes=3), num_classes=3, knn_k=50)
     assert scores["knn_top1"] < 100
     assert scores["knn_top5"] == 100
 
 
 @pytest.mark.parametrize("chunk_elements", [1, 200, 200 * 7, 200 * 149, 200 * 1000])
-def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch, chunk_elements: int) -> None:
+def test_chunks_do_not_show(monkeypatch, chunk_elements):
     features = clusters()
     expected = knn_scores(*features, num_classes=8, knn_k=50)
     monkeypatch.setattr(evaluate, "CHUNK_ELEMENTS", chunk_elements)
     assert knn_scores(*features, num_classes=8, knn_k=50) == expected
 
 
-def test_small_temperature_does_not_overflow() -> None:
+def test_small_temperature_does_not_overflow():
     """exp(1 / 0.005) is infinite in float32; with so sharp votes the nearest neighbour decides
     alone.
     """
@@ -121,7 +121,7 @@ def test_small_temperature_does_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("which", [0, 2])
-def test_a_diverged_encoder_has_no_score(which: int) -> None:
+def test_a_diverged_encoder_has_no_score(which):
     for value in (math.nan, math.inf, -math.inf):
         features = clusters()
         features[which][3, 1] = value
@@ -129,7 +129,7 @@ def test_a_diverged_encoder_has_no_score(which: int) -> None:
             knn_scores(*features, num_classes=8, knn_k=5)
 
 
-def test_classes_without_a_vote_are_no_guesses() -> None:
+def test_classes_without_a_vote_are_no_guesses():
     generator = torch.Generator().manual_seed(0)
     bank, queries = (torch.randn(n, 8, generator=generator) for n in (50, 200))
     labels = torch.arange(50) % 10
@@ -137,7 +137,7 @@ def test_classes_without_a_vote_are_no_guesses() -> None:
     assert scores["knn_top5"] == scores["knn_top1"]
 
 
-def test_top_hits_are_those_of_a_sort() -> None:
+def test_top_hits_are_those_of_a_sort():
     generator = torch.Generator().manual_seed(0)
     scores, labels = (
         torch.randn(300, 12, generator=generator) - 5,
@@ -148,7 +148,7 @@ def test_top_hits_are_those_of_a_sort() -> None:
     assert top_hits(scores, labels).tolist() == [[i < 1 for i in at], [i < 5 for i in at]]
 
 
-def test_only_scores_above_the_bound_are_guesses() -> None:
+def test_only_scores_above_the_bound_are_guesses():
     scores, labels = (
         torch.tensor([[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]]),
         torch.tensor([0, 2, 0]),
@@ -158,7 +158,7 @@ def test_only_scores_above_the_bound_are_guesses() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 5, 30])
-def test_uniform_votes_with_ties_to_the_nearest_by_a_loop(k: int) -> None:
+def test_uniform_votes_with_ties_to_the_nearest_by_a_loop(k):
     bank, bank_labels, queries, labels = clusters()
     unit = [x.double().numpy() / x.double().norm(dim=1, keepdim=True).numpy()
             for x in (bank, queries)]  # fmt: skip
@@ -176,7 +176,7 @@ def test_uniform_votes_with_ties_to_the_nearest_by_a_loop(k: int) -> None:
     )
 
 
-def test_a_classifier_is_scored_by_its_logits() -> None:
+def test_a_classifier_is_scored_by_its_logits():
     logits = torch.tensor([[3.0, 1, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5.0], [0, 0, 9, 0, 0, 0]])
     scores = classifier_scores(logits, torch.tensor([0, 0, 2]))
     assert scores == pytest.approx({"classifier_top1": 200 / 3, "classifier_top5": 200 / 3})

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -30,13 +29,13 @@ runpy.run_path({str(FOLDER / "gpu.py")!r}, run_name="__main__")
 
 
 @pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     return importlib.import_module("gpu")
 
 
 @pytest.mark.slow
-def test_it_runs_on_a_cpu_with_no_more_than_a_gpu_machine_has(tmp_path: Path) -> None:
+def test_it_runs_on_a_cpu_with_no_more_than_a_gpu_machine_has(tmp_path):
     words = [sys.executable, "-c", RUN, str(tmp_path)]
     done = subprocess.run(words, check=True, cwd=tmp_path, capture_output=True, text=True)
     stages = json.loads((tmp_path / "gpu.json").read_text())["stages"]
@@ -48,7 +47,7 @@ def test_it_runs_on_a_cpu_with_no_more_than_a_gpu_machine_has(tmp_path: Path) ->
     assert "infonce, N 64" in done.stdout
 
 
-def test_a_stage_that_breaks_keeps_what_it_found(benchmark: ModuleType) -> None:
+def test_a_stage_that_breaks_keeps_what_it_found(benchmark):
     def breaks(_device: torch.device, _small: bool) -> Iterator[dict[str, Any]]:
         yield {"what": "seen before", "ok": True}
         raise ZeroDivisionError
@@ -61,9 +60,7 @@ def test_a_stage_that_breaks_keeps_what_it_found(benchmark: ModuleType) -> None:
 
 @pytest.mark.usefixtures("benchmark")
 @pytest.mark.parametrize("tau", [0.2, 0.201])
-def test_a_loss_that_is_wrong_by_little_is_seen(
-    monkeypatch: pytest.MonkeyPatch, tau: float
-) -> None:
+def test_a_loss_that_is_wrong_by_little_is_seen(monkeypatch, tau):
     checks = importlib.import_module("_gpu_checks")
     monkeypatch.setattr(checks, "LOSSES", {"dcl": lambda a, b, _: checks.dcl(a, b, tau)})
     (row,) = checks.losses_in_float64(CPU, True)

@@ -47,7 +47,7 @@ def all_views(
     ]
 
 
-def test_pixels_are_not_copied_on_a_cpu() -> None:
+def test_pixels_are_not_copied_on_a_cpu():
     split = some_split()
     images = on_device(split, split, CPU)
     assert images.pixels_NHWC.data_ptr() == split.images.ctypes.data
@@ -56,9 +56,7 @@ def test_pixels_are_not_copied_on_a_cpu() -> None:
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 @pytest.mark.parametrize("fits", [True, False])
-def test_rows_are_the_splits(
-    device: torch.device, fits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_the_splits(device, fits, monkeypatch):
     monkeypatch.setattr(module, "LARGEST_SHARE", 1.0 if fits else 0.0)
     split = some_split(unlabeled=5)
     images = on_device(split, split, device)
@@ -74,7 +72,7 @@ def test_rows_are_the_splits(
     assert torch.equal(some.cpu(), same.cpu())
 
 
-def test_what_is_normalised_has_mean_0_and_std_1_in_every_channel() -> None:
+def test_what_is_normalised_has_mean_0_and_std_1_in_every_channel():
     split = some_split(200, channels=1)
     x_NCHW = on_device(split, split, CPU).plain(torch.arange(200))
     assert torch.equal(x_NCHW, x_NCHW[:, :1].expand(-1, 3, -1, -1)), "one becomes three equal ones"
@@ -95,14 +93,14 @@ def same(a: list[tuple[list[Tensor], Tensor]], b: list[tuple[list[Tensor], Tenso
 @pytest.mark.parametrize("chunk_size", [2, 6, 12])
 @pytest.mark.parametrize("together", [1, 24, 10_000])
 def test_views_do_not_depend_on_chunks_or_on_how_many_are_made_at_once(
-    together: int, chunk_size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    together, chunk_size, monkeypatch
+):
     expected = all_views(some_digits(100), CONFIG)
     monkeypatch.setattr(module, "MADE_AT_ONCE", {"cpu": together})
     same(all_views(some_digits(100), CONFIG | {"chunk_size": chunk_size}), expected)
 
 
-def test_the_views_of_a_batch_are_those_of_its_own_images() -> None:
+def test_the_views_of_a_batch_are_those_of_its_own_images():
     """Every image once an epoch, and its label with it: told by views that change nothing."""
     images = some_digits(100)
     untouched = {"crop_scale": 1.0, "small_crop_scale": 1.0}
@@ -118,7 +116,7 @@ def test_the_views_of_a_batch_are_those_of_its_own_images() -> None:
     assert len(set(seen)) == len(seen) == 96 == 12 * steps_per_epoch(images, config)
 
 
-def test_two_generators_of_one_seed_give_the_same_and_of_two_seeds_other_views() -> None:
+def test_two_generators_of_one_seed_give_the_same_and_of_two_seeds_other_views():
     first, again, other = (all_views(some_digits(60), CONFIG, seed) for seed in (1, 1, 2))
     for (views, _), (same_views, _) in zip(first, again, strict=True):
         assert all(map(torch.equal, views, same_views))
@@ -126,7 +124,7 @@ def test_two_generators_of_one_seed_give_the_same_and_of_two_seeds_other_views()
     assert torch.equal(first[0][1], other[0][1]), "the order is the seed's and the epoch's"
 
 
-def test_the_next_images_are_read_while_these_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_images_are_read_while_these_are_used(monkeypatch):
     """From the host to a GPU, also across the blocks that are drawn at once."""
     monkeypatch.setattr(module, "DRAWN_AT_ONCE", 24)
     monkeypatch.setattr(module, "MADE_AT_ONCE", {"cpu": 12})
@@ -162,8 +160,8 @@ def wait_for(condition: Callable[[], bool]) -> bool:
     [(1.0, 0, True), (0.25, 0, False), (0.5, 0, True), (1.0, 60, False)],
 )
 def test_a_split_lies_on_a_gpu_if_half_of_the_trials_share_of_it_is_enough(
-    monkeypatch: pytest.MonkeyPatch, share: float, reserved: int, fits: bool
-) -> None:
+    monkeypatch, share, reserved, fits
+):
     """18 GiB of images on a GPU of 80 GiB, which other trials use too."""
     gib = 2**30
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (79 * gib, 80 * gib))
@@ -172,7 +170,7 @@ def test_a_split_lies_on_a_gpu_if_half_of_the_trials_share_of_it_is_enough(
     assert (18 * gib <= module.LARGEST_SHARE * module._free_memory(torch.device("cuda"))) is fits
 
 
-def test_views_of_a_picture_are_torchvisions_of_the_whole() -> None:
+def test_views_of_a_picture_are_torchvisions_of_the_whole():
     """Cropped out of the picture as it is kept, then resized: never cut to a square before."""
     rng = np.random.default_rng(0)
     sizes = np.array([(40, 60), (90, 30), (25, 25), (61, 200)])
@@ -200,7 +198,7 @@ def test_views_of_a_picture_are_torchvisions_of_the_whole() -> None:
             assert torch.allclose(found, expected.float() / 255, atol=1e-5)
 
 
-def test_the_statistics_of_pictures_are_those_of_all_their_pixels() -> None:
+def test_the_statistics_of_pictures_are_those_of_all_their_pixels():
     rng = np.random.default_rng(0)
     sizes = np.array([(4, 6), (9, 3)])
     each = [rng.integers(0, 256, (h, w, 2), dtype=np.uint8) for h, w in sizes]

@@ -49,14 +49,14 @@ def smooth_rank(values: Any) -> float:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("num", [200, 20])
-def test_rankme_is_the_paper_s(num: int, dtype: torch.dtype) -> None:
+def test_rankme_is_the_paper_s(num, dtype):
     x = features(num).to(dtype)
     expected = smooth_rank(scipy.linalg.svdvals(x.double().numpy()))
     assert rankme(x).item() == pytest.approx(expected, rel=1e-9)
     assert 1 < expected < min(num, 60)
 
 
-def test_lidar_is_the_paper_s() -> None:
+def test_lidar_is_the_paper_s():
     """By the symmetric root of S_w and sums over images and views, one by one."""
     x = views().numpy()
     mean = x.mean(axis=(0, 1))
@@ -72,7 +72,7 @@ def test_lidar_is_the_paper_s() -> None:
     assert 1 < expected < 12
 
 
-def test_the_decay_is_a_weighted_line_through_the_spectrum() -> None:
+def test_the_decay_is_a_weighted_line_through_the_spectrum():
     x = features(300)
     values = np.linalg.eigvalsh(np.cov(x.numpy().T))[::-1]
     j = np.arange(4, 51)
@@ -82,7 +82,7 @@ def test_the_decay_is_a_weighted_line_through_the_spectrum() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
-def test_a_planted_decay_is_found(alpha: float) -> None:
+def test_a_planted_decay_is_found(alpha):
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(300, 60)))[0]
     basis = np.linalg.qr(basis - basis.mean(axis=0))[0]  # the covariance is then exact
     x = torch.from_numpy(basis * np.arange(1, 61) ** (-alpha / 2))
@@ -91,13 +91,13 @@ def test_a_planted_decay_is_found(alpha: float) -> None:
 
 @pytest.mark.parametrize("score", [rankme, alpha_req, spectrum_decay])
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_rotation_and_scale_change_nothing(score: Any, scale: float) -> None:
+def test_rotation_and_scale_change_nothing(score, scale):
     x = features()
     turned = x @ torch.linalg.qr(features(60, 60, seed=1))[0]
     assert score(scale * turned).item() == pytest.approx(score(x).item(), rel=1e-6)
 
 
-def test_what_lidar_does_not_see() -> None:
+def test_what_lidar_does_not_see():
     x = views()
     turned = x @ torch.linalg.qr(features(12, 12, seed=1))[0]
     assert lidar(turned).item() == pytest.approx(lidar(x).item(), rel=1e-9)
@@ -105,7 +105,7 @@ def test_what_lidar_does_not_see() -> None:
     assert lidar(1e-4 * x).item() != pytest.approx(lidar(x).item(), rel=1e-2), "the ridge counts"
 
 
-def test_a_collapse_is_finite_and_bad() -> None:
+def test_a_collapse_is_finite_and_bad():
     """In one point, on a line, in a plane and all zeros, with float32's rounding on top."""
     noise = 1 + 1e-7 * features(100, 40).float().sign()
     point, line = torch.ones(100, 40) * noise, features(100, 40)[:, :1].float() * torch.ones(1, 40)
@@ -125,7 +125,7 @@ def without_labels(images: Images) -> Images:
     return replace(images, labels_N=torch.full_like(images.labels_N, -1))
 
 
-def test_images_without_labels_have_the_scores_that_need_none() -> None:
+def test_images_without_labels_have_the_scores_that_need_none():
     torch.manual_seed(0)
     encoder = conv4(width=4).eval()
     train, val = some_digits(200), some_digits(100)
@@ -140,7 +140,7 @@ def test_images_without_labels_have_the_scores_that_need_none() -> None:
     )
 
 
-def test_a_trial_has_them_at_every_scored_epoch_and_of_the_test_split() -> None:
+def test_a_trial_has_them_at_every_scored_epoch_and_of_the_test_split():
     rows: list[dict[str, Any]] = []
     result = train_trial({**CONFIG, "epochs": 2}, rows.append, test=True)
     for row in (*rows, result):

@@ -61,7 +61,7 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+def configs(tmp_path_factory):
     """The planned row of each objective."""
     path = tmp_path_factory.mktemp("study") / "loop.yaml"
     path.write_text(STUDY)
@@ -85,7 +85,7 @@ def _unmeasured(row: Row) -> Row:
 # What a trial reports.
 
 
-def test_a_row_an_epoch_and_the_last_one_is_the_result(configs: dict[str, Row]) -> None:
+def test_a_row_an_epoch_and_the_last_one_is_the_result(configs):
     rows: list[Row] = []
     result = train_trial({**configs["dcl"], "epochs": 2}, rows.append)
     names = {"epoch", "train_loss", "base_loss", "lr", "time_s", "images_per_s", *METRICS, *LOOKS}
@@ -103,7 +103,7 @@ def test_a_row_an_epoch_and_the_last_one_is_the_result(configs: dict[str, Row]) 
         assert 0 < result[f"{probe}_top1"] <= result[f"{probe}_top5"] <= 100
 
 
-def test_side_tables_come_with_the_result(configs: dict[str, Row]) -> None:
+def test_side_tables_come_with_the_result(configs):
     """q_B wherever the encoder was scored, and the points of the last epoch, if asked for."""
     result = train_trial(
         {**configs["dcl"], "epochs": 3, "eval_every": 2, "tsne_points": 12}, lambda _: None
@@ -124,7 +124,7 @@ def test_side_tables_come_with_the_result(configs: dict[str, Row]) -> None:
     assert train_trial(configs["dcl"], lambda _: None)["points"] == []
 
 
-def test_only_infonce_and_eqco_bound_the_mutual_information(configs: dict[str, Row]) -> None:
+def test_only_infonce_and_eqco_bound_the_mutual_information(configs):
     for objective, num_negatives in (("simclr", 2 * 63), ("moco", 256), ("eqco", 256)):
         (row,), _ = run(configs[objective])
         assert row["mi_bound"] == pytest.approx(math.log(1 + num_negatives) - row["base_loss"])
@@ -135,7 +135,7 @@ def test_only_infonce_and_eqco_bound_the_mutual_information(configs: dict[str, R
     assert row["train_loss"] == pytest.approx(total, rel=1e-5)
 
 
-def test_each_seed_has_weights_and_draws_of_its_own(configs: dict[str, Row]) -> None:
+def test_each_seed_has_weights_and_draws_of_its_own(configs):
     first, again, other = (
         new_state({**configs["byol"], "seed": seed}, torch.device("cpu")) for seed in (0, 0, 1)
     )
@@ -149,16 +149,14 @@ def test_each_seed_has_weights_and_draws_of_its_own(configs: dict[str, Row]) -> 
         assert not torch.equal(drawn[0], drawn[2]), stream
 
 
-def test_lr_of_a_row_is_that_of_the_epochs_last_step(configs: dict[str, Row]) -> None:
+def test_lr_of_a_row_is_that_of_the_epochs_last_step(configs):
     rows, _ = run(configs["simclr"], epochs=3, warmup_epochs=1)
     last_steps = [STEPS - 1, 2 * STEPS - 1]  # of the cosine over the two epochs after the warm-up
     cosine = [0.025 * 0.5 * (1 + math.cos(math.pi * step / (2 * STEPS))) for step in last_steps]
     assert [row["lr"] for row in rows] == pytest.approx([0.025, *cosine])
 
 
-def test_no_epochs_score_the_untrained_encoder(
-    configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_epochs_score_the_untrained_encoder(configs, monkeypatch):
     def forbidden(*_: Any) -> None:
         raise AssertionError("no training was asked for")
 
@@ -179,8 +177,8 @@ def test_no_epochs_score_the_untrained_encoder(
 
 @pytest.mark.parametrize("earlier", [True, False])
 def test_the_untrained_encoder_is_scored_in_whole_float32_whatever_ran_before(
-    configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch, earlier: bool
-) -> None:
+    configs, monkeypatch, earlier
+):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", earlier)
     run(configs["simclr"], epochs=0)
     assert not torch.backends.cudnn.allow_tf32
@@ -190,9 +188,7 @@ def test_the_untrained_encoder_is_scored_in_whole_float32_whatever_ran_before(
     ("epochs", "eval_every", "scored"),
     [(5, 2, [2, 4, 5]), (4, 2, [2, 4]), (3, 10, [3])],
 )
-def test_eval_every_and_the_last_epoch_always(
-    configs: dict[str, Row], epochs: int, eval_every: int, scored: list[int]
-) -> None:
+def test_eval_every_and_the_last_epoch_always(configs, epochs, eval_every, scored):
     rows, result = run(configs["simclr"], epochs=epochs, eval_every=eval_every)
     assert [row["epoch"] for row in rows] == list(range(1, epochs + 1))
     assert [row["epoch"] for row in rows if set(row) >= METRICS] == scored
@@ -200,7 +196,7 @@ def test_eval_every_and_the_last_epoch_always(
     assert {name: result[name] for name in METRICS} == {name: rows[-1][name] for name in METRICS}
 
 
-def test_scoring_does_not_change_training(configs: dict[str, Row]) -> None:
+def test_scoring_does_not_change_training(configs):
     """Neither the weights, nor the running statistics, nor any random draw."""
     often, often_result = run(configs["dclw"], epochs=4, eval_every=1)
     seldom, seldom_result = run(configs["dclw"], epochs=4, eval_every=4)
@@ -208,9 +204,7 @@ def test_scoring_does_not_change_training(configs: dict[str, Row]) -> None:
     assert {**often_result, "histograms": []} == {**seldom_result, "histograms": []}
 
 
-def test_the_test_split_is_not_read(
-    configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_test_split_is_not_read(configs, monkeypatch):
     expected = run(configs["simclr"])
     load = loop.load_splits
     monkeypatch.setattr(loop, "load_splits", lambda *args: replace(load(*args), test=None))
@@ -221,7 +215,7 @@ def test_the_test_split_is_not_read(
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_one_seed_one_result_whatever_ran_before(configs: dict[str, Row], objective: str) -> None:
+def test_one_seed_one_result_whatever_ran_before(configs, objective):
     """And the caller's own generator is left alone."""
     first = run(configs[objective], epochs=2)
     run(configs["dclw"], seed=7, batch_size=32)
@@ -233,7 +227,7 @@ def test_one_seed_one_result_whatever_ran_before(configs: dict[str, Row], object
     assert [row["train_loss"] for row in other[0]] != [row["train_loss"] for row in first[0]]
 
 
-def test_objectives_of_one_seed_start_alike(configs: dict[str, Row]) -> None:
+def test_objectives_of_one_seed_start_alike(configs):
     """Same weights, same order, same views: with an endless sigma DCLW's first loss is DCL's."""
 
     def first_loss(objective: str, **changes: Any) -> float:
@@ -249,16 +243,14 @@ def test_objectives_of_one_seed_start_alike(configs: dict[str, Row]) -> None:
 
 @pytest.mark.parametrize("changes", [{"lr": 1e6}, {"lr": 1e30}, {"tau": 1e-38}])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_loss_that_is_not_finite_is_divergence(
-    configs: dict[str, Row], objective: str, changes: dict[str, float]
-) -> None:
+def test_a_loss_that_is_not_finite_is_divergence(configs, objective, changes):
     rows: list[Row] = []
     with pytest.raises(DivergedError, match=r"the loss is (nan|inf|-inf) in epoch \d"):
         train_trial({**configs[objective], "epochs": 3, **changes}, rows.append)
     assert all(math.isfinite(row["train_loss"]) for row in rows), "no broken row is reported"
 
 
-def test_features_that_are_not_finite_are_divergence(configs: dict[str, Row]) -> None:
+def test_features_that_are_not_finite_are_divergence(configs):
     """One step alone: its loss is of the initial weights, and only the encoder that it leaves is
     broken.
     """
@@ -288,9 +280,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("name", sorted({*PARAM} - {*SELECTED_PARTS} - ELSEWHERE))
-def test_another_value_of_a_hyperparameter_gives_other_numbers(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_value_of_a_hyperparameter_gives_other_numbers(name, monkeypatch):
     """In the first case that owns it. That all who own it read it is a test of all cases."""
     monkeypatch.setattr(loop, "load_splits", few_images)
     param = PARAM[name]
@@ -309,9 +299,7 @@ def test_another_value_of_a_hyperparameter_gives_other_numbers(
 @pytest.mark.parametrize(
     ("name", "value"), [("knn_k", 1), ("knn_k", NUM_TRAIN), ("knn_temperature", 5.0)]
 )
-def test_knn_hyperparameters_change_the_score_and_not_the_training(
-    configs: dict[str, Row], name: str, value: float
-) -> None:
+def test_knn_hyperparameters_change_the_score_and_not_the_training(configs, name, value):
     base = {"knn_k": 300}  # so many that their weights count
     (row,), _ = run(configs["simclr"], **base)
     (other,), _ = run(configs["simclr"], **{**base, name: value})
@@ -334,7 +322,7 @@ def one_epoch(
     return statistics.summary(), [p.detach() for p in state.objective.parameters()]
 
 
-def test_a_scaled_loss_trains_the_same_weights(configs: dict[str, Row]) -> None:
+def test_a_scaled_loss_trains_the_same_weights(configs):
     plain, weights = one_epoch(configs["dcl"], None)
     scaled, scaled_weights = one_epoch(
         configs["dcl"], torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -343,9 +331,7 @@ def test_a_scaled_loss_trains_the_same_weights(configs: dict[str, Row]) -> None:
     torch.testing.assert_close(scaled_weights, weights, rtol=1e-3, atol=1e-4)
 
 
-def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statistics(
-    configs: dict[str, Row],
-) -> None:
+def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statistics(configs):
     """The scale halves until it fits, as at the beginning of every trial in fp16."""
     initial = [
         p.detach().clone()
@@ -375,7 +361,7 @@ print(sorted({"sklearn", "scipy", "pandas", "torch._dynamo", "sympy"} & {*sys.mo
 """
 
 
-def test_the_first_trial_of_a_process_loads_no_more_than_it_needs() -> None:
+def test_the_first_trial_of_a_process_loads_no_more_than_it_needs():
     """Each of these takes from half a second to two."""
     said = subprocess.run([sys.executable, "-c", FIRST_TRIAL], capture_output=True, text=True)
     assert said.stdout == "[]\n", said.stderr

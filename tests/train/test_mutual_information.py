@@ -41,7 +41,7 @@ def estimate(loss: str, **changes: Any) -> float:
 
 
 @pytest.mark.parametrize("mutual_information", [0.5, 4.0, 10.0])
-def test_pairs_are_standard_normal_and_correlated_as_eq_15_asks(mutual_information: float) -> None:
+def test_pairs_are_standard_normal_and_correlated_as_eq_15_asks(mutual_information):
     rho = correlation(mutual_information)
     assert -DIM / 2 * math.log(1 - rho**2) == pytest.approx(mutual_information)
     x_ND, y_ND = draw_pairs(50_000, mutual_information, torch.Generator().manual_seed(0))
@@ -53,7 +53,7 @@ def test_pairs_are_standard_normal_and_correlated_as_eq_15_asks(mutual_informati
 
 
 @pytest.mark.parametrize("loss", ["infonce", "eqco"])
-def test_an_epoch_is_250_steps_and_the_estimate_is_of_fresh_pairs(loss: str) -> None:
+def test_an_epoch_is_250_steps_and_the_estimate_is_of_fresh_pairs(loss):
     rows: list[dict[str, Any]] = []
     result = train_trial(config(loss, epochs=2, batch_size=32, estimate_batches=400), rows.append)
     assert [row["epoch"] for row in rows] == [1, 2]
@@ -65,26 +65,26 @@ def test_an_epoch_is_250_steps_and_the_estimate_is_of_fresh_pairs(loss: str) -> 
     assert rows[0]["mi_bound"] < result["mi_estimate"] < largest
 
 
-def test_one_seed_one_estimate() -> None:
+def test_one_seed_one_estimate():
     short = {"epochs": 1, "batch_size": 16, "estimate_batches": 10}
     assert estimate("infonce", **short) == estimate("infonce", **short)
     assert estimate("infonce", **short) != estimate("infonce", **short, seed=1)
 
 
-def test_eqco_is_infonce_where_alpha_is_the_number_of_negatives() -> None:
+def test_eqco_is_infonce_where_alpha_is_the_number_of_negatives():
     short = {"epochs": 1, "batch_size": 16, "estimate_batches": 10}
     assert estimate("eqco", **short, alpha=15.0) == pytest.approx(
         estimate("infonce", **short), rel=1e-4
     )
 
 
-def test_divergence_is_said() -> None:
+def test_divergence_is_said():
     with pytest.raises(DivergedError, match="the loss is"):
         estimate("infonce", epochs=2, batch_size=16, lr=1e30)
 
 
 @pytest.mark.slow
-def test_table_9_at_the_end_where_the_losses_differ_most() -> None:
+def test_table_9_at_the_end_where_the_losses_differ_most():
     """K = 64: InfoNCE cannot say more than log 64 = 4.2, EqCo finds what 512 pairs would. A fifth
     of the steps.
     """
@@ -98,6 +98,6 @@ def test_table_9_at_the_end_where_the_losses_differ_most() -> None:
     "num_pairs", [64, *(pytest.param(n, marks=pytest.mark.soak) for n in (128, 256)), 512]
 )
 @pytest.mark.parametrize(("loss", "mutual_information"), TABLE_9)
-def test_table_9(loss: str, mutual_information: float, num_pairs: int) -> None:
+def test_table_9(loss, mutual_information, num_pairs):
     found = estimate(loss, mutual_information=mutual_information, batch_size=num_pairs)
     assert found == pytest.approx(TABLE_9[loss, mutual_information][num_pairs], abs=0.2)

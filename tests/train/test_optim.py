@@ -26,7 +26,7 @@ def config(**changes: Any) -> dict[str, Any]:
     [("none", {64: 0.2, 1024: 0.2}), ("sqrt", {64: 0.1, 1024: 0.4}),
      ("linear", {64: 0.05, 256: 0.2, 1024: 0.8})],
 )  # fmt: skip
-def test_peak_lr(rule: str, expected: dict[int, float]) -> None:
+def test_peak_lr(rule, expected):
     found = {size: peak_lr(config(lr_rule=rule, batch_size=size)) for size in expected}
     assert found == pytest.approx(expected, rel=1e-12)
 
@@ -43,9 +43,7 @@ PER_EPOCH, EPOCHS, WARMUP = 7, 20, 2
         ("cosine", lambda o, n: lr_scheduler.CosineAnnealingLR(o, n)),
     ],
 )
-def test_schedules_are_torchs_after_a_warm_up(
-    name: str, torchs: Callable[[Any, int], Any], warmup: int
-) -> None:
+def test_schedules_are_torchs_after_a_warm_up(name, torchs, warmup):
     num_warmup = warmup * PER_EPOCH
     found = rates({"lr_schedule": name}, num_warmup)
     assert found[:num_warmup] == pytest.approx(
@@ -68,7 +66,7 @@ def rates(chosen: dict[str, Any], num_warmup: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("shares", "epochs"), [("0.6, 0.8", [12, 16]), ("0.35, 0.55", [7, 11])])
-def test_steps_are_torchs_at_whole_epochs(shares: str, epochs: list[int]) -> None:
+def test_steps_are_torchs_at_whole_epochs(shares, epochs):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.7)
     reference = lr_scheduler.MultiStepLR(optimizer, epochs, gamma=0.2)
     chosen = {"lr_schedule": "step", "lr_milestones": shares, "lr_gamma": 0.2}
@@ -93,8 +91,8 @@ def network() -> nn.Sequential:
     ("excluded", "of_vectors", "sizes"), [("norm_bias", 0.0, [2, 5]), ("none", 0.1, [7])]
 )
 def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay(
-    excluded: str, of_vectors: float, sizes: list[int]
-) -> None:
+    excluded, of_vectors, sizes
+):
     module = network()
     groups = build_optimizer(module, config(decay_exclude=excluded)).param_groups
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
@@ -148,7 +146,7 @@ def momentum(kept: Means, name: str, p: Tensor, g: Tensor) -> Tensor:
         (5.0, 0.1, True),
     ],
 )
-def test_three_steps_of_lars(trust: float, decay: float, clip: bool) -> None:
+def test_three_steps_of_lars(trust, decay, clip):
     """g = trust |p| / (|gradient| + decay |p|) x (gradient + decay p) of weights, decayed or not;
     then as in SGD. Clipped, as solo-learn: the scale over the rate is at most 1.
     """
@@ -166,7 +164,7 @@ def test_three_steps_of_lars(trust: float, decay: float, clip: bool) -> None:
     assert any(clipped) == (trust == 5.0)
 
 
-def test_clipped_lars_moves_a_weight_of_zeros_as_sgd_and_none_without_gradient() -> None:
+def test_clipped_lars_moves_a_weight_of_zeros_as_sgd_and_none_without_gradient():
     module = nn.Linear(3, 2, bias=False)
     built = build_optimizer(module, config(optimizer="lars", lars_clip=True, sgd_momentum=0.0))
     for weight, gradient, moved in ((0.0, 1.0, -0.2), (1.0, 0.0, 0.0)):
@@ -184,9 +182,7 @@ def test_clipped_lars_moves_a_weight_of_zeros_as_sgd_and_none_without_gradient()
         ("adamw", torch.optim.AdamW, {}),
     ],
 )
-def test_an_optimiser_is_torchs_to_the_last_bit(
-    name: str, torchs: Callable[..., torch.optim.Optimizer], given: dict[str, float]
-) -> None:
+def test_an_optimiser_is_torchs_to_the_last_bit(name, torchs, given):
     """Its state goes through a checkpoint in between."""
     moved = []
     for is_ours in (True, False):

@@ -31,7 +31,7 @@ ON_CPU = trial.TrialContext(
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def failing(monkeypatch):
     """Run one trial whose training does this; its error as the row has it."""
 
     def run(train: Callable[[], object], row: dict[str, Any] = ROW) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def raising(error: Exception) -> Callable[[], object]:
     ],
     ids=["cuda", "cpu", "python", "cublas"],
 )
-def test_every_way_to_run_out_of_memory_is_named(failing: Any, error: Exception) -> None:
+def test_every_way_to_run_out_of_memory_is_named(failing, error):
     row = failing(raising(error))
     assert row["error_class"] == "OutOfMemoryError"
     assert row["error_message"] == (
@@ -74,18 +74,16 @@ def test_every_way_to_run_out_of_memory_is_named(failing: Any, error: Exception)
 @pytest.mark.parametrize(
     "allocate", [lambda: torch.empty(2**50, dtype=torch.uint8), lambda: np.empty(2**47)]
 )
-def test_a_real_allocation_that_is_too_large(failing: Any, allocate: Callable[[], object]) -> None:
+def test_a_real_allocation_that_is_too_large(failing, allocate):
     assert failing(allocate)["error_class"] == "OutOfMemoryError"
 
 
-def test_another_error_stays_what_it_is(failing: Any) -> None:
+def test_another_error_stays_what_it_is(failing):
     assert failing(raising(RuntimeError("shapes do not match")))["error_class"] == "RuntimeError"
 
 
 @pytest.mark.parametrize("gpus", [1.0, 2.0])
-def test_a_whole_gpu_is_a_whole_gpu_again_after_a_share(
-    gpus: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_gpu_is_a_whole_gpu_again_after_a_share(gpus, monkeypatch):
     shares: list[float] = []
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share)

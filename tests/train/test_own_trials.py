@@ -62,7 +62,7 @@ def row_of(found: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dataset", [five_channels, pictures])
-def test_a_trial_on_ones_own_files(dataset: Any, tmp_path: Path) -> None:
+def test_a_trial_on_ones_own_files(dataset, tmp_path):
     found = study(tmp_path, dataset(tmp_path), {})
     row, place = row_of(found), found.sections.dataset.place
     whole = attempt(row, place=place)
@@ -75,7 +75,7 @@ def test_a_trial_on_ones_own_files(dataset: Any, tmp_path: Path) -> None:
         assert score_reference(reference, place=place)["knn_top1"] > 50
 
 
-def test_images_without_classes_are_scored_on_a_second_set(tmp_path: Path) -> None:
+def test_images_without_classes_are_scored_on_a_second_set(tmp_path):
     dataset = pictures(tmp_path)
     flat = dataset | {"name": "imagefiles", "transfer_root": dataset["root"]}
     base = {"transfer_dataset": "imagefolder", "epochs": 1}
@@ -102,7 +102,7 @@ def test_images_without_classes_are_scored_on_a_second_set(tmp_path: Path) -> No
             study(tmp_path, flat, base | to, metric={"name": metric_name})
 
 
-def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path: Path) -> None:
+def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path):
     arrays = five_channels(tmp_path)["root"]
     images = np.load(arrays)["images"][..., :3]
     np.savez(arrays, images=images, labels=np.arange(60) % 3)
@@ -127,7 +127,7 @@ def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path
         prepare_files(found)
 
 
-def test_store_size_follows_the_smallest_crop(tmp_path: Path) -> None:
+def test_store_size_follows_the_smallest_crop(tmp_path):
     dataset = pictures(tmp_path)
     for base, expected in (
         ({"crop_scale": 0.25}, 32),  # 16 / sqrt(0.25)
@@ -140,7 +140,7 @@ def test_store_size_follows_the_smallest_crop(tmp_path: Path) -> None:
     assert row_of(study(tmp_path, dataset | {"store_size": 20}, {}))["store_size"] == 20
 
 
-def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_path: Path) -> None:
+def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_path):
     dataset = five_channels(tmp_path)
     found = study(tmp_path, dataset, {"epochs": 1})
     row, place = row_of(found), found.sections.dataset.place
@@ -154,7 +154,7 @@ def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_study_names_what_is_wrong_with_an_encoder_where_it_stands(tmp_path: Path) -> None:
+def test_a_study_names_what_is_wrong_with_an_encoder_where_it_stands(tmp_path):
     dataset = five_channels(tmp_path)
     for base, says in (
         ({"encoder": "timm/vit_tny_patch16_224"}, r"base\.encoder: unknown model 'vit_tny"),
@@ -171,7 +171,7 @@ def test_a_study_names_what_is_wrong_with_an_encoder_where_it_stands(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["grid", "tpe"])
-def test_encoders_of_others_are_swept_beside_the_catalogs(tmp_path: Path, method: str) -> None:
+def test_encoders_of_others_are_swept_beside_the_catalogs(tmp_path, method):
     names = ["conv4", "timm/resnet10t", "tests.model.own_encoders:pooled"]
     many, base = {"trials_per_objective": 3}, {"pooling": "max", "epochs": 1}
     search = {"method": method, **(many if method == "tpe" else {})}
@@ -198,7 +198,7 @@ def test_encoders_of_others_are_swept_beside_the_catalogs(tmp_path: Path, method
 
 
 @pytest.mark.slow
-def test_a_vit_on_five_channels_is_planned_trained_and_gone_on_with(tmp_path: Path) -> None:
+def test_a_vit_on_five_channels_is_planned_trained_and_gone_on_with(tmp_path):
     base = {"encoder": "timm/vit_tiny_patch16_224", "view_size": 32, "epochs": 2}
     found = study(tmp_path, five_channels(tmp_path), base)
     row, place = row_of(found), found.sections.dataset.place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ search: {method: grid}
 
 
 @pytest.fixture(autouse=True)
-def _none_after() -> Iterator[None]:
+def _none_after():
     yield
     activate(())
 
@@ -98,7 +97,7 @@ def config_of(folder: Path, text: str = MINE, *settings: str) -> dict[str, Any]:
     return plan_row(study, plan_trials(study)[0])
 
 
-def test_what_is_drawn_is_the_seed_s_and_survives_kills(tmp_path: Path) -> None:
+def test_what_is_drawn_is_the_seed_s_and_survives_kills(tmp_path):
     config = config_of(tmp_path)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()
     whole = attempt(config)
@@ -112,7 +111,7 @@ def test_what_is_drawn_is_the_seed_s_and_survives_kills(tmp_path: Path) -> None:
     assert other.result["chance"] != whole.result["chance"]
 
 
-def test_a_histogram_is_of_its_diagnostic_alone(tmp_path: Path) -> None:
+def test_a_histogram_is_of_its_diagnostic_alone(tmp_path):
     config = config_of(tmp_path)
     bars = train_trial(config, lambda _: None)["histograms"]
     named = {
@@ -128,11 +127,11 @@ def test_a_histogram_is_of_its_diagnostic_alone(tmp_path: Path) -> None:
         train_trial(wide, lambda _: None)
 
 
-def test_both_passes_of_a_chunk_draw_the_same(tmp_path: Path) -> None:
+def test_both_passes_of_a_chunk_draw_the_same(tmp_path):
     contracts._goes_in_chunks(config_of(tmp_path), DataPlace())
 
 
-def test_images_that_have_changed_are_another_data_set(tmp_path: Path) -> None:
+def test_images_that_have_changed_are_another_data_set(tmp_path):
     images = np.random.default_rng(0).integers(0, 255, (40, 8, 8, 3), dtype=np.uint8)
     np.save(tmp_path / "images.npy", images)
     dataset = f"dataset={{name: mine, root: '{tmp_path}'}}"
@@ -175,9 +174,7 @@ def test_images_that_have_changed_are_another_data_set(tmp_path: Path) -> None:
         ("return y + 0.01 * torch.randn(8)", "return y.half()", "(1024, 8) in torch.float32"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_place(
-    tmp_path: Path, old: str, new: str, message: str | None
-) -> None:
+def test_what_is_wrong_is_told_with_its_place(tmp_path, old, new, message):
     assert old in MINE
     try:
         train_trial(config_of(tmp_path, MINE.replace(old, new)), lambda _: None)

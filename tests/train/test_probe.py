@@ -74,9 +74,7 @@ def clusters(
 class TestRidge:
     @pytest.mark.parametrize("block_rows", [7, 8192])
     @pytest.mark.parametrize("probe_l2", [1e-6, 1e-3, 0.1, 2.0])
-    def test_is_scikit_learns(
-        self, monkeypatch: pytest.MonkeyPatch, probe_l2: float, block_rows: int
-    ) -> None:
+    def test_is_scikit_learns(self, monkeypatch, probe_l2, block_rows):
         monkeypatch.setattr(probe, "BLOCK_ROWS", block_rows)
         features = clusters()
         bank, bank_labels, queries, labels = (x.numpy() for x in features)
@@ -107,7 +105,7 @@ class TestRidge:
         assert scores == pytest.approx({"linear_top1": top1, "linear_top5": top5}, abs=1e-9)
 
     @pytest.mark.parametrize("constant", [0.0, 0.3, 1e8 + 1 / 3])
-    def test_constant_features_do_not_show(self, constant: float) -> None:
+    def test_constant_features_do_not_show(self, constant):
         """Not in float64 either, where the plain mean of many 0.3 is not 0.3, and whatever the
         queries have there.
         """
@@ -123,12 +121,12 @@ class TestRidge:
         )
         assert (weight[-2:] == 0).all()
 
-    def test_collapsed_features_give_the_most_frequent_class(self) -> None:
+    def test_collapsed_features_give_the_most_frequent_class(self):
         x, y = torch.full((10, 4), 0.3), torch.tensor([2] * 6 + [0] * 4)
         scores = ridge_probe(x, y, x, y, num_classes=7, probe_l2=1e-3)
         assert scores == {"linear_top1": 60.0, "linear_top5": 100.0}
 
-    def test_too_small_a_penalty_for_repeated_features(self) -> None:
+    def test_too_small_a_penalty_for_repeated_features(self):
         bank, bank_labels, queries, labels = clusters()
         bank, queries = bank.repeat(1, 3), queries.repeat(1, 3)
         with pytest.raises(ValueError, match="probe_l2: 1e-30 is too small"):
@@ -164,7 +162,7 @@ def assert_fitted(fitted: tuple[Tensor, Tensor], layer: nn.Linear) -> None:
 
 class TestSgd:
     @pytest.mark.parametrize("schedule", ["cosine", "step"])
-    def test_steps_are_those_of_torchs_optimiser(self, schedule: Any) -> None:
+    def test_steps_are_those_of_torchs_optimiser(self, schedule):
         """A linear layer, autograd, torch.optim.SGD and torch's schedulers; the last of three
         batches is smaller.
         """
@@ -180,7 +178,7 @@ class TestSgd:
         assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **SGD | given), layer)
 
     @pytest.mark.parametrize("views", ["plain", "augmented"])
-    def test_settings_are_those_of_torchs_optimiser(self, views: str) -> None:
+    def test_settings_are_those_of_torchs_optimiser(self, views):
         bank, bank_labels, queries, labels = clusters()
         given = {"probe_momentum": 0.995, "probe_weight_decay": 0.01, "probe_batch_size": 100}
         given |= {"probe_schedule": "constant", "probe_epochs": 4}
@@ -202,7 +200,7 @@ class TestSgd:
         )  # fmt: skip
         assert_fitted(fitted, layer)
 
-    def test_lars_is_the_published_optimiser(self) -> None:
+    def test_lars_is_the_published_optimiser(self):
         from pytorch_optimizer import LARS
 
         bank, bank_labels, _, _ = clusters()
@@ -214,7 +212,7 @@ class TestSgd:
         given["probe_weight_decay"] = 0.01
         assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **SGD | given), layer)
 
-    def test_adam_is_torchs(self) -> None:
+    def test_adam_is_torchs(self):
         """As Wang & Isola (2020) evaluate: beta1 0.5, x 0.2 at 60 and 80 % of the epochs."""
         bank, bank_labels, _, _ = clusters()
         layer = zero_layer()
@@ -228,7 +226,7 @@ class TestSgd:
         given["probe_weight_decay"] = 0.01
         assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **SGD | given), layer)
 
-    def test_rates_fitted_together_are_those_fitted_alone(self) -> None:
+    def test_rates_fitted_together_are_those_fitted_alone(self):
         bank, bank_labels, _, _ = clusters()
         together = probe.sgd_fit(
             bank, bank_labels, num_classes=8, probe_lrs=(0.01, 0.5), **PROTOCOL
@@ -238,7 +236,7 @@ class TestSgd:
             assert torch.equal(weight, alone[0])
             assert torch.equal(bias, alone[1])
 
-    def test_seed_decides_alone(self) -> None:
+    def test_seed_decides_alone(self):
         bank, bank_labels, _, _ = clusters()
         state = torch.random.get_rng_state()
         first = sgd_fit(bank, bank_labels, num_classes=8, **SGD)
@@ -250,7 +248,7 @@ class TestSgd:
         assert torch.equal(first[1], again[1])
         assert not torch.equal(first[0], other[0])
 
-    def test_overflow_names_the_learning_rate(self) -> None:
+    def test_overflow_names_the_learning_rate(self):
         bank, bank_labels, queries, labels = clusters()
         with pytest.raises(ValueError, match=r"probe_lr 30\.0; a smaller probe_lr"):
             sgd_probe(
@@ -264,9 +262,7 @@ class TestSgd:
     ids=["ridge", "sgd"],
 )
 class TestBoth:
-    def test_dtype_does_not_show_and_of_few_classes_top5_is_certain(
-        self, score: Any, arguments: dict[str, Any]
-    ) -> None:
+    def test_dtype_does_not_show_and_of_few_classes_top5_is_certain(self, score, arguments):
         for num_classes in (8, 3):
             found = []
             for dtype in (torch.float32, torch.float64):
@@ -278,9 +274,7 @@ class TestBoth:
             assert (found[0]["linear_top5"] == 100) == (num_classes == 3)
 
     @pytest.mark.parametrize("which", [0, 2])
-    def test_a_diverged_encoder_has_no_score(
-        self, score: Any, arguments: dict[str, Any], which: int
-    ) -> None:
+    def test_a_diverged_encoder_has_no_score(self, score, arguments, which):
         for value, dtype in ((math.nan, torch.float32), (math.inf, torch.float64)):
             features = [x.to(dtype) if x.is_floating_point() else x for x in clusters()]
             features[which][3, 1] = value
@@ -294,7 +288,7 @@ class TestGrid:
     def chosen(self, features: Features, grid: str, **changes: Any) -> dict[str, float]:
         return sgd_grid_probe(*features, num_classes=8, probe_lr_grid=grid, **self.GRID | changes)
 
-    def test_best_rate_on_a_held_out_part_is_fitted_on_all(self) -> None:
+    def test_best_rate_on_a_held_out_part_is_fitted_on_all(self):
         """Against scikit-learn's split and a loop over the rates."""
         features = clusters(num_bank=200)
         bank, bank_labels = features[:2]
@@ -313,7 +307,7 @@ class TestGrid:
         expected = sgd_probe(*features, num_classes=8, **SGD | {"probe_lr": best})
         assert self.chosen(features, "1e-6, 0.01, 0.3") == expected
 
-    def test_queries_take_no_part_in_choosing(self) -> None:
+    def test_queries_take_no_part_in_choosing(self):
         """Labels of the queries turned round: the fit, hence the guesses, must stay."""
         bank, bank_labels, queries, labels = clusters(num_bank=200)
         grid = "0.0001, 0.001, 0.01, 0.1, 1"
@@ -323,7 +317,7 @@ class TestGrid:
         ]
         assert sum(scores) == pytest.approx(100), "each query has one guess, the same every time"
 
-    def test_one_that_overflows_is_not_chosen(self) -> None:
+    def test_one_that_overflows_is_not_chosen(self):
         features = clusters(num_bank=200)
         features = (1e25 * features[0], features[1], 1e25 * features[2], features[3])
         with pytest.raises(ValueError, match="overflowed"):

@@ -58,7 +58,7 @@ def weights(z1: Tensor, z2: Tensor, sigma: float) -> list[float]:
 
 
 @pytest.mark.parametrize("loss", ["infonce", "dcl", "dclw"])
-def test_every_anchor_of_simclr_is_a_query(loss: str) -> None:
+def test_every_anchor_of_simclr_is_a_query(loss):
     config = CASES[f"simclr-{loss}-none-two"]
     tau = float(config["tau"])
     _, prepared, norms = one_step(config)
@@ -79,7 +79,7 @@ def test_every_anchor_of_simclr_is_a_query(loss: str) -> None:
     "name",
     ["moco-infonce-none-two-num_negatives=6-symmetric=True", "moco-eqco-barlow-two"],
 )
-def test_queries_of_moco_against_its_queue(name: str) -> None:
+def test_queries_of_moco_against_its_queue(name):
     """The loss alone: a regularizer beside it does not count."""
     config = CASES[name]
     objective, prepared, norms = one_step(config)
@@ -92,7 +92,7 @@ def test_queries_of_moco_against_its_queue(name: str) -> None:
     assert norms.max() <= 2 / config["tau"], "Theorem 2"
 
 
-def test_it_leaves_the_gradient_of_the_step_alone() -> None:
+def test_it_leaves_the_gradient_of_the_step_alone():
     config = CASES["simclr-infonce-none-two"]
     objective, prepared, _ = one_step(config)
     before = [p.grad.clone() for p in objective.parameters()]
@@ -110,7 +110,7 @@ def test_it_leaves_the_gradient_of_the_step_alone() -> None:
         ("nnclr-infonce-none-core", 0),
     ],
 )
-def test_who_has_none(name: str, are_there: int | None) -> None:
+def test_who_has_none(name, are_there):
     """Nothing is contrasted at a temperature, or the query, a neighbour, carries no gradient."""
     *_, norms = one_step(CASES[name])
     assert (None if norms is None else norms.numel()) == are_there

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def record() -> ModuleType:
+def record():
     spec = importlib.util.spec_from_file_location("record", PATH)
     assert spec is not None
     assert spec.loader is not None
@@ -22,7 +21,7 @@ def record() -> ModuleType:
     return module
 
 
-def test_it_logs_each_seed_and_what_they_say_together(record: ModuleType, tmp_path: Path) -> None:
+def test_it_logs_each_seed_and_what_they_say_together(record, tmp_path):
     log = tmp_path / "log.jsonl"
     words = ["--set", "epochs=1", "width=4", "--target", "5", "--log", str(log), "--device", "cpu"]
     record.main(["digits", "--seeds", "0", "1", *words, "--precision", "fp32"])
@@ -37,7 +36,7 @@ def test_it_logs_each_seed_and_what_they_say_together(record: ModuleType, tmp_pa
     assert told["verdict"] == record.verdict(scores, 5)
 
 
-def test_a_target_at_the_true_mean_is_rarely_called_reached(record: ModuleType) -> None:
+def test_a_target_at_the_true_mean_is_rarely_called_reached(record):
     """At the level that it names, either way; one that lies far below or above is told."""
     rng = np.random.default_rng(0)
     told = [record.verdict(list(rng.normal(88, 0.3, 5)), 88) for _ in range(2000)]
@@ -49,6 +48,6 @@ def test_a_target_at_the_true_mean_is_rarely_called_reached(record: ModuleType) 
 
 
 @pytest.mark.parametrize("dataset", ["fashion_mnist", "cifar10"])
-def test_each_recipe_is_a_trial(record: ModuleType, dataset: str) -> None:
+def test_each_recipe_is_a_trial(record, dataset):
     config = record.config_of(dataset, 3, "bf16", {"epochs": 7})
     assert (config["seed"], config["eval_every"], config["precision"]) == (3, 7, "bf16")

@@ -27,7 +27,7 @@ SGD = {
 
 
 @pytest.mark.parametrize("val_fraction", [0.2, None], ids=["validation", "test"])
-def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction: float | None) -> None:
+def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction):
     split_of = SPLIT | {"val_fraction": val_fraction}
     splits = load_splits(split_of, DataPlace())
     train, val = splits.train, splits.test if val_fraction is None else splits.val
@@ -43,7 +43,7 @@ def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction: float | 
 @pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},
                                    SGD, {**SGD, "probe_views": "augmented"}],
                          ids=["ridge", "sgd", "augmented"])  # fmt: skip
-def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe: dict[str, object]) -> None:
+def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe):
     encoder = {"encoder": "conv4", "width": 4, "seed": 3, "view_size": 8, **YARDSTICK, **probe}
     encoder["knn_k"] = 20
     scores = score_reference({"reference": "untrained", **encoder}, place=DataPlace())
@@ -56,7 +56,7 @@ def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe: dict[str, ob
 
 
 @pytest.mark.parametrize("views", ["plain", "augmented"])
-def test_raw_pixels_need_no_seed(views: str) -> None:
+def test_raw_pixels_need_no_seed(views):
     probe = {**SGD, "probe_views": views, "probe_epochs": 4}
     scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe}, place=DataPlace())
     assert scores["linear_top1"] > (80 if views == "plain" else 40)

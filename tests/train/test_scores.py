@@ -61,7 +61,7 @@ def on_pixels(network: nn.Module, images: Images) -> Tensor:
 # Which images are right.
 
 
-def test_hits_are_those_of_scikit_learn_image_by_image() -> None:
+def test_hits_are_those_of_scikit_learn_image_by_image():
     network, train, val = encoder(), some_digits(400), some_digits(301)
     config = {**CONFIG, "knn_k": 5, "knn_temperature": 0.1, "probe_l2": 1e-3}
     values, _, rows = score_encoder(network, train, val, config, last=True)
@@ -86,7 +86,7 @@ def test_hits_are_those_of_scikit_learn_image_by_image() -> None:
             assert 40 < values[name] < 99
 
 
-def test_images_have_a_digest_of_their_own_and_keep_it() -> None:
+def test_images_have_a_digest_of_their_own_and_keep_it():
     splits = load_splits(few_config := {**CONFIG, "dataset": "digits"}, DataPlace())
     found = [
         scored_images(split, splits, few_config | more, CPU).digest
@@ -98,9 +98,7 @@ def test_images_have_a_digest_of_their_own_and_keep_it() -> None:
 
 
 @pytest.mark.parametrize("num", [1, 40])
-def test_a_metric_of_ones_own_may_say_which_images_are_right(
-    num: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_metric_of_ones_own_may_say_which_images_are_right(num, monkeypatch):
     def first(*arrays: Tensor, **_: Any) -> dict[str, Tensor]:
         return {"knn_top1": (arrays[3] == 0)[:num]}
 
@@ -119,7 +117,7 @@ def test_a_metric_of_ones_own_may_say_which_images_are_right(
 # Layers.
 
 
-def test_layers_are_what_their_modules_give() -> None:
+def test_layers_are_what_their_modules_give():
     network, x = resnet18(stem="small").eval(), torch.rand(2, 3, 16, 16)
     with torch.no_grad():
         maps = network.relu(network.bn1(network.conv1(x)))
@@ -136,7 +134,7 @@ def test_layers_are_what_their_modules_give() -> None:
         layer_of(network, None, "projector")
 
 
-def test_scores_are_of_the_layer_that_is_asked_for() -> None:
+def test_scores_are_of_the_layer_that_is_asked_for():
     """5-NN of the output, as DCL Table 11 has it."""
     network, projector = encoder(), nn.Linear(16, 6)
     train, val = some_digits(200), some_digits(300)
@@ -154,9 +152,7 @@ def test_scores_are_of_the_layer_that_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("every", ["last", "scored"])
-def test_linear_scores_come_at_every_scored_epoch_where_asked(
-    every: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_linear_scores_come_at_every_scored_epoch_where_asked(every, monkeypatch):
     monkeypatch.setattr(loop, "load_splits", few_images)
     rows: list[dict[str, Any]] = []
     train_trial({**CONFIG, "linear_every": every}, rows.append)
@@ -166,7 +162,7 @@ def test_linear_scores_come_at_every_scored_epoch_where_asked(
 # The classifier of a supervised trial.
 
 
-def test_a_supervised_trial_is_scored_by_its_own_classifier() -> None:
+def test_a_supervised_trial_is_scored_by_its_own_classifier():
     store = MemoryStore()
     result = attempt({**SUPERVISED, "epochs": 3, "lr": 0.2}, store, keep_end=True).result
     state = unpack(store.saved[-1])["state"]["objective"]
@@ -193,7 +189,7 @@ def drawn_views(images: Images, rows: Tensor, generator: torch.Generator) -> Ten
     return ((views - images.mean_1C11) / images.std_1C11).expand(-1, 3, -1, -1)
 
 
-def test_augmented_features_are_of_crops_and_flips_drawn_anew() -> None:
+def test_augmented_features_are_of_crops_and_flips_drawn_anew():
     images, network = some_digits(60), encoder()
     first, again, other = (
         augmented_features(network, images, {"seed": 3}, epoch) for epoch in (0, 0, 1)
@@ -211,7 +207,7 @@ def test_augmented_features_are_of_crops_and_flips_drawn_anew() -> None:
 # Fine-tuning.
 
 
-def test_shares_of_the_labels_are_stratified_and_always_the_same() -> None:
+def test_shares_of_the_labels_are_stratified_and_always_the_same():
     labels = torch.from_numpy(load_digits().target)
     rows = labelled_rows(labels, 0.1)
     assert len(rows) == 180
@@ -225,7 +221,7 @@ def test_shares_of_the_labels_are_stratified_and_always_the_same() -> None:
     assert labelled_rows(labels, 1.0).tolist() == list(range(1797))
 
 
-def test_steps_of_fine_tuning_by_a_loop() -> None:
+def test_steps_of_fine_tuning_by_a_loop():
     """Nesterov's step written out: v = 0.9 v + g; p = p - lr (g + 0.9 v), on a cosine; a rest of
     one image makes no step.
     """
@@ -262,7 +258,7 @@ def test_steps_of_fine_tuning_by_a_loop() -> None:
     )), "the trial's own encoder stays as it is"  # fmt: skip
 
 
-def test_more_labels_and_a_trial_beside() -> None:
+def test_more_labels_and_a_trial_beside():
     plain = train_trial(CONFIG, lambda _: None)
     tuned = train_trial({**CONFIG, **FINE, "finetune_epochs": 6}, lambda _: None)
     assert "finetune_1pct_top1" not in tuned
@@ -277,9 +273,7 @@ def test_more_labels_and_a_trial_beside() -> None:
 
 
 @pytest.mark.parametrize("test", [False, True])
-def test_transfer_is_the_probe_on_the_other_data_set(
-    test: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transfer_is_the_probe_on_the_other_data_set(test, monkeypatch):
     """Images of 32 pixels and three channels, resized to the trial's 8 and normalised as its own,
     by torchvision and a call of the probe.
     """
@@ -314,9 +308,7 @@ def test_transfer_is_the_probe_on_the_other_data_set(
 
 
 @pytest.mark.parametrize(("labels", "shares"), [("0.01, 0.1", []), ("0.1, 1", [1.0])])
-def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(
-    labels: str, shares: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(labels, shares, monkeypatch):
     tuned: list[float] = []
 
     def fine_tuned(network: Any, rows_R: Tensor, **_: Any) -> nn.Module:
@@ -336,7 +328,7 @@ def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(
 
 
 @pytest.mark.parametrize("size", [5, 16, 20])
-def test_images_are_scored_at_the_size_of_the_views(size: int) -> None:
+def test_images_are_scored_at_the_size_of_the_views(size):
     images = some_digits(20)
     large = replace(images, view_size=size)
     pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).float() / 255

@@ -52,7 +52,7 @@ def step(state: TrialState, batch: Batch) -> Any:
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVES)
-def test_chunks_have_the_gradient_of_one_graph_of_them_all(name: str) -> None:
+def test_chunks_have_the_gradient_of_one_graph_of_them_all(name):
     config = CASES[name] | {"chunk_size": CHUNK}
     chunked = accumulated(config)
     expected = accumulated(config, accumulate=in_one_graph)
@@ -64,7 +64,7 @@ def test_chunks_have_the_gradient_of_one_graph_of_them_all(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVES)
-def test_without_batch_statistics_the_gradient_is_that_of_the_whole_batch(name: str) -> None:
+def test_without_batch_statistics_the_gradient_is_that_of_the_whole_batch(name):
     config = CASES[name]
     chunked = accumulated(config | {"chunk_size": CHUNK}, train=False)
     whole = accumulated(config, train=False)
@@ -76,7 +76,7 @@ def test_without_batch_statistics_the_gradient_is_that_of_the_whole_batch(name: 
         )
 
 
-def test_batch_statistics_of_chunks_are_not_those_of_the_batch() -> None:
+def test_batch_statistics_of_chunks_are_not_those_of_the_batch():
     """What `chunk_size` changes, and why it is a hyperparameter of its own in the results; the
     running ones follow once a chunk.
     """
@@ -87,7 +87,7 @@ def test_batch_statistics_of_chunks_are_not_those_of_the_batch() -> None:
     assert counts == [BATCH // CHUNK] * len(counts) != []
 
 
-def test_a_scaled_loss_scales_the_gradient_of_chunks() -> None:
+def test_a_scaled_loss_scales_the_gradient_of_chunks():
     """fp16's scaler, whose scale a GPU would choose."""
     config = CASES["byol-cosine-dimcl-all_pairs"] | {"chunk_size": CHUNK}
     plain, scaled = new_state(config, CPU), new_state(config, CPU)
@@ -99,7 +99,7 @@ def test_a_scaled_loss_scales_the_gradient_of_chunks() -> None:
             torch.testing.assert_close(q.grad, 1024 * p.grad, rtol=1e-4, atol=1e-3)
 
 
-def test_half_types_end_at_the_embeddings() -> None:
+def test_half_types_end_at_the_embeddings():
     config = CASES["byol-cosine-dimcl-all_pairs"] | {"precision": "bf16"}
     state = new_state(config, CPU)
     seen: list[torch.dtype] = []
@@ -138,7 +138,7 @@ print(peak.peak_gib() - before)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_4096_images_in_chunks_take_less_than_a_quarter_of_the_memory() -> None:
+def test_4096_images_in_chunks_take_less_than_a_quarter_of_the_memory():
     """Resident memory beyond that of the process before the step, in processes of their own."""
     config = CASES["simclr-dcl-none-two"] | {"width": 16, "batch_size": 4096}
     direct, chunked = (
@@ -164,8 +164,8 @@ def test_4096_images_in_chunks_take_less_than_a_quarter_of_the_memory() -> None:
     ],
 )
 def test_a_device_trains_in_what_was_planned_or_not_at_all(
-    device: str, wanted: str, refused: str, has_it: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    device, wanted, refused, has_it, monkeypatch
+):
     """Otherwise the same plan would have other numbers on another machine."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_it)
     if refused and not ("bf16" in refused and has_it):

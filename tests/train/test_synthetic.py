@@ -87,11 +87,11 @@ def assert_learns(config: dict[str, Any]) -> None:
     assert untrained + MARGIN < trained
 
 
-def test_simclr_learns_in_four_epochs() -> None:
+def test_simclr_learns_in_four_epochs():
     assert_learns(config_of("simclr", 16, optimizer="sgd", lr_rule="linear", lr=0.24, epochs=4))
 
 
-def test_every_framework_without_labels_is_held_to_it() -> None:
+def test_every_framework_without_labels_is_held_to_it():
     rows = COMPONENT["framework"].values()
     names = {row.name for row in rows if row.kind == "images" and not row.needs_labels}
     assert names <= set(LEARNS)
@@ -106,5 +106,5 @@ def test_every_framework_without_labels_is_held_to_it() -> None:
         for tier in ["slow" if name in SLOW and size == 16 else "soak"]
     ],
 )
-def test_every_framework_learns(name: str, image_size: int) -> None:
+def test_every_framework_learns(name, image_size):
     assert_learns(config_of(name, image_size))
