@@ -55,14 +55,20 @@ def chosen(known: Collection[str], asked: str | None, kind: str, source: Path) -
 
 
 def flat(tree: Mapping[str, Any], root: str = "", separator: str = ".") -> dict[str, Any]:
-    """Nested settings under one name each; a list is a text."""
+    """Nested settings under one name each; a list is a text.
+
+    Raises:
+        ValueError: `{"a.b": 5, "a": {"b": 1}}` has two values of one name.
+    """
     found: dict[str, Any] = {}
     for name, value in tree.items():
         key = f"{root}{name}"
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{key}{separator}", separator)
-        else:
-            found[key] = json.dumps(value) if isinstance(value, list | tuple) else value
+        plain = json.dumps(value) if isinstance(value, list | tuple) else value
+        is_nested = isinstance(value, Mapping)
+        new = flat(value, f"{key}{separator}", separator) if is_nested else {key: plain}
+        if twice := [each for each in new if repr(found.get(each, new[each])) != repr(new[each])]:
+            raise ValueError(f"two values are called {twice[0]}")
+        found |= new
     return found
 
 

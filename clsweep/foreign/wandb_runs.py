@@ -92,7 +92,11 @@ def read_wandb(source: Path) -> ForeignSweep:
 
 
 def _lines(source: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a CSV, by their places; cells between semicolons have a comma as their point."""
+    """The rows of a CSV, by their places; cells between semicolons have a comma as their point.
+
+    Raises:
+        RequestError: names the line; also where 64,64 and 64,640 would become one number.
+    """
     lines = io.StringIO(text_of(source), newline="").readlines()
     head = next(filter(str.strip, lines), "")
     separator = max(",;\t|", key=head.count)
@@ -105,12 +109,18 @@ def _lines(source: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise RequestError(f"{source}:1: the column {twice[0]!r} stands twice: which is it?")
     if any(name.endswith("__MIN") for name in names):
         raise RequestError(f"{source}: expected a row for each run, given the steps of a chart")
+    written: dict[tuple[str, str], str] = {}  # of a column and number: its text
     for given in filter(None, reader):
         at, cells = f"{source}:{reader.line_num}", [*map(str.strip, given)]
         if len(cells) != len(names):
             raise RequestError(f"{at}: expected {len(names)} cells, given {len(cells)}")
         if has_comma:
             cells = [COMMA.sub(r"\1.\2\3", cell) for cell in cells]
+            for name, text, cell in zip(names, map(str.strip, given), cells, strict=True):
+                if text != cell and written.setdefault((name, repr(float(cell))), text) != text:
+                    before = written[name, repr(float(cell))]
+                    both = f"{name}: {before} and {text} would be one number"
+                    raise RequestError(f"{at}: {both}. Export the runs as JSON")
         yield at, dict(zip(names, cells, strict=True))
 
 
