@@ -61,6 +61,9 @@ def test_other_layouts_of_an_export(name, text, settings, tmp_path):
     assert (trial.settings, trial.results["acc"]) == (settings, 80.5)
 
 
+CUT_SHORT = gzip.compress(b"lr,acc\n" * 99, mtime=0)[:-9]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -79,7 +82,7 @@ def test_other_layouts_of_an_export(name, text, settings, tmp_path):
         ("a.csv", "_step,acc\n0,80\n5,81\n", "expected a row for each run, given each step"),
         ("a.csv", "Step,x - acc,x - acc__MIN\n0,80,80\n", "given the steps of a chart"),
         ("a.csv", b"lr,acc\n\xe9,80\n", "a.csv:2: expected UTF-8, given the byte 0xe9"),
-        ("a.csv.gz", gzip.compress(b"lr,acc\n" * 99, mtime=0)[:-9], "a.csv.gz: cannot be read as runs of"),
+        ("a.csv.gz", CUT_SHORT, "a.csv.gz: cannot be read as runs of"),
         ("a.jsonl", '{"config": {}}\n{"config": {', "a.jsonl:2: cannot be read as a run of W&B"),
         ("a.json", '{"config": {}}\n{"config": {}}\n[1]', "a.json:3: expected a run, given '[1]'"),
         ("a.txt", "lr,acc\n", "a.txt: expected an exported .csv, .tsv, .json"),
