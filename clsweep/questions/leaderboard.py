@@ -232,7 +232,7 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     equal = _equal(board, lead) if is_tuned and not fresh else []
     if abs(amount) <= EQUAL * (abs(high - low) if known(low, high) else 1.0):
         tied = max([first, second], equal, key=len)
-        return (f"{listed(tied)} are tied{sense}: they score the same{where}{seen}.",)
+        return (f"Best{sense} is not resolved: {listed(tied)} score the same{where}{seen}.",)
     # An interval without 0 is not enough for the test, least where several pairs had their chance.
     one = f"p = {p_value(lead.pair['p_holm'])}"
     several = f"among {count(lead.num_pairs)} pairs" if lead.num_pairs > 1 else one
