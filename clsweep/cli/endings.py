@@ -27,8 +27,8 @@ EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
 
 # What running, training and drawing need, and the light installation leaves out.
 LEFT_OUT = (
-    "filelock", "grpc", "optuna", "PIL", "pytorch_optimizer", "ray", "safetensors",
-    "tensorboardX", "torch", "torchvision",
+    "filelock", "grpc", "optuna", "PIL", "ray", "safetensors", "tensorboardX", "torch",
+    "torchvision",
 )  # fmt: skip
 
 

@@ -151,27 +151,23 @@ def adam(
 def lars(
     groups: Groups, *, lr: float, sgd_momentum: float, lars_trust: float, lars_clip: bool = False
 ) -> torch.optim.Optimizer:
-    """pytorch-optimizer's LARS (You et al. 2017): it scales the step of each weight, decayed or
-    not, by lars_trust x |w| / (|gradient| + weight_decay |w|), and leaves biases and normalisation
-    alone.
+    """LARS (You et al. 2017), as pytorch-optimizer has it. It scales the step of each weight by
+    lars_trust x |w| / (|gradient| + weight_decay |w|), also where nothing decays. Biases and
+    normalisation are left alone.
 
     With `lars_clip` it multiplies the step by min(that / lr, 1) instead, as solo-learn: no step is
     longer than SGD's.
     """
-    if lars_clip:
-        return _ClippedLARS(groups, lr, sgd_momentum, lars_trust)
-    from pytorch_optimizer import LARS  # takes most of a second
-
-    return LARS(groups, lr=lr, momentum=sgd_momentum, trust_coefficient=lars_trust)
+    return _LARS(groups, lr, sgd_momentum, lars_trust, lars_clip)
 
 
-class _ClippedLARS(_SGD):
-    """SGD with momentum whose gradients are those of LARS with clipped rates."""
+class _LARS(_SGD):
+    """SGD with momentum whose gradients are those of LARS."""
 
-    def __init__(self, groups: Groups, lr: float, momentum: float, trust: float):
+    def __init__(self, groups: Groups, lr: float, momentum: float, trust: float, clip: bool):
         rest = [{"params": g["params"], "lars_decay": g["weight_decay"]} for g in groups]
         super().__init__(rest, lr=lr, momentum=momentum)
-        self.trust = trust
+        self.trust, self.clip = trust, clip
         self.register_step_pre_hook(lambda *_: self._scale_gradients())
 
     @torch.no_grad()
@@ -182,10 +178,13 @@ class _ClippedLARS(_SGD):
                 if p.grad is None or p.ndim < 2:
                     continue
                 norm, length = p.norm(), p.grad.norm()
-                scale = (self.trust * norm / (lr * (length + decay * norm))).clamp(max=1.0)
-                at_zero = (norm == 0) | (length == 0)  # there it is SGD without decay
-                scaled = (p.grad + decay * p) * scale
-                p.grad.copy_(torch.where(at_zero, p.grad, scaled))
+                bound = length + decay * norm
+                scale = self.trust * norm / bound
+                if self.clip:
+                    scale = (scale / lr).clamp(max=1.0)
+                # there it is SGD without decay
+                at_zero = (norm == 0) | ((length if self.clip else bound) == 0)
+                p.grad.copy_(torch.where(at_zero, p.grad, p.grad.add(p, alpha=decay) * scale))
 
 
 def _has_fused(groups: Groups) -> bool:

@@ -16,9 +16,7 @@ import torch
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
-LACKING = (
-    "ray pydantic optuna altair pytorch_optimizer lightly tensorboardX vl_convert yaml pyarrow"
-)
+LACKING = "ray pydantic optuna altair lightly tensorboardX vl_convert yaml pyarrow"
 RUN = f"""
 import runpy, sys
 sys.modules.update(dict.fromkeys({LACKING.split()!r}))

@@ -18,6 +18,7 @@ from torch.optim import lr_scheduler
 
 from clsweep.train import probe
 from clsweep.train.evaluate import in_percent, top_hits
+from clsweep.train.optim import lars
 from clsweep.train.probe import (
     Standardiser,
     ridge_fit,
@@ -200,12 +201,14 @@ class TestSgd:
         )  # fmt: skip
         assert_fitted(fitted, layer)
 
-    def test_lars_is_the_published_optimiser(self):
-        from pytorch_optimizer import LARS
-
+    def test_lars_is_that_of_training(self):
         bank, bank_labels, _, _ = clusters()
         layer = zero_layer()
-        optimizer = LARS(layer.parameters(), lr=1.2, momentum=0.9, weight_decay=0.01)
+        groups = [
+            {"params": [layer.weight], "weight_decay": 0.01},
+            {"params": [layer.bias], "weight_decay": 0.0},
+        ]
+        optimizer = lars(groups, lr=1.2, sgd_momentum=0.9, lars_trust=1e-3)
         cosine = lr_scheduler.CosineAnnealingLR(optimizer, 5 * 3)
         steps(layer, optimizer, bank_labels, [bank] * 5, 256, cosine)
         given = {"probe_lr": 1.2, "probe_optimizer": "lars", "probe_epochs": 5}
