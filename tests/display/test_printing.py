@@ -17,15 +17,11 @@ from clsweep.display.text import cell, is_numeric
 ODD = "[bold]<script>|`*_\\|[/]"
 ROWS = [
     {"name": ODD, "value": 0.1 + 0.2, "count": 12, "flag": True, "note": None},
-    {
-        "name": 'with "quotes", commas',
-        "value": math.nan,
-        "count": -3,
-        "flag": False,
-        "note": "two\nlines",
-    },
+    {"name": '"quoted", commas', "value": math.nan, "count": -3, "flag": False, "note": "a\nb"},
     {"name": "τ ≥ 0", "value": 1e-300, "count": 2**53 + 1, "flag": True, "note": ""},
-]
+    {"name": "numpy", "value": np.float64(1 / 3), "count": np.int64(7), "flag": np.bool_(True),
+     "note": -math.inf},
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -39,36 +35,34 @@ def printed(capsys):
     return text
 
 
-def test_json_keeps_every_digit_and_type(printed):
+def test_programs_read_every_digit_and_type(printed):
+    own = {"value": 1 / 3, "count": 7, "flag": True, "note": None}
     rows = json.loads(printed(ROWS, format=Format.json))
-    assert rows == [ROWS[0], ROWS[1] | {"value": None}, ROWS[2]]
+    assert rows == [ROWS[0], ROWS[1] | {"value": None}, ROWS[2], ROWS[3] | own]
     assert [list(row) for row in rows] == [list(row) for row in ROWS]
+    texts = [{n: "" if v is None else str(v) for n, v in row.items()} for row in rows]
+    read = csv.DictReader(io.StringIO(printed(ROWS, format=Format.csv, digits=1), newline=""))
+    assert list(read) == texts
 
 
-def test_csv_keeps_every_digit(printed):
-    rows = list(csv.DictReader(io.StringIO(printed(ROWS, format=Format.csv), newline="")))
-    assert [row["name"] for row in rows] == [row["name"] for row in ROWS]
-    assert [float(row["value"] or "nan") for row in rows] == pytest.approx(
-        [r["value"] for r in ROWS], rel=0, nan_ok=True
-    )
-    assert [int(row["count"]) for row in rows] == [row["count"] for row in ROWS]
-    assert [row["flag"] for row in rows] == ["True", "False", "True"]
-    assert [row["note"] for row in rows] == ["", "two\nlines", ""]
+def test_text_is_no_markup(printed):
+    rows = [{"[red]a|b": ODD, "n": 0.123456}, {"[red]a|b": "two\nlines", "n": 1000.5}]
+    lines = printed(rows, title="Title", digits=4).splitlines()
+    assert lines[0].strip() == "Title"
+    assert lines[1].split() == ["[red]a|b", "n"]
+    assert lines[2].split() == [ODD, "0.1235"]
+    assert lines[2].rstrip().index("0.1235") == lines[3].index("1000.5000") + 3
+    assert printed(rows, format=Format.md).splitlines() == [
+        "| [red]a\\|b | n |",
+        "| --- | ---: |",
+        "| [bold]\\<script>\\|\\`\\*\\_\\\\\\|[/] | 0.12 |",
+        "| two lines | 1000.50 |",
+    ]
 
 
 def test_no_text_is_a_formula_or_an_order_in_any_format(printed):
-    texts = [
-        "=HYPERLINK(1)",
-        "+x",
-        "-x",
-        "@x",
-        "\t=1",
-        "\r=1",
-        "\n=1",
-        "-0.5",
-        "a\x1b[31m",
-        "\x9b1m",
-    ]
+    texts = ["=HYPERLINK(1)", "+x", "-x", "@x", "\t=1", "\r=1", "\n=1", "-0.5", "a\x1b[31m"]
+    texts += ["\x9b1m"]
     rows = [{"=head": text, "number": -1.5} for text in texts]
     read = list(csv.DictReader(io.StringIO(printed(rows, format=Format.csv), newline="")))
     assert [row["'=head"] for row in read] == [
@@ -86,45 +80,6 @@ def test_a_cell_for_eyes_is_of_bounded_length(printed, form):
     out = printed([{"text": "x" * 10**7}, {"text": "y"}], format=form)
     assert len(out) < 10_000
     assert "9,998,000 more" in " ".join(out.split())
-
-
-def test_numpy_numbers_are_numbers(printed):
-    row = {
-        "a": np.float64(1 / 3),
-        "b": np.int64(7),
-        "c": np.float32(0.5),
-        "d": np.bool_(True),
-        "e": np.float64("nan"),
-    }
-    assert json.loads(printed([row], format=Format.json)) == [
-        {"a": 1 / 3, "b": 7, "c": 0.5, "d": True, "e": None}
-    ]
-    assert printed([row], format=Format.csv).splitlines()[1] == f"{1 / 3!r},7,0.5,True,"
-
-
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
-def test_json_is_valid_for_strict_readers(printed, value):
-    def refuse(constant):
-        raise AssertionError(constant)
-
-    assert json.loads(printed([{"a": value}], format=Format.json), parse_constant=refuse) == [
-        {"a": None}
-    ]
-
-
-def test_text_is_no_markup_in_a_table(printed):
-    lines = printed([{"[red]head": ODD, "b": 1}]).splitlines()
-    assert lines[0].split() == ["[red]head", "b"]
-    assert lines[1].split() == [ODD, "1"]
-
-
-def test_text_is_no_markup_in_markdown(printed):
-    lines = printed([{"a|b": ODD, "n": "two\nlines"}], format=Format.md).splitlines()
-    assert lines == [
-        "| a\\|b | n |",
-        "| --- | --- |",
-        "| [bold]\\<script>\\|\\`\\*\\_\\\\\\|[/] | two lines |",
-    ]
 
 
 def test_long_text_is_folded_not_cut(printed):
@@ -158,13 +113,6 @@ def test_every_block_has_the_columns_that_tell_its_rows_apart(keys):
         assert told == [tuple(row[key] for key in keys) for row in rows]
 
 
-def test_numbers_stand_to_the_right_and_titles_above(printed):
-    lines = printed([{"name": "a", "n": 1}, {"name": "b", "n": 1000}], title="Title").splitlines()
-    assert lines[0].strip() == "Title"
-    assert [line.rstrip()[-1] for line in lines[2:]] == ["1", "0"]
-    assert lines[2].rstrip().index("1") > lines[3].index("1")
-
-
 def test_no_table_is_wider_than_the_screen_and_no_number_is_broken(printed, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     at = [f"teacher_momentum=0.{i}9995, lr=日" for i in range(3)]
@@ -177,17 +125,7 @@ def test_no_table_is_wider_than_the_screen_and_no_number_is_broken(printed, monk
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (None, ""),
-        (math.nan, ""),
-        (0.0, "0.00"),
-        (91.256, "91.26"),
-        (0.004, "4.0e-03"),
-        (-0.004, "-4.0e-03"),
-        (5, "5"),
-        ("x", "x"),
-        (True, "True"),
-    ],
+    [(math.nan, ""), (0.0, "0.00"), (91.256, "91.26"), (-0.004, "-4.0e-03"), (True, "True")],
 )
 def test_a_cell_for_eyes(value, text):
     assert cell(value) == text
@@ -221,17 +159,10 @@ def test_texts_that_are_numbers_stand_to_the_right_and_are_never_folded(printed)
         (["infonce"], False),
         (["1e", "e5"], False),
         ([""], False),
-        ([], False),
     ],
 )
 def test_which_columns_are_numeric(texts, numeric):
     assert is_numeric(texts) is numeric
-
-
-def test_digits_count_for_eyes_alone(printed):
-    row = {"a": 0.123456}
-    assert printed([row], digits=4).split() == ["a", "0.1235"]
-    assert printed([row], digits=4, format=Format.csv).split() == ["a", "0.123456"]
 
 
 WIDE = [{"name": "a" * 20, **{f"column {i}": i + 0.125 for i in range(6)}}]
