@@ -52,11 +52,9 @@ def test_every_row_has_as_many_cells():
 
 
 def test_what_would_begin_a_block_is_escaped():
-    assert text("# 1") == "\\# 1"
-    assert text("1. first") == "1\\. first"
-    assert text("0.1.0") == "0.1.0"
-    assert text("- x") == "\\- x"
-    assert text("> x") == "\\> x"
+    for begun in ("# 1", "- x", "> x"):
+        assert text(begun) == f"\\{begun}"
+    assert [text("1. first"), text("0.1.0")] == ["1\\. first", "0.1.0"]
     assert text("_x_ batch_size") == "\\_x\\_ batch_size"
     assert text("0.5 [0.4, 0.6] a*b") == "0.5 [0.4, 0.6] a\\*b"
 

@@ -14,16 +14,8 @@ import pandas as pd
 import pytest
 
 from clsweep.report.formats.page import MAX_INSIDE, MAX_NUMBERS, render_page
-from tests.report.samples import (
-    EVIL,
-    LEGIBLE,
-    control_report,
-    evil_report,
-    figure,
-    report,
-    section,
-    table,
-)
+from tests.report import samples
+from tests.report.samples import EVIL, LEGIBLE, evil_report, figure, report, section, table
 
 
 class Elements(HTMLParser):
@@ -62,13 +54,8 @@ def evil():
 
 
 def test_the_page_asks_for_nothing_outside_of_it(page):
-    sources = [
-        attrs[name]
-        for _, attrs in page.elements
-        for name in ("src", "srcset", "data", "action")
-        if name in attrs
-    ]
-    assert sources == []
+    outside = {"src", "srcset", "data", "action"}
+    assert not [attrs for _, attrs in page.elements if outside & {*attrs}]
     assert [attrs["href"] for attrs in page.all("link")] == ["data:,"]
     policy = next(attrs["content"] for attrs in page.all("meta") if attrs.get("http-equiv"))
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -77,16 +64,15 @@ def test_the_page_asks_for_nothing_outside_of_it(page):
 
 
 def test_text_that_looks_like_markup_stays_text(evil):
-    assert [attrs.get("type") for attrs in evil.all("script")] == ["application/json"] * 2 + [
-        None
-    ] * 2
+    types = [attrs.get("type") for attrs in evil.all("script")]
+    assert types == ["application/json", "application/json", None, None]
     assert not evil.all("img")
     assert sum(text.strip() == EVIL for text in evil.texts) >= 7
     assert not [name for _, attrs in evil.elements for name in attrs if name.startswith("on")]
 
 
 def test_characters_that_a_page_may_not_hold_are_replaced():
-    page = render_page(control_report())
+    page = render_page(samples.control_report())
     assert re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe]", page) is None
     elements = Elements(page)
     assert sum(text.strip() == LEGIBLE for text in elements.texts) >= 7
@@ -112,12 +98,8 @@ def test_a_chart_with_a_number_that_is_not_finite_is_refused():
 def test_ids_are_unique_and_what_is_referred_to_is_there(page):
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
-    named = {
-        word
-        for _, attrs in page.elements
-        for name in ("aria-labelledby", "aria-describedby", "data-spec")
-        for word in attrs.get(name, "").split()
-    }
+    names = ("aria-labelledby", "aria-describedby", "data-spec")
+    named = {w for _, attrs in page.elements for n in names for w in attrs.get(n, "").split()}
     named |= {attrs["href"][1:] for attrs in page.all("a") if attrs["href"].startswith("#")}
     assert named <= set(ids)
 
@@ -152,22 +134,15 @@ def test_the_first_screen_answers_before_anything_else():
              "More questions", "Who is robust?", "What do the words mean?"]  # fmt: skip
     places = [words.index(part) for part in order]
     assert places == sorted(places)
-
-
-def test_what_is_not_resolved_is_folded(page):
     folds = [attrs for attrs in page.all("details") if attrs.get("class") == "open"]
     assert [attrs["id"] for attrs in folds] == ["page-open"]
-    assert "open" not in folds[0]
+    assert "open" not in folds[0]  # what is not resolved is folded
 
 
 def test_a_term_leads_to_its_meaning_and_shows_it_on_hover():
     said = section(sentences=("SD* of an objective, SD* again, tau=objective.",))
-    links = [
-        attrs
-        for attrs in Elements(render_page(report(said))).all("a")
-        if attrs.get("class") == "term"
-    ]
-    own = [attrs for attrs in links if attrs["href"] == "#term-sd"]
+    links = Elements(render_page(report(said))).all("a")
+    own = [a for a in links if (a.get("class"), a["href"]) == ("term", "#term-sd")]
     assert [attrs["title"] for attrs in own] == ["A spread."]  # once a text, and in no name
 
 
