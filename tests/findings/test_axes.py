@@ -71,13 +71,10 @@ def found_in(results):
 
 def declared_in(study):
     """As the planner has it: the swept space of each objective, less what has one value."""
+    spaces = {objective.name: objective.space.items() for objective in study.objectives}
     return {
-        objective.name: {
-            name
-            for name, dimension in objective.space.items()
-            if dimension.is_range or len(dimension.points) > 1
-        }
-        for objective in study.objectives
+        objective: {name for name, at in space if at.is_range or len(at.points) > 1}
+        for objective, space in spaces.items()
     }
 
 
@@ -123,17 +120,14 @@ objectives:
     search = "search: {method: qmc, trials_per_objective: 8}\n"
     study = study_of(tmp_path, space + search)
     results = clsweep.open_results(recorded(study, tmp_path / "out"))
-    assert (
-        found_in(results)
-        == declared_in(study)
-        == {
-            "ecpp": {"width", "crop_scale", "num_views"},
-            "fixed": {"crop_scale"},
-            "eqco": {"width", "crop_scale", "batch_size"},
-            "deep": {"width", "crop_scale", "proj_hidden"},
-            "untrained": {"width"},
-        }
-    )
+    axes = {
+        "ecpp": {"width", "crop_scale", "num_views"},
+        "fixed": {"crop_scale"},
+        "eqco": {"width", "crop_scale", "batch_size"},
+        "deep": {"width", "crop_scale", "proj_hidden"},
+        "untrained": {"width"},
+    }
+    assert found_in(results) == declared_in(study) == axes
     columns = results.trials.groupby("objective")[["proj_hidden", "num_negatives", "chunk_size"]]
     assert columns.nunique().loc["eqco"].min() > 1  # they do vary
 
@@ -154,19 +148,14 @@ def test_sampled_and_live_searches(method, tmp_path):
 def test_several_studies_and_one_with_further_objectives(tmp_path):
     batch = "space: {batch_size: {choices: [32, 64, 128]}}\n"
     further = TWO + "  dclw: {framework: simclr, loss: dclw, space: {sigma: {grid: [0.3, 1]}}}\n"
+    tau = "space: {tau: {grid: [0.1, 0.5]}}\n"
     first = recorded(study_of(tmp_path, batch + TWO + GRID), tmp_path / "a")
     recorded(study_of(tmp_path, batch + further + GRID), tmp_path / "a")  # the third joins
-    second = recorded(
-        study_of(tmp_path, "space: {tau: {grid: [0.1, 0.5]}}\n" + TWO + GRID), tmp_path / "b"
-    )
+    second = recorded(study_of(tmp_path, tau + TWO + GRID), tmp_path / "b")
     together = clsweep.open_results(first, second)
-    assert found_in(together) == {
-        "a/simclr": {"batch_size"},
-        "a/dcl": {"batch_size"},
-        "a/dclw": {"batch_size", "sigma"},
-        "b/simclr": {"tau"},
-        "b/dcl": {"tau"},
-    }
+    axes = {"a/simclr": "batch_size", "a/dcl": "batch_size", "b/simclr": "tau", "b/dcl": "tau"}
+    expected = {name: {axis} for name, axis in axes.items()}
+    assert found_in(together) == expected | {"a/dclw": {"batch_size", "sigma"}}
     assert together.material.params == ("tau", "sigma", "batch_size")  # as the catalog has them
 
 
@@ -240,23 +229,18 @@ def test_what_follows_from_others_is_left_out(make, leaders):
 
 def test_an_axis_may_follow_in_one_objective_and_not_in_another():
     tied = grid(rate=lambda f: f["batch_size"] / 256)
-    free = planted(
-        lambda _: 80.0,
-        objective="simclr",
-        grid={"tau": [0.1, 0.2], "batch_size": [32, 64], "rate": [0.1, 0.2]},
-    )
+    axes = {"tau": [0.1, 0.2], "batch_size": [32, 64], "rate": [0.1, 0.2]}
+    free = planted(lambda _: 80.0, objective="simclr", grid=axes)
     found = clsweep.analyse(pd.concat([tied, free], ignore_index=True))
-    assert found_in(found) == {
-        "dcl": {"tau", "batch_size"},
-        "simclr": {"tau", "batch_size", "rate"},
-    }
+    both = {"tau", "batch_size"}
+    assert found_in(found) == {"dcl": both, "simclr": {*both, "rate"}}
     assert found.material.params == ("tau", "batch_size", "rate")
     assert found.material.notes[0].startswith("dcl: rate has one value for each of batch_size")
 
 
 def test_a_sample_of_a_continuous_space_keeps_its_axes():
     ranges = {"tau": (0.05, 1.0), "lr": (0.01, 1.0), "crop": (0.1, 1.0)}
-    for number in (0, 1, 2, 5, 11, 59):
+    for number in (0, 5, 59):
         frame = planted(lambda s: 80 - s["tau"], ranges=ranges, num_configs=5 + number, seed=number)
         found = clsweep.analyse(frame)
         assert found.material.params == ("tau", "lr", "crop")
