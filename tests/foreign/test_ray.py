@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,14 +12,12 @@ from clsweep.foreign.ray_results import read_ray
 from clsweep.foreign.sweep import import_sweep
 
 
-def ray_trial(
-    root: Path, name: str, config: dict[str, Any], scores: list[float], /, **last: Any
-) -> None:
+def ray_trial(root, name, config, scores, /, **last):
     """A trial's folder as Ray 2.60 writes it; last: what else its last report has."""
     folder = root / name
     folder.mkdir(parents=True)
     (folder / "params.json").write_text(json.dumps(config))
-    rows: list[dict[str, Any]] = [
+    rows = [
         {"acc": value, "training_iteration": i + 1, "pid": 7, "config": config}
         for i, value in enumerate(scores)
     ]

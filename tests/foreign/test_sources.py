@@ -37,13 +37,15 @@ def score(trial: optuna.Trial) -> float:
     return lr + depth + (name == "sgd")
 
 
+def journal(path: Path) -> JournalStorage:
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
 @pytest.fixture(params=["sqlite", "journal"])
 def storage(request, tmp_path):
     """A file with two studies by Optuna, and the first of them."""
     path = tmp_path / "sweep.db"
-    where: Any = f"sqlite:///{path}"
-    if request.param == "journal":
-        where = JournalStorage(JournalFileBackend(str(path)))
+    where: Any = f"sqlite:///{path}" if request.param == "sqlite" else journal(path)
     study = optuna.create_study(study_name="tau", storage=where, direction="maximize")
     study.optimize(score, n_trials=6, catch=ValueError)
     study.enqueue_trial({"lr": 0.5, "depth": 2, "opt": "sgd"})
@@ -67,16 +69,13 @@ def test_an_optuna_storage(storage):
         (status.get(trial.state.name, "running"), trial.params, trial.values, trial.user_attrs)
         for trial in study.trials
     ]
-    read = [t for t in sweep.trials if t.group == "tau"]
+    *read, copied = sweep.trials
     assert [
         (t.status, t.settings, list(t.results.values()) or None, t.labels) for t in read
     ] == expected
-    copied = sweep.trials[-1]
-    assert (copied.group, copied.settings, copied.results) == (
-        "other",
-        {"lr": 0.25},
-        {"value": 7.5},
-    )
+    assert {t.group for t in read} == {"tau"}
+    found = copied.group, copied.settings, copied.results
+    assert found == ("other", {"lr": 0.25}, {"value": 7.5})
     assert len(read_optuna(path, "other").trials) == 1
     with pytest.raises(RequestError, match=r"no study 'tua'\. Did you mean 'tau'"):
         read_optuna(path, "tua")
@@ -84,7 +83,7 @@ def test_an_optuna_storage(storage):
 
 def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path):
     path = tmp_path / "sweep.log"
-    study = optuna.create_study(storage=JournalStorage(JournalFileBackend(str(path))))
+    study = optuna.create_study(storage=journal(path))
     with pytest.warns(optuna.exceptions.ExperimentalWarning):
         study.set_metric_names(["error"])
     study.optimize(lambda trial: trial.suggest_float("lr", 0, 1), n_trials=2)
@@ -99,7 +98,7 @@ def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path):
 
 
 def test_studies_that_cannot_be_one_table(tmp_path):
-    where = f"sqlite:///{tmp_path / 'a.db'}"
+    where = journal(tmp_path / "a.db")
     optuna.create_study(study_name="up", storage=where, direction="maximize")
     optuna.create_study(study_name="down", storage=where, direction="minimize")
     with pytest.raises(RequestError, match="Name one with --study: up, down"):
@@ -168,8 +167,8 @@ GRID = {"lr": [1e-3, 1e-2, 1e-1], "wd": [0.0, 0.1]}
 
 @pytest.mark.parametrize(("num_trials", "sampler"), [(6, "grid"), (5, "tpe")])
 def test_a_grid_of_optuna_is_one_when_it_is_whole(num_trials, sampler, tmp_path):
-    where = f"sqlite:///{tmp_path / 'a.db'}"
-    study = optuna.create_study(storage=where, sampler=optuna.samplers.GridSampler(GRID))
+    sampler_of = optuna.samplers.GridSampler(GRID)
+    study = optuna.create_study(storage=journal(tmp_path / "a.db"), sampler=sampler_of)
     study.optimize(
         lambda t: t.suggest_float("lr", 1e-4, 1) + t.suggest_float("wd", 0, 1), n_trials=num_trials
     )
@@ -352,7 +351,7 @@ def test_runs_that_only_evaluate_are_no_trials(tmp_path, inside, accs, tests):
     assert [trial.results.get("test_acc") for trial in trials] == tests
 
 
-@pytest.mark.parametrize("name", ["files", "base.db"])
+@pytest.mark.parametrize("name", ["files", pytest.param("base.db", marks=pytest.mark.slow)])
 def test_an_mlflow_store_by_mlflow(name, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
