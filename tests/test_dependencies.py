@@ -1,21 +1,31 @@
-"""What the package imports, it declares: nothing is there by the grace of another package."""
+"""What the package imports, it declares: nothing is there by the grace of another package. And what
+reads and analyses results runs where torch, Ray and Optuna are not there: the light installation.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import clsweep
+from clsweep.cli.endings import LEFT_OUT
+from tests.planted import planted
 
 PACKAGE = Path(clsweep.__file__).parent
 
 
-def imported() -> set[str]:
-    """Top-level modules that the package imports, wherever the line stands."""
+@cache
+def imported() -> dict[str, set[str]]:
+    """Top-level modules that the package imports, wherever the line stands -> who brings them."""
     names: set[str] = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -23,35 +33,89 @@ def imported() -> set[str]:
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names.add(node.module.partition(".")[0])
-    return names - sys.stdlib_module_names - {"clsweep"}
+    brought = packages_distributions()
+    others = names - sys.stdlib_module_names - {"clsweep"}
+    return {name: {normalised(each) for each in brought.get(name, ())} for name in others}
 
 
-def normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def normalised(line: str) -> str:
+    """The name of a package in a requirement."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", line)[0]).lower()
+
+
+def project(path: str) -> dict[str, Any]:
+    return tomllib.loads((PACKAGE.parent / path).read_text())["project"]
 
 
 def declared() -> set[str]:
-    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
+    whole = project("pyproject.toml")
+    extras = whole["optional-dependencies"]
     users = [line for name in extras if name != "dev" for line in extras[name]]
-    return {
-        normalised(re.split(r"[\[<>=!~; ]", line)[0]) for line in project["dependencies"] + users
+    return set(map(normalised, whole["dependencies"] + users))
+
+
+def test_every_import_is_declared_and_every_declared_package_is_imported():
+    assert {"torch", "ray", "yaml"} <= {*imported()}
+    assert not [name for name, owners in imported().items() if not owners & declared()]
+    assert declared() <= set().union(*imported().values())
+
+
+def test_the_light_project_is_the_other_one_without_what_is_left_out():
+    whole, light = project("pyproject.toml"), project("clsweep/light/pyproject.toml")
+    assert set(light["dependencies"]) < set(whole["dependencies"])
+    for key in ("scripts", "requires-python", "license"):
+        assert light[key] == whole[key]
+    missing = map(normalised, {*whole["dependencies"]} - {*light["dependencies"]})
+    assert {*missing} == set().union(*(imported()[name] for name in LEFT_OUT))
+
+
+BLOCKED = f"""
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {LEFT_OUT!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Blocker())
+"""
+RUN = """
+import shlex
+from clsweep.cli.main import main
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["clsweep", *shlex.split(line)]
+    try:
+        main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code or 0
+    print(f"ended {code}", file=sys.stderr)
+"""
+
+
+def without_them(*lines: str, cwd: Path) -> list[str]:
+    """What each command line ends with on the error stream, where those packages are missing."""
+    found = subprocess.run(
+        [sys.executable, "-c", BLOCKED + RUN],
+        input="\n".join(lines), capture_output=True, text=True, cwd=cwd, check=False,
+    )  # fmt: skip
+    return re.split(r"ended \d\n", found.stderr)[:-1] if not found.returncode else [found.stderr]
+
+
+def test_without_them_tables_are_analysed_and_what_needs_more_says_so_in_one_line(tmp_path):
+    grid = {"tau": [0.1, 0.2]}
+    tables = [planted(lambda x: x["tau"], objective=name, grid=grid) for name in "ab"]
+    tables[0].merge(tables[1], how="outer").to_parquet(tmp_path / "trials.parquet")
+    advice = "which is not installed here: pip install clsweep\n"
+    said = {
+        **{f"{name} trials.parquet": "" for name in ("sensitivity", "compare", "reproduce")},
+        "plan quickstart": "",
+        "run quickstart": f"clsweep run: needs optuna, {advice}",
+        "try quickstart -o simclr": f"clsweep try: needs torch, {advice}",
     }
+    assert without_them(*said, cwd=tmp_path) == [*said.values()]
 
 
-def test_every_import_is_declared():
-    distributions = packages_distributions()
-    names = imported()
-    assert {"torch", "ray", "yaml"} <= names
-    undeclared = {
-        name
-        for name in names
-        if not {normalised(dist) for dist in distributions.get(name, [])} & declared()
-    }
-    assert not undeclared
-
-
-def test_every_declared_package_is_imported():
-    distributions = packages_distributions()
-    used = {normalised(dist) for name in imported() for dist in distributions.get(name, [])}
-    assert declared() <= used
+@pytest.mark.slow
+def test_a_report_is_written(tmp_path):
+    planted(lambda x: x["tau"], grid={"tau": [0.1, 0.2]}).to_parquet(tmp_path / "trials.parquet")
+    assert without_them("report trials.parquet --out out", cwd=tmp_path) == [""]
+    assert (tmp_path / "out" / "index.html").stat().st_size > 100_000
