@@ -14,7 +14,7 @@ import pytest
 
 import clsweep
 from clsweep.study.resolve import load_study
-from tests.planted import recorded
+from tests.planted import recorded, study_at
 
 PACKAGE = Path(clsweep.__file__).parent
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
@@ -79,24 +79,25 @@ FILES = dict(_files())
 
 
 @cache
-def imports(module, *, typing=False):
-    """Absolute names that a file imports; `from a import b` counts as `a.b`. With `typing`, also
-    what only a type checker reads.
+def imports(module):
+    """Absolute names that a file imports, and those that only a type checker reads; `from a import
+    b` counts as `a.b`.
     """
-    found, waiting = set(), [ast.parse(FILES[module].read_text(encoding="utf-8"))]
+    found, typing = set(), set()
+    waiting = [(ast.parse(FILES[module].read_text(encoding="utf-8")), found)]
     while waiting:
-        node = waiting.pop()
-        is_typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        if is_typing and not typing:
-            waiting += node.orelse
+        node, place = waiting.pop()
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            waiting += [(each, typing) for each in node.body]
+            waiting += [(each, place) for each in node.orelse]
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            place |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}:{node.lineno}: expected an absolute import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        else:
-            waiting += ast.iter_child_nodes(node)
-    return frozenset(found)
+            place |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif not isinstance(node, ast.expr):
+            waiting += [(each, place) for each in ast.iter_child_nodes(node)]
+    return found, typing
 
 
 def files_of(names):
@@ -147,14 +148,14 @@ def test_the_layers_themselves_stand_one_on_another():
 @pytest.mark.parametrize("module", FILES)
 def test_a_file_imports_only_the_layers_under_its_own(module):
     never, allowed = LAYERS[layer_of(module)]
-    found = imports(module)
+    found, _ = imports(module)
     assert not roots(found) & never
     under = {layer_of(file) for file in files_of(found)}
     assert under <= {layer_of(module), *allowed.split()}
 
 
 def test_no_circle_of_imports():
-    edges = {module: files_of(imports(module, typing=True)) - {module} for module in FILES}
+    edges = {module: files_of(set.union(*imports(module))) - {module} for module in FILES}
     assert not (path := circle(edges)), " -> ".join(path)
 
 
@@ -182,44 +183,33 @@ def loaded_by(code):
     return set(json.loads(done.stderr.splitlines()[-1])), done.stdout
 
 
-def test_importing_clsweep_loads_nothing_heavy():
-    loaded, _ = loaded_by("import clsweep")
-    assert "clsweep" in loaded
-    assert not loaded & (HEAVY | {"numpy", "pandas", "pyarrow", "yaml", "typer"})
-
-
-def test_loading_a_study_in_python_loads_neither_torch_nor_ray():
-    loaded, out = loaded_by(
-        f"import clsweep; print(len(clsweep.load_study({str(STUDY)!r}).plan()))"
-    )
-    assert int(out) > 0
-    assert not loaded & {"torch", "torchvision", "ray"}
+LIBRARIES = {"numpy", "pandas", "pyarrow", "scipy"}
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["catalog"], ["plan", str(STUDY)], ["plan", str(STUDY), "--trials"], ["status", "nowhere"]],
-    ids=" ".join,
+    ("code", "shown", "never"),
+    [
+        ("import clsweep; print('done')", "done", LIBRARIES | HEAVY | {"yaml", "typer"}),
+        (
+            f"import clsweep; print(len(clsweep.load_study({str(STUDY)!r}).plan()))",
+            "6",
+            TORCH | RAY,
+        ),
+        (COMMAND.format(words=["catalog"]), "infonce", LIBRARIES | HEAVY),
+        (COMMAND.format(words=["plan", str(STUDY), "--trials"]), "trial_id", LIBRARIES | HEAVY),
+    ],
+    ids=["the package", "a study", "catalog", "plan"],
 )
-def test_looking_commands_load_neither_torch_nor_ray(words):
-    loaded, out = loaded_by(COMMAND.format(words=words))
-    assert out or words[0] == "status"
-    assert not loaded & {"torch", "torchvision", "ray"}
-
-
-def test_catalog_and_plan_do_not_wait_for_pandas():
-    for words in (["catalog"], ["plan", str(STUDY)]):
-        loaded, _ = loaded_by(COMMAND.format(words=words))
-        assert not loaded & {"pandas", "numpy", "optuna", "pyarrow"}
+def test_what_only_looks_loads_nothing_heavy(code, shown, never):
+    loaded, out = loaded_by(code)
+    assert shown in out
+    assert not loaded & never
 
 
 def test_status_of_one_objective_does_not_wait_for_pandas(tmp_path):
-    study = tmp_path / "study.yaml"
-    study.write_text(
-        "{name: one, dataset: {name: digits}, base: {encoder: conv4, epochs: 1}, seeds: [0, 1], "
-        "objectives: {simclr: {framework: simclr, loss: infonce}}, search: {method: grid}}"
-    )
-    out = recorded(tmp_path / "out", load_study(study), lambda _: {"knn_top1": 50.0})
+    one = {"simclr": {"framework": "simclr", "loss": "infonce"}}
+    study = load_study(study_at(tmp_path / "study.yaml", objectives=one, space={}))
+    out = recorded(tmp_path / "out", study, lambda _: {"knn_top1": 50.0})
     loaded, shown = loaded_by(COMMAND.format(words=["status", out]))
     assert "50" in shown
-    assert not loaded & {"pandas", "scipy", "optuna"}
+    assert not loaded & (HEAVY | {"pandas", "scipy"})
