@@ -73,40 +73,26 @@ def test_a_process_that_is_killed_is_done_without():
         assert beside(place_of, value).result()[1] == os.getpid()
 
 
-def test_they_end_with_us_however_we_end():
+def test_they_end_with_us_however_we_end_idle_or_in_the_middle_of_a_call(tmp_path):
+    told = tmp_path / "pid"
     code = (
         "from clsweep.processes import beside, processes_beside\n"
-        "from tests.test_processes import children, divided\n"
+        "from tests.test_processes import children, divided, tell_and_wait\n"
         "with processes_beside(2):\n"
         "    for waiting in [beside(divided, 1, 2) for _ in range(50)]:\n"
         "        waiting.result()\n"
         "    print(*(process.pid for process in children()), flush=True)\n"
-        "    input()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout
-        started = [psutil.Process(int(word)) for word in process.stdout.readline().split()]
-        assert started
-        os.kill(process.pid, signal.SIGKILL)
-        gone, alive = psutil.wait_procs(started, timeout=60)
-    assert len(gone) == len(started)
-    assert not alive
-
-
-def test_they_end_with_us_in_the_middle_of_a_call(tmp_path):
-    told = tmp_path / "pid"
-    code = (
-        "from clsweep.processes import beside, processes_beside\n"
-        "from tests.test_processes import tell_and_wait\n"
-        "with processes_beside(1):\n"
         f"    beside(tell_and_wait, {str(told)!r}).result()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code]) as us:
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as us:
+        assert us.stdout
+        started = [psutil.Process(int(word)) for word in us.stdout.readline().split()]
         wait_until(told.exists, "the call has begun")
         us.kill()
-        psutil.Process(int(told.read_text())).wait(timeout=60)
+        gone, alive = psutil.wait_procs(started, timeout=60)
+    assert int(told.read_text()) in {process.pid for process in gone}
+    assert len(gone) == 2
+    assert not alive
 
 
 def test_what_cannot_be_sent_is_called_here():
