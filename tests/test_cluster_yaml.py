@@ -31,17 +31,17 @@ def ray_cluster():
     return yaml.safe_load((TEMPLATES / "kuberay.yaml").read_text())
 
 
+@pytest.fixture(scope="module")
+def flags():
+    """The options that `ray start` knows."""
+    from ray.scripts.scripts import start
+
+    return {name for parameter in start.params for name in parameter.opts}
+
+
 def ray_starts(config: dict[str, Any]) -> list[str]:
     commands = config["head_start_ray_commands"] + config["worker_start_ray_commands"]
     return [command for command in commands if "ray start" in command]
-
-
-def test_ray_accepts_it(config):
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    prepared = prepare_config(config)
-    validate_config(prepared)
-    assert set(prepared["available_node_types"]) == {"head", "gpu_worker"}
 
 
 def test_ray_starts_on_no_node_without_the_token(config, ray_cluster):
@@ -51,35 +51,26 @@ def test_ray_starts_on_no_node_without_the_token(config, ray_cluster):
     assert ray_cluster["spec"]["authOptions"] == {"mode": "token"}
 
 
-def test_no_port_of_ray_is_opened(config):
-    from ray.scripts.scripts import start
+def test_ray_accepts_it_and_no_port_of_ray_is_opened(config, flags):
+    from ray.autoscaler._private.util import prepare_config, validate_config
 
+    prepared = prepare_config(config)
+    validate_config(prepared)
+    assert set(prepared["available_node_types"]) == {"head", "gpu_worker"}
     head = next(command for command in ray_starts(config) if "--head" in command)
     assert "--dashboard-host=127.0.0.1" in head
-    known = {name for parameter in start.params for name in parameter.opts}
-    assert {
-        flag for command in ray_starts(config) for flag in re.findall(r"--[a-z-]+", command)
-    } <= known
-    assert (
-        "IpPermissions" not in config["provider"]["security_group"]
-    )  # what it would add to SSH and the group itself
+    assert {*re.findall(r"--[a-z-]+", " ".join(ray_starts(config)))} <= flags
+    # What it would add to SSH and the group itself.
+    assert "IpPermissions" not in config["provider"]["security_group"]
 
 
 def test_everything_that_the_installation_reads_is_on_the_nodes(config):
     written = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, wheel = written["project"], written["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {
-        *wheel["packages"],
-        *wheel["force-include"],
-        "pyproject.toml",
-        "constraints.txt",
-        project["readme"],
-        *project["license-files"],
-    }
-    mounts = {
-        remote.removeprefix(f"{HOME}/clsweep/"): local
-        for remote, local in config["file_mounts"].items()
-    }
+    needed = {*wheel["packages"], *wheel["force-include"], "pyproject.toml", "constraints.txt"}
+    needed |= {project["readme"], *project["license-files"]}
+    mounted = config["file_mounts"].items()
+    mounts = {remote.removeprefix(f"{HOME}/clsweep/"): local for remote, local in mounted}
     assert {name: mounts.get(name) for name in needed} == {name: name for name in needed}
     assert all((ROOT / name).exists() for name in needed)
 
@@ -90,9 +81,8 @@ def test_kuberay_s_autoscaler_reads_the_file(ray_cluster):
     )
 
     applied = {**ray_cluster, "metadata": {**ray_cluster["metadata"], "namespace": "default"}}
-    limits = _derive_autoscaling_config_from_ray_cr(
-        applied
-    )  # what the autoscaler does, with Ray's schema check
+    # What the autoscaler does, with Ray's schema check.
+    limits = _derive_autoscaling_config_from_ray_cr(applied)
     assert limits["available_node_types"]["headgroup"]["resources"]["CPU"] == 0
 
 
@@ -101,16 +91,14 @@ def task():
     return yaml.safe_load((TEMPLATES / FILES["skypilot"]).read_text())
 
 
-def test_ray_knows_the_options_of_the_skypilot_task(task):
-    from ray.scripts.scripts import start
-
+def test_ray_knows_the_options_of_the_skypilot_task(task, flags):
     for script in (task["setup"], task["run"]):
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     starts = [line for line in task["run"].splitlines() if "ray start" in line]
     assert ["--head" in line for line in starts] == [False, True]
     used = {o for line in [*starts, task["run"].split("common=")[1].splitlines()[0]]
             for o in re.findall(r"--[a-z-]+", line)}  # fmt: skip
-    assert used <= {name for parameter in start.params for name in parameter.opts}
+    assert used <= flags
     assert "ray stop" not in task["run"]  # it would end SkyPilot's own Ray
     assert "RAY_AUTH_MODE=token" in task["run"]
     assert "RAY_AUTH_TOKEN" in task["secrets"]
