@@ -22,10 +22,12 @@ from clsweep.report.sections import build_report
 from tests.golden import _planted_sweeps
 from tests.questions import rows
 from tests.questions.test_answer import VERDICTS, verdict
+from tests.questions.test_registry import assert_whole
 
 PAGES = Path(__file__).parent / "pages"
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 SWEEPS = _planted_sweeps()
+OTHERS = ("grid of ten seeds", "random, few", "most failed", "another metric", "one objective")
 
 
 def page_of(name):
@@ -34,6 +36,7 @@ def page_of(name):
         lines = (f"- {'open: ' * isinstance(line, Open)}{line}\n" for line in rows_said())
         return "".join(lines)
     report = build_report(clsweep.analyse(SWEEPS[name]))
+    assert_whole(report)
     kept = [part for part in report.sections if part.sentences or part.notes]
     bare = [replace(part, tables=(), figures=()) for part in kept if part.id != "appendix"]
     return render_markdown(
@@ -76,7 +79,11 @@ def alike(*lines):
     return len(words) == 1 and numbers[0] == pytest.approx(numbers[1], rel=0.01)
 
 
-@pytest.mark.parametrize("name", [*SWEEPS, "rows"])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in OTHERS)) for n in (*SWEEPS, "rows")],
+)
 def test_a_page_says_what_it_said(name):
     _, lines = differing(name)
     assert not lines, "\n".join(["python -m tests.test_pages", *lines])
