@@ -25,6 +25,7 @@ from clsweep.report import told
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
+from tests.analysis.draws import drawing
 from tests.planted import recorded
 
 Row = Mapping[str, Any]
@@ -120,7 +121,8 @@ FOLDERS: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[Row], Row | N
     "tpe of two seeds": ({**TPE, "seeds": [0, 1]}, {}, chosen),
     "tpe that runs": (TPE, {}, lambda row: None if row["config"] > 15 else chosen(row)),
     "asha": ({**TPE, "scheduler": {"name": "asha"}}, {}, lambda row: chosen(row) | stopped(row)),
-    "factors": ({"factors": {"dataset": ["digits", "fashion_mnist"]}, "dataset": None},
+    "factors": ({"factors": {"dataset": ["digits", "fashion_mnist"]}, "dataset": None,
+                 "space": {"tau": {"grid": [0.1, 0.2, 1.0]}}},
                 {"noise": 1.0}, but()),
     "nested": ({"space": MOMENTUM, "objectives": MOCO}, {}, but()),
     "percentages at the limit": ({}, {"top": 99.5, "noise": 0.3}, but()),
@@ -326,6 +328,11 @@ def names_the_winner(said: Sequence[str], pairs: pd.DataFrame) -> bool:
 )
 def test_no_two_commands_disagree(name, tmp_path):
     results = open_results(make(tmp_path / "study", name))
+    with drawing(200):  # the same ones, whoever asks
+        assert_agreement(results, name)
+
+
+def assert_agreement(results: Results, name: str) -> None:
     assert (results.material.images == "new images") == name.endswith(WITH_HITS)
     assert {fact: by for fact, by in facts(results).items() if differing(fact, by)} == {}
     if (results.trials["status"] == "failed").any():
