@@ -170,7 +170,8 @@ def test_names_that_look_like_code_are_only_values(monkeypatch):
     answers = given(trials, **sides_of(trials))
     monkeypatch.setattr(charts, "PARAM", {"tau": SimpleNamespace(symbol="two\nlines")})
     for name, figure in every_figure(answers).items():
-        svg_of(figure)
+        if not name.endswith(("dcl", "batch-size")):  # of each kind one is rendered
+            svg_of(figure)
         assert WICKED not in {key for row in rows_of(figure) for key in row}
         code = re.findall(r'"(?:field|filter|test|expr)": "[^"]*"', text_of(figure))
         assert "script" not in "".join(code)
@@ -248,12 +249,10 @@ def test_an_objective_that_was_not_measured_keeps_its_row_and_one_without_a_swee
     assert list(dict.fromkeys(row["row"] for row in rows_of(figure))) == ["simclr", "dcl"]
 
 
-@pytest.mark.parametrize(
-    ("ends", "is_open"),
-    [({"low": 0.0}, True), ({"high": INF}, True), ({}, False), ({"low": NAN, "high": NAN}, False)],
-)
-def test_an_end_of_a_ratio_at_zero_or_infinity_is_an_arrow(ends, is_open):
+@pytest.mark.parametrize("ends", [{"low": 0.0}, {"high": INF}, {}, {"low": NAN, "high": NAN}])
+def test_an_end_of_a_ratio_at_zero_or_infinity_is_an_arrow(ends):
     (figure,) = of_rows("comparison-std", "compare std", PAIR, **ends).values()
+    is_open = len(ends) == 1
     assert ("triangle-" in json.dumps(spec_of(figure)["layer"])) == is_open
     svg_of(figure)
 

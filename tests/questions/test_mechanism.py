@@ -136,12 +136,6 @@ def test_edge_cases():
     assert row["reason"] == Reason.ADAPTIVE_SAMPLER
 
 
-def test_mistakes():
-    trials = trials_of()
-    with pytest.raises(ValueError, match=r"^by: no objective sweeps 'taus'. Did you mean 'tau'\?"):
-        mechanism(trials, by="taus")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 def test_coverage_of_rho(rho):

@@ -6,32 +6,20 @@ import pytest
 
 import clsweep
 from clsweep.questions.picks import QUESTION
+from tests.analysis import truths
 
 
 @pytest.fixture(scope="module")
 def trials():
     """RankMe knows the best of dcl and of simclr, and overrates simclr."""
     rng = np.random.default_rng(0)
-    tau, seeds = np.arange(1, 13) / 10, 3
+    tau = np.arange(1, 13) / 10
     frames = []
-    for objective, level in (("dcl", 80.0), ("simclr", 70.0)):
-        acc = level - 20 * np.square(tau - 0.5)[:, None] + 0.1 * rng.normal(size=(12, seeds))
-        frames.append(
-            pd.DataFrame(
-                {
-                    "objective": objective,
-                    "config": np.repeat(np.arange(12), seeds),
-                    "seed": np.tile(np.arange(seeds), 12),
-                    "tau": np.repeat(tau, seeds),
-                    "sampler": "grid",
-                    "status": "finished",
-                    "knn_top1": acc.ravel(),
-                    "rankme": acc.ravel() + 2 * (80 - level),
-                    "uniformity": acc.ravel(),
-                }
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
+    for name, level in (("dcl", 80.0), ("simclr", 70.0)):
+        acc = level - 20 * np.square(tau - 0.5)[:, None] + 0.1 * rng.normal(size=(12, 3))
+        frame = truths.trials_of(acc, objective=name, tau=tau, uniformity=acc)
+        frames.append(frame.assign(rankme=frame["acc"] + 2 * (80 - level)))
+    return pd.concat(frames, ignore_index=True).rename(columns={"acc": "knn_top1"})
 
 
 def test_what_the_scores_would_have_picked(trials):

@@ -97,7 +97,7 @@ def test_all_objectives_together_have_one_pick():
     assert list(apart["objective"]) == ["dcl", "byol"]
 
 
-def test_what_too_few_trials_cannot_tell():
+def test_what_a_search_and_too_few_trials_cannot_tell():
     rng = np.random.default_rng(3)
     single = read(trials_of(rng.normal(size=(12, 1)), rankme=rng.normal(size=(12, 1)))).iloc[0]
     assert single["reason"] == Reason.ONE_SEED
@@ -108,18 +108,14 @@ def test_what_too_few_trials_cannot_tell():
     assert np.isfinite(few["low"])
     assert np.isnan(few["rho"])
     assert Reason.FEW_PAIRED in {note.reason for note in few["note"]}
+    acc, rank = rng.normal(size=(20, 2)), rng.normal(size=(20, 2))
+    searched = read(trials_of(acc, sampler="tpe", rankme=rank)).iloc[0]
+    assert np.isfinite(searched["regret"])
+    assert np.isnan(searched["rho"])
+    assert Reason.ADAPTIVE_SAMPLER in {note.reason for note in searched["note"]}
     one = read(trials_of(rng.normal(size=(1, 3)), rankme=rng.normal(size=(1, 3)))).iloc[0]
     assert one["reason"] == Reason.ONE_SCORED
     assert np.isnan(one["regret"])
-
-
-def test_a_search_has_a_loss_and_no_correlation():
-    rng = np.random.default_rng(4)
-    acc, rank = rng.normal(size=(20, 2)), rng.normal(size=(20, 2))
-    row = read(trials_of(acc, sampler="tpe", rankme=rank)).iloc[0]
-    assert np.isfinite(row["regret"])
-    assert np.isnan(row["rho"])
-    assert Reason.ADAPTIVE_SAMPLER in {note.reason for note in row["note"]}
 
 
 @pytest.mark.slow

@@ -71,18 +71,15 @@ def test_what_stopping_saved():
     assert row["saved_hours"] == pytest.approx(6 / 3 * 6 + 2 / 1 * 8)
 
 
-def test_what_failed_trials_lost_is_not_saved():
-    trials = pd.DataFrame({"objective": "a", "status": ["finished", "stopped"] + 5 * ["failed"]})
-    trials["epochs_trained"] = [100, 90] + 5 * [1]
-    (row,) = saved(of(trials=trials.assign(epochs=100))).to_dict("records")
-    assert (row["saved"], row["planned_epochs"]) == (pytest.approx(10 / 700), 700)
-
-
-def test_times_that_are_not_recorded_save_an_unknown_time():
+@pytest.mark.parametrize(("epochs", "failed"), [((4, 1), 0), ((100, 90), 5)])
+def test_what_failed_trials_lost_is_not_saved_and_times_may_be_unknown(epochs, failed):
     trials = pd.DataFrame({"objective": "a", "status": ["finished", "stopped"]})
-    trials["epochs_trained"] = [4, 1]
-    (row,) = saved(of(trials=trials.assign(epochs=4))).to_dict("records")
-    assert row["saved"] == pytest.approx(3 / 8)
+    trials = trials.assign(epochs_trained=epochs, epochs=epochs[0])
+    lost = trials.iloc[[1] * failed].assign(status="failed", epochs_trained=1)
+    (row,) = saved(of(trials=pd.concat([trials, lost], ignore_index=True))).to_dict("records")
+    planned = epochs[0] * (2 + failed)
+    assert row["saved"] == pytest.approx((epochs[0] - epochs[1]) / planned)
+    assert row["planned_epochs"] == planned
     assert np.isnan(row["saved_hours"])
 
 

@@ -121,9 +121,9 @@ def test_known_numbers_units_and_lists():
 # Bands of planted grids
 
 
-def planted_bands(level, grid, *, failed_as="worst", **options):
-    """Sentences on the bands of a planted grid, for each of 100 draws of the noise."""
-    for seed in range(100):
+def planted_bands(level, grid, *, draws=60, failed_as="worst", **options):
+    """Sentences on the bands of a planted grid, for each of `draws` of the noise."""
+    for seed in range(draws):
         trials = planted(level, grid=grid, seed=seed, **options)
         sweeps = read_sweeps(trials, metric="knn_top1", params=list(grid), failed_as=failed_as)
         with drawing(2):
@@ -140,8 +140,8 @@ def test_a_band_holds_no_value_that_is_truly_worse():
     """
     found = planted_bands(lambda at: 70.0 if at["w"] == 0.5 else 68.99, W, noise=0.3)
     claims = [sentence for each in found for sentence in each if "Usable" in sentence]
-    assert len(claims) >= 90
-    assert sum(not sentence.endswith("dcl 0.5.") for sentence in claims) <= 5
+    assert len(claims) >= 54
+    assert sum(not sentence.endswith("dcl 0.5.") for sentence in claims) <= 3
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,7 @@ def test_a_configuration_that_failed_makes_no_band_of_the_others(failed_as, band
         noise=0.1,
         fail=lambda at: at["tau"] == 0.1 and at["batch_size"] == 64,
         failed_as=failed_as,
+        draws=20,
     )
     start = "Usable band of batch_size, within 1 point of the best: dcl "
     assert {each for (each,) in found} == {f"{start}{b}, with 3 failed trials." for b in bands}
