@@ -5,6 +5,7 @@ statistics ask for.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,20 @@ def planted(
                 }
             )
     return pd.DataFrame(rows)
+
+
+def three_objectives() -> pd.DataFrame:
+    """A robust objective and one that is not, best at tau 0.2, and a third like the second."""
+    grid = {"tau": [0.05, 0.1, 0.2, 0.5, 1.0], "batch_size": [64, 256]}
+    depths = {"dcl": 2, "simclr": 12, "<b>x</b>": 12}  # points a decade squared below the best
+    frames = [
+        planted(
+            lambda at, depth=depth: 90 - depth * math.log10(at["tau"] / 0.2) ** 2,
+            objective=name, grid=grid, seed=seed,
+        )
+        for seed, (name, depth) in enumerate(depths.items(), 1)
+    ]  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
 
 
 def recorded(

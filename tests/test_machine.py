@@ -9,28 +9,22 @@ from clsweep.machine import num_cores
 PINNED = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
 
 
-def written(folder, files):
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
-
-
 @pytest.mark.parametrize(
-    ("files", "cores"),
+    ("quota", "cores"),
     [
-        ({}, 8),
-        ({"cpu.max": "max 100000\n"}, 8),
-        ({"cpu.max": "250000 100000\n"}, 2),  # whole cores
-        ({"cpu.max": "50000 100000\n"}, 1),  # at least one
-        ({"cpu.max": "3200000 100000\n"}, 8),  # no more than there are
-        ({"cpu.max": "nonsense\n"}, 8),
+        ("", 8),
+        ("max 100000", 8),
+        ("250000 100000", 2),  # whole cores
+        ("50000 100000", 1),  # at least one
+        ("3200000 100000", 8),  # no more than there are
+        ("nonsense", 8),
     ],
 )
-def test_a_containers_quota_counts(tmp_path, monkeypatch, files, cores):
+def test_a_containers_quota_counts(tmp_path, monkeypatch, quota, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert num_cores(written(tmp_path, files)) == cores
+    if quota:
+        (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    assert num_cores(tmp_path) == cores
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="nothing is pinned here")

@@ -104,7 +104,7 @@ def test_what_cannot_be_sent_is_called_here():
 def test_what_they_have_not_done_is_left():
     """As after an error, or Ctrl-C: nothing is waited for."""
     with processes_beside(1):
-        asked = [beside(wait_for_ever) for _ in range(3)]
+        asked = [beside(signal.pause) for _ in range(3)]
     assert not children()
     assert all(each.done() for each in asked)
 
@@ -113,8 +113,4 @@ def tell_and_wait(path: str) -> None:
     """Say which process this is, in a file that is whole when it is there."""
     Path(f"{path}.new").write_text(str(os.getpid()))
     os.rename(f"{path}.new", path)
-    signal.pause()
-
-
-def wait_for_ever() -> None:
     signal.pause()

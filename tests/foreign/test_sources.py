@@ -109,15 +109,6 @@ def test_studies_that_cannot_be_one_table(tmp_path):
         read_optuna(tmp_path / "a.db", "two")
 
 
-def runs_of_wandb(path: Path, rows: list[tuple[str, dict[str, Any], dict[str, Any]]]) -> list[str]:
-    """How runs ended that its API lists: state, config and summary of each."""
-    path.write_text(
-        json.dumps([{"state": s, "config": c, "summary": {"acc": 1.0} | r} for s, c, r in rows])
-    )
-    found = import_sweep(read_wandb(path), metric="acc", mode="max")
-    return [row["status"] for row in found.rows]
-
-
 OWN = {"trial_id": "a", "objective": "dcl", "config": 0}
 
 
@@ -147,7 +138,10 @@ OWN = {"trial_id": "a", "objective": "dcl", "config": 0}
     ],
 )  # fmt: skip
 def test_how_runs_of_wandb_ended(runs, expected, tmp_path):
-    assert runs_of_wandb(tmp_path / "a.json", runs) == expected
+    listed = [{"state": s, "config": c, "summary": {"acc": 1.0} | r} for s, c, r in runs]
+    (tmp_path / "a.json").write_text(json.dumps(listed))
+    found = import_sweep(read_wandb(tmp_path / "a.json"), metric="acc", mode="max")
+    assert [row["status"] for row in found.rows] == expected
 
 
 def test_a_run_of_wandb_that_was_resumed_is_one(tmp_path):

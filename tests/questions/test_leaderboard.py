@@ -45,10 +45,8 @@ def test_the_best_comes_first_and_references_take_part():
     assert table["num_seeds"].tolist() == [3, 1, 3, 2]  # of the score, not of the sweep
     assert table.loc[0, ["sd_star", "share_within", "hours"]].tolist() == [2, 0.5, 1.5]
     assert table.loc[table["kind"] == "reference", "hours"].isna().all()
-
-
-def test_where_low_is_good_the_lowest_comes_first():
     assert board(mode="min")["score"].tolist() == [65, 90, 91, 92]
+    assert board(references=pd.DataFrame())["objective"].tolist() == ["dcl", "simclr"]
 
 
 def test_fresh_seeds_belong_to_the_configuration_that_is_best_now():
@@ -58,10 +56,6 @@ def test_fresh_seeds_belong_to_the_configuration_that_is_best_now():
     table = board(confirmation=again).set_index("objective")
     assert table.loc["dcl", "fresh"] == 91.5
     assert pd.isna(table.loc["simclr", "fresh"])
-
-
-def test_without_references_there_are_objectives_alone():
-    assert board(references=pd.DataFrame())["objective"].tolist() == ["dcl", "simclr"]
 
 
 @pytest.mark.parametrize("num", [2, 3, 5, 8])

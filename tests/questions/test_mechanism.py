@@ -16,10 +16,6 @@ from tests.questions.given import of
 
 NAN = float("nan")
 PARAMS = ["tau", "batch_size"]
-DIAGNOSTICS = (
-    "q_b_mean", "q_b_cv", "grad_norm_mean", "feature_diversity", "effective_rank", "alignment",
-    "uniformity", "std_per_dim",
-)  # fmt: skip
 ABOUT = {"metric": "acc"}
 
 

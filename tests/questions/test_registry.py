@@ -3,10 +3,8 @@
 import csv
 import io
 import json
-import math
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import clsweep
@@ -15,12 +13,9 @@ from clsweep.display.printing import Format
 from clsweep.questions import registry
 from clsweep.questions.answers import asked_of
 from clsweep.report.sections import build_report
-from tests.planted import planted
+from tests.planted import three_objectives
 
-GRID = {"tau": [0.05, 0.1, 0.2, 0.5, 1.0], "batch_size": [64, 256]}
-EVIL = "<b>x</b>"
-DEPTHS = {"dcl": 2, "simclr": 12, EVIL: 12}  # points a decade squared below the best tau, 0.2
-REQUIRED = ["objective", "config", "seed", "sampler", "status", "knn_top1", *GRID]
+REQUIRED = ["objective", "config", "seed", "sampler", "status", "knn_top1", "tau", "batch_size"]
 SWEEPS = {
     "gaps, and only required columns": lambda t: t[REQUIRED].drop(index=[3, 4, 5, 31, 62]),
     "one seed": lambda t: t[t["seed"] == 0],
@@ -28,7 +23,7 @@ SWEEPS = {
     "all failed": lambda t: t.assign(status="failed", knn_top1=np.nan),
     "tpe": lambda t: t.assign(sampler="tpe"),
     "stopped early": lambda t: t.assign(status=t["status"].where(t["config"] % 3 > 0, "stopped")),
-    "no parameter": lambda t: t.drop(columns=list(GRID)),
+    "no parameter": lambda t: t.drop(columns=["tau", "batch_size"]),
     "constant": lambda t: t.assign(knn_top1=50.0),
 }
 WITHOUT_SPREAD = ("tpe", "stopped early", "all failed", "one trial")
@@ -36,15 +31,7 @@ WITHOUT_SPREAD = ("tpe", "stopped early", "all failed", "one trial")
 
 @pytest.fixture(scope="module")
 def trials():
-    """A robust objective and one that is not, and a third like the second."""
-    frames = [
-        planted(
-            lambda at, depth=depth: 90 - depth * math.log10(at["tau"] / 0.2) ** 2,
-            objective=name, grid=GRID, seed=seed,
-        )
-        for seed, (name, depth) in enumerate(DEPTHS.items(), 1)
-    ]  # fmt: skip
-    return pd.concat(frames, ignore_index=True)
+    return three_objectives()
 
 
 @pytest.mark.parametrize("name", SWEEPS)

@@ -22,10 +22,9 @@ from clsweep.report import told
 from clsweep.report.formats.folder import render_markdown, write_bundle
 from clsweep.report.sections import build_report
 from clsweep.study.resolve import load_study
-from tests.planted import planted, recorded
+from tests.planted import planted, recorded, three_objectives
 from tests.questions.given import figures_of
 
-TAUS = [0.05, 0.1, 0.2, 0.5, 1.0]
 STUDY = Path(__file__).parents[1] / "taus.yaml"
 
 
@@ -36,16 +35,7 @@ def curve(depth):
 
 @pytest.fixture(scope="module")
 def trials():
-    """A robust objective and one that is not, and a third like the second."""
-    grid = {"tau": TAUS, "batch_size": [64, 256]}
-    return pd.concat(
-        [
-            planted(curve(2), objective="dcl", grid=grid, seed=1),
-            planted(curve(12), objective="simclr", grid=grid, seed=2),
-            planted(curve(12), objective="<b>x</b>", grid=grid, seed=3),
-        ],
-        ignore_index=True,
-    )
+    return three_objectives()
 
 
 def make_study(path, *, name="taus", level=None, ended=10**9, settings=(), columns=None):

@@ -6,11 +6,6 @@ import pandas as pd
 from clsweep.questions.model import Figure, Table
 from clsweep.report.model import Report, Section, Step
 
-EVIL = (
-    "<script>alert(1)</script><img src=x "
-    "onerror=alert(2)>\"'`|[a](javascript:alert(3))</style>\u2028&lt;"
-)
-
 
 def figure(name="tolerance", *, title="Tolerance", rows=4, objective="dcl"):
     data = pd.DataFrame(
@@ -74,43 +69,36 @@ def report(*sections, title="A study", verdicts=("DCL is the most robust.",)):
     )
 
 
-def evil_report():
-    """Every text of it looks like markup."""
+def report_full_of(text):
+    """A report whose every text is this one, or very long."""
     parts = section(
-        title=EVIL,
-        sentences=(EVIL,),
-        notes=(EVIL,),
-        tables=(table(objectives=(EVIL, "x" * 300), title=EVIL),),
+        title=text,
+        sentences=(text,),
+        notes=(text,),
+        tables=(table(objectives=(text, "x" * 300), title=text),),
         figures=(
-            figure(title=EVIL, objective=EVIL),
+            figure(title=text, objective=text),
             figure("long", title="y" * 300, objective="z" * 300),
         ),
     )
     return Report(
-        title=EVIL,
-        question=EVIL,
-        facts={EVIL: EVIL, "long": "f" * 300},
-        verdicts=(EVIL, "v" * 300),
-        notes=(EVIL,),
-        board=table("leaderboard", objectives=(EVIL, "x" * 300), title=EVIL),
-        steps=(Step(sentence=EVIL, command=EVIL),),
-        open=(EVIL,),
+        title=text,
+        question=text,
+        facts={text: text, "long": "f" * 300},
+        verdicts=(text, "v" * 300),
+        notes=(text,),
+        board=table("leaderboard", objectives=(text, "x" * 300), title=text),
+        steps=(Step(sentence=text, command=text),),
+        open=(text,),
         sections=(parts,),
-        terms={"SD*": EVIL},
+        terms={"SD*": text},
     )
 
 
+# What looks like markup, and characters that a terminal obeys and neither XML nor HTML may hold.
+EVIL = (
+    "<script>alert(1)</script><img src=x "
+    "onerror=alert(2)>\"'`|[a](javascript:alert(3))</style>\u2028&lt;"
+)
 CONTROL = "a\x1b[31m\x00\x0b\ufffeb"
 LEGIBLE = "a\ufffd[31m\ufffd\ufffd\ufffdb"
-
-
-def control_report():
-    """Texts with characters that a terminal obeys and that neither XML nor HTML may hold."""
-    parts = section(
-        title=CONTROL,
-        sentences=(CONTROL,),
-        notes=(CONTROL,),
-        tables=(table(objectives=(CONTROL, "dcl"), title=CONTROL),),
-        figures=(figure(title=CONTROL, objective=CONTROL),),
-    )
-    return Report(title=CONTROL, facts={CONTROL: CONTROL}, verdicts=(CONTROL,), sections=(parts,))

@@ -12,7 +12,7 @@ from clsweep.errors import RequestError
 from clsweep.report.formats import folder as bundle
 from clsweep.report.formats.folder import write_bundle
 from clsweep.report.formats.page import to_csv, to_parquet
-from tests.report.samples import control_report, evil_report, figure, report, section
+from tests.report.samples import CONTROL, EVIL, figure, report, report_full_of, section
 
 ENDS = ("parquet", "csv", "svg", "png", "vl.json")
 FILES = {
@@ -144,9 +144,9 @@ def test_parquet_takes_columns_of_any_kind():
 
 def test_names_with_control_characters_do_not_end_the_process(tmp_path):
     """And text stays text in pictures."""
-    write_bundle(evil_report(), tmp_path)
+    write_bundle(report_full_of(EVIL), tmp_path)
     assert "<script" not in (tmp_path / "figures/tolerance.svg").read_text()
-    page = write_bundle(control_report(), tmp_path / "report")
+    page = write_bundle(report_full_of(CONTROL), tmp_path / "report")
     svg = (page.parent / "figures" / "tolerance.svg").read_text(encoding="utf-8")
     assert "a\ufffd[31m" in svg
     assert "\x1b" not in page.read_text(encoding="utf-8")

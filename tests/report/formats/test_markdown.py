@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from clsweep.report.formats.folder import MAX_ROWS, render_markdown, text
-from tests.report.samples import CONTROL, control_report, evil_report, report, section, table
+from tests.report.samples import CONTROL, EVIL, report, report_full_of, section, table
 
 
 def test_everything_of_the_page_is_in_the_text():
@@ -26,7 +26,7 @@ def test_everything_of_the_page_is_in_the_text():
 
 
 def test_text_that_looks_like_markup_stays_text():
-    words = render_markdown(evil_report())
+    words = render_markdown(report_full_of(EVIL))
     assert not re.search(r"(?<!\\)<", words)
     assert not re.search(r"(?<!\\)&", words)
     assert "[a](javascript" not in words
@@ -38,7 +38,7 @@ def test_text_that_looks_like_markup_stays_text():
 
 
 def test_no_control_character_is_left():
-    words = render_markdown(control_report())
+    words = render_markdown(report_full_of(CONTROL))
     assert not set(CONTROL) & set(words) - set("a[31mb")
     assert words.startswith("# a\ufffd[31m")
 

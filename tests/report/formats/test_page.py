@@ -14,8 +14,16 @@ import pandas as pd
 import pytest
 
 from clsweep.report.formats.page import MAX_INSIDE, MAX_NUMBERS, render_page
-from tests.report import samples
-from tests.report.samples import EVIL, LEGIBLE, evil_report, figure, report, section, table
+from tests.report.samples import (
+    CONTROL,
+    EVIL,
+    LEGIBLE,
+    figure,
+    report,
+    report_full_of,
+    section,
+    table,
+)
 
 
 class Elements(HTMLParser):
@@ -50,7 +58,7 @@ def page():
 
 @pytest.fixture(scope="module")
 def evil():
-    return Elements(render_page(evil_report()))
+    return Elements(render_page(report_full_of(EVIL)))
 
 
 def test_the_page_asks_for_nothing_outside_of_it(page):
@@ -72,7 +80,7 @@ def test_text_that_looks_like_markup_stays_text(evil):
 
 
 def test_characters_that_a_page_may_not_hold_are_replaced():
-    page = render_page(samples.control_report())
+    page = render_page(report_full_of(CONTROL))
     assert re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe]", page) is None
     elements = Elements(page)
     assert sum(text.strip() == LEGIBLE for text in elements.texts) >= 7
