@@ -292,15 +292,18 @@ class Evidence:
         """
         if not np.isfinite(self.se) or self.freedom <= 0 or num_repeats < 2:
             return np.full(3, np.nan)
-        num = np.arange(2.0, MAX_SEEDS + 1)
-        freedom = self.freedom * (num - 1.0) / (num_repeats - 1.0)
-        reach = special.stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0)
-        reach += special.stdtrit(freedom, POWER)
         half = special.stdtrit(self.freedom, 0.9) * self.se
-        effects = abs(self.estimate) + np.array([[0.0], [half], [-half]])
-        of_seeds = (self.se**2 - self.of_images**2) * num_repeats / num
-        enough = reach * np.sqrt(of_seeds + self.of_images**2) <= effects
-        needed = np.where(enough.any(axis=1), num[enough.argmax(axis=1)], np.inf)
+        effects = abs(self.estimate) + np.array([0.0, half, -half])
+        few, found = np.ones(3), np.full(3, MAX_SEEDS + 1.0)  # what is found by N is by more
+        while (found - few > 1).any():
+            num = np.floor((few + found) / 2)
+            freedom = self.freedom * (num - 1.0) / (num_repeats - 1.0)
+            reach = special.stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0)
+            reach += special.stdtrit(freedom, POWER)
+            of_seeds = (self.se**2 - self.of_images**2) * num_repeats / num
+            enough = reach * np.sqrt(of_seeds + self.of_images**2) <= effects
+            few, found = np.where(enough, few, num), np.where(enough, num, found)
+        needed = np.where(found > MAX_SEEDS, np.inf, found)
         return np.maximum(needed, np.floor(num_repeats) + 1)
 
     def images_deciding(self, num_seeds: float) -> int:

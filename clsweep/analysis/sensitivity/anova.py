@@ -389,9 +389,10 @@ def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
     large = np.square(
         np.maximum(np.sqrt(np.maximum(observed - freedom + 1, 0.0)) - special.ndtri(quantile), 0.0)
     )
-    exact = special.chndtrinc(np.minimum(observed, LARGE), freedom, quantile)
-    found = np.where(observed > LARGE, large, np.nan_to_num(exact))
-    return np.where(special.chdtr(freedom, observed) > quantile, found, 0.0)
+    is_some = special.chdtr(freedom, observed) > quantile
+    found = np.where(is_some, large, 0.0)
+    special.chndtrinc(observed, freedom, quantile, out=found, where=is_some & (observed <= LARGE))
+    return np.nan_to_num(found)
 
 
 def _needed(part: Part, noise: Noise, num_seeds: float, level: float) -> dict[str, float]:
