@@ -367,8 +367,10 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
         # Other averages would differ by what they rest on.
         shared, found = shared_settings(sweep, name, groups)
         used = shared if found else used
-        balance = note(Reason.SHARED_SETTINGS, param=name, settings=found)
-        notes += [balance if found else note(Reason.UNBALANCED, param=name)]
+        if not found:
+            notes.append(note(Reason.UNBALANCED, param=name))
+        elif (used != sweep.alive).any():
+            notes.append(note(Reason.SHARED_SETTINGS, param=name, settings=found))
     counts = np.bincount(groups[used], minlength=num)
     centres = means_by(groups[used], sweep.sign * sweep.means[used], num)
     half, said = _half_widths(sweep, used, groups, counts, centres)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.reasons import Reason
 from clsweep.analysis.robustness.response import COLUMNS, marginals
 from tests.analysis.truths import grid, sweep
 
@@ -64,31 +64,6 @@ def test_notes(scores, options, reason):
     table = marginals([sweep(scores, grid(2, 3), **options)])
     assert reason in {each.reason for notes in table["note"] for each in notes}
     assert table["low"].isna().all() == (reason != Reason.UNBALANCED)
-
-
-def test_a_lost_configuration_takes_its_setting_of_the_others_along():
-    tau, size = np.repeat([0.1, 0.5], 3), np.tile([32, 64, 128], 2)
-    scores = np.where(tau == 0.1, 90.0, 80.0) + np.log2(size)
-    lost = np.where(np.arange(6) == 2, np.nan, scores)[:, None] + np.array([0.0, 0.1])
-    table = marginals([sweep(lost, {"tau": tau, "size": size})])
-    levels = table.loc[table["param"] == "tau", "mean"].to_numpy()
-    assert levels[0] - levels[1] == pytest.approx(10.0)  # 10.5 over whatever has a score
-    assert note(Reason.SHARED_SETTINGS, param="tau", settings=2) in table["note"].iloc[0]
-
-
-def test_a_failed_value_keeps_its_row():
-    scores = RNG.normal(size=(6, 2))
-    scores[:3] = np.nan
-    table = marginals([sweep(scores, grid(2, 3))])
-    assert np.isnan(table["mean"].iloc[0])
-    assert table["num_configs"].iloc[0] == 0
-    assert note(Reason.TRIALS_FAILED, failed=6, trials=12) in table["note"].iloc[0]
-    table = marginals([sweep(scores, grid(2, 3), failed_as="worst")])
-    worst = np.nanmin(scores)
-    assert table["mean"].iloc[0] == pytest.approx(worst)
-    assert table["mean"].iloc[2] == pytest.approx((worst + scores[3].mean()) / 2)
-    counted = note(Reason.TRIALS_FAILED_AS_WORST, failed=6, trials=12, level=worst)
-    assert counted in table["note"].iloc[0]
 
 
 def test_configurations_that_failed_on_every_seed_say_nothing_of_the_noise():
