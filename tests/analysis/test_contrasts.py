@@ -95,19 +95,19 @@ def test_few_seeds_count_the_noise_of_all_scores():
     assert (row["high"] - row["low"]) / 2 == pytest.approx(half)
 
 
-# By how much a leads where the batch is small, the noise of small and large batches, and seeds.
 @pytest.mark.parametrize("seeds", [3, 6])
-@pytest.mark.parametrize(("noise", "shift"), [((1.0, 1.0), 0.0), ((2.0, 0.5), 2.0)])
-def test_verdicts_are_wrong_in_one_of_twenty_at_most(seeds, noise, shift):
-    """No effect, one of the margin's size, one as large as published: each is missed seldom."""
-    rng, how = np.random.default_rng(1), {"noise": noise, "shift": shift}
+def test_verdicts_are_wrong_in_one_of_twenty_at_most(seeds):
+    """No effect, one of the margin's size, one as large as published: each is missed seldom, where
+    small batches have more noise, and seeds shift all.
+    """
+    rng, how = np.random.default_rng(1), {"noise": (2.0, 0.5), "shift": 2.0}
     # 1.5 is the margin's edge, and what was published: both say that it is smaller
     many = asked(margin=1.5, published=1.5), asked(of=("a",), minus=LARGE)
-    edge = [*answers(rng, seeds, 150, *many, effect=1.5, **how)]
-    none = [row for (row,) in answers(rng, seeds, 150, asked(), **how)]
+    edge = [*answers(rng, seeds, 80, *many, effect=1.5, **how)]
+    none = [row for (row,) in answers(rng, seeds, 80, asked(), **how)]
     wrong = [[row["equivalent"] for row, _ in edge], [row["excluded"] for row, _ in edge]]
     wrong.append([row["shown"] for row in none])
-    assert (np.mean(wrong, axis=1) <= 0.087).all()  # 0.05 + 2 standard errors
+    assert (np.mean(wrong, axis=1) <= 0.1).all()  # 0.05 + 2 standard errors
     held = [[row["low"] <= 1.5 <= row["high"] for row, _ in edge]]
     held.append([row["low"] <= 1.5 - 112 / 50 <= row["high"] for _, row in edge])
     held.append([row["low"] <= 0 <= row["high"] for row in none])
@@ -118,8 +118,8 @@ def test_a_design_finds_and_rules_out_what_its_plan_says():
     """Four of five studies of six seeds: sides of two configurations, noise of 1."""
     finds, rules_out = smallest_effects([2, 2], 6, 1)
     rng = np.random.default_rng(2)
-    shown = [row["shown"] for (row,) in answers(rng, 6, 200, asked(), effect=finds)]
-    equal = [row["equivalent"] for (row,) in answers(rng, 6, 200, asked(margin=rules_out))]
+    shown = [row["shown"] for (row,) in answers(rng, 6, 100, asked(), effect=finds)]
+    equal = [row["equivalent"] for (row,) in answers(rng, 6, 100, asked(margin=rules_out))]
     assert [np.mean(shown), np.mean(equal)] == pytest.approx([0.8, 0.8], abs=0.08)
     assert smallest_effects([2, 2], 6, 5) > (finds, rules_out)  # the price of asking five
 
@@ -146,7 +146,7 @@ def test_p_values_are_corrected_for_all_that_are_asked():
 
 
 def test_the_seeds_that_it_takes_stand_in_the_table_as_in_the_sentence():
-    rows = [row for (row,) in answers(np.random.default_rng(1), 3, 100, asked())]
+    rows = [row for (row,) in answers(np.random.default_rng(1), 3, 60, asked())]
     told = [(needed(row), needed(row, "needs_seeds")) for row in rows if not row["shown"]]
     more = ", how many cannot be said yet"
     for text, column in told:
@@ -209,8 +209,8 @@ def test_gaps_and_other_seeds_keep_what_a_seed_does_to_all_out_of_it():
             for place, x in enumerate(empty)
         ]
 
-    assert missed(gap, 150) <= 0.1  # by the plain means 62 %
-    assert missed(others, 150) <= 0.1  # by the noise of the configurations 32 %
+    assert missed(gap, 60) <= 0.1  # by the plain means 62 %
+    assert missed(others, 60) <= 0.1  # by the noise of the configurations 32 %
     row = contrasts([asked()], {"acc": gap()}).iloc[0]
     assert (row["num_seeds"], row["note"]) == (5, (note(Reason.SEEDS_LEFT_OUT, seeds=("0",)),))
 
@@ -231,7 +231,7 @@ def test_a_sample_is_paired_by_its_settings_and_knows_of_shifts(shift):
         whole = pd.concat(frames, ignore_index=True).assign(status="finished", sampler="random")
         return read_sweeps(whole, metric="acc", params=["x"])
 
-    assert missed(sample, 60, at={}) <= 0.12
+    assert missed(sample, 40, at={}) <= 0.12
     row = contrasts([asked(at={})], {"acc": sample()}).iloc[0]
     assert (row["high"] - row["low"] < 2.0) == (shift == 0.0)  # unpaired it is more
 
@@ -242,9 +242,7 @@ def test_a_sample_counts_its_configurations_as_noise_and_needs_more_of_them():
     frame = frame.assign(acc=rng.normal(90, 2, 12), objective="a", seed=0, status="finished")
     what = asked(of=("a",), at={"k": "u"}, minus={"k": "v"})
     for seeds in (1, 3, 50):
-        whole = pd.concat([frame.assign(seed=seed) for seed in range(seeds)]).assign(
-            sampler="random"
-        )
+        whole = pd.concat([frame.assign(seed=s, sampler="random") for s in range(seeds)])
         whole["acc"] += (seeds > 1) * rng.normal(0, 0.01, len(whole))
         sweeps = read_sweeps(whole, metric="acc", params=["x", "k"])
         [row] = contrasts([what], {"acc": sweeps}).to_dict("records")

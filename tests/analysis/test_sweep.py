@@ -30,12 +30,8 @@ def test_scores_stand_where_config_and_seed_say():
     np.testing.assert_array_equal(dcl.scores, [[90, np.nan], [82, 80]])
     np.testing.assert_array_equal(dcl.means, [90, 81])
     assert (dcl.num_failed, dcl.num_trials, dcl.has_repeats, dcl.is_grid) == (0, 3, True, True)
-    assert (dcl.label(1), dcl.params, byol.params, byol.label(0)) == (
-        "tau=0.1",
-        ("tau",),
-        (),
-        "",
-    )
+    assert (dcl.label(1), dcl.params) == ("tau=0.1", ("tau",))
+    assert (byol.label(0), byol.params) == ("", ())
     low = read_sweeps(trials, metric="acc", params=["tau"], mode="min")[0]
     np.testing.assert_array_equal(low.scores, -dcl.scores)
 
@@ -94,12 +90,8 @@ def test_a_failed_trial_counts_as_chance_or_is_left_out():
 
 def test_what_is_no_score():
     status = ["finished", "failed", "stopped", "finished"]
-    rows = [
-        ("dcl", 0, 0, 0.1, np.inf),
-        ("dcl", 1, 0, 0.2, 99.0),
-        ("dcl", 2, 0, 0.3, 85.0),
-        ("dcl", 2, 1, 0.3, 86.0),
-    ]
+    tried = (0, 0, np.inf), (1, 0, 99.0), (2, 0, 85.0), (2, 1, 86.0)
+    rows = [("dcl", config, seed, 0.1 * config, score) for config, seed, score in tried]
     (sweep,) = read_sweeps(trials_of(rows, status=status), metric="acc", params=["tau"])
     # Nor what the other trials of a stopped one's configuration reached.
     assert np.isnan(sweep.scores).all()
@@ -108,56 +100,27 @@ def test_what_is_no_score():
     assert sweep.not_measured == note(Reason.TRIALS_STOPPED, stopped=1, trials=4)
 
 
+COLUMNS = {"width": [64, 160, 256], "opt": ["sgd", "lars", "sgd"], "shift": [0, 1, 20]}
+
+
+def read_columns(*, of=("tau", *COLUMNS), **options):
+    trials = trials_of([("dcl", k, 0, 0.01 * 10**k, 80.0) for k in range(3)], **COLUMNS, fixed=1)
+    return read_sweeps(trials, metric="acc", params=of, **options)[0]
+
+
 def test_scales():
-    rows = [("dcl", k, 0, 0.01 * 10**k, 80.0) for k in range(3)]
-    columns = {
-        "width": [64, 160, 256],
-        "flip": [True, False, True],
-        "opt": ["sgd", "lars", "sgd"],
-        "shift": [0, 1, 20],
-    }
-    params = ["tau", *columns]
-    (sweep,) = read_sweeps(trials_of(rows, **columns), metric="acc", params=params)
-    kinds = {
-        "tau": "log",
-        "width": "linear",
-        "flip": "category",
-        "opt": "category",
-        "shift": "linear",
-    }
+    sweep, asked = read_columns(), read_columns(scales={"width": "log"})
+    kinds = {"tau": "log", "width": "linear", "opt": "category", "shift": "linear"}
     assert sweep.scales == kinds
     np.testing.assert_allclose(sweep.axis("tau"), np.log2([0.01, 0.1, 1.0]))
-    np.testing.assert_array_equal(sweep.axis("width"), [64, 160, 256])
-    (asked,) = read_sweeps(
-        trials_of(rows, **columns), metric="acc", params=params, scales={"width": "log"}
-    )
-    np.testing.assert_array_equal(asked.axis("width"), np.log2([64, 160, 256]))
+    np.testing.assert_array_equal(sweep.axis("width"), COLUMNS["width"])
+    np.testing.assert_array_equal(asked.axis("width"), np.log2(COLUMNS["width"]))
 
 
 def test_bounds_are_kept_where_they_enclose_what_was_seen():
-    rows = [("dcl", k, 0, 0.01 * 10**k, 80.0) for k in range(3)]
-    columns = {
-        "width": [64, 128, 256],
-        "opt": ["sgd", "lars", "sgd"],
-        "shift": [0, 1, 20],
-        "fixed": [1, 1, 1],
-    }
-    params = ["tau", *columns]
-    given = {
-        "tau": (0.0, 1.0),
-        "width": (64, 512),
-        "opt": (0, 1),
-        "shift": (1, 20),
-        "fixed": (0, 2),
-        "other": (0, 1),
-    }
-    (sweep,) = read_sweeps(trials_of(rows, **columns), metric="acc", params=params, bounds=given)
     # Log2 0 has no place, opt is a category, a shift of 0 is outside.
-    assert sweep.bounds == {"width": (64, 512)}
-    assert read_sweeps(trials_of(rows), metric="acc", params=["tau"])[0].bounds == {}
-
-
-def test_a_plan_that_still_runs_is_no_grid():
-    (sweep, _) = read_sweeps(trials_of(ROWS), metric="acc", params=["tau"], planned={"dcl": 4})
-    assert sweep.is_unfinished
-    assert not sweep.is_grid
+    given = {"tau": (0.0, 1.0), "width": (64, 512), "opt": (0, 1), "shift": (1, 20)}
+    given |= {"fixed": (0, 2), "other": (0, 1)}
+    swept = read_columns(of=("tau", *COLUMNS, "fixed"), bounds=given)
+    assert swept.bounds == {"width": (64, 512)}
+    assert read_columns().bounds == {}

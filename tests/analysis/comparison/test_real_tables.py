@@ -147,8 +147,9 @@ def test_one_configuration_is_compared_with_its_setting():
     assert row["num_pairs"] == 3
 
 
-@pytest.mark.parametrize("params", [["tau"], {"a": [], "b": ["tau"]}])
-@pytest.mark.parametrize("stat", ["mean", "std", "within"])
+@pytest.mark.parametrize(
+    ("stat", "params"), [("mean", {"a": [], "b": ["tau"]}), ("std", ["tau"]), ("within", ["tau"])]
+)
 def test_one_configuration_without_its_setting_on_the_other_side_is_not_compared(stat, params):
     rng = np.random.default_rng(6)
     frame = trials({"a": rng.normal(90, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))}).astype(
@@ -193,11 +194,9 @@ def test_failures_that_decide_are_named():
     found = read_sweeps(trials({"a": a, "b": b}), metric="score", params=["tau"])
     a_left, b_left = (each.measured for each in found)
     assert pair(a_left, b_left).num_pairs == 12
-    row = compare(found, "a", "b", stat="mean").iloc[0]
-    left = compare([a_left, b_left], "a", "b", stat="mean").iloc[0]
-    assert row["low"] <= left["low"]
-    assert row["high"] >= left["high"]
-    a[0], a[5], b[1:5] = np.nan, np.nan, b[1:5] + 0.9
+    row, left = (compare(each, "a", "b").iloc[0] for each in (found, [a_left, b_left]))
+    assert row["low"] <= left["low"] <= left["high"] <= row["high"]
+    b[1:5] += 0.9
     found = read_sweeps(trials({"a": a, "b": b}), metric="score", params=["tau"])
     row = compare([s.measured for s in found], "b", "a").iloc[0]
     assert row["winner"] == "b"
@@ -208,7 +207,7 @@ def test_a_shift_of_a_sampled_design_is_no_difference():
     as sure, they differ in most tables.
     """
     rng, false = np.random.default_rng(12), 0
-    for _ in range(30):
+    for _ in range(15):
         level = rng.normal(70, 1, 40)
         a, b = (
             level[:, None] + 0.3 * rng.normal(size=(40, 5)) + 0.4 * rng.normal(size=5)
@@ -216,4 +215,4 @@ def test_a_shift_of_a_sampled_design_is_no_difference():
         )
         pair = [sweep(name, x, tau=range(40), sampler="random") for name, x in (("a", a), ("b", b))]
         false += one(*pair)["resolved"]
-    assert false <= 6
+    assert false <= 3
