@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.images import Hits, apart, joined, variances_of, widened
+from clsweep.analysis.images import Hits, apart, joined, variances_of
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.resample import best_level, packed
 from clsweep.errors import RequestError
@@ -18,44 +18,32 @@ from clsweep.errors import RequestError
 NUM = 150
 
 
-def planted(configs=3, seeds=4, num=NUM, digest="0f", seed=0, objective="a"):
+def planted(configs=3, seeds=4, num=NUM, digest="0f", seed=0):
     """(n, S, M) outcomes of images with difficulties, and their trials."""
     rng = np.random.default_rng(seed)
     ease, own = rng.normal(0, 1, num), rng.normal(0, 1, (configs, 1, num))
     shift, drawn = rng.normal(0, 0.2, (configs, seeds, 1)), rng.normal(0, 1, (configs, seeds, num))
     hits = 1 + ease + own + shift + drawn > 0
-    rows = [
-        {
-            "objective": objective,
-            "config": config,
-            "seed": each,
-            "lr": 10.0**config,
-            "score": 100 * hits[config, each].mean(),
-            "images": digest,
-            "num_images": num,
-            "bits": np.packbits(hits[config, each]).tobytes(),
-        }
-        for config, each in itertools.product(range(configs), range(seeds))
-    ]
-    return hits, pd.DataFrame(rows)
+    config, each = np.indices((configs, seeds)).reshape(2, -1)
+    told = {"objective": "a", "images": digest, "num_images": num}
+    place = {"config": config, "seed": each, "lr": 10.0**config}
+    bits = [np.packbits(row).tobytes() for row in hits.reshape(-1, num)]
+    scores = 100 * hits.mean(axis=2).ravel()
+    return hits, pd.DataFrame({**place, "score": scores, "bits": bits}).assign(**told)
 
 
 def images_of(trials, configs=(0, 1, 2), sign=1.0, counts=4, measured=4):
     each = np.ones(len(configs), int)
-    return Hits(lambda: trials).of(
-        "a", sign, np.array(configs), counts * each, measured * each
-    )  # fmt: skip
+    return Hits(lambda: trials).of("a", sign, np.array(configs), counts * each, measured * each)
 
 
 def by_loops(hits, weights):
     """Variance of sum_i w_i m_i over new images, percent squared, of (n, S, M) outcomes: that of
     each image's own sum over the seeds, less what their chance adds to it.
     """
-    (configs, seeds, num), total = hits.shape, 0.0
-    sums = [
-        sum(w * hits[i, s, m] / seeds for i, w in enumerate(weights) for s in range(seeds))
-        for m in range(num)
-    ]
+    configs, seeds, num = hits.shape
+    cells = list(itertools.product(range(configs), range(seeds)))
+    sums = [sum(weights[i] * hits[i, s, m] / seeds for i, s in cells) for m in range(num)]
     total = np.var(sums, ddof=1) / num
     for i in range(configs):
         square = 0.0
@@ -68,47 +56,34 @@ def by_loops(hits, weights):
     return 100**2 * total
 
 
-@pytest.mark.parametrize(
-    "weights", [(1, 0, 0), (0, 0, 1), (1, -1, 0), (1 / 3, 1 / 3, 1 / 3), (0.5, 0.5, -1)]
-)
-def test_variance_over_new_images_is_that_of_the_two_way_table(weights):
+def test_variances_over_new_images_are_those_of_the_two_way_table():
+    """Of sums, each mean alone, differences to one, of two tables, and means over groups."""
     hits, trials = planted()
-    found = images_of(trials).variance(np.array(weights, float))
-    assert found == pytest.approx(by_loops(hits, weights), rel=1e-5)
-
-
-def test_each_mean_alone_and_its_half_width():
-    hits, trials = planted()
-    images = images_of(trials)
-    alone = [by_loops(hits, np.eye(3)[i]) for i in range(3)]
-    assert images.of_each == pytest.approx(alone, rel=1e-5)
+    images, one, unit = images_of(trials), np.ones(1), np.eye(3)
+    sums = [(1, 0, 0), (0, 0, 1), (1, -1, 0), (1 / 3, 1 / 3, 1 / 3), (0.5, 0.5, -1)]
+    found = [images.variance(np.array(weights, float)) for weights in sums]
+    found += [*images.of_each, *images.against(1)]
+    found += [apart(images.rows([0]), images.rows([2]), one, one)[0]]
+    found += [images.averaged(np.array([0, 0, 1]), 2).variance(row) for row in np.eye(2)]
+    sums += [*unit, *(unit - unit[1]), (1, 0, -1), (0.5, 0.5, 0), (0, 0, 1)]
+    expected = [by_loops(hits, weights) if any(weights) else 0.0 for weights in sums]
+    assert found == pytest.approx(expected, rel=1e-5)
     t_of_149 = special.stdtrit(NUM - 1, 0.975)
-    assert images.half_width(images.of_each) == pytest.approx(t_of_149 * np.sqrt(alone), rel=1e-5)
-    assert Hits(lambda: trials).half_width("a", 1) == pytest.approx(
-        t_of_149 * np.sqrt(alone[1]), rel=1e-5
-    )
+    half = t_of_149 * images.of_each**0.5
+    assert images.half_width(images.of_each) == pytest.approx(half, rel=1e-5)
+    assert Hits(lambda: trials).half_width("a", 1) == pytest.approx(half[1], rel=1e-5)
 
 
 def test_a_difference_of_the_same_images_knows_that_some_are_hard_for_all():
-    (a, of_a), (_, of_b) = planted(1), planted(1, seed=1)
-    weights = np.ones(1)
-    same = images_of(of_a, (0,))
+    weights, (same, other) = np.ones(1), (images_of(planted(1, seed=s)[1], (0,)) for s in range(2))
     moved, freedom = apart(same, same, weights, weights)
     assert moved == pytest.approx(0.5 * (100 / NUM) ** 2)  # half an image
     assert freedom == NUM - 1
-    others = replace(images_of(of_b, (0,)), digest="0e", num=90)
+    others = replace(other, digest="0e", num=90)
     moved, freedom = apart(same, others, weights, weights)
     assert moved == pytest.approx(same.variance(weights) + others.variance(weights))
     assert freedom == 89
     assert apart(None, same, weights, weights) == (0.0, np.inf)
-    assert a.shape == (1, 4, NUM)
-
-
-def test_a_difference_is_one_of_a_table_of_both():
-    hits, trials = planted()
-    images, weights = images_of(trials), np.ones(1)
-    moved, _ = apart(images.rows([0]), images.rows([2]), weights, weights)
-    assert moved == pytest.approx(by_loops(hits, (1, 0, -1)), rel=1e-5)
 
 
 def test_a_statistic_without_a_formula_varies_as_it_does_where_one_is():
@@ -118,13 +93,12 @@ def test_a_statistic_without_a_formula_varies_as_it_does_where_one_is():
     def mean(tables):
         return {"mean": tables.mean(axis=(1, 2))}
 
-    found = images.variance_of(mean, scores)["mean"]
-    assert found == pytest.approx(by_loops(hits, np.full(3, 1 / 3)), rel=0.1)
-
     def lead(tables):
         a, b = tables
         return {"lead": a.mean(axis=(1, 2)) - b.mean(axis=(1, 2))}
 
+    found = images.variance_of(mean, scores)["mean"]
+    assert found == pytest.approx(by_loops(hits, np.full(3, 1 / 3)), rel=0.1)
     sides = [(images.rows([0]), scores[:1]), (images.rows([1]), scores[1:2])]
     found = variances_of(lead, sides)["lead"]
     assert found == pytest.approx(by_loops(hits, (1, -1, 0)), rel=0.15)
@@ -136,14 +110,6 @@ def test_of_more_images_than_draws_a_variance_is_near():
     assert found == pytest.approx(by_loops(hits, (1, -1, 0)), rel=0.25)
 
 
-def test_a_mean_over_groups_is_one_over_their_rows():
-    hits, trials = planted()
-    images = images_of(trials).averaged(np.array([0, 0, 1]), 2)
-    found = [images.variance(row) for row in np.eye(2)]
-    weights = (0.5, 0.5, 0), (0, 0, 1)
-    assert found == pytest.approx([by_loops(hits, each) for each in weights], rel=1e-5)
-
-
 def test_of_one_seed_nothing_is_taken_off():
     """Chance of the one encoder cannot be told from what the setting does with an image."""
     hits, trials = planted(seeds=1)
@@ -153,7 +119,7 @@ def test_of_one_seed_nothing_is_taken_off():
 
 
 def test_rows_are_found_whatever_their_order_and_lower_is_better_turns_them():
-    _, trials = planted()
+    _, trials = planted(digest="../x")  # which is the name of nothing
     plain = images_of(trials)
     turned = images_of(trials.sample(frac=1, random_state=0), (2, 0, 1), sign=-1.0)
     assert np.allclose(turned.draws, -plain.draws[[2, 0, 1]], atol=1e-5)
@@ -189,11 +155,6 @@ def test_bits_of_another_number_of_images_are_refused():
         images_of(trials)
 
 
-def test_a_digest_need_not_be_a_number():
-    _, trials = planted(digest="../x")
-    assert images_of(trials).num == NUM
-
-
 def test_tables_one_below_the_other_may_have_images_of_their_own():
     (_, trials), (_, others) = planted(), planted(num=90, digest="0e")
     images, apart_from = images_of(trials), images_of(others)
@@ -211,10 +172,6 @@ def test_hits_go_to_another_process_without_their_folder():
     sent = pickle.loads(pickle.dumps(Hits(lambda: trials)))
     assert sent.half_width("a", 0) == Hits(lambda: trials).half_width("a", 0) > 0
     assert sent.half_width("a", 9) == sent.half_width("b", 0) == 0.0
-
-
-def test_half_widths_add_up_as_their_squares_do():
-    assert widened(1.0, 7.0, 4.0) == (-1.0, 9.0)
 
 
 def test_a_sweep_reads_its_hits_once_and_only_when_asked():
@@ -254,12 +211,6 @@ def test_images_decide_what_few_seeds_would_find_without_them():
     assert evidence(1.0).over_images(0.01, 286.0).images_deciding(5) == 0  # more seeds help
     assert evidence(0.01).over_images(1.0, 286.0).images_deciding(5) == 0  # nothing is seen
     assert evidence(1.0).images_deciding(5) == 0
-
-
-def test_a_mean_against_one_is_a_difference_of_both():
-    hits, trials = planted()
-    expected = [by_loops(hits, np.eye(3)[i] - np.eye(3)[1]) if i != 1 else 0.0 for i in range(3)]
-    assert images_of(trials).against(1) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("gaps", [0.0, 0.15])
