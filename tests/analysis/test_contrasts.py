@@ -156,24 +156,22 @@ def test_the_seeds_that_it_takes_stand_in_the_table_as_in_the_sentence():
 
 def test_what_cannot_be_told_says_why():
     trials = planted(np.random.default_rng(5), 3)
-    failed = trials.assign(status=np.where(trials.index < 3, "failed", "finished"))
-    failed.loc[:2, "acc"] = np.nan
-    [row] = answer(trials, asked(at={"batch": 64}))
-    assert (row["reason"], np.isnan(row["estimate"])) == (Reason.NO_SETTING, True)
-    [row] = answer(trials, asked(of=("a", "c")))
-    assert row["reason"] == Reason.NO_SCORE
-    [row] = answer(trials[trials["seed"] == 0], asked())
-    assert (row["reason"], row["shown"]) == (Reason.ONE_SEED, False)
-    assert np.isfinite(row["estimate"])  # an estimate is never withheld
     # a setting that always fails counts as the worst score, by which a would lose
-    far = failed.assign(acc=failed["acc"] + 50 * (failed["objective"] == "a"))
-    [row] = answer(far, asked(of=("a",), minus=LARGE))
-    assert (row["reason"], row["shown"]) == (Reason.FAILURES_DECIDE, False)
-    planned = {"num_planned": 5}
-    [row] = answer(trials, asked(), **planned)
-    assert row["reason"] == Reason.UNFINISHED
-    [row] = answer(trials.assign(sampler="tpe"), asked())
-    assert row["reason"] == Reason.ADAPTIVE_SAMPLER
+    failed = trials.assign(acc=trials["acc"] + 50 * (trials["objective"] == "a"))
+    failed.loc[:2, "acc"], failed.loc[:2, "status"] = np.nan, "failed"
+    for frame, what, changes, reason in (
+        (trials, asked(at={"batch": 64}), {}, Reason.NO_SETTING),
+        (trials, asked(of=("a", "c")), {}, Reason.NO_SCORE),
+        (trials[trials["seed"] == 0], asked(), {}, Reason.ONE_SEED),
+        (failed, asked(of=("a",), minus=LARGE), {}, Reason.FAILURES_DECIDE),
+        (trials, asked(), {"num_planned": 5}, Reason.UNFINISHED),
+        (trials.assign(sampler="tpe"), asked(), {}, Reason.ADAPTIVE_SAMPLER),
+    ):
+        [row] = answer(frame, what, **changes)
+        assert (row["reason"], row["shown"]) == (reason, False)
+        # an estimate is never withheld
+        if reason in (Reason.ONE_SEED, Reason.FAILURES_DECIDE):
+            assert np.isfinite(row["estimate"])
 
 
 def test_settings_that_both_lack_or_fix_pass_over():

@@ -13,10 +13,8 @@ NAN = float("nan")
 
 
 def sampled(values, *, sampler="random", scores=None):
-    values = np.asarray(values)
-    return sweep(
-        np.zeros((len(values), 1)) if scores is None else scores, {"tau": values}, sampler=sampler
-    )
+    scores = np.zeros((len(values), 1)) if scores is None else scores
+    return sweep(scores, {"tau": np.asarray(values)}, sampler=sampler)
 
 
 def placed(values, *, sampler="random", **options):
@@ -45,8 +43,7 @@ def test_numbers_that_hardly_repeat_are_cut_into_bins_of_equal_count():
 
 
 def test_when_numbers_are_cut():
-    few = np.tile(np.arange(12.0), 3)
-    many = np.tile(np.arange(13.0), 3)
+    few, many = (np.tile(np.arange(num), 3) for num in (12.0, 13.0))
     assert not placed(few)[0].is_binned  # 12 values, each three times
     assert placed(many)[0].is_binned
     assert not placed(many, sampler="grid")[0].is_binned
@@ -75,10 +72,8 @@ def test_equal_values_are_in_one_bin_and_no_bin_is_short():
 
 
 def test_the_last_bits_do_not_tell_values_apart():
-    first, second = (
-        sampled([0.3, 0.1, 0.3], sampler="grid"),
-        sampled([0.1 + 0.2, 0.1, 0.7], sampler="grid"),
-    )
+    first = sampled([0.3, 0.1, 0.3], sampler="grid")
+    second = sampled([0.1 + 0.2, 0.1, 0.7], sampler="grid")
     found = cut("tau", [first, second])
     assert found.labels == ("0.1", "0.3", "0.7")
     assert found.place(second.settings["tau"]).tolist() == [1, 0, 2]

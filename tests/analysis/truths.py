@@ -29,8 +29,8 @@ def planted(function, u, *, num_seeds=2, noise=0.1, rng, sampler="random", bound
     return sweep(scores, at, sampler=sampler, bounds=bounds)
 
 
-def trials_of(scores, *, objective="dcl", sampler="grid", status=None, **columns):
-    """Trials of scores (n, S), NaN or None = failed; columns: (n,) or (n, S)."""
+def trials_of(scores, *, objective="dcl", sampler="grid", status=None, seeds=None, **columns):
+    """Trials of scores (n, S), NaN or None = failed; columns: (n,) or (n, S); seeds: (S,)."""
     scores = np.asarray(scores, dtype=float)
     num, num_seeds = scores.shape
     rows = {
@@ -39,7 +39,7 @@ def trials_of(scores, *, objective="dcl", sampler="grid", status=None, **columns
     }
     rows |= {
         "config": np.repeat(np.arange(num), num_seeds),
-        "seed": np.tile(np.arange(num_seeds), num),
+        "seed": np.tile(np.arange(num_seeds) if seeds is None else seeds, num),
         "acc": scores.ravel(),
         "status": np.where(np.isnan(scores.ravel()), "failed", "finished"),
     }

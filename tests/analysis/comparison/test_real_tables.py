@@ -33,13 +33,8 @@ def tables(rng, *, num=6, num_seeds=3, noise=1.0, shared=0.0):
 
 def trials(tables):
     """The trials of objectives from {name: scores (n, S)}, NaN = failed."""
-    return pd.concat(
-        [
-            trials_of(scores, objective=name, tau=range(len(scores)))
-            for name, scores in tables.items()
-        ],
-        ignore_index=True,
-    ).rename(columns={"acc": "score"})
+    frames = [trials_of(x, objective=name, tau=range(len(x))) for name, x in tables.items()]
+    return pd.concat(frames, ignore_index=True)
 
 
 @pytest.mark.slow
@@ -77,10 +72,9 @@ def test_copies_of_an_inert_hyperparameter_count_once():
     rng = np.random.default_rng(2)
     base = [rng.normal(70, 1, (6, 3)) for _ in "ab"]
     grid = {"tau": np.repeat(range(6), 3), "inert": np.tile(range(3), 6)}
-    once = one(*(sweep(n, x, tau=range(6)) for n, x in zip("ab", base, strict=True)))
-    thrice = one(
-        *(sweep(n, np.repeat(x, 3, axis=0), **grid) for n, x in zip("ab", base, strict=True))
-    )
+    once = one(*(sweep(*side, tau=range(6)) for side in zip("ab", base, strict=True)))
+    copies = zip("ab", np.repeat(base, 3, axis=1), strict=True)
+    thrice = one(*(sweep(*side, **grid) for side in copies))
     assert list(thrice[[*ENDS, "p"]]) == pytest.approx(list(once[[*ENDS, "p"]]))
     # Inert on one side alone: the noise of that side is in six rows, not in eighteen.
     quiet = base[1].repeat(3, axis=0) + rng.normal(0, 0.01, (18, 3))
@@ -140,7 +134,7 @@ def test_one_configuration_is_compared_with_its_setting():
     rng = np.random.default_rng(6)
     frame = trials({"a": rng.normal(70, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))})
     frame.loc[frame["objective"] == "a", "tau"] = 4
-    found = read_sweeps(frame, metric="score", params=["tau"])
+    found = read_sweeps(frame, metric="acc", params=["tau"])
     assert found[0].constants == {"tau": 4}
     row = compare(found, "a", "b").iloc[0]
     assert row["estimate"] == pytest.approx(found[0].scores.mean() - found[1].scores[4].mean())
@@ -152,17 +146,16 @@ def test_one_configuration_is_compared_with_its_setting():
 )
 def test_one_configuration_without_its_setting_on_the_other_side_is_not_compared(stat, params):
     rng = np.random.default_rng(6)
-    frame = trials({"a": rng.normal(90, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))}).astype(
-        {"tau": float}
-    )
+    frame = trials({"a": rng.normal(90, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))})
+    frame = frame.astype({"tau": float})
     frame.loc[frame["objective"] == "a", "tau"] = 2.5
-    found = read_sweeps(frame, metric="score", params=params)
+    found = read_sweeps(frame, metric="acc", params=params)
     row = compare(found, "a", "b", stat=stat).iloc[0]
     assert row["note"] == (note(Reason.NO_COUNTERPART, a="a", at="tau=2.5", b="b"),)
     assert (row["winner"], row["resolved"]) == ("", False)
     assert row[["value_a", "estimate", "p"]].isna().all()
     frame.loc[frame["objective"] == "a", "tau"] = np.nan  # a has no tau: nothing to match
-    row = compare(read_sweeps(frame, metric="score", params=params), "a", "b").iloc[0]
+    row = compare(read_sweeps(frame, metric="acc", params=params), "a", "b").iloc[0]
     assert row["winner"] == "a"
 
 
@@ -174,10 +167,8 @@ def test_crashing_below_a_level_wins_nothing(stat):
         tau = {name: rng.random(40) for name in "ab"}
         a, b = (70 + 4 * x[:, None] + rng.normal(0, 0.5, (40, 3)) for x in tau.values())
         frame = trials({"a": np.where(a < 71, np.nan, a), "b": b})
-        frame["tau"] = [
-            tau[name][at] for name, at in zip(frame["objective"], frame["config"], strict=True)
-        ]
-        found = read_sweeps(frame.assign(sampler="random"), metric="score", params=["tau"])
+        frame["tau"] = np.concatenate([tau[name].repeat(3) for name in "ab"])
+        found = read_sweeps(frame.assign(sampler="random"), metric="acc", params=["tau"])
         with drawing(400, k):
             row = compare(found, "a", "b", stat=stat).iloc[0]
         false += row["winner"] == "a"
@@ -191,13 +182,13 @@ def test_failures_that_decide_are_named():
     rng = np.random.default_rng(9)
     a, b = (70 + 4 * CURVE[:, None] + rng.normal(0, 0.2, (6, 3)) for _ in "ab")
     a[0], a[5] = np.nan, np.nan  # the worst settings: without them a varies less
-    found = read_sweeps(trials({"a": a, "b": b}), metric="score", params=["tau"])
+    found = read_sweeps(trials({"a": a, "b": b}), metric="acc", params=["tau"])
     a_left, b_left = (each.measured for each in found)
     assert pair(a_left, b_left).num_pairs == 12
     row, left = (compare(each, "a", "b").iloc[0] for each in (found, [a_left, b_left]))
     assert row["low"] <= left["low"] <= left["high"] <= row["high"]
     b[1:5] += 0.9
-    found = read_sweeps(trials({"a": a, "b": b}), metric="score", params=["tau"])
+    found = read_sweeps(trials({"a": a, "b": b}), metric="acc", params=["tau"])
     row = compare([s.measured for s in found], "b", "a").iloc[0]
     assert row["winner"] == "b"
 
@@ -209,10 +200,8 @@ def test_a_shift_of_a_sampled_design_is_no_difference():
     rng, false = np.random.default_rng(12), 0
     for _ in range(15):
         level = rng.normal(70, 1, 40)
-        a, b = (
-            level[:, None] + 0.3 * rng.normal(size=(40, 5)) + 0.4 * rng.normal(size=5)
-            for _ in range(2)
-        )
-        pair = [sweep(name, x, tau=range(40), sampler="random") for name, x in (("a", a), ("b", b))]
+        noise = 0.3 * rng.normal(size=(2, 40, 5)) + 0.4 * rng.normal(size=(2, 1, 5))
+        sides = zip("ab", level[:, None] + noise, strict=True)
+        pair = [sweep(*side, tau=range(40), sampler="random") for side in sides]
         false += one(*pair)["resolved"]
     assert false <= 3

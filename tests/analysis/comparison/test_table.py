@@ -21,13 +21,10 @@ SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # D
 DCL = [88.3, 89.4, 90.8, 89.9, 89.6, 90.3, 89.6, 89.0, 88.5, 88.0, 87.7]
 
 
-def sweep(name, scores, *, seeds=None, mode="max", **settings):
+def sweep(name, scores, *, sampler="grid", seeds=None, **settings):
     """One objective from scores (n, S), NaN = no trial, and the columns of its settings."""
-    scores, sampler = np.asarray(scores, dtype=float), settings.pop("sampler", "grid")
-    trials = trials_of(scores, objective=name, sampler=sampler, **settings)
-    trials["seed"] = np.tile(range(scores.shape[1]) if seeds is None else seeds, len(scores))
-    options = {"metric": "acc", "params": list(settings), "mode": mode}
-    return read_sweeps(trials, failed_as="left out", **options)[0]
+    trials = trials_of(scores, objective=name, sampler=sampler, seeds=seeds, **settings)
+    return read_sweeps(trials, metric="acc", params=list(settings), failed_as="left out")[0]
 
 
 def one(a, b, *, num=500, seed=0, **options):
@@ -39,10 +36,7 @@ def test_sign_flips_are_enumerated_exactly():
     rng = np.random.default_rng(0)
     for num in (2, 3, 6, 10):
         units = rng.normal(0.4, 1, num)
-        sums = [
-            sum(e * d for e, d in zip(signs, units, strict=True))
-            for signs in itertools.product((1, -1), repeat=num)
-        ]
+        sums = [np.dot(signs, units) for signs in itertools.product((1, -1), repeat=num)]
         expected = sum(abs(x) >= abs(units.sum()) - 1e-9 for x in sums) / len(sums)
         assert evidence.sign_flips(units, rng) == (expected, min(1.0, 2 / 2**num))
         oracle = stats.permutation_test(
@@ -57,10 +51,8 @@ def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
         units = rng.normal(0, 1, num)
         units += 2.0 / math.sqrt(num) - units.mean()
         p, p_min = evidence.sign_flips(units, rng)
-        assert p == pytest.approx(
-            2 * stats.norm.sf(units.sum() / math.sqrt(np.square(units).sum())), abs=0.01
-        )
-        assert p_min == 1e-4
+        expected = 2 * stats.norm.sf(units.sum() / np.linalg.norm(units))
+        assert (p, p_min) == (pytest.approx(expected, abs=0.01), 1e-4)
     assert evidence.sign_flips(np.ones(3000), rng)[0] == 1e-4
     assert evidence.sign_flips(np.zeros(3000), rng)[0] == 1.0
 
@@ -116,12 +108,10 @@ def test_unpaired_designs_say_so():
     assert (row["num_pairs"], row["winner"]) == (0, "a")
     means = a.means, b.means
     assert row["superiority"] == pytest.approx(stats.mannwhitneyu(*means).statistic / 1200)
-    low, high = stats.ttest_ind(*means, equal_var=False).confidence_interval()
-    assert (row["low"], row["high"]) == pytest.approx((low, high), abs=0.1)
-    row = one(
-        sweep("a", rng.normal(0, 1, (5, 2)), tau=range(5)),
-        sweep("b", rng.normal(0, 1, (4, 2)), sigma=range(4)),
-    )
+    ends = stats.ttest_ind(*means, equal_var=False).confidence_interval()
+    assert (row["low"], row["high"]) == pytest.approx(tuple(ends), abs=0.1)
+    a, b = sweep("a", a.scores[:5] - 3, tau=range(5)), sweep("b", b.scores[:4], sigma=range(4))
+    row = one(a, b)
     assert note(Reason.UNPAIRED_NONE_SHARED, a=5, b=4) in row["note"]
     assert row["low"] < 0 < row["high"]
 
@@ -167,12 +157,10 @@ def test_one_seed_of_a_grid_has_no_interval_and_no_verdict():
 
 def test_table_18_with_seeds_resolves_mean_and_spread():
     rng = np.random.default_rng(5)
-    a, b = (
-        sweep(n, np.array(t)[:, None] + rng.normal(0, 0.2, (11, 3)), tau=range(11))
-        for n, t in (("a", SIMCLR), ("b", DCL))
-    )
-    assert one(a, b)["winner"] == one(a, b, stat="std")["winner"] == "b"
+    noisy = (np.array(each)[:, None] + rng.normal(0, 0.2, (11, 3)) for each in (SIMCLR, DCL))
+    a, b = (sweep(name, each, tau=range(11)) for name, each in zip("ab", noisy, strict=True))
     row = one(a, b, stat="std")
+    assert one(a, b)["winner"] == row["winner"] == "b"
     assert row["estimate"] == pytest.approx(1.87 / 0.98, abs=0.15)
     assert row["estimate"] == pytest.approx(row["value_a"] / row["value_b"])
     assert row["low"] < 1.87 / 0.98 < row["high"]
@@ -191,23 +179,18 @@ def test_no_spread_at_all_is_not_resolved_and_one_flat_side_is_more_robust():
 def test_by_pools_the_noise_of_a_grid_and_corrects_for_the_regions():
     rng = np.random.default_rng(7)
     a = rng.normal(0, 0.3, (6, 3)) + np.array([0, 0, 0, 0, 3, 3])[:, None]
-    out = compare(
-        [sweep("a", a, tau=range(6)), sweep("b", rng.normal(0, 0.3, (6, 3)), tau=range(6))],
-        "a",
-        "b",
-        by="tau",
-    )
+    sides = zip("ab", (a, rng.normal(0, 0.3, (6, 3))), strict=True)
+    out = compare([sweep(*side, tau=range(6)) for side in sides], by="tau")
     assert list(out["region"]) == [f"tau={k}" for k in range(6)]
     assert list(out["winner"]) == [""] * 4 + ["a", "a"]
     assert list(out["resolved"]) == [False] * 4 + [True] * 2
     assert out["p_holm"].to_numpy() == pytest.approx(holm(out["p"].to_numpy()))
     assert note(Reason.FEW_FLIPS, pairs=3) in out["note"][0]
     u = rng.random(60)
-    qmc = [
-        sweep(n, s * u[:, None] + rng.normal(0, 0.1, (60, 2)), sampler="qmc", tau=u)
-        for n, s in (("a", 3), ("b", 0))
-    ]
-    out = compare(qmc, "a", "b", by="tau")
+    sides = (("a", 3 * u[:, None]), ("b", 0.0))
+    qmc = [sweep(name, level + rng.normal(0, 0.1, (60, 2)), sampler="qmc", tau=u)
+           for name, level in sides]  # fmt: skip
+    out = compare(qmc, by="tau")
     assert len(out) == 6
     assert out["region"][0].startswith(f"tau={u.min():.4g}..")
     assert (out["winner"] == "a").all()
@@ -216,11 +199,9 @@ def test_by_pools_the_noise_of_a_grid_and_corrects_for_the_regions():
 def test_a_row_says_why_an_interval_without_zero_resolves_nothing():
     rng = np.random.default_rng(4)
     lead = np.array([0.0, 0.25, 0.1, 0.5, 3.0, 3.0])[:, None]
-    sweeps = [
-        sweep(name, rng.normal(0, 0.3, (6, 3)) + (name == "a") * lead, tau=range(6))
-        for name in "ab"
-    ]
-    out = compare(sweeps, "a", "b", by="tau")
+    noise = rng.normal(0, 0.3, (2, 6, 3))
+    sides = zip("ab", (noise[0] + lead, noise[1]), strict=True)
+    out = compare([sweep(*side, tau=range(6)) for side in sides], by="tau")
     alone = note(Reason.RESOLVED_ALONE, tests=6)
     only_alone = (out["low"] > 0) & (out["p"] <= 0.05) & (out["p_holm"] > 0.05)
     assert only_alone.sum() == 1
@@ -236,13 +217,8 @@ def test_of_unpaired_samples_a_seed_s_shift_of_one_side_counts_and_one_of_both_d
     shift, scores = np.array([0.0, 3.0, 1.0]), rng.normal(0, 0.2, (2, 30, 3))
 
     def found(of_a, of_b):
-        a, b = (
-            sweep(name, table + of, sampler="random", **{param: range(30)})
-            for name, param, table, of in zip(
-                "ab", ("tau", "lam"), scores, (of_a, of_b), strict=True
-            )
-        )
-        return one(a, b)
+        a = sweep("a", scores[0] + of_a, sampler="random", tau=range(30))
+        return one(a, sweep("b", scores[1] + of_b, sampler="random", lam=range(30)))
 
     none, one_side, both = found(0.0, 0.0), found(shift, 0.0), found(shift, shift)
     assert one_side["high"] - one_side["low"] > 5 * (none["high"] - none["low"])

@@ -51,11 +51,10 @@ def test_nobody_to_beat_and_nobody_at_all():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", ["ab", "abc"])
-def test_planted_ties_have_few_false_winners(names):
+def test_planted_ties_have_few_false_winners():
     rng = np.random.default_rng(3)
     curve, false = [0, 1, 2, 2, 1, 0], 0
     for k in range(100):
         with drawing(400, k):
-            false += winners(field(rng, dict.fromkeys(names, curve)), by="tau")["resolved"].any()
-    assert false <= 10  # 5 expected for two
+            false += winners(field(rng, dict.fromkeys("abc", curve)), by="tau")["resolved"].any()
+    assert false <= 10

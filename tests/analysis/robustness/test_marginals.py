@@ -39,9 +39,8 @@ def test_samples_are_cut_into_bins_of_equal_count():
 
 def test_categories_and_few_values():
     loss, size = np.resize(["a", "b"], 40), np.resize([32, 64, 128, 256, 512], 40)
-    table = marginals(
-        [sweep(RNG.normal(size=(40, 1)), {"loss": loss, "size": size}, sampler="qmc")]
-    )
+    swept = sweep(RNG.normal(size=(40, 1)), {"loss": loss, "size": size}, sampler="qmc")
+    table = marginals([swept])
     assert list(table["label"]) == ["a", "b", "32", "64", "128", "256", "512"]
     assert table["position"].isna().tolist() == [True] * 2 + [False] * 5
     assert (table["value_low"].iloc[2:] == table["value_high"].iloc[2:]).all()
@@ -53,13 +52,10 @@ def test_categories_and_few_values():
         (RNG.normal(size=(6, 1)), {}, Reason.ONE_SEED),
         (RNG.normal(size=(6, 2)), {"sampler": "tpe"}, Reason.FEW_FOR_SURROGATE),
         (np.full((6, 2), np.nan), {}, Reason.ALL_FAILED),
-        (
-            np.where(np.arange(6)[:, None] % 4 == 0, np.nan, RNG.normal(size=(6, 2))),
-            {},
-            Reason.UNBALANCED,
-        ),
+        (np.where([[k % 4 == 0] for k in range(6)], np.nan, RNG.normal(size=(6, 2))), {},
+         Reason.UNBALANCED),
     ],
-)
+)  # fmt: skip
 def test_notes(scores, options, reason):
     table = marginals([sweep(scores, grid(2, 3), **options)])
     assert reason in {each.reason for notes in table["note"] for each in notes}

@@ -1,5 +1,7 @@
 """The response to one hyperparameter: its usable band and the slope, by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -116,13 +118,11 @@ def test_slope_of_a_sample_has_the_hc3_interval():
 def lost_grid(lost, **options):
     """Level 10 tau's number + size's number; `lost` holds pairs (tau, size) that failed."""
     tau, sizes = (0.1, 0.2, 0.5, 1.0), (32, 64, 128)
-    cells = [(at, size) for at in tau for size in sizes]
-    level = {cell: 10.0 * tau.index(cell[0]) + sizes.index(cell[1]) for cell in cells}
-    scores = [
-        [None, None] if cell in lost else [level[cell] - 0.1, level[cell] + 0.1] for cell in cells
-    ]
+    cells = list(itertools.product(tau, sizes))
+    level = np.array([np.nan if (at, size) in lost else 10 * tau.index(at) + sizes.index(size)
+                      for at, size in cells])  # fmt: skip
     at, size = zip(*cells, strict=True)
-    return sweep_of(scores, at, batch_size=size, **options)
+    return sweep_of(level[:, None] + [-0.1, 0.1], at, batch_size=size, **options)
 
 
 WHOLE = {(1.0, size) for size in (32, 64, 128)}
@@ -180,12 +180,12 @@ def test_the_sure_band_by_hand():
         assert row["level_noise"] == pytest.approx(np.sqrt(pooled / 3))
         assert row["noise_of"] == "seeds"
         shown = tau[means - width >= means.max() - within]
+        sure = row["band_sure_low"], row["band_sure_high"]
         if len(shown):
-            assert (row["band_sure_low"], row["band_sure_high"]) == (shown[0], shown[-1])
-            assert row["band_low"] <= shown[0]
-            assert shown[-1] <= row["band_high"]
+            assert sure == (shown[0], shown[-1])
+            assert row["band_low"] <= sure[0] <= sure[1] <= row["band_high"]
         else:
-            assert np.isnan(row["band_sure_low"])
+            assert np.isnan(sure).all()
     one = row_of(sweep_of(scores[:, :1], tau))
     assert one[["level_noise", "band_sure_low", "band_sure_high"]].isna().all()
     assert one[["band_low", "band_high"]].notna().all()

@@ -11,35 +11,26 @@ from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
 
 
-def sweeps_of(*objectives, sampler="grid", mode="max", **options):
-    trials = pd.concat(
-        [
-            trials_of(scores, objective=f"o{i}", sampler=sampler, tau=1 + np.arange(len(scores)))
-            for i, scores in enumerate(objectives)
-        ]
-    )
-    return read_sweeps(trials, metric="acc", params=["tau"], mode=mode, **options)
+def sweeps_of(*objectives, sampler="grid", **options):
+    frames = [
+        trials_of(scores, objective=f"o{i}", sampler=sampler, tau=1 + np.arange(len(scores)))
+        for i, scores in enumerate(objectives)
+    ]
+    return read_sweeps(pd.concat(frames), metric="acc", params=["tau"], **options)
 
 
 def test_by_hand():
     curve = tolerance_curve(sweeps_of([[90.0], [89.0], [84.0], [70.0]]))
     assert list(curve.columns) == list(TOLERANCE_COLUMNS)
     assert len(curve) == 51
-    at = dict(zip(curve["delta"].round(6), curve["share"], strict=True))
-    assert (at[0.0], at[0.8], at[1.0], at[5.8], at[6.0], at[10.0]) == (
-        0.25,
-        0.25,
-        0.5,
-        0.5,
-        0.75,
-        0.75,
-    )
+    share = curve.set_index(curve["delta"].round(6))["share"]
+    found = share[[0.0, 0.8, 1.0, 5.8, 6.0, 10.0]]
+    assert found.to_list() == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
     assert curve[["low", "high"]].isna().all(axis=None)
     assert note(Reason.ONE_SEED) in curve["note"][0]
 
 
-@pytest.mark.parametrize("failed_as", ["worst", "left out"])
-@pytest.mark.parametrize("shift", [0.0, 6.0])
+@pytest.mark.parametrize(("failed_as", "shift"), [("worst", 6.0), ("left out", 0.0)])
 def test_is_share_within_at_every_delta_and_its_area(failed_as, shift):
     values = 80 + 4 * np.random.default_rng(0).normal(size=(30, 3)) + shift * np.arange(-1, 2)
     values[4] = np.nan
@@ -54,9 +45,8 @@ def test_is_share_within_at_every_delta_and_its_area(failed_as, shift):
             assert row.low <= row.share <= row.high
             assert row.low >= (1 / 30 if sampler == "grid" else 0)  # the best is near itself
             if sampler == "grid":
-                assert (row.low, row.high) == pytest.approx(
-                    (whole["share_low"], whole["share_high"])
-                )
+                ends = whole["share_low"], whole["share_high"]
+                assert (row.low, row.high) == pytest.approx(ends)
         beyond = 10 - curve["delta"].iloc[-1]  # where all are within
         area = (np.trapezoid(curve["share"], curve["delta"]) + beyond) / 10
         with drawing(50):
@@ -71,10 +61,8 @@ def test_is_share_within_at_every_delta_and_its_area(failed_as, shift):
 def test_deltas_fit_the_data_and_are_shared():
     near, far = [[90.0], [89.7]], [[90.0], [50.0]]
     assert tolerance_curve(sweeps_of(near))["delta"].max() == 0.5
-    assert tolerance_curve(sweeps_of(near, far)).groupby("objective")["delta"].max().tolist() == [
-        10.0,
-        10.0,
-    ]
+    both = tolerance_curve(sweeps_of(near, far)).groupby("objective")["delta"].max()
+    assert both.tolist() == [10.0, 10.0]
     assert tolerance_curve(sweeps_of(far), within=4.0)["share"].iloc[-1] == 1.0
     assert tolerance_curve(sweeps_of([[90.0], [90.0]]))["delta"].max() == 10.0
     with pytest.raises(ValueError, match="within"):

@@ -34,27 +34,16 @@ def test_a_category_and_a_log_scale():
     tau, loss = 10 ** rng.uniform(-2, 0, 96), rng.choice(["a", "b", "c"], 96)
     level = np.log10(tau) + np.select([loss == "a", loss == "b"], [1.0, 0.0], -0.5)
     # Variances: log10 tau uniform over 2 decades 1 / 3; 1, 0, -1/2 over three categories 7 / 18.
-    table = one(
-        planted(
-            lambda u: 0 * u[:, 0] + level,
-            rng.random((96, 1)),
-            noise=0.05,
-            rng=rng,
-            tau=tau,
-            loss=loss,
-        )
-    )
+    options = {"noise": 0.05, "rng": rng, "tau": tau, "loss": loss}
+    table = one(planted(lambda u: 0 * u[:, 0] + level, rng.random((96, 1)), **options))
     np.testing.assert_allclose(table["first"].iloc[:3], [0, 6 / 13, 7 / 13], atol=0.06)
     assert list(table["resolved"].iloc[:3]) == [False, True, True]
 
 
 def test_a_product_is_all_interaction():
     rng = np.random.default_rng(4)
-    table = one(
-        planted(
-            lambda u: (u[:, 0] - 0.5) * (u[:, 1] - 0.5), rng.random((96, 3)), noise=0.005, rng=rng
-        )
-    )
+    u = rng.random((96, 3))
+    table = one(planted(lambda u: (u[:, 0] - 0.5) * (u[:, 1] - 0.5), u, noise=0.005, rng=rng))
     assert table.loc["x0 x x1", "first"] > 0.8
     assert table.loc["x0 x x1", "resolved"]
     assert (table["first"].iloc[:3] < 0.15).all()
@@ -68,12 +57,8 @@ def test_a_product_is_all_interaction():
 def test_pure_noise_is_not_resolved(num, num_params, num_seeds):
     rng, repeats = np.random.default_rng(5), 25
     options = {"num_seeds": num_seeds, "noise": 1, "rng": rng}
-    table = sensitivity(
-        [
-            planted(lambda u: 0 * u[:, 0], rng.random((num, num_params)), **options)
-            for _ in range(repeats)
-        ]
-    )
+    cubes = rng.random((repeats, num, num_params))
+    table = sensitivity([planted(lambda u: 0 * u[:, 0], u, **options) for u in cubes])
     below = table[table["term"] == ""]
     assert len(below) >= stats.binom.ppf(0.01, repeats, 0.95)
     weak = {Reason.SURROGATE_WEAK, Reason.SURROGATE_WEAK_ONE_SEED}
@@ -84,9 +69,8 @@ def test_pure_noise_is_not_resolved(num, num_params, num_seeds):
 
 def test_below_the_gate_nothing_is_ranked():
     rng = np.random.default_rng(6)
-    row = sensitivity([planted(additive, rng.random((32, 2)), num_seeds=2, noise=4, rng=rng)]).iloc[
-        0
-    ]
+    swept = planted(additive, rng.random((32, 2)), num_seeds=2, noise=4, rng=rng)
+    row = sensitivity([swept]).iloc[0]
     assert row["term"] == ""
     assert row[["first", "total", "null"]].isna().all()
     assert np.isfinite(row["r2"])
