@@ -98,9 +98,8 @@ def test_every_statistic_is_quiet_and_says_why_it_has_no_answer(edge):
             frame = ask(sweeps)
         if "reason" not in frame:
             continue
-        rows = (
-            frame[frame.get("a", frame.get("objective")) == "dcl"] if name != "winners" else frame
-        )
+        of_first = frame.get("a", frame.get("objective")) == "dcl"
+        rows = frame if name == "winners" else frame[of_first]
         assert set(rows["reason"]) - {""} == {reasons.get(name, "")} - {""}, name
         assert [*map(type, frame["note"])] == [tuple] * len(frame)
         if name == "robustness":

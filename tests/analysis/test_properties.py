@@ -33,9 +33,9 @@ QUESTIONS = {
 }
 # Stems of the columns in the unit of the metric, of which `x`, `x_low` and `x_high` are. "" is the
 # interval alone, `low` and `high`.
+OF_ALL = ("robustness", "robustness by")
 LEVELS = {
-    "robustness": ("mean", "iqm", "worst_10", "best", "best_level", "worst"),
-    "robustness by": ("mean", "iqm", "worst_10", "best", "best_level", "worst"),
+    **dict.fromkeys(OF_ALL, ("mean", "iqm", "worst_10", "best", "best_level", "worst")),
     "compare mean": ("value_a", "value_b"),
     "compare by": ("value_a", "value_b"),
     "winners": ("mean",),
@@ -46,8 +46,7 @@ LEVELS = {
     "mechanism": ("score",),
 }
 SPREADS = {
-    "robustness": ("sd", "sd_star", "regret", "range", "level_noise"),
-    "robustness by": ("sd", "sd_star", "regret", "range", "level_noise"),
+    **dict.fromkeys(OF_ALL, ("sd", "sd_star", "regret", "range", "level_noise")),
     "tolerance": ("delta",),
     "compare mean": ("estimate", "", "detectable"),
     "compare std": ("value_a", "value_b"),
@@ -55,11 +54,7 @@ SPREADS = {
     "winners": ("lead", ""),
     "tuning_cost": ("tunability",),
 }
-SLOPES = {  # turn with the sign alone
-    "robustness": ("slope",),
-    "robustness by": ("slope",),
-    "sensitivity": ("effect",),
-}
+SLOPES = {**dict.fromkeys(OF_ALL, ("slope",)), "sensitivity": ("effect",)}  # turn with the sign
 SIGNED = {"links": ("rho", "")}  # have its sign, and no unit
 ALONE = ("compare mean", "compare std", "compare within", "compare by", "winners")
 
@@ -266,10 +261,9 @@ def test_copies_of_rows_make_no_outcome_a_hyperparameter():
     """With one trial in each configuration an outcome looks like a setting."""
     trials = table("grid").query("seed == 0").assign(seconds=lambda x: 3.0 * x["score"])
     both = pd.concat([trials, trials.iloc[:2]])
-    swept = [
-        clsweep.analyse(each, metric="score", mode="max").material.params for each in (trials, both)
-    ]
-    assert swept[0] == swept[1] == ("tau",)
+    for each in (trials, both):
+        found = clsweep.analyse(each, metric="score", mode="max")
+        assert found.material.params == ("tau",)
 
 
 @pytest.mark.parametrize("column", ["score", "status"])
@@ -280,16 +274,9 @@ def test_a_repeated_trial_with_another_value_is_a_mistake(column):
         clsweep.analyse(pd.concat([trials, again]), metric="score", mode="max").robustness()
 
 
-ESTIMATES = {
-    "robustness": ("mean", "sd", "sd_star", "regret", "tolerance_area", "iqm", "worst_10"),
-    "robustness by": ("mean", "sd", "sd_star", "regret", "tolerance_area", "iqm", "worst_10"),
-    "compare mean": ("",),
-    "compare std": ("",),
-    "compare within": ("",),
-    "marginals": ("",),
-    "best_of_k": ("",),
-    "tuning_cost": ("k",),
-}
+WHOLE = ("mean", "sd", "sd_star", "regret", "tolerance_area", "iqm", "worst_10")
+PLAIN = ("compare mean", "compare std", "compare within", "marginals", "best_of_k")
+ESTIMATES = {**dict.fromkeys(OF_ALL, WHOLE), **dict.fromkeys(PLAIN, ("",)), "tuning_cost": ("k",)}
 VALUE_OF = {"marginals": "mean", "best_of_k": "expected", "tuning_cost": "k_within"}
 
 

@@ -44,9 +44,8 @@ def test_best_and_its_interval():
     variance = np.nansum((scores - means[:, None]) ** 2) / (6 * 2 + 1)
     half = stats.t.ppf(0.975, 13) * np.sqrt(variance / len(present))
     assert (best["config"], best["num_seeds"]) == (top, len(present))
-    assert best[["score", "low", "high"]].to_list() == pytest.approx(
-        [means[top], means[top] - half, means[top] + half]
-    )
+    ends = [means[top] - half, means[top] + half]
+    assert best[["score", "low", "high"]].to_list() == pytest.approx([means[top], *ends])
     assert note(Reason.PICKED) in best["note"]
     of_one, _ = pair(sweep_of([[94.0, 95.0, 93.0]], tau=[0.1]))
     assert note(Reason.PICKED) not in of_one["note"]
@@ -70,12 +69,6 @@ def test_the_best_is_that_of_the_ranking_ties_included(mode):
     assert best["config"] == ranking.configs[0].config == 0
 
 
-def test_it_is_said_where_no_configuration_has_finished_on_all_seeds():
-    best, _ = pair(sweep_of([[90, NAN], [NAN, 80], [70, NAN]], tau=[1, 2, 3]))
-    assert (best["config"], best["num_seeds"]) == (0, 1)
-    assert note(Reason.NO_WHOLE_CONFIG, seeds=2) in best["note"]
-
-
 def test_neighbours_on_a_grid_against_a_loop():
     places = grid((4, 3, 2))
     level = np.random.default_rng(1).permutation(len(places)).astype(float)
@@ -94,9 +87,8 @@ def test_neighbours_of_a_sample_against_a_loop():
     rng = np.random.default_rng(3)
     tau, width = 10.0 ** rng.uniform(-2, 0, 40), rng.uniform(0, 5, 40)
     level = rng.permutation(40).astype(float)
-    found = neighbourhoods(
-        sweep_of(level[:, None], sampler="random", tau=tau, width=width, scales={"width": "linear"})
-    )
+    options = {"sampler": "random", "scales": {"width": "linear"}}
+    found = neighbourhoods(sweep_of(level[:, None], tau=tau, width=width, **options))
     axes = np.stack([np.log(tau), width], axis=1)
     unit = (axes - axes.min(axis=0)) / np.ptp(axes, axis=0)
     for row in range(40):
@@ -256,6 +248,11 @@ def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():
 
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_a_higher_mean_of_fewer_seeds_is_named(mode):
+    """And where no configuration has finished on all seeds, that none has."""
+    best, _ = pair(sweep_of([[90, NAN], [NAN, 80], [70, NAN]], tau=[1, 2, 3]))
+    assert (best["config"], best["num_seeds"]) == (0, 1)
+    assert note(Reason.NO_WHOLE_CONFIG, seeds=2) in best["note"]
+
     def best_of(levels, unfinished):
         config, seed = np.indices((3, 3)).reshape(2, -1)
         score = np.array(levels)[config] * (1.0 if mode == "max" else -1.0)

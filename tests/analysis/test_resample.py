@@ -113,16 +113,14 @@ def test_interquartile_mean():
     assert resample.interquartile_mean(np.array([1.0])) == 1.0
     assert resample.interquartile_mean(np.array([1.0, 5.0])) == 3.0
     # 1.25 values are cut on each side of five: the outer ones whole, a quarter of their neighbours.
-    assert resample.interquartile_mean(np.array([9.0, 0.0, 3.0, 1.0, 100.0])) == pytest.approx(
-        (0.75 * 1 + 3 + 0.75 * 9) / 2.5
-    )
+    of_five = resample.interquartile_mean(np.array([9.0, 0.0, 3.0, 1.0, 100.0]))
+    assert of_five == pytest.approx((0.75 * 1 + 3 + 0.75 * 9) / 2.5)
 
 
 def test_nearness_by_hand():
     found = resample.nearness(np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0)
-    assert found["regret"] == pytest.approx((0 + 1 + 6 + 20) / 4)
-    assert found["share"] == 0.5
-    assert found["tolerance_area"] == pytest.approx((1 + 0.9 + 0.4 + 0) / 4)
+    known = {"regret": (0 + 1 + 6 + 20) / 4, "share": 0.5, "tolerance_area": (1 + 0.9 + 0.4) / 4}
+    assert {name: found[name] for name in known} == pytest.approx(known)
     # The noise above the best makes up for that below it only where the area has no limit.
     open_ended = resample.nearness(np.array([91.0, 89.0]), np.array(90.0), within=1.0, most=np.inf)
     assert open_ended["tolerance_area"] == pytest.approx(1.0)

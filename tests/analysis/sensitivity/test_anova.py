@@ -78,18 +78,14 @@ def test_one_seed_resolves_nothing():
 
 def test_values_that_failed_leave_a_complete_grid_and_holes_go_to_the_surrogate():
     scores, _ = planted(np.random.default_rng(2), noise=0.1)
-    lost = scores.reshape(*SHAPE, 3).copy()
-    lost[0] = np.nan
-    table = sensitivity([sweep(lost.reshape(-1, 3), grid(*SHAPE), failed_as="left out")])
+    lost, holes, missing_seed = scores.copy(), scores.copy(), scores.copy()
+    lost[:5], holes[[3, 17]], missing_seed[4, 1] = np.nan, np.nan, np.nan  # of a = 0 all
+    table = sensitivity([sweep(lost, grid(*SHAPE))])
     assert set(table["method"]) == {"anova"}
     assert note(Reason.LEFT_OUT, lost=5, configs=30) in table["note"].iloc[0]
-    lost = scores.copy()
-    lost[[3, 17]] = np.nan
-    table = sensitivity([sweep(lost, grid(*SHAPE), failed_as="left out")])
+    table = sensitivity([sweep(holes, grid(*SHAPE))])
     assert set(table["method"]) == {"sobol"}
     assert table.set_index("term").loc["a", "resolved"]
-    missing_seed = scores.copy()
-    missing_seed[4, 1] = np.nan
     assert sensitivity([sweep(missing_seed, grid(*SHAPE))])["first"].sum() == pytest.approx(1)
 
 
@@ -225,13 +221,10 @@ def test_copies_are_told_from_scores_of_few_digits():
     scores = np.repeat(rng.normal(size=(6, 3)), 5, axis=0)
     expected = np.repeat(np.arange(6), 5) * 5
     np.testing.assert_array_equal(copies(scores), expected)
-    gap = scores.copy()
-    gap[7, 1] = np.nan
-    np.testing.assert_array_equal(copies(gap), expected)
-    coarse = np.round(rng.normal(size=(200, 2)), 1)
-    np.testing.assert_array_equal(copies(coarse), np.arange(200))
-    collapsed = np.full((30, 3), 10.0)
-    np.testing.assert_array_equal(copies(collapsed), np.arange(30))
+    scores[7, 1] = np.nan
+    np.testing.assert_array_equal(copies(scores), expected)
+    for apart in (np.round(rng.normal(size=(200, 2)), 1), np.full((30, 3), 10.0)):
+        np.testing.assert_array_equal(copies(apart), np.arange(len(apart)))
 
 
 def test_the_seeds_that_are_asked_for_pass_the_first_step_of_holm():

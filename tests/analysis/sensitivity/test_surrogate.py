@@ -44,9 +44,8 @@ def test_the_space_is_a_unit_cube_on_each_axis():
 def test_declared_ends_are_those_of_the_cube():
     u = 0.1 + 0.8 * RNG.random((30, 2))
     tau = 10 ** (2 * u[:, 1] - 2)
-    swept = planted(
-        lambda u: u[:, 0], u[:, :1], rng=RNG, tau=tau, bounds={"x0": (1.0, 2.0), "tau": (0.01, 1.0)}
-    )
+    bounds = {"x0": (1.0, 2.0), "tau": (0.01, 1.0)}
+    swept = planted(lambda u: u[:, 0], u[:, :1], rng=RNG, tau=tau, bounds=bounds)
     space, inputs = surrogate.read_space(swept)
     np.testing.assert_allclose(inputs, u)
     assert list(space.margins) == [0, 0]
@@ -75,9 +74,8 @@ def test_integrals_against_random_points():
     """
     swept, space, inputs = space_of()
     space = surrogate.Space(space.names, space.is_category, space.levels, space.owner, np.zeros(3))
-    fitted = surrogate.fit(
-        inputs, space.owner, swept.means + RNG.normal(size=40), np.full(40, 0.01)
-    )
+    levels = swept.means + RNG.normal(size=40)
+    fitted = surrogate.fit(inputs, space.owner, levels, np.full(40, 0.01))
     centres, weights = fitted.paths(space.place(RNG.random((20, 3))), 2, RNG)
     integrals = sobol.Integrals(fitted, space, centres, RNG)
     a, b = RNG.random((2, 40_000, 3))
@@ -92,22 +90,16 @@ def test_integrals_against_random_points():
     centre = 0.5 * (at_a + at_b).mean(axis=0)
     variance = integrals.total_variance(weights)
     np.testing.assert_allclose(np.var([at_a, at_b], axis=(0, 1)), variance, rtol=0.03)
-    firsts = []
+    firsts, found, expected = [], [], []
     for p in range(3):
         swapped = values(mixed(a, b, p))
-        total = 0.5 * np.square(at_a - swapped).mean(axis=0)
         firsts.append(((at_b - centre) * (swapped - centre)).mean(axis=0))
-        np.testing.assert_allclose(
-            integrals.total_effect(p, weights) / variance, total / variance, atol=0.03
-        )
-        np.testing.assert_allclose(
-            integrals.main_effect(p, weights) / variance, firsts[p] / variance, atol=0.03
-        )
+        expected += [0.5 * np.square(at_a - swapped).mean(axis=0), firsts[p]]
+        found += [integrals.total_effect(p, weights), integrals.main_effect(p, weights)]
+    np.testing.assert_allclose(found / variance, expected / variance, atol=0.03)
     closed = ((at_b - centre) * (values(mixed(a, b, 0, 2)) - centre)).mean(axis=0)
-    pair = integrals.pair_effect(0, 2, weights)
-    np.testing.assert_allclose(
-        pair / variance, (closed - firsts[0] - firsts[2]) / variance, atol=0.04
-    )
+    pair, expected = integrals.pair_effect(0, 2, weights), closed - firsts[0] - firsts[2]
+    np.testing.assert_allclose(pair / variance, expected / variance, atol=0.04)
 
 
 def test_cross_validated_r2_is_what_new_points_give():
@@ -125,8 +117,7 @@ def test_cross_validated_r2_is_what_new_points_give():
 
 
 def test_a_number_without_a_place_on_its_axis():
-    swept = planted(
-        lambda u: u[:, 0], RNG.random((20, 1)), rng=RNG, lam=np.r_[np.nan, np.arange(19.0)]
-    )
+    lam = np.r_[np.nan, np.arange(19.0)]
+    swept = planted(lambda u: u[:, 0], RNG.random((20, 1)), rng=RNG, lam=lam)
     with pytest.raises(ValueError, match="some configurations have no place on the axis of lam"):
         surrogate.read_space(swept)
