@@ -77,10 +77,8 @@ def test_of_five_seeds_on_it_is_the_t_test_of_the_contrasts_at_each_seed(mode):
     what = {"at": {}, "minus": {"minus": LARGE}, "one": {"of": ("a",), "minus": LARGE}}
     [row] = answer(trials, asked(**what[mode]))
     test = stats.ttest_1samp(values[mode], 0.0)
-    low, high = test.confidence_interval()
-    assert [row[name] for name in ("estimate", "low", "high", "p")] == pytest.approx(
-        [values[mode].mean(), low, high, test.pvalue]
-    )
+    expected = [values[mode].mean(), *test.confidence_interval(), test.pvalue]
+    assert [row[name] for name in ("estimate", "low", "high", "p")] == pytest.approx(expected)
 
 
 def test_few_seeds_count_the_noise_of_all_scores():
@@ -126,11 +124,8 @@ def test_a_design_finds_and_rules_out_what_its_plan_says():
 
 def test_p_values_are_corrected_for_all_that_are_asked():
     trials = planted(np.random.default_rng(3), 6, effect=2.0)
-    many = [
-        asked(margin=3.0, published=5.0),
-        asked(at=LARGE, margin=1.0),
-        asked(minus=LARGE, margin=2.5),
-    ]
+    many = [asked(margin=3.0, published=5.0), asked(at=LARGE, margin=1.0)]
+    many.append(asked(minus=LARGE, margin=2.5))
     rows = answer(trials, *many)
     alone = [answer(trials, each)[0] for each in many]
     for name, plain in {"p_holm": "p", "p_margin": "p_margin"}.items():
@@ -179,10 +174,9 @@ def test_settings_that_both_lack_or_fix_pass_over():
     own = trials.assign(alpha=np.where(trials["objective"] == "a", trials["tau"], np.nan))
     sweeps = read_sweeps(own, metric="acc", params={"a": ["batch", "alpha"], "b": ["batch", "tau"]})
     [row] = contrasts([asked(at={"alpha": 0.5})], {"acc": sweeps}).to_dict("records")
-    expected = trials.query("objective == 'a' and tau == 0.5")["acc"].mean()
-    assert row["estimate"] == pytest.approx(
-        expected - trials.query("objective == 'b'")["acc"].mean()
-    )
+    a, b = (trials.query(which)["acc"] for which in ("objective == 'a' & tau == 0.5",
+                                                     "objective == 'b'"))  # fmt: skip
+    assert row["estimate"] == pytest.approx(a.mean() - b.mean())
 
 
 def missed(sweeps_of, reps, **more):
@@ -252,9 +246,8 @@ def test_a_sample_counts_its_configurations_as_noise_and_needs_more_of_them():
         needs.append(row["needs_configs"])
     assert needs == pytest.approx([needs[0]] * 3, rel=0.1)
     reach = stats.norm.ppf([0.975, 0.8]).sum()
-    assert needs[0] == pytest.approx(
-        2 * (reach / row["estimate"]) ** 2 * (u.var() + v.var()), rel=0.1
-    )
+    expected = 2 * (reach / row["estimate"]) ** 2 * (u.var() + v.var())
+    assert needs[0] == pytest.approx(expected, rel=0.1)
 
 
 def test_new_images_widen_it_and_other_columns_are_as_they_stand():

@@ -6,7 +6,6 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -17,7 +16,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import COLUMNS, levels_of, neighbourhoods, recommend
 from clsweep.analysis.robustness.table import robustness
 from clsweep.results.ranking import Standings
-from tests.analysis.truths import sweep_of
+from tests.analysis.truths import sweep_of, trials_of
 
 NAN = float("nan")
 
@@ -57,14 +56,11 @@ def test_the_best_is_that_of_the_ranking_ties_included(mode):
     not in the first row.
     """
     scores = {2: (0.1, 0.2, 0.3), 0: (0.3, 0.2, 0.1), 1: (0.2, 0.3, 0.1), 3: (0.3, 0.1, 0.2)}
-    rows = [
-        {"objective": "dcl", "config": config, "seed": seed, "tau": config, "acc": acc}
-        | {"trial_id": f"{config}-{seed}", "status": "finished", "sampler": "grid"}
-        for config, values in scores.items()
-        for seed, acc in enumerate(values)
-    ]
+    trials = trials_of([*scores.values()], tau=[*scores])
+    trials = trials.assign(config=trials["tau"], trial_id=trials.index.astype(str))
+    rows = trials.to_dict("records")
     (ranking,) = Standings(rows, rows, metric="acc", mode=mode).rankings()
-    (sweep,) = read_sweeps(pd.DataFrame(rows), metric="acc", params=["tau"], mode=mode)
+    (sweep,) = read_sweeps(trials, metric="acc", params=["tau"], mode=mode)
     best, _ = pair(sweep)
     assert best["config"] == ranking.configs[0].config == 0
 
@@ -254,12 +250,9 @@ def test_a_higher_mean_of_fewer_seeds_is_named(mode):
     assert note(Reason.NO_WHOLE_CONFIG, seeds=2) in best["note"]
 
     def best_of(levels, unfinished):
-        config, seed = np.indices((3, 3)).reshape(2, -1)
-        score = np.array(levels)[config] * (1.0 if mode == "max" else -1.0)
-        trials = pd.DataFrame({"config": config, "seed": seed, "tau": config, "acc": score})
-        trials = trials.assign(objective="dcl", sampler="grid", status="finished")
-        if unfinished == "failed":
-            trials.loc[5, ["acc", "status"]] = NAN, "failed"
+        scores = np.repeat(np.array(levels, float)[:, None], 3, axis=1)
+        scores[1, 2] = NAN
+        trials = trials_of(scores * (1 if mode == "max" else -1), tau=range(3))
         trials = trials if unfinished == "failed" else trials.drop(5)
         sweeps = read_sweeps(trials, metric="acc", params=["tau"], mode=mode)
         return dict(pair(sweeps[0])[0]) | {"elsewhere": robustness(sweeps)["note"][0]}

@@ -11,6 +11,7 @@ from scipy import stats
 
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.reference import Printed, Verdict, half_widths, reproduce
+from tests.analysis import truths
 
 # Rows of one noise, whose seeds differ in their mean by what the freedom of 6 allows for.
 EVEN = np.array([[90.0, 91.0, 92.0], [81.0, 81.4, 79.6], [71.2, 69.6, 70.6]])
@@ -19,24 +20,14 @@ TAUS = [0.1, 0.2, 0.5]
 
 def trials_of(scores, *, objective="dcl", taus=TAUS, **fixed):
     about = {"dataset": "cifar10", "encoder": "resnet18", "epochs": 200} | fixed
-    return pd.DataFrame(
-        {"objective": objective, "config": row, "seed": seed, "status": "finished", "tau": tau}
-        | about
-        | {"knn_top1": score}
-        for row, tau in enumerate(taus)
-        for seed, score in enumerate(scores[row])
-        if not math.isnan(score)
-    )
+    trials = truths.trials_of(scores, objective=objective, tau=taus).assign(**about)
+    return trials.dropna(subset="acc", ignore_index=True).rename(columns={"acc": "knn_top1"})
 
 
 def rows_of(values, *, objective="dcl", taus=TAUS, spread=math.nan, **more):
     about = {"dataset": "cifar10", "encoder": "resnet18", "metric": "knn_top1", "note": ""}
-    return pd.DataFrame(
-        {"objective": objective, "tau": tau, "value": value, "spread": spread, "rounding": 0.1}
-        | about
-        | more
-        for tau, value in zip(taus, values, strict=True)
-    )
+    about |= {"objective": objective, "spread": spread, "rounding": 0.1, **more}
+    return pd.DataFrame({"tau": taus, "value": values}).assign(**about)
 
 
 def printed(rows, trials, *, cells=None, within=1.0, settings=("tau",), **more):
@@ -180,13 +171,9 @@ def test_a_number_that_the_study_does_not_plan_has_no_verdict():
 
 
 def test_methods_for_reference_and_printed_spreads_are_not_compared():
-    rows = pd.concat(
-        [
-            rows_of([90.0] * 3),
-            rows_of([95.0], objective="CMC", taus=[math.nan]),
-            rows_of([math.nan], taus=[math.nan], spread=1.4),
-        ]
-    )
+    others = {"objective": "CMC"}, {"spread": 1.4}
+    more = [rows_of([math.nan], taus=[math.nan], **other) for other in others]
+    rows = pd.concat([rows_of([90.0] * 3), *more])
     found = answer(rows, trials_of(EVEN), reference_only=frozenset({"CMC"}))
     assert found["verdict"].tolist()[3:] == [Verdict.REFERENCE_ONLY, Verdict.NOT_MEASURED]
     assert found["reason"].tolist()[4] == Reason.PRINTED_SPREAD

@@ -8,7 +8,7 @@ from scipy import stats
 
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.response import marginals, respond
+from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.robustness.table import robustness
 from tests.analysis import truths
 from tests.analysis.draws import drawing
@@ -61,17 +61,6 @@ def test_a_band_of_bins_has_no_ratio_where_it_reaches_the_end():
     peak = row_of(sweep_of((90 - 30 * (tau - 0.5) ** 2)[:, None] + noise, tau, sampler="random"))
     assert peak["band_end"] == ""
     assert peak["band_ratio"] == peak["band_high"] / peak["band_low"]
-
-
-def test_bins_hold_equal_values_together_and_few_values_are_no_bins():
-    rng = np.random.default_rng(0)
-    # One value holds three quarters.
-    values = np.where(np.arange(400) < 300, 7, rng.integers(8, 200, 400))
-    table = respond(sweep_of(np.zeros((400, 1)), values, sampler="random"), "tau")
-    assert (table.low[1:] > table.high[:-1]).all()
-    assert table.scores.shape[1] == 300
-    table = respond(sweep_of(np.zeros((40, 1)), np.tile([1, 2, 4, 8], 10), sampler="random"), "tau")
-    assert list(table.low) == [1, 2, 4, 8]
 
 
 def test_slope_per_doubling():

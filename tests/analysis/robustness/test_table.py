@@ -251,16 +251,6 @@ def test_by_bins_a_continuous_design():
     assert row["sd_low"] < row["sd"] < row["sd_high"]
 
 
-def test_by_that_an_objective_or_nobody_sweeps():
-    other = table(
-        [[80.0, 81.0], [82.0, 83.0]], objective="byol", tau=[np.nan] * 2, batch_size=[64, 128]
-    )
-    out = measure(pd.concat([table([[80.0, 81.0], [82.0, 83.0]]), other]), by="tau")
-    assert out["note"][1] == (note(Reason.NOT_SWEPT, param="tau"),)
-    assert math.isnan(out["sd"][1])
-    assert out["sd"][0] == pytest.approx(math.sqrt(2))
-
-
 GOOD = table([[80.0, 81.0], [82.0, 83.0]])
 
 
