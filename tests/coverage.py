@@ -78,10 +78,6 @@ def line(cell, covered, names):
     return f"| {' | '.join([space, str(seeds), noise, gap, *texts])} |"
 
 
-def text_of(cell):
-    return ", ".join(map(str, cell))
-
-
 def is_off(percent):
     return bool(np.isfinite(percent)) and not LEAST <= percent <= MOST
 
@@ -105,25 +101,18 @@ def page(covered, repeats):
     return "\n".join([*parts, LIMITS, TRIED])
 
 
-def jobs_of(repeats):
-    """((group, cell), number of sweeps)."""
-    return [
-        ((group, cell), -(-repeats // share))
-        for group, (_, cells, share) in GROUPS.items()
-        for cell in cells
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     asked = parser.parse_args()
-    jobs, covered = jobs_of(asked.repeats), {}
+    groups, covered = GROUPS.items(), {}
+    jobs = [((group, x), -(-asked.repeats // share)) for group, (_, cells, share) in groups
+            for x in cells]  # fmt: skip
     with get_context("spawn").Pool(asked.processes) as pool:
         for number, (key, found) in enumerate(pool.imap(measured, jobs), start=1):
             covered[key] = found
-            print(f"{number} of {len(jobs)}: {text_of(key[1])}", flush=True)
+            print(f"{number} of {len(jobs)}: {', '.join(map(str, key[1]))}", flush=True)
     PAGE.write_text(page(covered, asked.repeats), encoding="utf-8")
     print(PAGE)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import io
 import itertools
 import json
@@ -109,8 +110,8 @@ def compute(out: str, *words: str) -> None:
 
 def _statistics(name: str, results: Any, out: Path) -> None:
     asked = {each: getattr(results, each) for each in STATISTICS}
-    asked |= {f"{each} within 2.5": _within(getattr(results, each))
-              for each in ("robustness", "tuning_cost")}  # fmt: skip
+    for each in ("robustness", "tuning_cost"):
+        asked[f"{each} within 2.5"] = functools.partial(asked[each], within=2.5)
     for param in results.material.params:
         for each in ("robustness", "mechanism", "compare"):
             asked[f"{each} {param}"] = lambda each=each, by=param: getattr(results, each)(by=by)
@@ -124,10 +125,6 @@ def _statistics(name: str, results: Any, out: Path) -> None:
         results.report(f"{folder}/report")
         text = (Path(folder) / "report" / "report.md").read_text()
     (out / f"{name}.report").write_text(re.sub(r".*\bMade\b.*", "", text))
-
-
-def _within(ask: Callable[..., pd.DataFrame]) -> Callable[[], pd.DataFrame]:
-    return lambda: ask(within=2.5)
 
 
 def _exactly(ask: Callable[[], pd.DataFrame]) -> str:
