@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.images import Hits, apart, joined, variances_of
+from clsweep.analysis.images import Hits, apart, joined, variances_of, widened
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.resample import best_level, packed
 from clsweep.errors import RequestError
@@ -72,6 +72,7 @@ def test_variances_over_new_images_are_those_of_the_two_way_table():
     half = t_of_149 * images.of_each**0.5
     assert images.half_width(images.of_each) == pytest.approx(half, rel=1e-5)
     assert Hits(lambda: trials).half_width("a", 1) == pytest.approx(half[1], rel=1e-5)
+    assert widened(1.0, 7.0, 4.0) == (-1.0, 9.0)  # half widths add up as their squares do
 
 
 def test_a_difference_of_the_same_images_knows_that_some_are_hard_for_all():
