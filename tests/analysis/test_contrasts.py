@@ -14,11 +14,9 @@ from clsweep.analysis.power import smallest_effects
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.questions.words import needed
+from tests.analysis.truths import trials_of
 
-NAN = np.nan
 SMALL, LARGE = {"batch": 16}, {"batch": 128}
-
-
 GRID = [(batch, tau) for batch in (16, 128) for tau in (0.1, 0.5)]
 
 
@@ -32,15 +30,10 @@ def tables(rng, seeds, effect=0.0, noise=(1.0, 1.0), shift=0.0):
 
 def planted(rng, seeds, **how):
     """The same as trials."""
-    config, seed = np.indices((4, seeds)).reshape(2, -1)
-    batch, tau = np.array(GRID)[config].T
-    place = {"config": config, "seed": seed, "batch": batch, "tau": tau}
-    frames = [
-        pd.DataFrame({**place, "acc": table.ravel()}).assign(objective=name)
-        for name, table in zip("ab", tables(rng, seeds, **how), strict=True)
-    ]
-    whole = pd.concat(frames, ignore_index=True)
-    return whole.assign(status="finished", sampler="grid")
+    batch, tau = np.transpose(GRID)
+    sides = zip("ab", tables(rng, seeds, **how), strict=True)
+    frames = [trials_of(table, objective=name, batch=batch, tau=tau) for name, table in sides]
+    return pd.concat(frames, ignore_index=True)
 
 
 def asked(**more):
@@ -192,7 +185,7 @@ def test_gaps_and_other_seeds_keep_what_a_seed_does_to_all_out_of_it():
 
     def gap():
         a, b = tables(rng, 6, noise=(0.3, 0.3), shift=5.0)
-        a[0, 0] = NAN
+        a[0, 0] = np.nan
         return [replace(x, scores=table) for x, table in zip(empty, (a, b), strict=True)]
 
     def others():
@@ -212,16 +205,11 @@ def test_a_sample_is_paired_by_its_settings_and_knows_of_shifts(shift):
     rng = np.random.default_rng(10)
 
     def sample():
-        level, x = rng.normal(90, 2, 30), rng.random(30)
-        config, seed = np.indices((30, 3)).reshape(2, -1)
-        frames = []
+        level, x, frames = rng.normal(90, 2, (30, 1)), rng.random(30), []
         for name in "ab":
-            own = rng.normal(0, shift, 3)
-            scores = level[config] + own[seed] + rng.normal(0, 0.5, 90)
-            told = {"config": config, "seed": seed, "x": x[config], "acc": scores}
-            frames.append(pd.DataFrame(told).assign(objective=name))
-        whole = pd.concat(frames, ignore_index=True).assign(status="finished", sampler="random")
-        return read_sweeps(whole, metric="acc", params=["x"])
+            scores = level + rng.normal(0, shift, 3) + rng.normal(0, 0.5, (30, 3))
+            frames.append(trials_of(scores, objective=name, sampler="random", x=x))
+        return read_sweeps(pd.concat(frames), metric="acc", params=["x"])
 
     assert missed(sample, 40, at={}) <= 0.12
     row = contrasts([asked(at={})], {"acc": sample()}).iloc[0]
@@ -230,23 +218,22 @@ def test_a_sample_is_paired_by_its_settings_and_knows_of_shifts(shift):
 
 def test_a_sample_counts_its_configurations_as_noise_and_needs_more_of_them():
     rng, needs = np.random.default_rng(7), []
-    frame = pd.DataFrame({"config": np.arange(12), "x": rng.random(12), "k": ["u", "v"] * 6})
-    frame = frame.assign(acc=rng.normal(90, 2, 12), objective="a", seed=0, status="finished")
+    at, level = {"x": rng.random(12), "k": ["u", "v"] * 6}, rng.normal(90, 2, 12)
+    u, v = level[::2], level[1::2]
+    test = stats.ttest_ind(u, v, equal_var=False)
+    expected = [test.pvalue, test.confidence_interval().low]
     what = asked(of=("a",), at={"k": "u"}, minus={"k": "v"})
     for seeds in (1, 3, 50):
-        whole = pd.concat([frame.assign(seed=s, sampler="random") for s in range(seeds)])
-        whole["acc"] += (seeds > 1) * rng.normal(0, 0.01, len(whole))
-        sweeps = read_sweeps(whole, metric="acc", params=["x", "k"])
+        scores = level[:, None] + (seeds > 1) * rng.normal(0, 0.01, (12, seeds))
+        trials = trials_of(scores, objective="a", sampler="random", **at)
+        sweeps = read_sweeps(trials, metric="acc", params=["x", "k"])
         [row] = contrasts([what], {"acc": sweeps}).to_dict("records")
-        u, v = (frame[frame["k"] == k]["acc"] for k in "uv")
-        test = stats.ttest_ind(u, v, equal_var=False)
-        low = test.confidence_interval().low
-        assert [row["p"], row["low"]] == pytest.approx([test.pvalue, low], rel=0.05)
+        assert [row["p"], row["low"]] == pytest.approx(expected, rel=0.05)
         assert np.isnan(row["needs_seeds"])
         needs.append(row["needs_configs"])
     assert needs == pytest.approx([needs[0]] * 3, rel=0.1)
     reach = stats.norm.ppf([0.975, 0.8]).sum()
-    expected = 2 * (reach / row["estimate"]) ** 2 * (u.var() + v.var())
+    expected = 2 * (reach / row["estimate"]) ** 2 * (u.var(ddof=1) + v.var(ddof=1))
     assert needs[0] == pytest.approx(expected, rel=0.1)
 
 

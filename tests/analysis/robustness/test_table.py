@@ -120,9 +120,6 @@ def test_what_a_seed_gives_to_all_spreads_nothing_where_seeds_are_missing():
         assert row[f"{name}_low"] - 1e-9 <= point <= row[f"{name}_high"] + 1e-9
 
 
-FAILING = [[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1]]
-
-
 @pytest.mark.parametrize(
     ("options", "mean", "regret", "share", "worst_10", "iqm", "notes"),
     [
@@ -139,7 +136,7 @@ FAILING = [[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1
     ],
 )  # fmt: skip
 def test_what_failed_trials_count_as(options, mean, regret, share, worst_10, iqm, notes):
-    trials = table(FAILING)
+    trials = table([[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1]])
     row = one(trials, **options)
     assert (row["num_configs"], row["num_seeds"], row["num_failed"]) == (4, 3, 3)
     found = row[["mean", "regret", "share_within", "worst_10", "iqm"]].to_list()
@@ -180,24 +177,17 @@ def test_intervals_hold_with_the_failures_and_without_them(by):
     assert at_chance["mean"] < row["mean"] < without["mean"] < at_chance["mean_high"]
 
 
-def crashing(rng, crash):
-    """A table of 30 settings of which a trial fails below a score, and the settings' levels."""
-    a, b = np.indices((6, 5)).reshape(2, -1)
-    level = 80 - 5 * (a / 5 - 0.55) ** 2 + 0.4 * b
-    scores = level[:, None] + rng.normal(0, 0.3, (30, 3))
-    kept = [[x if x > crash(level) else None for x in row] for row in scores]
-    return table(kept, tau=a.tolist(), batch_size=b.tolist()), level
-
-
 def test_intervals_hold_however_bad_the_failed_configurations_are():
     """Where the lowest four levels lie below a crash, what they count as is invented. The same
     levels without a crash stand for them, and 1000 points lower ones.
     """
     names = ("mean", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10")
-    hits = []
+    hits, (a, b) = [], np.indices((6, 5)).reshape(2, -1)
+    level = 80 - 5 * (a / 5 - 0.55) ** 2 + 0.4 * b
     for repeat in range(12):
-        rng = np.random.default_rng(repeat)
-        trials, level = crashing(rng, lambda level: np.sort(level)[3:5].mean())
+        scores = level[:, None] + np.random.default_rng(repeat).normal(0, 0.3, (30, 3))
+        scores[scores <= np.sort(level)[3:5].mean()] = np.nan
+        trials = table(scores, tau=a, batch_size=b)
         row = one(trials, num=200)
         withheld = ["mean_low", "sd_high", "sd_star_high", "regret_high", "worst_10_low"]
         assert row[["worst", "range", *withheld]].isna().all()
@@ -322,9 +312,3 @@ def test_a_category_has_no_band_and_two_hyperparameters_have_none_together():
     assert (row["band_param"], row["best_at"]) == ("", "tau=low")
     assert math.isnan(row["band_low"])
     assert row["sd"] == pytest.approx(1.6 / math.sqrt(2))
-
-
-def test_a_value_at_which_most_trials_failed_is_in_no_band():
-    row = one(table([[90.0, 90, 90], [95, None, None], [90, 90, 90]], tau=[1, 2, 4]))
-    assert note(Reason.FAILING_VALUES, values=("tau=2",)) in row["note"]
-    assert (row["band_low"], row["band_high"]) == (1, 1)
