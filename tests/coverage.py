@@ -17,19 +17,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import numpy as np
 
 from clsweep.analysis import unseen
-from tests.coverage_cells import (
-    CELLS,
-    FEWER,
-    NEW_IMAGES,
-    SEARCHES,
-    SURROGATES,
-    TUNED,
-    best,
-    other,
-    robust,
-    search,
-    seen,
-)  # fmt: skip
+from tests import coverage_cells as planted
 from tests.coverage_texts import HEAD, LIMITS, STATISTICS, TRIED
 
 PAGE = Path(__file__).parents[1] / "clsweep/analysis/STATISTICS.md"
@@ -52,18 +40,19 @@ ROWS = {  # columns of the tables of the page
 }
 # Of each group what measures a sweep, in which cells, and how many sweeps have one measured.
 GROUPS = {
-    "robustness": (robust, CELLS, 1),
-    "others": (other, FEWER, 2),
-    "compare tuned": (best, TUNED, 1),
-    "importance of searches": (search, SEARCHES, 8),
-    "new images": (seen, NEW_IMAGES, 1),
+    "robustness": (planted.robust, planted.CELLS, 1),
+    "others": (planted.other, planted.FEWER, 2),
+    "compare tuned": (planted.best, planted.TUNED, 1),
+    "importance of searches": (planted.search, planted.SEARCHES, 8),
+    "new images": (planted.seen, planted.NEW_IMAGES, 1),
 }
 
 
 def measured(job):
     """Shares of the intervals given that hold their truth: (group, cell), statistic -> percent."""
     (group, cell), repeats = job
-    number = [*CELLS, *TUNED, *SEARCHES, *NEW_IMAGES, cell].index(cell)
+    order = planted.CELLS + planted.TUNED + planted.SEARCHES + planted.NEW_IMAGES
+    number = [*order, cell].index(cell)
     found = [GROUPS[group][0](cell, np.random.default_rng((number, n)), n) for n in range(repeats)]
     known = {name: [x[name] for x in found if x.get(name) is not None] for name in ROWS[group]}
     return (group, cell), {name: 100 * np.mean(x) if x else np.nan for name, x in known.items()}
@@ -89,7 +78,7 @@ def page(covered, repeats):
     hidden = {seeds: unseen.unseen(seeds - 1, 5 * (seeds - 1)) for seeds in (2, 3, 5)}
     factors = [f"{factor:.1f} in 6 settings of {seeds} seeds" for seeds, factor in hidden.items()]
     limits["blind"] = ", ".join(factors)
-    parts = [HEAD.format(repeats=repeats, sampled=SURROGATES, **limits)]
+    parts = [HEAD.format(repeats=repeats, sampled=planted.SURROGATES, **limits)]
     for name, (columns, key, *texts) in STATISTICS.items():
         assumed, broken = texts
         parts.append(f"### {name}\n\nFormula: {columns[key]}.\n\n{assumed}\n\n{broken}\n")

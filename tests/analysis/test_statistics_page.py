@@ -9,16 +9,8 @@ from clsweep.analysis import tuning
 from clsweep.analysis.comparison.table import COLUMNS as COMPARISON
 from clsweep.analysis.robustness.table import COLUMNS as ROBUSTNESS
 from clsweep.analysis.sensitivity.table import COLUMNS as SENSITIVITY
-from tests import coverage
+from tests import coverage, coverage_cells
 from tests.analysis.truths import ishigami
-from tests.coverage_cells import (
-    NEW_IMAGES,
-    SEARCHES,
-    expected_best,
-    planted,
-    shares_of,
-    variance_shares,
-)  # fmt: skip
 from tests.coverage_texts import LIMITS, STATISTICS
 
 PAGE = coverage.PAGE.read_text(encoding="utf-8")
@@ -65,7 +57,7 @@ def test_the_page_has_a_row_for_every_cell():
 @pytest.mark.parametrize("group", list(coverage.ROWS))
 def test_a_run_of_few_repeats_gives_such_a_row(group):
     cells = coverage.GROUPS[group][1]
-    cell = cells[-1] if cells in (SEARCHES, NEW_IMAGES) else cells[0]
+    cell = cells[-1] if cells in (coverage_cells.SEARCHES, coverage_cells.NEW_IMAGES) else cells[0]
     key, covered = coverage.measured(((group, cell), 3))
     names = coverage.ROWS[group]
     assert set(names) <= set(covered)
@@ -85,18 +77,18 @@ def test_what_is_outside_the_limits_is_bold_and_what_was_withheld_is_empty():
 def test_the_planted_truths_are_those_of_other_formulas():
     """A grid's best of one is its mean; of all, with little noise, its best level."""
     cell = ("grid of 6", 5, "even", "complete")
-    level = planted("grid of 6", 0, None)[0]
-    curve = expected_best(cell, repeats=300)
+    level = coverage_cells.planted("grid of 6", 0, None)[0]
+    curve = coverage_cells.expected_best(cell, repeats=300)
     assert curve[0] == pytest.approx(level.mean())
     assert level.max() - 0.2 < curve[-1] < level.max()
     assert (np.diff(curve) > 0).all()
     # Var (u - 0.6)^2 = E (u - 0.6)^4 - (E (u - 0.6)^2)^2 of u uniform, by hand.
     part = 64 * ((0.4**5 + 0.6**5) / 5 - ((0.4**3 + 0.6**3) / 3) ** 2)
-    shares = variance_shares("random 64", 0.0)
+    shares = coverage_cells.variance_shares("random 64", 0.0)
     assert shares["x"] == pytest.approx(part / (part + 1.5**2 / 12), rel=1e-3)
 
 
 def test_shares_by_quadrature_are_those_of_the_literature():
-    first, total = shares_of(ishigami, nodes=60)[0]
+    first, total = coverage_cells.shares_of(ishigami, nodes=60)[0]
     assert first == pytest.approx([0.3139, 0.4424, 0.0], abs=1e-4)
     assert total == pytest.approx([0.5576, 0.4424, 0.2437], abs=1e-4)
