@@ -11,7 +11,12 @@ from clsweep.analysis import resample
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.response import marginals
-from clsweep.analysis.robustness.table import COLUMNS, robustness
+from clsweep.analysis.robustness.table import (
+    COLUMNS,
+    TOLERANCE_COLUMNS,
+    robustness,
+    tolerance_curve,
+)
 from clsweep.findings.notes import text_of
 from tests.analysis.draws import drawing
 from tests.analysis.test_resample import slow_tail
@@ -30,18 +35,13 @@ def table(scores, *, tau=None, batch_size=None, **options):
     return trials_of(scores, tau=np.asarray(tau), batch_size=np.asarray(batch_size), **options)
 
 
-def sweeps_of(trials, **options):
-    reading = {"metric": "acc", "params": ["tau", "batch_size"], **options}
-    return read_sweeps(trials, **reading)
+def sweeps_of(trials, **reading):
+    return read_sweeps(trials, **{"metric": "acc", "params": ["tau", "batch_size"]} | reading)
 
 
-READING = ("metric", "params", "mode", "planned", "failed_as", "chance")
-
-
-def measure(trials, *, num=300, seed=0, **options):
-    reading = {name: options.pop(name) for name in READING if name in options}
-    with drawing(num, seed):
-        return robustness(sweeps_of(trials, **reading), **options)
+def measure(trials, *, num=300, by=None, within=1.0, **reading):
+    with drawing(num):
+        return robustness(sweeps_of(trials, **reading), by=by, within=within)
 
 
 def one(trials, **options):
@@ -312,3 +312,61 @@ def test_a_category_has_no_band_and_two_hyperparameters_have_none_together():
     assert (row["band_param"], row["best_at"]) == ("", "tau=low")
     assert math.isnan(row["band_low"])
     assert row["sd"] == pytest.approx(1.6 / math.sqrt(2))
+
+
+def objectives_of(*objectives, sampler="grid", **options):
+    frames = [
+        trials_of(scores, objective=f"o{i}", sampler=sampler, tau=1 + np.arange(len(scores)))
+        for i, scores in enumerate(objectives)
+    ]
+    return read_sweeps(pd.concat(frames), metric="acc", params=["tau"], **options)
+
+
+def test_the_tolerance_curve_by_hand():
+    curve = tolerance_curve(objectives_of([[90.0], [89.0], [84.0], [70.0]]))
+    assert list(curve.columns) == list(TOLERANCE_COLUMNS)
+    assert len(curve) == 51
+    share = curve.set_index(curve["delta"].round(6))["share"]
+    found = share[[0.0, 0.8, 1.0, 5.8, 6.0, 10.0]]
+    assert found.to_list() == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
+    assert curve[["low", "high"]].isna().all(axis=None)
+    assert note(Reason.ONE_SEED) in curve["note"][0]
+
+
+@pytest.mark.parametrize(("failed_as", "shift"), [("worst", 6.0), ("left out", 0.0)])
+def test_the_tolerance_curve_is_share_within_at_every_delta_and_its_area(failed_as, shift):
+    values = 80 + 4 * np.random.default_rng(0).normal(size=(30, 3)) + shift * np.arange(-1, 2)
+    values[4] = np.nan
+    for sampler in ("grid", "random"):
+        sweeps = objectives_of(values, sampler=sampler, failed_as=failed_as)
+        with drawing(300):
+            curve = tolerance_curve(sweeps)
+        for row in curve.iloc[[0, 10, 33, 50]].itertuples():
+            with drawing(300):
+                whole = robustness(sweeps, within=row.delta).iloc[0]
+            assert row.share == pytest.approx(whole["share_within"])
+            assert row.low <= row.share <= row.high
+            assert row.low >= (1 / 30 if sampler == "grid" else 0)  # the best is near itself
+            if sampler == "grid":
+                ends = whole["share_low"], whole["share_high"]
+                assert (row.low, row.high) == pytest.approx(ends)
+        beyond = 10 - curve["delta"].iloc[-1]  # where all are within
+        area = (np.trapezoid(curve["share"], curve["delta"]) + beyond) / 10
+        with drawing(50):
+            whole = robustness(sweeps).iloc[0]
+        assert area == pytest.approx(whole["tolerance_area"], abs=0.01)
+        assert (curve["share"].diff().dropna() >= 0).all()
+        assert sweeps[0].missing[0] in curve["note"][0]
+        lost = note(Reason.LEFT_OUT, lost=1, configs=30)
+        assert (lost in curve["note"][0]) == (failed_as == "left out")
+
+
+def test_deltas_fit_the_data_and_are_shared():
+    near, far = [[90.0], [89.7]], [[90.0], [50.0]]
+    assert tolerance_curve(objectives_of(near))["delta"].max() == 0.5
+    both = tolerance_curve(objectives_of(near, far)).groupby("objective")["delta"].max()
+    assert both.tolist() == [10.0, 10.0]
+    assert tolerance_curve(objectives_of(far), within=4.0)["share"].iloc[-1] == 1.0
+    assert tolerance_curve(objectives_of([[90.0], [90.0]]))["delta"].max() == 10.0
+    with pytest.raises(ValueError, match="within"):
+        tolerance_curve(objectives_of(near), within=0)
