@@ -68,10 +68,12 @@ def test_of_five_seeds_on_it_is_the_t_test_of_the_contrasts_at_each_seed(mode):
     rest = at_seeds(trials, "a", batch=128) - at_seeds(trials, "b", batch=128)
     values = {"at": a - b, "minus": a - b - rest, "one": a - at_seeds(trials, "a", batch=128)}
     what = {"at": {}, "minus": {"minus": LARGE}, "one": {"of": ("a",), "minus": LARGE}}
-    [row] = answer(trials, asked(**what[mode]))
-    test = stats.ttest_1samp(values[mode], 0.0)
-    expected = [values[mode].mean(), *test.confidence_interval(), test.pvalue]
-    assert [row[name] for name in ("estimate", "low", "high", "p")] == pytest.approx(expected)
+    [row] = answer(trials, asked(published=5.0, **what[mode]))
+    test, smaller = (stats.ttest_1samp(values[mode], 0.0),
+                     stats.ttest_1samp(values[mode], 5.0, alternative="less"))  # fmt: skip
+    expected = [values[mode].mean(), *test.confidence_interval(), test.pvalue, 2 * smaller.pvalue]
+    names = "estimate", "low", "high", "p", "p_published"
+    assert [row[name] for name in names] == pytest.approx(expected)
 
 
 def test_few_seeds_count_the_noise_of_all_scores():
