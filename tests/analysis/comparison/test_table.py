@@ -127,7 +127,8 @@ def test_one_setting_pairs_the_seeds():
     assert (row["num_pairs"], row["winner"]) == (4, "")
     assert row["p"] == pytest.approx(p)
     tuned = one(sweep("a", [a]), sweep("b", [b]), stat="tuned")
-    names = ["estimate", "low", "high", "p", "num_pairs"]
+    names = ["estimate", "low", "high", "p", "num_pairs", "needs_seeds"]
+    assert np.isfinite(row["needs_seeds"])
     assert row[names].tolist() == tuned[names].tolist()
     assert one(sweep("a", [a]), sweep("b", [[1.0, 1.2, 1.1, 1.3]]))["winner"] == "a"
 
