@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.cluster import session
 
 REPOSITORY = Path(clsweep.__file__).parents[1]
 FOLDER = str(REPOSITORY / "docs" / "results" / "quickstart")
@@ -136,6 +137,7 @@ UNWRITABLE = [
 @pytest.mark.parametrize("odd", ODD)
 def test_an_argument_of_any_kind_gets_one_line(odd, cli_command, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "PATIENCE_S", 0.1)
     places = PLACES if odd in EVERYWHERE else PLACES[ROTATED.index(odd) :: len(ROTATED)]
     unwritable = [[*words, "--out", f"{{}}/{LONG}"] for words in UNWRITABLE]
     for words in [*places, *(unwritable if odd == "no UTF-8" else ())]:
@@ -148,7 +150,7 @@ def test_an_argument_of_any_kind_gets_one_line(odd, cli_command, monkeypatch, tm
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
-@pytest.mark.parametrize("name", ["seed", "config", "lr", "objective", "error_message", "epochs"])
+@pytest.mark.parametrize("name", ["seed", "lr", "error_message", "epochs"])
 def test_what_was_planned_is_no_score(name, cli_command):
     code, _, said = cli_command("robustness", FOLDER, "--metric", name, "--mode", "max")
     assert code == 2

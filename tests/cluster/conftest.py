@@ -56,6 +56,7 @@ class Continued(Finished):
     """A study that has run in two sessions; `first`: its results after the first of them."""
 
     first: Path
+    first_output: str
 
 
 OBJECTIVES: dict[str, object] = {
@@ -90,21 +91,25 @@ def finished(tmp_path_factory):
 @pytest.fixture(scope="session")
 def continued(tmp_path_factory):
     """A live search of six configurations. Its first session ends after five of twelve trials,
-    within a configuration, and keeps all encoders; its second keeps no further ones.
+    within a configuration, keeps all encoders and has a logger that fails; its second keeps no
+    further ones. Both have a logger that does not fail.
     """
     folder = tmp_path_factory.mktemp("continued")
     path, out = folder / "study.yaml", folder / "out"
     search = {"method": "tpe", "trials_per_objective": 3}
-    study_at(path, search=search, encoders={"keep": "all"})
-    code, output = clsweep("run", path, "--out", out, "--limit", 5)
-    assert code == 0, output
-    assert "7 left" in output
+    nowhere, log = {"mlflow": {"uri": "sqlite:////dev/null/none.db"}}, ("--log", "tensorboard")
+    study_at(path, search=search, encoders={"keep": "all"}, loggers=[nowhere])
+    code, first_output = clsweep("run", path, "--out", out, "--limit", 5, *log)
+    assert code == 0, first_output
+    assert "7 left" in first_output
     first = shutil.copytree(out, folder / "first")
     (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(b"of a trial that has no row")
     (out / "encoders" / ".0123.tmp").write_bytes(b"half an encoder")
     (out / "references.parquet").unlink()
-    code, output = clsweep("run", path, "--out", out, "--set", "encoders.keep=none")
-    return Continued(path=path, out=out, code=code, output=output, listeners=set(), first=first)
+    study_at(path, search=search, encoders={"keep": "none"})
+    code, output = clsweep("run", path, "--out", out, *log)
+    again = {"first": first, "first_output": first_output}
+    return Continued(path=path, out=out, code=code, output=output, listeners=set(), **again)
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:

@@ -77,9 +77,7 @@ def test_an_upload_that_fails_half_way_is_never_seen(folder, s3_server, monkeypa
 
 def test_places_are_named_as_they_are_typed(folder):
     address, options = folder.path.split("?")
-    assert (
-        folder.place("encoders/a-0.safetensors") == f"{address}/encoders/a-0.safetensors?{options}"
-    )
+    assert folder.place("encoders/a-0.pt") == f"{address}/encoders/a-0.pt?{options}"
     assert not ResultsFolder(folder.place("plan.parquet")).exists()
 
 
