@@ -18,7 +18,6 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-import yaml
 
 import clsweep
 from clsweep.cli.status import status_headline, status_rows
@@ -35,7 +34,7 @@ from tests.cluster.disturbed import (
     assert_tidy,
 )
 from tests.cluster.fake_cluster import FakeCluster, static_cluster
-from tests.planted import study_tree
+from tests.planted import study_at, study_tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -58,12 +57,6 @@ GROUPS = {
 Begin = Callable[..., Disturbed]
 
 
-def written(folder: Path, tree: dict[str, Any]) -> Path:
-    path = folder / "study.yaml"
-    path.write_text(yaml.safe_dump(study_tree(**tree), sort_keys=False))
-    return path
-
-
 @pytest.fixture
 def begin(tmp_path):
     """A study, not yet started: `begin(tree)`, or with other options than two trials at once."""
@@ -71,9 +64,8 @@ def begin(tmp_path):
 
     def prepare(tree: dict[str, Any], *options: object, out: str | Path = "") -> Disturbed:
         place = out or tmp_path / "out"
-        begun.append(
-            Disturbed(written(tmp_path, tree), place, *(options or ("--max-concurrent", 2)))
-        )
+        path = study_at(tmp_path / "study.yaml", **tree)
+        begun.append(Disturbed(path, place, *(options or ("--max-concurrent", 2))))
         return begun[-1]
 
     yield prepare
@@ -83,7 +75,7 @@ def begin(tmp_path):
 
 def ended(folder: Path, tree: dict[str, Any], *options: object) -> Path:
     """The results of a study that nothing happened to."""
-    study = Disturbed(written(folder, tree), folder / "out", *options)
+    study = Disturbed(study_at(folder / "study.yaml", **tree), folder / "out", *options)
     try:
         study.run_to_the_end()
     finally:
@@ -307,7 +299,7 @@ def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
         folder.mkdir()
     join = ("--address", cluster.address, "--max-concurrent", 1)
     plain, groups = (
-        Disturbed(written(folder, tree), folder / "out", *join)
+        Disturbed(study_at(folder / "study.yaml", **tree), folder / "out", *join)
         for folder, tree in zip(folders, (STUDY, GROUPS), strict=False)
     )
     for name, value in cluster.environment.items():

@@ -16,14 +16,13 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-import yaml
 from ray._private.services import resolve_ip_for_localhost
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
 from clsweep.cluster.session import PREFIX, _keep_private, _private_folder, ray_session
 from clsweep.errors import RequestError
 from tests.cluster.conftest import listeners, start, wait_until
-from tests.planted import study_tree
+from tests.planted import study_at
 
 WAIT = """
 import os, sys
@@ -45,7 +44,6 @@ with ray_session("local", dashboard=True):
     print(os.environ["RAY_AUTH_TOKEN_PATH"], flush=True)
     sys.stdin.read()
 """
-STUDY = study_tree(seeds=[0], space={}, objectives={"moco": {"framework": "moco", "loss": "dcl"}})
 # What other versions of Ray, and other clusters, ask for.
 OTHERS = {
     "RAY_TRAIN_V2_ENABLED": "0", "RAY_ADDRESS": "127.0.0.1:1", "RAY_AUTH_MODE": "disabled",
@@ -185,9 +183,7 @@ def test_joining_what_is_no_ray_ends_with_ctrl_c():
 @pytest.mark.slow
 def test_a_run_that_is_ended_while_ray_starts_leaves_nothing(short, tmp_path):
     """By a terminal that closes, and somebody who does not wait."""
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(STUDY))
-    process = start("run", path, "--out", tmp_path / "out")
+    process = start("run", study_at(tmp_path / "study.yaml"), "--out", tmp_path / "out")
     wait_until(lambda: [*short.glob(f"{PREFIX}*/ray/session_*/logs/raylet.out")], "a raylet")
     started = psutil.Process(process.pid).children(recursive=True)
     for number in (signal.SIGHUP, signal.SIGINT):
