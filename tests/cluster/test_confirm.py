@@ -151,6 +151,7 @@ def test_a_search_without_a_finished_configuration_cannot_be_confirmed(write_stu
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({}, "give --seeds 10,11,12, or confirm: {top: 3, seeds: "),
         ({"top": 2}, "give --seeds 10,11,12, or confirm: {top: 3, seeds: "),
         (
             {"seeds": [5, 1]},
