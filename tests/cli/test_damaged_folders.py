@@ -21,16 +21,11 @@ from clsweep.errors import RequestError, UserError
 from clsweep.results.folder import ResultsFolder, encoder_file
 from clsweep.results.journal import open_storage
 from clsweep.results.weights import pack, unpack
-from tests.damage import KEPT, Damage, damages, make_folder
+from tests.damage import KEPT, Damage, damages
 
 LONGEST_S = 30
 Answer = tuple[int, str, str]
 Command = Callable[[Path], Answer]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
@@ -139,12 +134,6 @@ def alarm():
     before = signal.signal(signal.SIGALRM, late)
     yield
     signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture
-def out(made, tmp_path):
-    lay_out(made, tmp_path / "out", None)
-    return tmp_path / "out"
 
 
 def test_a_file_with_another_encoder_is_refused(out):

@@ -32,7 +32,6 @@ def test_the_module_is_the_command():
     [
         ("clsweep plan quick", ["quickstart"]),
         ("clsweep catalog proj_l", ["proj_layers"]),
-        ("clsweep sens", ["sensitivity"]),
     ],
 )
 def test_a_shell_completes(line, offered):

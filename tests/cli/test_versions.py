@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,14 +9,8 @@ import pytest
 
 from clsweep.cluster import runner
 from clsweep.results.tables import decode, encode
-from tests.damage import make_folder
 
 NOTE = "trials of several versions"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("made"))
 
 
 def with_versions(file: Path, **columns: list[str]) -> None:
@@ -27,12 +20,6 @@ def with_versions(file: Path, **columns: list[str]) -> None:
         column = values + values[-1:] * (table.num_rows - len(values))
         table = table.set_column(table.column_names.index(name), name, pa.array(column))
     file.write_bytes(encode(table))
-
-
-@pytest.fixture
-def out(made, tmp_path):
-    shutil.copytree(made, tmp_path / "out")
-    return tmp_path / "out"
 
 
 @pytest.mark.parametrize("column", ["clsweep_version", "torch_version"])
