@@ -1,9 +1,5 @@
 """`clsweep check` and `clsweep new`: skeletons keep every contract, and who breaks one is told."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from clsweep.catalog.plugins import activate, execute, read_plugins
@@ -46,7 +42,7 @@ def _none_after():
     activate(())
 
 
-def verdicts(folder: Path, body: str) -> dict[str, str]:
+def verdicts(folder, body):
     """What breaks, contract by contract, without those that need two workers."""
     (folder / "mine.py").write_text(LOSS.format(body=body))
     plugins = read_plugins(["mine.py"], folder)
@@ -118,7 +114,7 @@ ROWS = [Component(part="encoder", name="mine", impl="Mine", num_features=8, **TE
 UNSEEN, CHUNKS = "it changes nothing of the trial", "in chunks it has the gradient of one pass"
 
 
-def broken(folder: Path, number: int, *, body: str = "pass", diagnosed: str = "pass") -> list[str]:
+def broken(folder, number, *, body="pass", diagnosed="pass"):
     (folder / "mine.py").write_text(ENCODER.format(body=body, diagnosed=diagnosed))
     plugins = read_plugins(["mine.py"], folder)
     activate(plugins)

@@ -2,8 +2,6 @@
 no traceback, one exit code, one line.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -44,7 +42,7 @@ FAULTS = {
 }
 
 
-def ended(line: str, folder: Path, **more: str) -> tuple[int, str]:
+def ended(line, folder, **more):
     """The exit code, and what was said on standard error."""
     done = subprocess.run(
         ["bash", "-c", line], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
@@ -53,7 +51,7 @@ def ended(line: str, folder: Path, **more: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def called(words: list[str]) -> str:
+def called(words):
     return shlex.join([sys.executable, "-m", "clsweep", *words])
 
 

@@ -1,9 +1,5 @@
 """Rows of several versions of what trains: every reader is told, and a run asks first."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
@@ -13,7 +9,7 @@ from clsweep.results.tables import decode, encode
 NOTE = "trials of several versions"
 
 
-def with_versions(file: Path, **columns: list[str]) -> None:
+def with_versions(file, **columns):
     """Give the first rows of a table the versions that are named, and the others the last one."""
     table = decode(file.read_bytes())
     for name, values in columns.items():

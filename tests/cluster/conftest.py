@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +58,7 @@ class Continued(Finished):
     first_output: str
 
 
-OBJECTIVES: dict[str, object] = {
+OBJECTIVES = {
     "simclr": {"framework": "simclr", "loss": "infonce"},
     "dcl": {"framework": "simclr", "loss": "dcl"},
     "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
@@ -112,7 +111,7 @@ def continued(tmp_path_factory):
     return Continued(path=path, out=out, code=code, output=output, listeners=set(), **again)
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
+def start(*arguments):
     """The command line in a process group of its own, as a terminal would start it."""
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
@@ -125,14 +124,14 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def clsweep(*arguments: object) -> tuple[int, str]:
+def clsweep(*arguments):
     """Exit code and output of one command."""
     process = start(*arguments)
     output, _ = process.communicate(timeout=600)
     return process.returncode, output
 
 
-def watched(*arguments: object) -> tuple[int, str, set[Listener]]:
+def watched(*arguments):
     """Exit code, output, and what the processes of a command listened on while it ran."""
     process, found = start(*arguments), set[Listener]()
     with ThreadPoolExecutor(1) as pool:
@@ -142,7 +141,7 @@ def watched(*arguments: object) -> tuple[int, str, set[Listener]]:
     return process.returncode, ended.result()[0], found
 
 
-def listeners(session: int) -> set[Listener]:
+def listeners(session):
     """All sockets on which the processes of a session wait for whoever comes, at this moment."""
     found = set()
     for socket in psutil.net_connections("inet"):
@@ -154,7 +153,7 @@ def listeners(session: int) -> set[Listener]:
     return found
 
 
-def assert_on_loopback(found: set[Listener], *titles: str) -> None:
+def assert_on_loopback(found, *titles):
     """Nobody on another machine reaches a process; those of these titles were seen."""
     for title in titles:
         assert any(title in listener.title for listener in found), title
@@ -164,7 +163,7 @@ def assert_on_loopback(found: set[Listener], *titles: str) -> None:
         assert address.is_loopback, listener
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 400) -> None:
+def wait_until(condition, what, timeout_s=400):
     """Return as soon as the condition holds; fail if it never does."""
     pause = threading.Event()
     for _ in range(int(timeout_s / 0.05)):

@@ -2,12 +2,8 @@
 out.
 """
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -20,7 +16,7 @@ from clsweep.errors import RequestError, UserError
 from clsweep.questions.recommend import CONFIRMATION
 from clsweep.report import told
 from clsweep.results.folder import ResultsFolder
-from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
+from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial
 from tests.cluster.conftest import clsweep as command
@@ -37,12 +33,12 @@ CHOSEN = {  # its values are known once it runs
 }
 
 
-def score(trial: PlannedTrial) -> float:
+def score(trial):
     """Configuration 1 is best, 0 second; the seeds differ."""
     return 80.0 + {0: 5, 1: 8}.get(trial.config, 0) + trial.seed % 10 / 10
 
 
-def search_in(folder, study, *, chosen: Mapping[int, Any] | None = None, **of) -> ResultsFolder:
+def search_in(folder, study, *, chosen=None, **of):
     """Results of a search that never ran; `of` are outcomes of some trials by id, with `_` for
     `-`.
     """
@@ -62,14 +58,14 @@ def search_in(folder, study, *, chosen: Mapping[int, Any] | None = None, **of) -
 def searched(write_study, tmp_path):
     """Of a study with changes, the results that `search_in` makes."""
 
-    def search(*, outcomes: Mapping[str, Any] | None = None, **changes: Any) -> ResultsFolder:
+    def search(*, outcomes=None, **changes):
         study = load_study(write_study(**changes))
         return search_in(tmp_path / "out", study, **(outcomes or {}))
 
     return search
 
 
-def confirmed_in(folder: ResultsFolder, study: Study, *, lift: float = 0.0) -> None:
+def confirmed_in(folder, study, *, lift=0.0):
     """A confirmation that never ran; the fresh scores are those of the search, `lift` higher."""
     planned, results = plan_confirmation(study, folder), folder.confirmation
     known = results.plan().to_pylist() if results.exists() else []

@@ -1,11 +1,7 @@
 """Which encoders a real run leaves, and what they are worth."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
@@ -13,13 +9,13 @@ import clsweep
 from clsweep.errors import RequestError
 
 
-def stored(out: Path) -> list[str]:
+def stored(out):
     """The files of encoders, whole or not."""
     folder = out / "encoders"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def best(trials: pd.DataFrame) -> list[str]:
+def best(trials):
     """What shall be stored: of each objective the best by the mean over both seeds, of equals the
     first.
     """
@@ -30,7 +26,7 @@ def best(trials: pd.DataFrame) -> list[str]:
     return sorted(f"{trial_id}.safetensors" for trial_id in wanted["trial_id"])
 
 
-def knn_top1(encoder: Any, row: dict[str, Any]) -> float:
+def knn_top1(encoder, row):
     """The score of an encoder on the study's own yardstick."""
     from clsweep.data.datasets import load_splits
     from clsweep.data.found import DataPlace

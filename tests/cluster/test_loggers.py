@@ -2,14 +2,9 @@
 what goes wrong.
 """
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,7 +14,7 @@ from clsweep.errors import RequestError
 from clsweep.foreign.wandb_runs import HISTORY, _fields, _items, _records, read_wandb
 from clsweep.study.schema import LoggerSection
 
-STUDY: Any = SimpleNamespace(sections=SimpleNamespace(name="tau-study", loggers=()))
+STUDY = SimpleNamespace(sections=SimpleNamespace(name="tau-study", loggers=()))
 ROW = {
     "trial_id": "dcl-0003-s1", "objective": "dcl", "config": 3, "seed": 1, "loss": "dcl",
     "tau": 0.25, "batch_size": 64, "sigma": None,
@@ -28,26 +23,26 @@ LOGGED = [(1, 51.0), (2, 52.0), (3, 53.0)]  # the epochs of a trial, with their 
 OUTCOME = {"status": "finished", "knn_top1": 71.5, "wall_time_s": 3.0, "device": "cpu"}
 
 
-def epochs(last: int) -> list[dict[str, Any]]:
+def epochs(last):
     return [{"epoch": e, "train_loss": 1.0 / e, "knn_top1": 50.0 + e} for e in range(1, last + 1)]
 
 
 class Run:
     """A run of one logger at a folder, with what it says."""
 
-    def __init__(self, place: Path, name: str, **options: str):
-        self.said: list[str] = []
+    def __init__(self, place, name, **options):
+        self.said = []
         logger = LoggerSection(name=name, options=options)
         self.loggers = Loggers([logger], STUDY, str(place), self.said.append)
 
-    def __enter__(self) -> Run:
+    def __enter__(self):
         self.loggers.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.loggers.__exit__()
 
-    def trial(self, row: dict[str, Any] = ROW, *, last: int = 3, ends: bool = True) -> None:
+    def trial(self, row=ROW, *, last=3, ends=True):
         """Of its last epoch the outcome alone knows."""
         self.loggers.started(row)
         rows = epochs(last)
@@ -57,7 +52,7 @@ class Run:
             self.loggers.ended(row, {**OUTCOME, "epochs": rows})
 
 
-def log_and_resume(place: Path, name: str, **options: str) -> list[str]:
+def log_and_resume(place, name, **options):
     """A trial that was cut off after two epochs, one that another seed of it ran, and in a second
     run the first one again, whose epochs come again.
     """
@@ -74,7 +69,7 @@ def log_and_resume(place: Path, name: str, **options: str) -> list[str]:
 # TensorBoard.
 
 
-def events_of(folder: Path) -> Iterator[Any]:
+def events_of(folder):
     """By the format: length, its checksum, the event, its checksum."""
     from tensorboardX.proto.event_pb2 import Event
 
@@ -88,7 +83,7 @@ def events_of(folder: Path) -> Iterator[Any]:
         data = data[16 + size :]
 
 
-def scalars_of(folder: Path) -> list[tuple[str, int, float]]:
+def scalars_of(folder):
     return [
         (value.tag, event.step, value.simple_value)
         for event in events_of(folder)

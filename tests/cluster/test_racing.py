@@ -2,14 +2,11 @@
 anywhere.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
 import statistics
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,8 +45,8 @@ class Runner:
     def __init__(self, study, scores, chance):
         self.study, self.scores, self.chance = study, scores, chance
         self.planned = plan_trials(study)
-        self.rows: dict[str, dict[str, Any]] = {}  # of trials that have ended
-        self.order: list[str] = []
+        self.rows = {}  # of trials that have ended
+        self.order = []
 
     def run(self, *, at_once=3, ends=10**9):
         """Until nothing is left, or so many trials have ended; what then runs leaves no row."""

@@ -1,12 +1,9 @@
 """The row of a trial that has ended: what its numbers depend on stands beside them."""
 
-from __future__ import annotations
-
 import errno
 import os
 from importlib.metadata import version
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -16,7 +13,7 @@ from clsweep.cluster.recorder import Recorder
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.study.design import Study, plan_row, plan_trials
+from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from tests.planted import study_at
 
@@ -26,12 +23,12 @@ class Silent:
 
     tally = SimpleNamespace(num_done=0)
 
-    def ended(self, *_: dict[str, Any]) -> None: ...
-    def record(self, row: dict[str, Any]) -> None: ...
+    def ended(self, *_): ...
+    def record(self, row): ...
 
 
-def recorder_of(study: Study, folder: ResultsFolder, progress: Silent) -> Recorder:
-    return Recorder(study, folder, *cast(Any, (progress, Silent(), Silent())))
+def recorder_of(study, folder, progress):
+    return Recorder(study, folder, progress, Silent(), Silent())
 
 
 def test_a_row_has_the_version_of_optuna(tmp_path):
@@ -69,11 +66,11 @@ def test_a_full_disk_ends_a_run_with_a_sentence(tmp_path, cli_command, monkeypat
     """What the callback raises comes wrapped by Tune."""
     from ray.tune import TuneError
 
-    def refuse(_: int) -> None:
+    def refuse(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def session(run: runner._Run) -> None:
-        def fit() -> None:
+    def session(run):
+        def fit():
             row = plan_row(run._study, run._planned[0])
             try:
                 with monkeypatch.context() as patch:
@@ -85,8 +82,8 @@ def test_a_full_disk_ends_a_run_with_a_sentence(tmp_path, cli_command, monkeypat
         monkeypatch.setattr(dispatch, "tuner", lambda *_: SimpleNamespace(fit=fit))
         run.lay_out()
         journal = open_storage(run._folder.journal_path, alone=True)
-        recorder = cast(Any, SimpleNamespace(trial_ids=set()))
-        run._run_all(1, cast(Any, None), journal, recorder)
+        recorder = SimpleNamespace(trial_ids=set())
+        run._run_all(1, None, journal, recorder)
 
     monkeypatch.setattr(runner._Run, "_session", session)
     path = study_at(tmp_path / "study.yaml")

@@ -1,7 +1,5 @@
 """Ray for the time of a run, beside whatever other Ray the machine has."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -65,7 +63,7 @@ def short(monkeypatch):
         yield Path(folder)
 
 
-def codes(ports: set[int], *metadata: tuple[str, str]) -> set[str]:
+def codes(ports, *metadata):
     """What comes of a call to each of Ray's ports that speaks gRPC."""
     found, call = set(), "/ray.rpc.InternalKVGcsService/GetInternalConfig"
     for port in ports:
@@ -87,7 +85,6 @@ def test_nobody_gets_in_without_the_token(short):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         umask=0o000, env=os.environ | elsewhere,
     )  # fmt: skip
-    assert process.stdout
     said = [next(process.stdout).strip()]
     while not said[-1].startswith("/"):
         said.append(next(process.stdout).strip())
@@ -138,7 +135,7 @@ def test_where_ray_can_have_no_folder_it_has_one_in_tmp(name, tmp_path, monkeypa
 
 
 def test_where_no_socket_can_be_is_one_line(monkeypatch):
-    def refused(**_: object) -> str:
+    def refused(**_):
         raise PermissionError
 
     monkeypatch.setenv("TMPDIR", "/nowhere")
@@ -162,10 +159,10 @@ def test_a_local_run_has_its_own_environment_and_gives_it_back(monkeypatch):
 
 def test_joining_what_is_no_ray_ends_with_ctrl_c():
     """At its first call; Ray itself would ask for 20 s and more."""
-    called: list[float] = []
+    called = []
 
     class Nothing(grpc.GenericRpcHandler):
-        def service(self, _: object) -> None:
+        def service(self, _):
             if not called:
                 called.append(time.monotonic())
                 os.kill(os.getpid(), signal.SIGINT)

@@ -3,10 +3,7 @@ or the run ends soon, with a word for the user, and what is left runs with the s
 `test_faults.py` has a Ray that breaks.
 """
 
-from __future__ import annotations
-
 import os
-from typing import Any
 
 import pytest
 
@@ -61,7 +58,7 @@ FAILED = {
 
 def test_a_loss_that_hangs_or_fails_fails_its_trials_alone(tmp_path):
     (tmp_path / "mine.py").write_text(LOSSES)
-    base: dict[str, Any] = {**study_tree()["base"], "epochs": 6}  # type: ignore[dict-item]
+    base = {**study_tree()["base"], "epochs": 6}
     path = study_at(
         tmp_path / "study.yaml",
         seeds=[0],

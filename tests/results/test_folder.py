@@ -1,7 +1,5 @@
 """The results folder, on a disk and in an object store: typed, atomic, readable at any moment."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -9,7 +7,6 @@ import re
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -26,11 +23,11 @@ from clsweep.study.resolve import load_study
 from tests.results.conftest import STUDY, created
 
 
-def outcome(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def outcome(row, **changes):
     return {**row, "status": "finished", "knn_top1": 90.0, "train_loss": 1.5, **changes}
 
 
-def names(folder: ResultsFolder) -> list[Path]:
+def names(folder):
     return sorted(path for path in Path(folder.path).rglob("*") if path.is_file())
 
 
@@ -139,10 +136,10 @@ def test_an_interrupted_compaction_leaves_one_row_per_trial(local, plan, monkeyp
     assert local.side_table("epochs").num_rows == 3
 
 
-def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyPatch) -> None:
+def cut_off_after(folder, num_deleted, patch):
     left, remove = iter(range(num_deleted)), folder.files.remove
 
-    def interrupted(name: str) -> None:
+    def interrupted(name):
         if next(left, None) is None:
             raise KeyboardInterrupt
         remove(name)
@@ -152,7 +149,7 @@ def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyP
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "makedirs"])
 def test_what_a_disk_refuses_is_one_line_and_no_file(local, plan, monkeypatch, call):
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     before, reason = names(local), f"cannot be written: {os.strerror(errno.EDQUOT)}"
@@ -243,7 +240,7 @@ def test_a_reader_misses_nothing_while_parts_are_compacted(local, plan, monkeypa
     compact_once = iter([local.compact])
     is_file = reader.files.is_file
 
-    def compacting(name: str) -> bool:
+    def compacting(name):
         next(compact_once, lambda: None)()
         return is_file(name)
 
@@ -314,14 +311,14 @@ def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for
 def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_ids(tmp_path, plan):
     """Such a table has no hyperparameters that could be compared with the plan's."""
 
-    def read_all(folder: ResultsFolder) -> None:
+    def read_all(folder):
         folder.trials()
         folder.running_epochs()
         folder.references()
         for name in ("epochs", "points"):
             folder.side_table(name)
 
-    def made(name: str) -> ResultsFolder:
+    def made(name):
         folder = created(str(tmp_path / name), plan)
         for row in plan[:4]:
             points = [{"index": 0, "label": 0}]

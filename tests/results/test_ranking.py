@@ -2,10 +2,7 @@
 running study show of it.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,7 @@ from clsweep.results.ranking import Standings, Tally
 METRIC = "knn_top1"
 
 
-def plan(**configs: int) -> list[dict[str, Any]]:
+def plan(**configs):
     """So many configurations of each objective on the seeds 0 and 1, interleaved as in a plan."""
     return [
         {"trial_id": f"{name}-{config}-{seed}", "objective": name, "config": config}
@@ -25,16 +22,16 @@ def plan(**configs: int) -> list[dict[str, Any]]:
     ]
 
 
-def ended(trial_id: str, score: float | None, status: str = "finished") -> dict[str, Any]:
+def ended(trial_id, score, status="finished"):
     return {"trial_id": trial_id, "status": status, METRIC: score}
 
 
-def scored(name: str, *pairs: tuple[float, float]) -> list[dict[str, Any]]:
+def scored(name, *pairs):
     numbered = itertools.product(enumerate(pairs), (0, 1))
     return [ended(f"{name}-{config}-{seed}", pair[seed]) for (config, pair), seed in numbered]
 
 
-def order(rows: list[dict[str, Any]], mode: str = "max", **configs: int) -> dict[str, list[int]]:
+def order(rows, mode="max", **configs):
     rankings = Standings(plan(**configs), rows, metric=METRIC, mode=mode).rankings()
     return {
         ranking.objective: [ranked.config for ranked in ranking.configs] for ranking in rankings
@@ -83,7 +80,7 @@ def test_an_objective_without_any_finished_configuration_has_none():
     assert order(scored("dcl", (1.0, 2.0)), dcl=1, simclr=2) == {"dcl": [0], "simclr": []}
 
 
-def tally(scores: dict[str, float | None], metric: str = METRIC) -> dict[str, Any]:
+def tally(scores, metric=METRIC):
     rows = [
         {**row, metric: scores[name], "tau": row["config"] / 10}
         | {"status": "failed" if scores[name] is None else "finished"}
@@ -101,6 +98,6 @@ def test_no_configuration_on_all_seeds_is_no_best():
 
 
 def test_the_unit_is_the_metrics_own():
-    scores: dict[str, float | None] = {"0-0": 1.0, "0-1": 2.0}
+    scores = {"0-0": 1.0, "0-1": 2.0}
     assert tally(scores, "mi_estimate")["best mi_estimate nats"] == 1.5
     assert tally(scores, "train_loss")["best train_loss"] == 1.5

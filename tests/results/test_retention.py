@@ -1,11 +1,7 @@
 """Which encoders and checkpoints stay: all that the best configuration needs, and few others."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,11 +9,8 @@ import pytest
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.ranking import KeptFiles
 
-Row = dict[str, Any]
-Keep = Callable[..., KeptFiles]
 
-
-def plan(*, seeds: int = 2, **configs: int) -> list[Row]:
+def plan(*, seeds=2, **configs):
     """So many configurations of each objective, as `a-1-s0`, in a plan's order."""
     return [
         {"trial_id": f"{name}-{config}-s{seed}", "objective": name, "config": config}
@@ -28,7 +21,7 @@ def plan(*, seeds: int = 2, **configs: int) -> list[Row]:
     ]
 
 
-def row(trial_id: str, score: float | None, status: str | None = None) -> Row:
+def row(trial_id, score, status=None):
     objective, config, _ = trial_id.split("-")
     return {
         "trial_id": trial_id,
@@ -46,20 +39,20 @@ def folder(tmp_path):
 
 @pytest.fixture
 def keep(folder):
-    def rule(planned: Iterable[Row], *rows: Row, **changes: str) -> KeptFiles:
+    def rule(planned, *rows, **changes):
         given = {"encoders": "best", "checkpoints": "none", "mode": "max", **changes}
         return KeptFiles(folder, planned, rows, metric="knn_top1", **given)
 
     return rule
 
 
-def store(folder: ResultsFolder, *trial_ids: str) -> None:
+def store(folder, *trial_ids):
     for trial_id in trial_ids:
         folder.write(encoder_file(trial_id), b"weights")
         folder.write(checkpoint_file(trial_id), b"state")
 
 
-def end(kept: KeptFiles, folder: ResultsFolder, *rows: Row) -> None:
+def end(kept, folder, *rows):
     for each in rows:
         store(folder, each["trial_id"])
         kept.record(each)

@@ -1,27 +1,24 @@
 """Epochs of trials under way: in the folder before their trials, and in no statistic."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from clsweep.api import open_results
 from clsweep.cluster.desk import EPOCHS, report, reported
 from clsweep.errors import RequestError
-from clsweep.results.folder import RUNNING, ResultsFolder
+from clsweep.results.folder import RUNNING
 
 ONE = [{"epoch": 1, "train_loss": 2.0}]
 TWO = [*ONE, {"epoch": 2, "train_loss": 1.5, "knn_top1": 40.0}]
 
 
-def finish(folder: ResultsFolder, row: dict[str, Any]) -> None:
+def finish(folder, row):
     folder.add_trial({**row, "status": "finished", "knn_top1": 90.0}, epochs=TWO)
 
 
-def epochs(folder: ResultsFolder) -> list[tuple[str, str, int]]:
+def epochs(folder):
     frame = open_results(folder.path).epochs
     return list(zip(frame["trial_id"], frame["status"], frame["epoch"], strict=True))
 

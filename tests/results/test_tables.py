@@ -1,7 +1,5 @@
 """Parquet files that tell when a bit of them has changed; no link leads out of a folder."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
