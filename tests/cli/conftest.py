@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.damage import make_folder
-
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
+    from tests.damage import make_folder  # loads Ray
+
     return make_folder(tmp_path_factory.mktemp("made"))
 
 
