@@ -42,15 +42,19 @@ def _none_after():
     activate(())
 
 
-def verdicts(folder, body):
-    """What breaks, contract by contract, without those that need two workers."""
-    (folder / "mine.py").write_text(LOSS.format(body=body))
+def witnessed(folder, plugin):
+    """The trial by which a plug-in is checked, and the place of its data."""
+    (folder / "mine.py").write_text(plugin)
     plugins = read_plugins(["mine.py"], folder)
     activate(plugins)
     execute(plugins)
     study = witness(plugins[0].rows[0], plugins)
-    config = plan_row(study, plan_trials(study)[0])
-    return dict(check_contracts(config, study.sections.dataset.place))
+    return plan_row(study, plan_trials(study)[0]), study.sections.dataset.place
+
+
+def verdicts(folder, body):
+    """What breaks, contract by contract, without those that need two workers."""
+    return dict(check_contracts(*witnessed(folder, LOSS.format(body=body))))
 
 
 def test_a_loss_may_draw_from_the_generators_of_the_process(tmp_path):
@@ -111,40 +115,28 @@ def mine(objective):
 ROWS = [Component(part="encoder", name="mine", impl="Mine", num_features=8, **TEXT),
         Diagnostic(name="mine", impl="mine", takes=("objective",), summary="mean", **TEXT)]
 """
-UNSEEN, CHUNKS = "it changes nothing of the trial", "in chunks it has the gradient of one pass"
-
-
-def broken(folder, number, *, body="pass", diagnosed="pass"):
-    (folder / "mine.py").write_text(ENCODER.format(body=body, diagnosed=diagnosed))
-    plugins = read_plugins(["mine.py"], folder)
-    activate(plugins)
-    study = witness(plugins[0].rows[0], plugins)
-    config, place = plan_row(study, plan_trials(study)[0]), study.sections.dataset.place
-    if number:
-        return [name for name, why in check_contracts(config, place, column="mine") if why]
-    with pytest.raises(BrokenContractError) as caught:
-        contracts._goes_in_chunks(config, place)
-    return [str(caught.value)]
+UNSEEN = "it changes nothing of the trial"
+BUFFERED = "self.mean.lerp_(y.detach().mean(0), 0.1); y = y - self.mean"
 
 
 @pytest.mark.parametrize(
-    ("parts", "expected"),
+    ("body", "diagnosed", "expected"),
     [
-        ({}, []),
-        ({"body": "self.calls += self.training; y = y + self.calls"}, [RESUMED]),
-        ({"body": "self.mean.lerp_(y.detach().mean(0), 0.1); y = y - self.mean"}, []),
-        ({"diagnosed": "[p.grad.data.mul_(2) for p in objective.parameters()]"}, [UNSEEN]),
+        ("self.calls += self.training; y = y + self.calls", "pass", [RESUMED]),
+        (BUFFERED, "pass", []),
+        ("pass", "[p.grad.data.mul_(2) for p in objective.parameters()]", [UNSEEN]),
     ],
 )
-def test_what_is_lost_or_changed_beside_is_found(tmp_path, parts, expected):
-    assert broken(tmp_path, 1, **parts) == expected
+def test_what_is_lost_or_changed_beside_is_found(tmp_path, body, diagnosed, expected):
+    trial = witnessed(tmp_path, ENCODER.format(body=body, diagnosed=diagnosed))
+    assert [name for name, why in check_contracts(*trial, column="mine") if why] == expected
 
 
 def test_what_differs_in_the_second_pass_of_a_chunk_is_found(tmp_path):
-    with pytest.raises(pytest.fail.Exception):  # buffers are kept
-        broken(tmp_path, 0, body="self.mean.lerp_(y.detach().mean(0), 0.1); y = y - self.mean")
-    (why,) = broken(tmp_path, 0, body="self.calls += 1; y = y * (1 + self.calls)")
-    assert "gradient of encoder.linear" in why
+    contracts._goes_in_chunks(*witnessed(tmp_path, ENCODER.format(body=BUFFERED, diagnosed="pass")))
+    counted = ENCODER.format(body="self.calls += 1; y = y * (1 + self.calls)", diagnosed="pass")
+    with pytest.raises(BrokenContractError, match=r"gradient of encoder\.linear"):
+        contracts._goes_in_chunks(*witnessed(tmp_path, counted))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -59,7 +59,6 @@ class Continued(Finished):
 
 
 OBJECTIVES = {
-    "simclr": {"framework": "simclr", "loss": "infonce"},
     "dcl": {"framework": "simclr", "loss": "dcl"},
     "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
     "bad": {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}},

@@ -61,7 +61,7 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished):
         "plan.parquet", "references.parquet", "study.yaml", "trials.parquet",
     ]  # fmt: skip
     kept = {path.name.split("-")[0] for path in (out / "encoders").iterdir()}
-    assert kept == {"simclr", "dcl", "untrained"}
+    assert kept == {"dcl", "untrained"}
     references = results.references.set_index("reference")
     assert references.loc["untrained", "seed"].tolist() == [0, 1]
     same_yardstick = references.loc["untrained", "knn_top1"].tolist()
