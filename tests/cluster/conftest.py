@@ -9,6 +9,7 @@ import contextlib
 import ipaddress
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +25,12 @@ import pytest
 from tests.planted import study_at
 
 COMMAND = [sys.executable, "-c", "from clsweep.cli.main import main; main()"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hears_ctrl_c():
+    """What a shell runs in the background ignores it, and so would every process it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
