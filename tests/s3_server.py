@@ -67,9 +67,10 @@ class S3Server:
             environ.pop(f"HTTP_IF_{name}", None) if is_write else None
             for name in ("NONE_MATCH", "MATCH")
         ]
-        if answer is None and any(conditions):
-            with self._writing:
-                if not self.conditional or self._are_met(environ, *conditions):
+        if answer is None and is_write:
+            with self._writing:  # those without a condition too: they come before or after one
+                is_asked = self.conditional and any(conditions)
+                if not is_asked or self._are_met(environ, *conditions):
                     return self._moto(environ, start_response)
             answer = PRECONDITION_FAILED
         if answer is None:

@@ -2,14 +2,10 @@
 the file, or the very output of the undamaged folder.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,23 +17,16 @@ from clsweep.errors import RequestError, UserError
 from clsweep.results.folder import ResultsFolder, encoder_file
 from clsweep.results.journal import open_storage
 from clsweep.results.weights import pack, unpack
-from tests.damage import KEPT, Damage, damages, make_folder
+from tests.damage import KEPT, damages
 
 LONGEST_S = 30
-Answer = tuple[int, str, str]
-Command = Callable[[Path], Answer]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
 def commands(made, tmp_path, cli_command, monkeypatch):
     """By name; those that write get a folder of their own. Runs go as far as Ray."""
 
-    def session(self: Any) -> bool:
+    def session(self):
         self.lay_out()
         self.kept().settle()
         storage = open_storage(self._folder.journal_path, alone=True)
@@ -46,11 +35,11 @@ def commands(made, tmp_path, cli_command, monkeypatch):
             print(row["trial_id"])
         return True
 
-    def printed(name: str) -> Command:
+    def printed(name):
         words = [name, "--format", "csv"]
         return lambda out: cli_command(words[0], str(out), *words[1:])
 
-    def tables(out: Path) -> Answer:
+    def tables(out):
         results = open_results(out)
         shown = [
             getattr(results, name)
@@ -58,13 +47,13 @@ def commands(made, tmp_path, cli_command, monkeypatch):
         ]
         return 0, "\n".join(table.to_csv() for table in shown), ""
 
-    def checkpoint(out: Path) -> Answer:
+    def checkpoint(out):
         return 0, str(open_results(out).checkpoint(KEPT)), ""
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runner._Run, "_session", session)
     study, file = str(made.parent / "small.yaml"), str(tmp_path / "encoder.safetensors")
-    found: dict[str, Command] = {name: printed(name) for name in ("status", "trials", "robustness")}
+    found = {name: printed(name) for name in ("status", "trials", "robustness")}
     found |= {name: printed(name) for name in ("sensitivity", "compare")}
     found["status as shown"] = lambda out: cli_command("status", str(out))
     found["export"] = lambda out: cli_command("export", f"{out}/{KEPT}", "--out", file)
@@ -74,7 +63,7 @@ def commands(made, tmp_path, cli_command, monkeypatch):
     return found
 
 
-def lay_out(made: Path, out: Path, damage: Damage | None) -> None:
+def lay_out(made, out, damage):
     """A copy of the folder, which always has the same name."""
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(made, out)
@@ -82,7 +71,7 @@ def lay_out(made: Path, out: Path, damage: Damage | None) -> None:
         damage.change(out / damage.file)
 
 
-def run(command: Command, out: Path) -> Answer:
+def run(command, out):
     signal.alarm(LONGEST_S)
     try:
         return command(out)
@@ -92,7 +81,7 @@ def run(command: Command, out: Path) -> Answer:
         signal.alarm(0)
 
 
-def fault(answer: Answer, expected: Answer, damage: Damage) -> str:
+def fault(answer, expected, damage):
     """What is wrong with an answer; empty if nothing is."""
     code, _, err = answer
     if answer == expected:
@@ -109,11 +98,9 @@ def fault(answer: Answer, expected: Answer, damage: Damage) -> str:
     return "" if damage.is_fine else f"another answer without an error:\n{answer[1]}{err}"
 
 
-def check(
-    chosen: Sequence[Damage], commands: dict[str, Command], made: Path, tmp_path: Path
-) -> list[str]:
+def check(chosen, commands, made, tmp_path):
     out, faults = tmp_path / "out", []
-    expected: dict[str, Answer] = {}
+    expected = {}
     for damage in (None, *chosen):
         for name, command in commands.items():
             if name in (next(iter(commands)), "run", "confirm"):  # others change nothing
@@ -133,18 +120,12 @@ def check(
 
 @pytest.fixture
 def alarm():
-    def late(*_: object) -> None:
+    def late(*_):
         raise TimeoutError(f"no answer in {LONGEST_S} s")
 
     before = signal.signal(signal.SIGALRM, late)
     yield
     signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture
-def out(made, tmp_path):
-    lay_out(made, tmp_path / "out", None)
-    return tmp_path / "out"
 
 
 def test_a_file_with_another_encoder_is_refused(out):

@@ -49,12 +49,8 @@ def asked(monkeypatch):
 
     def timed(_study, wanted, _num_processes):
         found.extend(wanted)
-        seconds = {row["trial_id"]: _size(row) for row in wanted}
-        paces = {
-            name: [Pace(begin_s=s, epoch_s=0.0, scored_s=0.0, last_s=0.0, peak_gib=0.5)]
-            for name, s in seconds.items()
-        }
-        return paces
+        zero = {"epoch_s": 0.0, "scored_s": 0.0, "last_s": 0.0, "peak_gib": 0.5}
+        return {row["trial_id"]: [Pace(begin_s=_size(row), **zero)] for row in wanted}
 
     two = Cluster(up=[{"CPU": 2, "GPU": 0}], is_here=True)
     monkeypatch.setattr(estimate, "_timed", timed)
@@ -97,37 +93,21 @@ def test_sizes_are_timed_and_trials_take_places_in_turn(cli_command, asked, stud
     assert max(len(line) for line in shown.splitlines() if "Next" not in line) <= 80
 
 
-def test_a_temperature_is_no_size(cli_command, asked, study):
-    cli_command("plan", study(space="{tau: {grid: [0.1, 0.2, 0.5]}}"), "--estimate")
-    assert [row["objective"] for row in asked] == ["simclr", "untrained"]
-
-
 def test_of_many_sizes_the_outer_ones_and_one_between_are_timed(cli_command, asked, study):
-    sizes = "{batch_size: {grid: [16, 32, 64, 128, 256]}}"
+    """A temperature is no size."""
+    sizes = "{batch_size: {grid: [16, 32, 64, 128, 256]}, tau: {grid: [0.1, 0.5]}}"
     _, out, _ = cli_command("plan", study(space=sizes), "--estimate")
     assert [row["batch_size"] for row in asked if row["objective"] == "simclr"] == [16, 64, 256]
     assert "simclr: 3 of its 5 sizes were timed" in out
 
 
-@pytest.mark.parametrize("method", ["tpe", "random"])
-def test_values_yet_to_be_drawn_are_drawn_at_random(cli_command, asked, study, method):
-    path = study(
-        space="{tau: {low: 0.05, high: 1.0, log: true}}",
-        search=f"{{method: {method}, trials_per_objective: 5}}",
-    )
-    code, out, err = cli_command("plan", path, "--estimate")
-    assert (code, err) == (0, "")
-    assert all(0.05 <= row["tau"] <= 1 for row in asked if row["objective"] == "simclr")
-    assert "about" in out
-
-
 @pytest.mark.parametrize(("has_amx", "half_s"), [(True, 2.5), (True, 9.5), (False, 2.5)])
 def test_bf16_is_named_where_it_is_faster(cli_command, monkeypatch, study, has_amx, half_s):
     def timed(_study, wanted, _num_processes):
-        seconds = {
-            row["trial_id"]: [10.0, half_s][row.get("precision") == "bf16"] for row in wanted
-        }
-        return {name: [Pace(epoch_s=s)] for name, s in seconds.items()}
+        def pace(row):
+            return Pace(epoch_s=half_s if row.get("precision") == "bf16" else 10.0)
+
+        return {row["trial_id"]: [pace(row)] for row in wanted}
 
     monkeypatch.setattr(estimate, "_timed", timed)
     monkeypatch.setattr(estimate, "has_amx", lambda: has_amx)
@@ -135,13 +115,14 @@ def test_bf16_is_named_where_it_is_faster(cli_command, monkeypatch, study, has_a
     assert ("bf16 is 4 times as fast" in out) == (has_amx and half_s < 9)
 
 
-@pytest.mark.usefixtures("asked")
-def test_what_stops_early_takes_at_most_so_long(cli_command, study):
+def test_what_stops_early_takes_at_most_so_long(cli_command, asked, study):
+    """Values yet to be drawn are drawn at random."""
     more = "scheduler: {name: asha, grace_epochs: 1}"
     space = "{tau: {low: 0.05, high: 1.0, log: true}}"
     search = "{method: tpe, trials_per_objective: 5}"
     code, out, err = cli_command("plan", study(space=space, search=search, more=more), "--estimate")
     assert (code, err) == (0, "")
+    assert all(0.05 <= row["tau"] <= 1 for row in asked if row["objective"] == "simclr")
     assert "at most" in out
     assert "asha stops trials early" in out
     _, out, _ = cli_command("plan", study(space=space, search=search, more=more))

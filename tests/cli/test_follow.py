@@ -1,35 +1,29 @@
 """A report that is written again while its study runs."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from clsweep.cli.status import PAUSE_S, followed
 
-Look = tuple[bool, int, int]  # whether it runs; trials that have ended, epochs of others
-
 
 class Watched:
     """A study as it is seen, look after look, and the clock meanwhile."""
 
-    def __init__(self, looks: list[Look], work_s: float = 0.0):
+    def __init__(self, looks, work_s=0.0):
         self._looks, self._work_s = iter(looks), work_s
-        self.now, self.waited = 0.0, list[float]()
+        self.now, self.waited = 0.0, []
 
-    def is_running(self) -> bool:
+    def is_running(self):
         self._is_running, self._ended, self._epochs = next(self._looks)
         return self._is_running
 
-    def read(self) -> Any:
+    def read(self):
         table = SimpleNamespace(num_rows=self._epochs)
         studies = [SimpleNamespace(epochs_table=table)]
         return SimpleNamespace(trials=[0] * self._ended, studies=studies)
 
-    def written(self) -> Iterator[tuple[int, int]]:
+    def written(self):
         for results in followed(
             self.is_running, self.read, wait=self.waited.append, clock=lambda: self.now
         ):

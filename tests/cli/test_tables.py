@@ -21,16 +21,12 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     """A Parquet file of two objectives, a peak at tau 0.1 the higher."""
-    frames = [
-        planted(
-            lambda at, height=height: height - 3 * abs(math.log2(at["tau"] / 0.1)),
-            objective=name,
-            grid=GRID,
-            noise=0.3,
-            seed=seed,
-        )
-        for seed, (name, height) in enumerate({"simclr": 80.0, "dcl": 78.0}.items())
-    ]
+
+    def level(height):
+        return lambda at: height - 3 * abs(math.log2(at["tau"] / 0.1))
+
+    levels = {"simclr": level(80.0), "dcl": level(78.0)}
+    frames = [planted(level, objective=name, grid=GRID) for name, level in levels.items()]
     path = tmp_path_factory.mktemp("tables") / "trials.parquet"
     pd.concat(frames, ignore_index=True).to_parquet(path)
     return str(path)

@@ -1,7 +1,5 @@
 """What every command says on a terminal of 80 columns, and in a pipe."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
@@ -40,7 +38,7 @@ CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WHOLE = re.compile(r"\S+|(Next|Results|Report|Resume with|Reading):? .*|  \S+")
 
 
-def on_screen(words: list[str], folder: Path) -> str:
+def on_screen(words, folder):
     """What a terminal of 80 x 24 gets to show."""
     env = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES")}
     screen, far = os.openpty()

@@ -9,10 +9,10 @@ import contextlib
 import ipaddress
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,12 @@ import pytest
 from tests.planted import study_at
 
 COMMAND = [sys.executable, "-c", "from clsweep.cli.main import main; main()"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hears_ctrl_c():
+    """What a shell runs in the background ignores it, and so would every process it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -56,10 +62,10 @@ class Continued(Finished):
     """A study that has run in two sessions; `first`: its results after the first of them."""
 
     first: Path
+    first_output: str
 
 
-OBJECTIVES: dict[str, object] = {
-    "simclr": {"framework": "simclr", "loss": "infonce"},
+OBJECTIVES = {
     "dcl": {"framework": "simclr", "loss": "dcl"},
     "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
     "bad": {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}},
@@ -90,24 +96,28 @@ def finished(tmp_path_factory):
 @pytest.fixture(scope="session")
 def continued(tmp_path_factory):
     """A live search of six configurations. Its first session ends after five of twelve trials,
-    within a configuration, and keeps all encoders; its second keeps no further ones.
+    within a configuration, keeps all encoders and has a logger that fails; its second keeps no
+    further ones. Both have a logger that does not fail.
     """
     folder = tmp_path_factory.mktemp("continued")
     path, out = folder / "study.yaml", folder / "out"
     search = {"method": "tpe", "trials_per_objective": 3}
-    study_at(path, search=search, encoders={"keep": "all"})
-    code, output = clsweep("run", path, "--out", out, "--limit", 5)
-    assert code == 0, output
-    assert "7 left" in output
+    nowhere, log = {"mlflow": {"uri": "sqlite:////dev/null/none.db"}}, ("--log", "tensorboard")
+    study_at(path, search=search, encoders={"keep": "all"}, loggers=[nowhere])
+    code, first_output = clsweep("run", path, "--out", out, "--limit", 5, *log)
+    assert code == 0, first_output
+    assert "7 left" in first_output
     first = shutil.copytree(out, folder / "first")
     (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(b"of a trial that has no row")
     (out / "encoders" / ".0123.tmp").write_bytes(b"half an encoder")
     (out / "references.parquet").unlink()
-    code, output = clsweep("run", path, "--out", out, "--set", "encoders.keep=none")
-    return Continued(path=path, out=out, code=code, output=output, listeners=set(), first=first)
+    study_at(path, search=search, encoders={"keep": "none"})
+    code, output = clsweep("run", path, "--out", out, *log)
+    again = {"first": first, "first_output": first_output}
+    return Continued(path=path, out=out, code=code, output=output, listeners=set(), **again)
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
+def start(*arguments):
     """The command line in a process group of its own, as a terminal would start it."""
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
@@ -120,14 +130,14 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def clsweep(*arguments: object) -> tuple[int, str]:
+def clsweep(*arguments):
     """Exit code and output of one command."""
     process = start(*arguments)
     output, _ = process.communicate(timeout=600)
     return process.returncode, output
 
 
-def watched(*arguments: object) -> tuple[int, str, set[Listener]]:
+def watched(*arguments):
     """Exit code, output, and what the processes of a command listened on while it ran."""
     process, found = start(*arguments), set[Listener]()
     with ThreadPoolExecutor(1) as pool:
@@ -137,7 +147,7 @@ def watched(*arguments: object) -> tuple[int, str, set[Listener]]:
     return process.returncode, ended.result()[0], found
 
 
-def listeners(session: int) -> set[Listener]:
+def listeners(session):
     """All sockets on which the processes of a session wait for whoever comes, at this moment."""
     found = set()
     for socket in psutil.net_connections("inet"):
@@ -149,7 +159,7 @@ def listeners(session: int) -> set[Listener]:
     return found
 
 
-def assert_on_loopback(found: set[Listener], *titles: str) -> None:
+def assert_on_loopback(found, *titles):
     """Nobody on another machine reaches a process; those of these titles were seen."""
     for title in titles:
         assert any(title in listener.title for listener in found), title
@@ -159,7 +169,7 @@ def assert_on_loopback(found: set[Listener], *titles: str) -> None:
         assert address.is_loopback, listener
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 400) -> None:
+def wait_until(condition, what, timeout_s=400):
     """Return as soon as the condition holds; fail if it never does."""
     pause = threading.Event()
     for _ in range(int(timeout_s / 0.05)):

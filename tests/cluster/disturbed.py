@@ -8,12 +8,9 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pandas as pd
@@ -49,22 +46,21 @@ class Disturbed:
         options: of every command.
     """
 
-    def __init__(self, path: Path, out: str | Path, *options: object):
+    def __init__(self, path, out, *options):
         self.path, self.out, self._options = path, str(out), options
         self._fs, self._base = pafs.FileSystem.from_uri(self.out)
-        self._marks: dict[int, str] = {}  # of all commands, by the session of each
+        self._marks = {}  # of all commands, by the session of each
         self._files_of_a_trial = yaml.safe_load(path.read_text())["base"]["epochs"] + 1
-        self._seen: set[tuple[str, int]] = set()
-        self.driver: subprocess.Popen[str]
+        self._seen = set()
 
-    def start(self, *options: object) -> None:
+    def start(self, *options):
         mark = uuid.uuid4().hex
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(MARK, mark)
             self.driver = start("run", self.path, "--out", self.out, *self._options, *options)
         self._marks[self.driver.pid] = mark
 
-    def wait(self) -> tuple[int, str]:
+    def wait(self):
         """Exit code and output, once the command has ended and left no process behind. What killed
         ones have left is not waited for: Ray's agents take a minute to see that they are alone.
         """
@@ -73,26 +69,26 @@ class Disturbed:
         assert "Traceback" not in output, output
         return self.driver.returncode, output
 
-    def run(self, *options: object) -> tuple[int, str]:
+    def run(self, *options):
         self.start(*options)
         return self.wait()
 
-    def run_to_the_end(self, *options: object) -> str:
+    def run_to_the_end(self, *options):
         code, output = self.run(*options)
         assert code == 0, output
         return output
 
-    def advance(self, num_files: int) -> None:
+    def advance(self, num_files):
         """Return as soon as the study has written so many more checkpoints and rows. A command that
         has written none may not yet be ready for a signal.
         """
         enough = self._num_written() + num_files
         self.wait_until(lambda: self._num_written() >= enough, f"{enough} files")
 
-    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+    def wait_until(self, condition, what):
         """Return as soon as the condition holds, while the study runs."""
 
-        def holds() -> bool:
+        def holds():
             assert self.driver.poll() is None, (
                 f"ended before {what}: {self.driver.communicate()[0]}"
             )
@@ -100,33 +96,27 @@ class Disturbed:
 
         wait_until(holds, what, TIMEOUT_S)
 
-    def wait_for_processes(self, title: str = "") -> None:
+    def wait_for_processes(self, title=""):
         """Return once those of this title have ended, or all."""
         wait_until(lambda: not self.processes(title), "the processes to end", timeout_s=400)
 
-    def kill(
-        self,
-        title: str,
-        draw: random.Random,
-        *,
-        of: Callable[[str], list[psutil.Process]] | None = None,
-    ) -> None:
+    def kill(self, title, draw, *, of=None):
         """SIGKILL to one of the processes of that title, as soon as there is one: the command's,
         or those that `of` finds.
         """
 
-        def killed() -> bool:
+        def killed():
             found = (of or self.processes)(title)
             return bool(found) and _kill(draw.choice(found))
 
         self.wait_until(killed, title)
 
-    def kill_of_ray(self, title: str) -> None:
+    def kill_of_ray(self, title):
         """SIGKILL to the process of Ray of that name. The raylet's own arguments name the others:
         what a process is stands first.
         """
 
-        def of_ray(title: str) -> list[psutil.Process]:
+        def of_ray(title):
             found = []
             for process in self.processes(title):
                 with contextlib.suppress(psutil.Error):
@@ -135,10 +125,10 @@ class Disturbed:
 
         self.kill(title, random.Random(0), of=of_ray)
 
-    def kill_under_way(self) -> None:
+    def kill_under_way(self):
         """SIGKILL to the only trial's process, while it has a checkpoint and no row."""
 
-        def killed() -> bool:
+        def killed():
             for process in self.processes(TRIAL_CALLED):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.suspend()
@@ -149,10 +139,10 @@ class Disturbed:
 
         self.wait_until(killed, "a trial under way")
 
-    def hold(self, condition: Callable[[], object], what: str) -> None:
+    def hold(self, condition, what):
         """Return with the command held still at a moment at which the condition holds."""
 
-        def held() -> bool:
+        def held():
             if not condition():
                 return False
             self.driver.send_signal(signal.SIGSTOP)
@@ -163,17 +153,17 @@ class Disturbed:
 
         self.wait_until(held, what)
 
-    def kill_driver(self) -> None:
+    def kill_driver(self):
         self.driver.kill()
         self.driver.wait()
 
-    def stop(self) -> None:
+    def stop(self):
         """End what a test that failed has left."""
         for process in self.processes(earlier=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def signal(self, *signals: signal.Signals) -> str:
+    def signal(self, *signals):
         """Send these, one right after the other: the command ends as after Ctrl-C, and leaves
         nothing running.
         """
@@ -184,47 +174,47 @@ class Disturbed:
         assert f"Resume with: clsweep run {self.path} --out {self.out}" in output
         return output
 
-    def processes(self, title: str = "", *, earlier: bool = False) -> list[psutil.Process]:
+    def processes(self, title="", *, earlier=False):
         """All living processes that the latest command has started, wherever their parents have
         gone; those of earlier ones too, if asked for.
         """
         marks = self._marks if earlier else dict([*self._marks.items()][-1:])
         return [process for process in psutil.process_iter() if _is_of(process, title, marks)]
 
-    def strays(self) -> list[psutil.Process]:
+    def strays(self):
         """All living processes of the commands before the latest."""
         marks = dict([*self._marks.items()][:-1])
         return [process for process in psutil.process_iter() if _is_of(process, "", marks)]
 
-    def files(self, folder: str, suffix: str = "") -> list[Path]:
+    def files(self, folder, suffix=""):
         return [Path(info.path) for info in self._infos(folder) if info.path.endswith(suffix)]
 
-    def scratch(self, pattern: str = "") -> list[Path]:
+    def scratch(self, pattern=""):
         """What the latest command keeps in its temporary folder."""
         place = Path(tempfile.gettempdir())
         return [*place.glob(f"clsweep-{self.driver.pid}-*/{pattern}")]
 
-    def checkpoints(self) -> set[str]:
+    def checkpoints(self):
         """Trials that have one, by id."""
         return {path.stem for path in self.files("checkpoints", ".ckpt")}
 
-    def under_way(self) -> set[str]:
+    def under_way(self):
         """Trials that have a checkpoint and no row."""
         checkpoints = self.checkpoints()
         return checkpoints - set(clsweep.open_results(self.out).trials["trial_id"])
 
-    def entries(self, objective: str, tmp_path: Path) -> list[optuna.trial.FrozenTrial]:
+    def entries(self, objective, tmp_path):
         """What the Optuna journal has of an objective."""
         copy = tmp_path / f"{uuid.uuid4().hex}.journal"
         with self._fs.open_input_stream(f"{self._base}/optuna.journal") as stream:
             copy.write_bytes(stream.read())
         return optuna.load_study(study_name=objective, storage=open_storage(str(copy))).trials
 
-    def _infos(self, folder: str) -> list[Any]:
+    def _infos(self, folder):
         selector = pafs.FileSelector(f"{self._base}/{folder}", recursive=True, allow_not_found=True)
         return [info for info in self._fs.get_file_info(selector) if info.is_file]
 
-    def _num_written(self) -> int:
+    def _num_written(self):
         """Checkpoints and rows so far. Between two looks many come and go on a busy machine: a
         trial that has its row counts for all that it wrote.
         """
@@ -238,7 +228,7 @@ class Disturbed:
         return len(rows) * self._files_of_a_trial + len(under_way)
 
 
-def _kill(process: psutil.Process) -> bool:
+def _kill(process):
     """Whether the process was there; it no longer is."""
     try:
         process.kill()
@@ -248,14 +238,14 @@ def _kill(process: psutil.Process) -> bool:
     return True
 
 
-def _is_alive(process: psutil.Process) -> bool:
+def _is_alive(process):
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def _is_of(process: psutil.Process, title: str, marks: Mapping[int, str]) -> bool:
+def _is_of(process, title, marks):
     """Whether a process lives, has that title and belongs to one of the commands."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE or title not in " ".join(process.cmdline()):
@@ -266,9 +256,7 @@ def _is_of(process: psutil.Process, title: str, marks: Mapping[int, str]) -> boo
         return False
 
 
-def assert_as_undisturbed(
-    study: Disturbed, undisturbed: str | Path, tmp_path: Path, *, retried: Sequence[str] = ()
-) -> None:
+def assert_as_undisturbed(study, undisturbed, tmp_path, *, retried=()):
     """The trials, numbers and references of the undisturbed study, and nothing lost, doubled or
     left behind.
     """
@@ -277,7 +265,7 @@ def assert_as_undisturbed(
     assert_journal(study, tmp_path, retried=retried)
 
 
-def assert_same_numbers(out: str | Path, undisturbed: str | Path) -> None:
+def assert_same_numbers(out, undisturbed):
     ours, theirs = clsweep.open_results(out), clsweep.open_results(undisturbed)
     assert ours.trials["trial_id"].is_unique
     assert list(ours.trials["trial_id"]) == list(ours.plan["trial_id"])
@@ -289,7 +277,7 @@ def assert_same_numbers(out: str | Path, undisturbed: str | Path) -> None:
         assert trained[trial_id] == list(range(1, num_epochs + 1))
 
 
-def _numbers(table: pd.DataFrame) -> pd.DataFrame:
+def _numbers(table):
     """Less what was measured, in an order that does not depend on which trial ended first."""
     keys = [
         name
@@ -299,7 +287,7 @@ def _numbers(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=MEASURED, errors="ignore").sort_values(keys, ignore_index=True)
 
 
-def assert_tidy(study: Disturbed) -> None:
+def assert_tidy(study):
     """Nothing is left of what only an unfinished study needs, and the journal says what the rows
     say.
     """
@@ -312,7 +300,7 @@ def assert_tidy(study: Disturbed) -> None:
     assert study.scratch() == []
 
 
-def assert_journal(study: Disturbed, tmp_path: Path, *, retried: Sequence[str] = ()) -> None:
+def assert_journal(study, tmp_path, *, retried=()):
     """One entry for each drawn trial, and one more for each that was run again after it had
     failed.
     """

@@ -5,8 +5,6 @@ Clients take `environment`; the token is the cluster's own. Every process is kno
 environment.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -18,9 +16,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -54,19 +50,19 @@ for question in sys.stdin:
 class FakeCluster:
     """A running cluster: head, nodes, and what a test asks of them."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder):
         # Ray's temporary folders are in it: short, for the sake of their sockets' paths.
         self._folder = folder
         self._mark = uuid.uuid4().hex
-        self._sessions: set[int] = set()
-        self._started: list[subprocess.Popen[bytes]] = []
-        self._observer: subprocess.Popen[str] | None = None
+        self._sessions = set()
+        self._started = []
+        self._observer = None
         token = folder / "token"
         token.write_text(secrets.token_hex(32))
         self.environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         self.address = f"{_own_ip()}:{_free_port()}"
 
-    def start_head(self) -> None:
+    def start_head(self):
         """A head of no CPUs; returns when it answers."""
         ports = [
             f"--port={self.address.rpartition(':')[2]}",
@@ -77,24 +73,24 @@ class FakeCluster:
         self._ray_start(*flags, *ports, *_SMALL)
         wait_until(self._answers, "the head", timeout_s=300)
 
-    def add_node(self, num_cpus: int) -> None:
+    def add_node(self, num_cpus):
         """One more node, of a raylet of its own; it is up a little later."""
         numbers = [f"--num-cpus={num_cpus}", "--num-gpus=0"]
         self._ray_start(f"--address={self.address}", *numbers, *_SMALL)
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self):
         """The live nodes, the head included."""
         return [node for node in self._ask("nodes") if node["Alive"]]
 
-    def worker_nodes(self) -> list[dict[str, Any]]:
+    def worker_nodes(self):
         """The live nodes without the head."""
         return [node for node in self.nodes() if "node:__internal_head__" not in node["Resources"]]
 
-    def placement_groups(self) -> list[dict[str, Any]]:
+    def placement_groups(self):
         """Those that hold or await resources."""
         return [group for group in self._ask("groups") if group["state"] != "REMOVED"]
 
-    def kill_node(self, node_id: str) -> bool:
+    def kill_node(self, node_id):
         """A machine that loses its power: the raylet and all that it started, killed in one go.
         Whether it was there.
         """
@@ -104,11 +100,11 @@ class FakeCluster:
                     return bool(_kill([*process.children(recursive=True), process]))
         return False
 
-    def processes(self) -> list[psutil.Process]:
+    def processes(self):
         """Every living process of the cluster, wherever its parents have gone."""
         return [process for process in psutil.process_iter() if self._owns(process)]
 
-    def stop(self) -> None:
+    def stop(self):
         """End every process. Killed, not asked: nothing here is worth an orderly end."""
         if self._observer:
             self._observer.kill()
@@ -119,11 +115,11 @@ class FakeCluster:
         for process in self._started:
             process.wait(timeout=120)
 
-    def leftovers(self) -> list[str]:
+    def leftovers(self):
         """What is still running after `stop`."""
         return [" ".join(process.cmdline()) for process in self.processes()]
 
-    def _ray_start(self, *options: str) -> None:
+    def _ray_start(self, *options):
         # A disk of its own for each node, as machines have.
         temp = self._folder / f"r{len(self._started)}"
         own = {MARK: self._mark, "RAY_TMPDIR": str(temp)}
@@ -137,14 +133,14 @@ class FakeCluster:
         self._started.append(process)
         self._sessions.add(process.pid)
 
-    def _answers(self) -> bool:
+    def _answers(self):
         assert self._started[0].poll() is None, (self._folder / "start-0.log").read_text()
         host, _, port = self.address.rpartition(":")
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
             return any("node:__internal_head__" in node["Resources"] for node in self.nodes())
         return False
 
-    def _ask(self, question: str) -> list[dict[str, Any]]:
+    def _ask(self, question):
         if self._observer is None:
             self._observer = subprocess.Popen(
                 [sys.executable, "-c", OBSERVER, self.address],
@@ -154,13 +150,11 @@ class FakeCluster:
                 stderr=subprocess.DEVNULL,
                 text=True,
             )
-        assert self._observer.stdin
-        assert self._observer.stdout
         self._observer.stdin.write(f"{question}\n")
         self._observer.stdin.flush()
         return json.loads(self._observer.stdout.readline())
 
-    def _owns(self, process: psutil.Process) -> bool:
+    def _owns(self, process):
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 return False
@@ -175,7 +169,7 @@ class FakeCluster:
 
 
 @contextlib.contextmanager
-def static_cluster(nodes_cpus: Sequence[int]) -> Iterator[FakeCluster]:
+def static_cluster(nodes_cpus):
     """A head of no CPUs and a node for each number of CPUs, all up."""
     folder = Path(tempfile.mkdtemp(prefix="cl", dir="/tmp"))
     cluster = FakeCluster(folder)
@@ -202,7 +196,7 @@ _SMALL = [
 ]
 
 
-def _kill(processes: Sequence[psutil.Process]) -> Sequence[psutil.Process]:
+def _kill(processes):
     """All of them stopped first, so that none can start or mourn another; returns them."""
     for signal_ in (signal.SIGSTOP, signal.SIGKILL):
         for process in processes:
@@ -211,13 +205,13 @@ def _kill(processes: Sequence[psutil.Process]) -> Sequence[psutil.Process]:
     return processes
 
 
-def _own_ip() -> str:
+def _own_ip():
     from ray._private.services import get_node_ip_address
 
     return str(get_node_ip_address())
 
 
-def _free_port() -> int:
+def _free_port():
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

@@ -2,16 +2,10 @@
 out.
 """
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 import clsweep
 from clsweep.cli.status import best_when_tuned, confirm_headline, status_rows
@@ -22,13 +16,11 @@ from clsweep.errors import RequestError, UserError
 from clsweep.questions.recommend import CONFIRMATION
 from clsweep.report import told
 from clsweep.results.folder import ResultsFolder
-from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
+from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial
 from tests.cluster.conftest import clsweep as command
 
-WriteStudy = Callable[..., Path]
-Searched = Callable[..., tuple[Study, ResultsFolder]]
 SMALL = {"encoder": "conv4", "width": 8, "epochs": 4, "eval_every": 1}
 IDS = {"trial_id", "seed", "sampler"}
 CHOSEN = {  # its values are known once it runs
@@ -41,33 +33,22 @@ CHOSEN = {  # its values are known once it runs
 }
 
 
-def score(trial: PlannedTrial) -> float:
+def score(trial):
     """Configuration 1 is best, 0 second; the seeds differ."""
     return 80.0 + {0: 5, 1: 8}.get(trial.config, 0) + trial.seed % 10 / 10
 
 
-def search_in(
-    folder: Path,
-    study: Study,
-    *,
-    chosen: Mapping[int, Any] | None = None,
-    changed: Callable[[dict[str, Any]], dict[str, Any]] = lambda row: row,
-    **of: Any,
-) -> ResultsFolder:
+def search_in(folder, study, *, chosen=None, **of):
     """Results of a search that never ran; `of` are outcomes of some trials by id, with `_` for
-    `-`, `changed` what an earlier version has planned.
+    `-`.
     """
     results = ResultsFolder(str(folder))
     planned = plan_trials(study)
-    results.create(study.document.dump(), [changed(plan_row(study, trial)) for trial in planned])
+    results.create(study.document.dump(), [plan_row(study, trial) for trial in planned])
     for trial in planned:
-        values = (chosen or {}).get(trial.config)
-        row = plan_row(study, trial, values) | {
-            "precision": "fp32",
-            "status": "finished",
-            "knn_top1": score(trial),
-            "wall_time_s": 1.0 + trial.config,
-        }
+        row = plan_row(study, trial, (chosen or {}).get(trial.config))
+        row |= {"precision": "fp32", "status": "finished", "knn_top1": score(trial)}
+        row["wall_time_s"] = 1.0 + trial.config
         results.add_trial(row | of.get(trial.trial_id.replace("-", "_"), {}))
     results.compact()
     return results
@@ -75,24 +56,21 @@ def search_in(
 
 @pytest.fixture
 def searched(write_study, tmp_path):
-    """A study with changes and, as `search_in` makes them, its results."""
+    """Of a study with changes, the results that `search_in` makes."""
 
-    def search(*, outcomes: Mapping[str, Any] | None = None, **changes: Any) -> Any:
+    def search(*, outcomes=None, **changes):
         study = load_study(write_study(**changes))
-        return study, search_in(tmp_path / "out", study, **(outcomes or {}))
+        return search_in(tmp_path / "out", study, **(outcomes or {}))
 
     return search
 
 
-def confirmed_in(folder: ResultsFolder, study: Study, *, lift: float = 0.0) -> None:
+def confirmed_in(folder, study, *, lift=0.0):
     """A confirmation that never ran; the fresh scores are those of the search, `lift` higher."""
-    planned = plan_confirmation(study, folder)
-    results, known = folder.confirmation, []
-    if results.exists():
-        known = results.plan().to_pylist()
-    rows = {row["trial_id"]: row for row in known} | {
-        t.trial_id: plan_row(study, t) for t in planned
-    }
+    planned, results = plan_confirmation(study, folder), folder.confirmation
+    known = results.plan().to_pylist() if results.exists() else []
+    rows = {row["trial_id"]: row for row in known}
+    rows |= {trial.trial_id: plan_row(study, trial) for trial in planned}
     results.create(study.document.dump(), list(rows.values()))
     for trial in planned:
         scores = {"knn_top1": score(trial) + lift, "test_knn_top1": score(trial) - 10}
@@ -100,7 +78,7 @@ def confirmed_in(folder: ResultsFolder, study: Study, *, lift: float = 0.0) -> N
 
 
 def test_the_best_of_each_objective_on_each_seed_best_first(searched):
-    _, folder = searched(confirm={"top": 1, "seeds": [10, 11]})
+    folder = searched(confirm={"top": 1, "seeds": [10, 11]})
     planned = plan_confirmation(confirming_study(folder), folder)
     ids = ["simclr-0001-s10", "simclr-0001-s11", "dcl-0001-s10", "dcl-0001-s11"]
     assert [trial.trial_id for trial in planned] == ids
@@ -113,7 +91,7 @@ def test_the_best_of_each_objective_on_each_seed_best_first(searched):
 
 def test_a_configuration_runs_again_as_it_was_planned(searched):
     objectives = {"ecpp": {"framework": "simclr", "loss": "dcl", "views": "ecpp"}}
-    _, folder = searched(objectives=objectives)
+    folder = searched(objectives=objectives)
     search = {row["config"]: row for row in folder.plan().to_pylist()}
     again = confirming_study(folder, top=9, seeds=[5])
     rows = [plan_row(again, trial) for trial in plan_confirmation(again, folder)]
@@ -127,38 +105,31 @@ def test_a_configuration_runs_again_as_it_was_planned(searched):
 def test_what_a_live_search_chose_is_taken_from_its_trials(searched):
     chosen = {config: {"batch_size": 32 << config, "tau": 0.1 + config / 7} for config in range(3)}
     live = {**CHOSEN, "scheduler": {"name": "asha"}, "base": SMALL}
-    _, folder = searched(outcomes={"chosen": chosen}, **live)
+    folder = searched(outcomes={"chosen": chosen}, **live)
     again = confirming_study(folder, top=3, seeds=[5])
-    rows = {
-        row["config"]: row
-        for row in (plan_row(again, trial) for trial in plan_confirmation(again, folder))
-    }
-    assert [(row["batch_size"], row["num_negatives"], row["chunk_size"]) for _,
-            row in sorted(rows.items())] == [
-        (32, 62, 32), (64, 126, 64), (128, 254, 128),
-    ]  # fmt: skip
-    assert {row["precision"] for row in rows.values()} == {"fp32"}
+    planned = plan_confirmation(again, folder)
+    rows = {trial.config: plan_row(again, trial) for trial in planned}
+    sizes = ("batch_size", "num_negatives", "chunk_size")
+    found = [[rows[config][name] for name in sizes] for config in range(3)]
+    assert found == [[32, 62, 32], [64, 126, 64], [128, 254, 128]]
     for row in folder.trials().to_pylist():
         again_row = rows[row["config"]]
-        differing = {name for name, value in again_row.items() if value != row[name]}
-        assert differing == IDS
+        assert {name for name, value in again_row.items() if value != row[name]} == IDS
     assert Rules.of(again) is None, "a confirmation stops no trial"
 
 
 def test_on_gpus_a_search_is_confirmed_in_its_own_precision(searched):
-    _, folder = searched()
+    folder = searched()
     again = confirming_study(folder, seeds=[5], settings=["resources.gpus_per_worker=1"])
     assert {trial.params["precision"] for trial in plan_confirmation(again, folder)} == {"fp32"}
 
 
 def test_failed_and_unfinished_configurations_are_left_out_and_counted(searched):
     failed = {"dcl_0001_s1": {"status": "failed", "knn_top1": None}}
-    _, folder = searched(outcomes=failed, confirm={"top": 1, "seeds": [10]})
+    folder = searched(outcomes=failed, confirm={"top": 1, "seeds": [10]})
     again = confirming_study(folder)
-    assert [trial.trial_id for trial in plan_confirmation(again, folder)] == [
-        "simclr-0001-s10",
-        "dcl-0000-s10",
-    ]
+    planned = [trial.trial_id for trial in plan_confirmation(again, folder)]
+    assert planned == ["simclr-0001-s10", "dcl-0000-s10"]
     confirmed_in(folder, again)
     notes = confirm_notes(clsweep.open_results(folder.path), top=None)
     assert any(note.startswith("dcl: 1 of 2 configurations left out") for note in notes)
@@ -191,7 +162,7 @@ def test_a_search_without_a_finished_configuration_cannot_be_confirmed(write_stu
     ],
 )
 def test_a_wrong_request_is_refused(searched, options, message):
-    _, folder = searched(base={"encoder": "conv4", "epochs": 2, "batch_size": 128})
+    folder = searched(base={"encoder": "conv4", "epochs": 2, "batch_size": 128})
     with pytest.raises(UserError) as error:
         confirming_study(folder, **options)
     assert message in str(error.value)
@@ -202,24 +173,17 @@ def test_the_table_shows_what_is_best_now(write_study, tmp_path):
     folder = search_in(tmp_path / "out", load_study(path))
     confirmed_in(folder, confirming_study(folder), lift=-2)
     table = clsweep.open_results(folder.path).confirm()
-    assert table[["objective", "config", "fresh_seeds"]].values.tolist() == [
-        ["simclr", 1, 2],
-        ["dcl", 1, 2],
-    ]
+    shown = table[["objective", "config", "fresh_seeds"]].values.tolist()
+    assert shown == [["simclr", 1, 2], ["dcl", 1, 2]]
     assert table["search"].tolist() == pytest.approx([88.05, 88.05])
     assert table["difference"].tolist() == pytest.approx([2, 2])
     assert table["test"].tolist() == pytest.approx([78.05, 78.05])
 
     # The search goes on: two further seeds turn the order around, and one of them has been a fresh
     # one.
-    more = {
-        f"{name}_0000_s{seed}": {"knn_top1": 99.0} for name in ("simclr", "dcl") for seed in (2, 11)
-    }
-    search_in(
-        tmp_path / "out",
-        load_study(path, settings=["seeds=[0, 1, 2, 11]", "confirm.seeds=[10]"]),
-        **more,
-    )
+    names = [f"{name}_0000_s{seed}" for name in ("simclr", "dcl") for seed in (2, 11)]
+    study = load_study(path, settings=["seeds=[0, 1, 2, 11]", "confirm.seeds=[10]"])
+    search_in(tmp_path / "out", study, **{name: {"knn_top1": 99.0} for name in names})
     results = clsweep.open_results(folder.path)
     assert results.confirm()["rank"].tolist() == [2, 2], "of an earlier round"
     assert results.confirm(top=1).empty
@@ -233,9 +197,8 @@ def test_the_table_shows_what_is_best_now(write_study, tmp_path):
     assert both[["rank", "config", "fresh_seeds"]].values.tolist() == [[1, 0, 1], [2, 1, 1]] * 2
     shown = CONFIRMATION.shown(results.confirm(top=1), results.material, 1)
     assert shown["fresh"].tolist() == ["83.00", "83.00"], "one seed: no interval"
-    assert confirm_headline(results) == [
-        f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
-    ]
+    told = f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
+    assert confirm_headline(results) == [told]
 
 
 def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(write_study, tmp_path):
@@ -264,18 +227,17 @@ def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(write_study,
 
 
 @pytest.mark.slow
-def test_a_search_is_confirmed_on_a_real_ray(write_study, tmp_path):
+@pytest.mark.usefixtures("one_thread")
+def test_a_search_is_confirmed_on_a_real_ray(write_study, tmp_path, cli_command):
     objectives = {
         "dcl": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 16}},
         "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
     }
     space, live = {"tau": {"low": 0.05, "high": 1.0}}, {"method": "tpe", "trials_per_objective": 2}
-    out, path = (
-        tmp_path / "out",
-        write_study(seeds=[0], objectives=objectives, space=space, search=live),
-    )
+    out = tmp_path / "out"
+    path = write_study(seeds=[0], objectives=objectives, space=space, search=live)
     search_in(out, load_study(path), chosen={0: {"tau": 0.7}, 1: {"tau": 0.3}})
-    confirm = ("confirm", out, "--top", 1, "--seeds", "10,11", "--seeds", 12)
+    confirm = ("confirm", str(out), "--top", "1", "--seeds", "10,11", "--seeds", "12")
 
     code, output = command(*confirm, "--format", "json")
     assert code == 0, output
@@ -288,30 +250,18 @@ def test_a_search_is_confirmed_on_a_real_ray(write_study, tmp_path):
         fresh = trials[trials["objective"] == row["objective"]]
         assert row["fresh"] == pytest.approx(math.fsum(fresh["knn_top1"]) / 3)
         assert row["test"] == pytest.approx(math.fsum(fresh["test_knn_top1"]) / 3)
-    assert {entry.name for entry in (out / "confirm").iterdir()}.isdisjoint(
-        {"encoders", "references.parquet"}
-    )
+    names = {entry.name for entry in (out / "confirm").iterdir()}
+    assert not names & {"encoders", "references.parquet"}
+    # what the search chose, not a further choice
+    assert set(trials.query("objective == 'dcl'")["tau"]) == {0.3}
 
-    assert set(trials.query("objective == 'dcl'")["tau"]) == {0.3}, (
-        "what the search chose, not a further choice"
-    )
-
-    row = (
-        clsweep.open_results(out / "confirm")
-        .plan.query("seed == 11 and objective == 'dcl'")
-        .iloc[0]
-        .to_dict()
-    )
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    alone = train_trial(
-        {name: value for name, value in row.items() if value == value}, lambda _: None, test=True
-    )
-    torch.set_num_threads(num_threads)
+    plan = clsweep.open_results(out / "confirm").plan
+    row = plan.query("seed == 11 and objective == 'dcl'").iloc[0].dropna().to_dict()
+    alone = train_trial(row, lambda _: None, test=True)
     recorded = trials.set_index("trial_id").loc[row["trial_id"]]
     assert alone["test_knn_top1"] == recorded["test_knn_top1"]
     assert alone["knn_top1"] == recorded["knn_top1"]
 
-    code, output = command(*confirm)
+    code, output, _ = cli_command(*confirm)
     assert code == 0
     assert "6 finished, 0 failed, 0 left" in output

@@ -1,11 +1,7 @@
-"""Which encoders a real run leaves, whether it was interrupted or not, and what they are worth."""
-
-from __future__ import annotations
+"""Which encoders a real run leaves, and what they are worth."""
 
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
@@ -13,27 +9,24 @@ import clsweep
 from clsweep.errors import RequestError
 
 
-def stored(out: Path) -> list[str]:
+def stored(out):
     """The files of encoders, whole or not."""
     folder = out / "encoders"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def best(trials: pd.DataFrame) -> list[str]:
+def best(trials):
     """What shall be stored: of each objective the best by the mean over both seeds, of equals the
-    first, and what has a seed to come.
+    first.
     """
-    by = ["objective", "config"]
-    means = trials.query("status == 'finished'").groupby(by)["knn_top1"].agg(["mean", "size"])
-    whole = means.query("size == 2").reset_index().sort_values("config")
-    whole = whole.sort_values("mean", ascending=False, kind="stable").groupby("objective").head(1)
-    is_best = trials.set_index(by).index.isin(whole.set_index(by).index)
-    is_open = trials.groupby(by)["trial_id"].transform("size") < 2
-    wanted = trials[(is_best | is_open) & (trials["status"] == "finished")]
+    finished = trials.query("status == 'finished'")
+    means = finished.groupby(["objective", "config"])["knn_top1"].mean().reset_index()
+    first = means.loc[means.groupby("objective")["knn_top1"].idxmax()]
+    wanted = finished.merge(first[["objective", "config"]])
     return sorted(f"{trial_id}.safetensors" for trial_id in wanted["trial_id"])
 
 
-def knn_top1(encoder: Any, row: dict[str, Any]) -> float:
+def knn_top1(encoder, row):
     """The score of an encoder on the study's own yardstick."""
     from clsweep.data.datasets import load_splits
     from clsweep.data.found import DataPlace

@@ -3,22 +3,17 @@ nothing had happened. Each kind of blow falls once; a study takes several of the
 other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import psutil
 import pytest
-import yaml
 
 import clsweep
 from clsweep.cli.status import status_headline, status_rows
@@ -34,12 +29,12 @@ from tests.cluster.disturbed import (
     assert_same_numbers,
     assert_tidy,
 )
-from tests.cluster.fake_cluster import FakeCluster, static_cluster
-from tests.planted import study_tree
+from tests.cluster.fake_cluster import static_cluster
+from tests.planted import study_at, study_tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-BASE: dict[str, Any] = {**study_tree()["base"], "epochs": 16}  # type: ignore[dict-item]
+BASE = {**study_tree()["base"], "epochs": 16}
 STUDY = {
     "base": BASE,
     "search": {"method": "qmc", "trials_per_objective": 2},
@@ -55,25 +50,16 @@ GROUPS = {
     "resources": {"workers": 2},
 }
 
-Begin = Callable[..., Disturbed]
-
-
-def written(folder: Path, tree: dict[str, Any]) -> Path:
-    path = folder / "study.yaml"
-    path.write_text(yaml.safe_dump(study_tree(**tree), sort_keys=False))
-    return path
-
 
 @pytest.fixture
 def begin(tmp_path):
     """A study, not yet started: `begin(tree)`, or with other options than two trials at once."""
-    begun: list[Disturbed] = []
+    begun = []
 
-    def prepare(tree: dict[str, Any], *options: object, out: str | Path = "") -> Disturbed:
+    def prepare(tree, *options, out=""):
         place = out or tmp_path / "out"
-        begun.append(
-            Disturbed(written(tmp_path, tree), place, *(options or ("--max-concurrent", 2)))
-        )
+        path = study_at(tmp_path / "study.yaml", **tree)
+        begun.append(Disturbed(path, place, *(options or ("--max-concurrent", 2))))
         return begun[-1]
 
     yield prepare
@@ -81,9 +67,9 @@ def begin(tmp_path):
         study.stop()
 
 
-def ended(folder: Path, tree: dict[str, Any], *options: object) -> Path:
+def ended(folder, tree, *options):
     """The results of a study that nothing happened to."""
-    study = Disturbed(written(folder, tree), folder / "out", *options)
+    study = Disturbed(study_at(folder / "study.yaml", **tree), folder / "out", *options)
     try:
         study.run_to_the_end()
     finally:
@@ -96,17 +82,17 @@ def undisturbed(tmp_path_factory):
     return ended(tmp_path_factory.mktemp("undisturbed"), STUDY)
 
 
-def num_resumes(study: Disturbed) -> pd.Series[int]:
+def num_resumes(study):
     return clsweep.open_results(study.out).trials.set_index("trial_id")["num_resumes"]
 
 
-def headline(study: Disturbed) -> str:
+def headline(study):
     """What `clsweep status` says; the command itself would take as long as some trials."""
     results = clsweep.open_results(study.out)
     return status_headline(results, status_rows(results))
 
 
-def assert_kept(study: Disturbed, before: pd.DataFrame) -> None:
+def assert_kept(study, before):
     """What had ended has not run again: the rows are what they were, their times too."""
     after = clsweep.open_results(study.out).trials.set_index("trial_id").loc[before["trial_id"]]
     pd.testing.assert_frame_equal(
@@ -271,7 +257,7 @@ def cluster():
     assert cluster.leftovers() == []
 
 
-def processes(cluster: FakeCluster, title: str) -> list[psutil.Process]:
+def processes(cluster, title):
     found = []
     for process in cluster.processes():
         with contextlib.suppress(psutil.Error):
@@ -279,13 +265,13 @@ def processes(cluster: FakeCluster, title: str) -> list[psutil.Process]:
     return found
 
 
-def replace_node_of(cluster: FakeCluster, title: str) -> None:
+def replace_node_of(cluster, title):
     """Kill a machine on which a process of that title is running; another one comes."""
     wait_until(lambda: any(map(cluster.kill_node, nodes_of(cluster, title)[:1])), title, TIMEOUT_S)
     cluster.add_node(1)
 
 
-def nodes_of(cluster: FakeCluster, title: str) -> list[str]:
+def nodes_of(cluster, title):
     """Machines on which a process of that title is running, by Ray's id."""
     parents = set()
     for process in processes(cluster, title):
@@ -307,7 +293,7 @@ def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
         folder.mkdir()
     join = ("--address", cluster.address, "--max-concurrent", 1)
     plain, groups = (
-        Disturbed(written(folder, tree), folder / "out", *join)
+        Disturbed(study_at(folder / "study.yaml", **tree), folder / "out", *join)
         for folder, tree in zip(folders, (STUDY, GROUPS), strict=False)
     )
     for name, value in cluster.environment.items():
@@ -351,7 +337,7 @@ def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
     assert_stopped_by_asha(groups, tmp_path)
 
 
-def assert_stopped_by_asha(study: Disturbed, tmp_path: Path) -> None:
+def assert_stopped_by_asha(study, tmp_path):
     """Some trials have fewer epochs than the others, and the journal says of whose configurations
     it is so.
     """

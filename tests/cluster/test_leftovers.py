@@ -2,14 +2,10 @@
 of Ray. `test_faults.py` kills real runs.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -17,15 +13,13 @@ from clsweep.cluster.losses import Watchdog, remove_leftovers
 from clsweep.cluster.session import OWNER, owner
 from clsweep.machine import here, living
 
-Start = Callable[[Path | None], int]
-
 
 @pytest.fixture
 def start():
     """Start a process that has a file open, and only waits; its id."""
-    started: list[subprocess.Popen[bytes]] = []
+    started = []
 
-    def begin(file: Path | None) -> int:
+    def begin(file):
         with open(file or os.devnull, "ab") as output:
             started.append(subprocess.Popen(["sleep", "600"], stdout=output))
         return started[-1].pid
@@ -36,7 +30,7 @@ def start():
         process.wait()
 
 
-def gone() -> str:
+def gone():
     """As `owner` of a process that is no more."""
     process = subprocess.Popen(["true"])
     process.wait()
@@ -50,7 +44,7 @@ def temporary(tmp_path, monkeypatch):
     return tmp_path / "tmp"
 
 
-def folder_of(place: Path, told: str, name: str = "clsweep-ray-abc") -> Path:
+def folder_of(place, told, name="clsweep-ray-abc"):
     """A folder of a Ray, with a log."""
     (place / name / "ray" / "logs").mkdir(parents=True)
     (place / name / OWNER).write_text(told)

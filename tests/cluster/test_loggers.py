@@ -2,14 +2,9 @@
 what goes wrong.
 """
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,41 +14,35 @@ from clsweep.errors import RequestError
 from clsweep.foreign.wandb_runs import HISTORY, _fields, _items, _records, read_wandb
 from clsweep.study.schema import LoggerSection
 
-STUDY: Any = SimpleNamespace(sections=SimpleNamespace(name="tau-study", loggers=()))
+STUDY = SimpleNamespace(sections=SimpleNamespace(name="tau-study", loggers=()))
 ROW = {
-    "trial_id": "dcl-0003-s1",
-    "objective": "dcl",
-    "config": 3,
-    "seed": 1,
-    "framework": "simclr",
-    "loss": "dcl",
-    "tau": 0.25,
-    "batch_size": 64,
-    "sigma": None,
-}
+    "trial_id": "dcl-0003-s1", "objective": "dcl", "config": 3, "seed": 1, "loss": "dcl",
+    "tau": 0.25, "batch_size": 64, "sigma": None,
+}  # fmt: skip
+LOGGED = [(1, 51.0), (2, 52.0), (3, 53.0)]  # the epochs of a trial, with their scores
 OUTCOME = {"status": "finished", "knn_top1": 71.5, "wall_time_s": 3.0, "device": "cpu"}
 
 
-def epochs(last: int) -> list[dict[str, Any]]:
+def epochs(last):
     return [{"epoch": e, "train_loss": 1.0 / e, "knn_top1": 50.0 + e} for e in range(1, last + 1)]
 
 
 class Run:
     """A run of one logger at a folder, with what it says."""
 
-    def __init__(self, place: Path, name: str, **options: str):
-        self.said: list[str] = []
+    def __init__(self, place, name, **options):
+        self.said = []
         logger = LoggerSection(name=name, options=options)
         self.loggers = Loggers([logger], STUDY, str(place), self.said.append)
 
-    def __enter__(self) -> Run:
+    def __enter__(self):
         self.loggers.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.loggers.__exit__()
 
-    def trial(self, row: dict[str, Any] = ROW, *, last: int = 3, ends: bool = True) -> None:
+    def trial(self, row=ROW, *, last=3, ends=True):
         """Of its last epoch the outcome alone knows."""
         self.loggers.started(row)
         rows = epochs(last)
@@ -63,7 +52,7 @@ class Run:
             self.loggers.ended(row, {**OUTCOME, "epochs": rows})
 
 
-def log_and_resume(place: Path, name: str, **options: str) -> list[str]:
+def log_and_resume(place, name, **options):
     """A trial that was cut off after two epochs, one that another seed of it ran, and in a second
     run the first one again, whose epochs come again.
     """
@@ -80,7 +69,7 @@ def log_and_resume(place: Path, name: str, **options: str) -> list[str]:
 # TensorBoard.
 
 
-def events_of(folder: Path) -> Iterator[Any]:
+def events_of(folder):
     """By the format: length, its checksum, the event, its checksum."""
     from tensorboardX.proto.event_pb2 import Event
 
@@ -94,7 +83,7 @@ def events_of(folder: Path) -> Iterator[Any]:
         data = data[16 + size :]
 
 
-def scalars_of(folder: Path) -> list[tuple[str, int, float]]:
+def scalars_of(folder):
     return [
         (value.tag, event.step, value.simple_value)
         for event in events_of(folder)
@@ -104,36 +93,24 @@ def scalars_of(folder: Path) -> list[tuple[str, int, float]]:
 
 
 def test_tensorboard_has_each_epoch_once_and_the_effective_values(tmp_path):
-    assert log_and_resume(tmp_path, "tensorboard") == []
-    group = tmp_path / "tensorboard" / "dcl" / "config-3"
+    there = tmp_path / "there"  # else in the results
+    assert log_and_resume(tmp_path / "results", "tensorboard", path=str(there)) == []
+    assert not (tmp_path / "results").exists()
+    group = there / "dcl" / "config-3"
     assert {folder.name for folder in group.iterdir()} == {"seed-1", "seed-2"}
     for seed in ("seed-1", "seed-2"):
         found = scalars_of(group / seed)
-        assert [(step, value) for tag, step, value in found if tag == "knn_top1"] == [
-            (1, 51.0),
-            (2, 52.0),
-            (3, 53.0),
-        ]
+        assert [(step, value) for tag, step, value in found if tag == "knn_top1"] == LOGGED
         assert ("result/knn_top1", 3, 71.5) in found
-    tags = {value.tag for event in events_of(group / "seed-1") for value in event.summary.value}
-    assert "_hparams_/session_start_info" in tags
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
-    for event in events_of(group / "seed-1"):
-        for value in event.summary.value:
-            if value.tag == "_hparams_/session_start_info":
-                data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
-                values = data.session_start_info.hparams
+    summaries = [value for event in events_of(group / "seed-1") for value in event.summary.value]
+    told = next(value for value in summaries if value.tag == "_hparams_/session_start_info")
+    data = HParamsPluginData.FromString(told.metadata.plugin_data.content)
+    values = data.session_start_info.hparams
     assert values["tau"].number_value == 0.25
     assert values["loss"].string_value == "dcl"
     assert "sigma" not in values
-
-
-def test_the_place_may_be_named(tmp_path):
-    with Run(tmp_path / "results", "tensorboard", path=str(tmp_path / "there")) as run:
-        run.trial()
-    assert (tmp_path / "there" / "dcl" / "config-3" / "seed-1").is_dir()
-    assert not (tmp_path / "results").exists()
 
 
 def test_results_of_one_name_in_two_stores_have_places_of_their_own():
@@ -160,8 +137,7 @@ def test_wandb_offline_has_one_run_a_trial(tmp_path, monkeypatch):
     for file in tmp_path.glob("wandb/offline-run-*/*.wandb"):
         parts = [part for record in _records(file.read_bytes()) for part in _fields(record)]
         history = [_items([payload]) for kind, payload in parts if kind == HISTORY]
-        logged = [(values["_step"], values["knn_top1"]) for values in history]
-        assert logged == [(1, 51.0), (2, 52.0), (3, 53.0)]
+        assert [(values["_step"], values["knn_top1"]) for values in history] == LOGGED
 
 
 @pytest.mark.slow
@@ -183,7 +159,7 @@ def test_mlflow_has_seeds_inside_of_configurations(tmp_path, monkeypatch):
         assert (run.data.params["tau"], run.data.params["loss"]) == ("0.25", "dcl")
         assert run.info.status == "FINISHED"
         history = client.get_metric_history(run.info.run_id, "knn_top1")
-        assert sorted((m.step, m.value) for m in history) == [(1, 51.0), (2, 52.0), (3, 53.0)]
+        assert sorted((m.step, m.value) for m in history) == LOGGED
         assert run.data.metrics["result/knn_top1"] == 71.5
 
 
@@ -193,16 +169,22 @@ def test_mlflow_has_seeds_inside_of_configurations(tmp_path, monkeypatch):
 def test_a_logger_that_fails_says_one_line(tmp_path):
     (tmp_path / "tensorboard").write_text("no folder")
     with Run(tmp_path, "tensorboard") as run:
-        for _ in range(50):
+        for _ in range(9):
             run.trial()
     [line] = run.said
     assert line.startswith("tensorboard logs no more, the study goes on: ")
     assert "tensorboard" in line.partition(": ")[2]
 
 
-def test_a_logger_that_is_not_installed_says_so(tmp_path, monkeypatch):
-    (tmp_path / "wandb.py").write_text("raise ImportError(\"No module named 'wandb'\")")
+@pytest.fixture
+def instead(tmp_path, monkeypatch):
+    """Another module of a name, for the processes of loggers."""
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    return lambda name, text: (tmp_path / f"{name}.py").write_text(text)
+
+
+def test_a_logger_that_is_not_installed_says_so(tmp_path, instead):
+    instead("wandb", "raise ImportError(\"No module named 'wandb'\")")
     with Run(tmp_path, "wandb") as run:
         run.trial()
     [line] = run.said
@@ -210,9 +192,8 @@ def test_a_logger_that_is_not_installed_says_so(tmp_path, monkeypatch):
     assert "pip install 'clsweep[wandb]'" in line
 
 
-def test_a_logger_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
-    (tmp_path / "tensorboardX.py").write_text("import time; time.sleep(600)")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+def test_a_logger_that_hangs_holds_nobody_up(tmp_path, monkeypatch, instead):
+    instead("tensorboardX", "import time; time.sleep(600)")
     monkeypatch.setattr(module, "CLOSE_S", 1.0)
     start = time.monotonic()
     with Run(tmp_path, "tensorboard") as run:

@@ -2,8 +2,6 @@
 it.
 """
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -28,7 +26,7 @@ CUT_OFF = [
 class GroupError(Exception):
     """As Ray Train reports the failures of several workers."""
 
-    def __init__(self, *failures: BaseException):
+    def __init__(self, *failures):
         super().__init__("workers failed")
         self.worker_failures = dict(enumerate(failures))
 
@@ -73,7 +71,7 @@ def test_what_ray_stops_is_lost():
 
 
 class Speechless(Exception):
-    def __str__(self) -> str:
+    def __str__(self):
         raise RuntimeError("no text")
 
 
@@ -84,7 +82,7 @@ def test_a_trial_that_exits_has_failed():
 
 
 def test_the_text_of_an_error_is_cut_where_it_is_written():
-    def raised(error: Exception) -> dict[str, str]:
+    def raised(error):
         try:
             raise error
         except Exception as caught:

@@ -1,13 +1,9 @@
 """How a trial hears that it is to save now, without a Ray."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
 from functools import partial
-from pathlib import Path
-from typing import Any, cast
 
 from clsweep.cluster import recorder
 from clsweep.cluster.desk import Line, ask_to_save, asked, heard, let_save, say
@@ -38,7 +34,7 @@ while True:
 """
 
 
-def line_of(scratch: Path, *, speaks: bool = True) -> Line:
+def line_of(scratch, *, speaks=True):
     relay = None if speaks else partial(ask_to_save, str(scratch))
     return Line(partial(say, str(scratch), "a"), relay)
 
@@ -46,7 +42,6 @@ def line_of(scratch: Path, *, speaks: bool = True) -> Line:
 def test_sigterm_ends_a_trials_process_once_it_has_saved():
     command = [sys.executable, "-c", LEAVES]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.terminate()
         assert process.wait(20) == 7
@@ -91,14 +86,14 @@ def test_a_run_leaves_once_those_that_have_spoken_have_saved(tmp_path):
 def test_a_machine_that_is_about_to_go_is_a_demand_once(tmp_path, monkeypatch):
     from ray._private import state
 
-    draining: dict[str, int] = {}
+    draining = {}
     monkeypatch.setattr(state.state, "get_draining_nodes", lambda: draining)
 
     class Folder:
         scratch = str(tmp_path)
 
-    made = Heartbeat(*cast(Any, (Folder(), None, None, None)), is_alone=False)
-    demands: list[str] = []
+    made = Heartbeat(*(Folder(), None, None, None), is_alone=False)
+    demands = []
     monkeypatch.setattr(recorder, "ask_to_save", lambda _, demand: demands.append(demand))
     for nodes in ({}, {"n1": 0}, {"n1": 0}, {"n1": 0, "n2": 5}, {}, {"n3": 0}):
         draining.clear()

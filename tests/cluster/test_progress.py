@@ -29,13 +29,17 @@ def clock(monkeypatch):
     return now
 
 
+def progress_of(rows, out, *, recorded=(), **given):
+    tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
+    given = {"concurrent": 1, "console": Console(file=out, width=200), **given}
+    return Progress(tally, Estimate(rows, recorded), **given)
+
+
 @pytest.fixture
 def shown():
     """A progress of two objectives, and what it has printed."""
     out, rows = io.StringIO(), plan(dcl=10, untrained=0)
-    tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
-    console = Console(file=out, width=200)
-    return Progress(tally, Estimate(rows), concurrent=1, console=console), rows, out
+    return progress_of(rows, out), rows, out
 
 
 def ended(row, seconds, score=50.0, status="finished"):
@@ -84,11 +88,8 @@ def test_a_long_trial_that_ends_has_its_line_and_a_short_one_none(shown):
 
 def test_a_silent_trial_is_named_and_ended_and_its_pace_is_forgotten(clock, shown):
     """Start-up and scores have a patience of their own; slow steps have a longer one."""
-    _, rows, _ = shown
-    tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
-    progress = Progress(
-        tally, Estimate(rows), concurrent=4, stall_s=100.0, console=Console(file=io.StringIO())
-    )
+    _, rows, out = shown
+    progress = progress_of(rows, out, concurrent=4, stall_s=100.0)
     names = ["quick", "slow", "starts", "scores"]
     for name in names:
         progress.started({**rows[0], "trial_id": name, "batch_size": 64})
@@ -173,15 +174,13 @@ def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
 
 def test_before_trials_run_others_of_their_objectives_say_how_long(shown):
     _, rows, out = shown
-    tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
-    console = Console(file=out, width=200)
     recorded = [ended({"trial_id": "dcl-0", "objective": "dcl"}, 240.0)]
     for known, num, said in (
-        ({}, 4, "4 trials to run, 1 at once\n"),
-        ({"recorded": recorded}, 3, "3 trials to run, 1 at once, about 4 min once they run\n"),
-        ({"recorded": recorded}, 1, "1 trial to run, 1 at once\n"),  # as --limit asks
-        ({"recorded": [recorded[0] | {"status": "failed"}]}, 3, "3 trials to run, 1 at once\n"),
+        ([], 4, "4 trials to run, 1 at once\n"),
+        (recorded, 3, "3 trials to run, 1 at once, about 4 min once they run\n"),
+        (recorded, 1, "1 trial to run, 1 at once\n"),  # as --limit asks
+        ([recorded[0] | {"status": "failed"}], 3, "3 trials to run, 1 at once\n"),
     ):
         out.truncate(0), out.seek(0)
-        Progress(tally, Estimate(rows, **known), concurrent=1, console=console).announce(num)
+        progress_of(rows, out, recorded=known).announce(num)
         assert out.getvalue() == said

@@ -2,18 +2,14 @@
 anywhere.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
 import statistics
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from scipy import stats
 
 import clsweep
@@ -25,7 +21,7 @@ from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from tests.cluster.conftest import clsweep as command
-from tests.planted import study_tree
+from tests.planted import study_at
 
 METRIC = "knn_top1"
 SEEDS = [7, 3, 5, 4, 9]
@@ -40,9 +36,7 @@ def raced(tmp_path, num_configs=12, **changes):
         "scheduler": {"name": "racing"},
         **changes,
     }
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(study_tree(**changes), sort_keys=False))
-    return load_study(path)
+    return load_study(study_at(tmp_path / "study.yaml", **changes))
 
 
 class Runner:
@@ -51,8 +45,8 @@ class Runner:
     def __init__(self, study, scores, chance):
         self.study, self.scores, self.chance = study, scores, chance
         self.planned = plan_trials(study)
-        self.rows: dict[str, dict[str, Any]] = {}  # of trials that have ended
-        self.order: list[str] = []
+        self.rows = {}  # of trials that have ended
+        self.order = []
 
     def run(self, *, at_once=3, ends=10**9):
         """Until nothing is left, or so many trials have ended; what then runs leaves no row."""
@@ -125,7 +119,7 @@ def planted_scores(study, rng, noise=0.5):
     }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_seeds_that_run_are_those_of_the_plain_rule(tmp_path, seed):
     study, rng = raced(tmp_path), np.random.default_rng(seed)
     scores = planted_scores(study, rng)
@@ -141,7 +135,7 @@ def test_the_seeds_that_run_are_those_of_the_plain_rule(tmp_path, seed):
     assert runner.skipped
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_order_and_interruptions_change_no_decision(tmp_path, seed):
     study, chance = raced(tmp_path), random.Random(seed)
     scores = planted_scores(study, np.random.default_rng(seed))
@@ -260,9 +254,7 @@ def test_what_no_race_can_be_is_refused(tmp_path, changes, told):
 
 @pytest.mark.slow
 def test_a_raced_study_runs_and_is_read(tmp_path, write_study):
-    """On Ray, in two sessions: an encoder that learns nothing gets two seeds, one that learns
-    all.
-    """
+    """On Ray: an encoder that learns nothing gets two seeds, one that learns all."""
     path = write_study(
         seeds=[0, 1, 2, 3],
         base={
@@ -275,9 +267,6 @@ def test_a_raced_study_runs_and_is_read(tmp_path, write_study):
         metric={"name": "linear_top1"},
     )  # fmt: skip
     out = tmp_path / "out"
-    code, output = command("run", path, "--out", out, "--limit", 10)
-    assert code == 0, output
-    assert (clsweep.open_results(out).trials["status"] == "skipped").any()
     code, output = command("run", path, "--out", out)
     assert code == 0, output
     assert "10 finished, 6 skipped, 0 failed, 0 left" in output

@@ -1,7 +1,5 @@
 """An address where no Ray answers is a message within seconds; Ray itself asks for minutes."""
 
-from __future__ import annotations
-
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +26,7 @@ def listener():
         yield listening
 
 
-def refusal(address: str) -> str:
+def refusal(address):
     begin = time.monotonic()
     with pytest.raises(RequestError) as caught:
         require_answer(address)
@@ -39,7 +37,7 @@ def refusal(address: str) -> str:
     return message
 
 
-def port_of(listener: socket.socket) -> int:
+def port_of(listener):
     return int(listener.getsockname()[1])
 
 

@@ -1,28 +1,21 @@
 """The row of a trial that has ended: what its numbers depend on stands beside them."""
 
-from __future__ import annotations
-
 import errno
 import os
 from importlib.metadata import version
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
-import yaml
 
 from clsweep.cluster import dispatch, runner
 from clsweep.cluster import recorder as recorder_module
-from clsweep.cluster.loggers import Loggers
-from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.ranking import KeptFiles
-from clsweep.study.design import Study, plan_row, plan_trials
+from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from tests.planted import study_tree
+from tests.planted import study_at
 
 
 class Silent:
@@ -30,27 +23,19 @@ class Silent:
 
     tally = SimpleNamespace(num_done=0)
 
-    def ended(self, row: dict[str, Any]) -> None: ...
-    def record(self, row: dict[str, Any]) -> None: ...
+    def ended(self, *_): ...
+    def record(self, row): ...
 
 
-class Nothing:
-    """Loggers that nobody wants."""
-
-    def ended(self, row: dict[str, Any], outcome: dict[str, Any]) -> None: ...
-
-
-def recorder_of(study: Study, folder: ResultsFolder, progress: Silent) -> Recorder:
-    kept, loggers = cast(KeptFiles, Silent()), cast(Loggers, Nothing())
-    return Recorder(study, folder, cast(Progress, progress), kept, loggers)
+def recorder_of(study, folder, progress):
+    return Recorder(study, folder, progress, Silent(), Silent())
 
 
 def test_a_row_has_the_version_of_optuna(tmp_path):
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(study_tree(search={"method": "tpe", "trials_per_objective": 3})))
-    study, folder = load_study(path), ResultsFolder(str(tmp_path / "out"))
-    trial = plan_trials(study)[0]
-    row = plan_row(study, trial, {"tau": 0.1})
+    search = {"method": "tpe", "trials_per_objective": 3}
+    study = load_study(study_at(tmp_path / "study.yaml", search=search))
+    folder = ResultsFolder(str(tmp_path / "out"))
+    row = plan_row(study, plan_trials(study)[0], {"tau": 0.1})
     folder.create(study.document.dump(), [row])
     with folder.lock():
         recorder = recorder_of(study, folder, Silent())
@@ -63,9 +48,8 @@ def test_a_row_has_the_version_of_optuna(tmp_path):
 def test_a_large_study_is_compacted_less_often(tmp_path, monkeypatch, num_done, compactions):
     """Every 5 parts, and later whenever 3 % of the trials that have ended are parts."""
     monkeypatch.setattr(recorder_module, "PARTS_BEFORE_COMPACTION", 5)
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(study_tree(search={"method": "grid"})))
-    study, folder = load_study(path), ResultsFolder(str(tmp_path / "out"))
+    study = load_study(study_at(tmp_path / "study.yaml"))
+    folder = ResultsFolder(str(tmp_path / "out"))
     row = plan_row(study, plan_trials(study)[0])
     progress, seen = Silent(), []
     progress.tally = SimpleNamespace(num_done=num_done)
@@ -82,11 +66,11 @@ def test_a_full_disk_ends_a_run_with_a_sentence(tmp_path, cli_command, monkeypat
     """What the callback raises comes wrapped by Tune."""
     from ray.tune import TuneError
 
-    def refuse(_: int) -> None:
+    def refuse(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def session(run: runner._Run) -> None:
-        def fit() -> None:
+    def session(run):
+        def fit():
             row = plan_row(run._study, run._planned[0])
             try:
                 with monkeypatch.context() as patch:
@@ -98,12 +82,11 @@ def test_a_full_disk_ends_a_run_with_a_sentence(tmp_path, cli_command, monkeypat
         monkeypatch.setattr(dispatch, "tuner", lambda *_: SimpleNamespace(fit=fit))
         run.lay_out()
         journal = open_storage(run._folder.journal_path, alone=True)
-        recorder = cast(Any, SimpleNamespace(trial_ids=set()))
-        run._run_all(1, cast(Any, None), journal, recorder)
+        recorder = SimpleNamespace(trial_ids=set())
+        run._run_all(1, None, journal, recorder)
 
     monkeypatch.setattr(runner._Run, "_session", session)
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(study_tree(), sort_keys=False))
+    path = study_at(tmp_path / "study.yaml")
     code, _, error = cli_command("run", str(path), "--out", str(tmp_path / "out"))
     assert code == 2
     assert "No space left on device" in error

@@ -2,15 +2,11 @@
 wrong.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -21,24 +17,11 @@ from optuna.trial import TrialState
 import clsweep
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from tests.cluster.conftest import (
-    assert_on_loopback,
-    start,
-    watched,
-)
-from tests.cluster.conftest import clsweep as command
+from tests.cluster.conftest import assert_on_loopback, start, watched
+from tests.cluster.test_loggers import scalars_of
 
-EXPORTERS = {"monitor.py": 44217, "dashboard.py": 44227}  # of metrics, at Ray's defaults
-WriteStudy = Callable[..., Path]
-
+EXPORTERS = [("monitor.py", 44217), ("dashboard.py", 44227)]  # of metrics, at Ray's defaults
 DIVERGING = {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}}
-TRAINED = {"simclr", "dcl", "untrained"}
-
-
-def journal(out: Path, objective: str) -> list[optuna.trial.FrozenTrial]:
-    return optuna.load_study(
-        study_name=objective, storage=open_storage(str(out / "optuna.journal"))
-    ).trials
 
 
 def test_a_study_ends_with_one_row_per_planned_trial(finished):
@@ -58,17 +41,11 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished):
     fails = status.index.str.startswith(("bad", "huge"))
     assert set(status[fails]) == {"failed"}
     assert set(status[~fails]) == {"finished"}
-    assert (
-        results.trials.query("objective == 'bad'")["error_message"]
-        .str.contains("loss is nan")
-        .all()
-    )
-    grouped = [
-        line
-        for line in output.partition("Failed trials")[2].splitlines()
-        if "DivergedError" in line
-    ]
     diverged = results.trials.query("error_class == 'DivergedError'")
+    assert set(diverged["objective"]) == {"bad"}
+    assert diverged["error_message"].str.contains("loss is nan").all()
+    failures = output.partition("Failed trials")[2].splitlines()
+    grouped = [line for line in failures if "DivergedError" in line]
     assert len(grouped) == diverged["error_message"].nunique()
     assert sum(int(line.split()[0]) for line in grouped) == len(diverged) == 4
     whole = results.trials.query("status == 'finished'")
@@ -83,22 +60,18 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished):
         "epochs.parquet", "heartbeat.json", "histograms.parquet", "hits.parquet", "optuna.journal",
         "plan.parquet", "references.parquet", "study.yaml", "trials.parquet",
     ]  # fmt: skip
-    kept = {
-        path.stem.rpartition("-s")[0].rpartition("-")[0] for path in (out / "encoders").iterdir()
-    }
-    assert kept == TRAINED
+    kept = {path.name.split("-")[0] for path in (out / "encoders").iterdir()}
+    assert kept == {"dcl", "untrained"}
     references = results.references.set_index("reference")
     assert references.loc["untrained", "seed"].tolist() == [0, 1]
-    assert references.loc["untrained", "knn_top1"].tolist() == untrained["knn_top1"].tolist(), (
-        "the same yardstick"
-    )
+    same_yardstick = references.loc["untrained", "knn_top1"].tolist()
+    assert same_yardstick == untrained["knn_top1"].tolist()
     assert f"raw pixels {references.loc['raw_pixels', 'knn_top1']:.2f}" in output
-    assert (
-        whole.query("epochs == 2")[["q_b_mean", "alignment", "linear_top1"]].notna().all(axis=None)
-    )
+    scored = whole.query("epochs == 2")[["q_b_mean", "alignment", "linear_top1"]]
+    assert scored.notna().all(axis=None)
 
 
-def assert_hits_are_the_scores(results: Any) -> None:
+def assert_hits_are_the_scores(results):
     """Every finished trial has a bit for each image and metric, and their share is its score."""
     trials = results.trials.query("status == 'finished'").set_index("trial_id")
     hits = results.hits
@@ -123,14 +96,11 @@ def test_the_numbers_beside_a_study_travel_with_its_results(finished):
 
 
 def test_a_local_run_listens_on_loopback_alone_and_offers_no_metrics(finished):
-    assert_on_loopback(
-        finished.listeners, "gcs_server", "raylet", "ray::ImplicitFunc", "ray::RuntimeEnvAgent"
-    )
+    titles = ("gcs_server", "raylet", "ray::ImplicitFunc", "ray::RuntimeEnvAgent")
+    assert_on_loopback(finished.listeners, *titles)
     for listener in finished.listeners:  # others may draw such a port
         assert "ray::DashboardAgent" not in listener.title, "it takes jobs"
-        assert not any(
-            name in listener.title and port == listener.port for name, port in EXPORTERS.items()
-        )
+        assert all(name not in listener.title for name, p in EXPORTERS if p == listener.port)
 
 
 def test_a_run_that_has_ended_leaves_nothing_of_ray(finished):
@@ -148,8 +118,6 @@ def test_report_and_status_follow_a_run_until_it_has_ended(finished, tmp_path):
     with ResultsFolder(str(out)).lock():  # as a run does
         status = start("status", out, "--follow")
         process = start("report", out, "--follow", "--out", tmp_path / "report")
-        assert process.stdout
-        assert status.stdout
         written = next(line for line in process.stdout if "trials have ended" in line)
         for _ in range(2):
             next(line for line in status.stdout if line.startswith("running:"))
@@ -199,18 +167,34 @@ def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(cont
     references = clsweep.open_results(continued.first).references
     assert len(references) == 3
     assert results.references.equals(references), "lost in between, and scored again"
-    pd.testing.assert_frame_equal(
-        results.trials.set_index("trial_id").loc[kept["trial_id"]].reset_index(), kept
-    )
+    again = results.trials.set_index("trial_id").loc[kept["trial_id"]].reset_index()
+    pd.testing.assert_frame_equal(again, kept)
     for objective in ("simclr", "dcl"):
         rows = results.trials.query("objective == @objective")
         assert (rows.groupby("config")["tau"].nunique() == 1).all()
-        trials = journal(continued.out, objective)
+        storage = open_storage(str(continued.out / "optuna.journal"))
+        trials = optuna.load_study(study_name=objective, storage=storage).trials
         assert [t.state for t in trials] == [TrialState.COMPLETE] * 3
         for trial in trials:
             scores = rows[rows["config"] == trial.user_attrs["config"]]
             assert scores["tau"].unique().tolist() == [trial.params["tau"]]
             assert trial.value == pytest.approx(scores["knn_top1"].mean())
+
+
+@pytest.mark.slow
+def test_what_is_logged_is_what_is_recorded(continued):
+    """Once, over two sessions; a logger that fails, in the first one, stops nothing."""
+    assert continued.first_output.count("mlflow logs no more, the study goes on: ") == 1
+    assert "logs no more" not in continued.output
+    results = clsweep.open_results(continued.out)
+    for row in results.trials.to_dict("records"):
+        places = (row["objective"], f"config-{row['config']}", f"seed-{row['seed']}")
+        found = scalars_of(continued.out.joinpath("tensorboard", *places))
+        for name in ("knn_top1", "train_loss", "rankme"):
+            epochs = results.epochs.query("trial_id == @row['trial_id']")
+            logged = [(step, value) for tag, step, value in found if tag == name]
+            assert [step for step, _ in logged] == epochs["epoch"].tolist()
+            assert [value for _, value in logged] == pytest.approx(epochs[name].tolist(), rel=1e-6)
 
 
 @pytest.mark.slow
@@ -249,11 +233,10 @@ def test_a_request_that_never_fits_is_refused_before_anything_starts(
     assert "--preset cpu" in message
 
 
-def test_missing_data_is_refused_before_anything_starts(write_study, tmp_path):
-    path = write_study(
-        dataset={"name": "cifar10", "root": str(tmp_path / "nothing")}, base={"encoder": "conv4"}
-    )
-    code, output = command("run", path, "--out", tmp_path / "out")
+def test_missing_data_is_refused_before_anything_starts(write_study, tmp_path, cli_command):
+    dataset = {"name": "cifar10", "root": str(tmp_path / "nothing")}
+    path = write_study(dataset=dataset, base={"encoder": "conv4"})
+    code, _, output = cli_command("run", str(path), "--out", str(tmp_path / "out"))
     assert code == 2
     assert not (tmp_path / "out" / "study.yaml").exists()
     assert str(tmp_path / "nothing") in output

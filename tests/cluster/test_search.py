@@ -10,7 +10,6 @@ import random
 
 import optuna
 import pytest
-import yaml
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState
 
@@ -18,32 +17,27 @@ from clsweep.cluster.search import PlanSearch
 from clsweep.results.journal import open_storage
 from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
-from tests.planted import study_tree
+from tests.planted import study_at
 
 METRIC = "knn_top1"
 STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 SPACE = {
     "tau": {"low": 0.05, "high": 1.0, "log": True, "grid": [0.1, 0.5]},
     "lr_rule": {"choices": ["none", "sqrt"]},
+    "proj_dim": {"low": 8, "high": 64, "grid": [8, 64]},
 }
-SPACE["proj_dim"] = {"low": 8, "high": 64, "grid": [8, 64]}
+ONE = {"seeds": [0], "objectives": {"dcl": {"framework": "simclr", "loss": "dcl"}}}
 
 
 @pytest.fixture
 def study(tmp_path):
     def load(method="tpe", num_configs=13, **changes):
-        search = {
-            "method": method,
-            "trials_per_objective": num_configs,
-            "seed": changes.pop("search_seed", 0),
-        }
-        if "cost" in changes:
-            search["cost"] = changes.pop("cost")
-        if method == "grid":
-            del search["trials_per_objective"]
-        path = tmp_path / "study.yaml"
-        tree = study_tree(**{"search": search, "space": SPACE, **changes})
-        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+        search = {"method": method, "seed": changes.pop("search_seed", 0)}
+        if cost := changes.pop("cost", None):
+            search["cost"] = cost
+        if method != "grid":
+            search["trials_per_objective"] = num_configs
+        path = study_at(tmp_path / "study.yaml", search=search, **{"space": SPACE, **changes})
         return load_study(path)
 
     return load
@@ -51,11 +45,8 @@ def study(tmp_path):
 
 def finished(row):
     """How a trial ends: a score that its values and its seed decide, never a plain number."""
-    distance = (
-        math.log(row["tau"] / 0.2) ** 2
-        + abs(row["proj_dim"] - 40) / 50
-        + (row["lr_rule"] == "none")
-    )
+    distance = math.log(row["tau"] / 0.2) ** 2 + abs(row["proj_dim"] - 40) / 50
+    distance += row["lr_rule"] == "none"
     noise = int.from_bytes(hashlib.sha256(row["trial_id"].encode()).digest()[:4], "big") / 2**32
     score = 90 - 10 * distance + noise + (3 if row["objective"] == "dcl" else 0)
     return {"status": "finished", METRIC: score, "epochs_trained": 2}
@@ -72,11 +63,8 @@ def failed(_):
 
 def partly_stopped(row):
     """As above, but some configurations are stopped, on all seeds."""
-    return (
-        {**finished(row), "status": "stopped", "epochs_trained": 1}
-        if row["config"] % 3 == 1
-        else finished(row)
-    )
+    is_stopped = row["config"] % 3 == 1
+    return finished(row) | ({"status": "stopped", "epochs_trained": 1} if is_stopped else {})
 
 
 def mixed(row):
@@ -86,11 +74,8 @@ def mixed(row):
 
 def session(study, journal, rows, end=finished):
     """One session of a run with one trial at a time; yields wherever it could be cut off."""
-    left = [
-        trial
-        for trial in plan_trials(study)
-        if trial.trial_id not in {row["trial_id"] for row in rows}
-    ]
+    ended = {row["trial_id"] for row in rows}
+    left = [trial for trial in plan_trials(study) if trial.trial_id not in ended]
     search = PlanSearch(study, left, rows, open_storage(str(journal), alone=True))
     while (row := search.next_row()) is not None:
         yield
@@ -118,29 +103,25 @@ def entries(journal, objective):
 def moments(study, folder, end=finished):
     """The journal's bytes and the rows wherever a session could be cut off, and at its end."""
     rows, journal = [], folder / "undisturbed.journal"
-    found = [
-        (journal.read_bytes(), copy.deepcopy(rows)) for _ in session(study, journal, rows, end)
-    ]
-    found.append((journal.read_bytes(), copy.deepcopy(rows)))
-    return found
+    stops = itertools.chain(session(study, journal, rows, end), [None])
+    return [(journal.read_bytes(), copy.deepcopy(rows)) for _ in stops]
 
 
-@pytest.mark.parametrize("seed", [0, 7])
 @pytest.mark.parametrize(
     ("method", "seeds", "early", "late"),
     [("tpe", [0, 1], range(0, 120, 23), 1), pytest.param("gp", [0], (), 4, marks=pytest.mark.slow)],
 )
 def test_a_search_that_is_cut_tries_what_it_would_have_tried(
-    tmp_path, study, method, seeds, seed, early, late
+    tmp_path, study, method, seeds, early, late
 ):
     """`early`: cuts among the ten configurations that a sampler begins with at random; `late`: one
     in so many after. What is written next may have begun.
     """
-    chosen = study(method, 12, seeds=seeds, search_seed=seed)
+    chosen = study(method, 12, seeds=seeds, search_seed=7)
     cuts = moments(chosen, tmp_path)
     whole, rows = cuts[-1]
     expected = {name: entries(tmp_path / "undisturbed.journal", name) for name in ("simclr", "dcl")}
-    dice = random.Random(seed)
+    dice = random.Random(7)
     for number in [*early, *range(3 * 2 * 10 * len(seeds), len(cuts) - 1, late)]:
         (content, known), (later, _) = cuts[number], cuts[number + 1]
         journal = tmp_path / f"{number}.journal"
@@ -157,11 +138,9 @@ def test_a_lost_journal_is_written_again_as_it_was(tmp_path, study, method):
     assert {row["status"] for row in rows} == set(STATES)
     run(chosen, tmp_path / "second.journal", rows, end=mixed)
     for name in ("simclr", "dcl"):
-        known = {state for _, _, state, _, _ in entries(tmp_path / "first.journal", name)}
-        assert known == set(STATES.values())
-        assert entries(tmp_path / "second.journal", name) == entries(
-            tmp_path / "first.journal", name
-        )
+        first, second = (entries(tmp_path / f"{at}.journal", name) for at in ("first", "second"))
+        assert {state for _, _, state, _, _ in first} == set(STATES.values())
+        assert second == first
 
 
 @pytest.mark.parametrize("method", ["tpe", "gp"])
@@ -201,9 +180,8 @@ def test_a_search_that_weighs_the_cost_has_the_front_of_both(tmp_path, study, me
     chosen = study(method, 14, cost="seconds")
     rows = run(chosen, tmp_path / "journal", end=timed)
     for name in ("simclr", "dcl"):
-        found = optuna.load_study(
-            study_name=name, storage=open_storage(str(tmp_path / "journal"))
-        ).best_trials
+        storage = open_storage(str(tmp_path / "journal"))
+        found = optuna.load_study(study_name=name, storage=storage).best_trials
         points = {}
         for config in range(14):
             seeds = [r for r in rows if (r["objective"], r["config"]) == (name, config)]
@@ -212,9 +190,7 @@ def test_a_search_that_weighs_the_cost_has_the_front_of_both(tmp_path, study, me
         front = {
             config
             for config, (score, cost) in points.items()
-            if not any(
-                s >= score and c <= cost and (s, c) != (score, cost) for s, c in points.values()
-            )
+            if sum(s >= score and c <= cost for s, c in points.values()) == 1  # itself
         }
         assert {trial.user_attrs["config"] for trial in found} == front
         for trial in found:
@@ -223,26 +199,21 @@ def test_a_search_that_weighs_the_cost_has_the_front_of_both(tmp_path, study, me
 
 def test_gp_learns_from_what_was_stopped(tmp_path, study):
     """Ten stopped configurations and no finished one are ten scores."""
-    chosen = study("gp", 11, seeds=[0], objectives={"dcl": {"framework": "simclr", "loss": "dcl"}})
+    chosen = study("gp", 11, **ONE)
 
-    def last(score):
-        journal = tmp_path / f"{score}.journal"
-        rows = run(
-            chosen,
-            journal,
-            end=lambda row: {"status": "stopped", METRIC: score(row), "epochs_trained": 1},
-        )
-        return rows[-1]["tau"]
+    def last(sign):
+        def end(row):
+            return {"status": "stopped", METRIC: sign * row["tau"], "epochs_trained": 1}
 
-    assert last(lambda row: row["tau"]) > 2 * last(lambda row: -row["tau"])
+        return run(chosen, tmp_path / f"{sign}.journal", end=end)[-1]["tau"]
+
+    assert last(1) > 2 * last(-1)
 
 
 @pytest.mark.parametrize("method", ["tpe", pytest.param("gp", marks=pytest.mark.slow)])
 def test_a_search_keeps_away_from_where_trials_fail(tmp_path, study, method):
     """Scores rise with tau up to 0.3, and above that every trial fails."""
-    chosen = study(
-        method, 40, seeds=[0], objectives={"dcl": {"framework": "simclr", "loss": "dcl"}}
-    )
+    chosen = study(method, 40, **ONE)
 
     def end(row):
         return failed(row) if row["tau"] > 0.3 else finished(row) | {METRIC: 100 * row["tau"]}
@@ -258,9 +229,8 @@ def test_a_failed_trial_that_is_run_again_is_a_new_entry(tmp_path, study, method
     chosen, journal = study(method, 12), tmp_path / "journal"
     first = run(chosen, journal, end=mixed)
     before = entries(journal, "dcl")
-    rows = run(
-        chosen, journal, [row for row in first if row["status"] != "failed"], end=partly_stopped
-    )
+    kept = [row for row in first if row["status"] != "failed"]
+    rows = run(chosen, journal, kept, end=partly_stopped)
     by_id = {row["trial_id"]: row for row in rows}
     for row in first:
         assert by_id[row["trial_id"]]["tau"] == row["tau"]
@@ -271,10 +241,8 @@ def test_a_failed_trial_that_is_run_again_is_a_new_entry(tmp_path, study, method
     for trial in again:
         [number] = RetryHeartbeatStaleTrialCallback.retry_history(trial)
         assert RetryHeartbeatStaleTrialCallback.retried_trial_number(trial) == number
-        assert (trials[number].params, trials[number].user_attrs) == (
-            trial.params,
-            trial.user_attrs,
-        )
+        assert trials[number].params == trial.params
+        assert trials[number].user_attrs == trial.user_attrs
         assert trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
     assert_agree(chosen, journal, rows)
 
@@ -290,9 +258,7 @@ def test_a_failed_configuration_is_run_again_with_its_values_even_without_the_jo
 
 
 def test_a_configuration_has_the_mean_of_its_seeds_in_whatever_order_they_end(tmp_path, study):
-    chosen = study(
-        "tpe", 1, seeds=[0, 1, 2], objectives={"dcl": {"framework": "simclr", "loss": "dcl"}}
-    )
+    chosen = study("tpe", 1, **{**ONE, "seeds": [0, 1, 2]})
     scores = {0: 0.1, 1: 0.2, 2: 0.3}  # whose sum depends on the order
     values = set()
     for number, order in enumerate(itertools.permutations(scores)):
@@ -326,19 +292,16 @@ def assert_agree(study, journal, rows):
             elif ends[0][0] == "stopped":
                 assert (state, value) == (TrialState.PRUNED, ends[0][1])
             else:
-                assert state == TrialState.COMPLETE
-                assert value == pytest.approx(
-                    sum(score for _, score in ends) / len(ends), rel=1e-12
-                )
+                mean = sum(score for _, score in ends) / len(ends)
+                assert (state, value) == (TrialState.COMPLETE, pytest.approx(mean, rel=1e-12))
 
 
 def test_a_live_search_of_a_cell_is_that_of_its_study_alone(study, tmp_path):
     """Each cell learns from its own scores, whatever the others reach."""
 
     def chosen_by(loaded, journal):
-        search = PlanSearch(
-            loaded, plan_trials(loaded), [], open_storage(str(tmp_path / journal), alone=True)
-        )
+        storage = open_storage(str(tmp_path / journal), alone=True)
+        search = PlanSearch(loaded, plan_trials(loaded), [], storage)
         found = {}
         while (row := search.next_row()) is not None:
             best = {"digits": 0.1, "fashion_mnist": 0.8}[row["dataset"]]

@@ -1,9 +1,5 @@
 """What is handed out to Tune, and what becomes of a trial that is lost."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
@@ -19,34 +15,34 @@ class Plan:
 
     awaits = False
 
-    def __init__(self, *names: str):
+    def __init__(self, *names):
         self._left = [{"trial_id": name} for name in names]
-        self.ended: dict[str, object] = {}
+        self.ended = {}
 
-    def next_row(self) -> dict[str, str] | None:
+    def next_row(self):
         return self._left.pop(0) if self._left else None
 
-    def tell(self, row: dict[str, str], outcome: dict[str, object]) -> None:
+    def tell(self, row, outcome):
         assert row["trial_id"] not in self.ended
         self.ended[row["trial_id"]] = outcome.get("status", "lost")
 
 
-def dispatch(plan: Plan, *, limit: int = 2, max_restarts: int = 1) -> Dispatch:
+def dispatch(plan, *, limit=2, max_restarts=1):
     losses = Losses(max_restarts)
     losses.limit = limit
-    return Dispatch(plan, {}, losses, metric="knn_top1")  # type: ignore[arg-type]
+    return Dispatch(plan, {}, losses, metric="knn_top1")
 
 
-def end(to: Dispatch, tune_id: str) -> None:
+def end(to, tune_id):
     to.on_trial_result(tune_id, {"outcome/status": "finished", "outcome/knn_top1": 1.0})
     to.on_trial_complete(tune_id, {})
 
 
-def death(text: str) -> ActorDiedError:
+def death(text):
     return ActorDiedError(ActorDiedErrorContext(actor_id=bytes(16), error_message=text))
 
 
-def lose(to: Dispatch, tune_id: str, suggested: Any, error: Exception) -> tuple[str, str]:
+def lose(to, tune_id, suggested, error):
     to.on_trial_complete(tune_id, error=True)
     return to.lost(suggested["row"], error)[:2]
 
@@ -139,7 +135,7 @@ def test_a_broken_ray_is_no_loss_of_a_trial():
     to = dispatch(Plan("a"), max_restarts=0)
     owner = death("The actor is dead because its owner has died. Owner Id: 01")
     for tune_id, gone in (("1", ""), ("2", "raylet")):
-        to.losses.is_ray_lost = lambda gone=gone: gone  # type: ignore[misc]
+        to.losses.is_ray_lost = lambda gone=gone: gone
         error = owner if not gone else ActorDiedError()
         assert lose(to, tune_id, to.suggest(tune_id), error)[0] == "again"
 

@@ -1,7 +1,5 @@
 """Ray for the time of a run, beside whatever other Ray the machine has."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -16,14 +14,13 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-import yaml
 from ray._private.services import resolve_ip_for_localhost
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
 from clsweep.cluster.session import PREFIX, _keep_private, _private_folder, ray_session
 from clsweep.errors import RequestError
 from tests.cluster.conftest import listeners, start, wait_until
-from tests.planted import study_tree
+from tests.planted import study_at
 
 WAIT = """
 import os, sys
@@ -45,7 +42,6 @@ with ray_session("local", dashboard=True):
     print(os.environ["RAY_AUTH_TOKEN_PATH"], flush=True)
     sys.stdin.read()
 """
-STUDY = study_tree(seeds=[0], space={}, objectives={"moco": {"framework": "moco", "loss": "dcl"}})
 # What other versions of Ray, and other clusters, ask for.
 OTHERS = {
     "RAY_TRAIN_V2_ENABLED": "0", "RAY_ADDRESS": "127.0.0.1:1", "RAY_AUTH_MODE": "disabled",
@@ -67,7 +63,7 @@ def short(monkeypatch):
         yield Path(folder)
 
 
-def codes(ports: set[int], *metadata: tuple[str, str]) -> set[str]:
+def codes(ports, *metadata):
     """What comes of a call to each of Ray's ports that speaks gRPC."""
     found, call = set(), "/ray.rpc.InternalKVGcsService/GetInternalConfig"
     for port in ports:
@@ -89,7 +85,6 @@ def test_nobody_gets_in_without_the_token(short):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         umask=0o000, env=os.environ | elsewhere,
     )  # fmt: skip
-    assert process.stdout
     said = [next(process.stdout).strip()]
     while not said[-1].startswith("/"):
         said.append(next(process.stdout).strip())
@@ -140,7 +135,7 @@ def test_where_ray_can_have_no_folder_it_has_one_in_tmp(name, tmp_path, monkeypa
 
 
 def test_where_no_socket_can_be_is_one_line(monkeypatch):
-    def refused(**_: object) -> str:
+    def refused(**_):
         raise PermissionError
 
     monkeypatch.setenv("TMPDIR", "/nowhere")
@@ -164,10 +159,10 @@ def test_a_local_run_has_its_own_environment_and_gives_it_back(monkeypatch):
 
 def test_joining_what_is_no_ray_ends_with_ctrl_c():
     """At its first call; Ray itself would ask for 20 s and more."""
-    called: list[float] = []
+    called = []
 
     class Nothing(grpc.GenericRpcHandler):
-        def service(self, _: object) -> None:
+        def service(self, _):
             if not called:
                 called.append(time.monotonic())
                 os.kill(os.getpid(), signal.SIGINT)
@@ -185,9 +180,7 @@ def test_joining_what_is_no_ray_ends_with_ctrl_c():
 @pytest.mark.slow
 def test_a_run_that_is_ended_while_ray_starts_leaves_nothing(short, tmp_path):
     """By a terminal that closes, and somebody who does not wait."""
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(STUDY))
-    process = start("run", path, "--out", tmp_path / "out")
+    process = start("run", study_at(tmp_path / "study.yaml"), "--out", tmp_path / "out")
     wait_until(lambda: [*short.glob(f"{PREFIX}*/ray/session_*/logs/raylet.out")], "a raylet")
     started = psutil.Process(process.pid).children(recursive=True)
     for number in (signal.SIGHUP, signal.SIGINT):

@@ -4,8 +4,6 @@ There is no SLURM here. Stand-ins for its commands, for Ray and for clsweep do w
 do, on one node that is this machine.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -54,7 +52,7 @@ def job(tmp_path):
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
 
-    def start() -> subprocess.Popen[bytes]:
+    def start():
         places = dict.fromkeys(("FAKE", "CLSWEEP_ENV", "HOME"), str(tmp_path))
         log = (tmp_path / "slurm.out").open("ab")
         started = subprocess.Popen(

@@ -3,18 +3,13 @@ or the run ends soon, with a word for the user, and what is left runs with the s
 `test_faults.py` has a Ray that breaks.
 """
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 import clsweep
 from tests.cluster.conftest import clsweep as command
-from tests.planted import study_tree
+from tests.planted import study_at, study_tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -61,17 +56,12 @@ FAILED = {
 }
 
 
-def written(folder: Path, **changes: Any) -> Path:
-    path = folder / "study.yaml"
-    path.write_text(yaml.safe_dump(study_tree(seeds=[0], **changes), sort_keys=False))
-    return path
-
-
 def test_a_loss_that_hangs_or_fails_fails_its_trials_alone(tmp_path):
     (tmp_path / "mine.py").write_text(LOSSES)
-    base: dict[str, Any] = {**study_tree()["base"], "epochs": 6}  # type: ignore[dict-item]
-    path = written(
-        tmp_path,
+    base = {**study_tree()["base"], "epochs": 6}
+    path = study_at(
+        tmp_path / "study.yaml",
+        seeds=[0],
         plugins=["mine.py"],
         base=base,
         objectives={loss: {"framework": "simclr", "loss": loss} for loss in (*FAILED, "dcl")},
@@ -96,7 +86,8 @@ def test_a_loss_that_hangs_or_fails_fails_its_trials_alone(tmp_path):
 
 
 def test_trials_that_memory_is_missing_for_stay_open(tmp_path, monkeypatch):
-    path, out = written(tmp_path, resources={"max_restarts": 0}), tmp_path / "out"
+    path, out = tmp_path / "study.yaml", tmp_path / "out"
+    study_at(path, seeds=[0], resources={"max_restarts": 0})
     with monkeypatch.context() as patch:
         patch.setenv("RAY_memory_usage_threshold", "0.01")  # Ray stops whatever it can
         patch.setenv("RAY_memory_monitor_refresh_ms", "100")

@@ -1,9 +1,6 @@
 """An empty results folder of a small study, on a disk and in an object store."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +33,7 @@ def local(tmp_path, plan):
     return created(str(tmp_path / "out"), plan)
 
 
-def created(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
+def created(place, plan):
     folder = ResultsFolder(place)
     folder.create(load_study(STUDY).document.dump(), plan)
     return folder

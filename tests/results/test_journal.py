@@ -19,12 +19,8 @@ SPACE = {
     "num_views": IntDistribution(2, 8),
     "lr_rule": CategoricalDistribution(("none", "sqrt")),
 }
-PARAMS = {
-    "tau": 0.1 + 0.2,
-    "num_views": 3,
-    "lr_rule": "sqrt",
-    "epochs": 9,
-}  # one more than the space has
+# one more than the space has
+PARAMS = {"tau": 0.1 + 0.2, "num_views": 3, "lr_rule": "sqrt", "epochs": 9}
 
 
 def made(path, mode="max", alone=True):
@@ -55,19 +51,11 @@ def test_a_half_line_at_any_byte_is_cut_off_by_the_next_writer(tmp_path):
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
     kept = len(whole) - len(lines[-1])
-    for size in {
-        kept,
-        kept + 1,
-        kept + 2,
-        (kept + len(whole)) // 2,
-        len(whole) - 2,
-        len(whole) - 1,
-    }:
+    for size in (kept, kept + 1, (kept + len(whole)) // 2, len(whole) - 2, len(whole) - 1):
         path.write_bytes(whole[:size])
         journal = made(path)
-        assert [trial.state for trial in read(path)] == [TrialState.COMPLETE] * 2 + [
-            TrialState.RUNNING
-        ]
+        states = [trial.state for trial in read(path)]
+        assert states == [TrialState.COMPLETE] * 2 + [TrialState.RUNNING]
         journal.finish(named(2), PARAMS, Outcome(status="finished", score=2.0))
         assert [trial.value for trial in read(path)] == [0, 1, 2]
         operations = [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -128,10 +116,8 @@ def test_a_damaged_journal_is_the_users_to_move_away(tmp_path, damage):
     filled(path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], damage, *lines[2:]]))
-    with pytest.raises(
-        RequestError,
-        match=r"journal: expected an Optuna journal, given a damaged one .*Move it away",
-    ):
+    told = r"journal: expected an Optuna journal, given a damaged one .*Move it away"
+    with pytest.raises(RequestError, match=told):
         made(path)
 
 
@@ -149,14 +135,6 @@ def test_a_journal_that_cannot_be_written_is_the_users_to_mend(tmp_path, monkeyp
     assert not os.path.lexists(tmp_path / "journal.lock")
 
 
-def test_an_entry_has_the_values_of_the_space_alone(tmp_path):
-    filled(tmp_path / "journal", 1)
-    [trial] = read(tmp_path / "journal")
-    assert trial.params == {name: PARAMS[name] for name in SPACE}
-    assert trial.distributions == SPACE
-    assert trial.user_attrs == named(0)
-
-
 @pytest.mark.parametrize(
     ("outcome", "state", "value"),
     [
@@ -171,17 +149,19 @@ def test_an_entry_has_the_values_of_the_space_alone(tmp_path):
 )
 def test_an_outcome_as_optuna_has_it(tmp_path, outcome, state, value):
     """Whether the journal knew the trial or not; told again, nothing changes."""
-    journal = made(tmp_path / "journal")
-    journal.start(named(0), PARAMS)
+    for _ in range(2):  # what runs goes on under its number
+        journal = made(tmp_path / "journal")
+        journal.start(named(0), PARAMS)
     for _ in range(2):
         for number in (0, 1):
             journal.finish(named(number), PARAMS, outcome)
     trials = read(tmp_path / "journal")
-    assert [(trial.state, trial.value, trial.params) for trial in trials] == [
-        (state, value, trials[0].params)
-    ] * 2
+    assert [trial.user_attrs for trial in trials] == [named(0), named(1)]
+    for trial in trials:
+        assert (trial.state, trial.value, trial.distributions) == (state, value, SPACE)
+        assert trial.params == {name: PARAMS[name] for name in SPACE}
+        assert trial.datetime_complete
     assert trials[1].intermediate_values == ({4: 7.5} if state == TrialState.PRUNED else {})
-    assert all(trial.datetime_complete for trial in trials)
 
 
 def test_a_hyperparameter_more_leaves_the_entries_of_before_as_they_are(tmp_path):
@@ -194,14 +174,6 @@ def test_a_hyperparameter_more_leaves_the_entries_of_before_as_they_are(tmp_path
     Journal(storage, "byol", "max", SPACE, key="config").start({"config": 0}, PARAMS)
     with pytest.raises(RequestError, match="entry 0 lacks a value"):
         Journal(storage, "byol", "max", grown, key="config")
-
-
-def test_what_runs_goes_on_under_its_number(tmp_path):
-    made(tmp_path / "journal").start(named(0), PARAMS)
-    journal = made(tmp_path / "journal")
-    journal.start(named(0), PARAMS)
-    journal.finish(named(0), PARAMS, Outcome(status="finished", score=1.0))
-    assert [(trial.number, trial.value) for trial in read(tmp_path / "journal")] == [(0, 1.0)]
 
 
 def test_a_row_that_says_otherwise_is_a_new_entry(tmp_path):

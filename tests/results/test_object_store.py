@@ -2,10 +2,7 @@
 mistake explained.
 """
 
-from __future__ import annotations
-
 import os
-from typing import Any
 
 import pytest
 
@@ -13,7 +10,7 @@ from clsweep.errors import RequestError
 from clsweep.results import object_store
 from clsweep.results.folder import ResultsFolder, checkpoint_file
 from clsweep.results.journal import open_storage
-from tests.s3_server import ACCESS_DENIED, SLOW_DOWN, S3Server
+from tests.s3_server import ACCESS_DENIED, SLOW_DOWN
 
 ROWS = [{"reference": "raw_pixels", "dataset": "digits", "knn_top1": 91.0}]
 
@@ -23,7 +20,7 @@ def folder(s3):
     return ResultsFolder(s3)
 
 
-def refuse_for(server: S3Server, num_requests: int) -> None:
+def refuse_for(server, num_requests):
     """More often than pyarrow itself asks again."""
     left = iter(range(num_requests))
     server.refuse = lambda _: None if next(left, None) is None else SLOW_DOWN
@@ -33,7 +30,7 @@ def refuse_for(server: S3Server, num_requests: int) -> None:
 def test_an_outage_is_waited_for_and_named_once(folder, s3_server, capsys, monkeypatch):
     monkeypatch.setattr(object_store, "_noticed_at", -object_store.PATIENCE_S)
     folder.write(checkpoint_file("a-0"), b"first")
-    actions: list[Any] = [
+    actions = [
         lambda: folder.write(checkpoint_file("a-0"), b"second"),
         lambda: folder.checkpoint("a-0") == b"second" or pytest.fail("not what was written"),
     ]
@@ -77,9 +74,7 @@ def test_an_upload_that_fails_half_way_is_never_seen(folder, s3_server, monkeypa
 
 def test_places_are_named_as_they_are_typed(folder):
     address, options = folder.path.split("?")
-    assert (
-        folder.place("encoders/a-0.safetensors") == f"{address}/encoders/a-0.safetensors?{options}"
-    )
+    assert folder.place("encoders/a-0.pt") == f"{address}/encoders/a-0.pt?{options}"
     assert not ResultsFolder(folder.place("plan.parquet")).exists()
 
 

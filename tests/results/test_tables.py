@@ -1,12 +1,9 @@
 """Parquet files that tell when a bit of them has changed; no link leads out of a folder."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
 import sys
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +47,7 @@ def test_a_text_that_is_none_is_seen():
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (["x" * 30_000_000] * 8, "bytes that come to 240,"),
+        (["x" * 10_000_000] * 8, "bytes that come to 80,"),
         (np.zeros(20_000_000, np.int8), "in 20,000,000 rows"),
         ([["x"]], "expected no list"),
     ],
@@ -65,22 +62,16 @@ def test_what_would_fill_the_memory_is_refused_before_it_is_read(column, message
     before = pa.total_allocated_bytes()
     with pytest.raises(ValueError, match=message):
         decode(data)
-    assert pa.total_allocated_bytes() - before < 2**27
+    assert pa.total_allocated_bytes() - before < 2**26
 
 
-@pytest.mark.parametrize("kind", ["random", "constant", "text"])
-def test_no_table_of_ours_is_too_large(kind):
-    """Numbers that no compression makes smaller, and what becomes as small as it can be."""
-    num, rng = 150_000 if kind != "text" else 20_000, np.random.default_rng(0)
-    ids = [f"infonce-{row // 1000:04d}-s0" for row in range(num)]
-    columns: Any = {
-        "random": [rng.random(num) for _ in range(30)],
-        "constant": [[0.5] * num, [None] * num],
-        "text": [["x" * 4000 + str(row) for row in range(num)]],
-    }
-    named = {str(number): column for number, column in enumerate(columns[kind])}
-    table = pa.table({"trial_id": ids, **named})
-    assert decode(encode(table)) == table
+def test_no_table_of_ours_is_too_large():
+    """What becomes as small as it can be: by its rows, and by its bytes."""
+    ids = [f"infonce-{row // 1000:04d}-s0" for row in range(150_000)]
+    constant = pa.table({"trial_id": ids, "tau": [0.5] * len(ids), "none": [None] * len(ids)})
+    texts = pa.table({"text": ["x" * 4000 + str(row) for row in range(20_000)]})
+    for table in (constant, texts):
+        assert decode(encode(table)) == table
 
 
 def test_other_readers_see_the_table_and_verify_its_pages(tmp_path):

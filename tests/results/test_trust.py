@@ -2,15 +2,10 @@
 unless its user trusts it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -65,8 +60,6 @@ ROWS = [
 ]
 """
 TRIAL = "dcl-0000-s0"
-Answer = tuple[int, str, str]
-Command = Callable[..., Answer]
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +90,7 @@ def out(tmp_path):
     return tmp_path / "out"
 
 
-def _plugins(out: Path, *, listed: bool = False, **changes: Any) -> None:
+def _plugins(out, *, listed=False, **changes):
     """Other plug-ins in a folder, with digests that fit."""
     (packed,) = json.loads((out / "plugins.json").read_bytes())
     packed |= changes
@@ -109,7 +102,7 @@ def _plugins(out: Path, *, listed: bool = False, **changes: Any) -> None:
     _write(out, tree)
 
 
-def _write(out: Path, tree: dict[str, Any]) -> None:
+def _write(out, tree):
     """Another study, of which the plan says that it is its own."""
     (out / "study.yaml").write_text(yaml.safe_dump(tree))
     plan = decode((out / "plan.parquet").read_bytes())
@@ -117,7 +110,7 @@ def _write(out: Path, tree: dict[str, Any]) -> None:
     (out / "plan.parquet").write_bytes(encode(marked))
 
 
-def _with_values(out: Path, column: str, value: str) -> None:
+def _with_values(out, column, value):
     for name in ("plan.parquet", "trials.parquet"):
         table = decode((out / name).read_bytes())
         at = table.column_names.index(column)
@@ -125,7 +118,7 @@ def _with_values(out: Path, column: str, value: str) -> None:
         (out / name).write_bytes(encode(table.set_column(at, table.schema.field(at), told)))
 
 
-def _rows_that_call(out: Path, canary: Path) -> None:
+def _rows_that_call(out, canary):
     """A shell command, the argument of a function of Python's own."""
     (packed,) = json.loads((out / "plugins.json").read_bytes())
     packed["rows"][0]["impl"] = "os:system"
@@ -133,37 +126,37 @@ def _rows_that_call(out: Path, canary: Path) -> None:
     _with_values(out, "my_text", f"touch {canary}")
 
 
-def _text_that_writes(out: Path, canary: Path) -> None:
+def _text_that_writes(out, canary):
     _plugins(
         out, files={"mine.py": f"{PLUGIN}\nROWS.append(open({str(canary)!r}, 'w') and ROWS[0])\n"}
     )
 
 
-def _file_that_writes(out: Path, canary: Path) -> None:
+def _file_that_writes(out, canary):
     (out / "evil.py").write_text(f"ROWS = [open({str(canary)!r}, 'w')]\n")
     _plugins(out, listed=True, name="evil.py")
 
 
-def _package_that_writes(out: Path, canary: Path) -> None:
+def _package_that_writes(out, canary):
     (out / "evil_package.py").write_text(f"ROWS = [open({str(canary)!r}, 'w')]\n")
     _plugins(out, name="evil_package", module="evil_package", is_package=True, digest="0 abc")
 
 
-def _module_that_others_look_for(out: Path, canary: Path) -> None:
+def _module_that_others_look_for(out, canary):
     """Packages import modules that may be missing, and take what a finder has."""
     _plugins(out, module="sksparse", files={"mine.py": f"{PLUGIN}\nopen({str(canary)!r}, 'w')\n"})
 
 
-def _module_beside(out: Path, canary: Path) -> None:
+def _module_beside(out, canary):
     (out / "evil_module.py").write_text(f"open({str(canary)!r}, 'w')\n")
     _instead_of_mine(out, "evil_module:build")
 
 
-def _pythons_own(out: Path, _: Path) -> None:
+def _pythons_own(out, _):
     _instead_of_mine(out, "antigravity:geohash")
 
 
-def _instead_of_mine(out: Path, encoder: str) -> None:
+def _instead_of_mine(out, encoder):
     _with_values(out, "encoder", encoder)
     tree = yaml.safe_load((out / "study.yaml").read_text())
     tree["base"]["encoder"] = encoder
@@ -182,7 +175,7 @@ ATTACKS = [
 ]  # fmt: skip
 READING = ("status", "trials", "robustness", "sensitivity", "compare", "recommend", "pareto",
            "picks", "reproduce", "report")  # fmt: skip
-IN_TURN = READING[2:]  # they open a folder alike: all meet one attack, and each one of the others
+IN_TURN = READING[2:-1]  # they open a folder alike: all meet one attack, and each of the others one
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -225,10 +218,8 @@ def test_the_file_and_its_digest_are_told_and_trusted(out, tmp_path, cli_command
     assert "--trust" in error
     assert cli_command(*command, "--trust")[0] == 0
     activate(())
-    assert open_results(str(out)).encoder(TRIAL, trust=True)(torch.zeros(1, 3, 8, 8)).shape == (
-        1,
-        6,
-    )
+    encoder = open_results(str(out)).encoder(TRIAL, trust=True)
+    assert encoder(torch.zeros(1, 3, 8, 8)).shape == (1, 6)
     reached = []
     monkeypatch.setattr(runner._Run, "_session", lambda _: reached.append(1) or True)
     cli_command("confirm", str(out), "--trust")
