@@ -46,6 +46,7 @@ class Verdict(StrEnum):
     REFERENCE_ONLY = "reference only"
 
 
+Trials = list[dict[str, Any]]
 RESOLVABLE = (Verdict.AGREES, Verdict.DIFFERS, Verdict.NOT_RESOLVED)
 PLACES = ("dataset", "encoder")
 FIRST = (*PLACES, "num_train", "epochs", "batch_size")  # of what differs in scale
@@ -108,10 +109,10 @@ class Printed:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def finished(self) -> dict[str, pd.DataFrame]:
+    def finished(self) -> dict[str, Trials]:
         """The trials that have finished, by objective."""
         ended = self.trials[self.trials["status"] == "finished"]
-        return {str(name): group for name, group in ended.groupby("objective")}
+        return {str(name): records_of(group) for name, group in ended.groupby("objective")}
 
     @cached_property
     def cells_of(self) -> dict[str, list[dict[str, Any]]]:
@@ -174,26 +175,25 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
     trials = _matching(_in_place(mine, row, printed), row, printed.settings)
     if isinstance(trials, Note):
         return _said(Verdict.NOT_MEASURED, why=trials)
-    metric = row["metric"]
-    scored = trials[trials[metric].notna()] if metric in trials else trials.iloc[:0]
-    if scored.empty:
+    scored = [trial for trial in trials if not _is_empty(trial.get(row["metric"]))]
+    if not scored:
         return _said(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
     # a configuration's number is of its data set and encoder, where they are factors
-    configs = scored[[*(name for name in PLACES if name in scored), "config"]].drop_duplicates()
+    configs = {tuple(str(trial.get(name)) for name in (*PLACES, "config")) for trial in scored}
     if len(configs) > 1:
         why = note(Reason.SEVERAL_SETTINGS, configs=len(configs))
         return _said(Verdict.NOT_RESOLVED, why=why)
-    return _measured(row, printed, scored)
+    return _measured(row, printed, scored[0])
 
 
-def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) -> dict[str, Any]:
-    metric, config = row["metric"], scored["config"].iloc[0]
-    mine = printed.finished[row["objective"]].dropna(subset=[metric])
+def _measured(row: Mapping[str, Any], printed: Printed, trial: Mapping[str, Any]) -> dict[str, Any]:
+    mine, names = printed.finished[row["objective"]], ("config", "seed", row["metric"])
     for name in PLACES:  # noise is pooled within a data set and an encoder
-        if name in mine and not _is_empty(here := scored[name].iloc[0]):
-            mine = mine[mine[name] == here]
-    table = mine.pivot_table(index="config", columns="seed", values=metric)
-    scores, at = table.to_numpy(dtype=float), table.index.tolist().index(config)
+        if not _is_empty(here := trial.get(name)):
+            mine = [other for other in mine if other[name] == here]
+    frame = pd.DataFrame([[other[name] for name in names] for other in mine], columns=names)
+    table = frame.dropna().pivot_table(index="config", columns="seed", values=row["metric"])
+    scores, at = table.to_numpy(dtype=float), table.index.tolist().index(trial["config"])
     mean, num = float(np.nanmean(scores[at])), int(np.isfinite(scores[at]).sum())
     printed_as = {name: row[name] for name in ("spread", "rounding")}
     half, half_apart = half_widths(scores, at, **printed_as)
@@ -202,14 +202,14 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
     if not (cells := _cells(row, printed)):
         return found | _said(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))
     # Where a study has two protocols for a number, its run follows the nearer.
-    aparts = (_apart(row, scored.iloc[0], cell, printed.fixed[metric]) for cell in cells)
+    aparts = (_apart(row, trial, cell, printed.fixed[row["metric"]]) for cell in cells)
     if apart := min(aparts, key=len):
         why = note(Reason.OTHER_SCALE, params=tuple(name for name, *_ in apart))
         found["differs_in"] = ", ".join(name for name, *_ in apart)
         found["here"] = ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart)
         found["there"] = ", ".join(f"{name}={setting(there)}" for name, _, there in apart)
         return found | _said(Verdict.OTHER_SCALE, why=why)
-    within = printed.within[metric]
+    within = printed.within[row["metric"]]
     difference = mean - row["value"]
     low, high = difference - half_apart, difference + half_apart
     found |= {"difference": difference, "difference_low": low, "difference_high": high}
@@ -222,30 +222,29 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
     return found | _said(Verdict.DIFFERS if low > 0 or high < 0 else Verdict.NOT_RESOLVED)
 
 
-def _in_place(trials: pd.DataFrame, row: Mapping[str, Any], printed: Printed) -> pd.DataFrame:
+def _in_place(trials: Trials, row: Mapping[str, Any], printed: Printed) -> Trials:
     """The trials on the row's data set with its encoder; all where they have one that the table
     has not.
     """
     rows, stand_ins = printed.rows, printed.stand_ins
     for name in PLACES:
         there = {stand_ins.get(value, value) for value in rows[name]}
-        here = set(trials[name]) if name in trials and row[name] else set()
+        here = {trial.get(name) for trial in trials} if row[name] else set()
         if there & here or len(here) > 1:
-            trials = trials[trials[name] == stand_ins.get(row[name], row[name])]
+            wanted = stand_ins.get(row[name], row[name])
+            trials = [trial for trial in trials if trial.get(name) == wanted]
         rows = rows[rows[name] == row[name]]
     return trials
 
 
-def _matching(
-    trials: pd.DataFrame, row: Mapping[str, Any], settings: Sequence[str]
-) -> pd.DataFrame | Note:
+def _matching(trials: Trials, row: Mapping[str, Any], settings: Sequence[str]) -> Trials | Note:
     """The trials that have the row's settings, or why there are none."""
     for name in settings:
         if _is_empty(row[name]):
             continue
-        if name not in trials or trials[name].isna().all():
-            return trials if trials.empty else note(Reason.NOT_SWEPT, param=name)
-        trials = trials[[_same(value, row[name]) for value in trials[name]]]
+        if all(_is_empty(trial.get(name)) for trial in trials):
+            return note(Reason.NOT_SWEPT, param=name) if trials else []
+        trials = [trial for trial in trials if _same(trial.get(name), row[name])]
     return trials
 
 
@@ -266,7 +265,7 @@ def _cells(row: Mapping[str, Any], printed: Printed) -> list[dict[str, Any]]:
 
 def _apart(
     row: Mapping[str, Any],
-    trial: Mapping[str, Any] | pd.Series[Any],
+    trial: Mapping[str, Any],
     cell: Mapping[str, Any],
     fixed: Sequence[str],
 ) -> list[tuple[str, Any, Any]]:
