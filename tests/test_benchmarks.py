@@ -15,9 +15,10 @@ LONG = pytest.mark.soak
     ("line", "told"),
     [
         ("analysis.py --configs 128 --objectives 2 --repeats 1", "clsweep report"),
-        ("listing.py --trials 200 --parts 20 --repeats 1", "clsweep status"),
+        ("commands.py --trials 200 --parts 20 --repeats 1", "clsweep status"),
         pytest.param("losses.py --samples 64 --repeats 1", "dclw", marks=LONG),
-        pytest.param("scale.py --simulate 100 200", "peak MiB", marks=LONG),
+        pytest.param("driver.py --trials 100 200 --epochs 10", "peak MiB", marks=LONG),
+        pytest.param("overhead.py --trials 6 --documented-trials 2", "ratio", marks=LONG),
         pytest.param(
             "throughput.py --encoder conv4-16 --batch 64 --rounds 1 --seconds 1",
             "lightly",

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 from torchvision.transforms import v2
 
 from clsweep.data.datasets import Split
 from clsweep.objective.build import build_objective
+from clsweep.train.collectives import distributed
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_epoch
 from clsweep.train.state import Precision, new_state
@@ -49,11 +51,12 @@ def random_images(config: Row, device: torch.device) -> Images:
 
 
 def ours(config: Row, device: torch.device) -> Iterator[int]:
-    """Epochs of clsweep's loop; yields the images of each."""
+    """Epochs of clsweep's loop, of this worker or with all; yields the images of each."""
     torch.backends.cudnn.benchmark = device.type == "cuda"  # as train_trial sets it
     state, images = new_state(config, device), random_images(config, device)
+    model = distributed(state.objective) if dist.is_initialized() else state.objective
     while True:
-        train_epoch(state, state.objective, images, config)
+        train_epoch(state, model, images, config)
         yield len(images) // config["batch_size"] * config["batch_size"]
 
 

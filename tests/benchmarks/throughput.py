@@ -1,14 +1,15 @@
-"""SimCLR pre-training on a CPU beside lightly's documented loop: images per CPU second, and where a
-step's time goes. `gpu.py` has the same of a GPU.
+"""SimCLR pre-training on a CPU, images per second: clsweep beside lightly's documented loop, two
+workers of a trial beside one, views alone beside torchvision's, and where a step's time goes.
+`gpu.py` has the same of a GPU.
 
 The same network, batch size, images (32 x 32 x 3), augmentation (lightly's for CIFAR: no blur) and
-precision. What counts are images per CPU second, loader processes included: trials share the cores,
-so that is what a study costs. lightly's loop loads with two worker processes and, to its advantage,
-one thread for the network, which wastes less than torch's default on a few cores. Rounds alternate;
-each is a process of its own.
+precision. Sides alternate in rounds; each is a process, or two, with one thread for the network.
+lightly's has two loaders beside it. `two apart` is two trials at the same time: what two workers
+cannot beat. By the clock, a machine with other work on its cores says little. CPU seconds are those
+of a worker with its loaders, without what it waits for the other.
 
     python tests/benchmarks/throughput.py [--encoder conv4-16 conv4-32 resnet18] [--batch 64 256]
-        [--precision fp32] [--seconds 15] [--rounds 3]
+        [--side ours lightly] [--precision fp32] [--seconds 15] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -16,23 +17,38 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from _machine import in_turn, machine, matmul_peak, ratios
 from _speed import stages_of
-from _work import ENCODERS, config_of, ours, peer
+from _work import ENCODERS, MEAN_3, STD_3, config_of, ours, peer, torchvision_recipe
+from PIL import Image
+from torchvision.transforms import v2
 
+from clsweep.data.augment import Recipe, apply, draw
 from clsweep.display.printing import print_table
+from clsweep.train.collectives import of_first
 from clsweep.train.memory import keep_freed_memory
 
 CPU = torch.device("cpu")
-SIDES = ("ours", "lightly")
+# Trials at the same time, workers of each, and the side that it is compared with.
+SIDES = {
+    "ours": (1, 1, "lightly"),
+    "lightly": (1, 1, ""),
+    "two workers": (1, 2, "ours"),
+    "two apart": (2, 1, "ours"),
+}
+VIEWS = 64  # that torchvision makes in a round
 Row = dict[str, Any]
 
 
@@ -41,19 +57,26 @@ def config(encoder: str, batch: int, precision: str) -> Row:
     return config_of(encoder, 32, batch, precision, num_train=max(2 * batch, 1024), blur_prob=0.0)
 
 
-def child(side: str, encoder: str, batch: int, precision: str, seconds: float) -> None:
+def child(side: str, case: Row, seconds: float, meeting: str, rank: int) -> None:
+    """Train for some seconds; the first worker prints images per second of both clocks."""
     torch.set_num_threads(1)
-    trained = config(encoder, batch, precision)
-    if side == "ours":
+    num_workers = SIDES[side][1]
+    if num_workers > 1:
+        place = f"file://{meeting}"
+        dist.init_process_group("gloo", init_method=place, rank=rank, world_size=num_workers)
+    if side != "lightly":
         keep_freed_memory()  # as train_trial does
-    running = ours(trained, CPU) if side == "ours" else peer(trained, CPU, 2)
+    running = peer(config(**case), CPU, 2) if side == "lightly" else ours(config(**case), CPU)
     next(running)  # what happens once: loading, first allocations, the start of the loaders
-    start, cpu_start, images = time.perf_counter(), cpu_seconds(), 0
-    while time.perf_counter() - start < seconds:
+    start, cpu_start, images, goes_on = time.perf_counter(), cpu_seconds(), 0, True
+    while goes_on:
         images += next(running)
+        goes_on = of_first(time.perf_counter() - start < seconds, CPU)
+    clock_s = time.perf_counter() - start
     del running  # ends the loaders, whose time counts only then
     gc.collect()
-    print(json.dumps(images / (cpu_seconds() - cpu_start)))
+    if rank == 0:
+        print(json.dumps([images / clock_s, images / (cpu_seconds() - cpu_start)]))
 
 
 def cpu_seconds() -> float:
@@ -62,18 +85,71 @@ def cpu_seconds() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-def rate(side: str, *case: object) -> float:
-    """Images per CPU second of one round."""
-    command = [sys.executable, __file__, "--child", side, *map(str, case)]
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return float(json.loads(result.stdout.splitlines()[-1]))
+def speed(side: str, case: Row, seconds: float) -> list[float]:
+    """Images per second of all processes of a side, by the clock and by the CPU, in one round."""
+    groups, workers, _ = SIDES[side]
+    with tempfile.TemporaryDirectory() as folder:
+        started = [
+            subprocess.Popen(
+                [sys.executable, __file__, "--child", side, json.dumps(case), str(seconds),
+                 f"{folder}/{group}", str(rank)],
+                stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+            for group in range(groups)
+            for rank in range(workers)
+        ]  # fmt: skip
+        printed = [process.communicate()[0] for process in started]
+    if any(process.returncode for process in started):
+        raise SystemExit(f"{case}, {side}: a process failed")
+    found = [json.loads(text.splitlines()[-1]) for text in printed if text]
+    return [sum(values) for values in zip(*found, strict=True)]
 
 
-def compared(encoder: str, batch: int, given: argparse.Namespace) -> Row:
-    case = (encoder, batch, given.precision, given.seconds)
-    found = in_turn({side: lambda side=side: rate(side, *case) for side in SIDES}, given.rounds)
-    medians = {side: statistics.median(rates) for side, rates in found.items()}
-    return {"encoder": encoder, "batch": batch, **medians, **ratios(*found.values())}
+def compared(case: Row, sides: list[str], seconds: float, rounds: int) -> list[Row]:
+    """A row per side, with how many times as fast as another it is."""
+    found = in_turn({side: lambda s=side: speed(s, case, seconds) for side in sides}, rounds)
+    rows = []
+    for side in sides:
+        row: Row = {**case, "side": side}
+        for i, clock in enumerate(("s", "CPU s")):
+            rates = [each[i] for each in found[side]]
+            others = [each[i] for each in found.get(SIDES[side][2], ())]
+            times = ratios(rates, others) if others else dict.fromkeys(("times", "least", "most"))
+            row[f"images / {clock}"] = statistics.median(rates)
+            row |= {f"{name}, {clock}": value for name, value in times.items()}
+        rows.append(row)
+    return rows
+
+
+def views(size: int, batch: int, rounds: int) -> Row:
+    """Views a second of one core: torchvision's on PIL images and on tensors, image by image as a
+    data set does it, beside `draw` with `apply` on a batch.
+    """
+    generator = torch.Generator().manual_seed(0)
+    shape = (batch, 3, size, size)
+    bytes_NCHW = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    images = [Image.fromarray(x.permute(1, 2, 0).numpy()) for x in bytes_NCHW[:VIEWS]]
+    blur = Recipe().blur_prob
+    on_pil, on_tensors = (torchvision_recipe(size, blur, *x) for x in ([v2.ToImage()], []))
+    mean_3, std_3 = (torch.tensor(values)[:, None, None] for values in (MEAN_3, STD_3))
+
+    def rate(num_views: int, make: Callable[[], object]) -> float:
+        start = time.thread_time()
+        make()
+        return num_views / (time.thread_time() - start)
+
+    def made() -> torch.Tensor:
+        draws = draw(Recipe(), batch, size, generator)
+        return apply(bytes_NCHW, draws).sub_(mean_3).div_(std_3)
+
+    sides = {
+        "PIL": lambda: rate(VIEWS, lambda: [on_pil(image) for image in images]),
+        "v2": lambda: rate(VIEWS, lambda: [on_tensors(x) for x in bytes_NCHW[:VIEWS]]),
+        "ours": lambda: rate(batch, made),
+    }
+    found = {side: statistics.median(x[1:]) for side, x in in_turn(sides, rounds + 1).items()}
+    times = {f"times {side}": found["ours"] / found[side] for side in ("PIL", "v2")}
+    return {"size": size, "N": batch, **found, **times}
 
 
 def main() -> None:
@@ -81,25 +157,34 @@ def main() -> None:
     usual = ["conv4-16", "conv4-32", "resnet18"]
     parser.add_argument("--encoder", nargs="+", choices=ENCODERS, default=usual)
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 256])
+    parser.add_argument("--side", nargs="+", choices=SIDES, default=["ours", "lightly"])
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        side, encoder, batch, precision, seconds = given.child
-        child(side, encoder, int(batch), precision, float(seconds))
+        side, case, seconds, meeting, rank = given.child
+        child(side, json.loads(case), float(seconds), meeting, int(rank))
         return
-    cases = [(encoder, batch) for encoder in given.encoder for batch in given.batch]
-    rows = [compared(*case, given) for case in cases]
-    print_table(rows, title=f"\nSimCLR, images / CPU s, on {machine()}")
+    cases = [
+        {"encoder": encoder, "batch": batch, "precision": given.precision}
+        for encoder in given.encoder
+        for batch in given.batch
+    ]
+    rows = [
+        row for case in cases for row in compared(case, given.side, given.seconds, given.rounds)
+    ]
+    print_table(rows, title=f"\nSimCLR on {machine()}")
     torch.set_num_threads(1)
     keep_freed_memory()
+    rows = [views(size, max(given.batch), 5 * given.rounds) for size in (32, 96)]
+    print_table(rows, title="\nViews a second of SimCLR's full recipe, one thread", digits=1)
     peak = matmul_peak(CPU, given.precision)
     rows = [
-        {"encoder": encoder, "batch": batch, **row}
-        for encoder, batch in cases
-        for row in stages_of(config(encoder, batch, given.precision), CPU, peak, budget_s=3.0)
+        {**case, **row}
+        for case in cases
+        for row in stages_of(config(**case), CPU, peak, budget_s=min(3.0, given.seconds))
     ]
     print_table(rows, title="\nStages of a step, one thread")
 
