@@ -294,7 +294,6 @@ def test_all_negatives_are_written_as_their_number(framework, batch_size, effect
     ("params", "width"),
     [
         ({"encoder": "conv4", "width": 8}, 32),
-        ({"encoder": "resnet18"}, 512),
         ({"encoder": "resnet50"}, 2048),
     ],
     ids=str,

@@ -94,8 +94,8 @@ SIZES = [(3, 224, 96), (3, 32, 16), (1, 32, 16), (1, 8, 4), (1, 8, 6), (3, 16, 3
 SIZES += [(3, 32, 224), (3, 45, 2), (1, 1, 3)]
 
 
-@pytest.mark.parametrize("name", ["crop", "simclr", "everything"])
-@pytest.mark.parametrize(("crop_scale", "crop_max"), [(0.08, 1.0), (0.05, 0.14), (0.8, 1.0)])
+@pytest.mark.parametrize("name", ["crop", "everything"])
+@pytest.mark.parametrize(("crop_scale", "crop_max"), [(0.08, 1.0), (0.05, 0.14)])
 @pytest.mark.parametrize(("num_channels", "size", "output_size"), SIZES)
 def test_a_view_of_another_size_equals_torchvision_image_by_image(
     name, crop_scale, crop_max, num_channels, size, output_size
@@ -143,7 +143,7 @@ def test_crops_have_torchvisions_distribution(crop_scale, crop_max, size):
         assert stats.ks_2samp(ours, theirs, method="asymp").pvalue > 0.01
 
 
-@pytest.mark.parametrize(("height", "width"), [(30, 50), (64, 40), (20, 100), (90, 20)])
+@pytest.mark.parametrize(("height", "width"), [(64, 40), (20, 100), (90, 20)])
 @pytest.mark.parametrize("crop_scale", [0.08, 0.5])
 def test_crops_of_a_picture_are_distributed_as_torchvisions(height, width, crop_scale):
     """Also where no crop of an allowed ratio fits, and the middle is taken."""
@@ -250,11 +250,11 @@ def test_joined_views_are_bit_for_bit_those_made_apart(recipe, num_channels, siz
 
 @pytest.mark.parametrize("output_size", [None, 40])
 def test_a_large_batch_is_made_in_blocks_that_do_not_show(output_size):
-    x_NCHW = pictures(300, 3, 64)
-    draws = draw(replace(Recipe(), output_size=output_size), 300, 64, generator())
+    x_NCHW = pictures(130, 3, 64)
+    draws = draw(replace(Recipe(), output_size=output_size), 130, 64, generator())
     last = x_NCHW.contiguous(memory_format=torch.channels_last)
     assert apply(last, draws).is_contiguous(memory_format=torch.channels_last)
-    one_by_one = torch.cat([apply(x_NCHW[n : n + 1], draws[n : n + 1]) for n in range(300)])
+    one_by_one = torch.cat([apply(x_NCHW[n : n + 1], draws[n : n + 1]) for n in range(130)])
     for view in (apply(x_NCHW, draws), apply(last, draws)):
         torch.testing.assert_close(view, one_by_one, rtol=0.0, atol=1e-5)
 

@@ -58,7 +58,8 @@ def test_the_plan_has_the_sizes_of_its_data_set(load, dataset, expected):
     )
 
 
-def test_the_plan_has_the_sizes_of_an_image_folder(load, root):
+def test_the_plan_has_the_sizes_of_an_image_folder_and_opens_no_image(load, root, monkeypatch):
+    monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("opened"))
     study = load(f"name: imagefolder, root: {root}, val_fraction: 0.25")
     assert sizes(study) == (224, 24, 2)
     assert study.dataset.num_test == 6
@@ -90,11 +91,6 @@ def test_a_folder_has_the_sizes_that_a_study_states(load, root, stated, says):
     [line] = refusals(load, f"{dataset}, {stated}")
     assert says in line
     assert sizes(load(f"{dataset}, num_classes: 2")) == (224, 24, 2)
-
-
-def test_a_plan_opens_no_image(load, root, monkeypatch):
-    monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("opened"))
-    load(f"name: imagefolder, root: {root}, val_fraction: 0.25")
 
 
 def test_a_missing_folder_is_refused_at_its_place(load, tmp_path):

@@ -26,6 +26,7 @@ objectives:
 search: {method: grid}
 """
 THOUSAND = "{grid: [" + ", ".join(f"{i / 2000 + 0.1:.4f}" for i in range(1000)) + "]}"
+LONG = "a" * 100_000
 Refuse = Callable[..., str]
 
 
@@ -132,10 +133,10 @@ def test_what_is_nested_without_end_is_refused(refuse, nested):
     ("old", "new", "place"),
     [
         ("epochs: 1", "epochs: " + "1" * 10_000, "study.yaml:4: "),
-        ("name: large", "name: " + "a" * 1_000_000, "study.yaml:1: "),
-        ("epochs: 1", "init: " + "a" * 1_000_000, "study.yaml:4: "),
-        ("name: digits", "root: " + "a" * 1_000_000 + ", name: imagefolder", "study.yaml:2: "),
-        ("epochs: 1", "? " + "a" * 1_000_000 + "\n  : 1", "study.yaml:4: "),
+        ("name: large", "name: " + LONG, "study.yaml:1: "),
+        ("epochs: 1", "init: " + LONG, "study.yaml:4: "),
+        ("name: digits", "root: " + LONG + ", name: imagefolder", "study.yaml:2: "),
+        ("epochs: 1", "? " + LONG + "\n  : 1", "study.yaml:4: "),
     ],
 )
 def test_an_endless_text_is_one_line(refuse, old, new, place):
@@ -145,16 +146,16 @@ def test_an_endless_text_is_one_line(refuse, old, new, place):
 
 
 def test_of_many_mistakes_the_first_are_listed(refuse):
-    many = ", ".join(f"p{i}: 1" for i in range(2_000))
+    many = ", ".join(f"p{i}: 1" for i in range(100))
     assert len(refuse(("epochs: 1", f"epochs: 1, {many}")).splitlines()) == 50
-    many = "".join(f"k{i}: 1\n" for i in range(1_000))
+    many = "".join(f"k{i}: 1\n" for i in range(100))
     assert len(refuse(("name: large\n", f"name: large\n{many}")).splitlines()) == 50
 
 
 def test_too_many_objectives_are_counted(refuse):
-    more = "".join(f"  o{i}: {{framework: simclr, loss: infonce}}\n" for i in range(1_000))
+    more = "".join(f"  o{i}: {{framework: simclr, loss: infonce}}\n" for i in range(256))
     assert refuse(("search:", f"{more}search:")) == (
-        "study.yaml:7: objectives: expected at most 256 entries, given 1,001"
+        "study.yaml:7: objectives: expected at most 256 entries, given 257"
     )
 
 

@@ -49,7 +49,7 @@ def imported():
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        drawn(optuna.samplers.GPSampler(seed=0), 14)
+        drawn(optuna.samplers.GPSampler(seed=0), 11)
     with threadpool_limits(1):
         yield
 
@@ -60,8 +60,8 @@ def imported():
 def test_the_points_are_those_of_the_defaults(method):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = drawn(CLASSES[method](seed=7), 16)
-    assert drawn(build_sampler(method, 7), 16) == expected
+        expected = drawn(CLASSES[method](seed=7), 13)
+    assert drawn(build_sampler(method, 7), 13) == expected
 
 
 @pytest.mark.usefixtures("imported")
