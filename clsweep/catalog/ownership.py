@@ -289,8 +289,9 @@ def switched_off_by(
 ) -> tuple[tuple[str, Value], ...]:
     """Other hyperparameters' values at which this one has no effect with these parts and values."""
     conditions = PARAM[name].inert_when
-    if name == "off_diag":
-        conditions += (("lam", 0.0 if parts["regularizer"] == "barlow" else 1.0),)
+    owners = [part for part in OBJECTIVE_PARTS if name in COMPONENT[part][parts[part]].owns]
+    if owners == ["loss"] or (owners == ["regularizer"] and name != "lam"):
+        conditions += (("lam", float(owners == ["loss"])),)
     # With one direction the regularizer sees the momentum encoder's projections, otherwise only the
     # loss does.
     all_online = parts["framework"] == "byol" or fixed.get("symmetric") is True

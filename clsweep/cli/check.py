@@ -269,7 +269,7 @@ def try_trial(
     memory = f", peak memory {byte_size(peak * 2**30, 3)}" if peak else ""
     precision = f", trained in {result['precision']}" if "precision" in result else ""
     scores = ", ".join(
-        f"{m.name} {fixed(result[m.name])} {m.unit}" for m in metrics if m.name in result
+        f"{m.name} {fixed(result[m.name])} {m.unit}".rstrip() for m in metrics if m.name in result
     )
     split = f"the {study.sections.evaluation.score_on} split"
     where = split if study.of(objective).dataset.kind == "images" else "fresh pairs"

@@ -275,7 +275,8 @@ def _told_of_conditions(study: Study) -> list[str]:
     said = ", ".join(f"{' and '.join(names)} where {at}" for at, names in found.items())
     each = (c for o in study.objectives for of in o.conditions.of.values() for c in of)
     also = ", with what `when` leaves out" * any(c.needed for c in each)
-    return [f"note: without effect: {said}; planned once there{also}, {saved} trials fewer"]
+    fewer = f". Planned once there{also}, that is {saved} trials fewer" if saved else ""
+    return [f"note: without effect: {said}{fewer}"]
 
 
 def plan_notes(study: Study) -> list[str]:

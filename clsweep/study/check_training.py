@@ -262,9 +262,12 @@ class TrainingChecks:
             self.mistake("small_view_size", f"expected at most {most}, given {size}")
         is_same = self.fixed.get("small_crop_scale") == 0
         self.require_at_most("crop_scale" if is_same else "small_crop_scale", "small_crop_max")
-        if (shares := self.space.get("crop_only_share")) and "num_views" in self.fixed:
-            num_views: Any = self.fixed["num_views"]
-            counts = [num_crop_only(float(share), num_views) for share in shares.points]
+        shares = self.space.get("crop_only_share")
+        every: tuple[Any, ...] = dict(shares.when).get("num_views", ()) if shares else (2,)
+        for num_views in {*(every or self.points("num_views")[0])} - {2}:
+            counts = [
+                num_crop_only(float(share), num_views) for share in self.ends("crop_only_share")
+            ]
             if len(set(counts)) < len(counts):
                 given = f"{', '.join(map(str, counts))} crop-only views of {num_views}"
                 expected = "expected shares that differ in effect"

@@ -205,6 +205,8 @@ class _Cell(Draft):
         """Why a parameter is a mistake in an objective; empty if it is taken, or passed over."""
         kind, param = str(keys[-2]), str(keys[-1])
         is_shared = keys[0] != "objectives"
+        if param in OBJECTIVE_PARTS:
+            return f"'{param}' is a part of an objective. Expected: objectives.NAME.{param}"
         if param not in PARAM:
             is_any = is_shared or not per_encoder  # of unknown parts nobody knows what they own
             candidates = PARAM if is_any or not is_trained else owned

@@ -139,6 +139,16 @@ def test_a_copy_of_a_built_in_loss_gives_its_numbers(study):
     assert epochs[0]["knn_top1"] == plain[0]["knn_top1"]
 
 
+def test_at_lam_1_what_belongs_to_a_loss_has_no_effect_and_is_planned_once(study):
+    space = "space={lam: {grid: [0.5, 1]}, my_scale: {grid: [1, 2]}}"
+    found = study("objectives.new.regularizer=dimcl", "seeds=[0]", space)
+    planned = [plan_row(found, trial) for trial in plan_trials(found)]
+    rows = {(row["lam"], row["my_scale"]): with_defaults(row) for row in planned}
+    assert set(rows) == {(0.5, 1.0), (0.5, 2.0), (1.0, None)}
+    one, two = (attempt(rows[1.0, None] | {"my_scale": scale}).result for scale in (1.0, 2.0))
+    assert all(one[name] == two[name] for name in ("train_loss", "knn_top1", "spread"))
+
+
 def test_an_augmentation_is_swept_and_resumed_as_if_nothing_had_been(study):
     """The width 0 masks and swaps nothing, so its level has no effect and is planned once."""
     found = study(*MASKED, "base.epochs=2", "base.eval_every=1", text=MASK)

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from clsweep.cli.plan import plan_notes
 from clsweep.errors import StudyError
 from clsweep.study.design import num_saved, plan_trials
 from clsweep.study.space import only_swept
@@ -47,6 +48,8 @@ def test_what_has_no_effect_is_planned_once(planned, search):
         key=str,
     )
     assert num_saved(study, study.objectives[0]) == 2
+    without = "note: without effect: momentum_end where momentum_schedule is constant. "
+    assert f"{without}Planned once there, that is 2 trials fewer" in plan_notes(study)
 
 
 @pytest.mark.parametrize("method", ["random", "qmc"])

@@ -123,6 +123,7 @@ MISTAKES = {
     },
     "batch_size: 32": {
         "learning_rate: 0.1": "8: base.learning_rate: unknown parameter ... Did you mean 'lr'?",
+        "views: ecpp": "8: base.views: 'views' is a part of an objective ... objectives.NAME.views",
         "xyz: 32": "8: base.xyz: unknown parameter ... clsweep catalog params",
         "stem: small": "8: base.stem: no objective of this study owns 'stem' ... none of its "
         "parts uses it ... encoder resnet18",

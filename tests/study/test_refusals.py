@@ -70,6 +70,8 @@ OF_PARTS = {
         ("num_views=2 & crop_only_share=[0, 1]", "has no effect while num_views is 2"),
         ("crop_only_share=[0.5, 0.75]",
          "expected shares that differ in effect, given 2, 2 crop-only views of 4"),
+        ("num_views=[2, 3, 4] & crop_only_share=[0, 0.25]",
+         "expected shares that differ in effect, given 0, 0 crop-only views of 3"),
     ],
     "simclr dcl views=core": [
         ("small_crop_max=0.05", "expected at most small_crop_max, 0.05"),
