@@ -6,6 +6,7 @@ the command line and the report alike.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -84,8 +85,8 @@ TEXTS = {
     "ONE_VALUE_SCORED": "{params}: one value with a score, so not measured",
     "FAILING_VALUES": "most trials at {values} failed: in no band",
     "NO_WHOLE_CONFIG": "no configuration has finished on all {seeds} seeds",
-    "RACED_SEEDS": "racing skipped trials of bad configurations ({skipped}): the space is judged "
-    "by the {seeds} seeds that all ran on",
+    "RACED_SEEDS": "racing skipped trials of bad configurations: the space is judged by the "
+    "{seeds} seeds that all of the study ran on",
     "RACED": "racing: the means of configurations rest on {fewest} to {most} seeds",
     "FEWER_SEEDS": "rests on {seeds} of {most} seeds",
     "FRESH_OF_OTHERS": "the fresh seeds are of other settings, so they do not count",
@@ -209,3 +210,9 @@ def noted(*notes: Note, why: Note | None = None) -> dict[str, Any]:
         "reason": why.reason if why else "",
         "note": tuple(dict.fromkeys((why, *notes) if why else notes)),
     }
+
+
+def of_each(notes: Mapping[str, Sequence[Note]]) -> list[Note]:
+    """The notes of two objectives or more, by name: what all of them share once, for all."""
+    shared = set[Note]().union(*notes.values()).intersection(*notes.values())
+    return [n if n in shared else n.of(name) for name, own in notes.items() for n in own]

@@ -58,7 +58,8 @@ class Sweep:
         samplers: how the configurations were chosen, usually one name.
         num_trials, num_stopped, num_skipped: trials that ran; of them stopped early; that a race
             left out.
-        raced: the seeds that a race did not give to every configuration.
+        raced: the seeds that a race did not give to every configuration; `is_raced`: they have been
+            left out.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
         constants: the hyperparameters of any objective that take one value here, with it.
@@ -83,6 +84,7 @@ class Sweep:
     num_planned: int
     num_skipped: int = 0
     raced: tuple[Any, ...] = ()
+    is_raced: bool = False
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     possible: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     limits: tuple[float, float] = ANYWHERE
@@ -111,7 +113,8 @@ class Sweep:
             return self
         scores, failed = self.scores[:, kept], self.failed[:, kept]
         ran, seeds = int((np.isfinite(scores) | failed).sum()), self.seeds[kept]
-        return replace(self, scores=scores, failed=failed, seeds=seeds, num_trials=ran, raced=())
+        kept_alone = replace(self, scores=scores, failed=failed, seeds=seeds, num_trials=ran)
+        return replace(kept_alone, raced=(), is_raced=True)
 
     def at(self, rows: NDArray[Any], **changes: Any) -> Sweep:
         """Those configurations alone, in this order."""
@@ -153,10 +156,10 @@ class Sweep:
         """That trials were stopped early, which count in no score; that a race left out some."""
         ran, stopped, skipped = self.num_trials, self.num_stopped, self.num_skipped
         found = [note(Reason.TRIALS_STOPPED, stopped=stopped, trials=ran)] if stopped else []
-        if skipped:
-            raced = note(Reason.TRIALS_SKIPPED, skipped=skipped, trials=ran + skipped)
-            by_seed = note(Reason.RACED_SEEDS, skipped=skipped, seeds=len(self.seeds))
-            found.append(raced if self.raced else by_seed)
+        if self.is_raced:
+            found.append(note(Reason.RACED_SEEDS, seeds=len(self.seeds)))
+        elif skipped:
+            found.append(note(Reason.TRIALS_SKIPPED, skipped=skipped, trials=ran + skipped))
         return found
 
     @property

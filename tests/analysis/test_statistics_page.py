@@ -1,12 +1,14 @@
 """The page of the statistics names what the tables have, and the command that writes it runs."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from clsweep.analysis import tuning
 from clsweep.analysis.comparison.table import COLUMNS as COMPARISON
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.table import COLUMNS as ROBUSTNESS
 from clsweep.analysis.sensitivity.table import COLUMNS as SENSITIVITY
 from tests import coverage, coverage_cells
@@ -92,3 +94,14 @@ def test_shares_by_quadrature_are_those_of_the_literature():
     first, total = coverage_cells.shares_of(ishigami, nodes=60)[0]
     assert first == pytest.approx([0.3139, 0.4424, 0.0], abs=1e-4)
     assert total == pytest.approx([0.5576, 0.4424, 0.2437], abs=1e-4)
+
+
+def test_a_planted_race_is_told_of_where_its_seeds_are_left_out():
+    theta, settings = coverage_cells.planted("grid of 6", 0, None)
+    raced, rng = coverage_cells.RACED, np.random.default_rng(0)
+    scores = coverage_cells.scored(theta, 5, "even", raced, rng)[0]
+    sweep = coverage_cells.sweep_of("a", scores, settings, "grid of 6", raced)
+    assert (sweep.num_skipped, sweep.raced) == (np.isnan(scores).sum(), (2, 3, 4))
+    for each in (sweep, replace(sweep, num_skipped=0)):  # of the second it skipped none
+        assert each.of_space.scores.shape == (6, 2)
+        assert each.of_space.cut_short == [note(Reason.RACED_SEEDS, seeds=2)]
