@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -127,7 +128,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
         if sweep.not_measured or len(sweep.params) < 2 or not sweep.alive.any():
             continue
         pair = pairs[sweep.objective] = _two_params(sweep, sensitivity)
-        scored = holding(holding(sweep.measured, pair[0]), pair[1])
+        scored = _having(sweep, pair)
         places = {}
         for axis, param in zip("xy", pair, strict=True):  # in the order of the regions
             regions = cut(param, [scored])
@@ -144,6 +145,11 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
     return charts.each("heatmap", tables, _heatmap, pairs, material, domain)
 
 
+def _having(sweep: Sweep, pair: tuple[str, str]) -> Sweep:
+    """The configurations that have both hyperparameters."""
+    return holding(holding(sweep.measured, pair[0]), pair[1])
+
+
 def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
     if set(FAVOURITES) <= set(sweep.params):
         return FAVOURITES
@@ -155,7 +161,12 @@ def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
             names = str(term).split(" x ")
             if len(names) == 2 and set(names) <= set(sweep.params):
                 return names[0], names[1]
-    return sweep.params[0], sweep.params[1]
+    pairs = list(itertools.combinations(sweep.params, 2))
+    for pair in pairs:  # of one that is swept at one value of the other alone there is no plane
+        scored = _having(sweep, pair)
+        if all(scored.settings[name].nunique() > 1 for name in pair):
+            return pair
+    return pairs[0]
 
 
 def _heatmap(

@@ -321,6 +321,16 @@ def test_heatmaps_take_the_largest_interaction_where_tau_is_not_swept():
         assert f"over {' and '.join(names)}" in first.title
 
 
+def test_heatmaps_do_not_pair_a_hyperparameter_with_the_one_it_hangs_on():
+    """The optimizer is swept at one value of the weight decay alone."""
+    trials = trials_of().assign(tau=0.1)
+    trials["weight_decay"] = trials["config"] % 3 / 10
+    trials["optimizer"] = trials["optimizer"].where(trials["weight_decay"] == 0.1)
+    params = ("weight_decay", "optimizer", "batch_size")
+    first, *_ = heatmaps(given(trials, params=params, sensitivity=NOTHING))
+    assert "over weight_decay and batch_size" in first.title
+
+
 def test_heatmaps_bin_sampled_values_as_the_statistics_and_skip_adaptive_designs():
     sampled = trials_of(sampler="qmc").assign(batch_size=lambda t: t["config"] * 7 % 30 + 1)
     answers = given(sampled, params=["tau", "batch_size"], sensitivity=NOTHING, marginals=NOTHING)
