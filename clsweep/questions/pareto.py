@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,9 @@ def pareto(of: Answers) -> pd.DataFrame:
     trials = of.material.trials
     seconds = _seconds(trials)
     devices = trials["device"].nunique() if "device" in trials else 0
-    notes = (note(Reason.PICKED), *([note(Reason.SEVERAL_DEVICES)] if devices > 1 else []))
+    notes = [note(Reason.PICKED)] + [note(Reason.SEVERAL_DEVICES)] * (devices > 1)
+    if "workers" in trials and (trials["workers"] > 1).any():
+        notes.append(note(Reason.WORKERS_START))
     frames = []
     for group in of.material.scored_alike(of.material.sweeps).values():
         tables = [_rows(sweep.measured, seconds, notes) for sweep in group]
@@ -92,7 +94,7 @@ def _seconds(trials: pd.DataFrame) -> Mapping[tuple[str, Any], float]:
 
 
 def _rows(
-    sweep: Sweep, seconds: Mapping[tuple[str, Any], float], notes: tuple[Note, ...]
+    sweep: Sweep, seconds: Mapping[tuple[str, Any], float], notes: Sequence[Note]
 ) -> pd.DataFrame:
     """One row per configuration that takes part, by its row of the sweep; else why none does."""
     start: dict[str, Any] = {"objective": sweep.objective, "at": ""}
