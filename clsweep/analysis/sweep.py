@@ -306,3 +306,9 @@ def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
             f"by: no objective sweeps {by!r}.{nearest(by, swept)} Swept: "
             f"{', '.join(swept) or 'nothing'}"
         )
+
+
+def as_far_as_levels(differences: pd.DataFrame, sweeps: Sequence[Sweep]) -> pd.DataFrame:
+    """Intervals `low`, `high` of differences of levels, no further than two levels can differ."""
+    most = max((np.ptp(sweep.limits) for sweep in sweeps), default=np.inf)
+    return differences.assign(**{n: differences[n].clip(-most, most) for n in ("low", "high")})

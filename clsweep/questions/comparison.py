@@ -7,6 +7,7 @@ import pandas as pd
 
 from clsweep.analysis.comparison import table as analysis
 from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.sweep import as_far_as_levels
 from clsweep.findings.material import Material
 from clsweep.findings.notes import verdict
 from clsweep.questions import charts
@@ -37,6 +38,7 @@ def compare(
     near = of.near(within)
     sweeps = of.material.sweeps if stat == "tuned" else of.material.spaces
     pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
+    pairs = as_far_as_levels(pairs, sweeps) if stat in ("mean", "tuned") else pairs
     told = of.material.yardsticks
     yardsticks = [pairs[side].map(lambda name: told.get(name, "")) for side in ("a", "b")]
     apart = yardsticks[0] != yardsticks[1]

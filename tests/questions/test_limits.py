@@ -53,3 +53,19 @@ def test_scores_beyond_the_limits_have_none():
     frame["knn_top1"] += 50
     findings = clsweep.analyse(frame, metric="knn_top1")
     assert (findings.recommend()["high"] > 100).all()
+
+
+@pytest.mark.parametrize("options", [{"stat": "mean"}, {"stat": "tuned"}, {"by": "tau"}])
+def test_two_percentages_differ_by_no_more_than_100_points(options):
+    """Of two seeds that contradict each other an interval of t reaches further."""
+    scores = [(95.0, 5.0), (10.0, 90.0)]
+    rows = [
+        {"objective": name, "config": config, "seed": seed, "tau": tau,
+         "knn_top1": of[seed] - 3 * config * seed}
+        for name, of in zip("ab", scores, strict=True)
+        for config, tau in enumerate((0.1, 0.2))
+        for seed in (0, 1)
+    ]  # fmt: skip
+    trials = pd.DataFrame(rows).assign(status="finished", sampler="grid")
+    found = clsweep.analyse(trials).compare("a", "b", **options)
+    assert (found["low"] == -100).all() & (found["high"] == 100).all()
