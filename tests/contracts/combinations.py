@@ -195,7 +195,8 @@ def some_digits(num_images: int) -> Images:
     return on_device(split, split, torch.device("cpu"))
 
 
-def few_images(config: Mapping[str, Any], place: DataPlace) -> Splits:
+def few_images(config: Mapping[str, Any], place: DataPlace, num_images: int = 40) -> Splits:
     """What `load_splits` gives, cut to some batches."""
     splits = load_splits(config, place)
-    return Splits(*(split.take(np.arange(40)) for split in (splits.train, splits.val, splits.test)))
+    every = splits.train, splits.val, splits.test
+    return Splits(*(split.take(np.arange(min(num_images, len(split)))) for split in every))
