@@ -22,7 +22,7 @@ from torch import Tensor
 from clsweep.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import owned_params
 from clsweep.objective.views import recipes
-from clsweep.train import loop
+from clsweep.train import loop, mutual_information
 from clsweep.train.images import batches
 from clsweep.train.loop import train_epoch, train_trial
 from clsweep.train.state import TrialState, new_state
@@ -364,10 +364,9 @@ def test_twenty_steps_lower_the_loss(name):
     assert after < before - LEAST_CHANGE
 
 
-@pytest.mark.parametrize("name", REPRESENTATIVES)
-def test_twenty_steps_uphill_raise_it(name):
+def test_twenty_steps_uphill_raise_it():
     """The negative control of the test above: with the sign of every gradient flipped it fails."""
-    before, after = twenty_steps(CASES[name], sign=-1.0)
+    before, after = twenty_steps(CASES["byol-cosine-none-two"], sign=-1.0)
     assert after > before + LEAST_CHANGE
 
 
@@ -397,24 +396,23 @@ def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def one_epoch(config: Config) -> TrialState:
     state = new_state(config, CPU)
-    train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
+    train_epoch(state, state.objective, some_digits(2 * BATCH + 3), config)
     return state
 
 
-WEIGHTLESS = [
-    (n, r)
-    for n in REPRESENTATIVES
-    for r in ("dimcl", "barlow", "sigreg")
-    if r != CASES[n]["loss"] and CASES[n]["framework"] != "lejepa"  # which needs a regularizer
-]
+REGULARIZED = [n for n in REPRESENTATIVES if CASES[n]["framework"] != "lejepa"]  # which needs one
 
 
-@pytest.mark.parametrize(("name", "regularizer"), WEIGHTLESS)
+@pytest.mark.parametrize(
+    ("name", "regularizer"), zip(REGULARIZED, itertools.cycle(("sigreg", "dimcl", "barlow")))
+)
 def test_a_regularizer_of_no_weight_is_the_baseline_bit_for_bit(name, regularizer):
     """DimCL Fig. 5: lam = 0. No regularizer may change what the base method sees, batch statistics
     included.
     """
     parts = {part: CASES[name][part] for part in ("framework", "loss", "views")}
+    if regularizer == parts["loss"]:
+        regularizer = "dimcl"
     drawn = {n: CASES[name][n] for n in ("num_negatives", "symmetric") if n in CASES[name]}
     plain = one_epoch(small_config(parts | {"regularizer": "none"}, **drawn))
     mixed = one_epoch(small_config(parts | {"regularizer": regularizer}, lam=0.0, **drawn))
@@ -453,6 +451,7 @@ READERS = CASES | PAIR_CASES
 )
 def test_exactly_the_owned_hyperparameters_are_read(name, monkeypatch):
     monkeypatch.setattr(loop, "load_splits", few_images)
+    monkeypatch.setattr(mutual_information, "STEPS_PER_EPOCH", 5)
     case = READERS[name]
     short = {"epochs": 1, "probe_epochs": 1, "estimate_batches": 5, "critic_hidden": 8}
     config = Recording(case | {n: value for n, value in short.items() if n in case})

@@ -194,9 +194,7 @@ def test_every_framework_loss_and_regularizer_is_among_them():
         assert {CASES[name][part] for name in NAMES} == {config[part] for config in CASES.values()}
 
 
-@pytest.mark.parametrize(
-    "name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.parametrize("name", FAST)
 def test_the_comparison_could_fail(name):
     """Each step moves what is compared, by far more than the tolerance."""
     run = alone(name)
