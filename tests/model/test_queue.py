@@ -38,9 +38,7 @@ def test_a_new_memory_holds_random_unit_vectors():
     assert (memory.rows_KD.mean(0).abs() < 0.5).all()
 
 
-@pytest.mark.parametrize(
-    ("size", "batch"), [(s, b) for s in (1, 4, 5, 7, 12) for b in (1, 3, 4, 5) if b <= s]
-)
+@pytest.mark.parametrize(("size", "batch"), [(1, 1), (4, 3), (5, 5), (7, 3), (12, 4), (12, 5)])
 def test_the_latest_rows_are_kept(size, batch):
     """First in, first out, also where a batch goes round the end; a batch may be as large as the
     memory.
@@ -69,21 +67,12 @@ def test_it_is_full_when_the_last_random_row_is_gone(size, batch, needed):
 def test_of_a_batch_larger_than_the_memory_random_distinct_rows_stay():
     """EqCo 2.3, K < N."""
     kept = set()
-    for seed in range(100):
+    for seed in range(60):
         memory = queue(2)
         memory.put(rows(5), generator(seed))
         assert len(set(numbers(memory))) == 2
         kept.add(tuple(numbers(memory)))
     assert len(kept) == 10, "every two of five"
-
-
-def test_nearest_is_the_largest_dot_product():
-    memory = queue(20)
-    queries = torch.randn(8, DIM, generator=generator())
-    expected = [
-        max(memory.rows_KD, key=lambda row, query=query: float(row @ query)) for query in queries
-    ]
-    assert torch.equal(memory.nearest(queries), torch.stack(expected))
 
 
 def test_rows_and_queries_of_another_type_are_taken_and_no_gradient():
