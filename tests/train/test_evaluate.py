@@ -33,23 +33,18 @@ def classifier_scores(*arrays: Tensor) -> dict[str, float]:
 Features = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def clusters(
-    *,
-    num_bank: int = 200,
-    num_queries: int = 150,
-    dim: int = 6,
-    num_classes: int = 8,
-    seed: int = 0,
-) -> Features:
-    """Bank and queries around one centre a class, so noisy that no score is 0 or 100 %."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(num_classes, dim, generator=generator)
+def clusters(*, num_classes: int = 8) -> Features:
+    """200 rows of a bank and 150 queries around one centre a class, so noisy that no score is 0 or
+    100 %.
+    """
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(num_classes, 6, generator=generator)
 
     def sample(num_rows: int) -> tuple[Tensor, Tensor]:
         labels = torch.randint(num_classes, (num_rows,), generator=generator)
-        return 3 * (centres[labels] + 1.5 * torch.randn(num_rows, dim, generator=generator)), labels
+        return 3 * (centres[labels] + 1.5 * torch.randn(num_rows, 6, generator=generator)), labels
 
-    return *sample(num_bank), *sample(num_queries)
+    return *sample(200), *sample(150)
 
 
 def loop_scores(
@@ -74,8 +69,7 @@ def loop_scores(
     return {"knn_top1": 100 * top1 / len(labels), "knn_top5": 100 * top5 / len(labels)}
 
 
-@pytest.mark.parametrize("temperature", [0.02, 0.1, 1.0])
-@pytest.mark.parametrize("k", [1, 7, 80, 200])
+@pytest.mark.parametrize(("k", "temperature"), [(1, 0.1), (7, 0.02), (80, 0.1), (200, 1.0)])
 def test_top1_is_scikit_learns_and_both_are_those_of_a_loop(k, temperature):
     features = clusters()
     bank, bank_labels, queries, labels = (x.double().numpy() for x in features)
@@ -101,7 +95,7 @@ def test_fewer_than_five_classes_make_top5_certain():
     assert scores["knn_top5"] == 100
 
 
-@pytest.mark.parametrize("chunk_elements", [1, 200, 200 * 7, 200 * 149, 200 * 1000])
+@pytest.mark.parametrize("chunk_elements", [1, 200 * 7, 200 * 149])
 def test_chunks_do_not_show(monkeypatch, chunk_elements):
     features = clusters()
     expected = knn_scores(*features, num_classes=8, knn_k=50)
@@ -114,10 +108,9 @@ def test_small_temperature_does_not_overflow():
     alone.
     """
     features = clusters()
-    nearest = knn_scores(*features, num_classes=8, knn_k=1)["knn_top1"]
-    assert (
-        knn_scores(*features, num_classes=8, knn_k=50, knn_temperature=1e-5)["knn_top1"] == nearest
-    )
+    nearest = knn_scores(*features, num_classes=8, knn_k=1)
+    sharp = knn_scores(*features, num_classes=8, knn_k=50, knn_temperature=1e-5)
+    assert sharp["knn_top1"] == nearest["knn_top1"]
 
 
 @pytest.mark.parametrize("which", [0, 2])
@@ -139,25 +132,21 @@ def test_classes_without_a_vote_are_no_guesses():
 
 def test_top_hits_are_those_of_a_sort():
     generator = torch.Generator().manual_seed(0)
-    scores, labels = (
-        torch.randn(300, 12, generator=generator) - 5,
-        torch.randint(12, (300,), generator=generator),
-    )
+    scores = torch.randn(300, 12, generator=generator) - 5
+    labels = torch.randint(12, (300,), generator=generator)
     ranked = scores.numpy().argsort(axis=1)[:, ::-1]
     at = [list(row).index(label) for row, label in zip(ranked, labels.tolist(), strict=True)]
     assert top_hits(scores, labels).tolist() == [[i < 1 for i in at], [i < 5 for i in at]]
 
 
 def test_only_scores_above_the_bound_are_guesses():
-    scores, labels = (
-        torch.tensor([[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]]),
-        torch.tensor([0, 2, 0]),
-    )
+    scores = torch.tensor([[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]])
+    labels = torch.tensor([0, 2, 0])
     assert top_hits(scores, labels, guess_above=0.0).sum(dim=1).tolist() == [0, 1]
     assert top_hits(scores, labels)[1].sum() == 3
 
 
-@pytest.mark.parametrize("k", [1, 5, 30])
+@pytest.mark.parametrize("k", [1, 5])
 def test_uniform_votes_with_ties_to_the_nearest_by_a_loop(k):
     bank, bank_labels, queries, labels = clusters()
     unit = [x.double().numpy() / x.double().norm(dim=1, keepdim=True).numpy()
