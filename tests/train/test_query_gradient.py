@@ -105,7 +105,6 @@ def test_it_leaves_the_gradient_of_the_step_alone():
     [
         ("simclr-align_uniform-barlow-core", None),
         ("byol-cosine-none-two", None),
-        ("swav-soft_cross_entropy-none-multicrop", None),
         ("supervised-cross_entropy-dimcl-two", None),
         ("nnclr-infonce-none-core", 0),
     ],

@@ -55,8 +55,7 @@ def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe):
     assert labelled | {"rankme", "alpha_req"} == set(scores)
 
 
-@pytest.mark.parametrize("views", ["plain", "augmented"])
-def test_raw_pixels_need_no_seed(views):
-    probe = {**SGD, "probe_views": views, "probe_epochs": 4}
+def test_raw_pixels_need_no_seed():
+    probe = {**SGD, "probe_views": "augmented", "probe_epochs": 4}
     scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe}, place=DataPlace())
-    assert scores["linear_top1"] > (80 if views == "plain" else 40)
+    assert scores["linear_top1"] > 40
