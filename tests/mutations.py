@@ -37,7 +37,6 @@ class Fault:
 LOSSES = "tests/objective/test_losses.py tests/objective/test_loss_limits.py"
 DISTRIBUTION = "tests/objective/test_distribution.py"
 TARGETS = "tests/objective/test_targets.py"
-GROUPS = "tests/train/test_collectives.py"
 WORKERS = "tests/contracts/test_world_size.py"
 RESAMPLE = (
     "tests/analysis/test_resample.py tests/analysis/robustness tests/analysis/test_coverage.py"
@@ -84,18 +83,18 @@ FAULTS = (
           "grad.addmm_(block.T, 0 * z[rows] * (force / u))", LOSSES),
     # Workers and chunks.
     Fault("gather: gradient of another worker", "train/collectives.py",
-          "first = rank() * ctx.num_rows", "first = 0 * ctx.num_rows", GROUPS),
+          "first = rank() * ctx.num_rows", "first = 0 * ctx.num_rows", WORKERS),
     Fault("gather: gradient not summed", "train/collectives.py",
           "return grads[0][first : first + ctx.num_rows] * world_size()",
-          "return grads[0][first : first + ctx.num_rows]", GROUPS),
+          "return grads[0][first : first + ctx.num_rows]", WORKERS),
     Fault("gather: no gradient", "train/collectives.py",
           "return grads[0][first : first + ctx.num_rows] * world_size()",
-          "return grads[0][first : first + ctx.num_rows] * 0", GROUPS),
+          "return grads[0][first : first + ctx.num_rows] * 0", WORKERS),
     Fault("batch norm: variance of one worker", "train/collectives.py",
-          "var_WC.mean(0) + between_C", "var_WC.mean(0)", GROUPS),
+          "var_WC.mean(0) + between_C", "var_WC.mean(0)", WORKERS),
     Fault("batch norm: gradient of one worker", "train/collectives.py",
           "_of_all(torch.stack([weight_grad_C, bias_grad_C])).sum(0)",
-          "torch.stack([weight_grad_C, bias_grad_C])", GROUPS),
+          "torch.stack([weight_grad_C, bias_grad_C])", WORKERS),
     Fault("chunks: rows of another chunk", "train/loop.py",
           "first = (number * world_size() + rank()) * len(z_ND)",
           "first = (number + rank()) * len(z_ND)", WORKERS),
