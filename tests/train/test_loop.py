@@ -23,11 +23,10 @@ from clsweep.study.resolve import load_study
 from clsweep.train import loop, mutual_information
 from clsweep.train.contracts import counts
 from clsweep.train.diagnostics import StepStatistics
-from clsweep.train.images import on_device
 from clsweep.train.loop import DivergedError, train_trial
 from clsweep.train.state import new_state
 from tests.contracts.attempts import unmeasured
-from tests.contracts.combinations import CASES, PAIR_CASES, few_images
+from tests.contracts.combinations import CASES, PAIR_CASES, few_images, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -107,21 +106,15 @@ def test_a_row_an_epoch_and_the_last_one_is_the_result(configs):
 
 def test_side_tables_come_with_the_result(configs):
     """q_B wherever the encoder was scored, and the points of the last epoch, if asked for."""
-    result = train_trial(
-        {**configs["dcl"], "epochs": 3, "eval_every": 2, "tsne_points": 12}, lambda _: None
-    )
-    shares: dict[int, float] = {}
-    for bar in result["histograms"]:
-        shares[bar["epoch"]] = shares.get(bar["epoch"], 0.0) + bar["share"]
-    assert shares == pytest.approx({2: 1.0, 3: 1.0})
-    mean = sum(
-        bar["share"] * (bar["bin_low"] + bar["bin_high"]) / 2
-        for bar in result["histograms"]
-        if bar["epoch"] == 3
-    )
-    assert mean == pytest.approx(result["q_b_mean"], abs=0.03), (
-        "the histogram is of what the mean is of"
-    )
+    config = {**configs["dcl"], "epochs": 3, "eval_every": 2, "tsne_points": 12}
+    result = train_trial(config, lambda _: None)
+    bars = {
+        epoch: [bar for bar in result["histograms"] if bar["epoch"] == epoch] for epoch in (2, 3)
+    }
+    assert len(result["histograms"]) == sum(map(len, bars.values()))
+    assert [sum(bar["share"] for bar in each) for each in bars.values()] == pytest.approx([1, 1])
+    mean = sum(bar["share"] * (bar["bin_low"] + bar["bin_high"]) / 2 for bar in bars[3])
+    assert mean == pytest.approx(result["q_b_mean"], abs=0.03), "they are of what it is of"
     assert [point["index"] for point in result["points"]] == list(range(12))
     assert train_trial(configs["dcl"], lambda _: None)["points"] == []
 
@@ -249,11 +242,9 @@ def test_features_that_are_not_finite_are_divergence(configs):
     broken.
     """
     rows: list[Row] = []
+    whole = {"batch_size": NUM_TRAIN, "chunk_size": NUM_TRAIN, "lr": 1e30}
     with pytest.raises(DivergedError, match="features are not finite"):
-        train_trial(
-            {**configs["simclr"], "batch_size": NUM_TRAIN, "chunk_size": NUM_TRAIN, "lr": 1e30},
-            rows.append,
-        )
+        train_trial({**configs["simclr"], **whole}, rows.append)
     assert rows == []
 
 
@@ -306,39 +297,29 @@ def test_knn_hyperparameters_change_the_score_and_not_the_training(configs):
 # Loss scaling.
 
 
-def one_epoch(
-    config: Row, scaler: torch.amp.GradScaler | None
-) -> tuple[dict[str, float], list[torch.Tensor]]:
+def one_epoch(scaler: torch.amp.GradScaler | None) -> tuple[dict[str, float], list[torch.Tensor]]:
     """Statistics and weights after an epoch with a scaler as fp16 has one."""
-    state = new_state(config, torch.device("cpu"))
+    config = CASES["simclr-dcl-none-two"]
+    state, statistics = new_state(config, torch.device("cpu")), StepStatistics()
     state.scaler = scaler or state.scaler
-    splits = loop.load_splits(config, DataPlace())
-    train, statistics = on_device(splits.train, splits.train, torch.device("cpu")), StepStatistics()
-    loop.train_epoch(state, state.objective, train, config, statistics)
+    loop.train_epoch(state, state.objective, some_digits(100), config, statistics)
     return statistics.summary(), [p.detach() for p in state.objective.parameters()]
 
 
-def test_a_scaled_loss_trains_the_same_weights(configs):
-    plain, weights = one_epoch(configs["dcl"], None)
-    scaled, scaled_weights = one_epoch(
-        configs["dcl"], torch.amp.GradScaler("cpu", init_scale=1024.0)
-    )
+def test_a_scaled_loss_trains_the_same_weights():
+    plain, weights = one_epoch(None)
+    scaled, scaled_weights = one_epoch(torch.amp.GradScaler("cpu", init_scale=1024.0))
     assert scaled == pytest.approx(plain, rel=1e-3)
     torch.testing.assert_close(scaled_weights, weights, rtol=1e-3, atol=1e-4)
 
 
-def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statistics(configs):
+def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statistics():
     """The scale halves until it fits, as at the beginning of every trial in fp16."""
-    initial = [
-        p.detach().clone()
-        for p in new_state(configs["dcl"], torch.device("cpu")).objective.parameters()
-    ]
-    summary, weights = one_epoch(configs["dcl"], torch.amp.GradScaler("cpu", init_scale=2.0**126))
+    initial = new_state(CASES["simclr-dcl-none-two"], torch.device("cpu")).objective.parameters()
+    summary, weights = one_epoch(torch.amp.GradScaler("cpu", init_scale=2.0**126))
     assert all(math.isfinite(value) for value in summary.values())
     assert all(torch.isfinite(w).all() for w in weights)
-    assert any(not torch.equal(a, b) for a, b in zip(weights, initial, strict=True)), (
-        "the later steps are taken"
-    )
+    assert not all(map(torch.equal, weights, initial)), "the later steps are taken"
 
 
 def test_a_diverged_trial_names_hyperparameters_of_its_own():
