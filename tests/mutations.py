@@ -104,7 +104,7 @@ FAULTS = (
     # Frameworks and views.
     Fault("queue: off by one", "model/layers.py",
           "self._next = (self._next + len(rows_ND)) % size",
-          "self._next = (self._next + len(rows_ND) + 1) % size", "tests/model/test_queue.py"),
+          "self._next = (self._next + len(rows_ND) + 1) % size", "tests/model/test_layers.py"),
     Fault("momentum the wrong way round", "objective/framework.py",
           "online, 1 - self.momentum_at(progress))", "online, self.momentum_at(progress))",
           "tests/objective/test_frameworks.py"),
@@ -139,7 +139,7 @@ FAULTS = (
           "is not None and queue.is_full:", "is not None:", TARGETS),
     Fault("queue: full a step too early", "model/layers.py",
           "self.is_full |= self._next", "self.is_full |= 1 + self._next",
-          "tests/model/test_queue.py"),
+          "tests/model/test_layers.py"),
     Fault("swav: prototypes of any length", "objective/targets.py",
           "        self._normalise()\n        for view, queue", "        for view, queue", TARGETS),
     Fault("dino: centre the wrong way round", "objective/targets.py",

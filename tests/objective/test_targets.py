@@ -180,19 +180,20 @@ def test_lejepa_with_sigreg_is_the_total_of_its_paper():
 
 
 def test_the_regularizer_draws_alike_for_one_step_and_anew_for_the_next():
-    """And alike where an epoch begins again."""
-    z, regularizer = random_views(), partial(sigreg, num_slices=4)
+    """And alike where an epoch begins again; the negatives' generator is left alone."""
+    z, regularizer, shared = random_views(), partial(sigreg, num_slices=4), generator()
 
     def values(seed: int) -> list[float]:
         objective = build(SimCLR, regularizer=regularizer, of_all_views=True, lam=0.5)
         objective.begin_epoch(0, seed)
-        first, second = (objective.prepare({"online": z}, generator()) for _ in range(2))
+        first, second = (objective.prepare({"online": z}, shared) for _ in range(2))
         return [objective.loss(e).regularizer.item() for e in (first, first, second)]
 
     first = values(1)
     assert first[0] == first[1] != first[2]
     assert values(1) == first
     assert not {*first} & {*values(2)}
+    assert torch.equal(shared.get_state(), generator().get_state())
 
 
 def test_each_epoch_and_seed_of_a_trial_has_draws_of_its_own():
@@ -206,15 +207,6 @@ def test_each_epoch_and_seed_of_a_trial_has_draws_of_its_own():
     found = [slices(0, 1), slices(0, 2), slices(1, 1)]
     assert len(set(found)) == 3
     assert slices(0, 2) == found[1]
-
-
-def test_the_regularizers_draws_leave_the_negatives_alone():
-    """With a weight of 0 it is the baseline bit for bit, also where negatives are drawn."""
-    shared = generator()
-    regularizer = partial(sigreg, num_slices=4)
-    objective = build(SimCLR, regularizer=regularizer, of_all_views=True, lam=0.5)
-    objective.prepare({"online": random_views()}, shared)
-    assert torch.equal(shared.get_state(), generator().get_state())
 
 
 # SwAV.

@@ -225,18 +225,6 @@ class TestSgd:
             assert torch.equal(weight, alone[0])
             assert torch.equal(bias, alone[1])
 
-    def test_seed_decides_alone(self):
-        bank, bank_labels, _, _ = clusters()
-        state = torch.random.get_rng_state()
-        first = sgd_fit(bank, bank_labels, num_classes=8, **SGD)
-        assert (torch.random.get_rng_state() == state).all()
-        torch.manual_seed(1)
-        again = sgd_fit(bank, bank_labels, num_classes=8, **SGD)
-        other = sgd_fit(bank, bank_labels, num_classes=8, **SGD | {"seed": 1})
-        assert torch.equal(first[0], again[0])
-        assert torch.equal(first[1], again[1])
-        assert not torch.equal(first[0], other[0])
-
     def test_overflow_names_the_learning_rate(self):
         bank, bank_labels, queries, labels = clusters()
         with pytest.raises(ValueError, match=r"probe_lr 30\.0; a smaller probe_lr"):
