@@ -161,6 +161,10 @@ PAIR_CASES = {
     name: small_config(parts, dataset="gaussian_mi")
     for name, parts in combinations("gaussian_mi").items()
 }
+CRITIC = small_config(
+    combinations("gaussian_mi")["mi_critic-eqco-none-two"],
+    dataset="gaussian_mi", epochs=3, critic_hidden=8, critic_dim=4, estimate_batches=5,
+)  # fmt: skip
 PAIRS, TRIPLES = (
     covering({name: tuple(parts.values()) for name, parts in COMBINATIONS.items()}, strength)
     for strength in (2, 3)

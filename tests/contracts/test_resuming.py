@@ -30,11 +30,11 @@ from tests.contracts.attempts import (
 from tests.contracts.combinations import (
     BATCH,
     CASES,
+    CRITIC,
     PAIRS,
     REPRESENTATIVES,
     VARIANTS,
     Config,
-    combinations,
     few_images,
     in_tiers,
     small_config,
@@ -69,10 +69,6 @@ CHANGED, CHANGED_TOO = (
     {f"{name}-{what}": changed(name, **changes) for what, changes in CHANGES.items()}
     for name in (FIRST, SECOND)
 )
-CRITIC = small_config(
-    combinations("gaussian_mi")["mi_critic-eqco-none-two"],
-    dataset="gaussian_mi", epochs=EPOCHS, critic_hidden=8, critic_dim=4, estimate_batches=5,
-)  # fmt: skip
 FREEZING = {
     f"{framework}-frozen": changed(f"{framework}-soft_cross_entropy-none-two", **more)
     for framework, more in (

@@ -10,7 +10,7 @@ import torch
 
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.ownership import default_of, owned_params
-from clsweep.data.augment import Draws, Recipe, draw
+from clsweep.data.augment import Recipe
 from clsweep.objective.framework import Comparison
 from clsweep.objective.views import (
     all_pairs,
@@ -61,13 +61,6 @@ def named(recipe: str, views: str = "two") -> dict[str, Any]:
         **{name: default_of(name, parts, recipe=recipe) for name in owned},
         "recipe": recipe,
     }
-
-
-def is_crop_only(recipe: Recipe) -> bool:
-    """Neither flip nor colour nor blur; the strength of a jitter that never happens may be
-    anything.
-    """
-    return recipe == recipe.crop_only()
 
 
 def test_one_channel_images_have_no_grayscale_to_choose():
@@ -167,38 +160,8 @@ def test_targets_of_the_other_kinds_of_views():
 )  # fmt: skip
 def test_the_last_views_are_only_cropped_and_never_the_first_two(num_views, share, num_crop_only):
     views = made(num_views=num_views, crop_only_share=share)
-    assert all(map(is_crop_only, views[num_views - num_crop_only :]))
     coloured = (LARGE, LARGE, *[SMALL] * (num_views - num_crop_only - 2))
     assert views == coloured + (SMALL.crop_only(),) * num_crop_only, "crops and sizes stay"
-
-
-def drawn(views: tuple[Recipe, ...], num: int) -> list[Draws]:
-    generator = torch.Generator().manual_seed(0)
-    return [draw(view, num, 8, generator) for view in views]
-
-
-def test_drawn_views_have_the_sizes_and_operations_of_their_recipes():
-    draws = drawn(made(crop_only_share=0.5), 200)
-    assert [view.output_size for view in draws] == [8, 8, 6, 6]
-    for name in ("flip", "blur", "jitter"):
-        assert [bool(getattr(view, name).any()) for view in draws] == [True, True, False, False]
-    area = [float((view.h * view.w).double().mean()) / 64 for view in draws]
-    assert min(area[:2]) > 0.4
-    assert max(area[2:]) < 0.2
-    first, second, *_ = draws
-    assert not torch.equal(first.i, second.i)
-    assert not torch.equal(first.flip, second.flip)
-
-
-def test_crop_only_views_change_no_other_view():
-    """A sweep over the share compares like with like: crops stay where they are, as do all draws of
-    the others.
-    """
-    without, half = (drawn(made(crop_only_share=share), 50) for share in (0.0, 0.5))
-    for a, b in zip(without, half, strict=True):
-        assert torch.equal(a.i, b.i)
-        assert torch.equal(a.w, b.w)
-    assert all(torch.equal(a.flip, b.flip) for a, b in zip(without[:2], half[:2], strict=True))
 
 
 @pytest.mark.parametrize("num_views", [2, 3, 8])
