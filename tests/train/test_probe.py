@@ -178,8 +178,8 @@ class TestSgd:
         ids=["sgd", "lars", "adam"],
     )  # fmt: skip
     def test_steps_are_those_of_the_optimisers(self, make, given):
-        """A linear layer, autograd, torch's optimisers and schedulers, and the LARS of training; the
-        last of three batches is smaller.
+        """A linear layer, autograd, torch's optimisers and schedulers, and the LARS of training;
+        the last of three batches is smaller.
         """
         bank, bank_labels, _, _ = clusters()
         layer = zero_layer()
