@@ -78,6 +78,7 @@ FREEZING = {
 }
 RUNS = {
     **CASES,
+    FIRST: changed(FIRST),
     **CHANGED,
     **CHANGED_TOO,
     **FREEZING,
