@@ -299,7 +299,7 @@ def test_knn_hyperparameters_change_the_score_and_not_the_training(configs):
 
 def one_epoch(scaler: torch.amp.GradScaler | None) -> tuple[dict[str, float], list[torch.Tensor]]:
     """Statistics and weights after an epoch with a scaler as fp16 has one."""
-    config = CASES["simclr-dcl-none-two"]
+    config = CASES["simclr-dcl-none-two"] | {"tau": 0.02}
     state, statistics = new_state(config, torch.device("cpu")), StepStatistics()
     state.scaler = scaler or state.scaler
     loop.train_epoch(state, state.objective, some_digits(100), config, statistics)
@@ -316,7 +316,9 @@ def test_a_scaled_loss_trains_the_same_weights():
 def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statistics():
     """The scale halves until it fits, as at the beginning of every trial in fp16."""
     initial = new_state(CASES["simclr-dcl-none-two"], torch.device("cpu")).objective.parameters()
-    summary, weights = one_epoch(torch.amp.GradScaler("cpu", init_scale=2.0**126))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    summary, weights = one_epoch(scaler)
+    assert scaler.get_scale() < 2.0**127, "one overflows"
     assert all(math.isfinite(value) for value in summary.values())
     assert all(torch.isfinite(w).all() for w in weights)
     assert not all(map(torch.equal, weights, initial)), "the later steps are taken"
