@@ -37,7 +37,6 @@ class Fault:
 LOSSES = "tests/objective/test_losses.py tests/objective/test_loss_limits.py"
 DISTRIBUTION = "tests/objective/test_distribution.py"
 TARGETS = "tests/objective/test_targets.py"
-GROUPS = "tests/train/test_collectives.py"
 WORKERS = "tests/contracts/test_world_size.py"
 RESAMPLE = (
     "tests/analysis/test_resample.py tests/analysis/robustness tests/analysis/test_coverage.py"
@@ -84,18 +83,18 @@ FAULTS = (
           "grad.addmm_(block.T, 0 * z[rows] * (force / u))", LOSSES),
     # Workers and chunks.
     Fault("gather: gradient of another worker", "train/collectives.py",
-          "first = rank() * ctx.num_rows", "first = 0 * ctx.num_rows", GROUPS),
+          "first = rank() * ctx.num_rows", "first = 0 * ctx.num_rows", WORKERS),
     Fault("gather: gradient not summed", "train/collectives.py",
           "return grads[0][first : first + ctx.num_rows] * world_size()",
-          "return grads[0][first : first + ctx.num_rows]", GROUPS),
+          "return grads[0][first : first + ctx.num_rows]", WORKERS),
     Fault("gather: no gradient", "train/collectives.py",
           "return grads[0][first : first + ctx.num_rows] * world_size()",
-          "return grads[0][first : first + ctx.num_rows] * 0", GROUPS),
+          "return grads[0][first : first + ctx.num_rows] * 0", WORKERS),
     Fault("batch norm: variance of one worker", "train/collectives.py",
-          "var_WC.mean(0) + between_C", "var_WC.mean(0)", GROUPS),
+          "var_WC.mean(0) + between_C", "var_WC.mean(0)", WORKERS),
     Fault("batch norm: gradient of one worker", "train/collectives.py",
           "_of_all(torch.stack([weight_grad_C, bias_grad_C])).sum(0)",
-          "torch.stack([weight_grad_C, bias_grad_C])", GROUPS),
+          "torch.stack([weight_grad_C, bias_grad_C])", WORKERS),
     Fault("chunks: rows of another chunk", "train/loop.py",
           "first = (number * world_size() + rank()) * len(z_ND)",
           "first = (number + rank()) * len(z_ND)", WORKERS),
@@ -105,7 +104,7 @@ FAULTS = (
     # Frameworks and views.
     Fault("queue: off by one", "model/layers.py",
           "self._next = (self._next + len(rows_ND)) % size",
-          "self._next = (self._next + len(rows_ND) + 1) % size", "tests/model/test_queue.py"),
+          "self._next = (self._next + len(rows_ND) + 1) % size", "tests/model/test_layers.py"),
     Fault("momentum the wrong way round", "objective/framework.py",
           "online, 1 - self.momentum_at(progress))", "online, self.momentum_at(progress))",
           "tests/objective/test_frameworks.py"),
@@ -140,7 +139,7 @@ FAULTS = (
           "is not None and queue.is_full:", "is not None:", TARGETS),
     Fault("queue: full a step too early", "model/layers.py",
           "self.is_full |= self._next", "self.is_full |= 1 + self._next",
-          "tests/model/test_queue.py"),
+          "tests/model/test_layers.py"),
     Fault("swav: prototypes of any length", "objective/targets.py",
           "        self._normalise()\n        for view, queue", "        for view, queue", TARGETS),
     Fault("dino: centre the wrong way round", "objective/targets.py",

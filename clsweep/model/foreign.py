@@ -174,6 +174,9 @@ def _dropouts(network: nn.Module) -> Iterator[tuple[str, tuple[nn.Module, str]]]
 def _without_dropout(network: nn.Module) -> nn.Module:
     for _, (module, rate) in _dropouts(network):
         setattr(module, rate, 0.0)
+    for module in network.modules():
+        if getattr(module, "drop_rate", 0):  # of timm's heads that have no module for it
+            module.drop_rate = 0.0  # type: ignore[assignment]
     return network
 
 

@@ -131,7 +131,22 @@ def build_optimizer(
 
 def sgd(groups: Groups, *, lr: float, sgd_momentum: float) -> torch.optim.Optimizer:
     """torch's SGD with momentum, fused into one kernel."""
-    return _SGD(groups, lr=lr, momentum=sgd_momentum, fused=_has_fused(groups))
+    made: torch.optim.Optimizer = _SGD(
+        groups, lr=lr, momentum=sgd_momentum, fused=_has_fused(groups)
+    )
+    if sgd_momentum:
+        made.register_step_pre_hook(_begin_at_rest)
+    return made
+
+
+def _begin_at_rest(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Momentum of zeros where there is none. A first step that is skipped, as one of fp16 that
+    overflows, else leaves whatever was in memory: torch's fused kernel (2.15) does not clear it.
+    """
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None and optimizer.state[p].get("momentum_buffer") is None:
+                optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
 
 
 def adamw(

@@ -90,13 +90,10 @@ def assert_same(actual: Attempt, expected: Attempt) -> None:
     bit for bit.
     """
     assert unmeasured(actual.rows) == unmeasured(expected.rows)
-    (result, weights), (expected_result, expected_weights) = (
-        _parts(actual.result),
-        _parts(expected.result),
-    )
-    assert result == expected_result
-    assert weights.keys() == expected_weights.keys()
-    assert all(torch.equal(weights[name], x) for name, x in expected_weights.items())
+    (result, weights), (wanted, wanted_weights) = map(_parts, (actual.result, expected.result))
+    assert result == wanted
+    assert weights.keys() == wanted_weights.keys()
+    assert all(torch.equal(weights[name], x) for name, x in wanted_weights.items())
 
 
 def unmeasured(rows: list[Row]) -> list[Row]:
@@ -104,7 +101,6 @@ def unmeasured(rows: list[Row]) -> list[Row]:
 
 
 def _parts(result: Row) -> tuple[Row, Row]:
-    (rest,) = unmeasured(
-        [{name: value for name, value in result.items() if name not in ("encoder", "num_resumes")}]
-    )
-    return rest, result.get("encoder", {})
+    [rest] = unmeasured([result])
+    rest.pop("num_resumes", None)
+    return rest, rest.pop("encoder", {})

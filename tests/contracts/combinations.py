@@ -161,6 +161,10 @@ PAIR_CASES = {
     name: small_config(parts, dataset="gaussian_mi")
     for name, parts in combinations("gaussian_mi").items()
 }
+CRITIC = small_config(
+    combinations("gaussian_mi")["mi_critic-eqco-none-two"],
+    dataset="gaussian_mi", epochs=3, critic_hidden=8, critic_dim=4, estimate_batches=5,
+)  # fmt: skip
 PAIRS, TRIPLES = (
     covering({name: tuple(parts.values()) for name, parts in COMBINATIONS.items()}, strength)
     for strength in (2, 3)
@@ -195,7 +199,8 @@ def some_digits(num_images: int) -> Images:
     return on_device(split, split, torch.device("cpu"))
 
 
-def few_images(config: Mapping[str, Any], place: DataPlace) -> Splits:
+def few_images(config: Mapping[str, Any], place: DataPlace, num_images: int = 40) -> Splits:
     """What `load_splits` gives, cut to some batches."""
     splits = load_splits(config, place)
-    return Splits(*(split.take(np.arange(40)) for split in (splits.train, splits.val, splits.test)))
+    every = splits.train, splits.val, splits.test
+    return Splits(*(split.take(np.arange(min(num_images, len(split)))) for split in every))

@@ -13,13 +13,21 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from clsweep.model.encoders import conv4
-from clsweep.train.collectives import world_size
+from clsweep.train.collectives import (
+    gather,
+    gather_features,
+    rank,
+    share,
+    sync_batch_norm,
+    world_size,
+)
 from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.images import Batch, batches
-from clsweep.train.loop import accumulate_gradient
+from clsweep.train.loop import accumulate_gradient, gather_all
 from clsweep.train.scores import augmented_features, score_encoder
 from clsweep.train.state import new_state
 from tests.contracts.combinations import BATCH, CASES, Config, some_digits
@@ -28,81 +36,65 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 STEPS = 3
 SIZES = (2, 4)
-# Every framework, loss, regularizer, kind of views, memory and batch norm; whatever draws or counts
-# over the batch.
-NAMES = (
-    "simclr-infonce-dimcl-two", "simclr-dcl-abscl-ecpp", "simclr-dclw-none-two",
-    "simclr-align_uniform-barlow-core", "simclr-eqco-none-all_pairs-num_negatives=7",
-    "moco-infonce-none-two-num_negatives=6-symmetric=True", "moco-dclw-dimcl-multicrop",
-    "moco-eqco-barlow-two", "moco-align_uniform-barlow-all_pairs-symmetric=True",
-    "moco-infonce-none-two-key_norm=shuffle-norm_group=4",
-    "simo-eqco-none-all_pairs-key_norm=shuffle-norm_group=8", "simo-eqco-none-two-num_negatives=7",
-    "simo-dcl-abscl-core", "byol-cosine-dimcl-all_pairs", "byol-cosine-none-two",
-    "simsiam-cosine-abscl-two", "simsiam-cosine-barlow-multicrop", "barlow_twins-barlow-none-two",
-    "barlow_twins-barlow-dimcl-ecpp", "vicreg-vicreg-none-two", "wmse-wmse-none-two",
-    "lejepa-mse-sigreg-multicrop", "swav-soft_cross_entropy-none-multicrop",
-    "swav-soft_cross_entropy-sigreg-two", "dino-soft_cross_entropy-none-two",
-    "dino-soft_cross_entropy-sigreg-multicrop", "nnclr-dclw-dimcl-two", "nnclr-infonce-none-core",
-    "nnclr-eqco-barlow-two", "supervised-cross_entropy-dimcl-two",
-    "supervised-decoupled_cross_entropy-none-two",
-)  # fmt: skip
-# Two chunks a batch: what the workers of a chunk share, and in which order they give it back.
-CHUNKED = (
-    "simclr-dclw-none-two", "moco-eqco-barlow-two",
-    "moco-infonce-none-two-key_norm=shuffle-norm_group=4", "byol-cosine-dimcl-all_pairs",
-    "barlow_twins-barlow-dimcl-ecpp", "vicreg-vicreg-none-two", "wmse-wmse-none-two",
-    "lejepa-mse-sigreg-multicrop", "swav-soft_cross_entropy-none-multicrop",
-    "dino-soft_cross_entropy-sigreg-multicrop", "supervised-cross_entropy-dimcl-two",
-)  # fmt: skip
-RUNS = {name: CASES[name] for name in NAMES} | {
-    f"{name}-chunked": CASES[name] | {"chunk_size": BATCH // 2} for name in CHUNKED
-}
-FROZEN = "swav-soft_cross_entropy-none-two-frozen"  # some parameters without a gradient
-RUNS[FROZEN] = CASES["swav-soft_cross_entropy-none-two"] | {"freeze_epochs": 1}
-SUB_BATCHES = "wmse-wmse-none-two-sub_batches"  # which samples are whitened together is drawn
-RUNS[SUB_BATCHES] = CASES["wmse-wmse-none-two"] | {"whitening_size": 8, "proj_dim": 5}
-TIMM = "simclr-dcl-none-ecpp-timm"  # its norms have an activation behind them
-RUNS[TIMM] = CASES["simclr-dcl-none-ecpp"] | {
-    "encoder": "timm/regnetx_002", "pooling": "model", "view_size": 16, "image_size": 8,
-    "channels": 1,
-}  # fmt: skip
 # partners are mixed in from the whole batch
 AUGMENTED = "simclr-dcl-none-ecpp-augmentation=mixup, random_erasing, gaussian_noise"
-RUNS[f"{AUGMENTED}-chunked"] = CASES[AUGMENTED] | {"chunk_size": BATCH // 2}
+FROZEN = "swav-soft_cross_entropy-none-two-frozen"  # some parameters without a gradient
+SUB_BATCHES = "wmse-wmse-none-two-sub_batches"  # which samples are whitened together is drawn
+TIMM = "simclr-dcl-none-ecpp-timm"  # its norms have an activation behind them
 # By two workers, in the fast tier: every framework, and each way to gather, to draw and to count.
+# In two chunks a batch: what the workers of a chunk share, in which order they give it back.
 FAST = (
-    "simclr-dclw-none-two-chunked",
-    f"{AUGMENTED}-chunked",
+    "simclr-dclw-none-two-chunked", f"{AUGMENTED}-chunked",
     "simclr-eqco-none-all_pairs-num_negatives=7",
-    "moco-infonce-none-two-num_negatives=6-symmetric=True",
-    "moco-eqco-barlow-two-chunked",
-    "moco-infonce-none-two-key_norm=shuffle-norm_group=4-chunked",
-    "simo-dcl-abscl-core",
-    "byol-cosine-dimcl-all_pairs",
-    "simsiam-cosine-abscl-two",
-    "barlow_twins-barlow-dimcl-ecpp-chunked",
-    "vicreg-vicreg-none-two-chunked",
-    "wmse-wmse-none-two-chunked",
-    SUB_BATCHES,
-    "lejepa-mse-sigreg-multicrop-chunked",
-    "swav-soft_cross_entropy-none-multicrop-chunked",
-    "dino-soft_cross_entropy-none-two",
-    FROZEN,
-    "nnclr-dclw-dimcl-two",
-    "supervised-cross_entropy-dimcl-two-chunked",
-)
-SLOW = tuple(name for name in RUNS if name not in FAST)
+    "moco-infonce-none-two-num_negatives=6-symmetric=True", "moco-eqco-barlow-two-chunked",
+    "moco-infonce-none-two-key_norm=shuffle-norm_group=4-chunked", "simo-dcl-abscl-core",
+    "byol-cosine-dimcl-all_pairs", "simsiam-cosine-abscl-two",
+    "barlow_twins-barlow-dimcl-ecpp-chunked", "vicreg-vicreg-none-two-chunked",
+    "wmse-wmse-none-two-chunked", SUB_BATCHES, "lejepa-mse-sigreg-multicrop-chunked",
+    "swav-soft_cross_entropy-none-multicrop-chunked", "dino-soft_cross_entropy-none-two", FROZEN,
+    "nnclr-dclw-dimcl-two", "supervised-cross_entropy-dimcl-two-chunked",
+)  # fmt: skip
+# With these every loss, regularizer, kind of views, memory and batch norm; whatever draws or counts
+# over the batch.
+SLOW = (
+    "simclr-infonce-dimcl-two", "simclr-dcl-abscl-ecpp", "simclr-align_uniform-barlow-core",
+    "moco-dclw-dimcl-multicrop", "moco-align_uniform-barlow-all_pairs-symmetric=True",
+    "simo-eqco-none-all_pairs-key_norm=shuffle-norm_group=8", "simo-eqco-none-two-num_negatives=7",
+    "byol-cosine-none-two", "byol-cosine-dimcl-all_pairs-chunked",
+    "simsiam-cosine-barlow-multicrop", "barlow_twins-barlow-none-two",
+    "swav-soft_cross_entropy-sigreg-two",
+    "dino-soft_cross_entropy-sigreg-multicrop-chunked", "nnclr-infonce-none-core",
+    "nnclr-eqco-barlow-two", "supervised-decoupled_cross_entropy-none-two", TIMM,
+)  # fmt: skip
+OWN: dict[str, Config] = {
+    FROZEN: {"freeze_epochs": 1},
+    SUB_BATCHES: {"whitening_size": 8, "proj_dim": 5},
+    TIMM: {"encoder": "timm/regnetx_002", "pooling": "model", "view_size": 16, "image_size": 8,
+           "channels": 1},
+}  # fmt: skip
+
+
+def config_of(name: str) -> Config:
+    chunks = {"chunk_size": BATCH // 2} if name.endswith("-chunked") else {}
+    own = OWN.get(name, {})
+    return CASES[name.rpartition("-")[0] if own or chunks else name] | chunks | own
+
+
+RUNS = {name: config_of(name) for name in (*FAST, *SLOW)}
 Run = dict[str, Any]
 
 
 def work(names: tuple[str, ...]) -> Run:
-    """What one worker knows of each objective after some steps, and its share of some batches."""
-    return {name: train(RUNS[name]) for name in names} | {"batches": my_batches()}
+    """What one worker knows of each objective after some steps, its share of some batches, and what
+    it sends and gets.
+    """
+    runs = {name: train(RUNS[name]) for name in names}
+    return runs | {"batches": my_batches(), "sent": messages(), "shared": shared()}
 
 
 def my_batches() -> list[tuple[list[list[Tensor]], Tensor]]:
     """This worker's views of each chunk, and the labels of the whole batch."""
-    config = CASES[AUGMENTED] | {"chunk_size": BATCH // 2}
+    config = RUNS[f"{AUGMENTED}-chunked"]
     found = batches(some_digits(3 * BATCH), config, 0, torch.Generator().manual_seed(5))
     return [([make() for make in batch.chunks], batch.labels_N) for batch in found]
 
@@ -191,12 +183,11 @@ def test_any_number_of_workers_train_as_one(together, name, size):
 
 def test_every_framework_loss_and_regularizer_is_among_them():
     for part in ("framework", "loss", "regularizer", "views"):
-        assert {CASES[name][part] for name in NAMES} == {config[part] for config in CASES.values()}
+        every = {config[part] for config in CASES.values()}
+        assert {config[part] for config in RUNS.values()} == every
 
 
-@pytest.mark.parametrize(
-    "name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.parametrize("name", FAST)
 def test_the_comparison_could_fail(name):
     """Each step moves what is compared, by far more than the tolerance."""
     run = alone(name)
@@ -221,6 +212,57 @@ def test_workers_share_the_batch_of_one(together, size):
                     torch.cat([its_chunks[chunk][view] for its_chunks, _ in mine]), x
                 )
         assert all(torch.equal(its_labels_N, labels_N) for _, its_labels_N in mine)
+
+
+# What is sent.
+
+NUM_ROWS = (1, 3, 4, 9)
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def messages_of(run: Callable[[], Any]) -> tuple[int, Any]:
+    """How many messages a worker sends, and what it runs gives."""
+    sent = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("all_reduce", "all_gather", "all_gather_into_tensor"):
+            send = getattr(dist, name)
+            patch.setattr(dist, name, lambda *a, send=send, **k: (sent.append(1), send(*a, **k))[1])
+        found = run()
+    return len(sent), found
+
+
+def messages() -> list[int]:
+    """Of a batch norm, forward and backward, and of the embeddings of a step."""
+    norm = sync_batch_norm(nn.BatchNorm2d(3), torch.device("cpu"))
+    forward, y = messages_of(lambda: norm(random(2, 3, 4, 4)))
+    backward, _ = messages_of(y.square().sum().backward)
+    kinds = {"online": {0: random(2, 3), 1: random(2, 3)}, "target": {0: random(2, 5)}}
+    gathered, _ = messages_of(lambda: gather_all(kinds))
+    return [forward, backward, gathered]
+
+
+def shared() -> tuple[Tensor, dict[int, slice], dict[int, Tensor]]:
+    """Gathered rows, which do not lie in order, and this worker's share of so many rows."""
+    shares = {num: share(num) for num in NUM_ROWS}
+    features = {num: gather_features(random(num, 3)[shares[num]], num) for num in NUM_ROWS}
+    return gather(torch.arange(6.0).reshape(2, 3).T + 10 * rank()), shares, features
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_rows_come_back_in_the_workers_order_and_in_one_message_each_way(together, size):
+    workers = together(size, FAST)
+    rows = torch.cat([torch.arange(6.0).reshape(2, 3).T + 10 * r for r in range(size)])
+    for worker in workers:
+        gathered, _, features = worker["shared"]
+        assert torch.equal(gathered, rows)
+        assert all(torch.equal(features[num], random(num, 3)) for num in NUM_ROWS)
+        assert worker["sent"] == [1, 1, 1]
+    for num in NUM_ROWS:
+        taken = [row for worker in workers for row in range(num)[worker["shared"][1][num]]]
+        assert taken == list(range(num)), "a partition"
 
 
 # Scores.

@@ -31,6 +31,13 @@ def images(num_images: int, size: int) -> Tensor:
     return torch.randn(num_images, 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.fixture
+def shapes_alone():
+    """Networks without values, which take no time to be drawn."""
+    with torch.device("meta"):
+        yield
+
+
 def features_before_fc(network: nn.Module, x_NCHW: Tensor) -> Tensor:
     """What torchvision's classifier is given."""
     seen = []
@@ -49,7 +56,7 @@ def test_standard_stem_is_torchvisions_network(name):
     keys = network.load_state_dict(encoder.state_dict(), strict=False)
     assert sorted(keys.missing_keys) == ["fc.bias", "fc.weight"]
     assert keys.unexpected_keys == []
-    x_NCHW = images(2, 64)
+    x_NCHW = images(2, 32)
     with torch.no_grad():
         for mode in (True, False):  # the running statistics of the first take part in the second
             encoder.train(mode), network.train(mode)
@@ -59,12 +66,14 @@ def test_standard_stem_is_torchvisions_network(name):
 @pytest.mark.parametrize("name", RESNETS)
 def test_small_stem_changes_the_shape_of_conv1_alone(name):
     ours, theirs, _ = RESNETS[name]
-    small, network = ours(stem="small").state_dict(), theirs(weights=None).state_dict()
+    with torch.device("meta"):
+        small, network = ours(stem="small").state_dict(), theirs(weights=None).state_dict()
     assert list(small) == [key for key in network if not key.startswith("fc.")]
     assert [key for key in small if small[key].shape != network[key].shape] == ["conv1.weight"]
     assert small["conv1.weight"].shape == (64, 3, 3, 3)
 
 
+@pytest.mark.usefixtures("shapes_alone")
 def test_small_stem_keeps_the_resolution():
     """The first stage sees all 32 x 32 pixels with the small stem and 8 x 8 with torchvision's."""
     for stem, side in (("small", 32), ("standard", 8)):
@@ -72,19 +81,17 @@ def test_small_stem_keeps_the_resolution():
         encoder.layer1.register_forward_hook(
             lambda _, args, out, seen=seen: seen.append((args[0].shape, out.shape))
         )
-        encoder(images(2, 32))
+        encoder(torch.empty(2, 3, 32, 32))
         assert seen == [((2, 64, side, side), (2, 64, side, side))]
 
 
-@pytest.mark.parametrize("size", [8, 28, 32])
+@pytest.mark.parametrize("size", [8, 28])
 @pytest.mark.parametrize(
     ("build", "num_features"),
     [
         (partial(resnet18, stem="small"), 512),
         (partial(resnet18, stem="standard"), 512),
-        (partial(resnet50, stem="small"), 2048),
         (partial(conv4, width=4), 16),
-        (partial(conv4, width=32), 128),
     ],
 )
 def test_the_catalogs_image_sizes_are_taken(build, num_features, size):
@@ -123,9 +130,10 @@ def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(memory_format)
         assert grads[0].is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.usefixtures("shapes_alone")
 def test_small_alexnet_has_the_layers_of_its_paper():
     """At 64 pixels nothing is averaged: the maps before fc6 are 7 x 7 of themselves."""
-    encoder, shapes = small_alexnet(), list[tuple[Tensor, Tensor]]()
+    encoder, before = small_alexnet(), []
     convolutions = [m for m in encoder.modules() if isinstance(m, nn.Conv2d)]
     assert [(m.in_channels, m.out_channels, m.kernel_size) for m in convolutions] == [
         (3, 96, (3, 3)), (96, 192, (3, 3)), (192, 384, (3, 3)), (384, 384, (3, 3)),
@@ -134,12 +142,11 @@ def test_small_alexnet_has_the_layers_of_its_paper():
     linear = [m for m in encoder.modules() if isinstance(m, nn.Linear)]
     assert [(m.in_features, m.out_features) for m in linear] == [(192 * 49, 4096), (4096, 4096)]
     pool = next(m for m in encoder.modules() if isinstance(m, nn.AdaptiveAvgPool2d))
-    pool.register_forward_hook(lambda _, given, out: shapes.append((given[0], out)))
-    assert encoder(images(2, 64)).shape == (2, encoder.num_features)
-    ((before, after),) = shapes
-    assert before.shape[2:] == (7, 7)
-    torch.testing.assert_close(before, after)
-    assert encoder(images(2, 16)).shape == (2, 4096)
+    pool.register_forward_hook(lambda _, given, out: before.append((given[0].shape, out.shape)))
+    for size in (64, 16):
+        assert encoder(torch.empty(2, 3, size, size)).shape == (2, encoder.num_features)
+    assert before[0] == ((2, 192, 7, 7), (2, 192, 7, 7))
+    assert encoder.num_features == 4096
 
 
 def test_resnet20_is_that_of_its_paper():
@@ -162,6 +169,7 @@ def test_resnet20_is_that_of_its_paper():
         torch.testing.assert_close(block(x_NCHW), (residual + shortcut).relu())
 
 
+@pytest.mark.usefixtures("shapes_alone")
 @pytest.mark.parametrize("stem", ["small", "standard"])
 def test_a_wide_resnet50_has_every_channel_twice(stem):
     plain, wide = resnet50(stem=stem), resnet50_2x(stem=stem)
@@ -174,5 +182,4 @@ def test_a_wide_resnet50_has_every_channel_twice(stem):
         expected = tuple(side if side in (1, 3, 7) else 2 * side for side in shape)
         assert wider[name] == expected, name
     assert wide.num_features == 4096
-    with torch.no_grad():
-        assert wide.eval()(images(1, 32)).shape == (1, 4096)
+    assert wide(torch.empty(2, 3, 32, 32)).shape == (2, 4096)

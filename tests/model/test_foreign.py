@@ -35,15 +35,12 @@ def images(size: int, channels: int = 3) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "size", "channels", "num_features"),
     [
-        ("timm/vit_tiny_patch16_224", 32, 3, 192),
         ("timm/vit_tiny_patch16_224", 96, 5, 192),
-        ("timm/convnext_atto", 40, 2, 320),
         ("timm/mobilenetv3_small_050", 32, 3, 1024),  # not its own num_features
         ("torchvision/shufflenet_v2_x0_5", 32, 5, 1024),
         ("torchvision/mobilenet_v3_small", 32, 3, 1024),
         ("tests.model.own_encoders:pooled", 32, 5, 6),
         ("tests.model.own_encoders:of_three", 32, 5, 6),
-        ("conv4", 32, 5, 16),
         ("resnet20", 32, 2, 64),
     ],
 )
@@ -59,8 +56,8 @@ def test_the_measured_width_is_that_of_the_features(name, size, channels, num_fe
 
 def test_a_model_of_timm_is_timms():
     timm = pytest.importorskip("timm")
-    name = "vit_tiny_patch16_224"
-    for pooling, expected in (("model", "token"), ("token", "token"), ("avg", "avg")):
+    name = "test_vit"
+    for pooling, expected in (("model", "token"), ("avg", "avg")):
         network = build_encoder(config(f"timm/{name}", pooling=pooling)).eval()
         theirs = timm.create_model(name, img_size=32, global_pool=expected, num_classes=0).eval()
         theirs.load_state_dict(network.state_dict())
@@ -68,21 +65,20 @@ def test_a_model_of_timm_is_timms():
             assert torch.equal(network(images(32)), theirs(images(32)))
 
 
-@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "regnetx_002", "resnetv2_50x1_bit"])
-@pytest.mark.parametrize("is_training", [True, False])
-def test_norms_with_an_activation_are_split_and_compute_the_same(name, is_training):
+@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "regnetx_002", "test_efficientnet_gn"])
+def test_norms_with_an_activation_are_split_and_compute_the_same(name):
     timm = pytest.importorskip("timm")
     network = build_encoder(config(f"timm/{name}"))
     theirs = timm.create_model(name, num_classes=0)
     theirs.load_state_dict(network.state_dict())
     with torch.no_grad():
-        for _ in range(2):  # running statistics take part in the second
+        for is_training in (True, False):  # running statistics take part in the second
             expected = theirs.train(is_training)(images(32))
             assert torch.equal(network.train(is_training)(images(32)), expected)
     assert list(theirs.state_dict()) == list(network.state_dict())
 
 
-@pytest.mark.parametrize("name", ["torchvision/convnext_tiny", "timm/vit_tiny_patch16_224"])
+@pytest.mark.parametrize("name", ["torchvision/convnext_tiny", "timm/ghostnet_050"])
 def test_a_network_gives_the_same_features_twice_in_training(name):
     network = build_encoder(config(name)).train()
     with torch.no_grad():
@@ -156,21 +152,18 @@ def test_names_are_open_where_they_say_where_from():
 # Weights to begin with.
 
 
-@pytest.mark.parametrize("prefix", ["", "module.encoder_q."])
 @pytest.mark.parametrize("nested", ["", "state_dict", "model"])
-def test_an_encoder_begins_with_the_weights_of_a_file(prefix, nested, tmp_path):
+def test_an_encoder_begins_with_the_weights_of_a_file(nested, tmp_path):
     trained = build_encoder(config("conv4"))
-    state: Any = {prefix + name: tensor for name, tensor in trained.state_dict().items()}
-    state["module.queue"] = torch.zeros(3)
-    torch.save({nested: state} if nested else state, tmp_path / "a.pt")
-    files = ["a.pt"]
-    if not nested:
+    for prefix in ("", "module.encoder_q."):
+        state: Any = {prefix + name: tensor for name, tensor in trained.state_dict().items()}
+        state["module.queue"] = torch.zeros(3)
+        torch.save({nested: state} if nested else state, tmp_path / "a.pt")
         save_file(state, tmp_path / "a.safetensors")
-        files.append("a.safetensors")
-    for name in files:
-        network = build_encoder(config("conv4", init=stated(tmp_path / name)))
-        for key, tensor in trained.state_dict().items():
-            assert torch.equal(network.state_dict()[key], tensor)
+        for name in ("a.pt", "a.safetensors"):
+            network = build_encoder(config("conv4", init=stated(tmp_path / name)))
+            for key, tensor in trained.state_dict().items():
+                assert torch.equal(network.state_dict()[key], tensor)
 
 
 def test_files_without_the_weights_are_refused_in_one_line(tmp_path):

@@ -48,7 +48,6 @@ def assert_close(ours: Tensor, exact: Tensor, of_scale: float) -> None:
         (5, 64, 96, 8, 12),
         (CHUNK_BLOCKS // 64 + 1, 96, 64, 32, 32),  # a second, shorter chunk
         (1, 64, 64, 100, 84),  # an image of more blocks than a chunk
-        (3, 512, 512, 4, 4),
     ],
 )
 def test_value_and_gradients_are_those_of_the_convolution(
@@ -95,22 +94,13 @@ def test_other_convolutions_stay():
             assert type(use_winograd(convolution(**{name: value}))) is nn.Conv2d, name
 
 
-@pytest.mark.parametrize(
-    "x_NCHW",
-    [
-        images(2, 64, 8, 8).contiguous(),
-        images(2, 64, 7, 8),
-        images(2, 64, 8, 6),
-        images(1, 64, 8, 8)[0],
-        images(0, 64, 8, 8),
-    ],
-    ids=["contiguous", "height", "width", "no batch", "no images"],
-)
-def test_other_inputs_are_convolved_by_torch(x_NCHW):
+def test_other_inputs_are_convolved_by_torch():
     theirs = convolution()
     ours = use_winograd(copy.deepcopy(theirs))
-    assert torch.equal(ours(x_NCHW), theirs(x_NCHW))
     x_NCHW = images(2, 64, 8, 8)
+    odd = images(2, 64, 7, 8), images(2, 64, 8, 6)
+    for x in (x_NCHW.contiguous(), *odd, images(1, 64, 8, 8)[0], images(0, 64, 8, 8)):
+        assert torch.equal(ours(x), theirs(x)), x.shape
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(ours(x_NCHW), theirs(x_NCHW))
     assert torch.equal(ours.double()(x_NCHW.double()), theirs.double()(x_NCHW.double()))

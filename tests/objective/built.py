@@ -20,24 +20,17 @@ from clsweep.objective.frameworks import (
     SimSiam,
     Supervised,
 )
+from clsweep.objective.targets import DINO, SwAV, soft_cross_entropy
 from clsweep.objective.views import Pairs
 
-N, D, TAU = 6, 5, 0.3
-
-
+N, D, K, TAU = 6, 5, 7, 0.3
 TWO: Pairs = ((0, 1),)
-
-
 Rows = Sequence[Tensor]
-
-
 CONTRAST = {
     "infonce": partial(losses.infonce, tau=TAU),
     "dcl": partial(losses.dcl, tau=TAU),
     "eqco": partial(losses.eqco, tau=TAU, alpha=50.0),
 }
-
-
 LABELS = torch.tensor([0, 2, 1, 1, 0, 2])
 
 
@@ -53,22 +46,32 @@ class Flat(nn.Module):
         return features
 
 
+MOMENTUM = {"momentum": 0.9, "momentum_schedule": "constant"}
+PROTOTYPES = {"num_prototypes": K, "freeze_epochs": 0}
 # What each framework needs beside its pairs.
 NEEDS: dict[Any, dict[str, Any]] = {
-    MoCo: {"momentum": 0.9, "momentum_schedule": "constant", "symmetric": False},
-    SiMo: {"momentum": 0.9, "momentum_schedule": "constant", "symmetric": False},
-    BYOL: {"momentum": 0.9, "momentum_schedule": "constant", "pred_hidden": 4},
+    MoCo: {**MOMENTUM, "symmetric": False},
+    SiMo: {**MOMENTUM, "symmetric": False},
+    BYOL: {**MOMENTUM, "pred_hidden": 4},
+    SwAV: {
+        **PROTOTYPES, "sinkhorn_epsilon": 0.05, "sinkhorn_iterations": 3, "swav_queue": 0,
+        "swav_queue_start": 0,
+    },
+    DINO: {
+        **MOMENTUM, **PROTOTYPES, "teacher_tau": 0.07, "teacher_tau_start": 0.04,
+        "teacher_tau_epochs": 5, "center_momentum": 0.9,
+    },
     SimSiam: {"pred_hidden": 4},
     NNCLR: {"pred_hidden": 4, "support_size": 9},
     Supervised: {"num_classes": 3},
-}
-
-
+}  # fmt: skip
 CRITERION: dict[Any, Callable[..., Tensor]] = {
     BYOL: losses.cosine,
     SimSiam: losses.cosine,
     BarlowTwins: partial(losses.barlow, off_diag=0.02),
     Supervised: losses.cross_entropy,
+    SwAV: partial(soft_cross_entropy, tau=0.1),
+    DINO: partial(soft_cross_entropy, tau=0.1),
 }
 
 
@@ -90,10 +93,6 @@ def build(
     head = {"proj_dim": D, "proj_hidden": 8, "proj_layers": 2} if framework != Supervised else {}
     given = head | NEEDS.get(framework, {}) | more
     return framework(encoder=Flat(), comparison=comparison, **given).double()
-
-
-def momentum(**more: Any) -> dict[str, Any]:
-    return {"momentum": 0.9, "momentum_schedule": "constant"} | more
 
 
 def generator(seed: int = 0) -> torch.Generator:

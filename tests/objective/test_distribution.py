@@ -18,8 +18,6 @@ from tests.objective.loops import assert_same, dot, raw_views, value_and_grad
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SIZES = [(2, 3), (3, 1), (5, 8), (9, 4)]
-
 
 def centred_columns(z_ND: Tensor) -> list[Tensor]:
     return [z_ND[:, d] - sum(z_ND[:, d]) / len(z_ND) for d in range(z_ND.shape[1])]
@@ -47,21 +45,17 @@ def vicreg_reference(
     return total
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [(3, 1), (5, 8), (9, 4)])
 @pytest.mark.parametrize("scale", [0.2, 1.0])  # below 1 every deviation is pushed up
-@pytest.mark.parametrize("weights", [(25, 25, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1)])
-def test_vicreg_is_that_of_its_paper(weights, scale, size):
+def test_vicreg_is_that_of_its_paper(scale, size):
     inputs = [(scale * z).detach().requires_grad_() for z in raw_views(*size)]
-    names = ("sim_coeff", "std_coeff", "cov_coeff")
-    chosen = dict(zip(names, map(float, weights), strict=True))
-    assert_same(partial(vicreg, **chosen), partial(vicreg_reference, **chosen), *inputs)
+    given = {"sim_coeff": 3.0, "std_coeff": 5.0, "cov_coeff": 2.0}
+    assert_same(partial(vicreg, **given), partial(vicreg_reference, **given), *inputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("constant", [0.0, 3.0])
-def test_vicreg_is_finite_where_all_samples_are_one(dtype, constant):
-    z_ND = torch.full((4, 3), constant, dtype=dtype)
-    inputs = [z_ND.clone().requires_grad_() for _ in range(2)]
+def test_vicreg_is_finite_where_all_samples_are_one(dtype):
+    inputs = [torch.full((4, 3), 3.0, dtype=dtype, requires_grad=True) for _ in range(2)]
     value, grad = value_and_grad(vicreg, *inputs)
     assert value.dtype == torch.float32
     torch.testing.assert_close(value, torch.tensor(25.0 * (1 - 0.01)))  # sqrt(1e-4) is left
@@ -108,8 +102,9 @@ def sigreg_reference(*views: Tensor, num_slices: int, num_points: int, t_max: fl
     return torch.stack(terms).mean()
 
 
-@pytest.mark.parametrize("size", [(1, 4), (3, 1), (5, 8)])
-@pytest.mark.parametrize(("num_slices", "num_points", "t_max"), [(1, 2, 1.0), (7, 9, 5.0)])
+@pytest.mark.parametrize(
+    ("size", "num_slices", "num_points", "t_max"), [((1, 4), 1, 2, 1.0), ((5, 3), 4, 9, 5.0)]
+)
 def test_sigreg_is_the_statistic_of_its_paper(num_slices, num_points, t_max, size):
     def ours(*views: Tensor) -> Tensor:
         return sigreg(torch.stack(views), num_slices, num_points, t_max, generator=generator())
@@ -124,9 +119,9 @@ def test_sigreg_tells_a_gaussian_from_what_is_none():
     """
 
     def of(z_ND: Tensor) -> float:
-        return float(sigreg(z_ND, 200, generator=generator(1)))
+        return float(sigreg(z_ND, 50, generator=generator(1)))
 
-    small, large = (torch.randn(n, 16, generator=generator(2)).double() for n in (200, 2000))
+    small, large = (torch.randn(n, 8, generator=generator(2)).double() for n in (100, 1000))
     assert 0.3 < of(large) / of(small) < 3
     for other in (0.3 * large, 3 * large, large + 0.5, large.sign() * (large[:, :1] > 0)):
         assert of(other) > 20 * of(large)
@@ -175,7 +170,7 @@ def wmse_reference(z1_ND: Tensor, z2_ND: Tensor, groups: list[list[int]]) -> Ten
     return sum(terms) / len(terms)
 
 
-@pytest.mark.parametrize(("size", "dim"), [(12, 5), (6, 4), (4, 1)])
+@pytest.mark.parametrize(("size", "dim"), [(12, 5), (6, 4)])
 def test_wmse_is_that_of_its_paper(size, dim):
     inputs, order = raw_views(12, dim), torch.randperm(12, generator=generator())
     groups = order.view(-1, size).tolist()
@@ -215,10 +210,7 @@ def test_wmse_of_a_collapsed_batch_is_nan_and_of_half_types_float32(dtype):
         ),
         (partial(vicreg, torch.ones(1, 3), torch.ones(1, 3)), "a single one has no statistics"),
         (partial(vicreg, torch.ones(4, 3), torch.ones(4, 2)), "two views of one shape"),
-        (
-            partial(sigreg, torch.ones(4, 3), num_slices=0),
-            "num_slices: expected a value > 0",
-        ),
+        (partial(sigreg, torch.ones(4, 3), num_slices=0), "num_slices: expected a value > 0"),
         (partial(sigreg, torch.ones(4, 3), sigreg_points=1), "sigreg_points: expected a value > 1"),
         (partial(sigreg, torch.ones(4, 3), sigreg_t_max=0.0), "sigreg_t_max: expected a value > 0"),
         (partial(sigreg, torch.ones(3)), r"expected projections \(..., N, D\), given \(3,\)"),

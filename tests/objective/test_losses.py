@@ -55,7 +55,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("tau", [0.05, 0.5, 3.0])
+@pytest.mark.parametrize("tau", [0.05, 0.5])
 @pytest.mark.parametrize("name", CONTRASTIVE)
 def test_value_and_gradient_are_those_of_the_papers(name, tau, form):
     (loss, settings), sizes = CONTRASTIVE[name], SIZES if form == "batch" else QUERIES
@@ -95,7 +95,7 @@ def test_npc_multiplier_is_equation_4_and_parts_infonce_from_dcl(form, alpha):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    ("weight", "alpha", "t"), [(1.0, 2.0, 2.0), (0.3, 1.0, 0.5), (0.0, 1.5, 7.0), (2.0, 4.0, 2.0)]
+    ("weight", "alpha", "t"), [(1.0, 2.0, 2.0), (0.3, 1.0, 0.5), (0.0, 1.5, 7.0)]
 )
 def test_align_uniform_is_that_of_wang_and_isola(weight, alpha, t, form):
     def distance(a_D: Tensor, b_D: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ def test_align_uniform_is_that_of_wang_and_isola(weight, alpha, t, form):
         assert_same(of_inputs(align_uniform, index_NK, **settings), expected, *inputs)
 
 
-@pytest.mark.parametrize("align_alpha", [1.0, 1.3, 2.0, 3.0])
+@pytest.mark.parametrize("align_alpha", [1.0, 1.3, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_alignment_has_a_finite_gradient_where_views_coincide(dtype, align_alpha):
     z1_ND, _ = views(6, 4, dtype=dtype)
@@ -144,11 +144,10 @@ def test_cosine_is_the_mean_negative_similarity(size):
     assert_same(cosine, expected, *raw_views(*size))
 
 
-@pytest.mark.parametrize("scale", [0.024, 4.0])
 @pytest.mark.parametrize("loss", [cosine, barlow])
-def test_a_scale_multiplies_value_and_gradient(loss, scale):
+def test_a_scale_multiplies_value_and_gradient(loss):
     inputs = raw_views(5, 8)
-    assert_same(partial(loss, loss_scale=scale), lambda a, b: scale * loss(a, b), *inputs)
+    assert_same(partial(loss, loss_scale=0.024), lambda a, b: 0.024 * loss(a, b), *inputs)
 
 
 def standardised_columns(z_ND: Tensor, *, centre: bool = True, unit: bool = False) -> list[Tensor]:
@@ -163,8 +162,8 @@ def standardised_columns(z_ND: Tensor, *, centre: bool = True, unit: bool = Fals
     return columns
 
 
-@pytest.mark.parametrize("size", [(3, 1), (2, 3), (5, 8), (9, 4)])
-@pytest.mark.parametrize("off_diag", [0.0, 0.0051, 1.0])
+@pytest.mark.parametrize("size", [(3, 1), (2, 3), (9, 4)])
+@pytest.mark.parametrize("off_diag", [0.0051, 1.0])
 def test_barlow_is_that_of_its_paper(off_diag, size):
     def expected(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
         columns, total = [standardised_columns(z) for z in (z1_ND, z2_ND)], torch.zeros(())
@@ -176,8 +175,8 @@ def test_barlow_is_that_of_its_paper(off_diag, size):
     assert_same(partial(barlow, off_diag=off_diag), expected, *raw_views(*size))
 
 
-@pytest.mark.parametrize("size", [(3, 2), (2, 3), (5, 8), (9, 4)])
-@pytest.mark.parametrize("dim_tau", [0.05, 0.1, 1.0])
+@pytest.mark.parametrize("size", [(3, 2), (2, 3), (9, 4)])
+@pytest.mark.parametrize("dim_tau", [0.05, 1.0])
 @pytest.mark.parametrize("dim_standardize", [True, False])
 @pytest.mark.parametrize("loss", [dimcl, abscl])
 def test_column_losses_are_those_of_the_paper(loss, dim_standardize, dim_tau, size):
@@ -198,7 +197,7 @@ def test_column_losses_are_those_of_the_paper(loss, dim_standardize, dim_tau, si
 # Classifiers.
 
 
-@pytest.mark.parametrize(("num_samples", "num_classes"), [(1, 2), (4, 3), (6, 10)])
+@pytest.mark.parametrize(("num_samples", "num_classes"), [(1, 2), (6, 5)])
 @CLASSIFIERS
 def test_classifier_losses_differ_by_the_true_class_in_the_denominator(
     loss, num_samples, num_classes
@@ -219,7 +218,7 @@ def test_classifier_losses_differ_by_the_true_class_in_the_denominator(
 # Gradients of the batch form, made in forward block by block.
 
 
-@pytest.mark.parametrize("rows", [1, 4, 5, 8, 9])
+@pytest.mark.parametrize("rows", [1, 4, 9])
 @pytest.mark.parametrize("loss", BLOCKWISE)
 def test_size_of_the_blocks_changes_nothing(loss, rows, monkeypatch):
     inputs, found = views(9, 9), []  # 18 anchors, be they rows or columns

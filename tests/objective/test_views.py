@@ -10,7 +10,7 @@ import torch
 
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.ownership import default_of, owned_params
-from clsweep.data.augment import Draws, Recipe, draw
+from clsweep.data.augment import Recipe
 from clsweep.objective.framework import Comparison
 from clsweep.objective.views import (
     all_pairs,
@@ -61,13 +61,6 @@ def named(recipe: str, views: str = "two") -> dict[str, Any]:
         **{name: default_of(name, parts, recipe=recipe) for name in owned},
         "recipe": recipe,
     }
-
-
-def is_crop_only(recipe: Recipe) -> bool:
-    """Neither flip nor colour nor blur; the strength of a jitter that never happens may be
-    anything.
-    """
-    return recipe == recipe.crop_only()
 
 
 def test_one_channel_images_have_no_grayscale_to_choose():
@@ -125,8 +118,8 @@ def test_every_named_recipe_is_that_of_its_paper():
 @pytest.mark.parametrize(
     ("kind", "num_views", "num_global"),
     [
-        *((kind, num_views, 2) for kind in KINDS for num_views in range(2, 9)),
-        *(("multicrop", *counts) for counts in ((3, 3), (4, 3), (10, 2), (16, 4))),
+        *((kind, num_views, 2) for kind in KINDS for num_views in (2, 3, 8)),
+        *(("multicrop", *counts) for counts in ((3, 3), (16, 4))),
     ],
 )
 def test_views_after_the_global_ones_are_small_and_have_crops_of_their_own(
@@ -137,17 +130,11 @@ def test_views_after_the_global_ones_are_small_and_have_crops_of_their_own(
     assert found == large + (SMALL,) * (num_views - num_global)
 
 
-@pytest.mark.parametrize("num_views", [2, 3, 4, 10])
-@pytest.mark.parametrize("num_global", [2, 3, 4])
+@pytest.mark.parametrize(("num_views", "num_global"), [(2, 2), (4, 2), (4, 3), (10, 4)])
 def test_every_view_predicts_every_target_but_itself(num_views, num_global):
     """SwAV's and DINO's two loops: over the global views, and over all others."""
-    if num_global > num_views:
-        return
-    comparison = Comparison(
-        criterion=lambda: torch.zeros(()),
-        pairs=multicrop_pairs(num_views, num_global),
-        targets=targets("global", num_views, num_global),
-    )
+    pairs, chosen = multicrop_pairs(num_views, num_global), targets("global", num_views, num_global)
+    comparison = Comparison(criterion=torch.zeros, pairs=pairs, targets=chosen)
     expected = {(i, v) for i in range(num_global) for v in range(num_views) if v != i}
     assert set(comparison.directions) == expected
     assert len(comparison.directions) == len(expected)
@@ -167,51 +154,21 @@ def test_targets_of_the_other_kinds_of_views():
     ("num_views", "share", "num_crop_only"),
     [
         (4, 0.5, 2), (6, 0.5, 3), (8, 0.5, 4),  # ECPP Table 3
-        (2, 0.5, 0), (3, 0.5, 1), (5, 0.5, 2), (4, 0.0, 0), (4, 0.25, 1), (4, 0.75, 2),
-        (4, 1.0, 2), (8, 1.0, 6),
-        (3, 1 / 3, 1), (6, 1 / 3, 2), (7, 3 / 7, 3), (5, 0.6, 3),
+        (2, 0.5, 0), (3, 0.5, 1), (4, 0.0, 0), (4, 1.0, 2), (6, 1 / 3, 2), (7, 3 / 7, 3),
         (5, 1 - 0.8, 1),  # a little less than 1 in floating point
     ],
 )  # fmt: skip
 def test_the_last_views_are_only_cropped_and_never_the_first_two(num_views, share, num_crop_only):
     views = made(num_views=num_views, crop_only_share=share)
-    assert all(map(is_crop_only, views[num_views - num_crop_only :]))
     coloured = (LARGE, LARGE, *[SMALL] * (num_views - num_crop_only - 2))
     assert views == coloured + (SMALL.crop_only(),) * num_crop_only, "crops and sizes stay"
 
 
-def drawn(views: tuple[Recipe, ...], num: int) -> list[Draws]:
-    generator = torch.Generator().manual_seed(0)
-    return [draw(view, num, 8, generator) for view in views]
-
-
-def test_drawn_views_have_the_sizes_and_operations_of_their_recipes():
-    draws = drawn(made(crop_only_share=0.5), 200)
-    assert [view.output_size for view in draws] == [8, 8, 6, 6]
-    for name in ("flip", "blur", "jitter"):
-        assert [bool(getattr(view, name).any()) for view in draws] == [True, True, False, False]
-    area = [float((view.h * view.w).double().mean()) / 64 for view in draws]
-    assert min(area[:2]) > 0.4
-    assert max(area[2:]) < 0.2
-    first, second, *_ = draws
-    assert not torch.equal(first.i, second.i)
-    assert not torch.equal(first.flip, second.flip)
-
-
-def test_crop_only_views_change_no_other_view():
-    """A sweep over the share compares like with like: crops stay where they are, as do all draws of
-    the others.
-    """
-    without, half = (drawn(made(crop_only_share=share), 50) for share in (0.0, 0.5))
-    for a, b in zip(without, half, strict=True):
-        assert torch.equal(a.i, b.i)
-        assert torch.equal(a.w, b.w)
-    assert all(torch.equal(a.flip, b.flip) for a, b in zip(without[:2], half[:2], strict=True))
-
-
-@pytest.mark.parametrize("num_views", [2, 3, 4, 8])
+@pytest.mark.parametrize("num_views", [2, 3, 8])
 def test_pairs_and_compute_are_those_of_ecpp_table_1(num_views):
-    """Per image, that is over N; the small views are of 96 pixels among 224."""
+    """Per image, that is over N; the small views are of 96 pixels among 224. No pair comes twice,
+    in either order, and every view is in one.
+    """
     two = {"views": "two", "recipe": "simclr", **COLOUR}
     expected = {"pairs_per_image": 1, "compute_per_image": 2, "pairs_per_compute": 0.5}
     assert pairs_and_compute(two, all_pairs(2), 8) == expected
@@ -222,6 +179,9 @@ def test_pairs_and_compute_are_those_of_ecpp_table_1(num_views):
         "ecpp": (all_pairs, k * (k - 1) / 2),
     }
     for views, (pairs_of, num_pairs) in table.items():
+        assert len({frozenset(pair) for pair in pairs_of(k)}) == num_pairs
+        assert all(0 <= i < j < k for i, j in pairs_of(k))
+        assert {view for pair in pairs_of(k) for view in pair} == set(range(k))
         config = {"views": views, "recipe": "simclr", **COLOUR, **MULTI_VIEW}
         config |= {"num_views": k, "small_view_size": 96, "view_size": 224}
         found = pairs_and_compute(config, pairs_of(k), 500)

