@@ -367,13 +367,10 @@ def unshifted(table: Array, level: float = SHIFT_LEVEL) -> Array:
 
 
 def settled(table: Array) -> Array:
-    """The table (n, S) of seeds; where it has gaps, without shifts that are beyond doubt and with
-    the means of its rows: for what takes the scores of a row in any order (`resample.packed`).
+    """The table (n, S) of seeds; where it has gaps, without shifts that are beyond doubt: a row
+    that lacks the best seed is none the worse for it.
     """
-    if np.isfinite(table).all() or not (shift := seed_shift(table)) or shift.p > CLEAR:
-        return table
-    still = shift.without(table)
-    return np.asarray(still + _means(table) - _means(still))
+    return table if np.isfinite(table).all() else unshifted(table, CLEAR)
 
 
 def _means(table: Array) -> Array:

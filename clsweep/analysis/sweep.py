@@ -14,8 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis.images import Hits, Images
-from clsweep.analysis.noise import Levels, Noise, noise_of
+from clsweep.analysis.noise import Levels, Noise, noise_of, settled
 from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.resample import row_means
 from clsweep.display.numbers import settings
 from clsweep.errors import nearest
 
@@ -238,9 +239,12 @@ class Sweep:
 
     @cached_property
     def means(self) -> Array:
-        """(n,) mean score over the seeds present, NaN for a configuration without any."""
-        total = np.where(np.isfinite(self.scores), self.scores, 0.0).sum(axis=1)
-        return np.where(self.alive, total / np.maximum(self.counts, 1), np.nan)
+        """(n,) mean score over the seeds present, NaN for a configuration without any; where scores
+        are missing, without what a seed gives to all (`noise.settled`).
+        """
+        means = np.full(len(self.scores), np.nan)
+        means[self.alive] = row_means(settled(self.scores[self.alive]))
+        return means
 
     @cached_property
     def noise(self) -> Noise:

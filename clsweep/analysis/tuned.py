@@ -174,6 +174,8 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     if pick_a is None or pick_b is None:
         lost = a if pick_a is None else b
         return {}, no_whole(lost).of(lost.objective), notes
+    picked = (a, pick_a), (b, pick_b)
+    notes += [n.of(x.objective) for x, p in picked for n in passed_over(x.measured, p.row)]
     at = {"at_a": a.label(pick_a.row), "at_b": b.label(pick_b.row)}
     sides = _table(a), _table(b)
     tables = sides[0][0], sides[1][0]
@@ -187,7 +189,7 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         found, num = Evidence.of_values(held[0] - held[1]), num_pairs
         values = float(held[0].mean()), float(held[1].mean())
     else:
-        aside = tuple(x.objective for x, p in ((a, pick_a), (b, pick_b)) if p.seeds)
+        aside = tuple(x.objective for x, p in picked if p.seeds)
         notes += [note(Reason.FRESH_ASIDE, of=aside)] if aside else []
         num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
         values = float(resample.best_level(*sides[0])), float(resample.best_level(*sides[1]))
@@ -195,7 +197,7 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
             found, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
         else:
             found = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
-    of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in ((a, pick_a), (b, pick_b)))
+    of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in picked)
     found = found.over_images(*apart(of_a, of_b, np.ones(1), np.ones(1)), too_good=luck)
     nothing = Reason.SAME_SCORES if abs(found.estimate) < resample.EPSILON else Reason.NO_NOISE
     silent = None if np.isfinite(found.se) else note(nothing)

@@ -52,14 +52,14 @@ def print_table(
     format: Format = Format.table,
     title: str = "",
     digits: int = 2,
-    spare: Sequence[str] = (),
+    spare: Sequence[str | Sequence[str]] = (),
     wide: bool = False,
 ) -> list[str]:
     """Print rows that share their keys; returns the columns that found no room.
 
     Floats get `digits` decimals for eyes and full precision for programs. `columns` are the keys,
     for a table that may have no row. `spare` ones may be left out of a table that is wider than the
-    screen, the first to go first; `wide`: nothing is left out or folded.
+    screen, the first to go first, several together; `wide`: nothing is left out or folded.
     """
     if format is Format.json:
         records = [{k: _jsonable(v) for k, v in row.items()} for row in rows]
@@ -99,17 +99,18 @@ def laid_out(
     *,
     room: float,
     digits: int = 2,
-    spare: Sequence[str] = (),
+    spare: Sequence[str | Sequence[str]] = (),
 ) -> tuple[list[list[str]], list[str]]:
     """The lines of a table no wider than `room`, in blocks with the first columns that tell rows
     apart where it does not fit without those of `spare`; and the columns that found no room.
     """
     kept = {key: _column(key, [row[key] for row in rows], digits) for key in rows[0]}
     left_out: list[str] = []
-    for name in spare:
-        if name in kept and len(kept) > 1 and _least(kept.values()) > room:
-            left_out += [name]
-            del kept[name]
+    for names in spare:
+        going = [each for each in ([names] if isinstance(names, str) else names) if each in kept]
+        if len(kept) > len(going) and _least(kept.values()) > room:
+            left_out += going
+            kept = {name: column for name, column in kept.items() if name not in going}
     columns = list(kept.values())
     num = _num_keys(columns, room)
     blocks = [columns[:num]]

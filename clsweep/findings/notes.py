@@ -112,20 +112,31 @@ def notes(frame: pd.DataFrame) -> list[str]:
     if "note" not in frame:
         return []
     about: dict[str, list[str]] = {}
+    pairs: dict[str, set[str]] = {}
     levels, rows = levels_of(frame), frame.to_dict("records")
     kinds = [kind for kind in dict.fromkeys(map(_kind_of, rows)) if kind]
     for row in rows:
         texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
+        sides = tuple(f"{row[side]}: " for side in "ab" if "a" in row)
         if texts and texts[0] and (reason := row.get("reason", "")):
-            texts[0] = f"{status(reason)}: {texts[0]}"
+            # What is told of one side is the same in its other pairs, whatever has no number there.
+            told = "" if texts[0].startswith(sides) else f"{status(reason)}: "
+            texts[0] = told + texts[0]
         who = str(row.get("contrast") or row.get("objective") or row.get("region", ""))
         if "a" in row:
             who = f"{row['a']} - {row['b']}"
         if kind := _kind_of(row):
             who = f"{who} ({kind})"  # the best may well be known where the robust one is not
         cell = "/".join(row[name] for name in levels)
+        who = f"{cell}/{who}" if cell else who
         for text in filter(None, texts):
-            about.setdefault(text, []).append(f"{cell}/{who}" if cell else who)
+            about.setdefault(text, []).append(who)
+        for side in sides:
+            pairs.setdefault(side, set()).add(who)
+    for side, every in pairs.items():  # what all pairs of one have is of that one
+        for text in [text for text in about if text.startswith(side) and {*about[text]} == every]:
+            del about[text]
+            about.setdefault(text.removeprefix(side), []).append(side.removesuffix(": "))
     found = []
     for text, those in about.items():
         names = list(dict.fromkeys(those))

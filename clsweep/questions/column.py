@@ -35,7 +35,8 @@ class Column:
     cell: str | Cell = ""  # the column of the full table, the heading's by default, or a function
     means: str = ""  # what `--explain` and the report's caption say of it
     _: KW_ONLY
-    spare: int = 0  # a screen without room does without it, 1 goes first; 0 always stays
+    # A screen without room does without it, 1 goes first, equal ones together; 0 always stays.
+    spare: int = 0
     called: str = ""  # how the explanation names it, where that is not the heading
 
 
@@ -74,9 +75,10 @@ class Question:
     terms: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def spare(self) -> list[str]:
+    def spare(self) -> list[list[str]]:
         """The columns that a screen without room for all of them does without, in that order."""
-        return [c.heading for c in sorted(self.columns, key=lambda c: c.spare) if c.spare]
+        numbers = sorted({c.spare for c in self.columns if c.spare})
+        return [[c.heading for c in self.columns if c.spare == number] for number in numbers]
 
     def explained(self, within: float) -> list[str]:
         """What its columns mean, a text each."""

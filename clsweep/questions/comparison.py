@@ -157,9 +157,9 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
         Column("a"),
         Column("b"),
         Column("region"),
-        Column("a at", "at_a", spare=10),
-        Column("b at", "at_b", spare=9),
-        Column("value a", value_a, spare=8),
+        Column("a at", "at_a", spare=8),
+        Column("b at", "at_b", spare=8),
+        Column("value a", value_a, spare=7),
         Column("value b", value_b, spare=7),
         Column(heading, measured("estimate", ""), means, called=called),
         Column(

@@ -161,7 +161,7 @@ QUESTION = Question(
         Column("seeds", "num_seeds", spare=3),
         Column("needs seeds", lambda row: needed(row, "needs_seeds"), spare=6,
                means="how many would show it in four of five studies, an 80 % interval"),
-        Column("needs configs", lambda row: needed(row, "needs_configs"), spare=6),
+        Column("needs configs", lambda row: needed(row, "needs_configs"), spare=7),
         Column("verdict", verdict, "corrected for all contrasts (Holm). Shown: there is an effect"),
     ),
     intro="a side is the mean of all settings with the values asked for",

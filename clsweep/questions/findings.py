@@ -229,9 +229,10 @@ def cells_of_table(
             row = int(trials[name].isna().to_numpy().argmax()) + 1
             raise RequestError(f"{source}: {name} of trial {row}: expected a name, given nothing")
     found = []
-    for values, rows in trials[names].astype(str).groupby(names, sort=False):
+    factor = trials[names].astype(str).reset_index(drop=True)  # of tables put together they recur
+    for values, rows in factor.groupby(names, sort=False):
         levels = dict(zip(names, map(str, values), strict=True))
-        found.append(Findings(read(trials.loc[rows.index]), levels))
+        found.append(Findings(read(trials.iloc[rows.index]), levels))
     return _alike(found)
 
 

@@ -15,6 +15,7 @@ from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import COLUMNS, levels_of, neighbourhoods, recommend
 from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.tuned import difference
 from clsweep.results.ranking import Standings
 from tests.analysis.truths import sweep_of, trials_of
 
@@ -255,15 +256,17 @@ def test_a_higher_mean_of_fewer_seeds_is_named(mode):
         trials = trials_of(scores * (1 if mode == "max" else -1), tau=range(3))
         trials = trials if unfinished == "failed" else trials.drop(5)
         sweeps = read_sweeps(trials, metric="acc", params=["tau"], mode=mode)
-        return dict(pair(sweeps[0])[0]) | {"elsewhere": robustness(sweeps)["note"][0]}
+        compared = tuple(each.of("") for each in difference(*sweeps, *sweeps)[2])
+        told = {"elsewhere": robustness(sweeps)["note"][0], "compared": compared}
+        return dict(pair(sweeps[0])[0]) | told
 
     best = best_of([70.0, 80.0, 75.0], "to run")
     assert (best["config"], best["num_seeds"]) == (2, 3)
-    for notes in (best["note"], best["elsewhere"]):
+    for notes in (best["note"], best["elsewhere"], best["compared"]):
         assert note(Reason.HIGHER_ON_FEWER, at="tau=1", seeds=2, most=3) in notes
     for levels, unfinished in (([70, 80, 75], "failed"), ([70, 75, 75], "to run")):
         best = best_of(levels, unfinished)
-        told = {each.reason for each in (*best["note"], *best["elsewhere"])}
+        told = {each.reason for each in (*best["note"], *best["elsewhere"], *best["compared"])}
         assert Reason.HIGHER_ON_FEWER not in told
 
 

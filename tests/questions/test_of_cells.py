@@ -268,6 +268,13 @@ def test_a_table_of_several_data_sets_is_read_cell_by_cell():
         pd.testing.assert_frame_equal(both.reset_index(drop=True), single)
 
 
+def test_tables_put_together_are_read_cell_by_cell_whatever_their_indices():
+    parts = [part.reset_index(drop=True) for _, part in table().groupby("dataset", sort=False)]
+    whole = pd.concat([parts[0], parts[1].assign(config=parts[1]["config"] + 3)])
+    plain = clsweep.analyse(whole.reset_index(drop=True)).robustness()
+    pd.testing.assert_frame_equal(clsweep.analyse(whole).robustness(), plain)
+
+
 def test_other_factors_of_a_table_are_named():
     trials = table(encoders=("conv4", "resnet18"))
     found = clsweep.analyse(trials, factors=["encoder", "dataset"]).robustness()

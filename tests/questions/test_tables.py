@@ -170,6 +170,18 @@ def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
     ]
 
 
+def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
+    sides = [planted(lambda s: s["tau"], grid={"tau": [1, 2]}, objective=name) for name in "abcd"]
+    frame = pd.concat(
+        each.assign(sampler="tpe" if n < 3 else "grid") for n, each in enumerate(sides)
+    )
+    found = clsweep.analyse(frame).compare()
+    assert notes(found) == ["a, b, c: tpe samples favour good configurations"]
+    assert notes(found[:1]) == ["a, b: tpe samples favour good configurations"]
+    told = found.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
+    assert notes(told) == ["a - b, b - c: b: x"]  # not of the pair of b and d
+
+
 def test_a_note_on_one_value_is_not_on_the_whole_pair():
     at = [("a", "b", f"tau={tau}") for tau in (1, 2)] + [("a", "c", "tau=1"), ("b", "c", "")]
     frame = pd.DataFrame(at, columns=["a", "b", "region"])

@@ -210,10 +210,9 @@ def _measure(
     population = table.sampled and not table.param
     parts = parts_of(table.images, table.alive)
     point = resample.statistics(values, within=within, parts=parts)
-    if table.shift:  # what a seed does to all is no part of their differences
-        still = _by_row(resample.packed(table.still[table.alive]))
-        found = resample.statistics(still, within=within, parts=parts)
-        point |= {name: found[name] for name in found if name not in LEVELS}
+    if table.shift:  # which is no part of the noise
+        still = resample.packed(table.still[table.alive])
+        point["sd_star"] = resample.statistics(still, within=within)["sd_star"]
     point["sd_star"] = less(point["sd_star"], spread_of(table.images, table.alive))
     bounds = _intervals(table, within, notes)
     if not bounds:
@@ -236,6 +235,8 @@ def _measure(
         for name in ("share", "tolerance_area"):
             low, high = (max(end, 1.0 / len(values)) for end in bounds[name])
             bounds[name] = low, high
+    for name, ends in bounds.items():  # percentiles may lie beside what chance made small
+        bounds[name] = _holding(ends, point[name])
     level = float(resample.best_level(values, parts))
     lost = level - point["worst_10"]
     if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
@@ -243,6 +244,11 @@ def _measure(
     row["best_level"] = sweep.sign * level
     row |= _columns(point, bounds, sweep)
     return bool(bounds)
+
+
+def _holding(ends: Any, point: Any) -> Any:
+    """The ends of an interval, the point in between; an open end stays open."""
+    return np.minimum(ends[0], point), np.maximum(ends[1], point)
 
 
 def _columns(point: Mapping[str, Any], bounds: Mapping[str, Any], sweep: Sweep) -> dict[str, Any]:
@@ -362,7 +368,7 @@ def _extremes(
     alive: NDArray[np.intp] = np.flatnonzero(table.alive)
     if not len(alive):
         return {}
-    means = resample.row_means(table.scores[alive])
+    means = resample.row_means(table.scores[alive] if table.param else settled(table.scores[alive]))
     top, low = int(alive[means.argmax()]), int(alive[means.argmin()])
     picked = None if table.param else pick(sweep)
     row: dict[str, Any] = {}
@@ -437,6 +443,7 @@ def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
             bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
         if sweep.is_grid:
             bounds[0] = np.maximum(bounds[0], 1.0 / len(gaps))
+        bounds = np.array(_holding(bounds, share))
     else:
         notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
     table = np.stack([deltas, share, *bounds], axis=1).tolist()

@@ -120,6 +120,17 @@ def test_what_a_seed_gives_to_all_spreads_nothing_where_seeds_are_missing():
         assert row[f"{name}_low"] - 1e-9 <= point <= row[f"{name}_high"] + 1e-9
 
 
+@pytest.mark.parametrize("draw", [2, 9, 13, 14])
+def test_what_is_lost_counts_from_the_level_that_is_named_and_points_lie_in_their_intervals(draw):
+    noise = np.random.default_rng(draw).normal(0, 1.5, (5, 3))
+    row = one(table((80 + np.array([-8, 0, 8]) + noise).tolist()))
+    assert any(each.reason == Reason.SEED_SHIFT_OF_LEVELS for each in row["note"])
+    assert row["regret"] == pytest.approx(row["best_level"] - row["mean"], abs=1e-9)
+    for name in ("sd", "sd_star", "share", "worst_10", "tolerance_area"):
+        point = row["share_within" if name == "share" else name]
+        assert row[f"{name}_low"] <= point <= row[f"{name}_high"], name
+
+
 @pytest.mark.parametrize(
     ("options", "mean", "regret", "share", "worst_10", "iqm", "notes"),
     [
