@@ -296,7 +296,7 @@ class Evidence:
         effects = abs(self.estimate) + np.array([0.0, half, -half])
         few, found = np.ones(3), np.full(3, MAX_SEEDS + 1.0)  # what is found by N is by more
         while (found - few > 1).any():
-            num = np.floor((few + found) / 2)
+            num = np.maximum(np.floor((few + found) / 2), 2.0)  # one has no freedom
             freedom = self.freedom * (num - 1.0) / (num_repeats - 1.0)
             reach = special.stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0)
             reach += special.stdtrit(freedom, POWER)
