@@ -110,11 +110,6 @@ class Framework(nn.Module):
     encoder: nn.Module
 
     @property
-    def frozen_first(self) -> Sequence[nn.Parameter]:
-        """Parameters that have no gradient for some epochs."""
-        return ()
-
-    @property
     def epoch_draws(self) -> Generator | None:
         """The generator that `begin_epoch` seeds, if any, which a trial that goes on sets."""
         return None

@@ -61,10 +61,6 @@ class PrototypeFramework(PairFramework):
         # Every worker has the gradient of the whole batch for them: there is nothing to average.
         self._ddp_params_and_buffers_to_ignore = ["prototypes.weight"]
 
-    @property
-    def frozen_first(self) -> Sequence[nn.Parameter]:
-        return list(self.prototypes.parameters())
-
     def begin_epoch(self, epoch: int, seed: int = 0) -> None:
         super().begin_epoch(epoch, seed)
         self.epoch = epoch

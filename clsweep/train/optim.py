@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -103,27 +103,17 @@ Adam = _uncompiled(torch.optim.Adam)
 _AdamW = _uncompiled(torch.optim.AdamW)
 
 
-def build_optimizer(
-    module: nn.Module, config: Mapping[str, Any], frozen_first: Sequence[nn.Parameter] = ()
-) -> torch.optim.Optimizer:
+def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:
     """The trial's optimiser at its peak rate; biases and normalisation (one-dimensional parameters)
     are not decayed unless `decay_exclude` is "none".
-
-    `frozen_first`, which have no gradient for some epochs, are a group apart: torch's fused SGD
-    wants the momentum of all parameters of a group to begin with the same step.
     """
     owned = arguments(config, "optimizer")
     least = 1 if owned.pop("decay_exclude", "norm_bias") == "none" else 2  # dimensions
-    apart = {id(p) for p in frozen_first}
-    decays = {True: config["weight_decay"], False: 0.0}
-    parameters = defaultdict[tuple[bool, bool], list[nn.Parameter]](list)
+    parameters = defaultdict[float, list[nn.Parameter]](list)
     for p in module.parameters():
         if p.requires_grad:
-            parameters[id(p) in apart, p.ndim >= least].append(p)
-    groups: Groups = [
-        {"params": params, "weight_decay": decays[is_decayed]}
-        for (_, is_decayed), params in parameters.items()
-    ]
+            parameters[config["weight_decay"] if p.ndim >= least else 0.0].append(p)
+    groups: Groups = [{"params": p, "weight_decay": decay} for decay, p in parameters.items()]
     make = implementation(COMPONENT["optimizer"][config["optimizer"]])
     optimizer: torch.optim.Optimizer = make(groups, lr=peak_lr(config), **owned)
     return optimizer
@@ -141,7 +131,8 @@ def sgd(groups: Groups, *, lr: float, sgd_momentum: float) -> torch.optim.Optimi
 
 def _begin_at_rest(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Momentum of zeros where there is none. A first step that is skipped, as one of fp16 that
-    overflows, else leaves whatever was in memory: torch's fused kernel (2.15) does not clear it.
+    overflows, would leave what was in memory: torch's fused kernel (2.15) does not clear it. And it
+    wants all of a group to begin together, where prototypes that are frozen at first begin later.
     """
     for group in optimizer.param_groups:
         for p in group["params"]:

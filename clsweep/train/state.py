@@ -166,7 +166,7 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     objective = sync_batch_norm(objective, device)
     return TrialState(
         objective=objective,
-        optimizer=build_optimizer(objective, config, objective.frozen_first),
+        optimizer=build_optimizer(objective, config),
         view_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "views")),
         draw_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "negatives")),
         scaler=precision.scaler(),
