@@ -6,7 +6,6 @@ the command line and the report alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -211,9 +210,3 @@ def noted(*notes: Note, why: Note | None = None) -> dict[str, Any]:
         "reason": why.reason if why else "",
         "note": tuple(dict.fromkeys((why, *notes) if why else notes)),
     }
-
-
-def of_each(notes: Mapping[str, Sequence[Note]]) -> list[Note]:
-    """The notes of two objectives or more, by name: what all of them share once, for all."""
-    shared = set[Note]().union(*notes.values()).intersection(*notes.values())
-    return [n if n in shared else n.of(name) for name, own in notes.items() for n in own]

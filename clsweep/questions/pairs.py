@@ -13,7 +13,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.findings.notes import cause, is_measured
+from clsweep.findings.notes import NOTES_APART, cause, is_measured
 from clsweep.questions.model import Open, Sentences, Wording
 from clsweep.questions.words import (
     along,
@@ -142,12 +142,20 @@ def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:
     """Pairs of which nothing was measured, a sentence for each cause."""
     pairs: dict[str, list[str]] = {}
     for row in rows:
-        pairs.setdefault(text(row["note"]), []).append(f"{row['a']} and {row['b']}")
+        pairs.setdefault(_why(row), []).append(f"{row['a']} and {row['b']}")
     missing = []
     for why, those in pairs.items():
         named = "; ".join(those) if len(those) <= FEW_PAIRS else f"{len(those)} pairs"
         missing.append(Open(f"The {measured} of {named} are not compared: {why}."))
     return tuple(missing)
+
+
+def _why(row: Row) -> str:
+    """The notes of a pair, what is told of both sides once."""
+    told = text(row["note"]).split(NOTES_APART)
+    bare = [n.removeprefix(f"{row['a']}: ").removeprefix(f"{row['b']}: ") for n in told]
+    once = [x if bare.count(x) > 1 else n for n, x in zip(told, bare, strict=True)]
+    return NOTES_APART.join(dict.fromkeys(once))
 
 
 def _undecided(

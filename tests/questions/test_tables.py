@@ -11,8 +11,9 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, texts_of
 from clsweep.findings.notes import notes
-from clsweep.questions import comparison, recommend, robustness, tuning, words
+from clsweep.questions import comparison, pairs, recommend, robustness, tuning, words
 from clsweep.questions.column import plain, points
+from clsweep.questions.model import Wording
 from tests.planted import planted
 from tests.questions.rows import COST
 
@@ -178,6 +179,9 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     found = clsweep.analyse(frame).compare()
     assert notes(found) == ["a, b, c: tpe samples favour good configurations"]
     assert notes(found[:1]) == ["a, b: tpe samples favour good configurations"]
+    (sentence,) = pairs.compared(found[:1], "mean", Wording(metric="knn_top1"))
+    why = "tpe samples favour good configurations"
+    assert sentence == f"The means of a and b are not compared: {why}."
     told = found.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
     assert notes(told) == ["a - b, b - c: b: x"]  # not of the pair of b and d
 

@@ -21,7 +21,7 @@ from clsweep.analysis.holm import holm
 from clsweep.analysis.images import parts_of, spread_of, variances_of
 from clsweep.analysis.nested import branch, holding
 from clsweep.analysis.noise import settled, unshifted
-from clsweep.analysis.reasons import Note, Reason, note, noted, of_each
+from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut, means_by
 from clsweep.analysis.sweep import Array, Sweep, check_by
 from clsweep.analysis.threads import in_threads
@@ -221,13 +221,14 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     if stat == TUNED:
         row, why, notes = difference(a, b)
         return [blank | row | noted(*notes, why=why)]
-    missing = of_each({x.objective: [x.nothing] if x.nothing else [] for x in (a, b)})
-    lacking = [x.objective for x in (a, b) if by is not None and by not in x.params]
-    missing += [note(Reason.NOT_SWEPT, param=by).of(name) for name in lacking]
-    if missing := missing or list(filter(None, [unmatched(a, b)])):
+    missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]
+    lacking = note(Reason.NOT_SWEPT, param=by)
+    missing += [lacking.of(x.objective) for x in (a, b) if by is not None and by not in x.params]
+    if not missing and (alone := unmatched(a, b)):
+        missing = [alone]
+    if missing:
         return [blank | noted(*missing, why=missing[0])]
-    told = [n.of(x.objective) for x in (a, b) for n in x.failures]
-    told += of_each({x.objective: x.cut_short for x in (a, b)})
+    told = [n.of(x.objective) for x in (a, b) for n in (*x.failures, *x.cut_short)]
     if by is not None:
         told += [each.of(x.objective) for x in (a, b) for each in branch(x, by)]
         a, b = holding(a, by), holding(b, by)
@@ -445,8 +446,8 @@ def _met(
 
 
 def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
-    lacking = [s.objective for s in sweeps if by not in s.params]
-    notes = [note(Reason.NOT_SWEPT, param=by).of(name) for name in lacking]
+    lacking = note(Reason.NOT_SWEPT, param=by)
+    notes = [lacking.of(sweep.objective) for sweep in sweeps if by not in sweep.params]
     notes += [s.nothing.of(s.objective) for s in sweeps if by in s.params and s.nothing]
     notes += [each.of(s.objective) for s in sweeps for each in branch(s, by)]
     competing = [holding(s, by) for s in sweeps if by in s.params and not s.nothing]
