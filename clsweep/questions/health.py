@@ -6,20 +6,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
-from clsweep.analysis import CONFIDENCE, SIGNIFICANCE
+from clsweep.analysis import SIGNIFICANCE
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.regions import Codes, cut
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.regions import cut
+from clsweep.analysis.sweep import Sweep
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
 from clsweep.findings.material import Material, worker_seconds
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Question, p_of, share
 from clsweep.questions.model import Sentences
-from clsweep.questions.words import counted, interval, number, passes
+from clsweep.questions.words import counted, number, passes
 
 FORMULAS = {
     "objective": "name, in order of first appearance",
@@ -40,10 +39,6 @@ REGION_FORMULAS = {
     "trials": "trials that finished or failed there; stopped ones count in neither",
     "failed": "trials that failed, or finished without a finite metric",
     "rate": "failed / trials",
-    "low": "Clopper-Pearson interval of rate on trials / deff (Korn and Graubard 1998), deff = by "
-    "how much the "
-    "failures of one configuration go together: 1 = independently, number of seeds = always",
-    "high": "",
     "p_holm": "Fisher's exact test, one-sided, of configurations with a failure here against the "
     "rest of the objective; Holm over all regions of the objective",
     "resolved": "whether more failed here: p_holm is below the level of significance",
@@ -101,8 +96,7 @@ def failure_regions(of: Answers) -> pd.DataFrame:
     `REGION_FORMULAS`.
 
     What makes one seed fail often makes all seeds of the configuration fail. So the test counts
-    configurations with any failure, and the interval of the rate shrinks the number of trials. One
-    failing corner shows in the regions of each hyperparameter.
+    configurations with any failure. One failing corner shows in the regions of each hyperparameter.
     """
     tables = [_regions(each) for each in of.material.sweeps if each.num_failed and each.params]
     if not tables:
@@ -127,35 +121,12 @@ def _regions(sweep: Sweep) -> pd.DataFrame:
         told |= {"region": regions.named, "trials": trials, "failed": losses}
         told |= {"configs": configs, "failed_configs": hit}
         told["rate"] = np.where(trials > 0, losses / np.maximum(trials, 1), np.nan)
-        told["low"], told["high"] = _rate_interval(codes, ended, failed)
         # Hypergeometric: as many of all the configurations with a failure in this region, or more.
         told["p"] = hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs)
         tables.append(pd.DataFrame(told))
     table = pd.concat(tables)
     p_holm = holm(table["p"].to_numpy())
     return table.assign(p_holm=p_holm, resolved=p_holm < SIGNIFICANCE)
-
-
-def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Array]:
-    """Clopper-Pearson limits of the failure rate of each region, its trials divided by the design
-    effect: deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n
-    configurations of all R regions, between 1 and the seeds of a configuration.
-    """
-    trials, losses = (np.bincount(codes, each).astype(float) for each in (ended, failed))
-    rates = losses / np.maximum(trials, 1)
-    spread = np.square(failed - rates[codes] * ended).sum()
-    expected = (trials * rates * (1 - rates)).sum()
-    num, num_regions = int((ended > 0).sum()), int((trials > 0).sum())
-    most = max(1.0, float(ended.max()))
-    effect = most
-    if expected > 0 and num > num_regions:
-        effect = float(np.clip(spread / expected * num / (num - num_regions), 1.0, most))
-    size, hits, tail = trials / effect, losses / effect, (1 - CONFIDENCE) / 2
-    with np.errstate(invalid="ignore"):
-        low = np.where(hits > 0, special.betaincinv(hits, size - hits + 1, tail), 0.0)
-        high = np.where(hits < size, special.betaincinv(hits + 1, size - hits, 1 - tail), 1.0)
-    none = trials == 0
-    return np.where(none, np.nan, low), np.where(none, np.nan, high)
 
 
 def _errors(asked: Asked) -> pd.DataFrame:
@@ -173,10 +144,9 @@ def failures(regions: pd.DataFrame) -> Sentences:
     out = []
     for row in records_of(regions):
         if passes(row, "rate") and row["failed"] > 0:
-            share = f"{number(100 * row['rate'])} %{interval(100 * row['low'], 100 * row['high'])}"
             seen = f"{number(row['failed'])} of {counted(row['trials'], 'trial', 'trials')}"
             more = f"{row['objective']} fails more often at {row['region']} than elsewhere"
-            out.append(f"{more}: {seen} ({share}).")
+            out.append(f"{more}: {seen} ({number(100 * row['rate'])} %).")
     return tuple(out)
 
 
@@ -207,7 +177,7 @@ ERRORS = Question(
 REGIONS = Question(
     name="failure-regions",
     title="Failed trials by region of the space",
-    caption="Rates with 95 % intervals; p: against the rest of the objective's trials, adjusted by "
+    caption="p: of settings with a failure there, against the rest of the objective, adjusted by "
     "Holm.",
     table=failure_regions,
     columns=(
@@ -215,7 +185,7 @@ REGIONS = Question(
         Column("region"),
         Column("trials"),
         Column("failed"),
-        Column("rate", share("rate", "")),
+        Column("rate", share("rate")),
         Column("p Holm", p_of("p_holm")),
         Column("verdict", lambda row: "more failures here" if row["resolved"] else ""),
     ),

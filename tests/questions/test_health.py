@@ -101,18 +101,8 @@ def test_rates_and_tests_are_scipys():
         assert row["configs"] == 20 // count
         square = [[(hit & at).sum(), (~hit & at).sum()] for at in (here, ~here)]
         expected.append(stats.fisher_exact(square, alternative="greater").pvalue)
-        assert row["low"] < row["rate"] < row["high"] or row["rate"] in (0, 1)
+        assert row["rate"] == failed[here].mean()
     assert table["p_holm"].to_numpy() == pytest.approx(holm(np.array(expected)))
-
-
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_failures_that_go_together_count_once(seeds):
-    failed = np.zeros((40, seeds), dtype=bool)
-    failed[[0, 3, 22]] = True
-    row = failure_regions([sweep_of(failed, tau=np.repeat([1.0, 2.0], 20))]).iloc[0]
-    interval = stats.binomtest(2, 20).proportion_ci()
-    assert (row["trials"], row["failed"], row["rate"]) == (20 * seeds, 2 * seeds, 0.1)
-    assert [row["low"], row["high"]] == pytest.approx(interval, abs=1e-6 if seeds == 1 else 0.01)
 
 
 def drawn(rng, chances, together):
@@ -158,16 +148,3 @@ def test_a_uniform_rate_resolves_no_region(together):
     rng = np.random.default_rng(1)
     tables = [failure_regions([planted(rng, 0.1, 0.1, together=together)]) for _ in range(200)]
     assert np.mean([table["resolved"].any() for table in tables]) <= 0.05
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("together", [True, False])
-def test_coverage_of_the_rate(together):
-    rng = np.random.default_rng(3)
-    hits = []
-    for _ in range(200):
-        tau = np.repeat(np.arange(3.0), 30)
-        failed = drawn(rng, np.array([0.3, 0.1, 0.5])[tau.astype(int)], together)
-        table = failure_regions([sweep_of(failed, tau=tau)])
-        hits.append((table["low"] <= [0.3, 0.1, 0.5]) & (table["high"] >= [0.3, 0.1, 0.5]))
-    assert np.mean(hits) >= 0.93
