@@ -332,9 +332,9 @@ class TwoWay:
         """The table less the effects, its residuals enlarged to the noise that is left:
         (n - 1) (S - 1) degrees of freedom are not n (S - 1).
         """
-        num = len(table)
-        even = table - self.effects
-        means = _means(even)
+        num, even = len(table), table - self.effects
+        counts = np.maximum(np.isfinite(even).sum(axis=1, keepdims=True), 1)
+        means = np.nansum(even, axis=1, keepdims=True) / counts
         return np.asarray(means + (even - means) * np.sqrt(num / (num - 1)))
 
 
@@ -371,12 +371,6 @@ def settled(table: Array) -> Array:
     that lacks the best seed is none the worse for it.
     """
     return table if np.isfinite(table).all() else unshifted(table, CLEAR)
-
-
-def _means(table: Array) -> Array:
-    """(n, 1) of each row; 0 of one without a score."""
-    counts = np.isfinite(table).sum(axis=1, keepdims=True)
-    return np.asarray(np.nansum(table, axis=1, keepdims=True) / np.maximum(counts, 1))
 
 
 def seed_shift(table: Array) -> TwoWay | None:
