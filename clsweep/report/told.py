@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from clsweep.display.cells import records_of
+from clsweep.findings.notes import is_measured
 from clsweep.questions import comparison as pairs
 from clsweep.questions import contrasts as asked_by_name
 from clsweep.questions import pairs as sentences
@@ -100,7 +101,8 @@ def compare(asked: Asked, *pair: str, stat: str = "mean", by: str | None = None)
         return sentences.robust(frame)
     near = f"within {asked.words.amount(asked.within)} of its best"
     none = f"No objective is shown to have more of its settings {near} than another."
-    return told(sentences.compared(frame, "within", asked.words)) or (none,)
+    is_any = any(map(is_measured, frame["reason"]))
+    return told(sentences.compared(frame, "within", asked.words)) or (none,) * is_any
 
 
 @_of_each

@@ -14,6 +14,7 @@ from clsweep.findings.notes import notes
 from clsweep.questions import comparison, pairs, recommend, robustness, tuning, words
 from clsweep.questions.column import plain, points
 from clsweep.questions.model import Wording
+from clsweep.report import told as report
 from tests.planted import planted
 from tests.questions.rows import COST
 
@@ -179,6 +180,8 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     found = clsweep.analyse(frame).compare()
     assert notes(found) == ["a, b, c: tpe samples favour good configurations"]
     assert notes(found[:1]) == ["a, b: tpe samples favour good configurations"]
+    searched = clsweep.analyse(frame[frame["objective"] != "d"])
+    assert report.compare(searched, stat="within") == ()  # nothing is measured
     (sentence,) = pairs.compared(found[:1], "mean", Wording(metric="knn_top1"))
     why = "tpe samples favour good configurations"
     assert sentence == f"The means of a and b are not compared: {why}."
