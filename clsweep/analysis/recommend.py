@@ -124,7 +124,7 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     if sweep.fresh and not found.seeds:
         picked.append(note(Reason.FRESH_OF_OTHERS))
     failed = (sweep if sweep.not_measured else counted).failures
-    notes = [*picked, *failed, *_cautions(sweep, best), *passed_over(sweep, best)]
+    notes = [*picked, *failed, *_cautions(sweep, best), *passed_over(sweep, best)[1]]
     no_robust = {**start, "kind": "robust"}
     if why := sweep.not_measured:
         return [{**row, **noted(*notes)}, {**no_robust, **noted(why=why)}]

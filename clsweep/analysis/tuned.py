@@ -16,7 +16,7 @@ from scipy import special
 from clsweep.analysis import CONFIDENCE, TAIL, place_of, resample
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.images import apart, parts_of
-from clsweep.analysis.noise import noise_of, own_shift, seed_shift, two_way
+from clsweep.analysis.noise import noise_of, own_shift, seed_shift, settled, two_way
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.tuning import noisy_tables
@@ -83,19 +83,20 @@ def pick(sweep: Sweep) -> Pick | None:
     return Pick(rows[at], first, rows[best], lead, tuple(seeds), fresh)
 
 
-def passed_over(sweep: Sweep, best: int) -> list[Note]:
-    """The highest mean, where it is above the best only as seeds of it are still to run. In a race
-    these were left out: on those that it ran on it is no better.
+def passed_over(sweep: Sweep, best: int) -> tuple[float, list[Note]]:
+    """By how much the highest mean is above the best one only as seeds of it are missing, with a
+    note; 0 where it is not. In a race these were left out: on those that it ran on it is no better.
     """
     counts = sweep.counts
     if sweep.num_skipped:
-        return []
+        return 0.0, []
     means = np.where((counts > 0) & ~sweep.failed.any(axis=1), sweep.means, -np.inf)
     top = int(means.argmax())
-    if counts[top] == counts[best] or means[top] <= means[best] + 1e-9 * abs(means[best]):
-        return []
+    more = float(means[top] - sweep.means[best])
+    if counts[top] == counts[best] or more <= 1e-9 * abs(sweep.means[best]):
+        return 0.0, []
     seeds, most = int(counts[top]), int(counts[best])
-    return [note(Reason.HIGHER_ON_FEWER, at=sweep.label(top), seeds=seeds, most=most)]
+    return more, [note(Reason.HIGHER_ON_FEWER, at=sweep.label(top), seeds=seeds, most=most)]
 
 
 def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[float, float, float]:
@@ -152,7 +153,8 @@ def level(sweep: Sweep, found: Pick) -> float:
 def _table(sweep: Sweep) -> Side:
     """The scores of what may be named, whose gaps of failed seeds are closed."""
     may = whole(sweep)
-    return resample.packed(sweep.measured.scores[may]), parts_of(sweep.measured.images, may)
+    scores = resample.packed(settled(sweep.measured.scores[may]))
+    return scores, parts_of(sweep.measured.images, may)
 
 
 def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:
@@ -168,6 +170,9 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     one, for each seed in turn, and so over parts of the images (`resample.folds`), so that none is
     too good. The interval is t SE about the estimate, SE from bootstrap tables of new noise around
     shrunken means (`tuning.noisy_tables`).
+
+    Where a setting that lacks seeds scores higher than the one named, the interval reaches to the
+    difference with that one too.
     """
     pick_a, pick_b = pick(a), pick(b)
     notes = [each.of(x.objective) for x in (a, b) for each in x.measured.failures]
@@ -175,11 +180,13 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         lost = a if pick_a is None else b
         return {}, no_whole(lost).of(lost.objective), notes
     picked = (a, pick_a), (b, pick_b)
-    notes += [n.of(x.objective) for x, p in picked for n in passed_over(x.measured, p.row)]
+    missed = [passed_over(x.measured, p.row) for x, p in picked]
+    notes += [n.of(x.objective) for x, (_, of) in zip((a, b), missed, strict=True) for n in of]
     at = {"at_a": a.label(pick_a.row), "at_b": b.label(pick_b.row)}
     sides = _table(a), _table(b)
     tables = sides[0][0], sides[1][0]
-    by_seed = np.array_equal(a.seeds, b.seeds)
+    complete = all(np.isfinite(x.measured.scores[whole(x)]).all() for x in (a, b))
+    by_seed = complete and np.array_equal(a.seeds, b.seeds)  # else a column is no seed
     shared = sorted({*pick_a.seeds} & {*pick_b.seeds})
     found, luck, num_pairs = Evidence(np.nan), 0.0, len(shared)
     if num_pairs >= FEWEST_FRESH:
@@ -193,12 +200,14 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
         notes += [note(Reason.FRESH_ASIDE, of=aside)] if aside else []
         num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
         values = float(resample.best_level(*sides[0])), float(resample.best_level(*sides[1]))
-        if by_seed and all(len(x) == 1 and np.isfinite(x).all() for x in tables):
+        if by_seed and all(len(x) == 1 for x in tables):
             found, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
         else:
             found = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in picked)
     found = found.over_images(*apart(of_a, of_b, np.ones(1), np.ones(1)), too_good=luck)
+    for more in (-missed[0][0], missed[1][0]):  # either side may have a better setting
+        found = found.over_images(0.0, 1.0, too_good=more)
     nothing = Reason.SAME_SCORES if abs(found.estimate) < resample.EPSILON else Reason.NO_NOISE
     silent = None if np.isfinite(found.se) else note(nothing)
     why = note(Reason.ONE_SEED) if num < 2 else silent
@@ -233,7 +242,7 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     own: list[tuple[float, float]] = []
     if any(noise_of(table).is_uneven for table in tables):
         pass  # each setting has its own noise, and a shift is a part of that
-    elif is_paired and tables[0].shape[1] == tables[1].shape[1]:
+    elif is_paired:
         tables, own = _paired(tables)
     else:
         shifts = [each for table in tables if (each := seed_shift(table))]

@@ -250,9 +250,10 @@ class Evidence:
         too_good: by how much the estimate may be too high, or too low where it is negative: the
             interval holds that of the estimate without it too, and p is the larger one.
         """
-        if too_good:
+        if too_good and np.isfinite(self.se):
             low, high, at = (x - too_good for x in (self.low, self.high, self.estimate))
-            without = replace(self, estimate=at, low=low, high=high)
+            p = float(2 * special.stdtr(self.freedom, -abs(at) / self.se))
+            without = replace(self, estimate=at, low=low, high=high, p=p)
             found, other = (each.over_images(variance, freedom) for each in (self, without))
             p = max(found.p, other.p) if found.estimate * at > 0 else 1.0
             return replace(

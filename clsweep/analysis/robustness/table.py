@@ -379,7 +379,7 @@ def _extremes(
         if picked and picked.row != picked.first:
             notes.append(note(Reason.BY_STUDY_SEEDS, at=sweep.label(picked.first)))
         if picked:
-            notes += passed_over(sweep.measured, picked.row)
+            notes += passed_over(sweep.measured, picked.row)[1]
         row["best_at"] = table.label(top)
     elif sweep.measured.alive.any():
         notes.append(no_whole(sweep).of("best"))
