@@ -10,7 +10,7 @@ import pandas as pd
 
 from clsweep.analysis import contrasts as analysis
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import KEYS, Sweep
+from clsweep.analysis.sweep import KEYS, Sweep, as_far_as_levels
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -40,7 +40,11 @@ def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.Data
         require_known("objective", each.of, [sweep.objective for sweep in material.sweeps])
         require_known("metric", [each.metric], numbers)
     metrics = dict.fromkeys(each.metric for each in chosen)
-    found = analysis.contrasts(chosen, {name: sweeps_by(material, name) for name in metrics})
+    measured = {name: sweeps_by(material, name) for name in metrics}
+    found, ends = analysis.contrasts(chosen, measured), ["low", "high"]
+    for name, sweeps in measured.items():
+        these = found["metric"] == name
+        found.loc[these, ends] = as_far_as_levels(found.loc[these, ends], sweeps)
     if material.images == "new images":
         alone = {m for m in metrics if m in METRIC and m not in (*material.hits, material.metric)}
         these = found["metric"].isin(alone) & found["low"].notna()

@@ -12,6 +12,7 @@ from clsweep.questions.answers import asked_of
 from clsweep.questions.contrasts import QUESTION, summary, verdict
 from clsweep.report import told
 from clsweep.report.sections import CHAPTERS, section_of
+from tests.planted import planted
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,3 +77,11 @@ def test_sides_that_cancel_take_nothing_from_the_others():
     }).set_index("contrast")  # fmt: skip
     assert rows.loc["once", "estimate"] == rows.loc["dcl", "estimate"]  # untrained has no batches
     assert rows["reason"].tolist() == ["same_settings", "", "no_setting", ""]
+
+
+def test_two_percentages_differ_by_no_more_than_100_points():
+    frame = planted(lambda _: 50.0, grid={"tau": [1, 2]}, num_seeds=2, noise=0.0)
+    frame["knn_top1"] = [10.0, 90.0, 80.0, 20.0]
+    asked = {"it": {"of": "dcl", "at": {"tau": 1}, "minus": {"tau": 2}}}
+    row = clsweep.analyse(frame).contrasts(asked).iloc[0]
+    assert [row["low"], row["estimate"], row["high"]] == [-100, 0, 100]
