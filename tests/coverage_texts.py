@@ -155,7 +155,9 @@ STATISTICS = {
         'In the table "best" asks for the difference of the truly best. "Named" asks for that of '
         "the settings that the row names.",
         "On fresh seeds nothing is taken from the study but which settings ran again. Where two "
-        "objectives are as good as each other, a verdict is false as often as the interval misses.",
+        "objectives are as good as each other, a verdict is false as often as the interval misses. "
+        "Where a setting that lacks seeds scores higher than the one named, the interval reaches "
+        "to the difference with that one too.",
     ),
     "best_of_k": (
         tuning.COLUMNS,
