@@ -160,7 +160,6 @@ TEXTS = {
     "SEVERAL_VERSIONS": "several versions of {package}",
     "VERSIONS_UNKNOWN": "versions not recorded",
     "WORKERS_UNKNOWN": "workers not recorded: one counted",
-    "WORKERS_START": "of several workers: the seconds have the start of their processes in them",
     "TIMES_UNKNOWN": "wall_time_s not recorded",
     "SOME_TIMES_UNKNOWN": "{unknown} of {trials} trials do not say how long they took, or "
     "on how many workers",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
 import sys
 import tempfile
@@ -153,12 +152,6 @@ def run_trial(config: Mapping[str, Any]) -> None:
 
     row: Row = config["row"]
     context: TrialContext = config["context"]
-    if context.resources.workers == 1:
-        # Before the clock runs that is compared with those of other trials. What fails here the
-        # trial will meet.
-        with contextlib.suppress(Exception):
-            importlib.import_module("ray.train.torch")
-            importlib.import_module("clsweep.train.loop")
     started_at, start = datetime.now(UTC), time.perf_counter()
     outcome: Row
     try:
@@ -173,8 +166,8 @@ def run_trial(config: Mapping[str, Any]) -> None:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-    wall_time_s = outcome.pop("earlier_s", 0.0) + time.perf_counter() - start
-    outcome |= {"started_at": started_at.isoformat(), "wall_time_s": wall_time_s}
+    outcome.setdefault("wall_time_s", time.perf_counter() - start)
+    outcome["started_at"] = started_at.isoformat()
     outcome["torch_version"] = str(torch.__version__)  # its own type would load torch in the driver
     tune.report({"outcome": outcome})
 
@@ -224,6 +217,7 @@ def _train(row: Row, context: TrialContext) -> Row:
     import torch
 
     from clsweep.train.attempt import Checkpoints
+    from clsweep.train.collectives import gather
     from clsweep.train.loop import train_trial
     from clsweep.train.memory import keep_freed_memory, limited_memory
 
@@ -231,6 +225,8 @@ def _train(row: Row, context: TrialContext) -> Row:
     keep_freed_memory()
     context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
+    gather(torch.zeros(1, device=device))  # all workers are there, with their modules
+    start = time.perf_counter()
     is_first = context.resources.workers == 1 or ray.train.get_context().get_world_rank() == 0
     line = Line(
         partial(context.call, say, row["trial_id"]),
@@ -266,7 +262,8 @@ def _train(row: Row, context: TrialContext) -> Row:
     if encoder is not None and context.keep_encoder and is_first:
         files.keep_encoder(row, encoder, normalisation)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {**result, "epochs": epochs, "device": name}
+    spent_s = result.pop("earlier_s", 0.0) + time.perf_counter() - start
+    return {**result, "epochs": epochs, "device": name, "wall_time_s": spent_s}
 
 
 @contextlib.contextmanager

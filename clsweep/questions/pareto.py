@@ -51,8 +51,6 @@ def pareto(of: Answers) -> pd.DataFrame:
     seconds = _seconds(trials)
     devices = trials["device"].nunique() if "device" in trials else 0
     notes = [note(Reason.PICKED)] + [note(Reason.SEVERAL_DEVICES)] * (devices > 1)
-    if "workers" in trials and (trials["workers"] > 1).any():
-        notes.append(note(Reason.WORKERS_START))
     frames = []
     for group in of.material.scored_alike(of.material.sweeps).values():
         tables = [_rows(sweep.measured, seconds, notes) for sweep in group]

@@ -88,12 +88,6 @@ def test_of_a_metric_that_is_better_when_less_the_least_is_on_the_front():
     assert "not recorded" in table["note"].iloc[0]
 
 
-def test_of_several_workers_it_says_that_they_start_anew_for_each_trial():
-    for workers in (1, 2):
-        notes = clsweep.analyse(trials().assign(workers=workers)).pareto()["note"]
-        assert notes.str.contains("start of their processes").all() == (workers > 1)
-
-
 def test_seeds_that_failed_leave_a_configuration_out():
     frame = trials()
     lost = (frame["objective"] == "a") & (frame["width"] == 64) & (frame["seed"] == 0)
