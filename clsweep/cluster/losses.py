@@ -54,7 +54,7 @@ class Losses:
         self._max_restarts, self._num = max_restarts, Counter[tuple[str, bool]]()
         self._stalled: dict[str, str] = {}
         self._num_killed, self._pause_s, self._pause_end = _num_killed(), PAUSE_S, 0.0
-        self._num_alone = 0
+        self._num_alone, self._has_lost = 0, False
         self.actors: dict[str, Any] = {}
         self.open: dict[str, str] = {}
         self.limit, self.is_ray_lost = sys.maxsize, lambda: ""
@@ -85,6 +85,7 @@ class Losses:
         self, trial_id: str, error: BaseException | None, num_running: int
     ) -> tuple[str, str, BaseException | None]:
         """What becomes of a trial that was lost, one of so many that ran; why; and its error."""
+        self._has_lost = True
         if message := self._stalled.pop(trial_id, ""):
             return FAILED, message, StalledError(message)
         reason = self._reason(error)
@@ -103,6 +104,11 @@ class Losses:
             self.open[trial_id] = reason.partition(" with ")[0]
             self._num_alone += reason.startswith(MEMORY)
         return OPEN if reason else FAILED, reason, error
+
+    def free_groups(self) -> None:
+        """Give back what the worker groups of lost trials still hold: else no other would start."""
+        if self._has_lost:
+            remove_orphaned_groups()
 
     def _reason(self, error: BaseException | None) -> str:
         """What the machine has done; empty where the trial's own process may be to blame."""
@@ -329,6 +335,24 @@ class Watchdog:
             )
             return bool(lives)
         return False
+
+
+def remove_orphaned_groups() -> None:
+    """Remove the placement groups of this run whose creator is dead, which Ray keeps for the whole
+    job. Ray Train has a process that removes them: it may be killed too, for want of memory, and
+    knows of a group only once all of its workers have started.
+    """
+    import ray
+    from ray._private.state import state
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    job = ray.get_runtime_context().get_job_id()
+    for data in state._connect_and_get_accessor().get_placement_group_table():
+        group = PlacementGroupTableData.FromString(data)
+        creator = state.actor_table(group.creator_actor_id.hex(), None, None)
+        if group.creator_job_id.hex() == job and creator.get("State") == "DEAD":
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID(group.placement_group_id)))
 
 
 PATIENCE_S = 5.0  # for killed processes to go

@@ -173,9 +173,10 @@ class Heartbeat:
             if self._say(state):  # where we cannot write, trials may have tried in vain, too
                 for trial_id, place in self._progress.stalled().items():
                     self._losses.stall(trial_id, f"{place}; its process was ended. {STALL_ADVICE}")
-            if not self._is_alone:
-                # of Ray: the cluster is going away, and the trials will tell
-                with contextlib.suppress(Exception):
+            # of Ray: the cluster is going away, and the trials will tell
+            with contextlib.suppress(Exception):
+                self._losses.free_groups()
+                if not self._is_alone:
                     self._look_for_preemption()
             if time.monotonic() >= self._next_write:
                 self._keep_epochs()
