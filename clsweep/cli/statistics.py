@@ -46,12 +46,12 @@ def print_statistic(
     """
     from clsweep.report import told
 
-    material, along = findings.material, ""
-    notes = material.notes
+    material, notes = findings.material, findings.material.notes
+    question = question or import_module(f"clsweep.questions.{name}").QUESTION
     found = getattr(findings, name)(*given, **asked)
     if name == "robustness":
         if asked.get("by") and any(map(is_measured, found["reason"])):
-            along = f", by {asked['by']}"
+            question = replace(question, heading=f"{question.heading}, by {asked['by']}")
         frame = findings.side_table("references")
         references = records_of(frame.astype(object).where(frame.notna(), None))
         notes = (*reference_notes(references, metric=material.metric), *notes)
@@ -59,13 +59,12 @@ def print_statistic(
         material = replace(material, confirmation=findings.side_table("confirmation"))
     tell = getattr(told, name, None) if is_told else None
     print_question(
-        question or import_module(f"clsweep.questions.{name}").QUESTION,
+        question,
         found,
         material=material,
         style=style,
         within=asked.get("within"),
         said=partial(tell, findings, *given, **asked) if tell else tuple,
-        along=along,
         notes=notes,
         following=following,
     )
@@ -134,7 +133,6 @@ def print_question(
     style: Style,
     within: float | None = None,
     said: Callable[[], Sequence[str]] = tuple,
-    along: str = "",
     notes: Sequence[str] = (),
     following: str = "",
 ) -> None:
@@ -160,7 +158,7 @@ def print_question(
         records_of(chosen),
         list(map(str, chosen)),
         format=format,
-        title=f"{chr(10) * bool(sentences)}{heading}{along}",
+        title=f"{chr(10) * bool(sentences)}{heading}",
         spare=question.spare,
         wide=style.wide,
     )
