@@ -283,6 +283,10 @@ class _Run:
         try:
             owed = self.owes_references()
             references = score_references(study, self._planned, context) if owed else None
+            if references and is_alone and study.sections.resources.workers > 1:
+                # Else a trial may wait in silence for what they hold, as if it had stalled.
+                keep_references(folder, references)
+                references = None
             self._run_all(concurrent, context, journal, recorder)
             if self.losses.is_hopeless:
                 num_open = len(self.left()) + len(self.losses.open)
