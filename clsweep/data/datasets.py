@@ -169,6 +169,8 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
             f"{dataset.name}: expected {expected} in {place.root_folder}, found {len(train)} and "
             f"{len(test)}"
         )
+    if (is_known := test.labels >= 0).any():  # without a class none is right or wrong
+        test = test.take(np.flatnonzero(is_known))
     labelled, unlabeled = np.flatnonzero(train.labels >= 0), np.flatnonzero(train.labels < 0)
     labelled = labelled[some_of_each(train.labels[labelled], dataset.num_train)]
     unlabeled = unlabeled[some_of_each(train.labels[unlabeled], dataset.num_unlabeled)]

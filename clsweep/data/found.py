@@ -195,12 +195,13 @@ def _with_sizes(row: Dataset, found: Found, stated: Mapping[str, int]) -> Datase
             expected = f"dataset.{what} to be {number}, as in its files"
             raise mismatch(found.root, expected, stated[what])
     train, test = (found.labels[part] for part in PARTS)
-    num_test = len(test) or len(train) // 5
-    num_all = len(train) if len(test) else len(train) - num_test
-    num_labelled = round(num_all * float((train >= 0).mean()))
+    num_held_out, share = len(test) or len(train) // 5, float((train >= 0).mean())
+    num_all = len(train) if len(test) else len(train) - num_held_out
+    num_labelled = round(num_all * share)
+    num_test = int((test >= 0).sum()) if len(test) else round(num_held_out * share)
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
-        num_test=num_test, images_digest=found.digest, unread=found.unread,
+        num_test=num_test or num_held_out, images_digest=found.digest, unread=found.unread,
     )  # fmt: skip
 
 

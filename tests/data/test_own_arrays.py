@@ -45,6 +45,18 @@ def test_arrays_keep_their_pixels(shape, dtype, kind, tmp_path):
     assert np.array_equal(splits.test.images.reshape(-1), arrays["test_images"].reshape(-1))
 
 
+@pytest.mark.parametrize("has_test", [True, False])
+def test_images_without_a_class_are_not_scored(has_test, tmp_path):
+    """They counted as wrong guesses."""
+    arrays = {"images": noise(50, 8, 8), "labels": np.r_[np.arange(30) % 2, [-1] * 20]}
+    if has_test:
+        arrays |= {"test_images": noise(10, 8, 8), "test_labels": np.r_[np.arange(6) % 2, [-1] * 4]}
+    np.savez(tmp_path / "a.npz", **arrays)
+    splits = load("arrays", tmp_path / "a.npz")
+    assert np.bincount(splits.test.labels).tolist() == [3, 3]
+    assert (splits.train.labels < 0).sum() == (20 if has_test else 16)
+
+
 def test_real_numbers_become_steps_of_their_range(tmp_path):
     numbers = np.random.default_rng(0).uniform(-2, 3, (20, 8, 8, 4)).astype(np.float32)
     np.savez(tmp_path / "set.npz", x_train=numbers, y_train=np.arange(20) % 2)
