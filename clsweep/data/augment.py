@@ -116,12 +116,7 @@ class Draws:
     def join(cls, parts: "Sequence[Draws]") -> "Draws":
         """The draws of several views of equal sizes, one below the other, for one `apply`: without
         those of `change`.
-
-        Raises ValueError where the sizes differ.
         """
-        sizes = {(part.image_size, part.output_size) for part in parts}
-        if len(sizes) != 1:
-            raise ValueError(f"expected draws of equal sizes, got {sorted(sizes)}")
         joined: dict[str, Any] = {
             name: torch.cat([getattr(part, name) for part in parts]) for name in DRAWN
         }

@@ -163,6 +163,7 @@ class PairFramework(ComparingFramework):
 
     norm: Norm = "none"
     activation: Activation = RELU
+    is_apart = False  # views of one size do not share the statistics of a batch norm
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class PairFramework(ComparingFramework):
         return {"online": self.project(dict(enumerate(views)))}
 
     def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        return per_view(lambda x: self.projector(self.encoder(x)), views)
+        return per_view(lambda x: self.projector(self.encoder(x)), views, is_apart=self.is_apart)
 
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
@@ -248,7 +249,7 @@ class MomentumFramework(PairFramework):
     @torch.no_grad()
     def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
         encoder, projector, *_ = self.target
-        return per_view(lambda x: projector(encoder(x)), views)
+        return per_view(lambda x: projector(encoder(x)), views, is_apart=self.is_apart)
 
     def momentum_at(self, progress: float) -> float:
         """The momentum at a share of all steps; a cosine raises it to `momentum_end` (BYOL: 1)."""
@@ -275,13 +276,17 @@ class PredictorFramework(PairFramework):
         return {"online": online, "predicted": per_view(self.predictor, online)}
 
 
-def per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """`module` of every view; those of one size go together, so that batch norm sees them all."""
-    sizes: dict[torch.Size, list[int]] = {}
+def per_view(
+    module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor], *, is_apart: bool = False
+) -> dict[int, Tensor]:
+    """`module` of every view; those of one size go together, so that batch norm sees them all, but
+    where it is to see one at a time.
+    """
+    alike: dict[Any, list[int]] = {}
     for view, x in views.items():
-        sizes.setdefault(x.shape[1:], []).append(view)
+        alike.setdefault(view if is_apart else x.shape[1:], []).append(view)
     outputs: dict[int, Tensor] = {}
-    for same in sizes.values():
+    for same in alike.values():
         out = module(torch.cat([views[view] for view in same]))
         outputs.update(zip(same, out.chunk(len(same)), strict=True))
     return outputs

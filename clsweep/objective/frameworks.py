@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -74,26 +74,11 @@ class KeyFramework(MomentumFramework):
         **shared: Any,
     ):
         super().__init__(**shared)
-        self.symmetric, self.is_shuffled = symmetric, key_norm == "shuffle"
-        if self.is_shuffled:
+        self.symmetric, self.is_apart = symmetric, key_norm == "shuffle"
+        if self.is_apart:
             group_norms(self.encoder, norm_group, is_strided=False)
             group_norms(self.projector, norm_group, is_strided=False)
             group_norms(self.target, norm_group, is_strided=True)
-
-    def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        return self._one_by_one(super().project, views)
-
-    def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        return self._one_by_one(super().project_target, views)
-
-    def _one_by_one(
-        self,
-        project: Callable[[Mapping[int, Tensor]], dict[int, Tensor]],
-        views: Mapping[int, Tensor],
-    ) -> dict[int, Tensor]:
-        if not self.is_shuffled:
-            return project(views)
-        return {view: project({view: x})[view] for view, x in views.items()}
 
     def directions(self, i: int, j: int) -> list[tuple[int, int]]:
         """(query, key) of a pair of views."""

@@ -99,7 +99,7 @@ def _uncompiled(kind: type[torch.optim.Optimizer]) -> Any:
 
 
 _SGD: Any = _uncompiled(torch.optim.SGD)
-Adam = _uncompiled(torch.optim.Adam)
+_Adam = _uncompiled(torch.optim.Adam)
 _AdamW = _uncompiled(torch.optim.AdamW)
 
 
@@ -151,7 +151,7 @@ def adam(
     groups: Groups, *, lr: float, adam_beta1: float, adam_beta2: float
 ) -> torch.optim.Optimizer:
     """torch's Adam, whose L2 penalty joins the gradient, fused into one kernel."""
-    return Adam(groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_has_fused(groups))
+    return _Adam(groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_has_fused(groups))
 
 
 def lars(

@@ -33,7 +33,7 @@ from clsweep.train.evaluate import (
     widest_float,
 )
 from clsweep.train.images import Images
-from clsweep.train.optim import Adam, Moment, constant, cosine
+from clsweep.train.optim import Groups, Moment, adam, constant, cosine, lars, sgd
 
 LARS_TRUST = 1e-3  # SimSiam (2021)
 BLOCK_ROWS = 8192  # rows held in float64 at once
@@ -274,8 +274,12 @@ def sgd_fit(
     num_classes, num_epochs = tuning["num_classes"], tuning["probe_epochs"]
     batch_size, schedule = tuning["probe_batch_size"], _SCHEDULES[tuning["probe_schedule"]]
     bank_ND, device = bank_ND.float(), bank_ND.device
-    adapt, momentum = _STEPS[tuning["probe_optimizer"]], tuning["probe_momentum"]
-    fits = [_Fit.zero(bank_ND.shape[1], num_classes, momentum, device) for _ in probe_lrs]
+    zeros, shapes = torch.zeros, ((bank_ND.shape[1], num_classes), (num_classes,))
+    fits = [tuple(zeros(shape, device=device) for shape in shapes) for _ in probe_lrs]
+    make, decay = _OPTIMIZERS[tuning["probe_optimizer"]], tuning["probe_weight_decay"]
+    made = [
+        make([{"params": [*fit], "weight_decay": decay}], tuning["probe_momentum"]) for fit in fits
+    ]
     generator = torch.Generator().manual_seed(tuning["seed"])
     num_steps, step = num_epochs * math.ceil(len(bank_ND) / batch_size), 0
     for epoch in range(num_epochs):
@@ -285,16 +289,15 @@ def sgd_fit(
         for rows_B in order_N.split(batch_size):
             share = schedule(Moment(step, num_steps), epoch / num_epochs, tuning["probe_gamma"])
             x_BD, onehot_BC = bank_ND[rows_B], F.one_hot(bank_labels_N[rows_B], num_classes)
-            for fit, probe_lr in zip(fits, probe_lrs, strict=True):
+            for (weight_DC, bias_C), optimizer, lr in zip(fits, made, probe_lrs, strict=True):
                 # The gradient of the loss with respect to the logits: (softmax - one-hot) / B.
-                grad_BC = torch.addmm(fit.bias_C, x_BD, fit.weight_DC).softmax(dim=1)
-                grad_BC -= onehot_BC
-                grad_BC /= len(rows_B)
-                adapt(fit, x_BD, grad_BC, momentum, tuning["probe_weight_decay"])
-                fit.weight_DC.sub_(fit.velocity_DC, alpha=probe_lr * share)
-                fit.bias_C.sub_(fit.velocity_C, alpha=probe_lr * share)
+                grad_BC = torch.addmm(bias_C, x_BD, weight_DC).softmax(dim=1)
+                grad_BC = grad_BC.sub_(onehot_BC).div_(len(rows_B))
+                weight_DC.grad, bias_C.grad = x_BD.T @ grad_BC, grad_BC.sum(dim=0)
+                optimizer.param_groups[0]["lr"] = lr * share
+                optimizer.step()
             step += 1
-    return [(fit.weight_DC, fit.bias_C) for fit in fits]
+    return [(weight_DC, bias_C) for weight_DC, bias_C in fits]
 
 
 # Share of the probe's rate at a moment, at a share of its epochs, with the factor of a step.
@@ -305,49 +308,12 @@ _SCHEDULES: dict[str, Callable[[Moment, float, float], float]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Fit:  # a softmax regression under way
-    weight_DC: Tensor
-    bias_C: Tensor
-    velocity_DC: Tensor
-    velocity_C: Tensor
-    adam: torch.optim.Adam  # whose step from 0 is the velocity
-
-    @classmethod
-    def zero(cls, dim: int, num_classes: int, momentum: float, device: torch.device) -> _Fit:
-        weight_DC, bias_C = (torch.zeros(*s, num_classes, device=device) for s in ((dim,), ()))
-        velocities = torch.zeros_like(weight_DC), torch.zeros_like(bias_C)
-        adam = Adam(velocities, lr=1.0, betas=(momentum, 0.999), maximize=True)
-        return cls(weight_DC, bias_C, *velocities, adam)
-
-
-def _l2_gradient(
-    fit: _Fit, x_BD: Tensor, grad_BC: Tensor, momentum: float, weight_decay: float
-) -> None:
-    fit.velocity_DC.mul_(momentum).addmm_(x_BD.T, grad_BC)
-    fit.velocity_C.mul_(momentum).add_(grad_BC.sum(dim=0))
-    if weight_decay:
-        fit.velocity_DC.add_(fit.weight_DC, alpha=weight_decay)
-        fit.velocity_C.add_(fit.bias_C, alpha=weight_decay)
-
-
-def _lars_gradient(
-    fit: _Fit, x_BD: Tensor, grad_BC: Tensor, momentum: float, weight_decay: float
-) -> None:
-    grad_DC = x_BD.T @ grad_BC
-    norm, denominator = fit.weight_DC.norm(), grad_DC.norm() + weight_decay * fit.weight_DC.norm()
-    ratio = torch.where((norm > 0) & (denominator > 0), LARS_TRUST * norm / denominator, 1.0)
-    fit.velocity_DC.mul_(momentum).add_(ratio * (grad_DC + weight_decay * fit.weight_DC))
-    fit.velocity_C.mul_(momentum).add_(grad_BC.sum(dim=0))
-
-
-def _adam_step(fit: _Fit, x_BD: Tensor, grad_BC: Tensor, _: float, weight_decay: float) -> None:
-    fit.velocity_DC.zero_().grad = (x_BD.T @ grad_BC).add_(fit.weight_DC, alpha=weight_decay)
-    fit.velocity_C.zero_().grad = grad_BC.sum(dim=0).add_(fit.bias_C, alpha=weight_decay)
-    fit.adam.step()
-
-
-_STEPS = {"sgd": _l2_gradient, "lars": _lars_gradient, "adam": _adam_step}
+# At a rate that every step sets, of a momentum; LARS leaves the bias alone.
+_OPTIMIZERS: dict[str, Callable[[Groups, float], torch.optim.Optimizer]] = {
+    "sgd": lambda groups, m: sgd(groups, lr=1.0, sgd_momentum=m),
+    "lars": lambda groups, m: lars(groups, lr=1.0, sgd_momentum=m, lars_trust=LARS_TRUST),
+    "adam": lambda groups, m: adam(groups, lr=1.0, adam_beta1=m, adam_beta2=0.999),
+}
 
 
 def _scores(classify: Callable[[Tensor], Tensor], query_MD: Tensor, query_labels_M: Tensor) -> Hits:

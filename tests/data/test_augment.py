@@ -259,12 +259,6 @@ def test_a_large_batch_is_made_in_blocks_that_do_not_show(output_size):
         torch.testing.assert_close(view, one_by_one, rtol=0.0, atol=1e-5)
 
 
-def test_views_of_different_sizes_are_not_joined():
-    views = [draw(replace(Recipe(), output_size=side), 4, 8, generator()) for side in (None, 6)]
-    with pytest.raises(ValueError, match=r"equal sizes, got \[\(8, 6\), \(8, 8\)\]"):
-        Draws.join(views)
-
-
 @pytest.mark.parametrize("output_size", [None, 12])
 def test_bytes_are_images_in_256_steps(output_size):
     bytes_NCHW = (pictures(30, 3, 16) * 255).to(torch.uint8)

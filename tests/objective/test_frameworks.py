@@ -30,9 +30,8 @@ from clsweep.objective.frameworks import (
 )
 from clsweep.objective.targets import DINO
 from clsweep.objective.views import all_pairs, core_pairs, multicrop_pairs
-from clsweep.train.images import batches
 from clsweep.train.state import new_state
-from tests.contracts.combinations import combinations, small_config, some_digits
+from tests.contracts.combinations import small_config
 from tests.objective.built import (
     CONTRAST,
     LABELS,
@@ -356,19 +355,6 @@ def test_the_loss_of_several_views_is_the_mean_or_sum_over_their_pairs(framework
         for reduction, factor in (("mean", 1), ("sum", len(pairs))):
             objective = build(framework, pairs=pairs, pair_reduction=reduction, **given)
             torch.testing.assert_close(loss_of(objective, **embeddings), factor * mean(alone))
-
-
-def test_ecpp_of_two_views_is_dcl_of_two_views():
-    """With the same crops: same draws, same loss, same gradient, bit for bit."""
-    found = []
-    for views, changes in {"two": {"crop_scale": 0.2}, "ecpp": {"num_views": 2}}.items():
-        config = small_config(combinations("digits")[f"simclr-dcl-none-{views}"], **changes)
-        state = new_state(config, torch.device("cpu"))
-        batch = next(batches(some_digits(32), config, 0, state.view_generator))
-        loss = loss_of(state.objective, **state.objective(batch.chunks[0]()))
-        loss.backward()
-        found.append([loss.detach(), *(p.grad for p in state.objective.parameters())])
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def test_views_of_one_size_go_through_together():
