@@ -190,13 +190,6 @@ def test_probabilities_are_honoured_and_independent():
     assert (masks.corrcoef() - torch.eye(5)).abs().max() < 0.03
 
 
-def test_a_seed_fixes_the_draws():
-    first, again, other = (draw(Recipe(), 50, 32, generator(seed)) for seed in (7, 7, 8))
-    for name in DRAWN:
-        assert torch.equal(getattr(first, name), getattr(again, name))
-    assert not torch.equal(first.factor_N4, other.factor_N4)
-
-
 @pytest.mark.parametrize(
     ("first", "second", "differing"),
     [
@@ -260,13 +253,14 @@ def test_a_large_batch_is_made_in_blocks_that_do_not_show(output_size):
 
 
 @pytest.mark.parametrize("output_size", [None, 12])
-def test_bytes_are_images_in_256_steps(output_size):
-    bytes_NCHW = (pictures(30, 3, 16) * 255).to(torch.uint8)
+@pytest.mark.parametrize(("dtype", "top"), [(torch.uint8, 255), (torch.uint16, 65535)])
+def test_whole_numbers_are_images_in_so_many_steps(dtype, top, output_size):
+    levels_NCHW = (pictures(30, 3, 16) * top).to(dtype)
     draws = draw(replace(Recipe(), output_size=output_size), 30, 16, generator())
-    view = apply(bytes_NCHW, draws)
+    view = apply(levels_NCHW, draws)
     assert view.dtype == torch.float32
-    assert torch.equal(view, apply(bytes_NCHW.float() / 255, draws))
-    last = bytes_NCHW.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(view, apply(levels_NCHW.float() / top, draws))
+    last = levels_NCHW.contiguous(memory_format=torch.channels_last)
     assert apply(last, draws).is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(apply(last, draws), view)
 
@@ -405,9 +399,3 @@ def test_colours_of_other_channels_are_left_alone(num_channels):
     bright = replace(draws, factor_N4=torch.where(torch.arange(4) < 1, draws.factor_N4, neutral))
     expected = (x_NCHW * draws.factor_N4[:, :1, None, None]).clamp(0, 1)
     assert torch.allclose(apply(x_NCHW, bright), expected, atol=1e-6)
-
-
-def test_sixteen_bits_are_the_same_view_as_real_numbers():
-    levels = torch.randint(0, 65536, (20, 3, 16, 16), generator=generator(1)).to(torch.uint16)
-    draws = draw(Recipe(), 20, 16, generator())
-    assert torch.allclose(apply(levels, draws), apply(levels.float() / 65535, draws), atol=1e-6)

@@ -294,6 +294,10 @@ def test_the_free_space_is_asked_before_anything_is_decoded(root, decoded, monke
         load(root)
     assert not decoded
     assert not folders(root, ".partial")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: usage)
+        load(root)
+    load(root)  # it is there already
 
 
 @pytest.mark.parametrize("call", [None, "mkdir", "replace"])

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import shutil
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +25,7 @@ from torchvision.transforms import v2
 
 from clsweep.catalog import DATASET
 from clsweep.data import folders
-from clsweep.data.datasets import Splits, load_splits, prepare
+from clsweep.data.datasets import Splits, load_splits
 from clsweep.data.found import DataPlace, find, sized_dataset
 from clsweep.errors import RequestError
 from clsweep.train.images import on_device
@@ -333,33 +332,6 @@ def test_files_that_hold_nothing_of_the_kind_are_refused(name, file, content, sa
     if content == NO_TABLE:
         (root / "a.arrow").write_bytes(b"no table")
         assert says in refusal(name, root)
-
-
-# Room on the disk.
-
-
-@pytest.fixture
-def free(monkeypatch):
-    """Let so many bytes be free."""
-    usage = shutil.disk_usage(".")
-    return lambda num: monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=num))
-
-
-def flat_row(folder: Path, store_size: int = 40) -> tuple[Any, DataPlace]:
-    flat(folder / "set")
-    place = DataPlace(root=str(folder / "set"), cache=str(folder / "cache"))
-    return replace(sized_dataset("imagefiles", place), store_size=store_size), place
-
-
-def test_a_full_disk_is_refused_before_anything_is_decoded(tmp_path, free):
-    row, place = flat_row(tmp_path)
-    free(30_000)
-    with pytest.raises(RequestError, match=r"expected 50\.2 KiB free to keep .*, given 29\.3 KiB"):
-        prepare(row, place)
-    free(10**12)
-    prepare(row, place)
-    free(30_000)
-    prepare(row, place)  # it is there already
 
 
 # Only regular files.

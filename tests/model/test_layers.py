@@ -54,14 +54,6 @@ def test_layers(norm, num_layers, expected):
     assert layers(mlp(3, 5, 4)) == ["3-5+b", "relu", "5-4+b"], "the default"
 
 
-def test_value_is_that_of_the_formula():
-    torch.manual_seed(0)
-    head, x = mlp(3, 5, 4, layers=3), torch.randn(6, 3)
-    w1, b1, w2, b2, w3, b3 = head.parameters()
-    expected = ((x @ w1.T + b1).clamp(min=0) @ w2.T + b2).clamp(min=0) @ w3.T + b3
-    torch.testing.assert_close(head(x), expected)
-
-
 # Batch norm over groups.
 
 N, SIZE = 12, 3
@@ -216,14 +208,3 @@ def test_rows_and_queries_of_another_type_are_taken_and_no_gradient():
     for x in (memory.rows_KD, nearest):
         assert (x.dtype, x.requires_grad) == (torch.float32, False)
     assert list(memory.parameters()) == []
-
-
-def test_a_checkpoint_continues_at_the_same_row():
-    memory = queue(5)
-    memory.put(rows(3), generator())
-    other = FeatureQueue(5, DIM)
-    other.load_state_dict(copy.deepcopy(memory.state_dict()))
-    for m in (memory, other):
-        m.put(rows(4, 10), generator())
-    assert torch.equal(memory.rows_KD, other.rows_KD)
-    assert numbers(other) == [2, 10, 11, 12, 13]

@@ -32,9 +32,8 @@ from clsweep.train.attempt import (
     unpack_unverified,
     verified,
 )
-from clsweep.train.loop import train_epoch, train_trial
+from clsweep.train.loop import train_trial
 from clsweep.train.scores import DivergedError
-from clsweep.train.state import new_state
 from tests.contracts.attempts import (
     Killed,
     MemoryStore,
@@ -43,7 +42,7 @@ from tests.contracts.attempts import (
     attempt,
     unmeasured,
 )
-from tests.contracts.combinations import CASES, CRITIC, few_images, some_digits
+from tests.contracts.combinations import CASES, CRITIC, few_images
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -394,15 +393,3 @@ def test_a_loss_that_is_not_finite_is_seen_within_so_many_steps():
         pulse.step(step, torch.tensor(math.inf))
     with pytest.raises(DivergedError, match=r"in epoch 3, by step 50 of 1000; a smaller lr"):
         pulse.step(CHECK_STEPS, torch.tensor(math.inf))
-
-
-def test_telling_changes_no_number(monkeypatch):
-    monkeypatch.setattr(attempts, "TELL_S", 0.0)
-    config, heard = CASES["simclr-infonce-none-two"], []
-    rows = []
-    for pulse in (None, Pulse(config, heard.append)):
-        state = new_state(config, torch.device("cpu"))
-        rows.append(train_epoch(state, state.objective, some_digits(20), config, pulse=pulse))
-    assert rows[0] == rows[1]
-    assert [state["step"] for state in heard] == [*range(heard[-1]["steps"] + 1)]
-    assert heard[-1]["loss"] == pytest.approx(rows[0]["train_loss"])

@@ -10,12 +10,6 @@ from torch import Tensor, nn
 
 from clsweep.train.collectives import (
     GlobalBatchNorm,
-    gather,
-    gather_features,
-    rank,
-    share,
-    sync_batch_norm,
-    world_size,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -25,17 +19,6 @@ def random(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor
     return torch.randn(
         *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     ).to(dtype)
-
-
-def test_no_process_group_means_one_worker():
-    x = random(5, 3, seed=0)
-    assert (rank(), world_size()) == (0, 1)
-    assert gather(x) is x
-    assert share(5) == slice(0, 5)
-    assert gather_features(x, 5) is x
-    network = nn.Sequential(nn.BatchNorm2d(4))
-    assert sync_batch_norm(network, torch.device("cpu")) is network
-    assert type(network[0]) is nn.BatchNorm2d
 
 
 @pytest.mark.parametrize("tracked", [True, False])

@@ -33,18 +33,13 @@ from tests.contracts.combinations import COMBINATIONS, few_images, small_config,
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def knn_scores(*arrays: Tensor, **options: Any) -> dict[str, float]:
-    return in_percent(evaluate.knn_scores(*arrays, **options))
+def percent(score: Any) -> Any:
+    return lambda *arrays, **options: in_percent(score(*arrays, **options))
 
 
-def uniform_knn_scores(*arrays: Tensor, **options: Any) -> dict[str, float]:
-    return in_percent(evaluate.uniform_knn_scores(*arrays, **options))
-
-
-def classifier_scores(*arrays: Tensor) -> dict[str, float]:
-    return in_percent(evaluate.classifier_scores(*arrays))
-
-
+knn_scores, uniform_knn_scores, classifier_scores = map(
+    percent, (evaluate.knn_scores, evaluate.uniform_knn_scores, evaluate.classifier_scores)
+)
 Features = tuple[Tensor, Tensor, Tensor, Tensor]
 
 

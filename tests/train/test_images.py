@@ -115,15 +115,6 @@ def test_the_views_of_a_batch_are_those_of_its_own_images():
     assert len(set(seen)) == len(seen) == 96 == 12 * steps_per_epoch(images, config)
 
 
-def test_two_generators_of_one_seed_give_the_same_and_of_two_seeds_other_views():
-    first, again, other = (all_views(some_digits(60), CONFIG, seed) for seed in (1, 1, 2))
-    for (views, _), (same_views, _) in zip(first, again, strict=True):
-        assert all(map(torch.equal, views, same_views))
-        assert not torch.equal(views[0], views[1])
-    assert not torch.equal(first[0][0][0], other[0][0][0])
-    assert torch.equal(first[0][1], other[0][1]), "the order is the seed's and the epoch's"
-
-
 def test_the_next_images_are_read_while_these_are_used(monkeypatch):
     """From the host to a GPU, also across the blocks that are drawn at once."""
     monkeypatch.setattr(module, "DRAWN_AT_ONCE", 24)

@@ -1,6 +1,5 @@
 """The schedule and the optimiser against formulas written out by hand."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -103,25 +102,6 @@ def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay(
     assert [len(group["params"]) for group in groups] == sizes
 
 
-def three_steps(
-    optimizer: str, update: Callable[[str, Tensor, Tensor], Tensor], **changes: Any
-) -> None:
-    """Three steps beside `update(name, parameter, gradient)`, which returns the parameter after."""
-    module = network()
-    built = build_optimizer(module, config(lr_rule="linear", optimizer=optimizer, **changes))
-    generator = torch.Generator().manual_seed(1)
-    x_NCHW = torch.randn(5, 3, 5, 5, dtype=torch.float64, generator=generator)
-    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    expected = {name: p.detach().clone() for name, p in trained.items()}
-    for _ in range(3):
-        built.zero_grad()
-        module(x_NCHW).square().mean().backward()
-        expected = {name: update(name, p, trained[name].grad) for name, p in expected.items()}
-        built.step()
-        actual = {name: p.detach() for name, p in trained.items()}
-        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("trust", "decay", "clip"),
     [(0.02, 0.1, False), (0.004, 0.0, True), (5.0, 0.1, True)],
@@ -140,7 +120,19 @@ def test_three_steps_of_lars(trust, decay, clip):
         kept[name] = 0.9 * kept[name] + grad if name in kept else grad
         return p - 0.05 * kept[name]
 
-    three_steps("lars", update, weight_decay=decay, lars_trust=trust, lars_clip=clip)
+    module = network()
+    given = {"weight_decay": decay, "lars_trust": trust, "lars_clip": clip, "lr_rule": "linear"}
+    built = build_optimizer(module, config(optimizer="lars", **given))
+    x_NCHW = torch.randn(5, 3, 5, 5, generator=torch.Generator().manual_seed(1)).double()
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    expected = {name: p.detach().clone() for name, p in trained.items()}
+    for _ in range(3):
+        built.zero_grad()
+        module(x_NCHW).square().mean().backward()
+        expected = {name: update(name, p, trained[name].grad) for name, p in expected.items()}
+        built.step()
+        actual = {name: p.detach() for name, p in trained.items()}
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
     assert any(clipped) == (trust == 5.0)
 
 

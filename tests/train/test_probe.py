@@ -35,16 +35,13 @@ PROTOCOL: dict[str, Any] = {
 SGD: dict[str, Any] = PROTOCOL | {"probe_lr": 0.25, "probe_views": "plain"}
 
 
-def ridge_probe(*arrays: Tensor, **options: Any) -> dict[str, float]:
-    return in_percent(probe.ridge_probe(*arrays, **options))
+def percent(score: Any) -> Any:
+    return lambda *arrays, **options: in_percent(score(*arrays, **options))
 
 
-def sgd_probe(*arrays: Tensor, **options: Any) -> dict[str, float]:
-    return in_percent(probe.sgd_probe(*arrays, **options))
-
-
-def sgd_grid_probe(*arrays: Tensor, **options: Any) -> dict[str, float]:
-    return in_percent(probe.sgd_grid_probe(*arrays, **options))
+ridge_probe, sgd_probe, sgd_grid_probe = map(
+    percent, (probe.ridge_probe, probe.sgd_probe, probe.sgd_grid_probe)
+)
 
 
 def sgd_fit(*bank: Tensor, num_classes: int, **arguments: Any) -> tuple[Tensor, Tensor]:
@@ -215,15 +212,6 @@ class TestSgd:
             redraw=(lambda epoch: bank + epoch) if views == "augmented" else None,
         )  # fmt: skip
         assert_fitted(fitted, layer)
-
-    def test_rates_fitted_together_are_those_fitted_alone(self):
-        bank, bank_labels, _, _ = clusters()
-        given = PROTOCOL | {"probe_epochs": 5, "num_classes": 8}
-        together = probe.sgd_fit(bank, bank_labels, probe_lrs=(0.01, 0.5), **given)
-        for lr, (weight, bias) in zip((0.01, 0.5), together, strict=True):
-            alone = sgd_fit(bank, bank_labels, probe_lr=lr, **given)
-            assert torch.equal(weight, alone[0])
-            assert torch.equal(bias, alone[1])
 
     def test_overflow_names_the_learning_rate(self):
         bank, bank_labels, queries, labels = clusters()
