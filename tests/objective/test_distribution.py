@@ -127,13 +127,6 @@ def test_sigreg_tells_a_gaussian_from_what_is_none():
         assert of(other) > 20 * of(large)
 
 
-def test_slices_are_the_generators_and_new_at_every_call():
-    z_ND, shared = raw_views(6, 4)[0], generator()
-    first, second = (sigreg(z_ND, 5, generator=shared) for _ in range(2))
-    assert first != second
-    assert first == sigreg(z_ND, 5, generator=generator())
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
 def test_sigreg_is_finite_wherever_training_may_go(scale, dtype):

@@ -149,13 +149,6 @@ def test_top_hits_are_those_of_a_sort():
     assert top_hits(scores, labels).tolist() == [[i < 1 for i in at], [i < 5 for i in at]]
 
 
-def test_only_scores_above_the_bound_are_guesses():
-    scores = torch.tensor([[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]])
-    labels = torch.tensor([0, 2, 0])
-    assert top_hits(scores, labels, guess_above=0.0).sum(dim=1).tolist() == [0, 1]
-    assert top_hits(scores, labels)[1].sum() == 3
-
-
 @pytest.mark.parametrize("k", [1, 5])
 def test_uniform_votes_with_ties_to_the_nearest_by_a_loop(k):
     bank, bank_labels, queries, labels = clusters()

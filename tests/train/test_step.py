@@ -69,17 +69,6 @@ def test_without_batch_statistics_the_gradient_is_that_of_the_whole_batch(name):
     assert_same(chunked, accumulated(config, train=False), 1e-8)
 
 
-def test_batch_statistics_of_chunks_are_not_those_of_the_batch():
-    """What `chunk_size` changes, and why it is a hyperparameter of its own in the results; the
-    running ones follow once a chunk.
-    """
-    config = CASES["simclr-dcl-none-two"]
-    chunked, whole = (accumulated(config | {"chunk_size": c}) for c in (CHUNK, BATCH))
-    assert abs(chunked["loss"] - whole["loss"]) > 1e-4
-    counts = [int(x) for name, x in chunked.items() if name.endswith("num_batches_tracked")]
-    assert counts == [BATCH // CHUNK] * len(counts) != []
-
-
 def test_a_scaled_loss_scales_the_gradient_of_chunks():
     """fp16's scaler, whose scale a GPU would choose."""
     config = CASES["byol-cosine-dimcl-all_pairs"] | {"chunk_size": CHUNK}
