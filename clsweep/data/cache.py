@@ -365,14 +365,11 @@ def decode(file: Encoded, store_size: int, num_channels: int = 3) -> np.ndarray:
 
 
 def size_of(file: Encoded) -> tuple[int, int]:
-    """Height and width of an image, of its header alone; (0, 0) where it cannot be read."""
-    try:
-        if isinstance(file, Path):
-            require_regular(file)
-        with Image.open(file) as opened:
-            width, height = opened.size
-    except Exception:  # Pillow's plugins raise anything at a damaged file
-        return 0, 0
+    """Height and width of an image, of its header alone. Raises as `decode`."""
+    if isinstance(file, Path):
+        require_regular(file)
+    with Image.open(file) as opened:
+        width, height = opened.size
     return height, width
 
 

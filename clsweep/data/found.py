@@ -270,9 +270,9 @@ def _stored_sizes(found: Found, part: str, store_size: int) -> np.ndarray:
         assert found.open is not None
         try:
             height, width = size_of(found.open(part, row))
-        except (OSError, ValueError):
+        except Exception:  # Pillow's plugins raise anything at a damaged file
             return 0, 0
-        return stored_size(height, width, store_size) if height else (0, 0)
+        return stored_size(height, width, store_size)
 
     with ThreadPoolExecutor(min(32, num_cores())) as pool:
         return np.array(list(pool.map(of, range(len(found.labels[part])))), np.int64).reshape(-1, 2)

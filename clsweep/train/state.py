@@ -211,14 +211,11 @@ class EpochUnderWay:
             self._start += after_step()
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "totals": self.totals,
-            "statistics": self.statistics.state_dict() if self.statistics else None,
-            "step": self.step,
-            "lr": self.lr,
-            "is_regularized": self.is_regularized,
-            "time_s": self.time_s,
+        kept = {
+            name: getattr(self, name)
+            for name in ("totals", "step", "lr", "is_regularized", "time_s")
         }
+        return kept | {"statistics": self.statistics.state_dict() if self.statistics else None}
 
     @classmethod
     def of_state(
