@@ -25,7 +25,6 @@ from clsweep.data.found import (
     files_digest,
     mismatch,
     no_classes,
-    numbered,
     stamp,
 )
 from clsweep.display.numbers import setting
@@ -39,7 +38,6 @@ _NAMES = {
 }
 _LEVELS = 65535  # real numbers become so many steps of their range
 MAX_CHANNELS = 64
-_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile)
 Header = tuple[tuple[int, ...], np.dtype]
 
 
@@ -77,8 +75,8 @@ def find(place: DataPlace) -> Found:
 
     sized = [(name, _file(root, name).stat().st_size) for name in sorted(headers)]
     return Found(
-        root=root, labels=labels, classes=numbered(labels["train"]), pixels=pixels,
-        unread=counted(Counter(headers.keys() - {*keys.values()})),
+        root=root, labels=labels, pixels=pixels,
+        unread=counted(Counter(headers.keys() - {keys[k] for k in keys if k[0] in images})),
         describe=lambda: [f"{name} {stamp(_file(root, name))}" for name in sorted(headers)],
         digest=files_digest([*sized, (str(place.value_range), 0)]), image_size=size,
         name=lambda part, row: f"{root}: {images[part]}[{row}]", num_channels=num_channels,
@@ -98,7 +96,7 @@ def _headers(root: Path) -> dict[str, Header]:
         with zipfile.ZipFile(root) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             return {name.removesuffix(".npy"): _header(archive.open(name)) for name in names}
-    except (*_UNREADABLE, KeyError, RuntimeError) as error:
+    except Exception as error:  # what compression raises at damage is of no common class
         raise mismatch(root, "an .npz file or a folder of .npy files", error) from None
 
 
@@ -135,7 +133,7 @@ def _array(root: Path, name: str) -> np.ndarray:
     path = _file(root, name)
     try:
         return _read(path, name, stamp(path))
-    except _UNREADABLE as error:
+    except Exception as error:
         raise mismatch(path, f"an array {name} that can be read", error) from None
 
 

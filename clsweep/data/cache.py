@@ -402,9 +402,9 @@ def require_regular(path: Path) -> None:
 
 def _eight_bits(picture: Picture) -> Picture:
     """Of 16 bits the upper eight, where Pillow would cut off all above 255."""
+    if picture.mode == "F" or (picture.mode, picture.format) == ("I", "TIFF"):
+        raise ValueError("pixels are numbers of 32 bits, of unknown range")
     if picture.mode.startswith("I"):
         levels = np.asarray(picture).astype(np.int64)
         return Image.fromarray((levels.clip(0, 65535) >> 8).astype(np.uint8))
-    if picture.mode == "F":
-        raise ValueError("pixels are real numbers of unknown range")
     return picture

@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import tarfile
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from clsweep.data.found import (
     files_digest,
     mismatch,
     no_classes,
-    numbered,
+    require_all,
     stamp,
 )
 from clsweep.errors import RequestError, listed
@@ -102,15 +103,15 @@ def _of_table(root: Path) -> Found:
     parts = {"train": "train", held_out: "test"} if held_out else {}
     there = _below(root)
     names = Counter(map(os.path.basename, there))
-    known = {n: n for n in there} | {
-        last: n for n in there if names[last := os.path.basename(n)] == 1
+    known = {_composed(n): n for n in there} | {
+        _composed(last): n for n in there if names[last := os.path.basename(n)] == 1
     }
     for at, row in _lines(table):
         file, label = (next((row[n] for n in of if n in row), None) for of in (_FILES, _LABELS))
         if file is None or label is None:
             expected = f"columns {' or '.join(_FILES)}, and {' or '.join(_LABELS)}"
             raise mismatch(table, expected, listed([*row]))
-        name = known.get(os.path.normpath(file), "")
+        name = known.get(_composed(os.path.normpath(file)), "")
         if not name or name in classes:
             raise mismatch(at, "an image once" if name else f"one image below {root}", file)
         classes[name] = label
@@ -125,20 +126,21 @@ def _of_table(root: Path) -> Found:
     return _of_paths(root, rows, tuple(number), TABLE)
 
 
-def _lines(table: Path) -> list[tuple[str, dict[str, str]]]:
+def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Where each row of a CSV stands, and its cells by the columns' names in small letters."""
     try:
         with table.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
-            return [
-                (
-                    f"{table}:{reader.line_num}",
-                    {f"{n}".strip().lower(): f"{row[n] or ''}".strip() for n in row},
-                )
-                for row in reader
-            ]
+            reader = csv.reader(file, skipinitialspace=True)
+            rows = [(f"{table}:{reader.line_num}", [*map(str.strip, row)]) for row in reader if row]
     except (OSError, ValueError, csv.Error) as error:
         raise mismatch(table, "a table of images and classes", error) from None
+    names = [name.lower() for name in rows[0][1]] if rows else []
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise mismatch(table, "each column once", listed(sorted(twice)))
+    for at, cells in rows[1:]:
+        if len(cells) != len(names):
+            raise mismatch(at, f"{len(names)} cells, as in the first line", len(cells))
+        yield at, dict(zip(names, cells, strict=True))
 
 
 def _unread(root: Path, rows: Rows, *beside: str) -> str:
@@ -177,7 +179,7 @@ def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
         raise mismatch(root / "train", "at least 2 class folders", listed(list(train)))
     number = {name: i for i, name in enumerate(train)}
     rows = {
-        part: [(number[c], f"{folder}/{c}/{name}") for c, names in found.items() for name in names]
+        part: [(number[c], f"{folder}/{path}") for c, paths in found.items() for path in paths]
         for part, folder, found in (("train", "train", train), ("test", held_out, test))
     }
     return tuple(train), rows
@@ -188,15 +190,23 @@ def _held_out(root: Path) -> str | None:
 
 
 def _classes(folder: Path) -> dict[str, list[str]]:
-    """The images of each class."""
+    """The images of each class, by paths from the folder."""
     names = [name for name in _names(folder) if _is_folder(folder / name)]
     if not names:
         raise mismatch(folder, "a folder of images for each class", "none")
-    classes = {name: _below(folder / name) for name in names}
-    if empty := [name for name, files in classes.items() if not files]:
+    inside = {name: _below(folder / name) for name in names}
+    if empty := [name for name, files in inside.items() if not files]:
         others = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
         raise mismatch(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{others}")
+    classes: dict[str, list[str]] = {}
+    for name, files in inside.items():
+        classes.setdefault(_composed(name), []).extend(f"{name}/{file}" for file in files)
     return classes
+
+
+def _composed(name: str) -> str:
+    """A name to compare: macOS writes accents as letters of their own."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _below(folder: Path) -> list[str]:
@@ -285,8 +295,7 @@ def find_shards(place: DataPlace) -> Found:
             return io.BytesIO(os.pread(file.fileno(), sample.size, sample.start))
 
     return Found(
-        root=root, labels=labels, classes=numbered(labels["train"]), open=read,
-        unread=counted(others),
+        root=root, labels=labels, open=read, unread=counted(others),
         describe=lambda: (f"{s} {stamp(s.shard)}" for part in PARTS for s in samples[part]),
         digest=files_digest(
             (f"{s.shard.name}/{s.name} {s.label}", s.size) for part in PARTS for s in samples[part]
@@ -305,7 +314,10 @@ def _shards(root: Path) -> dict[str, list[Path]]:
     }
     if not of["train"]:
         raise mismatch(root, "train-*.tar", listed([path.name for path in sorted(root.iterdir())]))
-    return {"train": of["train"], "test": next((of[name] for name in HELD_OUT if of[name]), [])}
+    parts = {"train": of["train"], "test": next((of[name] for name in HELD_OUT if of[name]), [])}
+    for part in PARTS:
+        require_all(root, parts[part])
+    return parts
 
 
 def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sample]:
@@ -317,7 +329,7 @@ def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sa
     try:
         require_regular(shard)
         with tarfile.open(shard, "r:") as archive:
-            for member in (member for member in archive if member.isfile()):
+            for member in filter(tarfile.TarInfo.isfile, archive):
                 folder, _, name = member.name.rpartition("/")
                 if name.startswith("."):
                     continue
@@ -341,12 +353,30 @@ def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sa
                 else:
                     told[kind] += 1
                     labels.setdefault(key, {})[kind] = label
+            _require_end(shard, archive.offset)
+        if alone := sorted(key.lstrip("/") for key in labels.keys() - images):
+            raise mismatch(shard, "an image beside each class", f"none beside {listed(alone)}")
     except RequestError:
         raise
     except (OSError, ValueError, tarfile.TarError) as error:
         raise mismatch(shard, "a plain tar file", error) from None
     for key, at in images.items():
         yield Sample(shard, at.name, at.offset_data, at.size, labels.get(key, {}))
+
+
+def _require_end(shard: Path, at: int) -> None:
+    """ValueError where a tar file has no end, or more behind it: `tarfile` takes a damaged head of
+    a file for the end, too.
+    """
+    with shard.open("rb") as file:
+        file.seek(at)
+        num_zeros = 0
+        while block := file.read(2**20):
+            num_zeros += len(block)
+            if block.strip(b"\0"):
+                raise ValueError(f"expected zeros to the end from byte {at} on, given other bytes")
+    if not num_zeros:
+        raise ValueError(f"expected zeros at the end, given none: cut after {at} bytes")
 
 
 def _class_in(text: bytes) -> int | None:

@@ -8,9 +8,10 @@ import gzip
 import hashlib
 import math
 import os
+import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -59,7 +60,7 @@ class Found:
         root: of the files, for messages.
         labels: int64 (N,) of `train` and `test`; -1 is no class. An empty `test`: a fifth of the
             training images is held out.
-        classes: their names, or numbers.
+        classes: their names; empty: labels are numbers, of which `find` counts those that occur.
         digest: of names and sizes of the files, wherever they lie.
         describe: as of `cache.Source`.
         unread: what lies there too, or empty.
@@ -71,10 +72,10 @@ class Found:
 
     root: Path
     labels: Mapping[str, np.ndarray] = field(repr=False)
-    classes: tuple[str, ...]
     digest: str
     describe: Callable[[], Iterable[str]]
     name: Callable[[str, int], str]
+    classes: tuple[str, ...] = ()
     unread: str = ""
     open: Callable[[str, int], Encoded] | None = None
     pixels: Callable[[str, range], np.ndarray] | None = None
@@ -92,19 +93,25 @@ def find(dataset: Dataset, place: DataPlace) -> Found:
     import numpy as np
 
     found: Found = named(dataset.files)(place)
-    root, num_classes = found.root, len(found.classes)
+    root, names = found.root, found.classes
     train, test = (found.labels[part] for part in PARTS)
     if not len(train):
         raise mismatch(root, "training images", "none")
-    if not num_classes:
+    used = np.unique(train[train >= 0])
+    if not (num_classes := len(names or used)):
         return found
     if not 2 <= num_classes <= MAX_CLASSES:
         raise mismatch(root, f"2 to {MAX_CLASSES} classes", num_classes)
     if (unknown := np.setdiff1d(test[test >= 0], train)).size:
-        given = dict(enumerate(found.classes)).get(unknown[0], unknown[0])
         expected = "test images of classes that the training images have"
-        raise mismatch(root, expected, f"class {given}")
-    return found
+        raise mismatch(root, expected, f"class {names[unknown[0]] if names else unknown[0]}")
+    if names:
+        return found
+    labels = {
+        part: np.where(numbers < 0, -1, np.searchsorted(used, numbers))
+        for part, numbers in found.labels.items()
+    }
+    return replace(found, classes=tuple(map(str, used)), labels=labels)
 
 
 def sized_dataset(
@@ -248,6 +255,8 @@ def _decoded(
     found: Found, store_size: int, num_channels: int, part: str, rows: range, images: Any
 ) -> list[str]:
     """Decode pictures of a part into images; a line for each that is broken."""
+    from PIL import UnidentifiedImageError
+
     from clsweep.data import cache
 
     assert found.open is not None
@@ -256,7 +265,9 @@ def _decoded(
         try:
             image[...] = cache.decode(found.open(part, row), store_size, num_channels)
         except Exception as error:  # Pillow's plugins raise anything at a damaged file
-            broken.append(f"{found.name(part, row)}: {reason_of(error)}")
+            is_none = isinstance(error, UnidentifiedImageError)
+            reason = "no image, or cut within its head" if is_none else reason_of(error)
+            broken.append(f"{found.name(part, row)}: {reason}")
     return broken
 
 
@@ -286,6 +297,22 @@ def files_digest(names_and_sizes: Iterable[tuple[str, int]]) -> str:
     return digest.hexdigest()
 
 
+def require_all(root: Path, paths: Sequence[Path]) -> None:
+    """Of files whose names say of how many they are, as `train-00001-of-00002`, each lies there
+    once.
+    """
+    there: dict[str, list[str]] = {}
+    for path in paths:
+        if told := re.search(r"-([0-9]+)-of-([0-9]+)", path.name):
+            there.setdefault(told[2], []).append(told[1])
+    for total, numbers in there.items():
+        if not len({*numbers}) == len(numbers) == int(total):
+            expected = (
+                f"{int(total)} files {paths[0].name.partition('-')[0]}-*-of-{total}, each once"
+            )
+            raise mismatch(root, expected, listed(sorted(numbers)))
+
+
 def stamp(path: Path) -> str:
     """Size and time of a file; of one that cannot be read, which decoding will say, the reason."""
     try:
@@ -299,11 +326,6 @@ def counted(others: Counter[str]) -> str:
     """What is not read of some files, and how often."""
     names = [what if count == 1 else f"{count} {what}" for what, count in sorted(others.items())]
     return listed(names) if names else ""
-
-
-def numbered(train: np.ndarray) -> tuple[str, ...]:
-    """The classes of labels that are numbers: all up to the largest; none of images without."""
-    return tuple(str(number) for number in range(int(train.max(initial=-1)) + 1))
 
 
 # Whether a data set's files are there.

@@ -30,7 +30,7 @@ from clsweep.data.found import (
     files_digest,
     mismatch,
     no_classes,
-    numbered,
+    require_all,
     stamp,
 )
 from clsweep.errors import RequestError, listed
@@ -109,9 +109,9 @@ def find(place: DataPlace) -> Found:
         raise
     except _UNREADABLE as error:
         raise mismatch(root, "a folder of datasets", error) from None
-    count = len(numbered(labels["train"]))
-    if names and count > len(names):
-        raise mismatch(root, f"classes below {len(names)}", count - 1)
+    largest = max(numbers.max(initial=-1) for numbers in labels.values())
+    if names and largest >= len(names):
+        raise mismatch(root, f"classes below {len(names)}", largest)
 
     def locate(part: str, row: int) -> tuple[_File, int]:
         number = int(np.searchsorted(ends[part], row, side="right"))
@@ -138,8 +138,7 @@ def find(place: DataPlace) -> Found:
 
     every = [file.path for part in PARTS for file in files[part]]
     return Found(
-        root=root, labels=labels, unread=counted(others), open=read, name=name,
-        classes=names or numbered(labels["train"]),
+        root=root, labels=labels, unread=counted(others), open=read, name=name, classes=names,
         describe=lambda: (f"{path.name} {stamp(path)}" for path in every),
         digest=files_digest((path.name, path.stat().st_size) for path in every),
     )  # fmt: skip
@@ -187,6 +186,8 @@ def _parquet_files(root: Path) -> dict[str, list[Path]]:
             found += folder.glob(f"{name}/*.parquet")
             if found:
                 splits.setdefault(name, []).extend(sorted(found))
+    for paths in splits.values():
+        require_all(root, paths)
     return splits
 
 

@@ -136,14 +136,23 @@ def test_every_mode_becomes_rgb(mode, tmp_path):
         )
     else:
         picture = Image.fromarray(gray).convert("RGB" if mode == "CMYK" else "L").convert(mode)
-    picture.save(tmp_path / "a.tif")
+    path = tmp_path / ("a.pgm" if mode == "I" else "a.tif")
+    picture.save(path)
     expected = np.where(gray > 127, 255, 0) if mode == "1" else gray
-    found = decode(tmp_path / "a.tif", SIZE)
+    found = decode(path, SIZE)
     assert found.shape == (SIZE, SIZE, 3)
     if mode == "1":  # dithered
         assert set(np.unique(found)) == {0, 255}
     else:
         assert np.abs(found.astype(int) - expected[..., None]).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_numbers_of_32_bits_are_refused(dtype, tmp_path):
+    """As 16 bits those up to 255 were black, in silence."""
+    Image.fromarray(np.arange(256, dtype=dtype).reshape(SIZE, SIZE)).save(tmp_path / "a.tif")
+    with pytest.raises(ValueError, match="of unknown range"):
+        decode(tmp_path / "a.tif", SIZE)
 
 
 def test_an_orientation_is_ignored(tmp_path):

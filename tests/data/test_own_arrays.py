@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from clsweep.catalog import DATASET
+from clsweep.data.found import DataPlace, find
 from clsweep.train.images import Images, on_device
 from tests.data.own import load, noise, of_rows, refusal
 
@@ -124,6 +127,28 @@ def test_arrays_that_cannot_be_meant_are_refused(arrays, value_range, says, tmp_
     line = refusal("arrays", root, value_range)
     assert str(root) in line
     assert says in line
+
+
+def test_classes_are_the_numbers_that_occur(tmp_path):
+    labels = np.random.default_rng(0).choice([-1, 3, 10**12, 70], 60)
+    np.savez(tmp_path / "set.npz", images=noise(60, 8, 8), labels=labels, y_test=labels)
+    found = find(DATASET["arrays"], DataPlace(root=str(tmp_path / "set.npz")))
+    there, numbers = np.unique(labels, return_inverse=True)
+    assert found.classes == tuple(map(str, there[1:]))
+    assert np.array_equal(found.labels["train"], numbers - 1)
+    assert found.unread == "y_test"
+
+
+@pytest.mark.parametrize("name", ["images", "labels"])
+def test_a_damaged_archive_is_refused(name, tmp_path):
+    root = tmp_path / "set.npz"
+    np.savez_compressed(root, images=noise(60, 8, 8), labels=np.arange(60) % 3)
+    with zipfile.ZipFile(root) as archive:
+        start = archive.getinfo(f"{name}.npy").header_offset + 80
+    content = bytearray(root.read_bytes())
+    content[start : start + 16] = b"\xff" * 16
+    root.write_bytes(content)
+    assert f"{root}: expected an" in refusal("arrays", root)
 
 
 def test_pickled_objects_are_not_read(tmp_path):

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import tarfile
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +46,8 @@ def labelled(root: Path, head: str, *lines: str, under: str = "") -> Path:
         path.write_bytes(png(pixels))
     names = [f"{under}{'ab'[n % 2]}/é {n}.PNG" if n < 6 else f"é {n}.PNG" for n in range(12)]
     rows = [f'"{name}", {"cat" if n % 3 else "dog"}' for n, name in enumerate(names)]
-    (root / "labels.csv").write_text("\n".join([head, *rows, *lines]))
+    text = unicodedata.normalize("NFD", "\n".join([head, *rows, *lines]))  # as of macOS
+    (root / "labels.csv").write_text(text)
     return root
 
 
@@ -74,6 +76,9 @@ def test_a_table_beside_the_images_has_their_classes(head, tmp_path):
         ("file,label", "gone.png,cat", "labels.csv:14: expected one image below"),
         ("file,x", "", "or class or target, given file, x"),
         ("file,label", None, "none of b/é 11.PNG"),
+        ("file,label", "a/é 0.PNG,Smith, John", "labels.csv:14: expected 2 cells, as in the first"),
+        ("file,label", "a/é 0.PNG", "labels.csv:14: expected 2 cells, as in the first line, given"),
+        ("label,Label", "", "labels.csv: expected each column once, given label"),
     ],
 )
 def test_a_table_that_does_not_fit_its_images(head, line, says, tmp_path):
@@ -81,7 +86,7 @@ def test_a_table_that_does_not_fit_its_images(head, line, says, tmp_path):
     if line is None:
         text = (root / "labels.csv").read_text()
         (root / "labels.csv").write_text(text.rpartition("\n")[0])
-    assert says in refusal("imagefolder", root)
+    assert says in unicodedata.normalize("NFC", refusal("imagefolder", root))
 
 
 PICTURES = [
@@ -272,6 +277,8 @@ def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class):
          "a.cls: expected whole numbers from 0 on, one class for each image, given b'ant'"),
         ({"a.png": png(PICTURES[0]), "a.cls": b"0.5"},
          "given b'0.5'. Regression and several labels are not scored"),
+        ({"a.png": png(PICTURES[0]), "b.cls": b"0"},
+         "train-0.tar: expected an image beside each class, given none beside b"),
         ({"a.png": png(PICTURES[0]), "a.jpg": b""}, "expected one image a sample, given a.png"),
     ],
 )  # fmt: skip
@@ -282,10 +289,41 @@ def test_tar_files_that_cannot_be_meant_are_refused(files, says, tmp_path):
     assert str(tmp_path / "set") in line
 
 
+@pytest.mark.parametrize("at", [3, 4])
+@pytest.mark.parametrize("rest", [b"", b"?" * 512])
+def test_a_tar_file_that_is_cut_or_damaged_at_a_head_is_refused(at, rest, tmp_path):
+    """`tarfile` itself reads the files before, and takes that for all."""
+    shards(tmp_path / "set")
+    path = tmp_path / "set" / "train-1.tar"
+    with tarfile.open(path) as archive:
+        start = archive.getmembers()[3 * at].offset
+    whole = path.read_bytes()
+    path.write_bytes(whole[:start] + rest + whole[start + 512 :] * bool(rest))
+    with tarfile.open(path) as archive:
+        assert len(archive.getmembers()) == 3 * at
+    assert f"{path}: expected a plain tar file, given: expected zeros" in refusal(
+        "webdataset", tmp_path / "set"
+    )
+
+
+@pytest.mark.parametrize(("name", "end"), [("webdataset", "tar"), ("huggingface", "parquet")])
+def test_all_files_must_be_there_where_their_names_say_how_many(name, end, tmp_path):
+    root = tmp_path / "set"
+    shards(root)
+    table(root, LABELS)
+    for path in [*root.glob("train-1.*"), *root.glob("val.*")]:
+        path.unlink()
+    [first] = root.glob(f"train-0.{end}")
+    first.rename(root / f"train-00000-of-00002.{end}")
+    assert refusal(name, root).endswith("expected 2 files train-*-of-00002, each once, given 00000")
+    shutil.copy(root / f"train-00000-of-00002.{end}", root / f"train-00001-of-00002.{end}")
+    assert load(name, root).train.labels.size
+
+
 def test_broken_pictures_in_a_tar_file_are_named(tmp_path):
     shards(tmp_path / "set")
     _tar(tmp_path / "set", {"x.png": b"no image", "x.cls": b"0"}, name="train-2.tar")
-    with pytest.raises(RequestError, match=r"train-2\.tar: x\.png: "):
+    with pytest.raises(RequestError, match=r"train-2\.tar: x\.png: no image, or cut"):
         load("webdataset", tmp_path / "set")
 
 
