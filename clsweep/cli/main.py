@@ -23,7 +23,7 @@ from clsweep.cli.statistic_commands import import_
 from clsweep.cli.study_commands import new
 from clsweep.display.printing import print_note
 from clsweep.display.text import say
-from clsweep.errors import UserError
+from clsweep.errors import RequestError, UserError
 
 app = typer.Typer(
     name="clsweep",
@@ -60,9 +60,17 @@ def main() -> None:
     """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
     if os.path.expanduser("~") == "~":  # a user without a name, as in a container
         os.environ["HOME"] = "/"
+    for size in ("COLUMNS", "LINES"):
+        if not os.environ.get(size, "1").strip("0"):  # 0: of a terminal that does not say
+            del os.environ[size]
     try:
         with lasting_streams(patient=sys.argv[1:2] in (["run"], ["confirm"])):
             require_words(sys.argv[1:])
+            if sys.flags.optimize > 1:
+                raise RequestError(
+                    "PYTHONOPTIMIZE, or -O: expected at most 1, as Ray, Altair and the help of "
+                    f"commands read docstrings; given {sys.flags.optimize}"
+                )
             app(prog_name="clsweep")
     except (UserError, OSError, MemoryError) as error:
         (print_note if sys.stderr.isatty() else say)(mistake(error), file=sys.stderr)

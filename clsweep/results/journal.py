@@ -216,6 +216,10 @@ class _JournalFile(JournalFileBackend):
         # kept open: no other file gets its inode meanwhile
         self._opened = open(path, "rb")  # noqa: SIM115
 
+    def __del__(self) -> None:
+        if hasattr(self, "_opened"):
+            self._opened.close()
+
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         path = self._file_path
         try:

@@ -25,6 +25,20 @@ def test_the_module_is_the_command():
     assert run("--version") == f"clsweep {VERSION}\n"
 
 
+def test_python_without_docstrings_is_refused():
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run("report", "nothing", PYTHONOPTIMIZE="2")
+    assert caught.value.stderr.startswith("PYTHONOPTIMIZE, or -O: expected at most 1, as Ray, ")
+    assert caught.value.stderr.endswith("given 2\n")
+
+
+def test_a_width_of_0_says_none(cli_command, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    said = cli_command("plan", "quickstart")
+    monkeypatch.setenv("COLUMNS", "0")
+    assert cli_command("plan", "quickstart") == said
+
+
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
