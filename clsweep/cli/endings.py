@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -37,6 +38,12 @@ def require_words(argv: Sequence[str]) -> None:
     for before, word in zip(["clsweep", *argv], argv, strict=False):
         if not word or (word.startswith("--") and word.endswith("=")):
             raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
+
+
+def at_home(word: str) -> str:
+    """A word as a shell gives it that expands every `~`: most leave that of `--out=~/x`."""
+    found = re.fullmatch(r"(--[a-z-]+=)?(~(/.*)?)", word, re.DOTALL)
+    return (found[1] or "") + os.path.expanduser(found[2]) if found else word
 
 
 def require_apart(options: Mapping[str, object]) -> None:

@@ -13,6 +13,7 @@ from clsweep.cli import study_commands as on_study
 from clsweep.cli.endings import (
     EXIT_INTERRUPTED,
     EXIT_INVALID,
+    at_home,
     lasting_streams,
     left_out,
     mistake,
@@ -71,7 +72,7 @@ def main() -> None:
                     "PYTHONOPTIMIZE, or -O: expected at most 1, as Ray, Altair and the help of "
                     f"commands read docstrings; given {sys.flags.optimize}"
                 )
-            app(prog_name="clsweep")
+            app([*map(at_home, sys.argv[1:])], prog_name="clsweep")
     except (UserError, OSError, MemoryError) as error:
         (print_note if sys.stderr.isatty() else say)(mistake(error), file=sys.stderr)
         sys.exit(EXIT_INVALID)

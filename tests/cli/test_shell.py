@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import clsweep
+from clsweep.cli.endings import at_home
 from clsweep.version import VERSION
 
 REPOSITORY = Path(clsweep.__file__).parents[1]
@@ -30,6 +31,18 @@ def test_python_without_docstrings_is_refused():
         run("report", "nothing", PYTHONOPTIMIZE="2")
     assert caught.value.stderr.startswith("PYTHONOPTIMIZE, or -O: expected at most 1, as Ray, ")
     assert caught.value.stderr.endswith("given 2\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        *[("~", "/h/u"), ("~/a b", "/h/u/a b"), ("--out=~/a", "--out=/h/u/a")],
+        *[(w, w) for w in ("--set=dataset.root=~/d", "a~/b", "~b", "--where=~(lr > 1)", "--out")],
+    ],
+)
+def test_a_home_that_the_shell_has_left(word, expected, monkeypatch):
+    monkeypatch.setenv("HOME", "/h/u")
+    assert at_home(word) == expected
 
 
 def test_a_width_of_0_says_none(cli_command, monkeypatch):
