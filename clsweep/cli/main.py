@@ -72,7 +72,7 @@ def main() -> None:
                     "PYTHONOPTIMIZE, or -O: expected at most 1, as Ray, Altair and the help of "
                     f"commands read docstrings; given {sys.flags.optimize}"
                 )
-            app([*map(at_home, sys.argv[1:])], prog_name="clsweep")
+            app(args=[*map(at_home, sys.argv[1:])], prog_name="clsweep")
     except (UserError, OSError, MemoryError) as error:
         (print_note if sys.stderr.isatty() else say)(mistake(error), file=sys.stderr)
         sys.exit(EXIT_INVALID)

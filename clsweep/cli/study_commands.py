@@ -157,6 +157,13 @@ def noises_in(path: str) -> dict[str, tuple[float, float]]:
     return {name: (noise.total, noise.freedom) for name, noise in found.items()}
 
 
+def _noted(study: Study) -> Study:
+    """The same, after what its file does not say of it: images that are not read."""
+    for note in study.notes:
+        print_note(f"note: {note}")
+    return study
+
+
 @with_groups
 def try_(
     path: StudyPath,
@@ -174,7 +181,7 @@ def try_(
     """One trial in this process, without Ray: a row per epoch."""
     from clsweep.cli.check import try_trial
 
-    try_trial(version.of(path), objective, config=config, seed=seed, device=device)
+    try_trial(_noted(version.of(path)), objective, config=config, seed=seed, device=device)
 
 
 @with_groups
@@ -195,7 +202,7 @@ def run(
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.cli.plan import plan_counts
 
-    study = version.of(path)
+    study = _noted(version.of(path))
     num = sum(row["trials"] for row in plan_counts(study))
     say(f"{study.name}: {num:,} trials. Loading Ray ...")
     from clsweep.cluster.runner import Request, run_study

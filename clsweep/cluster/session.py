@@ -73,7 +73,15 @@ def _started(*, dashboard: bool) -> Iterator[str]:
     say("Starting Ray ...")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
+        probe.listen()
         port = probe.getsockname()[1]
+        try:
+            socket.create_connection(probe.getsockname(), PATIENCE_S).close()
+        except OSError as error:  # Ray itself would wait for minutes
+            expected = (
+                "expected a loopback interface that is up, through which Ray's processes talk"
+            )
+            raise RequestError(f"127.0.0.1: {expected}, given: {error.strerror or error}") from None
     with (
         _private_folder() as folder,
         on_one_machine(

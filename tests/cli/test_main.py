@@ -174,6 +174,15 @@ def test_try_refuses_what_is_not_planned(cli_command, small, words, message):
     assert err.startswith(message)
 
 
+@pytest.mark.parametrize("words", [("try", "-o", "dcl", "--config", "9"), ("run", "--out", STUDY)])
+def test_what_a_study_does_not_use_is_said_where_it_is_not_planned_first(words, cli_command, small):
+    code, out, _ = cli_command(words[0], small, *words[1:], "--set", "base.tau=0.2")
+    assert (code, out.splitlines()[0]) == (
+        2,
+        "note: base.tau is replaced by the space of simclr, dcl, dclw",
+    )
+
+
 # The words of a command
 
 

@@ -1,8 +1,10 @@
 """Ray for the time of a run, beside whatever other Ray the machine has."""
 
+import errno
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -158,6 +160,16 @@ def test_where_no_socket_can_be_is_one_line(monkeypatch):
     monkeypatch.setattr(tempfile, "mkdtemp", refused)
     with pytest.raises(RequestError, match=r"^TMPDIR=/nowhere: expected [^\n]+$"):
         ray_session("local", dashboard=False).__enter__()
+
+
+def test_a_machine_without_a_loopback_interface_is_told_at_once(monkeypatch):
+    def unreachable(*_):
+        raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    expected = "expected a loopback interface that is up.*, given: Network is unreachable"
+    with pytest.raises(RequestError, match=expected), ray_session("local", dashboard=False):
+        pass
 
 
 def test_a_local_run_has_its_own_environment_and_gives_it_back(monkeypatch):
