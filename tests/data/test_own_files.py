@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import tarfile
 import unicodedata
 from collections.abc import Callable
