@@ -40,7 +40,6 @@ from clsweep.cli.options import (
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import json_text, say
 from clsweep.errors import RequestError
-from clsweep.train import require_torch
 
 if TYPE_CHECKING:
     from clsweep.api import Results
@@ -180,7 +179,6 @@ def try_(
     ] = None,
 ) -> None:
     """One trial in this process, without Ray: a row per epoch."""
-    require_torch()
     from clsweep.cli.check import try_trial
 
     try_trial(_noted(version.of(path)), objective, config=config, seed=seed, device=device)

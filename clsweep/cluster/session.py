@@ -22,7 +22,6 @@ from clsweep.cluster import ENVIRONMENT, on_one_machine
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.machine import here, living, num_cores
-from clsweep.train import require_torch
 
 if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
@@ -71,7 +70,6 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
 @contextlib.contextmanager
 def _started(*, dashboard: bool) -> Iterator[str]:
     """A Ray of our own, which nobody else can talk to. Its folder."""
-    require_torch()
     say("Starting Ray ...")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
