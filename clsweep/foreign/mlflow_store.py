@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from clsweep.foreign.reading import chosen, is_sqlite, opened, parsed, told
-from clsweep.foreign.sweep import ENDS, ForeignSweep, ForeignTrial
+from clsweep.foreign.sweep import ENDS, ForeignSweep, ForeignTrial, read_numbers
 
 # As a database says it, and by the numbers of a store of files.
 PARENT = "mlflow.parentRunId"
@@ -64,7 +64,9 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
         notes.append(f"left out: {evaluations} runs that evaluate those that they are in")
     if inherited:
         notes.append(f"nested runs have from those that they are in: {', '.join(inherited)}")
-    return ForeignSweep(trials=[t for n, (t, _) in runs.items() if n not in parents], notes=notes)
+    trials = [trial for name, (trial, _) in runs.items() if name not in parents]
+    read_numbers(trials, typed=False)
+    return ForeignSweep(trials=trials, notes=notes)
 
 
 def _take_evaluations(trial: ForeignTrial, inside: Runs, runs: Runs) -> None:
@@ -106,7 +108,7 @@ def _trial(
     return ForeignTrial(
         group=group,
         status=tags[ENDED] if tags.get(ENDED) in ENDS else STATUS.get(status, "running"),
-        settings={n: parsed(text) for n, text in params.items()},
+        settings={**params},
         results=whole if whole and ENDED in tags else results,
         labels={"run_name": name or "", **own},
     )
@@ -186,11 +188,11 @@ def _last(text: str) -> float:
     """The value of the latest step, of several the last, of these the highest: as MLflow's own.
     A line that was cut off is none; before MLflow 1.0 they had no step.
     """
-    lines = [line.split() for line in text.splitlines()]  # time, value, step
-    size = max(map(len, lines), default=0)
+    lines = [line.split() for line in text.splitlines()]  # time, value, step, and of a data set 2
+    size = min(max(map(len, lines), default=0), 3)
     whole = [
         (*map(int, line[2:3]), int(line[0]), float(line[1]))
         for line in lines
-        if len(line) == size > 1
+        if len(line) >= size > 1
     ]
     return max(whole, default=(math.nan,))[-1]

@@ -68,16 +68,24 @@ class ForeignSweep:
     notes: list[str] = field(default_factory=list)
 
 
-def read_numbers(trials: Collection[ForeignTrial]) -> None:
-    """Make numbers of a setting's texts, such as YAML's 1e-3, where all are and no two the same."""
+def read_numbers(trials: Collection[ForeignTrial], *, typed: bool = True) -> None:
+    """Make numbers of a setting's texts, such as YAML's 1e-3, where all are and no two the same.
+
+    typed: other values have types already. Else each text is read by itself, unless 1.1 and 1.10
+        are among them, which no tool writes of one number.
+    """
     for name in {name: None for trial in trials for name in trial.settings}:
         having = [trial.settings for trial in trials if name in trial.settings]
         found = {each[name]: parsed(each[name]) for each in having if isinstance(each[name], str)}
-        values = {value for value in found.values() if type(value) in (int, float)}
-        for each in having if len(values) == len(found) else ():
-            each[name] = found.get(each[name], each[name])
+        alike = [text for text in found if typed or PLAIN.fullmatch(text)]
+        values = {found[text] for text in alike if type(found[text]) in (int, float)}
+        for each in having:
+            value = found.get(each[name], each[name])
+            if len(values) == len(alike) or (value is None and not typed):
+                each[name] = value
 
 
+PLAIN = re.compile(r"[+-]?[0-9]+\.[0-9]+")
 SEEDS = (
     "seed", "random_seed", "random_state", "rng_seed", "manual_seed", "global_seed",
     "__trial_index__",  # of Tune's Repeater
@@ -236,7 +244,8 @@ def _mark_ends(
     alike: dict[tuple[str, ...], list[ForeignTrial]] = {}
     lost = 0
     for trial in trials:
-        if sweep.mixed and isinstance(text := trial.settings.get(metric), str):
+        text = trial.settings.get(metric)
+        if sweep.mixed and metric not in trial.results and isinstance(text, str):
             raise RequestError(f"{metric}: expected a number, given {text!r}")
         if trial.status == "finished" and not math.isfinite(trial.results.get(metric, math.nan)):
             trial.status, lost = "failed", lost + 1
@@ -316,7 +325,8 @@ def _seed_and_objective(
     columns = dict.fromkeys(name for t in trials for name in (*t.settings, *t.labels))
     columns.pop(metric or "", None)
     if seed is None:
-        ends = {name: name.replace("/", ".").rpartition(".")[2].lower() for name in columns}
+        plain = {name: name.replace("/", ".").removesuffix(".value") for name in columns}
+        ends = {name: text.rpartition(".")[2].lower() for name, text in plain.items()}
         found = [name for name, end in ends.items() if end in SEEDS]
         if len(found) > 1:
             raise RequestError(f"seed: name one with --seed: {', '.join(found)}")

@@ -20,12 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.foreign.reading import flat, numbers, parsed, text_of, told
+from clsweep.foreign.reading import flat, numbers, text_of, told
 from clsweep.foreign.sweep import ENDS, OWN, ForeignSweep, ForeignTrial, read_numbers
 
 BLOCK, HEADER = 32 * 1024, 7
 HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18  # fields of a `Record`
 STATES = {"finished": "finished", "failed": "failed", "crashed": "failed", "killed": "failed"}
+# and as the tables of Optuna, MLflow and others say it, in a column that may be called otherwise
+STATES |= {"complete": "finished", "completed": "finished", "terminated": "finished"}
+STATES |= {"fail": "failed", "error": "failed", "pruned": "stopped", "stopped": "stopped"}
+STATES |= dict.fromkeys(("running", "scheduled", "waiting", "pending", "paused"), "running")
+STATED = ("State", "state", "Status", "status")
+NUMBERED = ("_", "Unnamed: ")  # W&B's own columns, and those of pandas that number rows
 POINT = re.compile(r"(^|;)-?\d+\.\d+(;|\s*$)")  # in a number between semicolons
 SEPARATOR = re.compile(r'"?sep=(.)"?\s*')  # as Excel's first line tells it
 COMMA = re.compile(r"^(-?\d+),(\d+)([eE][-+]?\d+)?$")  # as the point of a number
@@ -54,9 +60,10 @@ def read_wandb(source: Path) -> ForeignSweep:
         RequestError: neither is there, or it is damaged.
     """
     kind = source.name.lower().removesuffix(".gz").rpartition(".")[2]
+    notes: list[str] = []
     with told(source, "runs of W&B", EOFError, zlib.error):
         if is_table := kind in TABLES + LISTS:
-            given = _lines(source) if kind in TABLES else _listed(source, kind)
+            given = _lines(source, notes) if kind in TABLES else _listed(source, kind)
             runs = {at: {ALSO[n]: run[n] for n in ALSO if n in run} | run for at, run in given}
             mixed = not all(map(_is_apart, runs.values()))
             read = {at: _row(run, at) for at, run in runs.items()}
@@ -81,9 +88,9 @@ def read_wandb(source: Path) -> ForeignSweep:
         settings, results = earlier.settings | trial.settings, earlier.results | trial.results
         length = trial.length if is_table or name not in trials else None
         trials[name] = replace(trial, settings=settings, results=results, length=length)
-    copies = len(read) - len(trials)
-    notes = [f"left out: {copies} earlier rows or files of runs that come again"] if copies else []
-    read_numbers(trials.values())
+    if copies := len(read) - len(trials):
+        notes.append(f"left out: {copies} earlier rows or files of runs that come again")
+    read_numbers(trials.values(), typed=not mixed)
     reported = [trial for trial in trials.values() if trial.length]
     by_step = not all("epoch" in trial.results for trial in reported)
     for trial in reported:
@@ -91,8 +98,9 @@ def read_wandb(source: Path) -> ForeignSweep:
     return ForeignSweep(trials=[*trials.values()], mixed=mixed, by_step=by_step, notes=notes)
 
 
-def _lines(source: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a CSV, by their places; cells between semicolons have a comma as their point.
+def _lines(source: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a CSV, by their places; cells between semicolons have a comma as their point, and
+    notes say in which columns.
 
     Raises:
         RequestError: names the line; also where 64,64 and 64,640 would become one number.
@@ -122,6 +130,9 @@ def _lines(source: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     both = f"{name}: {before} and {text} would be one number"
                     raise RequestError(f"{at}: {both}. Export the runs as JSON")
         yield at, dict(zip(names, cells, strict=True))
+    if written:
+        found = dict.fromkeys(name for name, _ in written)
+        notes.append(f"read with a comma as the point: {', '.join(found)}")
 
 
 def _listed(source: Path, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -156,13 +167,15 @@ def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
     """
     if not _is_apart(run):
         row = {name: "" if value is None else str(value) for name, value in run.items()}
-        values = {name: parsed(text) for name, text in row.items() if name and name not in LABELS}
+        stated = [n for n in STATED if n in row and (n in LABELS or row[n].lower() in STATES)]
+        values = {n: text for n, text in row.items() if n and n not in (*LABELS, *stated)}
+        results = numbers(values)
         return ForeignTrial(
             group="wandb",
-            status=_status(row.get("State", row.get("state"))),
-            length=_length(values),
-            settings={name: value for name, value in values.items() if not name.startswith("_")},
-            results=numbers(values),
+            status=_status(row[stated[0]] if stated else None),
+            length=_length(results),
+            settings={n: text for n, text in values.items() if not n.startswith(NUMBERED)},
+            results=results,
             labels={name: row[name] for name in LABELS if row.get(name)},
         )
     config, summary = (

@@ -19,6 +19,11 @@ def test_exports_of_wandb(tmp_path):
     assert [t.status for t in sweep.trials] == ["finished", "failed", "running"]
     assert sweep.trials[0].settings == {"lr": 0.1, "opt": "sgd", "acc": 80.5}
     assert sweep.trials[1].settings["acc"] is None
+    (tmp_path / "a.csv").write_text("status;net;size;acc\nFAILED;a;64,64;1\nnew;b;128;2,5\n")
+    sweep = read_wandb(tmp_path / "a.csv")
+    assert [trial.status for trial in sweep.trials] == ["failed", "finished"]
+    assert [trial.settings.get("status") for trial in sweep.trials] == [None, "new"]
+    assert sweep.notes == ["read with a comma as the point: size, acc"]
     runs = [{"state": "finished", "config": {"lr": 0.1}, "summary": {"acc": 80.5, "_step": 3}}]
     (tmp_path / "a.json").write_text(json.dumps(runs))
     sweep = read_wandb(tmp_path / "a.json")
@@ -41,7 +46,7 @@ WITH_TABLES = (
         ("excel.csv", "State;lr;size;acc\nfinished;0,1;64_64;80,5\n",
          {"lr": 0.1, "size": "64_64", "acc": 80.5}),
         ("point.csv", "lr;size;acc\n0.1;64,64;80.5\n", {"lr": 0.1, "size": "64,64", "acc": 80.5}),
-        ("pandas.csv", ",lr,acc\n0,0.1,80.5\n", {"lr": 0.1, "acc": 80.5}),
+        ("pandas.csv", ",Unnamed: 0,lr,acc\n0,0,0.1,80.5\n", {"lr": 0.1, "acc": 80.5}),
         ("blank.csv", "\nlr, net, acc\n0.1, a, 80.5\n", {"lr": 0.1, "net": "a", "acc": 80.5}),
         ("tabs.tsv", "lr\tacc\n0.1\t80.5\n", {"lr": 0.1, "acc": 80.5}),
         ("lines.jsonl", '{"config": {"lr": 0.1}, "summary": {"acc": 80.5}}\n\n', {"lr": 0.1}),

@@ -294,6 +294,7 @@ def test_an_mlflow_store(make, tmp_path):
         ("b/metrics/val/acc", "5 70.0\n7 81.5\n", [81.5, 80.5]),  # before MLflow 1.0
         ("b/metrics/val/acc", "5 70.0 0\n6 81.5 1\n7 8", [81.5, 80.5]),  # cut off
         ("b/metrics/val/acc", "", [None, 80.5]),
+        ("b/metrics/val/acc", "1 70.0 0 cifar 5f\n2 81.5 9\n3 75.0 5 cifar 5f\n", [81.5, 80.5]),
         ("b/metrics/.acc.swp", "", [80.5, 80.5]),
         ("b/meta.yaml", "run_id: b\nsta", [80.5]),
         ("b/meta.yaml", None, [80.5]),

@@ -41,15 +41,19 @@ def imported(trials: list[ForeignTrial], **asked: Any) -> Imported:
     return import_sweep(ForeignSweep(trials=trials), **about)
 
 
-def test_a_grid_with_a_seed():
-    found = imported(grid(epochs=3))
+@pytest.mark.parametrize("seed", ["seed", "config.seed.value"])  # as W&B's raw one is called
+def test_a_grid_with_a_seed(seed):
+    trials = grid(epochs=3)
+    for each in trials:
+        each.settings[seed] = each.settings.pop("seed")
+    found = imported(trials)
     first = {"objective": "tau", "config": 0, "seed": 0, "status": "finished", "sampler": "grid"}
     assert found.rows[0] == first | {"acc": 79.0, "lr": 0.1, "opt": "sgd", "epochs": 3}
     assert [(row["config"], row["seed"]) for row in found.rows] == [
         (config, seed) for config in range(4) for seed in (0, 1)
     ]
     told = {"metric": "acc", "mode": "max", "params": ["lr", "opt"], "scales": {}}
-    assert found.told == told | {"seed": "seed"}
+    assert found.told == told | {"seed": seed}
 
 
 def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one():
@@ -118,16 +122,18 @@ def test_settings_are_compared_by_their_values():
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("typed", "given", "read"),
     [
-        (["1e-3", 0.001, None, "0.01"], [0.001, 0.001, None, 0.01]),
-        (["1.1", "1.10", 2], ["1.1", "1.10", 2]),  # versions
-        (["16", "bf16", True], ["16", "bf16", True]),
+        (True, ["1e-3", 0.001, None, "0.01"], [0.001, 0.001, None, 0.01]),
+        (True, ["1.1", "1.10", 2], ["1.1", "1.10", 2]),  # versions
+        (True, ["16", "bf16", True], ["16", "bf16", True]),
+        (False, ["1.1", "1.10", "2", "None", ""], ["1.1", "1.10", "2", None, None]),
+        (False, ["1e-3", "0.001", "1", "1.0", "bf16"], [0.001, 0.001, 1, 1.0, "bf16"]),
     ],
 )
-def test_texts_of_a_setting_are_numbers_if_all_are(given, read):
+def test_texts_of_a_setting_are_numbers_if_all_are(typed, given, read):
     trials = [trial(gain=0, name=value) for value in given]
-    read_numbers(trials)
+    read_numbers(trials, typed=typed)
     assert [repr(each.settings["name"]) for each in trials] == [*map(repr, read)]
 
 
