@@ -1,10 +1,11 @@
-"""Results of Ray Tune: a folder for each trial with params.json and result.json or progress.csv."""
+"""Results of Ray Tune: a folder for each trial with params.json, result.json or progress.csv."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from clsweep.foreign.reading import ADDRESS, flat, numbers, parsed, told
 from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, read_numbers
 
 STATUS = {"TERMINATED": "finished", "ERROR": "failed", "CUT": "stopped"}  # others: running
+FILES = ("params.json", "result.json", "progress.csv")
+FAILURE = re.compile(r"occurred at ([-_0-9]+)")  # in error.txt, as a report tells its date
 # What Tune adds to every report.
 BOOKKEEPING = {
     "timestamp", "checkpoint_dir_name", "should_checkpoint", "done", "training_iteration",
@@ -32,22 +35,19 @@ def read_ray(source: Path) -> ForeignSweep:
         RequestError: no trial is there, a file is damaged, or settings changed within a trial.
     """
     source = source.resolve()  # the folder "." has no name
-    files = {*source.glob("*/params.json"), *source.glob("*/*/params.json")}
+    files = [file for name in FILES for at in ("*", "*/*") for file in source.glob(f"{at}/{name}")]
+    folders = {file.parent for file in files if file.exists() and file.stat().st_size}
     # a checkpoint below a trial may have a file of that name
-    files -= {file for file in files if file.parents[1] / "params.json" in files}
-    if not files:
-        raise RequestError(
-            f"{source}: expected the folder of an experiment of Ray Tune "
-            "(TRIAL/params.json), found none"
-        )
-    folders = {file.parent for file in files}
+    folders -= {folder for folder in folders if folder.parent in folders}
     with told(source, "experiments of Ray"):
         states = {experiment: _state(experiment) for experiment in {of.parent for of in folders}}
-    found: dict[str, ForeignTrial] = {}  # by its id
+    found: dict[tuple[str, str], ForeignTrial] = {}  # by its id and settings
     # a copy has a name that its experiment does not know
-    for file in sorted(files, key=lambda f: (f.parent.name not in states[f.parents[1]][1], f)):
-        trial, (_, statuses) = file.parent, states[file.parents[1]]
-        with told(file, "a trial of Ray"):
+    known = {path / name for path, (_, statuses) in states.items() for name in statuses}
+    known |= folders
+    for trial in sorted(folders, key=lambda f: (f.name not in states[f.parent][1], f)):
+        _, statuses = states[trial.parent]
+        with told(trial, "a trial of Ray"):
             reports = _reports(trial)
             if len({*map(_config, reports)} - {"{}"}) > 1:
                 raise RequestError(
@@ -56,50 +56,66 @@ def read_ray(source: Path) -> ForeignSweep:
                 )
             last = {name: value for report in reports for name, value in report.items()}
             results = {n: last[n] for n in last if n not in BOOKKEEPING and n[:7] != "config/"}
+            settings = _settings(trial / "params.json", last)
+            if settings is None:
+                folders.remove(trial)
+                continue
             read = ForeignTrial(
                 group=trial.parent.name,
-                status=_status(trial, statuses, last.get("done")),
-                settings=flat(_settings(file, last)),
+                status=_status(trial, statuses, last),
+                settings=flat(settings),
                 results=numbers(results, "/"),
                 length=int(last.get("training_iteration") or len(reports)),
                 # and TERMINATED as its experiment says, not for want of one
                 returned=last.get("done") is False and trial.name in statuses,
             )
-            found.setdefault(str(last.get("trial_id", file)), read)
+            key = str(last.get("trial_id", trial)), repr(sorted(read.settings.items()))
+            if key not in found or (read.length or 0) > (found[key].length or 0):
+                found[key] = read  # and a copy may be of before its end
+    if not found:
+        expected = "the folder of an experiment of Ray Tune (TRIAL/params.json or result.json)"
+        raise RequestError(f"{source}: expected {expected}, found none")
     read_numbers(found.values())
     notes = []
-    if copies := len(files) - len(found):
+    if copies := len(folders) - len(found):
         notes.append(f"left out: {copies} folders of trials that are copies of others")
-    named = {path / name for path, (_, statuses) in states.items() for name in statuses}
-    if lacking := len(named - folders):
-        notes.append(f"left out: {lacking} trials whose folder or params.json is gone")
+    if lacking := len(known - folders):
+        notes.append(f"left out: {lacking} trials whose folder or files are gone")
     metrics = {metric for metric, _ in states.values()}
     metric = metrics.pop() if len(metrics) == 1 else ""
     return ForeignSweep(trials=[*found.values()], metric=metric, notes=notes)
 
 
-def _status(trial: Path, known: dict[str, str], done: bool | None) -> str:
+def _status(trial: Path, known: dict[str, str], last: Mapping[str, Any]) -> str:
     """As the experiment says. It may have died before it named a trial; without one nothing is
-    known but error.txt, which of a trial that was tried again is that of an earlier attempt.
+    known but error.txt, which of a trial that was tried again is that of an earlier attempt: Ray
+    says when it was.
     """
-    unknown = "TERMINATED" if done or not known else "RUNNING"
-    unknown = "ERROR" if (trial / "error.txt").exists() else unknown
+    unknown = "TERMINATED" if last.get("done") or not known else "RUNNING"
+    if (error := trial / "error.txt").exists():
+        failures = FAILURE.findall(error.read_text("utf-8", errors="replace"))
+        went_on = failures and failures[-1] < str(last.get("date", ""))
+        unknown = unknown if went_on else "ERROR"
     status = known.get(trial.name, unknown)
     if status == "PAUSED" and not {"RUNNING", "PENDING"} & {*known.values()}:
         return "stopped"  # a scheduler never went on with it
     return STATUS.get(status, "running")
 
 
-def _settings(file: Path, last: Mapping[str, Any]) -> dict[str, Any]:
-    """What params.json says, or else, where its writer died, the reports."""
-    found: dict[str, Any]
+def _settings(file: Path, last: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What params.json says, or else, where its writer died or it is gone, the reports: a table, or
+    of progress.csv the columns config/net/width, which newer ones lack.
+    """
+    columns = {n[7:].replace("/", "."): last[n] for n in last if n[:7] == "config/"}
+    found: dict[str, Any] = last.get("config") or columns
     try:
-        found = json.loads(file.read_text("utf-8"))
+        return dict(json.loads(file.read_text("utf-8")))
+    except FileNotFoundError:
+        return found or None
     except ValueError:
-        if not last.get("config"):
+        if not found:
             raise
-        found = last["config"]
-    return found
+        return found
 
 
 def _config(report: Mapping[str, Any]) -> str:
@@ -136,8 +152,16 @@ def _reports(folder: Path) -> list[dict[str, Any]]:
         if not table.exists():
             return []
         with table.open(newline="", encoding="utf-8", errors="replace") as file:
-            whole = [line for line in file if line.endswith("\n")]
-        return [{n: parsed(v) for n, v in row.items() if v} for row in csv.DictReader(whole)]
+            rows = [*csv.reader(line for line in file if line.endswith("\n"))]
+        names = rows[0] if rows else []
+        if numbered := [name for name in names if isinstance(parsed(name), int | float)]:
+            raise RequestError(f"{table}:1: expected names of columns, given {numbered[0]}")
+        for number, row in enumerate(rows[1:], 2):
+            if len(row) != len(names):
+                expected = f"expected {len(names)} cells, given {len(row)}"
+                raise RequestError(f"{table}:{number}: {expected}")
+        texts = [dict(zip(names, row, strict=True)) for row in rows[1:]]
+        return [{n: parsed(text) for n, text in row.items() if text} for row in texts]
     given = lines.read_text("utf-8", errors="replace").splitlines(keepends=True)
     found = []
     for number, line in enumerate(given, 1):

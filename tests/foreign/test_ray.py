@@ -11,6 +11,8 @@ from clsweep.errors import RequestError
 from clsweep.foreign.ray_results import read_ray
 from clsweep.foreign.sweep import import_sweep
 
+DATE = "2026-11-27_17-01-26"
+
 
 def ray_trial(root, name, config, scores, /, **last):
     """A trial's folder as Ray 2.60 writes it; last: what else its last report has."""
@@ -18,7 +20,7 @@ def ray_trial(root, name, config, scores, /, **last):
     folder.mkdir(parents=True)
     (folder / "params.json").write_text(json.dumps(config))
     rows = [
-        {"acc": value, "training_iteration": i + 1, "pid": 7, "config": config}
+        {"acc": value, "training_iteration": i + 1, "date": DATE, "config": config}
         for i, value in enumerate(scores)
     ]
     rows[-1:] = [row | last for row in rows[-1:]]
@@ -44,7 +46,8 @@ def statuses(source: Path) -> list[str]:
 def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path):
     for lr, count in ((0.1, 3), (0.2, 1), (0.3, 3)):
         ray_trial(tmp_path / "exp", f"t{lr}", {"lr": lr, "net": {"w": 4}}, [80 + lr] * count)
-    (tmp_path / "exp" / "t0.3" / "error.txt").write_text("diverged")
+    for name, date in (("t0.1", "2026-11-27_17-00-58"), ("t0.3", "2026-11-27_17-01-27")):
+        (tmp_path / "exp" / name / "error.txt").write_text(f"Failure # 1 (occurred at {date})\n")
     trials = read_ray(tmp_path).trials
     assert statuses(tmp_path) == ["finished", "stopped", "failed"]
     assert [t.settings for t in trials] == [{"lr": lr, "net.w": 4} for lr in (0.1, 0.2, 0.3)]
@@ -60,9 +63,19 @@ def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path)
     file.write_bytes(file.read_bytes() + b'{"acc": 82.0}\n')  # and went on behind it
     with pytest.raises(RequestError, match=r"result\.json:3: expected a report"):
         read_ray(tmp_path)
-    file.unlink()
-    (file.parent / "progress.csv").write_text("acc,lr\r\n80.5,0.1\r\n81.5,0")
-    assert [trial.results["acc"] for trial in read_ray(tmp_path).trials] == [80.5]
+    for each in (file, file.with_name("params.json")):  # which the reports tell, too
+        each.unlink()
+    table = file.with_name("progress.csv")
+    table.write_text("acc,config/net/lr\r\n80.5,0.1\r\n81.5,0")
+    found = [(trial.results, trial.settings) for trial in read_ray(tmp_path).trials]
+    assert found == [({"acc": 80.5}, {"net.lr": 0.1})]
+    for text, says in (
+        ("80.5,0.1\n", "1: expected names of columns, given 80.5"),
+        ("acc,b\n8,1\n9\n8,1\n", "3: expected 2 cells, given 1"),
+    ):
+        table.write_text(text)
+        with pytest.raises(RequestError, match=f"progress.csv:{says}"):
+            read_ray(tmp_path)
 
 
 def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path):
@@ -140,9 +153,12 @@ def test_how_trials_of_ray_ended(trials, expected, tmp_path):
 
 def test_an_experiment_of_ray_with_copies_and_a_state_that_was_cut_off(tmp_path, monkeypatch):
     for name, at in (("a", "exp"), ("b", "exp"), (".copy of a", "exp"), ("a", ".")):
-        ray_trial(tmp_path / at, name, {"lr": 0.1}, [80.0], trial_id=f"1_{name[-1]}")
+        scores = [70.0] if at == "." else [70.0, 80.0]  # of before its end
+        ray_trial(tmp_path / at, name, {"lr": 0.1}, scores, trial_id=f"1_{name[-1]}")
     ray_state(tmp_path / "exp", a="TERMINATED", b="ERROR", gone="ERROR")
     (tmp_path / "exp" / "experiment_state-2.json").write_text("")
+    (tmp_path / "exp" / "progress alone").mkdir()  # which says no settings
+    (tmp_path / "exp" / "progress alone" / "progress.csv").write_text("acc\n80\n")
     checkpoint = tmp_path / "exp" / "a" / "checkpoint"
     checkpoint.mkdir()
     (checkpoint / "params.json").write_text("{}")
@@ -154,9 +170,11 @@ def test_an_experiment_of_ray_with_copies_and_a_state_that_was_cut_off(tmp_path,
     assert [trial.settings for trial in sweep.trials] == [{"lr": 0.1}] * 2
     assert sweep.notes == [
         "left out: 1 folders of trials that are copies of others",
-        "left out: 1 trials whose folder or params.json is gone",
+        "left out: 2 trials whose folder or files are gone",
     ]
-    assert len(read_ray(tmp_path).trials) == 2
+    assert [trial.results["acc"] for trial in read_ray(tmp_path).trials] == [80.0, 80.0]
+    ray_trial(tmp_path / "exp", "c", {"lr": 0.2}, [80.0], trial_id="1_a")  # of another experiment
+    assert len(read_ray(tmp_path).trials) == 3
 
 
 def test_names_and_settings_of_ray_are_read_as_it_means_them(tmp_path):
