@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import math
 import re
 import statistics
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -36,6 +38,10 @@ EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
 _NONE = re.compile(r"(?:[=!]=|\bis(?: not)?)\s*None\b")
 _UNKNOWN = re.compile(r"name '(.*)' is not defined")
 _QUOTED = re.compile(r"`([^`]*)`")
+_COMPARED = re.compile(
+    r"(?<![\w.])(?P<name>\w+)\s*(?P<sign>[=!]=)\s*(?P<text>'[^']*'|\"[^\"]*\")"
+    r"|'[^']*'|\"[^\"]*\""
+)
 _TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 
 
@@ -107,14 +113,14 @@ def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
     Raises:
         RequestError: it is no condition, or names a column that there is not.
     """
-    typed = frame.convert_dtypes()  # with types that know missing values none compares as true
-    plain = where
+    typed, plain = frame.apply(_typed), where
     for number, name in enumerate(sorted(map(str, frame), key=len, reverse=True)):
         if f"`{name}`" in plain:  # whatever signs it has
             plain = plain.replace(f"`{name}`", f"column_{number}_")
             typed = typed.assign(**{f"column_{number}_": typed[name]})
     try:
         _require_columns(plain, frame)
+        plain, typed = _texts_as_columns(plain, typed)
         # Nothing of this program is in reach of the condition.
         mask = typed.eval(plain, engine="python", local_dict={}, global_dict={})
     except Exception as error:  # whatever the user's expression raises
@@ -127,6 +133,34 @@ def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
     if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
         raise RequestError(f"--where {_shown(where)}: expected a condition, as in {EXAMPLE}")
     return mask.fillna(False).astype(bool)
+
+
+def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
+    """A column with a type that knows missing values, of which none compares as true."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(object)
+    known = column.dropna()
+    if column.dtype == object and len(known) and all(isinstance(v, Decimal) for v in known):
+        column = column.astype(float)
+    column = column.convert_dtypes()
+    is_text = isinstance(column.dtype, pd.StringDtype)  # in Python, to stand beside numbers
+    return column.astype(pd.StringDtype("python")) if is_text else column
+
+
+def _texts_as_columns(where: str, typed: pd.DataFrame) -> tuple[str, pd.DataFrame]:
+    """Each text that a column is compared with, as a column of its own and of that type: pandas
+    would look for it in a list, where a date is no text, and a missing value is another.
+    """
+    texts: dict[str, pd.Series[Any]] = {}
+
+    def replaced(found: re.Match[str]) -> str:
+        if (name := found["name"]) is None or name not in typed:
+            return found[0]
+        text = pd.Series(ast.literal_eval(found["text"]), typed.index)
+        texts[new := f"text_{len(texts)}_"] = text.astype(typed[name].dtype)
+        return f"{name} {found['sign']} {new}"
+
+    return _COMPARED.sub(replaced, where), typed.assign(**texts)
 
 
 def _require_columns(where: str, frame: pd.DataFrame) -> None:

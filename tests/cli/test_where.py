@@ -1,5 +1,7 @@
 """`--where` selects by a condition of columns; what is none is said in one short line."""
 
+from decimal import Decimal
+
 import pandas as pd
 import pytest
 
@@ -19,6 +21,10 @@ FRAME = pd.DataFrame(
         "@pd.io": [1, 2, 3],
         "class": [1, 2, 3],
         "l`r #'x": [1, 2, 3],
+        "method": ["sgd", None, "lars"],
+        "kind": pd.Categorical(["a", None, "b"]),
+        "day": pd.to_datetime(["2026-01-01", "2026-02-01", None]),
+        "decay": [Decimal("0.1"), Decimal("0.2"), None],
     }
 )
 
@@ -48,6 +54,10 @@ FRAME = pd.DataFrame(
         ("`@pd.io` > 2", [2]),
         ("`class` > 2 or `l`r #'x` == 2", [1, 2]),
         ("status.isin(['failed'])", [1]),
+        ("method != 'sgd'", [2]),
+        ("not (kind == 'a')", [2]),
+        ("day == '2026-01-01' or tau == '0.2'", [0, 1]),
+        ("decay == 0.1 and method != 'kind == \"a\"'", [0]),
     ],
 )
 def test_a_condition_selects_rows(where, rows):
@@ -76,6 +86,7 @@ def test_a_condition_selects_rows(where, rows):
         ("train.lr < 1", "expected backticks, as in `train.lr`"),
         ("class == 1", "expected backticks, as in `class`"),
         ("tau = 1", "expected a condition"),
+        ("tau == 'low'", "Failed to parse string: 'low'"),
         ("tau", "expected a condition"),
     ],
 )
