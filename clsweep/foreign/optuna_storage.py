@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import sqlite3
 import tempfile
@@ -104,9 +105,11 @@ def _storage(source: Path) -> Iterator[optuna.storages.BaseStorage]:
         storage = RDBStorage(f"sqlite:///{copy}", skip_compatibility_check=True)
         try:
             if storage.get_current_version() != storage.get_head_version():
+                logging.disable(logging.INFO)  # of the copy each step would be told
                 storage.upgrade()
             yield storage
         finally:
+            logging.disable(logging.NOTSET)
             storage.remove_session()
             storage.engine.dispose()
 

@@ -7,6 +7,8 @@ import hashlib
 import json
 import math
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,19 @@ def test_an_optuna_storage(storage):
     assert len(read_optuna(path, "other").trials) == 1
     with pytest.raises(RequestError, match=r"no study 'tua'\. Did you mean 'tau'"):
         read_optuna(path, "tua")
+
+
+def test_a_storage_of_an_earlier_optuna_is_read_without_a_word(tmp_path):
+    """Optuna 2.10 has written it. What Alembic logs it tells where nothing else logs."""
+    path = tmp_path / "sweep.db"
+    path.write_bytes(gzip.decompress((Path(__file__).parent / "optuna-2.10.db.gz").read_bytes()))
+    sweep = read_optuna(path, None)
+    kept = {(t.settings["lr"], t.status, t.labels["seed"], t.sampler) for t in sweep.trials}
+    assert kept == {(0.1, "finished", 0, "grid"), (0.2, "stopped", 0, "grid")}
+    assert [t.results for t in sweep.trials if t.results] == [{"value": 80.1}]
+    asked = [sys.executable, "-m", "clsweep", "import", "optuna", path, "--out", tmp_path / "out"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert told.stderr == ""
 
 
 def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path):
