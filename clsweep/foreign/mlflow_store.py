@@ -40,17 +40,17 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
         runs, lost = (_from_sqlite(source), 0) if is_database else _from_files(source)
     known = dict.fromkeys(trial.group for trial, _ in runs.values())
     groups = chosen(known, experiment, "experiment with runs", source)
-    runs = {n: run for n, run in runs.items() if run[0].group in groups}
-    num_read = len(runs)
-    inside: dict[str, Runs] = {}
+    asked = [name for name, run in runs.items() if run[0].group in groups]
+    inside: dict[str, Runs] = {}  # which may be of another experiment
     for name, (trial, tags) in runs.items():
         inside.setdefault(tags.get(PARENT, ""), {})[name] = trial, tags
     for name in reversed([*runs]):  # what began last is innermost
         if name in runs:
             _take_evaluations(runs[name][0], inside.get(name, {}), runs)
-    parents = {tags[PARENT] for _, tags in runs.values() if tags.get(PARENT) in runs}
+    kept = [name for name in asked if name in runs]
+    parents = {tags[PARENT] for _, tags in runs.values() if tags.get(PARENT) in kept}
     inherited: dict[str, None] = {}
-    for trial, tags in runs.values():
+    for trial, tags in map(runs.__getitem__, kept):
         seen: set[str] = set()
         while (parent := tags.get(PARENT, "")) in runs and parent not in seen:
             of, tags = runs[parent]
@@ -60,11 +60,11 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     notes = [f"left out: runs that others are nested in ({len(parents)})"] if parents else []
     if lost:
         notes.append(f"left out: {lost} runs whose meta.yaml is damaged or gone")
-    if evaluations := num_read - len(runs):
+    if evaluations := len(asked) - len(kept):
         notes.append(f"left out: {evaluations} runs that evaluate those that they are in")
     if inherited:
         notes.append(f"nested runs have from those that they are in: {', '.join(inherited)}")
-    trials = [trial for name, (trial, _) in runs.items() if name not in parents]
+    trials = [runs[name][0] for name in kept if name not in parents]
     read_numbers(trials, typed=False)
     return ForeignSweep(trials=trials, notes=notes)
 

@@ -303,6 +303,18 @@ def test_an_mlflow_store(make, tmp_path):
         read_mlflow(tmp_path / "store", "tao")
 
 
+def test_a_run_of_mlflow_has_the_settings_of_one_in_another_experiment(tmp_path):
+    of, other = mlflow_files(tmp_path) / "1234", tmp_path / "5678"
+    other.mkdir()
+    (of / "a").rename(other / "a")
+    (other / "meta.yaml").write_text("experiment_id: '5678'\nname: folds\n")
+    (of / "p" / "params" / "data").write_text("cifar10")
+    for name in ("folds", None):
+        trial = read_mlflow(tmp_path, name).trials[-1]
+        assert trial.settings == {"data": "cifar10", "lr": 0.1, "amp": True}
+    assert len(read_mlflow(tmp_path, "tau").trials) == 1
+
+
 @pytest.mark.parametrize(
     ("file", "text", "scores"),
     [
