@@ -89,8 +89,8 @@ def followers(settings: pd.DataFrame, *, is_grid: bool) -> dict[str, tuple[str, 
     column follows only where there is evidence:
 
     - from one other, where the values of that other recur, each in two configurations on average;
-    - from one other, where both strictly rise or fall together, in at least `MIN_POINTS` points or
-      with equal values;
+    - from one other, where each has one value for each of the other's, in a grid; else where both
+      strictly rise or fall together, in at least `MIN_POINTS` points or with equal values;
     - from two or three others, where these are fully crossed, and recur or are all of a grid; but
       not if it could take the place of one of them, as in a Latin square;
     - a text that is another one in each of `MIN_POINTS` or more configurations is their label. It
@@ -154,7 +154,7 @@ class _Design:
         if self.count([name, other]) != num:
             return False
         return 2 * num <= self._num or (
-            self._levels[name] == num and self._rise_together(name, other, num)
+            self._levels[name] == num and (self._is_grid or self._rise_together(name, other, num))
         )
 
     def _rise_together(self, name: str, other: str, num: int) -> bool:

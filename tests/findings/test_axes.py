@@ -220,6 +220,15 @@ FOLLOWING = {
 }
 
 
+@pytest.mark.parametrize("num", [2, 3])
+def test_of_a_grid_whose_two_axes_move_as_one_the_first_is_left(num):
+    """Two axes would have been crossed; few settings of a sample rise together by chance."""
+    frame = planted(lambda s: s["tau"], grid={"tau": [0.5, 0.1, 0.2][:num]})
+    frame = frame.assign(width=frame["tau"].map({0.1: 64, 0.2: 16, 0.5: 32}))
+    assert clsweep.analyse(frame).material.params == ("tau",)
+    assert clsweep.analyse(frame.assign(sampler="random")).material.params == ("tau", "width")
+
+
 @pytest.mark.parametrize(("make", "leaders"), FOLLOWING.values(), ids=FOLLOWING)
 def test_what_follows_from_others_is_left_out(make, leaders):
     found = clsweep.analyse(grid(other=make))
