@@ -288,6 +288,7 @@ class TwoWay:
         others, others_freedom: of e.
         effects: (S,) b_s, of sum zero.
         num_seeds: that b rests on.
+        design, sums: of the equations of b,  design b = sums.
     """
 
     squares: float
@@ -297,6 +298,8 @@ class TwoWay:
     spread: float
     effects: Array
     num_seeds: int
+    design: Array
+    sums: Array
 
     @property
     def noise(self) -> float:
@@ -315,6 +318,15 @@ class TwoWay:
         if not self.noise > 1e-12 * between:
             return 0.0
         return float(special.fdtrc(self.freedom, self.others_freedom, between / self.noise))
+
+    @property
+    def likely(self) -> Array:
+        """(S,) b_s as expected given the scores,  (design + s_e^2 / s_b^2)^-1 sums  (BLUP;
+        Henderson 1975): the effects, shrunk the more the less is seen of them, to 0 for none.
+        """
+        shrunk = self.variance * self.design + self.noise * np.eye(len(self.sums))
+        effects = np.linalg.pinv(shrunk, hermitian=True) @ (self.variance * self.sums)
+        return np.asarray(effects - effects.mean())
 
     @property
     def own_freedom(self) -> float:
@@ -339,11 +351,12 @@ class TwoWay:
 
 
 def two_way(table: Array) -> TwoWay | None:
-    """The layout of a table (n, S), NaN = no score, of which each row has one; None where nothing
-    is left for e, or so many seeds hardly shift a level.
+    """The layout of a table (n, S), NaN = no score; None where nothing is left for e, or so many
+    seeds hardly shift a level.
     """
     if table.shape[1] > MOST_SEEDS:
         return None
+    table = table[np.isfinite(table).sum(axis=1) > 1]  # others say nothing of b
     present = np.isfinite(table)
     counts = present.sum(axis=1)
     means = np.where(present, table, 0.0).sum(axis=1) / counts
@@ -354,10 +367,11 @@ def two_way(table: Array) -> TwoWay | None:
     others_freedom = float((counts - 1).sum()) - freedom
     if freedom < 1 or others_freedom < 1:
         return None
-    squares = float(sums @ inverse @ sums)
+    effects = inverse @ sums
+    squares = float(sums @ effects)
     others = max(0.0, float(np.square(left).sum()) - squares)
     parts = squares, freedom, others, others_freedom, float(np.trace(design))
-    return TwoWay(*parts, inverse @ sums, table.shape[1])
+    return TwoWay(*parts, effects, table.shape[1], design, sums)
 
 
 def unshifted(table: Array, level: float = SHIFT_LEVEL) -> Array:
@@ -367,10 +381,11 @@ def unshifted(table: Array, level: float = SHIFT_LEVEL) -> Array:
 
 
 def settled(table: Array) -> Array:
-    """The table (n, S) of seeds; where it has gaps, without shifts that are beyond doubt: a row
-    that lacks the best seed is none the worse for it.
+    """The table (n, S) of seeds; where it has gaps, without their likely shifts: a row that lacks
+    the best seed is none the worse for it.
     """
-    return table if np.isfinite(table).all() else unshifted(table, CLEAR)
+    found = None if np.isfinite(table).all() else two_way(table)
+    return table - found.likely if found else table
 
 
 def seed_shift(table: Array) -> TwoWay | None:
@@ -381,8 +396,8 @@ def seed_shift(table: Array) -> TwoWay | None:
     """
     known = np.isfinite(table)
     common = known.sum(axis=0) > len(table) / 2
-    values = table[(known & common).sum(axis=1) > 1][:, common]
-    if min(values.shape) < 2 or not (found := two_way(values)):
+    values = table[:, common]
+    if not (found := two_way(values)):
         return None
     if found.squares / found.freedom <= ROUNDING * float(np.nanmax(np.square(values))):
         return None

@@ -240,7 +240,7 @@ class Sweep:
     @cached_property
     def means(self) -> Array:
         """(n,) mean score over the seeds present, NaN for a configuration without any; where scores
-        are missing, without what a seed gives to all (`noise.settled`).
+        are missing, without what a seed likely gives to all (`noise.settled`).
         """
         means = np.full(len(self.scores), np.nan)
         means[self.alive] = row_means(settled(self.scores[self.alive]))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clsweep.analysis.noise import settled, two_way
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.robustness.table import robustness, tolerance_curve
 from clsweep.analysis.tuning import best_of_k, tuning_cost
@@ -45,7 +46,7 @@ TABLES = {
 
 def with_gaps(name, noise=0.0):
     num_seeds, rows, columns = TABLES[name]
-    scores = LEVELS[:, None] + noise * np.random.default_rng(3).normal(size=(6, num_seeds))
+    scores = LEVELS[:, None] + noise * np.random.default_rng(1).normal(size=(6, num_seeds))
     scores[rows, columns] = np.nan
     return trials_of(scores)
 
@@ -79,7 +80,7 @@ def numbers(trials):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_with_gaps_it_does_not_matter_which_seed_is_whose(name):
-    """Seeds are noise: a configuration's scores count, not the labels that they stand under."""
+    """Where seeds shift nothing, scores count, not the labels that they stand under."""
     trials = with_gaps(name, noise=0.5)
     pd.testing.assert_series_equal(numbers(trials), numbers(own_seeds(trials)), rtol=1e-12)
 
@@ -114,6 +115,21 @@ def test_one_missing_trial_moves_no_statistic_where_seeds_shift_all(name, sample
     found, expected = answer(shifted), answer(whole)
     numbers = [each for each in expected.select_dtypes("number") if not OF_NOISE.search(each)]
     pd.testing.assert_frame_equal(found[numbers], expected[numbers], atol=0.2, rtol=0.05)
+
+
+def test_means_are_those_of_generalised_least_squares():
+    """x_is = theta_i + b_s + e_is with normal b, by the dense covariance of all scores."""
+    rng = np.random.default_rng(4)
+    table = LEVELS[:, None] + rng.normal(0, 0.5, (6, 4)) + rng.normal(0, 0.5, 4)
+    table[[0, 1, 3, 5, 5], [0, 3, 3, 1, 2]] = np.nan
+    known, found = np.isfinite(table), two_way(table)
+    row, seed = np.nonzero(known)
+    covariance = found.variance * (seed[:, None] == seed) + found.noise * np.eye(len(row))
+    inverse, design = np.linalg.inv(covariance), np.eye(6)[row]
+    levels = np.linalg.solve(design.T @ inverse @ design, design.T @ inverse @ table[known])
+    assert 0.001 < found.p < 0.5
+    np.testing.assert_allclose(np.nanmean(settled(table), axis=1), levels, rtol=1e-12)
+    assert np.abs(np.nanmean(table, axis=1) - levels).max() > 0.01
 
 
 def test_a_slope_of_rows_that_each_lack_another_seed():
