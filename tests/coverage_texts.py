@@ -41,7 +41,8 @@ What every statistic has in common:
   the last tenth scores. The best of 16 equal settings, on 300 images, is then 0.7 points too good,
   and 1.4 without.
 - Seeds are noise. Which seeds a configuration has, and what they are called, does not matter. Where
-  scores are missing, a seed's shift of all that is beyond doubt (p < 0.001) is in no mean m_i.
+  scores are missing, the likely part of a seed's shift is in no mean m_i: b_s as expected given
+  the scores, shrunk the more the less is seen of it (BLUP).
 - A grid is the whole space, so its intervals carry the seeds' noise alone.
 - A random or qmc design is a sample of the space. Its configurations are resampled as well.
 - tpe, gp and asha samples favour good settings, so levels of the space are withheld.
@@ -204,7 +205,8 @@ LIMITS = """## Known limits
 - Of 6 settings, 2 to 5 scores each cannot show that one of them is noisier. What rests on that one
   covers too seldom.
 - With 2 or 3 seeds the F test often misses a shift that they share, and levels of a race have 2.
-  Levels then cover too seldom.
+  Levels then cover too seldom. Of 2 seeds, those by the t of the seeds alone would cover 95 %, and
+  be 3 times as wide where nothing is shifted.
 - Of 6 settings, 2 or 3 scores each cannot show that the best one is noisier. What compare --tuned
   says of it on the study's seeds is then too sure: `clsweep confirm` tells.
 - The slope and the shares of sensitivity take the noise as even and normal. Elsewhere they cover
