@@ -20,7 +20,7 @@ from clsweep.results.ranking import Tally
 from clsweep.results.reading import StudyResults, open_folder
 from clsweep.results.schemas import STATUSES
 from clsweep.study.factors import FACTORS, split_name
-from clsweep.study.space import declared_axes
+from clsweep.study.space import declared_axes, only_swept_rows
 from clsweep.version import VERSION_COLUMNS
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def status_rows(results: StudyResults) -> list[Row]:
         _select(table, list(names)).to_pylist()
         for table in (results.plan_table, results.trials_table)
     )
+    trials = only_swept_rows(tree, trials)
     tally = Tally(plan, trials, metric=results.metric, mode=results.mode, axes=axes)
     objective_of = {row["trial_id"]: row["objective"] for row in plan}
     for trial_id in folder.heartbeat().get("running", ()) if folder.is_running() else ():

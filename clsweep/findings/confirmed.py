@@ -12,7 +12,7 @@ from clsweep.errors import RequestError
 from clsweep.results.ranking import Ranked, Ranking, Standings, describe_params
 from clsweep.results.reading import CellResults, StudyResults, to_frame
 from clsweep.study.schema import ConfirmSection
-from clsweep.study.space import declared_axes
+from clsweep.study.space import declared_axes, only_swept_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,9 +43,10 @@ def confirmed(
     metric, mode = by or (study.metric, study.mode)
     axes = declared_axes(study.study, study.params)
     names = dict.fromkeys(name for each in axes.values() for name in each)
+    rows = study.folder.trials(["objective", "config", *names]).to_pylist()
     at = {  # the swept values of every configuration that has a row
         (row["objective"], row["config"]): describe_params(row, axes.get(row["objective"], ()))
-        for row in study.folder.trials(["objective", "config", *names]).to_pylist()
+        for row in only_swept_rows(study.study, rows)
     }
     best = [
         (r.objective, r.config, r.rank, at[r.objective, r.config], r.score, r.num_seeds)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM, Param, Value
 from clsweep.catalog.ownership import small_view_size, switched_off_by
+from clsweep.catalog.rows import Row
 from clsweep.display.numbers import setting
 from clsweep.errors import nearest
 from clsweep.study.document import Document
@@ -308,17 +309,39 @@ def only_swept(tree: Mapping[str, Any], trials: pd.DataFrame) -> pd.DataFrame:
     """The trials of a recorded study without values where a space's `when` does not sweep them: to
     an analysis what is fixed there is none of its settings.
     """
+    for objective, name, other, listed in _conditions(tree):
+        gone = (trials["objective"] == objective) & ~trials[other].isin(listed)
+        trials = trials.assign(**{name: trials[name].mask(gone)})
+    return trials
+
+
+def only_swept_rows(tree: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
+    """The same of rows, without pandas."""
+    found = list(rows)
+    for objective, name, other, listed in _conditions(tree):
+        found = [
+            row | {name: None}
+            if row["objective"] == objective and row.get(other) not in listed
+            else row
+            for row in found
+        ]
+    return found
+
+
+def _conditions(tree: Mapping[str, Any]) -> list[tuple[str, str, str, list[Any]]]:
+    """Each `when` of a recorded study: objective, hyperparameter, another one and its values there.
+    They come so often that parents may come after what hangs on them.
+    """
+    found = []
     for objective, space in declared_spaces(tree).items():
         whens = {name: each["when"] for name, each in space.items() if "when" in (each or {})}
-        for name in [*whens] * len(whens):  # parents may come after what hangs on them
-            of = trials["objective"] == objective
+        for name in [*whens] * len(whens):
             for other, given in whens[name].items():
                 listed = given if isinstance(given, list) else [given]
                 if other in PARAM:
                     listed = [PARAM[other].coerce(each) for each in listed]
-                gone = of & ~trials[other].isin(listed)
-                trials = trials.assign(**{name: trials[name].mask(gone)})
-    return trials
+                found.append((objective, name, other, listed))
+    return found
 
 
 def slug(name: str) -> str:

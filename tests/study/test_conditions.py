@@ -6,7 +6,7 @@ import pytest
 from clsweep.cli.plan import plan_notes
 from clsweep.errors import StudyError
 from clsweep.study.design import num_saved, plan_trials
-from clsweep.study.space import only_swept
+from clsweep.study.space import only_swept, only_swept_rows
 
 SPACE = {
     "tau": {"grid": [0.1, 0.5]},
@@ -73,6 +73,8 @@ def test_of_a_recorded_study_when_may_name_what_this_version_lacks():
     tree = {"space": space, "objectives": {"dcl": {}}}
     trials = pd.DataFrame({"objective": "dcl", "gone": [1, 2], "tau": [0.5, 0.1]})
     assert only_swept(tree, trials)["tau"].fillna(-1).tolist() == [-1, 0.1]
+    rows = only_swept_rows(tree, trials.to_dict("records"))
+    assert [row["tau"] for row in rows] == [None, 0.1]
 
 
 def test_gp_needs_the_whole_space(planned):
