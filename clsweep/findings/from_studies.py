@@ -20,13 +20,14 @@ from clsweep.analysis.images import IMAGES, NEW, Hits
 from clsweep.analysis.reference import Printed
 from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
 from clsweep.catalog.ownership import metric_params, yardstick_params
+from clsweep.display.numbers import setting
 from clsweep.errors import RequestError, nearest
 from clsweep.findings import material
 from clsweep.findings.asked import contrasts_of
 from clsweep.findings.confirmed import confirmed, fresh_scores, top_of
 from clsweep.findings.hits import hits_in
 from clsweep.findings.material import LOSSES, Confirming, Material
-from clsweep.findings.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
+from clsweep.findings.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES, few
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
@@ -99,7 +100,7 @@ def of_studies(
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,
-        notes=tuple(_notes_on(studies, name)),
+        notes=tuple(_notes_on(named, name)),
         left=sum(_num_left(study) for study in studies),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=yardsticks,
@@ -292,19 +293,24 @@ def _yardsticks(named: Named, metric: str) -> dict[str, str]:
     return next(texts for texts in fewest if len(set(texts.values())) == every or not texts)
 
 
-def _differences(studies: Sequence[StudyResults]) -> list[str]:
-    """What is fixed in each study and differs between them, as if it were the objective's."""
-    fixed: dict[str, list[str]] = {}
-    for study in studies:
-        names = dict.fromkeys((*DATA_COLUMNS, *study.params))
-        for name in (name for name in names if name in study.trials):
-            values = study.trials[name].dropna().unique()
-            if len(values) == 1:
-                fixed.setdefault(name, []).append(str(values[0]))
-    shared = {name: each for name, each in fixed.items() if len(each) == len(studies)}
-    listed = [f"{n} ({' / '.join(each)})" for n, each in shared.items() if len({*each}) > 1]
-    said = f"the studies differ in what each of them holds fixed: {', '.join(listed)}"
-    return [said] if listed else []
+def _differences(named: Named) -> list[str]:
+    """What objectives hold fixed, each at another value: a cause of what else they differ in."""
+    fixed: dict[str, dict[str, list[str]]] = {}  # hyperparameter -> value -> who has it
+    for prefix, study in named.items():
+        names = [n for n in dict.fromkeys((*DATA_COLUMNS, *study.params)) if n in study.trials]
+        for objective, own in study.trials.groupby("objective", sort=False):
+            is_trained = "epochs" not in own or own["epochs"].ne(0).any()
+            for name in names if is_trained else ():
+                values = own[name].dropna().unique()
+                if len(values) == 1:
+                    those = fixed.setdefault(name, {}).setdefault(setting(values[0]), [])
+                    those.append(f"{prefix}{objective}")
+    listed = [
+        f"{name} ({'; '.join(f'{value}: {few(those)}' for value, those in each.items())})"
+        for name, each in fixed.items()
+        if len(each) > 1
+    ]
+    return [f"objectives differ in what they hold fixed: {', '.join(listed)}"] * bool(listed)
 
 
 def _is_again(study: StudyResults) -> bool:
@@ -351,13 +357,13 @@ def _num_left(study: StudyResults) -> int:
     return study.planned(["trial_id"]).num_rows - len(study.trials)
 
 
-def _notes_on(studies: Sequence[StudyResults], metric: str) -> Iterator[str]:
+def _notes_on(named: Named, metric: str) -> Iterator[str]:
     """What is said of all of them."""
     if metric in LOSSES:
         yield OF_A_LOSS.format(metric=metric)
-    for study in studies:
+    for study in named.values():
         yield from _notes(study)
-    yield from _differences(studies)
+    yield from _differences(named)
 
 
 def _notes(study: StudyResults) -> list[str]:

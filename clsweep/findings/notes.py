@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTES_APART = "; "  # in one line; no text has it
-MANY_NAMES = 4  # in front of one note
+MANY_NAMES = 4  # of those that one note is about
 P_LEAST = 1e-15
 
 SIZES = ("encoder", "width")  # hyperparameters that make another network
@@ -142,9 +143,15 @@ def notes(frame: pd.DataFrame) -> list[str]:
         names = list(dict.fromkeys(those))
         is_all = len(names) == len(frame) > 1
         names = _of_kinds(names, kinds, len(rows) // len(kinds)) if kinds else names
-        more = f" and {len(names) - MANY_NAMES} more" if len(names) > MANY_NAMES else ""
-        found.append(text if is_all else f"{', '.join(names[:MANY_NAMES])}{more}: {text}")
+        of_each = "each: " * bool(re.match(r"[\d,]+ of [\d,]+ ", text))  # no count of them together
+        found.append(f"{of_each}{text}" if is_all else f"{few(names)}: {text}")
     return found
+
+
+def few(names: Sequence[str]) -> str:
+    """The first of the names, and how many more there are."""
+    more = f" and {len(names) - MANY_NAMES} more" if len(names) > MANY_NAMES else ""
+    return f"{', '.join(names[:MANY_NAMES])}{more}"
 
 
 def _kind_of(row: Mapping[Any, Any]) -> str:
@@ -191,3 +198,21 @@ def reference_notes(references: Sequence[Mapping[str, Any]], *, metric: str) -> 
             part += f" (sd {fixed(float(np.std(scores, ddof=1)))}, {len(scores)} seeds)"
         parts.append(part)
     return [f"without training, {metric}: {'; '.join(parts)}"] if parts else []
+
+
+def apart(references: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
+    """What is reached without training by its name, a row a seed: raw pixels, and each network."""
+    if references.empty or metric not in references:
+        return {}
+    known = references[references[metric].notna()]
+    is_raw = known["reference"] == "raw_pixels"
+    found = {"raw pixels": known[is_raw].head(1)} if is_raw.any() else {}
+    own = known[~is_raw]
+    by = [n for n in reference_params() if n not in yardstick_params() and n in own]
+    by = [name for name in by if own[name].nunique(dropna=False) > 1]
+    for at, group in own.groupby(by, sort=False, dropna=False) if by else [((), own)][: len(own)]:
+        values = {n: v for n, v in zip(by, at, strict=True) if v == v and v is not None}
+        name = f"untrained {values.pop('encoder', 'encoder')}"
+        told = ", ".join(f"{n} {setting(v)}" for n, v in values.items())
+        found[f"{name} ({told})" if told else name] = group.drop_duplicates("seed")
+    return found

@@ -21,6 +21,7 @@ from clsweep.catalog import PARAM
 from clsweep.display.numbers import mentioned, settings
 from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
+from clsweep.findings.notes import apart
 from clsweep.questions.model import slug
 
 if TYPE_CHECKING:
@@ -245,10 +246,12 @@ def reference_lines(
     if "yardstick" in table:
         alike = {material.yardsticks.get(name, "") for name in frame["objective"]}
         table = table[table["yardstick"].isin(alike)]
-    means = table.groupby(table["reference"].str.replace("_", " "), sort=False)[material.metric]
-    levels = means.mean().dropna().astype(float).to_dict()
     low, high = np.nanmin(scores), np.nanmax(scores)
-    named = {f"{name} {mentioned(float(f'{at:.4g}'))}": at for name, at in levels.items()}
+    named = {
+        f"{name.replace(' encoder', '')} {mentioned(float(f'{at:.4g}'))}": at
+        for name, seeds in apart(table, material.metric).items()
+        for at in [float(seeds[material.metric].mean())]
+    }
     near = {name: at for name, at in named.items() if 2 * low - high <= at <= 2 * high - low}
     away = [name for name in named if name not in near]
     said = f" Off the axis: {', '.join(away)}." if away else ""
@@ -295,6 +298,7 @@ def forest(
     told = alt.when("datum.resolved")
     hue = told.then(colour).otherwise(alt.value(GREY))
     form = told.then(shape).otherwise(alt.value("circle"))
+    frame = frame.assign(missing=frame.get("missing", "not measured"))
     place = alt.Chart(frame).encode(rows_of(frame["row"]))
     noted = {"note": "note"} if frame["note"].ne("").any() else {}
     known = place.transform_filter("isValid(datum.x)")
@@ -307,8 +311,8 @@ def forest(
         known.mark_point(filled=True, size=90, opacity=1, yOffset=LOWER).encode(
             x, color=hue, shape=form, tooltip=tips(row="row", x="estimate", **ENDS, **noted)
         ),
-        missing.mark_text(align="left", yOffset=LOWER, style="soft", text="not measured").encode(
-            x=alt.value(0)
+        missing.mark_text(align="left", yOffset=LOWER, style="soft").encode(
+            x=alt.value(0), text="missing:N"
         ),
     ]
     for end, arrow in {"low": "triangle-left", "high": "triangle-right"}.items():

@@ -17,7 +17,7 @@ import pandas as pd
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import Number, count, is_number, work
-from clsweep.findings.notes import cause, is_measured
+from clsweep.findings.notes import apart, cause, is_measured
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Question, half, level, measured, share
 from clsweep.questions.health import health
@@ -87,7 +87,10 @@ def standings(of: Answers) -> pd.DataFrame:
     references = of.side_table("references")
     yardsticks = references.groupby("yardstick", sort=False) if "yardstick" in references else ()
     for told, table in yardsticks or (("", references),):
-        rows += [row | {"yardstick": told} for row in _references(table, material.metric)]
+        for name, seeds in apart(table, material.metric).items():
+            row = {"objective": name, "kind": "reference", "yardstick": told}
+            score = float(seeds[material.metric].mean())
+            rows.append(row | {"score": score, "num_seeds": len(seeds)})
     names = ["objective", "kind", "yardstick", "at"]
     frame = pd.DataFrame(rows).reindex(columns=[*names, *_SCORES])
     frame[_SCORES] = frame[_SCORES].astype(float)
@@ -100,25 +103,6 @@ def standings(of: Answers) -> pd.DataFrame:
         "yardstick", key=lambda told: told.map(order.index), kind="stable", ignore_index=True
     )
     return frame.drop(columns="level")
-
-
-def _references(table: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
-    """A row of each way to have features without training, and of each encoder."""
-    if table.empty or metric not in table:
-        return []
-    known = table[table[metric].notna()]
-    several = known.loc[known["reference"] != "raw_pixels", "encoder"].nunique() > 1
-    by = ["reference", "encoder"] if several else ["reference"]
-    rows = []
-    for _, group in known.groupby(by, sort=False, dropna=False):
-        first, seeds = group.iloc[0], group.head(1)
-        name = str(first["reference"]).replace("_", " ")
-        if first["reference"] != "raw_pixels":
-            name += f" {first['encoder'] if several else 'encoder'}"
-            seeds = group.drop_duplicates("seed")
-        found = {"score": float(seeds[metric].mean()), "num_seeds": len(seeds)}
-        rows.append({"objective": name, "kind": "reference", **found})
-    return rows
 
 
 def board(asked: Asked) -> pd.DataFrame:
@@ -141,7 +125,7 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
         # which ones stay below an untrained encoder is not asked: an objective may be one
         elif not behind.any() or row["objective"] != "raw pixels":
             continue
-        name = str(row["objective"]).capitalize()
+        name = str(row["objective"]).capitalize().replace("Untrained", "An untrained")
         yardstick = f" ({row['yardstick']})" * bool(row["yardstick"])
         out.append(
             f"{name}, without any training, reach{'' if name.endswith('s') else 'es'} "

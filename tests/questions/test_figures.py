@@ -82,7 +82,8 @@ def sides_of(trials):
         "confirmation": pd.DataFrame({"objective": names, "config": 0, "rank": 1, "at": "tau=0.1"})
         .assign(**search, test=NAN, test_low=NAN, test_high=NAN),
         "references": pd.DataFrame(
-            {"reference": ["raw_pixels", "untrained", "untrained"], "knn_top1": [91.0, 30.0, 40.0]}
+            {"reference": ["raw_pixels", "untrained", "untrained"], "encoder": "conv4",
+             "seed": [0, 0, 1], "knn_top1": [91.0, 30.0, 40.0]}
         ),
     }  # fmt: skip
 

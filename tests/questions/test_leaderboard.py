@@ -47,6 +47,9 @@ def test_the_best_comes_first_and_references_take_part():
     assert table.loc[table["kind"] == "reference", "hours"].isna().all()
     assert board(mode="min")["score"].tolist() == [65, 90, 91, 92]
     assert board(references=pd.DataFrame())["objective"].tolist() == ["dcl", "simclr"]
+    widths = board(references=REFERENCES.assign(width=[None, 8, 16])).set_index("objective")
+    own = [f"untrained encoder (width {width})" for width in (8, 16)]
+    assert widths.loc[own, "score"].tolist() == [60, 70]
 
 
 def test_fresh_seeds_belong_to_the_configuration_that_is_best_now():
