@@ -224,8 +224,9 @@ def _data_lines(study: Study) -> list[str]:
         lines.append(f"Other images would move a score of 90 % by up to {number(others)} points")
         if worth > COARSE_POINTS:
             lines.append(
-                f"note: one trial cannot show a difference below {number(worth)} points, which is "
-                "one image. To score more images: a larger dataset.val_fraction"
+                f"note: one trial on {study.dataset.name} cannot show a difference below "
+                f"{number(worth)} points, which is one image. "
+                "To score more images: a larger dataset.val_fraction"
                 + (", up to 0.5" if split == "validation" else "")
             )
     return lines

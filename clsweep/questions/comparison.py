@@ -9,7 +9,7 @@ from clsweep.analysis.comparison import table as analysis
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import as_far_as_levels
 from clsweep.findings.material import Material
-from clsweep.findings.notes import verdict
+from clsweep.findings.notes import status, verdict
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
@@ -136,6 +136,7 @@ def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
     frame["p"] = charts.numbers(pairs, "p_holm")
     frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
+    frame["missing"] = pairs["reason"].map(status).to_numpy()  # in place of a ratio to 0
     clearest = frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]
     return frame.loc[clearest].sort_index(ignore_index=True)
 

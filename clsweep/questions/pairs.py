@@ -86,10 +86,11 @@ def _has_numbers(won: Row, kind: Kind) -> bool:
 
 
 def _seen(row: Row, kind: Kind, words: Wording) -> str:
-    """The number of a pair with its interval; "" where one is not known or open."""
+    """The number of a pair with its interval; "" where one is not known or open, or none leads."""
     value, null, low = row["estimate"], kind.null, row["low"]
     low = 0.0 if null and not known(low) else low  # below which no ratio is
-    if not (known(value) and (ends := interval(low, row["high"], apart_from=null))):
+    is_led = known(value) and value != null
+    if not (is_led and (ends := interval(low, row["high"], apart_from=null))):
         return ""
     shown = {"number": number(value, apart_from=null), "amount": words.amount(value)}
     return kind.number.format(a=row["a"], b=row["b"], **shown) + ends

@@ -93,7 +93,7 @@ def _rows(
     still = unshifted(of_all) if is_shared else of_all
     seen = ((sweep.images, sweep.alive) for sweep in sweeps)
     images = joined([each and each.rows(alive) for each, alive in seen])
-    notes = [each.of(sweep.objective) for sweep in sweeps for each in sweep.missing]
+    notes = sweeps[0].missing if len(sweeps) == 1 else ()  # of several, each has its own row
     withheld = next((sweep.not_measured for sweep in sweeps if sweep.not_measured), None)
     sign, rows = sweeps[0].sign, []
     for name, mode in scores.items():

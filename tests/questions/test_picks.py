@@ -30,6 +30,9 @@ def test_what_the_scores_would_have_picked(trials):
     assert table.loc[("all", "rankme"), "of"] == "simclr"
     assert table.loc[("all", "rankme"), "low"] > 8
     assert table.loc[("dcl", "uniformity"), "rho"] == pytest.approx(-1), "low values are good"
+    lost = clsweep.analyse(trials.assign(status=["failed"] + ["finished"] * 71)).picks()
+    own = lost.groupby("objective")["note"].agg(lambda notes: notes.str.contains("failed").all())
+    assert own.to_dict() == {"all": False, "dcl": True, "simclr": False}, "said of it once"
     lines = QUESTION.shown(found.picks(), found.material, 1.0)
     assert lines["picks"].iloc[-2].startswith("simclr ")
     assert "best" not in lines, "a level of its own in each row"

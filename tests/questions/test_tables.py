@@ -160,6 +160,8 @@ def test_notes_that_are_missing():
     frame["reason"] = [Reason.NO_SCORE, "", ""]
     assert notes(frame) == ["a: not measured: x"]
     assert notes(pd.DataFrame({"objective": ["a"]})) == []
+    counted = "8 of 28 trials were stopped early"  # by a as by b, not by both together
+    assert notes(pd.DataFrame({"objective": ["a", "b"], "note": counted})) == [f"each: {counted}"]
 
 
 def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
@@ -185,6 +187,14 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     (sentence,) = pairs.compared(found[:1], "mean", Wording(metric="knn_top1"))
     why = "tpe samples favour good configurations"
     assert sentence == f"The means of a and b are not compared: {why}."
+    even = found[:1].assign(estimate=0.0, low=-1.0, high=1.0, reason="no_difference", note="none")
+    (sentence,) = pairs.compared(even, "mean", Wording(metric="knn_top1"))
+    assert "leads" not in sentence
+    ratios = found[:3].assign(estimate=[1.5, np.inf, np.nan], low=1.0, high=[2.0, np.inf, np.nan])
+    ratios["reason"] = ["", "", Reason.NO_SCORE]
+    chart = comparison.ratio_forest(ratios, clsweep.analyse(frame).material).chart.to_dict()
+    (rows,) = (rows for rows in chart["datasets"].values() if "missing" in rows[0])
+    assert [row["missing"] for row in rows if row["x"] is None] == ["not resolved", "not measured"]
     told = found.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
     assert notes(told) == ["a - b, b - c: b: x"]  # not of the pair of b and d
 

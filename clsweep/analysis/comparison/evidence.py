@@ -337,10 +337,11 @@ def _over_seeds(
     terms = _terms(part, whole)
     found = mean_effect(terms, rng)
     repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
-    notes = [note(Reason.SEED_SHIFT, p=x.shift_p) for x in terms if np.isfinite(x.shift_p)]
+    shifts = [x.shift_p for x in terms if np.isfinite(x.shift_p)]
     for variance, freedom, p in whole.shifts:
         found = found.over_shift(variance, freedom)
-        notes.append(note(Reason.SEED_SHIFT, p=p))
+        shifts.append(p)
+    notes = [note(Reason.SEED_SHIFT, p=min(shifts))] if shifts else []  # the clearer of two sides
     if len(terms) > 1 or notes:  # pairs whose seed shifts them all cannot be flipped one by one
         return found, repeats, notes
     units = units_of(terms[0])
