@@ -79,10 +79,9 @@ def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | Non
     return Figure(
         name="best-of-k",
         title="What tuning costs",
-        caption="Score to expect of the best of k configurations tried at random. It is picked on "
-        "other seeds than it is scored on, so noise may lower the end of a curve. One that is flat "
-        "from the start belongs to an objective that needs no tuning. "
-        f"{charts.bands_text(frame, material)}{said}",
+        caption="Score to expect of the best of k configurations tried at random. A curve that is "
+        "flat from the start "
+        f"belongs to an objective that needs no tuning. {charts.bands_text(frame, material)}{said}",
         chart=charts.layers(drawn),
         data=frame.rename(columns={"x": "k", "y": "expected"}),
     )
