@@ -27,7 +27,7 @@ from clsweep.findings.asked import contrasts_of
 from clsweep.findings.confirmed import confirmed, fresh_scores, top_of
 from clsweep.findings.hits import hits_in
 from clsweep.findings.material import LOSSES, Confirming, Material
-from clsweep.findings.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES, few
+from clsweep.findings.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
@@ -295,21 +295,16 @@ def _yardsticks(named: Named, metric: str) -> dict[str, str]:
 
 def _differences(named: Named) -> list[str]:
     """What objectives hold fixed, each at another value: a cause of what else they differ in."""
-    fixed: dict[str, dict[str, list[str]]] = {}  # hyperparameter -> value -> who has it
-    for prefix, study in named.items():
+    fixed: dict[str, dict[str, None]] = {}  # hyperparameter -> its values, in their order
+    for study in named.values():
         names = [n for n in dict.fromkeys((*DATA_COLUMNS, *study.params)) if n in study.trials]
-        for objective, own in study.trials.groupby("objective", sort=False):
+        for _, own in study.trials.groupby("objective", sort=False):
             is_trained = "epochs" not in own or own["epochs"].ne(0).any()
             for name in names if is_trained else ():
                 values = own[name].dropna().unique()
                 if len(values) == 1:
-                    those = fixed.setdefault(name, {}).setdefault(setting(values[0]), [])
-                    those.append(f"{prefix}{objective}")
-    listed = [
-        f"{name} ({'; '.join(f'{value}: {few(those)}' for value, those in each.items())})"
-        for name, each in fixed.items()
-        if len(each) > 1
-    ]
+                    fixed.setdefault(name, {})[setting(values[0])] = None
+    listed = [f"{name} ({', '.join(each)})" for name, each in fixed.items() if len(each) > 1]
     return [f"objectives differ in what they hold fixed: {', '.join(listed)}"] * bool(listed)
 
 

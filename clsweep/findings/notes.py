@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTES_APART = "; "  # in one line; no text has it
-MANY_NAMES = 4  # of those that one note is about
+MANY_NAMES = 4  # in front of one note
 P_LEAST = 1e-15
 
 SIZES = ("encoder", "width")  # hyperparameters that make another network
@@ -144,14 +144,10 @@ def notes(frame: pd.DataFrame) -> list[str]:
         is_all = len(names) == len(frame) > 1
         names = _of_kinds(names, kinds, len(rows) // len(kinds)) if kinds else names
         of_each = "each: " * bool(re.match(r"[\d,]+ of [\d,]+ ", text))  # no count of them together
-        found.append(f"{of_each}{text}" if is_all else f"{few(names)}: {text}")
+        more = f" and {len(names) - MANY_NAMES} more" if len(names) > MANY_NAMES else ""
+        those = f"{', '.join(names[:MANY_NAMES])}{more}"
+        found.append(f"{of_each}{text}" if is_all else f"{those}: {text}")
     return found
-
-
-def few(names: Sequence[str]) -> str:
-    """The first of the names, and how many more there are."""
-    more = f" and {len(names) - MANY_NAMES} more" if len(names) > MANY_NAMES else ""
-    return f"{', '.join(names[:MANY_NAMES])}{more}"
 
 
 def _kind_of(row: Mapping[Any, Any]) -> str:
