@@ -122,9 +122,7 @@ def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path
     (tmp_path / "another" / "train" / "c0" / "0.png").write_text("no picture")
     found = study(tmp_path, own | {"transfer_root": str(tmp_path / "another")},
                   {"transfer_dataset": "imagefolder"})  # fmt: skip
-    with pytest.raises(
-        RequestError, match=r"another/train/c0/0\.png: no image, or cut within its head"
-    ):
+    with pytest.raises(RequestError, match=r"c0/0\.png: no image, or cut within"):
         prepare_files(found)
 
 
