@@ -24,8 +24,8 @@ COLUMNS = {
     "objective": "name, in order of first appearance",
     "k": "configurations tried at random, without replacement, out of the n of the sweep",
     "expected": "expected score of the one that looks best: mean_s sum_r C(r-1, k-1) / C(n, k) "
-    "x_(r)s, r = rank by the mean without seed s (r = n is the best), and no less than for a "
-    "smaller k. A configuration without a score is a try that brings nothing",
+    "x_(r)s, r = rank by the mean without seed s (r = n is the best). A configuration without a "
+    "score is a try that brings nothing",
     "low": "interval: expected -+ t SD, of a bootstrap over the noise (grid) or the configurations",
     "high": "",
     **reasons.COLUMNS,
@@ -60,11 +60,9 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     the pick on the noise that made it the pick, and so rise with k even where every configuration
     is equally good. Here the tries are ranked by their mean over the other seeds, and scored at the
     seed left out, for each seed in turn, and so over parts of the images: it is what somebody gets
-    who tries k configurations with S - 1 seeds each. Where that falls it is by chance, so the level
-    of fewer tries stands. On planted tables that errs by up to 25 % less; of 6 equal settings the
-    end is too high by a third of a trial's noise, as the best level is. Ties share their scores. A
-    configuration without a score at that seed is ranked but does not count there. One seed: the
-    plain estimator, which the note calls optimistic.
+    who tries k configurations with S - 1 seeds each. Ties share their scores. A configuration
+    without a score at that seed is ranked but does not count there. One seed: the plain estimator,
+    which the note calls optimistic.
 
     k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a grid is the whole
     space, and new noise is drawn; of any other design configurations are drawn again, with their
@@ -238,9 +236,7 @@ def _crossfit(
 
 
 def _curve(scores: Array, weights: Array, parts: Array | None) -> Array:
-    """Expected score of the best of k, (n, S) -> (K,), ties broken at random; more tries bring no
-    less.
-    """
+    """Expected score of the best of k, (n, S) -> (K,), ties broken at random."""
 
     def ranked(looks: Array) -> Callable[[Array], Array]:
         order = np.argsort(looks[0])
@@ -251,7 +247,7 @@ def _curve(scores: Array, weights: Array, parts: Array | None) -> Array:
             (np.bincount(runs, values[0, order]) / np.bincount(runs))[runs] @ weights
         )
 
-    return np.asarray(np.fmax.accumulate(_crossfit(scores[None], ranked, parts)))
+    return _crossfit(scores[None], ranked, parts)
 
 
 def _curves(tables: Array, weights: Array) -> Array:

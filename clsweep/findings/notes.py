@@ -145,8 +145,8 @@ def notes(frame: pd.DataFrame) -> list[str]:
         names = _of_kinds(names, kinds, len(rows) // len(kinds)) if kinds else names
         of_each = "each: " * bool(re.match(r"[\d,]+ of [\d,]+ ", text))  # no count of them together
         more = f" and {len(names) - MANY_NAMES} more" if len(names) > MANY_NAMES else ""
-        those = f"{', '.join(names[:MANY_NAMES])}{more}"
-        found.append(f"{of_each}{text}" if is_all else f"{those}: {text}")
+        whose = of_each if is_all else f"{', '.join(names[:MANY_NAMES])}{more}: "
+        found.append(f"{whose}{text}")
     return found
 
 
