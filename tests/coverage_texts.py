@@ -41,7 +41,8 @@ What every statistic has in common:
   the last tenth scores. The best of 16 equal settings, on 300 images, is then 0.7 points too good,
   and 1.4 without.
 - Seeds are noise. Which seeds a configuration has, and what they are called, does not matter. Where
-  scores are missing, a seed's shift of all that is beyond doubt (p < 0.001) is in no mean m_i.
+  scores are missing, the likely part of a seed's shift is in no mean m_i: b_s as expected given
+  the scores, shrunk the more the less is seen of it (BLUP).
 - A grid is the whole space, so its intervals carry the seeds' noise alone.
 - A random or qmc design is a sample of the space. Its configurations are resampled as well.
 - tpe, gp and asha samples favour good settings, so levels of the space are withheld.
