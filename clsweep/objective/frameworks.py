@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from clsweep.model.layers import FeatureQueue, Norm, group_norms, mlp
+from clsweep.model.transfer import sent
 from clsweep.objective.framework import (
     ComparingFramework,
     Comparison,
@@ -174,7 +175,7 @@ class WMSE(PairFramework):
         first = e["online"][0]
         # on the CPU, as every worker must draw the same
         order_N = torch.randperm(len(first), generator=generator)
-        return e | {"order": {0: order_N.to(first.device, non_blocking=True)}}
+        return e | {"order": {0: sent(order_N, first.device)}}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         return [criterion(e["online"][i], e["online"][j], order_N=e["order"][0])]
@@ -254,24 +255,32 @@ def _draw_others(
     embeddings: Mapping[int, Tensor], num_views: int, num_drawn: int, generator: Generator
 ) -> dict[int, Tensor]:
     """For each view as anchor, the negatives of each of its N samples: `num_drawn` rows of
-    (num_views x N, D).
+    (num_views x N, D), int64 (N, num_drawn).
 
-    Drawn without repeats, for every sample apart, out of the other samples' views. Empty if all of
-    these are taken.
+    Drawn without repeats out of the other samples' views: every set of so many is as likely as
+    another, for each sample. A view's samples share one set, each turned by an amount of its own
+    around the circle of all rows. Of the turns that keep the sample's own views out, which are as
+    many for a set as for the set turned, each is as likely. So the host draws no more than a set
+    and the turns; the rest is sums on the device. Empty if all other rows are taken.
     """
     num_samples = len(next(iter(embeddings.values())))
-    num_others = num_views * (num_samples - 1)
+    num_rows, num_others = num_views * num_samples, num_views * (num_samples - 1)
     if num_drawn == num_others:
         return {}
-    sample_N1 = torch.arange(num_samples)[:, None]
     drawn: dict[int, Tensor] = {}
     for view in sorted(embeddings):
         # on the CPU, as every worker must draw the same
-        order_NM = torch.rand(num_samples, num_others, generator=generator)
-        chosen_NK = order_NM.topk(num_drawn, dim=1).indices
-        which_view, offset = chosen_NK // (num_samples - 1), chosen_NK % (num_samples - 1)
-        rows_NK = which_view * num_samples + (sample_N1 + 1 + offset) % num_samples
-        drawn[view] = rows_NK.to(embeddings[view].device, non_blocking=True)
+        other_K = torch.randperm(num_others, generator=generator)[:num_drawn]
+        set_K = other_K + other_K // (num_samples - 1) + 1  # of the first sample
+        is_free = torch.ones(num_rows, dtype=torch.bool).index_fill_(0, set_K, False)
+        places = is_free.view(num_views, num_samples).all(0).repeat(num_views).nonzero()[:, 0]
+        turn_N = torch.arange(num_samples) - places[
+            torch.randint(len(places), (num_samples,), generator=generator)
+        ]
+        both = torch.cat([set_K, turn_N % num_rows - num_rows]).int()
+        set_K, turn_N = sent(both, embeddings[view].device).split([num_drawn, num_samples])
+        rows_NK = turn_N[:, None] + set_K  # one turn too low, or right
+        drawn[view] = rows_NK.add_((rows_NK >> 31).bitwise_and_(num_rows)).long()
     return drawn
 
 
