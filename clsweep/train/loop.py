@@ -29,7 +29,7 @@ from clsweep.train.diagnostics import StepStatistics, label_free_scores, watched
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
-from clsweep.train.optim import build_schedule, lr_at, peak_lr
+from clsweep.train.optim import build_schedule, lr_at, peak_lr, set_lr
 from clsweep.train.scores import (
     DivergedError,
     Scores,
@@ -263,8 +263,8 @@ def _take_step(
     """
     assert state.under_way is not None
     so_far = state.under_way
-    for group in state.optimizer.param_groups:
-        group["lr"] = so_far.lr
+    set_lr(state.optimizer, so_far.lr)
+    state.objective.begin_step(progress)
     state.optimizer.zero_grad(set_to_none=True)
     prepared, losses = accumulate_gradient(state, model, batch)
     state.scaler.unscale_(state.optimizer)

@@ -119,6 +119,21 @@ def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim
     return optimizer
 
 
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the rate of the next step. Fused kernels of a GPU read it there: then no step differs from
+    another by a number of the host's, and can be replayed (CUDA graphs).
+    """
+    groups, rate = optimizer.param_groups, cast(Any, lr)
+    if all(group.get("fused") for group in groups) and _lie_on(groups, "cuda"):
+        rate = groups[0]["lr"]
+        if isinstance(rate, Tensor):
+            rate.fill_(lr)
+        else:
+            rate = torch.full((), lr, device=groups[0]["params"][0].device)
+    for group in groups:
+        group["lr"] = rate
+
+
 def sgd(groups: Groups, *, lr: float, sgd_momentum: float) -> torch.optim.Optimizer:
     """torch's SGD with momentum, fused into one kernel."""
     made: torch.optim.Optimizer = _SGD(
