@@ -280,8 +280,10 @@ def try_trial(
 def _device(name: str) -> torch.device:
     import torch
 
+    from clsweep.train.device import trial_device
+
     try:
-        device = torch.device(name)
+        device = trial_device(name)
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = f"not usable here: {first_line(error)}"

@@ -276,14 +276,15 @@ def _time(
     """
     import torch
 
+    from clsweep.train.device import trial_device
     from clsweep.train.memory import keep_freed_memory, limited_memory
 
     torch.set_num_threads(resources.cpus_per_worker)
     keep_freed_memory()
     plug_in(plugins)
     gpus = float(resources.gpus_per_worker)
-    device = torch.device("cuda" if gpus else "cpu")
     try:
+        device = trial_device("cuda" if gpus else "cpu")
         with limited_memory(device, gpus or 1.0):
             return pace_of(row, place, device)
     except RequestError:

@@ -334,5 +334,5 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list
     torch.set_num_threads(context.resources.cpus_per_worker)
     context.plug_in()
     device = "cuda" if context.resources.gpus_per_worker else "cpu"
-    with limited_memory(torch.device(device), context.resources.gpus_per_worker):
+    with limited_memory(device, context.resources.gpus_per_worker):
         return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from clsweep.train.device import trial_device
+
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # of glibc's mallopt
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 # How torch, its CPU allocator and the libraries under it say that there is no memory left.
@@ -70,15 +72,16 @@ class OutOfMemoryError(RuntimeError):
 
 
 @contextlib.contextmanager
-def limited_memory(device: torch.device, gpus_per_worker: float) -> Iterator[None]:
+def limited_memory(device: str | torch.device, gpus_per_worker: float) -> Iterator[None]:
     """Hold a trial to its share of the GPU, so that one that does not fit fails alone, and say in a
     user's words what helps.
 
     Raises:
         OutOfMemoryError: in place of what torch, numpy or Python raise.
     """
+    device = trial_device(device)
     if device.type == "cuda":
-        torch.cuda.set_per_process_memory_fraction(min(1.0, gpus_per_worker), device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, float(gpus_per_worker)), device)
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -19,8 +19,10 @@ from clsweep.data.augment import Recipe
 from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split
 from clsweep.train import images as module
+from clsweep.train.device import trial_device
 from clsweep.train.images import Images, batches, on_device, steps_per_epoch
 from tests.contracts.combinations import CASES, some_digits
+from tests.driver import GIB, Driver
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -154,11 +156,9 @@ def test_a_split_lies_on_a_gpu_if_half_of_the_trials_share_of_it_is_enough(
     monkeypatch, share, reserved, fits
 ):
     """18 GiB of images on a GPU of 80 GiB, which other trials use too."""
-    gib = 2**30
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (79 * gib, 80 * gib))
-    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved * gib)
-    assert (18 * gib <= module.LARGEST_SHARE * module._free_memory(torch.device("cuda"))) is fits
+    Driver(reserved=reserved * GIB, shares=[share]).install(monkeypatch)
+    free = module._free_memory(trial_device("cuda"))
+    assert (module.LARGEST_SHARE * free >= 18 * GIB) is fits
 
 
 def pictures(rng: np.random.Generator, sizes: Any, channels: int) -> tuple[list[Any], Split]:

@@ -82,16 +82,12 @@ def test_another_error_stays_what_it_is(failing):
     assert failing(raising(RuntimeError("shapes do not match")))["error_class"] == "RuntimeError"
 
 
-@pytest.mark.parametrize("gpus", [1.0, 2.0])
-def test_a_whole_gpu_is_a_whole_gpu_again_after_a_share(gpus, monkeypatch):
-    shares: list[float] = []
-    monkeypatch.setattr(
-        torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share)
-    )
+@pytest.mark.parametrize("gpus", [1.0, 1])
+def test_a_whole_gpu_is_a_whole_gpu_again_after_a_share(gpus, driver):
     for share in (0.25, gpus):
         with (
             pytest.raises(OutOfMemoryError, match="or more workers or a larger share of the GPU"),
-            limited_memory(torch.device("cuda", 0), share),
+            limited_memory("cuda", share),
         ):
             raise torch.OutOfMemoryError(CUDA)
-    assert shares == [0.25, 1.0]
+    assert driver.shares == [0.25, 1.0]
