@@ -16,10 +16,12 @@ from clsweep.train.device import trial_device
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # of glibc's mallopt
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-# How torch, its CPU allocator and the libraries under it say that there is no memory left.
+# How torch, its CPU allocator and the libraries under it say that there is no memory left. cuBLAS
+# that does not start, and cuDNN that has no way to convolve, mostly lack their workspace.
 _EXHAUSTED = re.compile(
-    "out of memory|can't allocate memory|not enough memory|cannot allocate "
-    "memory|bad_alloc|STATUS_ALLOC_FAILED",
+    "out of memory|can't allocate memory|not enough memory|cannot allocate memory|bad_alloc"
+    "|STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED"
+    "|unable to find an engine|unable to find a valid cudnn algorithm",
     re.IGNORECASE,
 )
 _HELPS = "What helps: a smaller batch_size, a smaller chunk_size where it goes in chunks, or"

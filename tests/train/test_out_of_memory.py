@@ -58,8 +58,12 @@ def raising(error: Exception) -> Callable[[], object]:
         RuntimeError(CPU),
         MemoryError(),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(h)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("GET was unable to find an engine to execute this computation"),
+        RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"),
     ],
-    ids=["cuda", "cpu", "python", "cublas"],
+    ids=["cuda", "cpu", "python", "cublas", "its start", "cudnn", "no engine", "no algorithm"],
 )
 def test_every_way_to_run_out_of_memory_is_named(failing, error):
     row = failing(raising(error))
