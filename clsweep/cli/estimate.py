@@ -262,7 +262,7 @@ def _settle(counter: Any, gpus: float) -> None:
         number, counter.value = counter.value, counter.value + 1
     if gpus:
         names = visible_gpus()
-        mine = number // math.floor(1 / gpus + 1e-9) if gpus < 1 else int(number * gpus)
+        mine = number // math.floor(1 / gpus + 1e-9)
         os.environ["CUDA_VISIBLE_DEVICES"] = names[mine % len(names)] if names else str(mine)
 
 
