@@ -253,17 +253,19 @@ def _timed(study: Study, wanted: Sequence[Row], num_processes: int) -> dict[str,
 
 
 def _settle(counter: Any, gpus: float) -> None:
-    """Of a process, before anything loads torch: its GPU, its rank among the machine's processes,
-    and that Ctrl-C ends it.
+    """Of a process, before anything loads torch: the GPU that it sees, if any, its rank among the
+    machine's processes, and that Ctrl-C ends it.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.nice(NICENESS)
     with counter.get_lock():
         number, counter.value = counter.value, counter.value + 1
+    visible = ""
     if gpus:
         names = visible_gpus()
         mine = number // math.floor(1 / gpus + 1e-9)
-        os.environ["CUDA_VISIBLE_DEVICES"] = names[mine % len(names)] if names else str(mine)
+        visible = names[mine % len(names)] if names else str(mine)
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible
 
 
 def _time(

@@ -96,6 +96,13 @@ class TrialContext:
             resources=sections.resources,
         )
 
+    def hide_gpus(self) -> None:
+        """Where the study asks for no GPU, this process sees none from now on: neither may a part
+        of the user's own. A Ray that others have started shows it all of them.
+        """
+        if not self.resources.gpus_per_worker:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
     def plug_in(self) -> None:
         """Make the study's plug-ins those of this process, which finds what else is of the user's
         own where the driver does, last of all.
@@ -147,11 +154,12 @@ def run_trial(config: Mapping[str, Any]) -> None:
     trial. What is raised is the loss of a process or a machine: the trial goes on from its
     checkpoint elsewhere.
     """
+    row: Row = config["row"]
+    context: TrialContext = config["context"]
+    context.hide_gpus()
     import torch
     from ray import tune
 
-    row: Row = config["row"]
-    context: TrialContext = config["context"]
     started_at, start = datetime.now(UTC), time.perf_counter()
     outcome: Row
     try:
@@ -326,6 +334,7 @@ def keep_references(folder: ResultsFolder, task: Any) -> None:
 
 
 def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list[Row]:
+    context.hide_gpus()
     import torch
 
     from clsweep.train.memory import limited_memory
