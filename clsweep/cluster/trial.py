@@ -150,9 +150,9 @@ class TrialContext:
 def run_trial(config: Mapping[str, Any]) -> None:
     """Tune's function: runs one plan row and reports its outcome.
 
-    A trial that raises is reported, not raised: its actor is healthy and goes on with the next
-    trial. What is raised is the loss of a process or a machine: the trial goes on from its
-    checkpoint elsewhere.
+    A trial that raises is reported, not raised: its actor goes on with the next trial, unless its
+    GPU is lost to it. What is raised else is the loss of a process or a machine: the trial goes on
+    from its checkpoint elsewhere.
     """
     row: Row = config["row"]
     context: TrialContext = config["context"]
@@ -169,15 +169,33 @@ def run_trial(config: Mapping[str, Any]) -> None:
         if is_lost(error):
             raise
         outcome = {"status": "failed", "epochs": [], **describe(error)}
-    if context.resources.gpus_per_worker or outcome["status"] == "failed":
-        # This process goes on, beside others that share its GPU.
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    is_sound = has_freed()
     outcome.setdefault("wall_time_s", time.perf_counter() - start)
     outcome["started_at"] = started_at.isoformat()
     outcome["torch_version"] = str(torch.__version__)  # its own type would load torch in the driver
     tune.report({"outcome": outcome})
+    if not is_sound:
+        raise BrokenDeviceError("this process can do nothing on its GPU any more")
+
+
+class BrokenDeviceError(RuntimeError):
+    """Ends the process of a trial that has said how it ended: the next one gets another."""
+
+
+def has_freed() -> bool:
+    """Give the memory back that this process keeps, as it goes on beside others that share its GPU;
+    whether it could. Once an assertion has failed on the device, no call to it succeeds any more.
+    """
+    import torch
+
+    gc.collect()
+    try:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _fit(row: Row, context: TrialContext, ray_dir: str) -> Row:

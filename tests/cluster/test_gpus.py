@@ -40,6 +40,37 @@ def small(channels):
         nn.Flatten(),
     )
 """
+# A loss that fails on the device, at one temperature.
+BREAKS = """
+import json, os
+from pathlib import Path
+
+import torch
+
+from clsweep.catalog import Component
+from clsweep.objective.losses import dcl
+
+
+def refuse():
+    raise torch.AcceleratorError("CUDA error: device-side assert triggered, as empty_cache says")
+
+
+def breaks(z1_ND, z2_ND, tau, **memory):
+    if "RAY_RAYLET_PID" in os.environ:
+        with Path(__file__).with_name("steps").open("a") as file:
+            print(json.dumps([os.getpid(), tau]), file=file)
+    if tau == 0.5:
+        torch.cuda.is_initialized, torch.cuda.synchronize = lambda: True, lambda: None
+        torch.cuda.empty_cache = refuse
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+    return dcl(z1_ND, z2_ND, tau=tau, **memory)
+
+
+ROWS = [
+    Component(part="loss", name="breaks", impl="breaks", owns=("tau",), on=("simclr",),
+              source="this test", doc="a loss that fails"),
+]
+"""
 BASE = {
     "encoder": "nets:small", "epochs": 1, "batch_size": 128, "linear_probe": "none", "flip_prob": 0
 }  # fmt: skip
@@ -63,6 +94,7 @@ def run(path, before=""):
     words = [sys.executable, "-c", before + OWN, str(path), "out"]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "lost its process" not in done.stdout
     lines = path.with_name("calls").read_text().splitlines()
     return clsweep.open_results("out"), list(map(json.loads, lines))
 
@@ -77,3 +109,26 @@ def test_a_study_that_asks_for_no_gpu_sees_none(study, monkeypatch, before, work
     assert len(results.references) == 2
     assert {call["sees"] for call in calls} == {""}
     assert len({call["pid"] for call in calls}) == 1 + workers
+
+
+def test_a_process_whose_gpu_is_lost_to_it_ends_with_its_trial(study, tmp_path):
+    """The first error is the trial's own, in one row and never tried again; the others finish in
+    processes of their own.
+    """
+    (tmp_path / "mine.py").write_text(BREAKS)
+    objectives = {"dcl": {"framework": "simclr", "loss": "breaks"}}
+    space = {"tau": {"choices": [0.5, 0.1]}}
+    path = study(plugins=["mine.py"], objectives=objectives, space=space, encoders={"keep": "none"})
+    results, _ = run(path)
+    trials = results.trials.sort_values(["tau", "seed"])
+    assert trials["status"].tolist() == ["finished", "finished", "failed", "failed"]
+    for row in trials[trials["status"] == "failed"].to_dict("records"):
+        assert row["error_class"] == "AcceleratorError"
+        assert row["error_message"].endswith("CUDA error: device-side assert triggered")
+        assert "in breaks" in row["error_traceback"]
+        assert "empty_cache" not in row["error_traceback"]
+    steps = [json.loads(line) for line in (tmp_path / "steps").read_text().splitlines()]
+    broke = [pid for pid, tau in steps if tau == 0.5]
+    assert len(broke) == len(set(broke)) == 2
+    for pid in broke:
+        assert [step for step in steps if step[0] == pid][-1] == [pid, 0.5]
