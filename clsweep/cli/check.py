@@ -259,7 +259,7 @@ def try_trial(
 
     place = study.of(objective).sections.dataset.place
     try:
-        with limited_memory(on, resources.gpus_per_worker or 1.0):
+        with limited_memory(on, resources.gpus_per_worker or 1.0, resources.images_on):
             result = train_trial(row, print_epoch, place=place, device=on)
     except RequestError:
         raise

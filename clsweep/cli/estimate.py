@@ -287,7 +287,7 @@ def _time(
     gpus = float(resources.gpus_per_worker)
     try:
         device = trial_device("cuda" if gpus else "cpu")
-        with limited_memory(device, gpus or 1.0):
+        with limited_memory(device, gpus or 1.0, resources.images_on):
             return pace_of(row, place, device)
     except RequestError:
         raise

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from clsweep.cluster.desk import (
     saved_on_term,
     say,
 )
-from clsweep.cluster.losses import describe, is_lost, text_of
+from clsweep.cluster.losses import describe, is_lost, root_cause, text_of
 from clsweep.data.found import DataPlace
 from clsweep.display import text
 from clsweep.study.design import placed_references
@@ -161,14 +161,7 @@ def run_trial(config: Mapping[str, Any]) -> None:
     from ray import tune
 
     started_at, start = datetime.now(UTC), time.perf_counter()
-    outcome: Row
-    try:
-        with context.temporary_folder() as ray_dir:
-            outcome = _fit(row, context, ray_dir)
-    except Exception as error:
-        if is_lost(error):
-            raise
-        outcome = {"status": "failed", "epochs": [], **describe(error)}
+    outcome = _outcome(row, context)
     is_sound = has_freed()
     outcome.setdefault("wall_time_s", time.perf_counter() - start)
     outcome["started_at"] = started_at.isoformat()
@@ -180,6 +173,25 @@ def run_trial(config: Mapping[str, Any]) -> None:
 
 class BrokenDeviceError(RuntimeError):
     """Ends the process of a trial that has said how it ended: the next one gets another."""
+
+
+def _outcome(row: Row, context: TrialContext) -> Row:
+    """How a trial ends. One that lacks memory beside its images goes on from its checkpoint once
+    more, with these on the host; a group of workers begins as a new one, of one mind.
+    """
+    try:
+        with context.temporary_folder() as ray_dir:
+            return _fit(row, context, ray_dir)
+    except Exception as error:
+        if is_lost(error):
+            raise
+        lacks_room = getattr(root_cause(error), "beside_images", False)
+        outcome = {"status": "failed", "epochs": [], **describe(error)}
+    resources = context.resources
+    if lacks_room and resources.images_on == "auto" and has_freed():
+        resources = resources.model_copy(update={"images_on": "host"})
+        return _outcome(row, replace(context, resources=resources))
+    return outcome
 
 
 def has_freed() -> bool:
@@ -271,7 +283,7 @@ def _train(row: Row, context: TrialContext) -> Row:
         checkpoints = Checkpoints(files, every_s, context.keep_end, line.notice)
     with (
         placed(row),
-        limited_memory(device, context.resources.gpus_per_worker),
+        limited_memory(device, context.resources.gpus_per_worker, context.resources.images_on),
         saved_on_term(line.notice) if checkpoints else contextlib.nullcontext(),
     ):
         result = train_trial(
@@ -361,5 +373,6 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list
     torch.set_num_threads(context.resources.cpus_per_worker)
     context.plug_in()
     device = "cuda" if context.resources.gpus_per_worker else "cpu"
-    with limited_memory(device, context.resources.gpus_per_worker):
+    resources = context.resources
+    with limited_memory(device, resources.gpus_per_worker, resources.images_on):
         return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

@@ -253,6 +253,9 @@ def _check_resources(draft: Draft) -> None:
     if 0 < gpus < 1 < resources.workers:
         whole = "0 or 1 (a part of one GPU goes with a single worker)"
         draft.error(("resources", "gpus_per_worker"), f"expected {whole}, given {setting(gpus)}")
+    if resources.images_on != "auto" and not gpus:
+        expected = f"expected auto, as the trials have no GPU, given {resources.images_on}"
+        draft.error(("resources", "images_on"), f"{expected}; null removes a key")
     for key in sorted(scheduler.model_fields_set - {"name", *SCHEDULER_KEYS[scheduler.name]}):
         [owner] = [name for name, keys in SCHEDULER_KEYS.items() if key in keys]
         why = ", as fifo stops no trial" if scheduler.name == "fifo" else ""

@@ -224,6 +224,9 @@ class ResourcesSection(_Section):
         Number, Field(ge=0, json_schema_extra={"maximum": 1}), AfterValidator(_of_one_gpu)
     ] = 0
     cpus_per_worker: Annotated[StrictInt, Field(ge=1)] = 1
+    # where the images of a trial on a GPU lie; auto: there, if half of its free memory holds a
+    # split. Changes times alone, no number
+    images_on: Literal["auto", "gpu", "host"] = "auto"
     # times a trial may lose its process or machine and go on
     max_restarts: Annotated[StrictInt, Field(ge=0)] = 3
     # seconds, or 20 usual steps: a trial that says nothing for longer is ended

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from clsweep.train.device import trial_device
+from clsweep.train.images import are_resident, images_on
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # of glibc's mallopt
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -24,9 +25,10 @@ _EXHAUSTED = re.compile(
     "|unable to find an engine|unable to find a valid cudnn algorithm",
     re.IGNORECASE,
 )
-_HELPS = "What helps: a smaller batch_size, a smaller chunk_size where it goes in chunks, or"
-_OF_A_GPU = "more workers or a larger share of the GPU (resources.gpus_per_worker)"
-_OF_A_MACHINE = "fewer trials at once (--max-concurrent), which share the machine's memory"
+_HELPS = "What helps: a smaller batch_size, a smaller chunk_size where it goes in chunks,"
+_OF_IMAGES = "the images on the host (resources.images_on=host),"
+_OF_A_GPU = "or more workers or a larger share of the GPU (resources.gpus_per_worker)"
+_OF_A_MACHINE = "or fewer trials at once (--max-concurrent), which share the machine's memory"
 
 
 def keep_freed_memory() -> None:
@@ -70,13 +72,20 @@ class PeakMemory:
 
 
 class OutOfMemoryError(RuntimeError):
-    """A trial needs more memory than it has; equal failures are alike."""
+    """A trial needs more memory than it has; equal failures are alike.
+
+    beside_images: on a GPU where its images lie too.
+    """
+
+    beside_images = False
 
 
 @contextlib.contextmanager
-def limited_memory(device: str | torch.device, gpus_per_worker: float) -> Iterator[None]:
-    """Hold a trial to its share of the GPU, so that one that does not fit fails alone, and say in a
-    user's words what helps.
+def limited_memory(
+    device: str | torch.device, gpus_per_worker: float, where: str = "auto"
+) -> Iterator[None]:
+    """Hold a trial to its share of the GPU, so that one that does not fit fails alone, have its
+    images where they shall be, see `images_on`, and say in a user's words what helps.
 
     Raises:
         OutOfMemoryError: in place of what torch, numpy or Python raise.
@@ -85,11 +94,16 @@ def limited_memory(device: str | torch.device, gpus_per_worker: float) -> Iterat
     if device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(min(1.0, float(gpus_per_worker)), device)
     try:
-        yield
+        with images_on(where):
+            yield
     except (MemoryError, RuntimeError) as error:
         if not (
             isinstance(error, MemoryError | torch.OutOfMemoryError) or _EXHAUSTED.search(str(error))
         ):
             raise
-        rest = _OF_A_GPU if device.type == "cuda" else _OF_A_MACHINE
-        raise OutOfMemoryError(f"out of memory. {_HELPS} {rest}") from error
+        beside_images = are_resident()
+        helps = [_HELPS, *[_OF_IMAGES] * beside_images]
+        helps.append(_OF_A_GPU if device.type == "cuda" else _OF_A_MACHINE)
+        failure = OutOfMemoryError(f"out of memory. {' '.join(helps)}")
+        failure.beside_images = beside_images
+        raise failure from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import torch
 from clsweep.cluster import trial
 from clsweep.data.found import DataPlace
 from clsweep.study.schema import ResourcesSection
+from clsweep.train.images import on_device
 from clsweep.train.memory import OutOfMemoryError, limited_memory
+from tests.train.test_images import some_split
 
 ROW = {"trial_id": "dcl-0000-s0", "objective": "dcl", "batch_size": 512, "chunk_size": 512}
 CUDA = (
@@ -84,6 +87,53 @@ def test_a_real_allocation_that_is_too_large(failing, allocate):
 
 def test_another_error_stays_what_it_is(failing):
     assert failing(raising(RuntimeError("shapes do not match")))["error_class"] == "RuntimeError"
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """How a trial ends whose training needs all memory that images do not lie in, beside what it
+    had before: the outcome, and where the images lay each time.
+    """
+
+    def run(where: str, *, fits: bool = True) -> tuple[dict[str, Any], list[bool]]:
+        split, lay = some_split(), list[bool]()
+
+        def train(_row: Any, report: Any, **_: Any) -> dict[str, Any]:
+            report({"epoch": 1})
+            images = on_device(split, split, torch.device("meta"))
+            lay.append(images.pixels_NHWC.is_meta)
+            if lay[-1] or not fits:
+                raise torch.OutOfMemoryError(CUDA)
+            return {"status": "finished"}
+
+        monkeypatch.setattr("clsweep.train.images._free_memory", lambda _: 2**30)
+        monkeypatch.setattr("clsweep.train.loop.train_trial", train)
+        monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+        monkeypatch.setattr(trial, "_fit", lambda row, context, _: trial._train(row, context))
+        resources = ResourcesSection(images_on=where)
+        context = replace(ON_CPU, resources=resources, one_machine=True)
+        return trial._outcome({**ROW, "epochs": 0}, context), lay
+
+    return run
+
+
+def test_a_trial_without_memory_beside_its_images_goes_on_with_these_on_the_host(crowded):
+    outcome, lay = crowded("auto")
+    assert lay == [True, False]
+    assert outcome["status"] == "finished"
+    assert outcome["epochs"] == [{"epoch": 1}], "those of the first attempt are not there twice"
+
+
+@pytest.mark.parametrize(
+    ("where", "expected", "helps"),
+    [("auto", [True, False], False), ("gpu", [True], True), ("host", [False], False)],
+)
+def test_it_gives_way_once_and_only_where_the_study_leaves_it_open(crowded, where, expected, helps):
+    outcome, lay = crowded(where, fits=False)
+    assert (outcome["status"], lay) == ("failed", expected)
+    assert (
+        "the images on the host (resources.images_on=host)" in outcome["error_message"]
+    ) is helps
 
 
 @pytest.mark.parametrize("gpus", [1.0, 1])
