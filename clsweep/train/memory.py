@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from clsweep.display.numbers import byte_size, setting
+from clsweep.errors import RequestError
 from clsweep.train.device import trial_device
 from clsweep.train.images import are_resident, images_on
 
@@ -25,6 +27,10 @@ _EXHAUSTED = re.compile(
     "|unable to find an engine|unable to find a valid cudnn algorithm",
     re.IGNORECASE,
 )
+# Of a GPU, what a process takes beside all that torch allocates: the driver's context, and the
+# kernels of torch and its libraries. They come to 0.4 to 0.6 GB, by GPU and driver; no limit of
+# torch counts them, and processes that share a GPU have one each.
+CONTEXT_BYTES = 600 * 10**6
 _HELPS = "What helps: a smaller batch_size, a smaller chunk_size where it goes in chunks,"
 _OF_IMAGES = "the images on the host (resources.images_on=host),"
 _OF_A_GPU = "or more workers or a larger share of the GPU (resources.gpus_per_worker)"
@@ -80,6 +86,21 @@ class OutOfMemoryError(RuntimeError):
     beside_images = False
 
 
+def _torchs(share: float, device: torch.device) -> float:
+    """Of a share of a GPU what torch may allocate; of a whole one all, as nobody else is there."""
+    if share >= 1:
+        return 1.0
+    _, total = torch.cuda.mem_get_info(device)
+    context = CONTEXT_BYTES / total
+    if share <= context:
+        raise RequestError(
+            f"resources.gpus_per_worker: expected more than {context:.2f} of this GPU, which a "
+            f"process takes for itself ({byte_size(CONTEXT_BYTES)} of {byte_size(total)}), given "
+            f"{setting(share)}. Nearest that leaves as much to a trial: {2 * context:.2f}"
+        )
+    return share - context
+
+
 @contextlib.contextmanager
 def limited_memory(
     device: str | torch.device, gpus_per_worker: float, where: str = "auto"
@@ -89,10 +110,11 @@ def limited_memory(
 
     Raises:
         OutOfMemoryError: in place of what torch, numpy or Python raise.
+        RequestError: the share holds no process at all.
     """
     device = trial_device(device)
     if device.type == "cuda":
-        torch.cuda.set_per_process_memory_fraction(min(1.0, float(gpus_per_worker)), device)
+        torch.cuda.set_per_process_memory_fraction(_torchs(gpus_per_worker, device), device)
     try:
         with images_on(where):
             yield

@@ -12,9 +12,11 @@ import torch
 
 from clsweep.cluster import trial
 from clsweep.data.found import DataPlace
+from clsweep.errors import RequestError
 from clsweep.study.schema import ResourcesSection
 from clsweep.train.images import on_device
 from clsweep.train.memory import OutOfMemoryError, limited_memory
+from tests.driver import Driver
 from tests.train.test_images import some_split
 
 ROW = {"trial_id": "dcl-0000-s0", "objective": "dcl", "batch_size": 512, "chunk_size": 512}
@@ -144,4 +146,24 @@ def test_a_whole_gpu_is_a_whole_gpu_again_after_a_share(gpus, driver):
             limited_memory("cuda", share),
         ):
             raise torch.OutOfMemoryError(CUDA)
-    assert driver.shares == [0.25, 1.0]
+    assert driver.shares[1:] == [1.0]
+
+
+@pytest.mark.parametrize("share", [0.5, 1 / 3, 0.25, 0.1])
+def test_shares_of_a_gpu_and_the_processes_that_have_them_fit_together(share, driver):
+    """Each may take 0.6 GB that torch does not count; what that leaves is given out."""
+    with limited_memory("cuda", share):
+        taken = driver.shares[-1] * driver.total + 0.6e9
+    assert round(1 / share) * taken == pytest.approx(driver.total)
+
+
+def test_a_share_that_holds_no_process_is_refused(monkeypatch):
+    driver = Driver(total=10 * 10**9).install(monkeypatch)
+    with (
+        pytest.raises(RequestError, match=r"more than 0\.06 .* given 0\.05\. Nearest .*: 0\.12$"),
+        limited_memory("cuda", 0.05),
+    ):
+        pass
+    assert not driver.shares
+    with limited_memory("cuda", 0.12):
+        assert driver.shares == pytest.approx([0.06])
