@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -35,6 +36,7 @@ from clsweep.cluster.desk import (
 from clsweep.cluster.losses import describe, is_lost, root_cause, text_of
 from clsweep.data.found import DataPlace
 from clsweep.display import text
+from clsweep.errors import RequestError
 from clsweep.study.design import placed_references
 from clsweep.study.schema import ResourcesSection
 
@@ -329,12 +331,27 @@ def _device(context: TrialContext) -> torch.device:
     if not context.resources.gpus_per_worker:
         return torch.device("cpu")
     if context.resources.workers == 1:
-        # the GPU that Ray assigned to this actor is the only visible one
-        return torch.device("cuda", 0)
+        return _only_gpu()
     from ray.train.torch import get_device
 
     device: torch.device = get_device()
     return device
+
+
+def _only_gpu() -> torch.device:
+    """The GPU that Ray has assigned to this process, which sees no other.
+
+    Raises:
+        RequestError: torch cannot use it.
+    """
+    import torch
+
+    from clsweep.train.device import why_unusable
+
+    if why := why_unusable():
+        place = f"a GPU of node {socket.gethostname()}, where torch can use none"
+        raise RequestError(f"resources.gpus_per_worker: Ray has given this process {place}: {why}")
+    return torch.device("cuda", 0)
 
 
 def score_references(study: Study, planned: Sequence[PlannedTrial], context: TrialContext) -> Any:
@@ -372,7 +389,7 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list
 
     torch.set_num_threads(context.resources.cpus_per_worker)
     context.plug_in()
-    device = "cuda" if context.resources.gpus_per_worker else "cpu"
+    device = _only_gpu() if context.resources.gpus_per_worker else torch.device("cpu")
     resources = context.resources
     with limited_memory(device, resources.gpus_per_worker, resources.images_on):
         return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

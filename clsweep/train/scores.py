@@ -365,7 +365,7 @@ def transfer_of(
 
 
 def score_reference(
-    config: Mapping[str, Any], *, place: DataPlace, device: str = "cpu"
+    config: Mapping[str, Any], *, place: DataPlace, device: str | torch.device = "cpu"
 ) -> dict[str, float]:
     """kNN and linear-probe scores on the validation split, percent.
 

@@ -1,15 +1,22 @@
 """GPUs on a real Ray that has none: who sees them, and what becomes of one that breaks."""
 
 import json
+import socket
 import subprocess
 import sys
 
 import pytest
+import torch
 
 import clsweep
+from clsweep.cluster import trial
+from clsweep.cluster.gpus import Seen, require_gpus
+from clsweep.errors import RequestError
+from clsweep.study.design import plan_trials
+from clsweep.study.resolve import load_study
+from clsweep.study.schema import ResourcesSection
+from clsweep.train.device import without_bf16
 from tests.planted import study_at
-
-pytestmark = pytest.mark.slow
 
 OWN = """
 import sys
@@ -89,16 +96,22 @@ def study(tmp_path, monkeypatch):
     return write
 
 
+def ended(path, before):
+    """The process of a run."""
+    words = [sys.executable, "-c", before + OWN, str(path), "out"]
+    return subprocess.run(words, check=False, capture_output=True, text=True)
+
+
 def run(path, before=""):
     """The results, and the calls of the network in processes of Ray."""
-    words = [sys.executable, "-c", before + OWN, str(path), "out"]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    done = ended(path, before)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost its process" not in done.stdout
     lines = path.with_name("calls").read_text().splitlines()
     return clsweep.open_results("out"), list(map(json.loads, lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "workers"), [(OF_OTHERS, 1), ("", 2)])
 def test_a_study_that_asks_for_no_gpu_sees_none(study, monkeypatch, before, workers):
     """Neither its trials nor its reference scores, each of which makes the network."""
@@ -111,6 +124,7 @@ def test_a_study_that_asks_for_no_gpu_sees_none(study, monkeypatch, before, work
     assert len({call["pid"] for call in calls}) == 1 + workers
 
 
+@pytest.mark.slow
 def test_a_process_whose_gpu_is_lost_to_it_ends_with_its_trial(study, tmp_path):
     """The first error is the trial's own, in one row and never tried again; the others finish in
     processes of their own.
@@ -132,3 +146,73 @@ def test_a_process_whose_gpu_is_lost_to_it_ends_with_its_trial(study, tmp_path):
     assert len(broke) == len(set(broke)) == 2
     for pid in broke:
         assert [step for step in steps if step[0] == pid][-1] == [pid, 0.5]
+
+
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+@pytest.mark.slow
+@needs_no_gpu
+def test_gpus_that_are_only_declared_are_refused_before_anything_starts(study, tmp_path):
+    done = ended(study(seeds=[0], space={}, resources={"gpus_per_worker": 1}), OF_OTHERS)
+    *_, line = done.stderr.splitlines()
+    node = f"node {socket.gethostname()} declares 2 GPUs, but torch can use none there: "
+    assert f": resources.gpus_per_worker: {node}" in line
+    assert not (tmp_path / "calls").exists()
+    assert not (tmp_path / "out" / "study.yaml").exists()
+
+
+@needs_no_gpu
+def test_a_trial_on_a_gpu_that_is_only_declared_names_key_and_node():
+    context = trial.TrialContext(
+        places={}, resources=ResourcesSection(gpus_per_worker=1), results="", near=None
+    )
+    expected = (
+        f"resources.gpus_per_worker: .* node {socket.gethostname()}, where torch can use none"
+    )
+    for begin in (lambda: trial._device(context), lambda: trial._score([], context)):
+        with pytest.raises(RequestError, match=expected):
+            begin()
+
+
+GOOD = Seen("a", 2.0, "", [])
+OLD = Seen("b", 1.0, "", ["Tesla T4"])
+ABSENT = Seen("c", 4.0, "Found no NVIDIA driver on your system.", [])
+
+
+@pytest.mark.parametrize(
+    ("seen", "precision", "expected"),
+    [
+        ([OLD], "auto", "base.precision: Tesla T4 of node b has no bf16 arithmetic. Expected fp16 "
+         "or fp32, as in --set base.precision=fp16"),
+        ([ABSENT, OLD], "bf16", "resources.gpus_per_worker: node c declares 4 GPUs, but torch can "
+         "use none there: Found no NVIDIA driver on your system. Expected a driver"),
+        ([ABSENT], "fp32", "resources.gpus_per_worker: node c"),
+        ([OLD], "fp16", ""),
+        ([GOOD, OLD, ABSENT], "auto", ""),
+        ([], "auto", ""),
+    ],
+)  # fmt: skip
+def test_a_run_that_could_only_fail_does_not_begin(study, capsys, seen, precision, expected):
+    base = {**BASE, "encoder": "conv4", "precision": precision}
+    path = study(base=base, resources={"gpus_per_worker": 1})
+    loaded = load_study(path)
+    if expected:
+        with pytest.raises(RequestError) as caught:
+            require_gpus(loaded, plan_trials(loaded), seen)
+        assert expected in str(caught.value)
+        assert str(caught.value).startswith(f"{path}:")
+        return
+    require_gpus(loaded, plan_trials(loaded), seen)
+    printed = " ".join(capsys.readouterr().out.split())
+    for unfit in ("Tesla T4 of node b", "node c declares 4 GPUs"):
+        assert (unfit in printed) == (len(seen) == 3)
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((7, 5), ["Old"]), ((8, 0), [])])
+def test_gpus_of_compute_capability_8_have_bf16(capability, expected, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Old")
+    assert without_bf16() == expected
