@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,11 +12,13 @@ import pytest
 import torch
 
 from clsweep.cluster import trial
+from clsweep.cluster.losses import root_cause
 from clsweep.data.found import DataPlace
 from clsweep.errors import RequestError
 from clsweep.study.schema import ResourcesSection
 from clsweep.train.images import on_device
 from clsweep.train.memory import OutOfMemoryError, limited_memory
+from tests.cluster.test_lost import GroupError
 from tests.driver import Driver
 from tests.train.test_images import some_split
 
@@ -124,6 +127,15 @@ def test_a_trial_without_memory_beside_its_images_goes_on_with_these_on_the_host
     assert lay == [True, False]
     assert outcome["status"] == "finished"
     assert outcome["epochs"] == [{"epoch": 1}], "those of the first attempt are not there twice"
+
+
+def test_what_a_worker_of_a_group_lacked_is_known_to_whoever_begins_the_group_anew(monkeypatch):
+    monkeypatch.setattr("clsweep.train.memory.are_resident", lambda: True)
+    with pytest.raises(OutOfMemoryError) as caught, limited_memory("cpu", 0):
+        raise torch.OutOfMemoryError(CUDA)
+    there = pickle.loads(pickle.dumps(caught.value))  # through Ray
+    others = RuntimeError("NCCL communicator was aborted on rank 0.")
+    assert root_cause(GroupError(others, there)).beside_images
 
 
 @pytest.mark.parametrize(
