@@ -25,6 +25,7 @@ from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
 from clsweep.train.attempt import Attempt, Checkpoints, Pulse, Report, Tell
 from clsweep.train.collectives import distributed, gather, rank, world_size
+from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import StepStatistics, label_free_scores, watched_parameters
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
@@ -87,7 +88,7 @@ def train_trial(
     """
     forget_folders()
     # parts of the user's own have it too, and may not write to it
-    device, config = torch.device(device), MappingProxyType(with_defaults(config))
+    device, config = trial_device(device), MappingProxyType(with_defaults(config))
     attempt, pulse = Attempt(config, report, checkpoints, device), Pulse(config, tell)
     try:
         with drawing(config["seed"], "trial"):
