@@ -223,8 +223,8 @@ class Supervised(ComparingFramework):
         self.classifier = nn.Linear(encoder.num_features, num_classes)
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        features = per_view(self.encoder, dict(enumerate(views)))
-        return {"online": features, "logits": per_view(self.classifier, features)}
+        features = per_view([self.encoder], dict(enumerate(views)))
+        return {"online": features, "logits": per_view([self.classifier], features)}
 
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
