@@ -6,7 +6,6 @@ Shape suffixes: N images of a split or batch, M some of them, C channels, H = W 
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,11 +19,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clsweep.data.augment import LEVELS, Draws, Recipe, apply, change, draw
-from clsweep.data.cache import SCORED_SHARE, Pictures
+from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split, Splits
 from clsweep.data.draws import derived_seed
+from clsweep.model.transfer import to_device
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import rank, world_size
+from clsweep.train.crops import as_tensor, cut_crops, cut_middles
 
 # Images whose views are drawn at once: small batches share the cost of many short operations. Part
 # of a trial's random stream, hence the same on every device; how many views are then made at once
@@ -109,16 +110,19 @@ class Images:
         """(M, C, H, W) in channels_last; of images of different sizes the crops of each view."""
         if self.pictures is not None:
             assert self.rows_N is not None
-            crops = cut_crops(self.pictures, self.rows_N[chosen_M], draws)
-            return lambda: [self._moved(crop) for crop in crops]
+            crops = cut_crops(self.pictures, self.rows_N[chosen_M], draws, pin=self._pins)
+            return lambda: [self._moved(crop).contiguous() for crop in crops]
         if self.rows_N is None:
-            return lambda: self.pixels_NHWC[chosen_M.to(self.device, non_blocking=True)].permute(
-                0, 3, 1, 2
-            )
+            return lambda: self.pixels_NHWC[to_device(chosen_M, self.device)].permute(0, 3, 1, 2)
         pixels_MHWC = self.pixels_NHWC[self.rows_N[chosen_M]]
-        if self.device.type == "cuda":
+        if self._pins:
             pixels_MHWC = pixels_MHWC.pin_memory()
         return lambda: self._moved(pixels_MHWC.permute(0, 3, 1, 2))
+
+    @property
+    def _pins(self) -> bool:
+        """Whether what a thread reads lies in page-locked memory, from which a GPU takes it."""
+        return self.device.type == "cuda"
 
     def _moved(self, pixels_MCHW: Tensor) -> Tensor:
         return pixels_MCHW.to(self.device, non_blocking=True)
@@ -138,8 +142,9 @@ class Images:
         """
         if self.pictures is not None:
             assert self.rows_N is not None
-            middle = cut_middles(self.pictures, self.rows_N[chosen_M], self.scored_size)
-            return self.normalise(_in_unit(self._moved(middle)))
+            rows, side = self.rows_N[chosen_M], self.scored_size
+            middles = cut_middles(self.pictures, rows, side, pin=self._pins)
+            return self.normalise(_in_unit(self._moved(middles)))
         pixels = self._read(chosen_M, ())()
         assert isinstance(pixels, Tensor)
         x_MCHW = _in_unit(pixels)
@@ -169,7 +174,7 @@ def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
     """A split on a device, normalised with another's channel statistics, the training split's."""
     mean_C, std_C = statistics.channel_stats
     pictures = split.images if isinstance(split.images, Pictures) else None
-    pixels = _tensor(pictures.pixels if pictures else split.images)
+    pixels = as_tensor(pictures.pixels if pictures else split.images)
     rows = torch.from_numpy(split.rows)
     fits = device.type != "cpu" and pictures is None
     if fits:
@@ -272,7 +277,7 @@ def _drawn(
     """Whole batches in blocks, and the labels of each batch."""
     batch_size, transforms = config["batch_size"], recipes(config)
     for rows in order.split(batch_size * _batches_at_once(batch_size)):
-        labels = images.labels_N[rows.to(images.device, non_blocking=True)].split(batch_size)
+        labels = images.labels_N[to_device(rows, images.device)].split(batch_size)
         yield _Drawn(rows, images.draw(transforms, rows, generator, batch_size)), labels
 
 
@@ -368,49 +373,6 @@ def _moved(pixels_AHWC: Tensor, rows_N: Tensor, device: torch.device) -> Tensor:
     for out, rows in zip(moved.split(DRAWN_AT_ONCE), rows_N.split(DRAWN_AT_ONCE), strict=True):
         out.copy_(pixels_AHWC[rows])
     return moved
-
-
-def cut_crops(pictures: Pictures, rows_M: Tensor, draws: Sequence[Draws]) -> list[Tensor]:
-    """The crops of each view resized to its size, (M, C, V, V) each in the pictures' type, as
-    torchvision's `resized_crop` makes them of an image of that type.
-    """
-    made: list[list[Tensor]] = [[] for _ in draws]
-    boxes = [torch.stack([d.i, d.j, d.h, d.w], dim=1).tolist() for d in draws]
-    for m, row in enumerate(rows_M.tolist()):
-        picture_CHW = _tensor(pictures[row]).permute(2, 0, 1)
-        for crops, drawn, box_M4 in zip(made, draws, boxes, strict=True):
-            i, j, h, w = box_M4[m]
-            side = drawn.output_size
-            crops.append(_resized(picture_CHW[:, i : i + h, j : j + w], side, side))
-    return [torch.stack(crops) for crops in made]
-
-
-def cut_middles(pictures: Pictures, rows_M: Tensor, side: int) -> Tensor:
-    """The middle squares of pictures whose shorter side is resized to 8/7 of `side`: (M, C, side,
-    side), as torchvision's `Resize` and `CenterCrop` make them.
-    """
-    shorter = round(side * SCORED_SHARE)
-    middles = []
-    for row in rows_M.tolist():
-        picture_CHW = _tensor(pictures[row]).permute(2, 0, 1)
-        lengths = picture_CHW.shape[1:]
-        height, width = (int(shorter * length / min(lengths)) for length in lengths)
-        top, left = (round((length - side) / 2) for length in (height, width))
-        resized_CHW = _resized(picture_CHW, height, width)
-        middles.append(resized_CHW[:, top : top + side, left : left + side])
-    return torch.stack(middles)
-
-
-def _tensor(pixels: Any) -> Tensor:
-    with warnings.catch_warnings():
-        # a mapped file cannot be written to; nothing here does
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(pixels)
-
-
-def _resized(x_CHW: Tensor, height: int, width: int) -> Tensor:
-    resized = F.interpolate(x_CHW[None], (height, width), mode="bilinear", antialias=True)
-    return resized[0]
 
 
 def _in_unit(pixels: Tensor) -> Tensor:
