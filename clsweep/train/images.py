@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.data.augment import LEVELS, Draws, Recipe, apply, change, draw
+from clsweep.data.augment import LEVELS, VALUES_AT_ONCE, Draws, Recipe, apply, change, draw
 from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split, Splits
 from clsweep.data.draws import derived_seed
@@ -29,9 +29,9 @@ from clsweep.train.crops import as_tensor, cut_crops, cut_middles
 
 # Images whose views are drawn at once: small batches share the cost of many short operations. Part
 # of a trial's random stream, hence the same on every device; how many views are then made at once
-# is the device's own matter.
+# is the device's own matter, see `made_at_once`.
 DRAWN_AT_ONCE = 1024
-MADE_AT_ONCE = {"cpu": 256, "cuda": 1024}
+MADE_AT_ONCE = 256  # on a CPU
 LARGEST_SHARE = 0.5  # of a GPU's free memory that a split may take; a larger one stays on the host
 
 
@@ -129,7 +129,7 @@ class Images:
 
     def normalise(self, x_NCHW: Tensor) -> Tensor:
         """Images in [0, 1] -> what an encoder takes: standardised, gray as three, channels_last."""
-        x_NCHW = (x_NCHW - self.mean_1C11) / self.std_1C11
+        x_NCHW = (x_NCHW - self.mean_1C11).div_(self.std_1C11)
         if x_NCHW.shape[1] == 1:
             x_NCHW = x_NCHW.expand(-1, 3, -1, -1)
         return x_NCHW.contiguous(memory_format=torch.channels_last)
@@ -242,12 +242,17 @@ def batches(
     )
     used = steps_per_epoch(images, config) * batch_size
     order = torch.randperm(len(images), generator=by_epoch)[:used]
-    num_skipped, rest = divmod(first, _batches_at_once(batch_size))
-    drawn = islice(_drawn(order, images, config, generator), num_skipped, None)
+    is_chunked = config["chunk_size"] < batch_size
+    together = 1 if is_chunked else max(1, made_at_once(images, config) // batch_size)
+    of_block = _batches_at_once(batch_size)
+    num_blocks = max(1, together // of_block)
+    num_skipped, rest = divmod(first, num_blocks * of_block)
+    blocks = islice(_drawn(order, images, config, generator), num_skipped * num_blocks, None)
+    drawn = _joined(blocks, num_blocks)
     made = (
         _in_chunks(images, drawn, config)
-        if config["chunk_size"] < batch_size
-        else _whole(images, drawn, config)
+        if is_chunked
+        else _whole(images, drawn, batch_size, together)
     )
     return islice(made, rest, None)  # views are made together, as in an epoch that was not cut
 
@@ -255,6 +260,18 @@ def batches(
 def _batches_at_once(batch_size: int) -> int:
     """Batches of a block whose views are drawn at once."""
     return max(1, DRAWN_AT_ONCE // batch_size)
+
+
+def made_at_once(images: Images, config: Mapping[str, Any]) -> int:
+    """How many images have their views made at once, unless a batch or chunk has more: on a GPU as
+    many as fit into a number of values, so that views take the same memory at every size.
+    """
+    if images.device.type == "cpu":
+        return MADE_AT_ONCE
+    read = 0 if images.pictures else images.size  # of pictures crops are read, no larger than views
+    sides = [(max(read, t.output_size or images.size), t.mixes) for t in recipes(config)]
+    channels = max(3, images.mean_1C11.shape[1])  # gray becomes three
+    return VALUES_AT_ONCE["cuda"] // (channels * sum(side**2 * (1 + two) for side, two in sides))
 
 
 @dataclass(frozen=True)
@@ -281,6 +298,18 @@ def _drawn(
         yield _Drawn(rows, images.draw(transforms, rows, generator, batch_size)), labels
 
 
+def _joined(blocks: Iterator[Labelled], num_blocks: int) -> Iterator[Labelled]:
+    """Several blocks as one, whose views can then be made at once."""
+    while some := list(islice(blocks, num_blocks)):
+        if len(some) == 1:
+            yield some[0]
+            continue
+        parts, labels = zip(*some, strict=True)
+        views = zip(*(part.draws for part in parts), strict=True)
+        whole = _Drawn(torch.cat([d.rows for d in parts]), [Draws.of_blocks(v) for v in views])
+        yield whole, [labels_N for each in labels for labels_N in each]
+
+
 def _in_chunks(
     images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]
 ) -> Iterator[Batch]:
@@ -293,10 +322,10 @@ def _in_chunks(
             yield Batch(labels_N, [partial(images.views, one.rows, one.draws) for one in chunks])
 
 
-def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]) -> Iterator[Batch]:
-    """Batches of one chunk. Views of small batches are made together: in fewer operations."""
-    batch_size = config["batch_size"]
-    together = max(1, MADE_AT_ONCE["cpu" if images.device.type == "cpu" else "cuda"] // batch_size)
+def _whole(
+    images: Images, drawn: Iterable[Labelled], batch_size: int, together: int
+) -> Iterator[Batch]:
+    """Batches of one chunk, the views of several of them made together: in fewer operations."""
     groups = (
         (block[_share(first * batch_size, len(labels[first : first + together]), batch_size)],
          labels[first : first + together])
