@@ -103,6 +103,7 @@ def test_views_do_not_depend_on_chunks_or_on_how_many_are_made_at_once(
 def test_views_of_several_blocks_of_draws_may_be_made_at_once(blocks, monkeypatch):
     """With partners of their own batches, and all that follows a recipe."""
     monkeypatch.setattr(module, "DRAWN_AT_ONCE", 24)
+    monkeypatch.setattr(module, "MADE_AT_ONCE", 12)
     config = CASES[next(name for name in CASES if "mixup" in name)]
     config |= {"batch_size": 12, "chunk_size": 12}
     expected = all_views(some_digits(110), config)
