@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from clsweep.model.transfer import sent
+from clsweep.model.transfer import to_device
 from clsweep.objective.contrast import check_positive, check_views, no_autocast, shape_of, wide
 
 _TARGET_STD = 1.0  # gamma of VICReg
@@ -113,7 +113,7 @@ def sigreg(
     z_VND, num_samples = wide(z_VND), z_VND.shape[-2]
     slices_MD = torch.randn(num_slices, z_VND.shape[-1], generator=generator)
     t_T = torch.linspace(0, sigreg_t_max, sigreg_points)
-    slices_MD, t_T = (sent(x, z_VND.device).to(z_VND.dtype) for x in (slices_MD, t_T))
+    slices_MD, t_T = (to_device(x, z_VND.device).to(z_VND.dtype) for x in (slices_MD, t_T))
     phi_T = torch.exp(-t_T.square() / 2)
     with no_autocast(z_VND):
         x_VNM = z_VND @ F.normalize(slices_MD, dim=1).T

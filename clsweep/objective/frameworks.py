@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from clsweep.model.layers import FeatureQueue, Norm, group_norms, mlp
-from clsweep.model.transfer import sent
+from clsweep.model.transfer import to_device
 from clsweep.objective.framework import (
     ComparingFramework,
     Comparison,
@@ -175,7 +175,7 @@ class WMSE(PairFramework):
         first = e["online"][0]
         # on the CPU, as every worker must draw the same
         order_N = torch.randperm(len(first), generator=generator)
-        return e | {"order": {0: sent(order_N, first.device)}}
+        return e | {"order": {0: to_device(order_N, first.device)}}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         return [criterion(e["online"][i], e["online"][j], order_N=e["order"][0])]
@@ -278,7 +278,7 @@ def _draw_others(
             torch.randint(len(places), (num_samples,), generator=generator)
         ]
         both = torch.cat([set_K, turn_N % num_rows - num_rows]).int()
-        set_K, turn_N = sent(both, embeddings[view].device).split([num_drawn, num_samples])
+        set_K, turn_N = to_device(both, embeddings[view].device).split([num_drawn, num_samples])
         rows_NK = turn_N[:, None] + set_K  # one turn too low, or right
         drawn[view] = rows_NK.add_((rows_NK >> 31).bitwise_and_(num_rows)).long()
     return drawn
