@@ -59,9 +59,7 @@ class _Cast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         there = [grad for grad in grads if grad is not None]
-        dtypes = [
-            dtype for dtype, grad in zip(ctx.dtypes, grads, strict=True) if grad is not None
-        ]
+        dtypes = [dtype for dtype, grad in zip(ctx.dtypes, grads, strict=True) if grad is not None]
         cast = iter(_cast(there, dtypes) if there else ())
         return None, *(None if grad is None else next(cast) for grad in grads)
 

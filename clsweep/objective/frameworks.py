@@ -274,9 +274,10 @@ def _draw_others(
         set_K = other_K + other_K // (num_samples - 1) + 1  # of the first sample
         is_free = torch.ones(num_rows, dtype=torch.bool).index_fill_(0, set_K, False)
         places = is_free.view(num_views, num_samples).all(0).repeat(num_views).nonzero()[:, 0]
-        turn_N = torch.arange(num_samples) - places[
-            torch.randint(len(places), (num_samples,), generator=generator)
-        ]
+        turn_N = (
+            torch.arange(num_samples)
+            - places[torch.randint(len(places), (num_samples,), generator=generator)]
+        )
         both = torch.cat([set_K, turn_N % num_rows - num_rows]).int()
         set_K, turn_N = to_device(both, embeddings[view].device).split([num_drawn, num_samples])
         rows_NK = turn_N[:, None] + set_K  # one turn too low, or right

@@ -120,7 +120,7 @@ def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the rate of the next step. Fused kernels of a GPU read it there: then no step differs from
+    """Set the rate of the next step. Fused kernels of a GPU read it there: so no step differs from
     another by a number of the host's, and can be replayed (CUDA graphs).
     """
     groups, rate = optimizer.param_groups, cast(Any, lr)
