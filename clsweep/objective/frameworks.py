@@ -22,6 +22,7 @@ from clsweep.objective.framework import (
     per_view,
     unit,
 )
+from clsweep.objective.negatives import draw_others
 
 
 class SimCLR(PairFramework):
@@ -43,7 +44,7 @@ class SimCLR(PairFramework):
         e = e | {"unit": unit(e["online"])}
         if self.num_negatives is None:
             return e
-        return e | {"index": _draw_others(e["unit"], 2, self.num_negatives, generator)}
+        return e | {"index": _drawn(e["unit"], 2, self.num_negatives, generator)}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         z = e["unit"]
@@ -122,7 +123,7 @@ class SiMo(KeyFramework):
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         e = super().prepare(embeddings, generator)
-        return e | {"index": _draw_others(e["keys"], 1, self.num_negatives, generator)}
+        return e | {"index": _drawn(e["keys"], 1, self.num_negatives, generator)}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         return [
@@ -250,29 +251,17 @@ class MICritic(Framework):
         return loss
 
 
-def _draw_others(
-    embeddings: Mapping[int, Tensor], num_views: int, num_drawn: int, generator: Generator
+def _drawn(
+    views: Mapping[int, Tensor], num_views: int, num_drawn: int, generator: Generator
 ) -> dict[int, Tensor]:
     """For each view as anchor, the negatives of each of its N samples: `num_drawn` rows of
-    (num_views x N, D).
-
-    Drawn without repeats, for every sample apart, out of the other samples' views. Empty if all of
-    these are taken.
+    (num_views x N, D), drawn out of the other samples' views. Empty if all of these are taken.
     """
-    num_samples = len(next(iter(embeddings.values())))
-    num_others = num_views * (num_samples - 1)
-    if num_drawn == num_others:
+    some = next(iter(views.values()))
+    if num_drawn == num_views * (len(some) - 1):
         return {}
-    sample_N1 = torch.arange(num_samples)[:, None]
-    drawn: dict[int, Tensor] = {}
-    for view in sorted(embeddings):
-        # on the CPU, as every worker must draw the same
-        order_NM = torch.rand(num_samples, num_others, generator=generator)
-        chosen_NK = order_NM.topk(num_drawn, dim=1).indices
-        which_view, offset = chosen_NK // (num_samples - 1), chosen_NK % (num_samples - 1)
-        rows_NK = which_view * num_samples + (sample_N1 + 1 + offset) % num_samples
-        drawn[view] = rows_NK.to(embeddings[view].device, non_blocking=True)
-    return drawn
+    drawn = draw_others(len(some), num_views, num_drawn, generator, some.device, len(views))
+    return dict(zip(sorted(views), drawn, strict=True))
 
 
 def _chosen(e: Embeddings, anchor: int) -> dict[str, Any]:
