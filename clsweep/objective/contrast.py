@@ -6,6 +6,7 @@ Shapes, forms and the letters p and n are those of `losses.py`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -101,14 +102,13 @@ def batch_terms(
     """
     z = wide(torch.cat([z1_ND.detach(), z2_ND.detach()]))
     num_anchors, num_samples = len(z), len(z1_ND)
-    anchors = torch.arange(num_anchors, device=z.device)
     # the anchor and its positive: no negatives
-    same_sample = torch.stack([anchors, anchors.roll(num_samples)], dim=1)
+    same_sample = _same_sample(num_samples, z.device)
     p = (z[:num_samples] * z[num_samples:]).sum(1).div_(tau).repeat(2)
-    n, q_b = torch.empty_like(p), torch.ones_like(p)
+    n = torch.empty_like(p)
+    q_b = torch.empty_like(p) if grad_coupled else torch.ones_like(p)
     grad = None if grad_coupled is None else torch.zeros_like(z)
-    most = BLOCK_ELEMENTS["cpu" if z.device.type == "cpu" else "cuda"]
-    num_rows = max(1, min(num_samples, most // num_anchors))
+    num_rows = _rows_at_once(num_samples, z.device)
     buffer = z.new_empty(num_rows, num_anchors)
     with no_autocast(z):
         for start in range(0, num_anchors, num_rows):
@@ -121,27 +121,41 @@ def batch_terms(
             largest = block.amax(1, keepdim=True)
             # U / exp(largest); the block now holds U's terms
             u = block.sub_(largest).exp_().sum(1, keepdim=True)
-            n[rows] = (largest + u.log())[:, 0]
+            torch.add(largest, u.log(), out=n[rows, None])
             if grad is None:
                 continue
             # Proposition 1: all forces of an anchor carry q_B; DCL's, Proposition 2, carry 1 in its
             # place.
             if grad_coupled:
-                q_b[rows] = torch.sigmoid(n[rows] - p[rows])
-            force = q_b[rows, None] / (tau * num_anchors)
+                torch.sigmoid(n[rows] - p[rows], out=q_b[rows])
+            share = q_b[rows, None] / (tau * num_anchors) / u
             if absolute:
                 block.mul_(sign)
-            grad[rows].addcmul_(block @ z, force / u)  # from its negatives on the anchor
-            grad.addmm_(block.T, z[rows] * (force / u))  # from the anchor on its negatives
+            grad[rows].addcmul_(block @ z, share)  # from its negatives on the anchor
+            grad.addmm_(block.T, z[rows] * share)  # from the anchor on its negatives
     if grad is not None:
         # Between a sample's two views: each pulls as an anchor and is pulled as a positive.
-        force = (q_b + q_b.roll(num_samples))[:, None] / (tau * num_anchors)
-        for view, other in (
-            (slice(num_samples), slice(num_samples, None)),
-            (slice(num_samples, None), slice(num_samples)),
-        ):
-            grad[view].addcmul_(force[view], z[other], value=-1)
+        (first, second), (z1, z2), (q1, q2) = grad.chunk(2), z.chunk(2), q_b.chunk(2)
+        force = (q1 + q2)[:, None] / (tau * num_anchors)
+        first.addcmul_(force, z2, value=-1)
+        second.addcmul_(force, z1, value=-1)
     return p, n, grad
+
+
+def _rows_at_once(num_samples: int, device: torch.device) -> int:
+    """Anchors whose similarities are held at a time: on a GPU all of them, if they may be, as every
+    block costs some twenty launches.
+    """
+    is_cpu = device.type == "cpu"
+    most = BLOCK_ELEMENTS["cpu" if is_cpu else "cuda"] // (2 * num_samples)
+    return max(1, min(num_samples if is_cpu else 2 * num_samples, most))
+
+
+@lru_cache(maxsize=8)
+def _same_sample(num_samples: int, device: torch.device) -> Tensor:
+    """Of each of the 2N anchors, its own row and its positive's, int64 (2N, 2)."""
+    anchors = torch.arange(2 * num_samples, device=device)
+    return torch.stack([anchors, anchors.roll(num_samples)], dim=1)
 
 
 def query_terms(

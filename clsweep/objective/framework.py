@@ -74,7 +74,7 @@ class Comparison:
             raise LossShapeError(
                 f"the loss: expected a scalar, given a vector of {values_P[0].numel()}"
             )
-        base = values_P.mean()
+        base = mean_of(list(values_P.unbind()))
         mixed = base if regularizer is None else self.lam * regularizer + (1 - self.lam) * base
         return Losses(mixed * (num_terms if self.pair_reduction == "sum" else 1), base, regularizer)
 
@@ -97,7 +97,7 @@ class Comparison:
         if self.of_all_views:
             generator = Generator().manual_seed(int(e["seed"][0]))
             return self.regularizer(torch.stack(list(views.values())), generator=generator)
-        return torch.stack([self.regularizer(views[i], views[j]) for i, j in self.pairs]).mean()
+        return mean_of([self.regularizer(views[i], views[j]) for i, j in self.pairs])
 
 
 class Framework(nn.Module):
@@ -210,9 +210,7 @@ class PairFramework(ComparingFramework):
         scalar losses, or every direction's terms.
         """
         pairs = (self.compare(prepared, i, j, criterion) for i, j in self.comparison.pairs)
-        return torch.stack(
-            [torch.cat(ways) if ways[0].ndim else torch.stack(ways).mean(0) for ways in pairs]
-        )
+        return stacked([torch.cat(ways) if ways[0].ndim else mean_of(ways) for ways in pairs])
 
 
 class MomentumFramework(PairFramework):
@@ -293,4 +291,15 @@ def per_view(
 
 
 def unit(projections: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """Every view's projections at length 1, all of them at once."""
     return {view: F.normalize(wide(z_ND), dim=1) for view, z_ND in projections.items()}
+
+
+def stacked(values: Sequence[Tensor]) -> Tensor:
+    """`torch.stack`, of a single one without a copy: most trials compare one pair of views."""
+    return values[0][None] if len(values) == 1 else torch.stack([*values])
+
+
+def mean_of(values: Sequence[Tensor]) -> Tensor:
+    """The mean of scalars; a single one is its own."""
+    return values[0] if len(values) == 1 else torch.stack([*values]).mean(0)

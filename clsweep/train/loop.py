@@ -275,10 +275,8 @@ def _take_step(
     state.scaler.step(state.optimizer)
     state.scaler.update()
     state.objective.after_step(prepared, progress, state.draw_generator)
-    parts = (losses.total, losses.base, losses.regularizer)
-    so_far.totals += torch.stack(
-        [so_far.totals.new_zeros(()) if part is None else part.detach() for part in parts]
-    )
+    parts = [part.detach() for part in losses if part is not None]
+    so_far.totals[: len(parts)] += torch.stack(parts)
     so_far.is_regularized = losses.regularizer is not None
 
 
