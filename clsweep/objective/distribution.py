@@ -6,10 +6,13 @@ Half types are computed in float32, whatever autocast says; gradients have the i
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from clsweep.model.transfer import to_device
 from clsweep.objective.contrast import check_positive, check_views, no_autocast, shape_of, wide
 
 _TARGET_STD = 1.0  # gamma of VICReg
@@ -110,15 +113,24 @@ def sigreg(
     if z_VND.ndim < 2 or z_VND.numel() == 0:
         raise ValueError(f"expected projections (..., N, D), given {shape_of(z_VND)}")
     z_VND, num_samples = wide(z_VND), z_VND.shape[-2]
-    slices_MD = torch.randn(num_slices, z_VND.shape[-1], generator=generator).to(z_VND)
-    t_T = torch.linspace(0, sigreg_t_max, sigreg_points).to(z_VND)
-    phi_T = torch.exp(-t_T.square() / 2)
+    slices_MD = torch.randn(num_slices, z_VND.shape[-1], generator=generator)
+    slices_MD = to_device(slices_MD, z_VND.device).to(z_VND.dtype)
+    t_T, phi_T = _points(sigreg_t_max, sigreg_points, z_VND.device, z_VND.dtype)
     with no_autocast(z_VND):
         x_VNM = z_VND @ F.normalize(slices_MD, dim=1).T
     angle_VNMT = x_VNM[..., None] * t_T
     real_VMT, imaginary_VMT = angle_VNMT.cos().mean(-3), angle_VNMT.sin().mean(-3)
     distance_VMT = (real_VMT - phi_T).square() + imaginary_VMT.square()
     return 2 * num_samples * torch.trapezoid(distance_VMT * phi_T, t_T).mean()
+
+
+@lru_cache(maxsize=8)
+def _points(
+    most: float, number: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Points of the integral on [0, most] and exp(-t^2/2) there: of all steps the same."""
+    t_T = to_device(torch.linspace(0, most, number), device).to(dtype)
+    return t_T, torch.exp(-t_T.square() / 2)
 
 
 def _whiten(z_GSD: Tensor) -> Tensor:
