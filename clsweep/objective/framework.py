@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from clsweep.model.layers import RELU, Activation, Norm, mlp
