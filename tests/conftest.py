@@ -68,6 +68,14 @@ def _no_power_cuts():
 
 
 @pytest.fixture
+def driver(monkeypatch):
+    """A GPU as torch's Python sees it; see `tests/driver.py`."""
+    from tests.driver import Driver
+
+    return Driver().install(monkeypatch)
+
+
+@pytest.fixture
 def nothing_loaded():
     """No data set is kept from an earlier test, nor for a later one."""
     from clsweep.data import datasets

@@ -259,7 +259,7 @@ def try_trial(
 
     place = study.of(objective).sections.dataset.place
     try:
-        with limited_memory(on, resources.gpus_per_worker or 1.0):
+        with limited_memory(on, resources.gpus_per_worker or 1.0, resources.images_on):
             result = train_trial(row, print_epoch, place=place, device=on)
     except RequestError:
         raise
@@ -280,8 +280,10 @@ def try_trial(
 def _device(name: str) -> torch.device:
     import torch
 
+    from clsweep.train.device import trial_device
+
     try:
-        device = torch.device(name)
+        device = trial_device(name)
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = f"not usable here: {first_line(error)}"

@@ -253,17 +253,19 @@ def _timed(study: Study, wanted: Sequence[Row], num_processes: int) -> dict[str,
 
 
 def _settle(counter: Any, gpus: float) -> None:
-    """Of a process, before anything loads torch: its GPU, its rank among the machine's processes,
-    and that Ctrl-C ends it.
+    """Of a process, before anything loads torch: the GPU that it sees, if any, its rank among the
+    machine's processes, and that Ctrl-C ends it.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.nice(NICENESS)
     with counter.get_lock():
         number, counter.value = counter.value, counter.value + 1
+    visible = ""
     if gpus:
         names = visible_gpus()
-        mine = number // math.floor(1 / gpus + 1e-9) if gpus < 1 else int(number * gpus)
-        os.environ["CUDA_VISIBLE_DEVICES"] = names[mine % len(names)] if names else str(mine)
+        mine = number // math.floor(1 / gpus + 1e-9)
+        visible = names[mine % len(names)] if names else str(mine)
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible
 
 
 def _time(
@@ -276,15 +278,16 @@ def _time(
     """
     import torch
 
+    from clsweep.train.device import trial_device
     from clsweep.train.memory import keep_freed_memory, limited_memory
 
     torch.set_num_threads(resources.cpus_per_worker)
     keep_freed_memory()
     plug_in(plugins)
     gpus = float(resources.gpus_per_worker)
-    device = torch.device("cuda" if gpus else "cpu")
     try:
-        with limited_memory(device, gpus or 1.0):
+        device = trial_device("cuda" if gpus else "cpu")
+        with limited_memory(device, gpus or 1.0, resources.images_on):
             return pace_of(row, place, device)
     except RequestError:
         raise

@@ -147,7 +147,7 @@ def _workers_on(node: Resources, request: ResourcesSection) -> int:
         return by_cpus
     # Parts of a GPU are parts of one GPU. A tenth of it fits ten times: forgive rounding.
     of_one = math.floor(1 / need + 1e-9)
-    return min(by_cpus, math.floor(gpus) * of_one if need < 1 else math.floor(gpus / need))
+    return min(by_cpus, math.floor(gpus) * of_one)
 
 
 def _advice(study: Study, cluster: Cluster) -> str:

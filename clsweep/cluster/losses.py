@@ -137,7 +137,7 @@ def _num_killed() -> int:
 
 def describe(error: BaseException) -> Row:
     """Class, message and traceback of the error at the root of Ray's wrappers."""
-    root = _root_cause(error)
+    root = root_cause(error)
     name, place = _cut(type(root).__name__, 200), getattr(root, "plugin_place", "")
     # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal messages.
     message = (_of_ray(root) and _LOST.get(name)) or text_of(root).strip() or name
@@ -194,7 +194,7 @@ _OF_THE_GROUP = re.compile("gloo|nccl|c10d|distributed|tcpstore", re.IGNORECASE)
 
 def is_lost(error: BaseException) -> bool:
     """Whether a process or a machine was lost, rather than that the trial itself went wrong."""
-    root = _root_cause(error)
+    root = root_cause(error)
     return _of_ray(root) or _is_cut_off(root)
 
 
@@ -211,7 +211,7 @@ def _may_be_torch_s(error: BaseException) -> bool:
     )
 
 
-def _root_cause(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> BaseException:
     """What went wrong, out of Ray's wrappers, whose messages repeat tracebacks.
 
     Of several workers that failed, the one with an error of its own. Where one of them died, the

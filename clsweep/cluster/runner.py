@@ -14,6 +14,7 @@ from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
 from clsweep.cluster.desk import LEAVE_S, Rules, desk_here, let_save
+from clsweep.cluster.gpus import look_at_nodes, require_gpus
 from clsweep.cluster.loggers import Loggers, place_of, wanted_loggers
 from clsweep.cluster.losses import (
     ECHO_S,
@@ -261,6 +262,8 @@ class _Run:
         study, folder = self._study, self._folder
         rules = Rules.of(study)
         capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
+        if study.sections.resources.gpus_per_worker:
+            require_gpus(study, self.left(), look_at_nodes())
         self.lay_out()
         kept = self.kept()
         kept.settle()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,10 @@ from clsweep.cluster.desk import (
     saved_on_term,
     say,
 )
-from clsweep.cluster.losses import describe, is_lost, text_of
+from clsweep.cluster.losses import describe, is_lost, root_cause, text_of
 from clsweep.data.found import DataPlace
 from clsweep.display import text
+from clsweep.errors import RequestError
 from clsweep.study.design import placed_references
 from clsweep.study.schema import ResourcesSection
 
@@ -96,6 +98,13 @@ class TrialContext:
             resources=sections.resources,
         )
 
+    def hide_gpus(self) -> None:
+        """Where the study asks for no GPU, this process sees none from now on: neither may a part
+        of the user's own. A Ray that others have started shows it all of them.
+        """
+        if not self.resources.gpus_per_worker:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
     def plug_in(self) -> None:
         """Make the study's plug-ins those of this process, which finds what else is of the user's
         own where the driver does, last of all.
@@ -143,33 +152,64 @@ class TrialContext:
 def run_trial(config: Mapping[str, Any]) -> None:
     """Tune's function: runs one plan row and reports its outcome.
 
-    A trial that raises is reported, not raised: its actor is healthy and goes on with the next
-    trial. What is raised is the loss of a process or a machine: the trial goes on from its
-    checkpoint elsewhere.
+    A trial that raises is reported, not raised: its actor goes on with the next trial, unless its
+    GPU is lost to it. What is raised else is the loss of a process or a machine: the trial goes on
+    from its checkpoint elsewhere.
     """
+    row: Row = config["row"]
+    context: TrialContext = config["context"]
+    context.hide_gpus()
     import torch
     from ray import tune
 
-    row: Row = config["row"]
-    context: TrialContext = config["context"]
     started_at, start = datetime.now(UTC), time.perf_counter()
-    outcome: Row
-    try:
-        with context.temporary_folder() as ray_dir:
-            outcome = _fit(row, context, ray_dir)
-    except Exception as error:
-        if is_lost(error):
-            raise
-        outcome = {"status": "failed", "epochs": [], **describe(error)}
-    if context.resources.gpus_per_worker or outcome["status"] == "failed":
-        # This process goes on, beside others that share its GPU.
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    outcome = _outcome(row, context)
+    is_sound = has_freed()
     outcome.setdefault("wall_time_s", time.perf_counter() - start)
     outcome["started_at"] = started_at.isoformat()
     outcome["torch_version"] = str(torch.__version__)  # its own type would load torch in the driver
     tune.report({"outcome": outcome})
+    if not is_sound:
+        raise BrokenDeviceError("this process can do nothing on its GPU any more")
+
+
+class BrokenDeviceError(RuntimeError):
+    """Ends the process of a trial that has said how it ended: the next one gets another."""
+
+
+def _outcome(row: Row, context: TrialContext) -> Row:
+    """How a trial ends. One that lacks memory beside its images goes on from its checkpoint once
+    more, with these on the host; a group of workers begins as a new one, of one mind.
+    """
+    try:
+        with context.temporary_folder() as ray_dir:
+            return _fit(row, context, ray_dir)
+    except Exception as error:
+        if is_lost(error):
+            raise
+        lacks_room = getattr(root_cause(error), "beside_images", False)
+        outcome = {"status": "failed", "epochs": [], **describe(error)}
+    resources = context.resources
+    if lacks_room and resources.images_on == "auto" and has_freed():
+        resources = resources.model_copy(update={"images_on": "host"})
+        return _outcome(row, replace(context, resources=resources))
+    return outcome
+
+
+def has_freed() -> bool:
+    """Give the memory back that this process keeps, as it goes on beside others that share its GPU;
+    whether it could. Once an assertion has failed on the device, no call to it succeeds any more.
+    """
+    import torch
+
+    gc.collect()
+    try:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _fit(row: Row, context: TrialContext, ray_dir: str) -> Row:
@@ -245,7 +285,7 @@ def _train(row: Row, context: TrialContext) -> Row:
         checkpoints = Checkpoints(files, every_s, context.keep_end, line.notice)
     with (
         placed(row),
-        limited_memory(device, context.resources.gpus_per_worker),
+        limited_memory(device, context.resources.gpus_per_worker, context.resources.images_on),
         saved_on_term(line.notice) if checkpoints else contextlib.nullcontext(),
     ):
         result = train_trial(
@@ -291,12 +331,27 @@ def _device(context: TrialContext) -> torch.device:
     if not context.resources.gpus_per_worker:
         return torch.device("cpu")
     if context.resources.workers == 1:
-        # the GPU that Ray assigned to this actor is the only visible one
-        return torch.device("cuda", 0)
+        return _only_gpu()
     from ray.train.torch import get_device
 
     device: torch.device = get_device()
     return device
+
+
+def _only_gpu() -> torch.device:
+    """The GPU that Ray has assigned to this process, which sees no other.
+
+    Raises:
+        RequestError: torch cannot use it.
+    """
+    import torch
+
+    from clsweep.train.device import why_unusable
+
+    if why := why_unusable():
+        place = f"a GPU of node {socket.gethostname()}, where torch can use none"
+        raise RequestError(f"resources.gpus_per_worker: Ray has given this process {place}: {why}")
+    return torch.device("cuda", 0)
 
 
 def score_references(study: Study, planned: Sequence[PlannedTrial], context: TrialContext) -> Any:
@@ -326,6 +381,7 @@ def keep_references(folder: ResultsFolder, task: Any) -> None:
 
 
 def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list[Row]:
+    context.hide_gpus()
     import torch
 
     from clsweep.train.memory import limited_memory
@@ -333,6 +389,7 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list
 
     torch.set_num_threads(context.resources.cpus_per_worker)
     context.plug_in()
-    device = "cuda" if context.resources.gpus_per_worker else "cpu"
-    with limited_memory(torch.device(device), context.resources.gpus_per_worker):
+    device = _only_gpu() if context.resources.gpus_per_worker else torch.device("cpu")
+    resources = context.resources
+    with limited_memory(device, resources.gpus_per_worker, resources.images_on):
         return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

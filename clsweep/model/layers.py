@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from clsweep.model.transfer import sent
+
 Norm = Literal["none", "hidden", "all", "bare"]
 Activation = Callable[[], nn.Module]
 RELU: Activation = partial(nn.ReLU, inplace=True)
@@ -134,23 +136,25 @@ class FeatureQueue(nn.Module):
         super().__init__()
         self.register_buffer("rows_KD", F.normalize(torch.randn(size, dim), dim=1))
         self._next = 0  # the oldest row, which is written next
+        self._places: Tensor | None = None  # of the next rows, on their device
         self.is_full = False  # no random row is left
 
     @torch.no_grad()
     def put(self, rows_ND: Tensor, generator: Generator) -> None:
         """Replace the oldest rows; of a larger batch, keep random ones (EqCo 2.3, K < N)."""
-        size = len(self.rows_KD)
+        size, device = len(self.rows_KD), self.rows_KD.device
         rows_ND = rows_ND.to(self.rows_KD.dtype)
         if len(rows_ND) > size:
             chosen = torch.randperm(len(rows_ND), generator=generator)[:size]
-            rows_ND = rows_ND[chosen.to(rows_ND.device, non_blocking=True)]
-        # In a ring the new rows are at most two slices; no index tensor has to travel to the
-        # device.
-        first = min(len(rows_ND), size - self._next)
-        self.rows_KD[self._next : self._next + first] = rows_ND[:first]
-        self.rows_KD[: len(rows_ND) - first] = rows_ND[first:]
-        self.is_full |= self._next + len(rows_ND) >= size
-        self._next = (self._next + len(rows_ND)) % size
+            rows_ND = rows_ND[sent(chosen, device)]
+        num = len(rows_ND)
+        # the device counts for itself: no step differs from another by a number of the host's
+        if self._places is None or len(self._places) != num or self._places.device != device:
+            self._places = (torch.arange(num, device=device) + self._next) % size
+        self.rows_KD.index_copy_(0, self._places, rows_ND)
+        self._places.add_(num).remainder_(size)
+        self.is_full |= self._next + num >= size
+        self._next = (self._next + num) % size
 
     @torch.no_grad()
     def nearest(self, queries_ND: Tensor) -> Tensor:
@@ -162,3 +166,4 @@ class FeatureQueue(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         self._next, self.is_full = int(state["next"]), bool(state["is_full"])
+        self._places = None

@@ -120,6 +120,9 @@ class Framework(nn.Module):
         the seed of what this epoch draws for the regularizer.
         """
 
+    def begin_step(self, progress: float) -> None:
+        """Called before a step with what `after_step` gets: for numbers that change with it."""
+
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         """This worker's embeddings of its share of the batch, by view, not normalised."""
         raise NotImplementedError
@@ -229,6 +232,7 @@ class MomentumFramework(PairFramework):
         self.momentum, self.momentum_schedule = momentum, momentum_schedule
         self.momentum_end = momentum_end
         self.target = nn.ModuleList(copy.deepcopy(self.followed)).requires_grad_(False)
+        self._pace: Tensor | None = None  # of the step under way, on its GPU
 
     @property
     def followed(self) -> list[nn.Module]:
@@ -257,10 +261,24 @@ class MomentumFramework(PairFramework):
         rise = self.momentum_end - self.momentum
         return self.momentum_end - rise * (math.cos(math.pi * progress) + 1) / 2
 
+    def begin_step(self, progress: float) -> None:
+        """A momentum that changes lies on the GPU: a step that is replayed there reads it anew."""
+        device = next(self.target.parameters()).device
+        if device.type == "cuda" and self.momentum_schedule != "constant":
+            if self._pace is None:
+                self._pace = torch.empty((), device=device)
+            self._pace.fill_(1 - self.momentum_at(progress))
+
     @torch.no_grad()
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
         online = [p.detach() for module in self.followed for p in module.parameters()]
-        torch._foreach_lerp_(list(self.target.parameters()), online, 1 - self.momentum_at(progress))
+        targets = list(self.target.parameters())
+        if self._pace is None:
+            torch._foreach_lerp_(targets, online, 1 - self.momentum_at(progress))
+        else:
+            ways = torch._foreach_sub(online, targets)
+            torch._foreach_mul_(ways, self._pace)
+            torch._foreach_add_(targets, ways)
 
 
 class PredictorFramework(PairFramework):

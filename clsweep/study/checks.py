@@ -245,14 +245,17 @@ def _check_dataset(draft: Draft) -> None:
 
 
 def _check_resources(draft: Draft) -> None:
-    """Ray gives out parts of one GPU or whole GPUs; NCCL needs a GPU of its own for each worker.
-    And a key that nothing reads would look as if it worked.
+    """NCCL needs a GPU of its own for each worker. And a key that nothing reads would look as if it
+    worked.
     """
     resources, checkpoints = draft.sections.resources, draft.sections.checkpoints
     scheduler, gpus = draft.sections.scheduler, draft.sections.resources.gpus_per_worker
-    if gpus != int(gpus) and (gpus > 1 or resources.workers > 1):
-        whole = "a whole number (a part of one GPU goes with a single worker)"
+    if 0 < gpus < 1 < resources.workers:
+        whole = "0 or 1 (a part of one GPU goes with a single worker)"
         draft.error(("resources", "gpus_per_worker"), f"expected {whole}, given {setting(gpus)}")
+    if resources.images_on != "auto" and not gpus:
+        expected = f"expected auto, as the trials have no GPU, given {resources.images_on}"
+        draft.error(("resources", "images_on"), f"{expected}; null removes a key")
     for key in sorted(scheduler.model_fields_set - {"name", *SCHEDULER_KEYS[scheduler.name]}):
         [owner] = [name for name, keys in SCHEDULER_KEYS.items() if key in keys]
         why = ", as fifo stops no trial" if scheduler.name == "fifo" else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection
 from itertools import islice
@@ -45,6 +46,16 @@ def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
     if not low < high:
         raise ValueError(f"expected [low, high], given [{setting(low)}, {setting(high)}]")
     return low, high
+
+
+def _of_one_gpu(gpus: float) -> float:
+    if gpus > 1:
+        meant = f"workers: {math.ceil(gpus)}, gpus_per_worker: 1"
+        raise ValueError(
+            f"expected at most 1, as a worker trains on one GPU, given {setting(gpus)}. A trial on "
+            f"several: {meant}"
+        )
+    return gpus
 
 
 MAX_NAME = 128  # characters: the study's name is a folder's too
@@ -209,8 +220,13 @@ class ContrastSection(_Section):
 
 class ResourcesSection(_Section):
     workers: Annotated[StrictInt, Field(ge=1)] = 1
-    gpus_per_worker: Annotated[Number, Field(ge=0)] = 0
+    gpus_per_worker: Annotated[
+        Number, Field(ge=0, json_schema_extra={"maximum": 1}), AfterValidator(_of_one_gpu)
+    ] = 0
     cpus_per_worker: Annotated[StrictInt, Field(ge=1)] = 1
+    # where the images of a trial on a GPU lie; auto: there, if half of its free memory holds a
+    # split. Changes times alone, no number
+    images_on: Literal["auto", "gpu", "host"] = "auto"
     # times a trial may lose its process or machine and go on
     max_restarts: Annotated[StrictInt, Field(ge=0)] = 3
     # seconds, or 20 usual steps: a trial that says nothing for longer is ended

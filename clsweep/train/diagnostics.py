@@ -252,7 +252,9 @@ def _gradient_norms(
     return torch.linalg.vector_norm(grad_ND, dim=1)
 
 
-Moments = tuple[int, Tensor, Tensor]  # number, mean, sum of the squared differences to the mean
+# Number, mean, sum of the squared differences to the mean. Where steps may be skipped by what the
+# device knows alone, the number lies there, too.
+Moments = tuple[int | Tensor, Tensor, Tensor]
 
 
 class StepStatistics:
@@ -270,13 +272,13 @@ class StepStatistics:
     def add_step(self, at_hand: Mapping[str, Any], *, finite_only: bool = False) -> None:
         """The diagnostics of one step, taken of what is `at_hand`: `Diagnostic` says what.
 
-        finite_only: leave out what is not finite, which waits for the device.
+        finite_only: leave out a diagnostic whose values are not finite.
         """
         takes = {row.impl: row for row in self._rows}  # one call for mean and variation
         for impl, row in takes.items():
             values = implementation(row)(*(at_hand[name] for name in row.takes))
-            if values is not None and (not finite_only or torch.isfinite(values).all()):
-                self.add(impl, values)
+            if values is not None:
+                self.add(impl, values, finite_only=finite_only)
 
     def state_dict(self) -> dict[str, Any]:
         """The sums so far."""
@@ -284,30 +286,32 @@ class StepStatistics:
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         for impl, (num, mean, squares) in state["moments"].items():
+            num = num.to(device) if isinstance(num, Tensor) else num
             self._moments[impl] = num, mean.to(device), squares.to(device)
         self._counts |= {impl: counts.to(device) for impl, counts in state["counts"].items()}
 
     @torch.no_grad()
-    def add(self, impl: str, values: Tensor) -> None:
+    def add(self, impl: str, values: Tensor, *, finite_only: bool = False) -> None:
         """Values of one step, of any shape, that the function `impl` gave."""
         if values.numel() == 0:
             return
         values = values.to(widest_float(values.device)).flatten()
-        num, mean = values.numel(), values.mean()
-        squares = (values - mean).square().sum()
-        if so_far := self._moments.get(impl):  # joined as Chan et al. (1979): no cancellation
-            (num1, mean1, squares1), num2, delta = so_far, num, mean - so_far[1]
-            num = num1 + num2
-            squares = squares1 + squares + delta.square() * (num1 * num2 / num)
-            mean = mean1 + delta * (num2 / num)
-        self._moments[impl] = num, mean, squares
+        is_added = None
+        if finite_only:
+            is_added = torch.isfinite(values).all()
+            values = torch.where(is_added, values, 0.0)
+        self._moments[impl] = _joined(self._moments.get(impl), values, is_added)
         if any(row.histogram for row in self._rows if row.impl == impl):
-            if impl not in self._counts:
-                zeros = torch.zeros(NUM_BINS + 1, dtype=torch.int64, device=values.device)
-                self._counts[impl] = zeros
-            bins = (values * NUM_BINS).long().clamp_(0, NUM_BINS - 1)
-            bins.masked_fill_((values - 0.5).abs() > 0.5 + ROUNDING, NUM_BINS)
-            self._counts[impl].scatter_add_(0, bins, torch.ones_like(bins))
+            self._count(impl, values, is_added)
+
+    def _count(self, impl: str, values: Tensor, is_added: Tensor | None) -> None:
+        if impl not in self._counts:
+            zeros = torch.zeros(NUM_BINS + 1, dtype=torch.int64, device=values.device)
+            self._counts[impl] = zeros
+        bins = (values * NUM_BINS).long().clamp_(0, NUM_BINS - 1)
+        bins.masked_fill_((values - 0.5).abs() > 0.5 + ROUNDING, NUM_BINS)
+        each = torch.ones_like(bins) if is_added is None else is_added.long().expand_as(bins)
+        self._counts[impl].scatter_add_(0, bins, each)
 
     def summary(self) -> dict[str, float]:
         """Mean and coefficient of variation of all values of all steps, as the catalog's rows ask.
@@ -319,6 +323,8 @@ class StepStatistics:
         for row in self._rows:
             if row.impl in self._moments:
                 num, mean, squares = self._moments[row.impl]
+                if num == 0:  # none of its steps was finite
+                    continue
                 cv = (squares / num).sqrt() / torch.where(mean == 0, 1.0, mean)
                 found[row.name] = (mean if row.summary == "mean" else cv).item()
         return found
@@ -337,6 +343,8 @@ class StepStatistics:
         for row in self._rows:
             if row.histogram and row.impl in self._counts:
                 *counts, outside = self._counts[row.impl].tolist()
+                if not sum(counts) + outside:  # none of its steps was finite
+                    continue
                 if outside:
                     raise ValueError(f"{row.name}: expected values in [0, 1], given others")
                 edges, total = [i / NUM_BINS for i in range(NUM_BINS + 1)], sum(counts)
@@ -345,6 +353,22 @@ class StepStatistics:
                     for low, high, n in zip(edges, edges[1:], counts, strict=False)
                 ]
         return bars
+
+
+def _joined(so_far: Moments | None, values: Tensor, is_added: Tensor | None) -> Moments:
+    """The moments with those of more values; values that are not to be added are zeros."""
+    num: Any = values.numel()
+    if is_added is not None:
+        num = is_added * torch.full_like(values[0], num)
+    mean = values.mean()
+    squares = (values - mean).square().sum()
+    if so_far is None:
+        return num, mean, squares
+    num1, mean1, squares1 = so_far  # joined as Chan et al. (1979): no cancellation
+    delta, both = mean - mean1, num1 + num
+    divisor = both.clamp(min=1) if isinstance(both, Tensor) else both
+    squares = squares1 + squares + delta.square() * (num1 * num / divisor)
+    return both, mean1 + delta * (num / divisor), squares
 
 
 def watched_parameters(encoder: nn.Module) -> list[nn.Parameter]:

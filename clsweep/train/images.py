@@ -5,12 +5,14 @@ Shape suffixes: N images of a split or batch, M some of them, C channels, H = W 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -163,16 +165,48 @@ class Images:
         return replace(self, **where, labels_N=self.labels_N[on_device_M], digest="")
 
 
-# training, validation and test split, and those of a second data set, for all trials of a process
-@lru_cache(maxsize=6)
+_where: ContextVar[str] = ContextVar("images_on", default="auto")
+_Place = tuple[Split, torch.device, str]
+_held: dict[_Place, dict[Split, Images]] = {}  # of one place, for all trials of a process that fit
+
+
+@contextlib.contextmanager
+def images_on(where: str) -> Iterator[None]:
+    """Meanwhile splits lie on the `gpu`, on the `host`, or where `on_device` finds room: `auto`."""
+    token = _where.set(where)
+    try:
+        yield
+    finally:
+        _where.reset(token)
+
+
+def are_resident() -> bool:
+    """Whether the latest trial has images on a GPU."""
+    return any(each.rows_N is None for held in _held.values() for each in held.values())
+
+
 def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
-    """A split on a device, normalised with another's channel statistics, the training split's."""
+    """A split on a device, normalised with another's channel statistics, the training split's.
+
+    It stays for later trials. What lies there by other statistics, thus of another data set, goes
+    before: its memory is this trial's.
+    """
+    place = (statistics, device, _where.get())
+    if place not in _held:
+        _held.clear()
+    held = _held.setdefault(place, {})
+    if split not in held:
+        held[split] = _placed(split, *place)
+    return held[split]
+
+
+def _placed(split: Split, statistics: Split, device: torch.device, where: str) -> Images:
     mean_C, std_C = statistics.channel_stats
     pictures = split.images if isinstance(split.images, Pictures) else None
     pixels = _tensor(pictures.pixels if pictures else split.images)
     rows = torch.from_numpy(split.rows)
-    fits = device.type != "cpu" and pictures is None
-    if fits:
+    fits = device.type != "cpu" and pictures is None and where != "host"
+    if fits and where == "auto":
         num_bytes = len(split) * pixels[0].numel() * pixels.element_size()
         fits = num_bytes <= LARGEST_SHARE * _free_memory(device)
     return Images(

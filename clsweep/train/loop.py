@@ -25,11 +25,12 @@ from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
 from clsweep.train.attempt import Attempt, Checkpoints, Pulse, Report, Tell
 from clsweep.train.collectives import distributed, gather, rank, world_size
+from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import StepStatistics, label_free_scores, watched_parameters
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
-from clsweep.train.optim import build_schedule, lr_at, peak_lr
+from clsweep.train.optim import build_schedule, lr_at, peak_lr, set_lr
 from clsweep.train.scores import (
     DivergedError,
     Scores,
@@ -87,7 +88,7 @@ def train_trial(
     """
     forget_folders()
     # parts of the user's own have it too, and may not write to it
-    device, config = torch.device(device), MappingProxyType(with_defaults(config))
+    device, config = trial_device(device), MappingProxyType(with_defaults(config))
     attempt, pulse = Attempt(config, report, checkpoints, device), Pulse(config, tell)
     try:
         with drawing(config["seed"], "trial"):
@@ -263,8 +264,8 @@ def _take_step(
     """
     assert state.under_way is not None
     so_far = state.under_way
-    for group in state.optimizer.param_groups:
-        group["lr"] = so_far.lr
+    set_lr(state.optimizer, so_far.lr)
+    state.objective.begin_step(progress)
     state.optimizer.zero_grad(set_to_none=True)
     prepared, losses = accumulate_gradient(state, model, batch)
     state.scaler.unscale_(state.optimizer)

@@ -7,10 +7,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, implementation
 from clsweep.catalog.ownership import arguments
@@ -119,10 +119,25 @@ def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim
     return optimizer
 
 
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the rate of the next step. Fused kernels of a GPU read it there: then no step differs
+    from another by a number of the host's, and can be replayed (CUDA graphs).
+    """
+    groups, rate = optimizer.param_groups, cast(Any, lr)
+    if all(group.get("fused") for group in groups) and _lie_on(groups, "cuda"):
+        rate, device = groups[0]["lr"], groups[0]["params"][0].device
+        if isinstance(rate, Tensor) and rate.device == device:  # a checkpoint's lies elsewhere
+            rate.fill_(lr)
+        else:
+            rate = torch.full((), lr, device=device)
+    for group in groups:
+        group["lr"] = rate
+
+
 def sgd(groups: Groups, *, lr: float, sgd_momentum: float) -> torch.optim.Optimizer:
     """torch's SGD with momentum, fused into one kernel."""
     made: torch.optim.Optimizer = _SGD(
-        groups, lr=lr, momentum=sgd_momentum, fused=_has_fused(groups)
+        groups, lr=lr, momentum=sgd_momentum, fused=_lie_on(groups, "cpu", "cuda")
     )
     if sgd_momentum:
         made.register_step_pre_hook(_begin_at_rest)
@@ -134,24 +149,33 @@ def _begin_at_rest(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     overflows, would leave what was in memory: torch's fused kernel (2.15) does not clear it. And it
     wants all of a group to begin together, where prototypes that are frozen at first begin later.
     """
+    buffers = []
     for group in optimizer.param_groups:
         for p in group["params"]:
             if p.grad is not None and optimizer.state[p].get("momentum_buffer") is None:
-                optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
+                # in the weight's own order of memory, by which fused kernels go
+                buffers.append(torch.empty_like(p))
+                optimizer.state[p]["momentum_buffer"] = buffers[-1]
+    if buffers:
+        torch._foreach_zero_(buffers)
 
 
 def adamw(
     groups: Groups, *, lr: float, adam_beta1: float, adam_beta2: float
 ) -> torch.optim.Optimizer:
     """torch's AdamW, fused into one kernel."""
-    return _AdamW(groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_has_fused(groups))
+    return _AdamW(
+        groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_lie_on(groups, "cpu", "cuda")
+    )
 
 
 def adam(
     groups: Groups, *, lr: float, adam_beta1: float, adam_beta2: float
 ) -> torch.optim.Optimizer:
     """torch's Adam, whose L2 penalty joins the gradient, fused into one kernel."""
-    return _Adam(groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_has_fused(groups))
+    return _Adam(
+        groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_lie_on(groups, "cpu", "cuda")
+    )
 
 
 def lars(
@@ -172,26 +196,38 @@ class _LARS(_SGD):
 
     def __init__(self, groups: Groups, lr: float, momentum: float, trust: float, clip: bool):
         rest = [{"params": g["params"], "lars_decay": g["weight_decay"]} for g in groups]
-        super().__init__(rest, lr=lr, momentum=momentum)
+        # on a GPU one kernel, which skips a step of fp16 that overflows by itself
+        fused = _lie_on(groups, "cuda")
+        super().__init__(rest, lr=lr, momentum=momentum, fused=fused)
         self.trust, self.clip = trust, clip
         self.register_step_pre_hook(lambda *_: self._scale_gradients())
+        if fused and momentum:
+            self.register_step_pre_hook(_begin_at_rest)
 
     @torch.no_grad()
     def _scale_gradients(self) -> None:
         for group in self.param_groups:
-            decay, lr = group["lars_decay"], group["lr"]
-            for p in group["params"]:
-                if p.grad is None or p.ndim < 2:
-                    continue
-                norm, length = p.norm(), p.grad.norm()
-                bound = length + decay * norm
-                scale = self.trust * norm / bound
-                if self.clip:
-                    scale = (scale / lr).clamp(max=1.0)
-                # there it is SGD without decay
-                at_zero = (norm == 0) | ((length if self.clip else bound) == 0)
-                p.grad.copy_(torch.where(at_zero, p.grad, p.grad.add(p, alpha=decay) * scale))
+            weights = [p for p in group["params"] if p.grad is not None and p.ndim >= 2]
+            if not weights:
+                continue
+            gradients = [cast(Tensor, p.grad) for p in weights]
+            scales = self._scales(weights, gradients, group["lars_decay"], group["lr"])
+            torch._foreach_add_(gradients, weights, alpha=group["lars_decay"])
+            torch._foreach_mul_(gradients, scales.unbind())
+
+    def _scales(
+        self, weights: list[Tensor], gradients: list[Tensor], decay: float, lr: Any
+    ) -> Tensor:
+        """Of each weight's decayed gradient, (number of weights,)."""
+        norms, lengths = (torch.stack(torch._foreach_norm(x)) for x in (weights, gradients))
+        bounds = lengths + decay * norms
+        scales = self.trust * norms / bounds
+        if self.clip:
+            scales = (scales / lr).clamp(max=1.0)
+        # a weight of zeros moves as in SGD; one without a gradient does not move
+        scales = torch.where((lengths if self.clip else bounds) == 0, 0.0, scales)
+        return torch.where(norms == 0, 1.0, scales)
 
 
-def _has_fused(groups: Groups) -> bool:
-    return all(p.device.type in ("cpu", "cuda") for group in groups for p in group["params"])
+def _lie_on(groups: Groups, *devices: str) -> bool:
+    return all(p.device.type in devices for group in groups for p in group["params"])

@@ -26,6 +26,7 @@ from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
+from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
 from clsweep.train.evaluate import Outcomes, are_finite, hits_among, in_percent
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
@@ -364,7 +365,7 @@ def transfer_of(
 
 
 def score_reference(
-    config: Mapping[str, Any], *, place: DataPlace, device: str = "cpu"
+    config: Mapping[str, Any], *, place: DataPlace, device: str | torch.device = "cpu"
 ) -> dict[str, float]:
     """kNN and linear-probe scores on the validation split, percent.
 
@@ -377,7 +378,7 @@ def score_reference(
         RequestError: the data set is not there.
     """
     config = {"linear_every": "last", **config}  # there is no other epoch
-    splits, where = load_splits(config, place), torch.device(device)
+    splits, where = load_splits(config, place), trial_device(device)
     scored = (splits.train, splits.val)
     if config["reference"] == "untrained":
         train, val = (scored_images(split, splits, config, where) for split in scored)

@@ -69,12 +69,6 @@ class Precision:
             )
         return cls(wanted, device)
 
-    def settle(self) -> None:
-        """Whether convolutions of this process may round to TF32, whatever an earlier trial of it
-        has set: in fp32 they would lose 13 bits without a word.
-        """
-        torch.backends.cudnn.allow_tf32 = self.name != "fp32"
-
     def autocast(self) -> torch.autocast:
         """The context of a forward pass."""
         # No cache of the cast weights: one that was made without gradients would have none later.
@@ -86,6 +80,14 @@ class Precision:
     def scaler(self) -> torch.amp.GradScaler:
         """Keeps the gradients of fp16 from vanishing; passes everything through otherwise."""
         return torch.amp.GradScaler(self.device.type, enabled=self.name == "fp16")
+
+
+def compute_in_float32() -> None:
+    """Keep convolutions of this process from rounding to TF32, as torch lets them: they would lose
+    13 bits without a word, in scores of a trial of whatever precision. In a half type's training
+    autocast decides before that.
+    """
+    torch.backends.cudnn.allow_tf32 = False
 
 
 @dataclass
@@ -151,7 +153,7 @@ class TrialState:
 
 def untrained_encoder(config: Mapping[str, Any], device: torch.device) -> nn.Module:
     """The encoder alone, as the trial's seed initialises it, for scores in fp32."""
-    Precision.on(device, "fp32").settle()
+    compute_in_float32()
     encoder = seeded(build_encoder, config).to(device, memory_format=torch.channels_last)
     return cast(nn.Module, encoder)
 
@@ -159,7 +161,7 @@ def untrained_encoder(config: Mapping[str, Any], device: torch.device) -> nn.Mod
 def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     """A trial at its beginning, from its seed."""
     precision = Precision.on(device, config["precision"])
-    precision.settle()
+    compute_in_float32()
     objective = use_winograd(
         seeded(build_objective, config).to(device).to(memory_format=torch.channels_last)
     )

@@ -130,7 +130,6 @@ CHECKS: dict[str, Callable[[torch.device, bool], Iterator[Row]]] = {
 def _first_step(config: Row, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Views, loss and gradient of the first batch; on the CPU."""
     state, images = new_state(config, device), random_images(config, device)
-    state.precision.settle()
     batch = next(batches(images, config, 0, state.view_generator))
     views = torch.cat(batch.chunks[0]())
     state.objective.train()

@@ -32,6 +32,7 @@ from _machine import machine
 from _speed import SPEED
 
 from clsweep.display.printing import print_table
+from clsweep.train.device import trial_device
 
 Row = dict[str, Any]
 Stage = Callable[[torch.device, bool], Iterator[Row]]
@@ -61,7 +62,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if has_gpu else "cpu")
     parser.add_argument("--small", action="store_true", default=not has_gpu)
     given = parser.parse_args()
-    end_s, device = time.monotonic() + given.limit, torch.device(given.device)
+    end_s, device = time.monotonic() + given.limit, trial_device(given.device)
     given.out.mkdir(parents=True, exist_ok=True)
     found: Row = {"machine": machine(), "device": str(device), "stages": {}}
     wrong = []

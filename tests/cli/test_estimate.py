@@ -55,6 +55,7 @@ def asked(monkeypatch):
     two = Cluster(up=[{"CPU": 2, "GPU": 0}], is_here=True)
     monkeypatch.setattr(estimate, "_timed", timed)
     monkeypatch.setattr(estimate, "this_machine", lambda: two)
+    monkeypatch.setattr(estimate, "has_amx", lambda: False)  # whatever this machine's have
     return found
 
 

@@ -30,7 +30,7 @@ from clsweep.study.schema import ResourcesSection
         ({"gpus_per_worker": 0.4}, [{"CPU": 8, "GPU": 2}], 4),
         ({"gpus_per_worker": 0.3}, [{"CPU": 8, "GPU": 2}], 6),
         ({"gpus_per_worker": 0.1}, [{"CPU": 16, "GPU": 1}], 10),
-        ({"gpus_per_worker": 2}, [{"CPU": 8, "GPU": 3}], 1),
+        ({"workers": 2, "gpus_per_worker": 1}, [{"CPU": 8, "GPU": 3}], 1),
         ({}, [{"CPU": 64, "memory": 8 * 2**30}], 16),  # half a GiB each
         ({}, [{"CPU": 2, "memory": 2**20}], 1),
     ],

@@ -224,11 +224,11 @@ def test_a_request_that_never_fits_is_refused_before_anything_starts(
         "huge": {"resources": {"cpus_per_worker": 9999}},
         "cpu": {"resources": {"gpus_per_worker": 0, "cpus_per_worker": 1}},
     }
-    path = write_study(resources={"gpus_per_worker": 64, "cpus_per_worker": 6}, presets=presets)
+    path = write_study(resources={"gpus_per_worker": 1, "cpus_per_worker": 6}, presets=presets)
     code, _, message = cli_command("run", str(path), "--out", str(tmp_path / "out"))
     assert code == 2
     assert message.startswith(f"{path}:")
-    assert "64 GPUs and 6 CPUs" in message
+    assert "a trial needs 1 GPUs and 6 CPUs" in message
     assert "0 GPUs" in message
     assert "--preset cpu" in message
 

@@ -22,7 +22,7 @@ from tests.study.test_malformed import CASES, STUDY
 
 # What a schema cannot say: these need the meaning of one value beside another, or of a file.
 BEYOND = {
-    "epochs: 1e30", "gpus_per_worker: 1.5", "workers: 2, gpus_per_worker: 0.5",
+    "epochs: 1e30", "images_on: host", "workers: 2, gpus_per_worker: 0.5",
     "val_fraction: 0.005", "epochs: 6\n  lr: 1e999", "seeds: [1, 8]",
     "  jitter_strength: 0\nspace:\n  jitter_prob: {grid: [0.2, 0.8]}\n",
     "checkpoints: {keep: none, every_s: 5}\nresources:",

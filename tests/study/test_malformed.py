@@ -71,9 +71,13 @@ MISTAKES = {
         "... given 7",
     },
     "workers: 1": {
-        "gpus_per_worker: 1.5": "16: ... expected a whole number ... given 1.5",
-        "workers: 2, gpus_per_worker: 0.5": "16: ... gpus_per_worker: expected a whole number (a "
-        "part of one GPU goes with a single worker), given 0.5",
+        "gpus_per_worker: 4": "16: ... gpus_per_worker: expected at most 1, as a worker trains on "
+        "one GPU, given 4. A trial on several: workers: 4, gpus_per_worker: 1",
+        "gpus_per_worker: 1.5": "16: ... given 1.5. A trial on several: workers: 2, gpus",
+        "images_on: device": "16: resources.images_on: expected 'auto', 'gpu' or 'host', given",
+        "images_on: host": "16: resources.images_on: expected auto, as the trials have no GPU",
+        "workers: 2, gpus_per_worker: 0.5": "16: ... gpus_per_worker: expected 0 or 1 (a part of "
+        "one GPU goes with a single worker), given 0.5",
     },
     "mode: max": {
         "mode: min": "3: ... expected max for knn_top1, given min",

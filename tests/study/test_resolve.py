@@ -281,7 +281,7 @@ def test_an_optimizer_brings_its_own_hyperparameters_and_defaults(load):
 def test_the_study_alone_decides_what_auto_is(load):
     """Whatever machine reads it: with GPUs bf16, without fp32; rows of the plan never say auto."""
     for settings in ([], ["base.precision=auto"], ["objectives.infonce.base.precision=auto"]):
-        for gpus, expected in ((0, "fp32"), (0.5, "bf16"), (2, "bf16")):
+        for gpus, expected in ((0, "fp32"), (0.5, "bf16"), (1, "bf16")):
             study = load(*settings, f"resources.gpus_per_worker={gpus}")
             planned = {plan_row(study, trial).get("precision") for trial in plan_trials(study)}
             assert planned - {None} == {expected}

@@ -32,6 +32,7 @@ from clsweep.train.diagnostics import (
     uniformity,
     watched_parameters,
 )
+from tests.operations import Operations
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -308,3 +309,28 @@ class TestTsne:
     def test_fewer_than_five_points(self, num, num_points):
         assert tsne_points(*self.clusters(num), num_points=num_points, seed=0) == []
         assert len(tsne_points(*self.clusters(5), num_points=5, seed=0)) == 5
+
+
+def test_a_step_that_is_not_finite_counts_for_nothing_and_nobody_waits_for_it(monkeypatch):
+    """As fp16 has them where the scale is too large yet; the sums go through a checkpoint."""
+    steps = [torch.tensor([0.5, math.inf]), *torch.rand(4, 7), torch.full((3,), math.nan)]
+    impl = DIAGNOSTIC["q_b_mean"].impl
+    monkeypatch.setattr(diagnostics, "implementation", lambda _: lambda *values: values[0])
+    rows = [row for row in diagnostics.DIAGNOSTICS if row.impl == impl]
+    monkeypatch.setattr(diagnostics, "DIAGNOSTICS", rows)
+    expected, statistics = StepStatistics(), StepStatistics()
+    for step in steps[1:5]:
+        expected.add(impl, step)
+    for number, step in enumerate(steps):
+        if number == 3:
+            state, statistics = statistics.state_dict(), StepStatistics()
+            statistics.load_state_dict(state, torch.device("cpu"))
+        with Operations() as seen:
+            statistics.add_step(dict.fromkeys(rows[0].takes, step), finite_only=True)
+        assert "aten::_local_scalar_dense" not in seen.names
+    assert statistics.summary() == expected.summary()
+    assert statistics.histogram() == expected.histogram()
+    nothing = StepStatistics()
+    nothing.add(impl, steps[0], finite_only=True)
+    assert nothing.summary() == {}
+    assert nothing.histogram() == []

@@ -5,6 +5,7 @@ are made at once.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,8 +20,18 @@ from clsweep.data.augment import Recipe
 from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split
 from clsweep.train import images as module
-from clsweep.train.images import Images, batches, on_device, steps_per_epoch
+from clsweep.train.device import trial_device
+from clsweep.train.images import (
+    Images,
+    are_resident,
+    batches,
+    images_on,
+    on_device,
+    steps_per_epoch,
+)
+from clsweep.train.memory import limited_memory
 from tests.contracts.combinations import CASES, some_digits
+from tests.driver import GIB, Driver
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -70,6 +81,42 @@ def test_rows_are_the_splits(device, fits, monkeypatch):
     assert torch.equal(labelled.labels_N.cpu(), torch.from_numpy(split.labels[5:]))
     some, same = labelled.fetch(torch.arange(45))()[0], images.fetch(torch.arange(5, 50))()[0]
     assert torch.equal(some.cpu(), same.cpu())
+
+
+META = torch.device("meta")  # stands for a GPU: its tensors are made, and hold nothing
+
+
+@pytest.mark.parametrize(
+    ("where", "room", "is_there"),
+    [("auto", 2.0, True), ("auto", 1.9, False), ("gpu", 0.0, True), ("host", 2.0, False)],
+)
+def test_images_lie_where_the_study_says(where, room, is_there, monkeypatch):
+    """`room`: times the split that the GPU has free. The labels are there in any case."""
+    split = some_split()
+    num_bytes = split.images[split.rows].nbytes
+    monkeypatch.setattr(module, "_free_memory", lambda _: room * num_bytes)
+    with limited_memory("cpu", 0, where):
+        images = on_device(split, split, META)
+        assert images.pixels_NHWC.is_meta == are_resident() == is_there
+    assert images.labels_N.is_meta
+    assert on_device(split, split, CPU).pixels_NHWC.data_ptr() == split.images.ctypes.data
+
+
+def test_only_the_images_of_one_trial_stay(monkeypatch):
+    """Its training, validation and test split, and others by its statistics; another data set finds
+    their memory free.
+    """
+    train, val, transferred, other = (some_split() for _ in range(4))
+    with images_on("gpu"):
+        first = [on_device(split, train, META) for split in (train, val, transferred)]
+        assert [on_device(split, train, META) for split in (train, val, transferred)] == first
+        pixels = [weakref.ref(images.pixels_NHWC) for images in first]
+        del first
+        assert all(ref() is not None for ref in pixels)
+        monkeypatch.setattr(
+            module, "_moved", lambda *_: torch.tensor([r() is None for r in pixels])
+        )
+        assert on_device(other, other, META).pixels_NHWC.tolist() == [True] * 3
 
 
 def test_what_is_normalised_has_mean_0_and_std_1_in_every_channel():
@@ -154,11 +201,9 @@ def test_a_split_lies_on_a_gpu_if_half_of_the_trials_share_of_it_is_enough(
     monkeypatch, share, reserved, fits
 ):
     """18 GiB of images on a GPU of 80 GiB, which other trials use too."""
-    gib = 2**30
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (79 * gib, 80 * gib))
-    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved * gib)
-    assert (18 * gib <= module.LARGEST_SHARE * module._free_memory(torch.device("cuda"))) is fits
+    Driver(reserved=reserved * GIB, shares=[share]).install(monkeypatch)
+    free = module._free_memory(trial_device("cuda"))
+    assert (module.LARGEST_SHARE * free >= 18 * GIB) is fits
 
 
 def pictures(rng: np.random.Generator, sizes: Any, channels: int) -> tuple[list[Any], Split]:

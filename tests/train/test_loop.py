@@ -26,7 +26,14 @@ from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.loop import DivergedError, train_trial
 from clsweep.train.state import new_state
 from tests.contracts.attempts import unmeasured
-from tests.contracts.combinations import CASES, PAIR_CASES, few_images, some_digits
+from tests.contracts.combinations import (
+    CASES,
+    COMBINATIONS,
+    PAIR_CASES,
+    few_images,
+    small_config,
+    some_digits,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -170,10 +177,24 @@ def test_no_epochs_score_the_untrained_encoder(configs, monkeypatch):
     assert run(configs["simclr"], epochs=0, seed=1)[1] != result
 
 
-def test_the_untrained_encoder_is_scored_in_whole_float32_whatever_ran_before(configs, monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    run(configs["simclr"], epochs=0)
-    assert not torch.backends.cudnn.allow_tf32
+@pytest.mark.parametrize("changes", [{"epochs": 0}, {}, {"precision": "bf16"}])
+def test_no_convolution_may_round_to_tf32_whatever_the_precision(monkeypatch, changes):
+    """Scores are float32, of fine-tuned networks too; training in a half type needs no TF32."""
+    allowed = []
+
+    def look(module: torch.nn.Module, _: Any) -> None:
+        if isinstance(module, torch.nn.Conv2d):
+            allowed.append(torch.backends.cudnn.allow_tf32)
+
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # torch's default
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(look)
+    try:
+        tuned = {"finetune": "sgd", "finetune_labels": "1", "finetune_epochs": 1}
+        run(small_config(COMBINATIONS["simclr-dcl-none-two"], **tuned), **changes)
+    finally:
+        hook.remove()
+    assert allowed
+    assert not any(allowed)
 
 
 def test_eval_every_and_the_last_epoch_always(configs):

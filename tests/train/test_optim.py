@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from clsweep.train.optim import build_optimizer, build_schedule, lr_at, peak_lr
+from tests.operations import Operations
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -178,3 +179,39 @@ def test_an_optimiser_is_torchs_to_the_last_bit(name, torchs, given):
             optimizer.step()
         moved.append([p.detach().clone() for p in module.parameters()])
     torch.testing.assert_close(*moved, rtol=0, atol=0)
+
+
+def operations(name: str, num_layers: int) -> list[list[str]]:
+    """Of the first step and of the second, by an optimiser of so many layers on no device."""
+    module = nn.Sequential(*(nn.Linear(2, 2) for _ in range(num_layers)))
+    built, steps = build_optimizer(module, config(optimizer=name)), []
+    for _ in range(2):
+        for p in module.parameters():
+            p.grad = torch.ones_like(p)
+        with Operations() as seen:
+            built.step()
+        steps.append(seen.names)
+    return steps
+
+
+def test_gradients_of_lars_take_as_many_operations_however_many_weights_there_are():
+    """On a GPU each is a launch. Those of the plain step are left out: it is one kernel there."""
+    of_sgd = {"aten::mul_", "aten::add_", "aten::clone", "aten::detach"}
+    few, many = ([n for n in operations("lars", num)[1] if n not in of_sgd] for num in (2, 9))
+    assert few == many
+    assert len(few) < 20
+
+
+def test_all_momenta_begin_as_zeros_in_one_operation():
+    first, second = operations("sgd", 5)
+    assert [name for name in first if "zero" in name] == ["aten::_foreach_zero_"]
+    assert not [name for name in second if "zero" in name or "empty" in name]
+
+
+def test_momenta_lie_in_memory_as_their_weights():
+    """Fused kernels go by that alone."""
+    module = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    built = build_optimizer(module, config())
+    module(torch.ones(1, 3, 5, 5)).sum().backward()
+    built.step()
+    assert built.state[module.weight]["momentum_buffer"].stride() == module.weight.stride()
