@@ -272,7 +272,7 @@ class MomentumFramework(PairFramework):
     @torch.no_grad()
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
         online = [p.detach() for module in self.followed for p in module.parameters()]
-        targets = list(self.target.parameters())
+        targets: list[Tensor] = list(self.target.parameters())
         if self._pace is None:
             torch._foreach_lerp_(targets, online, 1 - self.momentum_at(progress))
         else:

@@ -124,8 +124,9 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     from another by a number of the host's, and can be replayed (CUDA graphs).
     """
     groups, rate = optimizer.param_groups, cast(Any, lr)
-    if all(group.get("fused") for group in groups) and _lie_on(groups, "cuda"):
-        rate, device = groups[0]["lr"], groups[0]["params"][0].device
+    device = groups[0]["params"][0].device
+    if device.type == "cuda" and all(group.get("fused") for group in groups):
+        rate = groups[0]["lr"]
         if isinstance(rate, Tensor) and rate.device == device:  # a checkpoint's lies elsewhere
             rate.fill_(lr)
         else:
