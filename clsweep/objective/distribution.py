@@ -6,6 +6,8 @@ Half types are computed in float32, whatever autocast says; gradients have the i
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
@@ -112,15 +114,23 @@ def sigreg(
         raise ValueError(f"expected projections (..., N, D), given {shape_of(z_VND)}")
     z_VND, num_samples = wide(z_VND), z_VND.shape[-2]
     slices_MD = torch.randn(num_slices, z_VND.shape[-1], generator=generator)
-    t_T = torch.linspace(0, sigreg_t_max, sigreg_points)
-    slices_MD, t_T = (to_device(x, z_VND.device).to(z_VND.dtype) for x in (slices_MD, t_T))
-    phi_T = torch.exp(-t_T.square() / 2)
+    slices_MD = to_device(slices_MD, z_VND.device).to(z_VND.dtype)
+    t_T, phi_T = _points(sigreg_t_max, sigreg_points, z_VND.device, z_VND.dtype)
     with no_autocast(z_VND):
         x_VNM = z_VND @ F.normalize(slices_MD, dim=1).T
     angle_VNMT = x_VNM[..., None] * t_T
     real_VMT, imaginary_VMT = angle_VNMT.cos().mean(-3), angle_VNMT.sin().mean(-3)
     distance_VMT = (real_VMT - phi_T).square() + imaginary_VMT.square()
     return 2 * num_samples * torch.trapezoid(distance_VMT * phi_T, t_T).mean()
+
+
+@lru_cache(maxsize=8)
+def _points(
+    most: float, number: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Points of the integral on [0, most] and exp(-t^2/2) there: of all steps the same."""
+    t_T = to_device(torch.linspace(0, most, number), device).to(dtype)
+    return t_T, torch.exp(-t_T.square() / 2)
 
 
 def _whiten(z_GSD: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from clsweep.model.halves import halves
@@ -29,6 +28,7 @@ from clsweep.objective.views import Pairs
 # "logits".
 Embeddings = dict[str, dict[int, Tensor]]
 Criterion = Callable[..., Tensor]
+_LEAST_NORM = 1e-12  # which projections are divided by at least
 
 
 class LossShapeError(ValueError):
@@ -75,9 +75,10 @@ class Comparison:
             raise LossShapeError(
                 f"the loss: expected a scalar, given a vector of {values_P[0].numel()}"
             )
-        base = mean_of(list(values_P.unbind()))
+        base = values_P.mean() if len(values_P) > 1 else values_P.squeeze(0)
         mixed = base if regularizer is None else self.lam * regularizer + (1 - self.lam) * base
-        return Losses(mixed * (num_terms if self.pair_reduction == "sum" else 1), base, regularizer)
+        is_sum = self.pair_reduction == "sum" and num_terms > 1
+        return Losses(mixed * num_terms if is_sum else mixed, base, regularizer)
 
     def draw(self) -> Embeddings:
         """What the regularizer draws for a step: a seed, the same on every worker."""
@@ -272,7 +273,7 @@ class MomentumFramework(PairFramework):
     @torch.no_grad()
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
         online = [p.detach() for module in self.followed for p in module.parameters()]
-        targets: list[Tensor] = [*self.target.parameters()]
+        targets: list[Tensor] = list(self.target.parameters())
         if self._pace is None:
             torch._foreach_lerp_(targets, online, 1 - self.momentum_at(progress))
         else:
@@ -313,8 +314,39 @@ def per_view(
 
 
 def unit(projections: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """Every view's projections at length 1, all of them at once."""
-    return {view: F.normalize(wide(z_ND), dim=1) for view, z_ND in projections.items()}
+    """Every view's projections at length 1, in float32 or wider, all of them at once."""
+    views = [wide(z_ND) for z_ND in projections.values()]
+    z: Tensor = _Unit.apply(*views, *views)
+    return dict(zip(projections, z.chunk(len(views)), strict=True))
+
+
+class _Unit(torch.autograd.Function):
+    """`F.normalize` of the rows of all views, with half of its operations and to the last bit.
+
+    Each view is given twice. Its gradient comes in the two parts that torch adds to others of the
+    same projections one after the other: along the row, and through the row's length.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *views: Tensor) -> Tensor:
+        x_ND = torch.cat(views[: len(views) // 2])
+        norm_N1 = torch.linalg.vector_norm(x_ND, dim=1, keepdim=True)
+        length_N1 = norm_N1.clamp_min(_LEAST_NORM)
+        unit_ND = x_ND.div_(length_N1)
+        ctx.save_for_backward(unit_ND, norm_N1, length_N1)
+        ctx.num_views = len(views) // 2
+        return unit_ND
+
+    @staticmethod
+    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor, ...]:
+        # create_graph=True: it would count as a constant, without a word
+        if torch.is_grad_enabled():
+            raise RuntimeError("the gradient of unit projections has no gradient of its own")
+        unit_ND, norm_N1, length_N1 = ctx.saved_tensors
+        along_N1 = (unit_ND / length_N1).mul_(grad_ND).sum(1, keepdim=True).neg_()
+        along_N1.masked_fill_(norm_N1 <= _LEAST_NORM, 0)  # there the divisor is constant
+        parts = grad_ND / length_N1, unit_ND * along_N1
+        return tuple(each for part in parts for each in part.chunk(ctx.num_views))
 
 
 def stacked(values: Sequence[Tensor]) -> Tensor:

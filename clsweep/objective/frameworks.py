@@ -23,6 +23,7 @@ from clsweep.objective.framework import (
     per_view,
     unit,
 )
+from clsweep.objective.negatives import draw_others
 
 
 class SimCLR(PairFramework):
@@ -44,7 +45,7 @@ class SimCLR(PairFramework):
         e = e | {"unit": unit(e["online"])}
         if self.num_negatives is None:
             return e
-        return e | {"index": _draw_others(e["unit"], 2, self.num_negatives, generator)}
+        return e | {"index": _drawn(e["unit"], 2, self.num_negatives, generator)}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         z = e["unit"]
@@ -123,7 +124,7 @@ class SiMo(KeyFramework):
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         e = super().prepare(embeddings, generator)
-        return e | {"index": _draw_others(e["keys"], 1, self.num_negatives, generator)}
+        return e | {"index": _drawn(e["keys"], 1, self.num_negatives, generator)}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         return [
@@ -251,38 +252,17 @@ class MICritic(Framework):
         return loss
 
 
-def _draw_others(
-    embeddings: Mapping[int, Tensor], num_views: int, num_drawn: int, generator: Generator
+def _drawn(
+    views: Mapping[int, Tensor], num_views: int, num_drawn: int, generator: Generator
 ) -> dict[int, Tensor]:
     """For each view as anchor, the negatives of each of its N samples: `num_drawn` rows of
-    (num_views x N, D), int64 (N, num_drawn).
-
-    Drawn without repeats out of the other samples' views: every set of so many is as likely as
-    another, for each sample. A view's samples share one set, each turned by an amount of its own
-    around the circle of all rows. Of the turns that keep the sample's own views out, which are as
-    many for a set as for the set turned, each is as likely. So the host draws no more than a set
-    and the turns; the rest is sums on the device. Empty if all other rows are taken.
+    (num_views x N, D), drawn out of the other samples' views. Empty if all of these are taken.
     """
-    num_samples = len(next(iter(embeddings.values())))
-    num_rows, num_others = num_views * num_samples, num_views * (num_samples - 1)
-    if num_drawn == num_others:
+    some = next(iter(views.values()))
+    if num_drawn == num_views * (len(some) - 1):
         return {}
-    drawn: dict[int, Tensor] = {}
-    for view in sorted(embeddings):
-        # on the CPU, as every worker must draw the same
-        other_K = torch.randperm(num_others, generator=generator)[:num_drawn]
-        set_K = other_K + other_K // (num_samples - 1) + 1  # of the first sample
-        is_free = torch.ones(num_rows, dtype=torch.bool).index_fill_(0, set_K, False)
-        places = is_free.view(num_views, num_samples).all(0).repeat(num_views).nonzero()[:, 0]
-        turn_N = (
-            torch.arange(num_samples)
-            - places[torch.randint(len(places), (num_samples,), generator=generator)]
-        )
-        both = torch.cat([set_K, turn_N % num_rows - num_rows]).int()
-        set_K, turn_N = to_device(both, embeddings[view].device).split([num_drawn, num_samples])
-        rows_NK = turn_N[:, None] + set_K  # one turn too low, or right
-        drawn[view] = rows_NK.add_((rows_NK >> 31).bitwise_and_(num_rows)).long()
-    return drawn
+    drawn = draw_others(len(some), num_views, num_drawn, generator, some.device, len(views))
+    return dict(zip(sorted(views), drawn, strict=True))
 
 
 def _chosen(e: Embeddings, anchor: int) -> dict[str, Any]:

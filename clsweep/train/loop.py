@@ -277,7 +277,7 @@ def _take_step(
     state.scaler.update()
     state.objective.after_step(prepared, progress, state.draw_generator)
     parts = [part.detach() for part in losses if part is not None]
-    so_far.totals[: len(parts)] += torch.stack(parts)
+    so_far.totals[: len(parts)].add_(torch.stack(parts))
     so_far.is_regularized = losses.regularizer is not None
 
 

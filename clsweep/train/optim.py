@@ -120,16 +120,17 @@ def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the rate of the next step. Fused kernels of a GPU read it there: so no step differs from
-    another by a number of the host's, and can be replayed (CUDA graphs).
+    """Set the rate of the next step. Fused kernels of a GPU read it there: then no step differs
+    from another by a number of the host's, and can be replayed (CUDA graphs).
     """
     groups, rate = optimizer.param_groups, cast(Any, lr)
-    if all(group.get("fused") for group in groups) and _lie_on(groups, "cuda"):
+    device = groups[0]["params"][0].device
+    if device.type == "cuda" and all(group.get("fused") for group in groups):
         rate = groups[0]["lr"]
-        if isinstance(rate, Tensor):
+        if isinstance(rate, Tensor) and rate.device == device:  # a checkpoint's lies elsewhere
             rate.fill_(lr)
         else:
-            rate = torch.full((), lr, device=groups[0]["params"][0].device)
+            rate = torch.full((), lr, device=device)
     for group in groups:
         group["lr"] = rate
 

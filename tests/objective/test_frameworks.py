@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from clsweep.objective import losses
+from clsweep.objective.framework import unit
 from clsweep.objective.frameworks import (
     BYOL,
     NNCLR,
@@ -51,6 +52,25 @@ from tests.objective.built import (
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("num_samples", "dim"), [(1, 3), (7, 1), (64, 10), (33, 128)])
+def test_projections_of_all_views_are_normalised_as_torch_does_each(num_samples, dim, dtype):
+    """To the last bit, beside another use of the same projections; also rows of (nearly) zeros."""
+    raw = [torch.randn(num_samples, dim, generator=generator(n), dtype=dtype) for n in range(3)]
+    raw[0][0], raw[1][0] = 0, 1e-14
+    out = torch.randn(num_samples, dim, generator=generator(5), dtype=dtype)
+    actual, expected = ([x.clone().requires_grad_() for x in raw] for _ in range(2))
+    ours, theirs = (
+        [*unit(dict(enumerate(actual))).values()],
+        [F.normalize(x, dim=1) for x in expected],
+    )
+    for leaves, units in ((actual, ours), (expected, theirs)):
+        uses = [x.square().sum() + (z * out).sum() for x, z in zip(leaves, units, strict=True)]
+        torch.stack(uses).sum().backward()
+    assert all(map(torch.equal, ours, theirs))
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(actual, expected, strict=True))
 
 
 # Contrast within the batch.

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from clsweep.errors import RequestError
 from clsweep.train.contracts import in_one_graph
@@ -93,6 +95,40 @@ def test_half_types_end_at_the_embeddings():
     assert {p.grad.dtype for p in state.objective.parameters() if p.grad is not None} == {
         torch.float32
     }
+
+
+class Calls(TorchDispatchMode):
+    """Names of all operations with the shapes and the numbers that they are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = tree_leaves((args, kwargs or {}))
+        numbers = [str(x) for x in given if isinstance(x, int | float)]  # nan is nan
+        shapes = [tuple(x.shape) for x in given if isinstance(x, Tensor)]
+        # a momentum that changes is the host's on a CPU alone
+        if func._schema.name != "aten::_foreach_lerp_":
+            self.seen.append((str(func), shapes, numbers))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_two_steps_are_the_same_operations(name):
+    """With the same shapes and the same numbers of the host, memories included, so that a GPU can
+    replay one. Of the third step and the fourth: SwAV's queue is full by then.
+    """
+    state = new_state(CASES[name], CPU)
+    batch = first_batch(CASES[name], torch.float32)
+    steps = []
+    for number in range(4):
+        with Calls() as calls:
+            prepared, _ = step(state, batch)
+            state.objective.after_step(prepared, number / 4, state.draw_generator)
+        steps.append(calls.seen)
+        state.optimizer.step()
+    assert steps[2] == steps[3]
 
 
 MEASURE = """
