@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
     op: str
     shapes: tuple[tuple[int, ...], ...]
-    scalars: tuple[Any, ...]
+    scalars: tuple[str, ...]
 
 
 @dataclass
@@ -225,7 +225,7 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return _copy(func, name, args, kwargs)
     _require_one_device(func, args, kwargs, given)
     _note_waits(name, args, kwargs)
-    if torch.Tag.nondeterministic_seeded in func.tags and _draws(name, args, kwargs):
+    if torch.Tag.nondeterministic_seeded in func.tags and _draws(name, args):
         _note("draws", name)
     made = func(*_mapped(_values, args), **_on_host(kwargs))
     _note_launch(func, args, kwargs, made)
@@ -296,7 +296,7 @@ def _note_waits(name: str, args: Any, kwargs: dict[str, Any]) -> None:
             _note("waits", "index by booleans")
 
 
-def _draws(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
+def _draws(name: str, args: Any) -> bool:
     """Whether it draws this time: dropout does not in evaluation, nor of nothing."""
     if name == "native_dropout":
         return bool(args[1] and args[2] is not False)
@@ -317,7 +317,8 @@ def _note_launch(func: Any, args: Any, kwargs: dict[str, Any], made: Any) -> Non
         if log.calls is not None:
             given = [x for x in _flat((args, kwargs)) if x is not None]
             shapes = tuple(tuple(x.shape) for x in given if isinstance(x, Tensor))
-            scalars = tuple(x for x in given if isinstance(x, int | float | str | torch.dtype))
+            # as text, in which what is not a number equals itself
+            scalars = tuple(str(x) for x in given if isinstance(x, int | float | str | torch.dtype))
             log.calls.append(Call(name, shapes, scalars))
 
 
