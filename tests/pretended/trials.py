@@ -51,7 +51,6 @@ def trial(config: Config, where: str, *, run: Any = attempt, num_images: int = 4
             rounds.add(torch.backends.cudnn.allow_tf32)
 
     few = partial(few_images, num_images=num_images) if num_images else loop.load_splits
-    images.on_device.cache_clear()  # where they lie is decided anew
     with (
         mock.patch.object(loop, "load_splits", few),
         mock.patch.object(mutual_information, "STEPS_PER_EPOCH", 5),
