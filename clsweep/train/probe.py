@@ -410,7 +410,7 @@ def fine_tuned(network: Network, rows_R: Tensor, **tuning: Unpack[FineTuning]) -
     encoder, images = network.copy(), network.bank
     lr, num_epochs = tuning["finetune_lr"], tuning["finetune_epochs"]
     batch_size, weight_decay = tuning["finetune_batch_size"], tuning["finetune_weight_decay"]
-    classifier = nn.Linear(encoder.num_features, tuning["num_classes"], device=images.device)
+    classifier = nn.Linear(encoder.num_features, tuning["num_classes"]).to(images.device)
     for parameter in classifier.parameters():
         nn.init.zeros_(parameter)
     model = nn.Sequential(encoder, classifier).train()
