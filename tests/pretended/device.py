@@ -162,6 +162,9 @@ def install() -> None:
     """Have this process, beside the stand-ins for CUDA's libraries, pretend for good."""
     # What is set here is an option of torch or a list of what it knows; its functions stay.
     torch.backends.cudnn.enabled = False  # batch norm would ask it for its own operations
+    cuda = torch.backends.cuda  # attention by its formula: the CPU has none of a GPU's kernels
+    for enable in (cuda.enable_flash_sdp, cuda.enable_mem_efficient_sdp, cuda.enable_cudnn_sdp):
+        enable(False)
     torch.__future__.set_swap_module_params_on_conversion(True)  # a module's type changes with it
     torch._C._set_only_lift_cpu_tensors(True)  # `torch.tensor` copies where it is seen
     optimizer._foreach_supported_types.append(Pretended)
@@ -275,6 +278,8 @@ def _note_copy(source: Tensor, target: Tensor, *, non_blocking: bool) -> None:
 def _require_one_device(func: Any, args: Any, kwargs: Any, given: list[Tensor]) -> None:
     """Raise if an operation on the device has a tensor of the host that is more than a number."""
     name = _name(func)
+    if name.endswith("_like") or name.startswith("new_"):  # it looks at shape and type alone
+        return
     others = [x for x in given if not isinstance(x, Pretended)]
     if name in _INDEXED and isinstance(args[0], Pretended):  # the device fetches its indices
         others = [x for x in others if not any(x is index for index in args[1])]

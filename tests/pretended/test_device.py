@@ -49,6 +49,7 @@ OPERATIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "draw": lambda x: x.normal_(),
     "draw a new one": lambda _: torch.rand(3, device="cuda"),
     "drop": lambda x: torch.nn.functional.dropout(x, 0.5),
+    "make one like one of the host": lambda _: torch.zeros_like(torch.ones(3), device="cuda"),
     "drop nothing": lambda x: torch.nn.functional.dropout(x, 0.5, training=False),
     "as numpy": lambda x: x.numpy(),
     "another device": lambda _: torch.ones(3, device="cuda:1"),
@@ -132,6 +133,7 @@ def test_what_a_gpu_does_without_a_word(name, kind, what, device):
     [
         "add a number of the host", "to the host in its time", "pinned", "part of a pinned one",
         "fill where true", "set where true", "factor with a sign", "drop nothing",
+        "make one like one of the host",
     ],
 )  # fmt: skip
 def test_what_neither_waits_nor_draws(name, device):
