@@ -24,11 +24,13 @@ from clsweep.train.state import new_state
 Row = dict[str, Any]
 # encoder, pixels a side, batch: in order of worth
 CASES = (
+    ("resnet18", 32, 512),
+    ("resnet18", 32, 64),
     ("resnet18", 32, 256),
-    ("resnet18", 32, 32),
+    ("resnet18", 32, 1024),
     ("resnet50", 224, 256),
     ("resnet18", 96, 256),
-    ("resnet18", 32, 1024),
+    ("resnet18", 32, 32),
     ("resnet50", 32, 256),
     ("resnet18", 224, 256),
     ("resnet50", 96, 256),
@@ -136,13 +138,6 @@ def busy(device: torch.device, _small: bool) -> Iterator[Row]:
         )
         yield {"encoder": encoder, "size": size, "batch": batch,
                "GPU busy %": 100 * used_us / wall_us}  # fmt: skip
-
-
-SPEED: dict[str, Callable[[torch.device, bool], Iterator[Row]]] = {
-    "throughput": throughput,
-    "stages": stages,
-    "busy": busy,
-}
 
 
 def rate(make: Callable[[], Iterator[int]], device: torch.device, seconds: float) -> float | None:

@@ -4,12 +4,13 @@ clsweep's step of SimCLR beside lightly's documented one: two forward passes, NT
 Both train resnet18 on 32 x 32 images in batches of 512. Tensors lie on the `meta` device, which
 has shapes and computes nothing. A GPU that is faster than this time waits for the host.
 
-What meta tensors lack is added here, alike for both sides. `nonzero` returns as many rows as a mask
-without its diagonal has, so that lightly's own code runs. The optimisers' operations on all
-parameters at once, of which CUDA has one each, do nothing. Autocast leaves meta tensors alone, so
-its casts are missing on both sides: `launches.py` counts them.
+Torch works out the shapes of meta tensors in Python, which takes many times what CUDA takes to
+launch an operation. Here each shape is worked out once and then remembered (`_meta.py`), alike for
+both sides. Autocast leaves meta tensors alone: its casts are missing on both sides, and
+`launches.py` counts them. The views are clsweep's alone: lightly's are made by other processes.
 
-    python tests/benchmarks/host_time.py [--rounds 15] [--steps 8] [--batch 512] [--profile]
+    python tests/benchmarks/host_time.py [--rounds 15] [--steps 8] [--batch 512] [--goal 0.6]
+        [--profile]
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import cProfile
 import pstats
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 from unittest import mock
@@ -32,7 +33,7 @@ from _work import config_of, lightly_step, simclr_network
 
 from clsweep.display.printing import print_table
 from clsweep.train import loop
-from clsweep.train.images import Batch, Images
+from clsweep.train.images import Images
 from clsweep.train.state import Precision, TrialState, new_state
 
 GOAL = 0.6  # of lightly's step, ours without its views
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=8, help="of each side in a round; even")
     parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--goal", type=float, default=GOAL)
     parser.add_argument("--profile", action="store_true", help="where clsweep's step spends it")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -63,14 +65,14 @@ def main() -> None:
         if given.profile:
             profiled(sides[OURS])
             return
-        rows = compared(in_turn(sides, given.rounds))
+        rows = compared(in_turn(sides, given.rounds), given.goal)
     print_table(rows, title=f"\nHost time of a step, batch {given.batch}, on {machine()}")
     share = rows[0]["of lightly's"]
-    if share > GOAL:
-        sys.exit(f"{OURS}: expected at most {GOAL} of lightly's, given {share:.2f}")
+    if share > given.goal:
+        sys.exit(f"{OURS}: expected at most {given.goal} of lightly's, given {share:.3f}")
 
 
-def compared(times: dict[str, list[float]]) -> list[dict[str, Any]]:
+def compared(times: dict[str, list[float]], goal: float) -> list[dict[str, Any]]:
     """A row per side: median milliseconds of its rounds, and the median of their shares."""
     shares = {
         side: statistics.median(a / b for a, b in zip(each, times[LIGHTLY], strict=True))
@@ -79,7 +81,7 @@ def compared(times: dict[str, list[float]]) -> list[dict[str, Any]]:
     return [
         {"side": side, "ms": 1000 * statistics.median(each), "least": 1000 * min(each),
          "most": 1000 * max(each), "of lightly's": shares[side],
-         "goal": GOAL if side == OURS else None}
+         "goal": goal if side == OURS else None}
         for side, each in times.items()
     ]  # fmt: skip
 
@@ -94,7 +96,9 @@ def ours(batch: int, steps: int, *, ready: bool) -> Run:
     made = list(loop.batches(images, config, 0, state.view_generator)) if ready else []
 
     def run() -> float:
-        with mock.patch.object(loop, "batches", lambda *_: made) if ready else contextlib.nullcontext():
+        if not ready:
+            return steps_of(state, images, config, steps)
+        with mock.patch.object(loop, "batches", return_value=made):
             return steps_of(state, images, config, steps)
 
     return run
