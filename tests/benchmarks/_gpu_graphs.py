@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from _machine import milliseconds
+from _machine import is_gpu, milliseconds
 from _speed import precision_on
 from _work import config_of, random_images
 
@@ -65,8 +65,8 @@ def captured(
     step: Callable[[], None], begin: Callable[[], None], device: torch.device
 ) -> Callable[[], None]:
     """What replays the step; RuntimeError where the device has no graphs, or the step none."""
-    if device.type != "cuda":
-        raise RuntimeError(f"{device} has no graphs")
+    if not is_gpu(device):
+        raise RuntimeError("not on this device")
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

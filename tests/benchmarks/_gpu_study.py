@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from _machine import is_gpu, seconds
 from _speed import precision_on
 from _work import config_of
 
@@ -36,6 +37,9 @@ def study(device: torch.device, small: bool) -> Iterator[Row]:
         for seed in range(trials)
     ]
     run = partial(trial, device=str(device), share=SHARE)
+    if device.type == "cuda" and not is_gpu(device):  # pretended in this process alone
+        yield {"what": "processes: not on this device", "s": seconds(lambda: run(configs[0]))}
+        return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context) as pool:
         begin_all(pool, configs[0], run, 1)

@@ -54,7 +54,7 @@ def never_waits(device: torch.device, small: bool) -> Iterator[Row]:
 def _wait_of(parts: Row, device: torch.device, *, is_scored: bool, small: bool) -> str:
     """What torch says of the first wait in an epoch, but for its first step and its end."""
     # views are made for many batches at once: enough of them that a step makes some
-    rows = 8 * 32 if small else 3 * MADE_AT_ONCE["cuda"]
+    rows = 3 * 32 if small else 3 * MADE_AT_ONCE["cuda"]
     config = config_of("conv4-16", 32, 32, **{"precision": "bf16"} | parts, num_train=rows)
     state, images = new_state(config, device), random_images(config, device)
     last = rows // config["batch_size"]

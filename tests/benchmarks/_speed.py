@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from _machine import matmul_peak, milliseconds
+from _machine import is_gpu, matmul_peak, milliseconds
 from _work import config_of, ours, peer, peer_name, random_images
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -119,7 +119,7 @@ def stages_of(config: Row, device: torch.device, peak: float, *, budget_s: float
 
 def busy(device: torch.device, _small: bool) -> Iterator[Row]:
     """Share of an epoch in which the GPU computes; kernels of one stream do not overlap."""
-    if device.type != "cuda":
+    if not is_gpu(device):
         yield {"encoder": "", "size": None, "batch": None, "GPU busy %": None}
         return
     for encoder, size, batch in CASES[:4]:

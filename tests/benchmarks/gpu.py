@@ -11,7 +11,7 @@ scikit-learn, pandas, pillow, filelock, safetensors, typer and rich. Rows are wr
 found, to gpu.json. Each stage has its share of the time, and what one leaves is the next one's.
 Without a GPU all of it runs on the CPU, small.
 
-    python tests/benchmarks/gpu.py [--out FOLDER] [--limit 540] [--device cuda|cpu] [--small]
+    python tests/benchmarks/gpu.py [--out FOLDER] [--limit 540] [--device cuda:0|cpu] [--small]
         [--stage NAME ...]
 """
 
@@ -119,7 +119,7 @@ def main() -> None:
     has_gpu = torch.cuda.is_available()
     parser.add_argument("--out", type=Path, default=Path("results/gpu"))
     parser.add_argument("--limit", type=float, default=540.0, help="seconds in all")
-    parser.add_argument("--device", default="cuda" if has_gpu else "cpu")
+    parser.add_argument("--device", default="cuda:0" if has_gpu else "cpu")
     parser.add_argument("--small", action="store_true", default=not has_gpu)
     parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES))
     given = parser.parse_args()
