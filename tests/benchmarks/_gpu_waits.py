@@ -18,6 +18,7 @@ from clsweep.train.state import new_state
 
 Row = dict[str, Any]
 SCORED = "scored epoch"
+NARROW_DINO = {"num_prototypes": 1024, "proj_hidden": 256}
 STEPS: dict[str, Row] = {
     "simclr": {},
     "moco, dcl": {"framework": "moco", "loss": "dcl"},
@@ -25,14 +26,14 @@ STEPS: dict[str, Row] = {
     f"simclr, {SCORED}": {},
     "simclr, fp16": {"precision": "fp16"},
     "simclr, lars": {"optimizer": "lars"},
-    "byol": {"framework": "byol"},
+    "byol": {"framework": "byol", "proj_hidden": 256, "pred_hidden": 256},
     "simclr, eqco of drawn negatives": {"loss": "eqco", "num_negatives": 7},
     "vicreg": {"framework": "vicreg", "proj_hidden": 512, "proj_dim": 512},
     "wmse": {"framework": "wmse", "proj_dim": 12, "whitening_size": 32},
-    "swav, multicrop": {"framework": "swav", "views": "multicrop"},
-    "dino": {"framework": "dino", "num_prototypes": 1024},
+    "swav, multicrop": {"framework": "swav", "views": "multicrop", "proj_hidden": 256},
+    "dino": {"framework": "dino", **NARROW_DINO},
     f"dino, fp16, lars, {SCORED}": {"framework": "dino", "precision": "fp16", "optimizer": "lars",
-                                    "num_prototypes": 1024},
+                                    **NARROW_DINO},
 }  # fmt: skip
 # encoder, pixels a side, batch
 MEMORY = (("resnet18", 32, 256), ("resnet18", 32, 1024), ("resnet50", 224, 128))

@@ -33,7 +33,7 @@ def machine() -> str:
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Whether it is one of metal: the tests pretend another, whose tensors are of their own kind."""
+    """Whether it is a real one: the one that tests pretend has tensors of its own kind."""
     return device.type == "cuda" and type(torch.empty(0, device=device)) is torch.Tensor
 
 
