@@ -14,6 +14,7 @@ from torch import Tensor
 from clsweep.catalog import DATASET, METRICS, implementation
 from clsweep.catalog.rows import Row
 from clsweep.data.draws import derived_seed
+from clsweep.model.transfer import to_device
 from clsweep.objective.build import build_critic
 from clsweep.train.attempt import Attempt, Pulse
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
@@ -87,8 +88,8 @@ def train_critic(
     draw, owned = implementation(dataset), {name: config[name] for name in dataset.owns}
 
     def loss_of_fresh_pairs() -> Tensor:
-        x_ND, y_ND = draw(config["batch_size"], generator=generator, **owned)
-        loss: Tensor = critic(x_ND.to(device), y_ND.to(device))
+        pairs = draw(config["batch_size"], generator=generator, **owned)
+        loss: Tensor = critic(*(to_device(each_ND, device) for each_ND in pairs))
         return loss
 
     num_pairs_per_epoch = STEPS_PER_EPOCH * config["batch_size"]

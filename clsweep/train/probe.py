@@ -24,6 +24,7 @@ from clsweep.catalog.rows import numbers
 from clsweep.data.augment import Recipe
 from clsweep.data.draws import derived_seed
 from clsweep.data.splits import SPLIT_SEED, stratified
+from clsweep.model.transfer import to_device
 from clsweep.train.evaluate import (
     Hits,
     are_finite,
@@ -285,7 +286,7 @@ def sgd_fit(
     for epoch in range(num_epochs):
         if redraw is not None:
             bank_ND = redraw(epoch).float()
-        order_N = torch.randperm(len(bank_ND), generator=generator).to(device)
+        order_N = to_device(torch.randperm(len(bank_ND), generator=generator), device)
         for rows_B in order_N.split(batch_size):
             share = schedule(Moment(step, num_steps), epoch / num_epochs, tuning["probe_gamma"])
             x_BD, onehot_BC = bank_ND[rows_B], F.one_hot(bank_labels_N[rows_B], num_classes)
@@ -429,7 +430,7 @@ def fine_tuned(network: Network, rows_R: Tensor, **tuning: Unpack[FineTuning]) -
             draws = images.draw([recipe], chosen_B, generator)
             (x_BCHW,) = images.views(chosen_B, draws)
             optimizer.zero_grad(set_to_none=True)
-            labels_B = images.labels_N[chosen_B.to(images.device)]
+            labels_B = images.labels_N[to_device(chosen_B, images.device)]
             F.cross_entropy(model(x_BCHW), labels_B).backward()
             optimizer.step()
             step += 1

@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
     op: str
     shapes: tuple[tuple[int, ...], ...]
-    scalars: tuple[Any, ...]
+    scalars: tuple[str, ...]
 
 
 @dataclass
@@ -181,11 +181,14 @@ _NO_LAUNCH = {
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
     "_reshape_alias", "detach", "is_same_size", "record_stream", "is_pinned", "sym_size", "set_",
 }  # fmt: skip
-_WAITS = {
-    "_local_scalar_dense": "item", "nonzero": "nonzero", "masked_select": "masked_select",
-    "_unique2": "unique", "unique_dim": "unique", "unique_consecutive": "unique",
-    "equal": "equal", "bincount": "bincount", "_linalg_check_errors": "linalg",
-    "_linalg_svd": "svd", "_linalg_eigh": "eigh", "repeat_interleave": "repeat_interleave",
+# The host waits for what an operation's result, or the shape of it, depends on; torch has tags for
+# that. Some wait inside: for whether the solver has converged.
+_ON_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_ALSO = {"_linalg_check_errors", "_linalg_svd", "_linalg_eigh", "linalg_lstsq", "histc"}
+_SAID = {
+    "_local_scalar_dense": "item", "_unique2": "unique", "unique_dim": "unique",
+    "unique_consecutive": "unique", "_linalg_check_errors": "linalg", "_linalg_svd": "svd",
+    "_linalg_eigh": "eigh",
 }  # fmt: skip
 # A tensor of no dimension on the CPU may stand for a number in these, and wherever each element is
 # computed on its own.
@@ -224,8 +227,8 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name in ("_to_copy", "copy_"):
         return _copy(func, name, args, kwargs)
     _require_one_device(func, args, kwargs, given)
-    _note_waits(name, args, kwargs)
-    if torch.Tag.nondeterministic_seeded in func.tags and _draws(name, args, kwargs):
+    _note_waits(func, name, args, kwargs)
+    if torch.Tag.nondeterministic_seeded in func.tags and _draws(name, args):
         _note("draws", name)
     made = func(*_mapped(_values, args), **_on_host(kwargs))
     _note_launch(func, args, kwargs, made)
@@ -238,27 +241,35 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def _copy(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     """To the device, from it or on it."""
-    source = args[1] if name == "copy_" else args[0]
-    wanted = _device(kwargs)
-    target = args[0] if name == "copy_" else None
-    to_device = isinstance(target, Pretended) if name == "copy_" else (
-        wanted.type == "cuda" if wanted is not None else isinstance(source, Pretended)
-    )  # fmt: skip
-    from_device = isinstance(source, Pretended)
-    non_blocking = kwargs.get("non_blocking", name == "copy_" and len(args) > 2 and args[2])
-    if to_device and not from_device and not (name == "copy_" and source.dim() == 0):
-        if not non_blocking:
-            _note("waits", "copy to the device")
-        elif not source.is_pinned():
-            _note("pageable", "copy to the device")
-    elif from_device and not to_device and not non_blocking:
-        _note("waits", "copy from the device")
+    is_into = name == "copy_"
+    source, wanted = args[1 if is_into else 0], _device(kwargs)
     made = func(*_mapped(_values, args), **_on_host(kwargs))
-    if to_device:
+    if is_into:
+        target = args[0]
+    else:
+        to_device = isinstance(source, Pretended) if wanted is None else wanted.type == "cuda"
+        target = Pretended(made) if to_device else made
+    non_blocking = kwargs.get("non_blocking", is_into and len(args) > 2 and args[2])
+    _note_copy(source, target, non_blocking=bool(non_blocking))
+    if isinstance(target, Pretended):
         _note_launch(func, args, kwargs, made)
-    if name == "copy_":
-        return target
-    return Pretended(made) if to_device else made
+    return target
+
+
+def _note_copy(source: Tensor, target: Tensor, *, non_blocking: bool) -> None:
+    to_device, from_device = (isinstance(x, Pretended) for x in (target, source))
+    if to_device == from_device:
+        return
+    what = f"copy {'to' if to_device else 'from'} the device"
+    if not non_blocking:
+        _note("waits", what)
+    # what changes its type or its order goes by way of memory that is not pinned
+    elif to_device and not (
+        source.is_pinned()
+        and source.dtype == target.dtype
+        and (source.stride() == target.stride() or source.numel() < 2)
+    ):
+        _note("pageable", what)
 
 
 def _require_one_device(func: Any, args: Any, kwargs: Any, given: list[Tensor]) -> None:
@@ -280,9 +291,10 @@ def _require_one_device(func: Any, args: Any, kwargs: Any, given: list[Tensor]) 
         raise MixedDevicesError(f"{func} at {place()}: expected a generator of the device")
 
 
-def _note_waits(name: str, args: Any, kwargs: dict[str, Any]) -> None:
-    if name in _WAITS and not (name == "repeat_interleave" and kwargs.get("output_size")):
-        _note("waits", _WAITS[name])
+def _note_waits(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> None:
+    is_known = kwargs.get("output_size") is not None or name in _INDEXED
+    if name in _ALSO or (_ON_VALUES & set(func.tags) and not is_known):
+        _note("waits", _SAID.get(name, name))
     if name not in _INDEXED:
         return
     for index in args[1]:
@@ -296,7 +308,7 @@ def _note_waits(name: str, args: Any, kwargs: dict[str, Any]) -> None:
             _note("waits", "index by booleans")
 
 
-def _draws(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
+def _draws(name: str, args: Any) -> bool:
     """Whether it draws this time: dropout does not in evaluation, nor of nothing."""
     if name == "native_dropout":
         return bool(args[1] and args[2] is not False)
@@ -317,7 +329,8 @@ def _note_launch(func: Any, args: Any, kwargs: dict[str, Any], made: Any) -> Non
         if log.calls is not None:
             given = [x for x in _flat((args, kwargs)) if x is not None]
             shapes = tuple(tuple(x.shape) for x in given if isinstance(x, Tensor))
-            scalars = tuple(x for x in given if isinstance(x, int | float | str | torch.dtype))
+            # as text, in which what is not a number equals itself
+            scalars = tuple(str(x) for x in given if isinstance(x, int | float | str | torch.dtype))
             log.calls.append(Call(name, shapes, scalars))
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from clsweep.data.found import DataPlace
+from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_epoch
 from clsweep.train.state import TrialState, new_state
@@ -29,8 +30,10 @@ def images_of(config: Config, num_steps: int, device: torch.device) -> Images:
     return on_device(train, train, device)
 
 
-def take_steps(config: Config, where: str, num_steps: int = 2) -> Steps:
-    """One epoch of some steps from the beginning, with no more than its own wait at the end."""
+def take_steps(config: Config, where: str, num_steps: int = 2, *, scored: bool = False) -> Steps:
+    """One epoch of some steps from the beginning, with no more than its own wait at the end;
+    `scored`: with the diagnostics of its steps.
+    """
     torch.set_num_threads(1)
     device = torch.device(where)
     images = images_of(config, num_steps, device)
@@ -43,7 +46,8 @@ def take_steps(config: Config, where: str, num_steps: int = 2) -> Steps:
             ends.append(len(log.calls or ()))
             return 0.0
 
-        row = train_epoch(state, state.objective, images, config, after_step=end_step)
+        statistics = StepStatistics() if scored else None
+        row = train_epoch(state, state.objective, images, config, statistics, after_step=end_step)
     calls = [log.calls[a:b] for a, b in zip([0, *ends], ends, strict=False)]
     log.calls = None
     state_dict = state.objective.state_dict()
