@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 META = torch.device("meta")
 _KEY = torch._C.DispatchKey.Meta
 # On CUDA one operation for all parameters; meta has none, or one after another.
-_OF_ALL = ("_fused_sgd_", "_foreach_add_.List")
+_OF_ALL = ("_fused_sgd_", "_fused_sgd_.tensor_lr", "_foreach_add_.List")
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ Torch works out the shapes of meta tensors in Python, which takes many times wha
 launch an operation. Here each shape is worked out once and then remembered (`_meta.py`), alike for
 both sides. Autocast leaves meta tensors alone: its casts are missing on both sides, and
 `launches.py` counts them. The views are clsweep's alone: lightly's are made by other processes.
+Times are CPU time of the process, so that other work on the machine counts for little.
 
     python tests/benchmarks/host_time.py [--rounds 15] [--steps 8] [--batch 512] [--goal 0.6]
         [--profile]
@@ -22,7 +23,7 @@ import pstats
 import statistics
 import sys
 from collections.abc import Callable
-from time import perf_counter
+from time import process_time
 from typing import Any
 from unittest import mock
 
@@ -109,7 +110,7 @@ def steps_of(state: TrialState, images: Images, config: dict[str, Any], steps: i
     ends: list[float] = []
 
     def after_step() -> float:
-        ends.append(perf_counter())
+        ends.append(process_time())
         if len(ends) > steps:
             raise _EnoughError
         return 0.0
@@ -128,10 +129,10 @@ def theirs(batch: int, steps: int) -> Run:
     views = [torch.empty(batch, 3, 32, 32, device=META) for _ in range(2)]
 
     def run() -> float:
-        start = perf_counter()
+        start = process_time()
         for _ in range(steps):
             step(*views)
-        return (perf_counter() - start) / steps
+        return (process_time() - start) / steps
 
     return run
 
