@@ -28,16 +28,24 @@ def like_a_device(*runs: Callable[[], object]) -> Iterator[None]:
     """What meta tensors lack is there, and operations that `runs` take are quick, as long as it
     lasts. Autocast can be entered, and leaves meta tensors alone.
     """
-    library, autocast = torch.library.Library("aten", "IMPL"), torch.autocast
+    library = torch.library.Library("aten", "IMPL")
+    autocast, is_enabled = torch.autocast, torch.is_autocast_enabled
 
     def entered(kind: str, *rest: Any, **named: Any) -> torch.autocast:
         return autocast("cpu" if kind == "meta" else kind, *rest, **named)
 
+    def enabled(kind: str) -> bool:
+        return kind != "meta" and is_enabled(kind)
+
     library.impl("nonzero", _off_diagonal, "Meta", allow_override=True)
+    library.impl("_to_copy", _copied, "Meta", allow_override=True)
     for name in _OF_ALL:
         library.impl(name, _nothing_done, "Meta", allow_override=True)
     try:
-        with mock.patch.object(torch, "autocast", entered):
+        with (
+            mock.patch.object(torch, "autocast", entered),
+            mock.patch.object(torch, "is_autocast_enabled", enabled),
+        ):
             for operation in _taken(runs):
                 quick = _remembered(operation)
                 library.impl(operation.name()[6:], quick, "Meta", allow_override=True)
@@ -105,6 +113,14 @@ def _off_diagonal(mask_NN: Tensor) -> Tensor:
     """Where a mask of all but the diagonal is true: (N (N - 1), 2)."""
     num = len(mask_NN)
     return torch.empty(num * (num - 1), 2, dtype=torch.int64, device=META)
+
+
+def _copied(x: Tensor, *, dtype: Any = None, device: Any = None, **named: Any) -> Tensor:
+    """Of another type, or from the CPU, or on the CPU, where its numbers are 0."""
+    to = {"dtype": dtype or x.dtype, "device": device or x.device}
+    if torch.device(to["device"]).type == "cpu":
+        return torch.zeros(x.shape, **to)
+    return torch.empty_like(x, **to, memory_format=named.get("memory_format"))
 
 
 def _nothing_done(*_: Any, **__: Any) -> None:

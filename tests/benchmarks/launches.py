@@ -119,7 +119,9 @@ def shapes_alone() -> Iterator[None]:
 
     def on_meta(kwargs: Row) -> Row:
         moved = on_host(kwargs)
-        return moved | {"device": META} if moved.get("device") is not None else moved
+        wanted = kwargs.get("device")
+        is_there = wanted is not None and torch.device(wanted).type == "cuda"
+        return moved | {"device": META} if is_there else moved
 
     with (
         mock.patch.object(Pretended, "__new__", made),
