@@ -1,5 +1,5 @@
 """Whether a device computes what it should: each check gives rows with `ok`, a figure and its
-limit. `ok` is None where a device has nothing to check.
+limit. `ok` is None where a device has nothing to check, and `what` then says why.
 """
 
 from __future__ import annotations
@@ -12,19 +12,95 @@ from _work import config_of, random_images
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from clsweep.objective.build import build_objective
+from clsweep.objective.framework import Embeddings
 from clsweep.objective.losses import dcl, infonce
 from clsweep.train.evaluate import knn_scores
-from clsweep.train.images import batches, made_at_once
+from clsweep.train.images import batches
 from clsweep.train.loop import accumulate_gradient
-from clsweep.train.state import TrialState, new_state
+from clsweep.train.state import new_state, seeded
 
 Row = dict[str, Any]
 LOSSES = {"infonce": infonce, "dcl": dcl}
 TAU = 0.2
+CPU = torch.device("cpu")
+NARROW = {"proj_hidden": 512, "proj_dim": 512}
+# Of each framework one at least; between them every loss, regularizer and kind of views, and drawn
+# negatives.
+OBJECTIVES: dict[str, Row] = {
+    "simclr, infonce": {},
+    "simclr, dcl": {"loss": "dcl"},
+    "simclr, dclw, abscl, ecpp": {"loss": "dclw", "regularizer": "abscl", "views": "ecpp"},
+    "simclr, eqco of drawn negatives": {"loss": "eqco", "num_negatives": 7},
+    "simclr, align_uniform": {"loss": "align_uniform"},
+    "moco, infonce": {"framework": "moco", "num_negatives": 48},
+    "moco, dcl, dimcl, core": {"framework": "moco", "loss": "dcl", "regularizer": "dimcl",
+                               "views": "core", "num_negatives": 48},
+    "simo, eqco of drawn negatives": {"framework": "simo", "loss": "eqco", "num_negatives": 7},
+    "byol, cosine": {"framework": "byol"},
+    "simsiam, cosine, multicrop": {"framework": "simsiam", "views": "multicrop"},
+    "barlow_twins, barlow": {"framework": "barlow_twins", **NARROW},
+    "vicreg, vicreg": {"framework": "vicreg", **NARROW},
+    "wmse, wmse": {"framework": "wmse", "proj_dim": 12, "whitening_size": 32},
+    "lejepa, mse, sigreg, all_pairs": {"framework": "lejepa", "regularizer": "sigreg",
+                                       "views": "all_pairs"},
+    "swav, multicrop": {"framework": "swav", "views": "multicrop"},
+    "dino, multicrop": {"framework": "dino", "views": "multicrop", "num_prototypes": 1024},
+    "nnclr, infonce, barlow": {"framework": "nnclr", "regularizer": "barlow"},
+    "supervised, cross_entropy": {"framework": "supervised"},
+    "supervised, decoupled_cross_entropy": {"framework": "supervised",
+                                            "loss": "decoupled_cross_entropy"},
+}  # fmt: skip
 
 
 def losses_in_float64(device: torch.device, small: bool) -> Iterator[Row]:
-    """Losses and gradients in float32 there, beside the definition in float64 on the CPU."""
+    """Losses and gradients in float32 there, beside float64 on the CPU: of InfoNCE and DCL the
+    definition, of every objective the same code.
+    """
+    yield from _losses_as_defined(device, small)
+    for name, parts in OBJECTIVES.items():
+        expected = _loss_of(parts, CPU, torch.float64)
+        given = _loss_of(parts, device, torch.float32)
+        error = max(_relative(a, b) for a, b in zip(given, expected, strict=True))
+        yield _row(f"{name}: loss and gradient, relative error", error, 1e-4)
+
+
+def _loss_of(parts: Row, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+    """Loss of drawn embeddings, and their gradients."""
+    config = config_of("conv4-16", 32, 32, "fp32", **parts)
+    objective = seeded(build_objective, config).to(device, dtype).train()
+    objective.begin_epoch(0, 0)
+    draws = torch.Generator().manual_seed(1)
+    labels_N = torch.arange(config["batch_size"], device=device) % config["num_classes"]
+    shapes = _embedding_shapes(config)
+    leaves: Embeddings = {
+        kind: {
+            view: torch.randn(shape, generator=draws, dtype=torch.float64).to(device, dtype)
+            for view, shape in views.items()
+        }
+        for kind, views in shapes.items()
+    }
+    learned = [z for kind, views in leaves.items() if kind != "target" for z in views.values()]
+    for z in learned:
+        z.requires_grad_()
+    prepared = objective.prepare(leaves, torch.Generator().manual_seed(2))
+    value = objective.loss(prepared, labels_N).total
+    gradients = torch.autograd.grad(value, learned, allow_unused=True)
+    return [value.detach(), *(g for g in gradients if g is not None)]
+
+
+def _embedding_shapes(config: Row) -> dict[str, dict[int, torch.Size]]:
+    """Of what an objective's networks give, by kind and view."""
+    images = random_images(config, CPU)
+    views = next(batches(images, config, 0, torch.Generator())).chunks[0]()
+    with torch.no_grad():
+        embeddings = seeded(build_objective, config)(views)
+    return {
+        kind: {view: z.shape for view, z in views.items()} for kind, views in embeddings.items()
+    }
+
+
+def _losses_as_defined(device: torch.device, small: bool) -> Iterator[Row]:
     for num_samples in (64,) if small else (64, 512, 2048):
         generator = torch.Generator().manual_seed(num_samples)
         z1_ND, z2_ND = (
@@ -53,99 +129,58 @@ def defined(z1_ND: Tensor, z2_ND: Tensor, loss: str) -> Tensor:
 
 
 def agrees_with_the_cpu(device: torch.device, small: bool) -> Iterator[Row]:
-    """The same views, gradient of a step and kNN scores as on a CPU, in float32."""
-    config = config_of("conv4-16", 32, 32, "fp32")
-    cpu, there = (_first_step(config, where) for where in (torch.device("cpu"), device))
-    yield _row("views of the same draws: largest difference", _largest(there[0], cpu[0]), 2e-3)
-    yield _row("loss of a step: relative difference", _relative(there[1], cpu[1]), 1e-4)
-    yield _row("gradient of a step: relative difference", _relative(there[2], cpu[2]), 1e-2)
+    """Views, and a step of every objective, as on a CPU in float32; then kNN scores."""
+    for name, parts in OBJECTIVES.items():
+        config = config_of("conv4-16", 32, 32, "fp32", **parts)
+        cpu, there = (_first_step(config, where) for where in (CPU, device))
+        views = max(_largest(a, b) for a, b in zip(there[0], cpu[0], strict=True))
+        yield _row(f"{name}: views of the same draws, largest difference", views, 2e-3)
+        loss, gradient = (_relative(a, b) for a, b in zip(there[1:], cpu[1:], strict=True))
+        yield _row(f"{name}: loss of a step, relative difference", loss, 1e-3)
+        yield _row(f"{name}: gradient of a step, relative difference", gradient, 3e-2)
+    yield from _scores_agree(device, 500 if small else 5000)
+
+
+def _scores_agree(device: torch.device, size: int) -> Iterator[Row]:
     generator = torch.Generator().manual_seed(0)
-    size = 500 if small else 5000
     features_ND, labels_N = torch.randn(size, 64, generator=generator), torch.arange(size) % 10
     features_ND = features_ND + torch.nn.functional.one_hot(labels_N, 64)
     half = size // 2
-    scores = [
-        knn_scores(
-            features_ND[:half].to(where),
-            labels_N[:half].to(where),
-            features_ND[half:].to(where),
-            labels_N[half:].to(where),
-            num_classes=10,
-            knn_k=50,
-        )["knn_top1"]
-        .double()
-        .mean()
-        * 100
-        for where in (torch.device("cpu"), device)
-    ]
-    yield _row("kNN score: points of difference", abs(float(scores[0] - scores[1])), 0.1)
+    parts = features_ND[:half], labels_N[:half], features_ND[half:], labels_N[half:]
+    cpu, there = (
+        knn_scores(*(part.to(where) for part in parts), num_classes=10, knn_k=50)["knn_top1"]
+        .cpu().double().mean()
+        for where in (CPU, device)
+    )  # fmt: skip
+    yield _row("kNN score: points of difference", abs(float(100 * (cpu - there))), 0.1)
 
 
 def half_agrees(device: torch.device, small: bool) -> Iterator[Row]:
-    """A step in bf16 beside the same step in fp32."""
+    """A step in bf16, and on a GPU in fp16, beside the same step in fp32."""
+    names = ("bf16", "fp16") if device.type == "cuda" else ("bf16",)
     for encoder in ("conv4-16",) if small else ("conv4-16", "resnet18"):
-        full, half = (
-            _first_step(config_of(encoder, 32, 64, name), device) for name in ("fp32", "bf16")
-        )
-        yield _row(
-            f"{encoder}: loss in bf16, relative difference", _relative(half[1], full[1]), 0.03
-        )
-        angle = 1 - float(torch.cosine_similarity(half[2].flatten(), full[2].flatten(), dim=0))
-        yield _row(f"{encoder}: gradient in bf16, 1 - cosine", angle, 0.15)
+        full = _first_step(config_of(encoder, 32, 64, "fp32"), device)
+        for name in names:
+            half = _first_step(config_of(encoder, 32, 64, name), device)
+            loss = _relative(half[1], full[1])
+            yield _row(f"{encoder}: loss in {name}, relative difference", loss, 0.03)
+            # a loss scaler changes the length of the gradient, and not its direction
+            angle = 1 - float(torch.cosine_similarity(half[2].flatten(), full[2].flatten(), dim=0))
+            yield _row(f"{encoder}: gradient in {name}, 1 - cosine", angle, 0.15)
+    if "fp16" not in names:
+        yield {"what": "fp16: needs a GPU", "ok": None, "figure": None, "limit": None}
 
 
-def never_waits(device: torch.device, _small: bool) -> Iterator[Row]:
-    """No step waits for the GPU: torch raises where one does."""
-    if device.type != "cuda":
-        what = "no synchronisation to be seen on this device"
-        yield {"what": what, "ok": None, "figure": None, "limit": None}
-        return
-    for framework, loss in (("simclr", "infonce"), ("moco", "dcl"), ("barlow_twins", "barlow")):
-        # views are made for many batches at once: enough of them that a step makes some
-        objective = {"framework": framework, "loss": loss}
-        config = config_of("conv4-16", 32, 32, "bf16", **objective)
-        rows = 2 * made_at_once(random_images(config, device), config)
-        config = config_of("conv4-16", 32, 32, "bf16", num_train=rows, **objective)
-        state, images = new_state(config, device), random_images(config, device)
-        running = batches(images, config, 0, state.view_generator)
-        _step(state, next(running))
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for batch in running:
-                _step(state, batch)
-            waits = ""
-        except RuntimeError as error:
-            waits = f": {str(error).splitlines()[0]}"
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        yield _row(f"{framework}, {loss}: steps that wait{waits}", float(bool(waits)), 0.5)
-
-
-CHECKS: dict[str, Callable[[torch.device, bool], Iterator[Row]]] = {
-    "losses beside float64": losses_in_float64,
-    "device beside CPU": agrees_with_the_cpu,
-    "bf16 beside fp32": half_agrees,
-    "no waiting in a step": never_waits,
-}
-
-
-def _first_step(config: Row, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _first_step(config: Row, device: torch.device) -> tuple[list[Tensor], Tensor, Tensor]:
     """Views, loss and gradient of the first batch; on the CPU."""
     state, images = new_state(config, device), random_images(config, device)
+    state.begin_epoch()
     batch = next(batches(images, config, 0, state.view_generator))
-    views = torch.cat(batch.chunks[0]())
+    views = [view.detach().float().cpu() for view in batch.chunks[0]()]
     state.objective.train()
     _, losses = accumulate_gradient(state, state.objective, batch)
     grads = [p.grad.flatten() for p in state.objective.parameters() if p.grad is not None]
-    return views.detach().float().cpu(), losses.total.detach().cpu(), torch.cat(grads).cpu()
-
-
-def _step(state: TrialState, batch: Any) -> None:
-    state.objective.train()
-    state.optimizer.zero_grad(set_to_none=True)
-    prepared, _ = accumulate_gradient(state, state.objective, batch)
-    state.optimizer.step()
-    state.objective.after_step(prepared, 0.5, state.draw_generator)
+    return views, losses.total.detach().cpu(), torch.cat(grads).cpu()
 
 
 def _value_and_grad(loss: Callable[..., Tensor], *z: Tensor) -> list[Tensor]:

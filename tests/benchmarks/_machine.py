@@ -32,6 +32,11 @@ def machine() -> str:
     return ", ".join([*gpu, cpu, f"{os.cpu_count()} cores", f"torch {torch.__version__}", _LOAD])
 
 
+def is_gpu(device: torch.device) -> bool:
+    """Whether it is a real one: the one that tests pretend has tensors of its own kind."""
+    return device.type == "cuda" and type(torch.empty(0, device=device)) is torch.Tensor
+
+
 def matmul_peak(
     device: torch.device, precision: str, *, budget_s: float = 1.0, small: bool = False
 ) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from _machine import matmul_peak, milliseconds
+from _machine import is_gpu, matmul_peak, milliseconds
 from _work import config_of, ours, peer, peer_name, random_images
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -24,11 +24,13 @@ from clsweep.train.state import new_state
 Row = dict[str, Any]
 # encoder, pixels a side, batch: in order of worth
 CASES = (
+    ("resnet18", 32, 512),
+    ("resnet18", 32, 64),
     ("resnet18", 32, 256),
-    ("resnet18", 32, 32),
+    ("resnet18", 32, 1024),
     ("resnet50", 224, 256),
     ("resnet18", 96, 256),
-    ("resnet18", 32, 1024),
+    ("resnet18", 32, 32),
     ("resnet50", 32, 256),
     ("resnet18", 224, 256),
     ("resnet50", 96, 256),
@@ -117,7 +119,7 @@ def stages_of(config: Row, device: torch.device, peak: float, *, budget_s: float
 
 def busy(device: torch.device, _small: bool) -> Iterator[Row]:
     """Share of an epoch in which the GPU computes; kernels of one stream do not overlap."""
-    if device.type != "cuda":
+    if not is_gpu(device):
         yield {"encoder": "", "size": None, "batch": None, "GPU busy %": None}
         return
     for encoder, size, batch in CASES[:4]:
@@ -136,13 +138,6 @@ def busy(device: torch.device, _small: bool) -> Iterator[Row]:
         )
         yield {"encoder": encoder, "size": size, "batch": batch,
                "GPU busy %": 100 * used_us / wall_us}  # fmt: skip
-
-
-SPEED: dict[str, Callable[[torch.device, bool], Iterator[Row]]] = {
-    "throughput": throughput,
-    "stages": stages,
-    "busy": busy,
-}
 
 
 def rate(make: Callable[[], Iterator[int]], device: torch.device, seconds: float) -> float | None:

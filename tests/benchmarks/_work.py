@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,31 @@ def peer(config: Row, device: torch.device, num_loaders: int) -> Iterator[int]:
             optimizer.step()
             optimizer.zero_grad()
             yield config["batch_size"]
+
+
+def simclr_network(config: Row) -> nn.Module:
+    """Encoder and projector of a trial, as lightly's documented model has them in turn."""
+    objective = build_objective(config)
+    return nn.Sequential(objective.encoder, objective.projector)
+
+
+def lightly_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, precision: Precision | None = None
+) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """A step of lightly's documented SimCLR on two views; ImportError where it is not installed."""
+    from lightly.loss import NTXentLoss
+
+    criterion = NTXentLoss()
+
+    def step(x0: torch.Tensor, x1: torch.Tensor) -> None:
+        with precision.autocast() if precision else contextlib.nullcontext():
+            z0, z1 = model(x0), model(x1)
+            loss = criterion(z0, z1)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
 
 
 def peer_name() -> str:

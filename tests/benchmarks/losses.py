@@ -5,6 +5,8 @@ Both normalise inside of what is measured. Times are medians of runs in turn; ea
 process of its own, above what that process held before. Times mean little on a machine that is
 busy, so its load is quoted too.
 
+A last row has what it takes to draw negatives for every anchor of a batch, as EqCo does.
+
     python tests/benchmarks/losses.py [--samples 256 4096] [--threads 1 2] [--dim 128] [--repeats 5]
 """
 
@@ -22,10 +24,12 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from _machine import in_turn, machine, seconds
+from _machine import in_turn, machine, milliseconds, seconds
+from _work import config_of
 from torch import Tensor
 
 from clsweep.display.printing import print_table
+from clsweep.objective.build import build_objective
 from clsweep.objective.losses import dcl, dclw, infonce
 from clsweep.train.memory import PeakMemory
 
@@ -140,6 +144,16 @@ def compared(
     }
 
 
+def drawn_negatives(num_samples: int, num_negatives: int) -> dict[str, object]:
+    """CPU time between networks and loss: of unit vectors, and of the draws of two views."""
+    config = config_of("conv4-16", 32, num_samples, "fp32", loss="eqco",
+                       num_negatives=num_negatives)  # fmt: skip
+    objective, generator = build_objective(config), torch.Generator().manual_seed(0)
+    embeddings = {"online": dict(enumerate(projections(num_samples, 128)))}
+    ms = milliseconds(lambda: objective.prepare(embeddings, generator), torch.device("cpu"))
+    return {"N": num_samples, "K": num_negatives, "threads": torch.get_num_threads(), "CPU ms": ms}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, nargs="+", default=[256, 4096])
@@ -160,6 +174,9 @@ def main() -> None:
         for num_samples in arguments.samples
     ]
     print_table(rows, title=f"\nForward and backward, D = {arguments.dim}, float32, on {machine()}")
+    torch.set_num_threads(1)
+    print_table([drawn_negatives(max(arguments.samples), min(256, max(arguments.samples)))],
+                title="\nDrawing negatives for every anchor")  # fmt: skip
 
 
 if __name__ == "__main__":
