@@ -12,7 +12,7 @@ from _speed import precision_on
 from _work import config_of, random_images
 
 from clsweep.train.diagnostics import StepStatistics
-from clsweep.train.images import MADE_AT_ONCE
+from clsweep.train.images import made_at_once
 from clsweep.train.loop import train_epoch, train_trial
 from clsweep.train.state import new_state
 
@@ -55,8 +55,11 @@ def never_waits(device: torch.device, small: bool) -> Iterator[Row]:
 def _wait_of(parts: Row, device: torch.device, *, is_scored: bool, small: bool) -> str:
     """What torch says of the first wait in an epoch, but for its first step and its end."""
     # views are made for many batches at once: enough of them that a step makes some
-    rows = 3 * 32 if small else 3 * MADE_AT_ONCE["cuda"]
-    config = config_of("conv4-16", 32, 32, **{"precision": "bf16"} | parts, num_train=rows)
+    given, rows = {"precision": "bf16"} | parts, 3 * 32
+    config = config_of("conv4-16", 32, 32, **given, num_train=rows)
+    if not small:
+        rows = 2 * made_at_once(random_images(config, device), config)
+        config = config_of("conv4-16", 32, 32, **given, num_train=rows)
     state, images = new_state(config, device), random_images(config, device)
     last = rows // config["batch_size"]
 

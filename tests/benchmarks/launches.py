@@ -4,7 +4,8 @@ the pretended one of `tests/pretended`.
 A launch is an operation on the device that is no view of memory. An operation may be several
 kernels on a real GPU: the count compares steps, and is no time. The networks are resnet18 with its
 projector, in bf16, with batches of 512 images of 32 x 32. Their values are not computed, as no
-count depends on them. Steps are those after two first ones, the mean of all of them.
+count depends on them. A GPU makes the views of several batches at once, a group: the mean is that
+over the steps of the second group of an epoch.
 
 `views` is all until the networks begin, `forward` that of networks and momentum copies, `loss` all
 between that and `backward`, which is that of loss and networks. `optimiser` is the rest: statistics
@@ -12,7 +13,7 @@ of an epoch that is scored, momentum copies that follow, sums for the report. `w
 the host waits for the device. lightly's documented step stands beside: two forward passes,
 NTXentLoss, SGD, and views that come from processes on the CPU.
 
-    python tests/benchmarks/launches.py [--steps 8] [--batch 512] [--method SimCLR ...]
+    python tests/benchmarks/launches.py [--batch 512] [--method SimCLR ...]
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from torch.optim import SGD
 
 from clsweep.display.printing import print_table
 from clsweep.train.diagnostics import StepStatistics
+from clsweep.train.images import made_at_once
 from clsweep.train.loop import train_epoch
 from clsweep.train.state import Precision, new_state
 from tests.pretended import device
@@ -45,7 +47,7 @@ from tests.pretended.device import DEVICE, Log, Pretended, watched
 from tests.pretended.process import Child, compiled
 
 Row = dict[str, Any]
-FIRST = 2  # steps that are not counted: views are made for two batches at once
+FIRST, PEERS = 2, 8  # steps of lightly that are not counted, and those that are
 PARTS = ("views", "forward", "backward", "loss", "optimiser")
 NETWORKS = ("forward", "backward")
 # In all, and outside the networks.
@@ -131,19 +133,24 @@ def shapes_alone() -> Iterator[None]:
         yield
 
 
-def ours(method: str, steps: int, batch: int) -> Row:
+def ours(method: str, batch: int) -> Row:
     """A step of a method."""
-    config = config_of("resnet18", 32, batch, "bf16", num_train=(steps + FIRST) * batch,
-                       **METHODS[method])  # fmt: skip
+
+    def given(num_images: int) -> Row:
+        return config_of("resnet18", 32, batch, "bf16", num_train=num_images, **METHODS[method])
+
     with shapes_alone(), watched() as log, contextlib.suppress(_EnoughError):
+        few = given(batch)
+        steps = made_at_once(random_images(few, DEVICE), few) // batch
+        config = given(2 * steps * batch)
         state, images, parts = new_state(config, DEVICE), random_images(config, DEVICE), Parts(log)
 
         def after_step() -> float:
-            parts.enter("views")
             done = state.under_way.step if state.under_way else 0
-            if done == FIRST:
+            parts.enter("views")
+            if done == steps:
                 parts.counted.clear()
-            if done == FIRST + steps:
+            if done == 2 * steps:
                 raise _EnoughError
             return 0.0
 
@@ -154,7 +161,7 @@ def ours(method: str, steps: int, batch: int) -> Row:
     return parts.row(method, steps)
 
 
-def theirs(steps: int, batch: int) -> Row:
+def theirs(batch: int) -> Row:
     """lightly's documented step."""
     with shapes_alone(), watched() as log:
         model, parts = (
@@ -164,12 +171,12 @@ def theirs(steps: int, batch: int) -> Row:
         optimizer = SGD(model.parameters(), lr=0.06)
         step = lightly_step(model, optimizer, Precision.on(DEVICE, "bf16"))
         with parts.of(model):
-            for number in range(FIRST + steps):
+            for number in range(FIRST + PEERS):
                 if number == FIRST:
                     parts.counted.clear()
                 step(*(torch.rand(batch, 3, 32, 32).to(DEVICE) for _ in range(2)))
                 parts.enter("views")
-    return parts.row(LIGHTLY, steps)
+    return parts.row(LIGHTLY, PEERS)
 
 
 def missed(row: Row) -> list[str]:
@@ -188,15 +195,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=8, help="counted; even")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS))
     given = parser.parse_args()
     with TemporaryDirectory() as folder:
         child = Child(compiled(Path(folder)))
-        rows = [child.call(ours, method, given.steps, given.batch) for method in given.method]
+        rows = [child.call(ours, method, given.batch) for method in given.method]
         with contextlib.suppress(ImportError):
-            rows.append(child.call(theirs, given.steps, given.batch))
+            rows.append(child.call(theirs, given.batch))
         child.close()
     print_table(rows, title=f"\nLaunches of a step, batch {given.batch}, bf16", digits=1)
     if wrong := [text for row in rows for text in missed(row)]:
