@@ -26,8 +26,9 @@ from clsweep.data.augmentations import ATTEMPTS, rectangles
 LEVELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # what 1 is in whole numbers
 _ORDERS_24 = torch.tensor(list(itertools.permutations(range(4))))
 _BLUR_SIGMA = (0.1, 2.0)
-# pixels and channels of the images in work at once: 3 MiB, near what a core's cache holds
-_CPU_BLOCK = 3 * 2**18
+# Pixels and channels of the images in work at once. On a CPU 3 MiB, near what a core's cache holds.
+# On a GPU 128 MiB, of which what is computed on the way takes a small multiple.
+VALUES_AT_ONCE = {"cpu": 3 * 2**18, "cuda": 2**25}
 _ROUNDING = 0.01  # of half precision, and some steps
 # The place of each three bits in the sequence 000, 001, 011, 010, 110, 111, 101, 100: of
 # neighbours, one bit differs.
@@ -73,6 +74,11 @@ class Recipe:
     blur_prob: float = 0.5
     solarize_prob: float = 0.0
     others: tuple[Augmentation, ...] = ()
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a view needs that of another image."""
+        return any(row.mixes for row, _ in self.others)
 
     def crop_only(self) -> "Recipe":
         """The same crops, and nothing else."""
@@ -121,6 +127,20 @@ class Draws:
             name: torch.cat([getattr(part, name) for part in parts]) for name in DRAWN
         }
         return replace(parts[0], **joined, others=(), numbers=(), partners=None)
+
+    @classmethod
+    def of_blocks(cls, parts: "Sequence[Draws]") -> "Draws":
+        """The draws of one view of several blocks of images, one behind the other. Partners must be
+        named by what holds for all blocks, no place in one of them.
+        """
+        numbers = tuple(torch.cat(each) for each in zip(*(d.numbers for d in parts), strict=True))
+        mixed = [part.partners for part in parts if part.partners]
+        partners = None
+        if mixed:
+            places, draws = zip(*mixed, strict=True)
+            partners = torch.cat(places), cls.of_blocks(draws)
+        others = parts[0].others
+        return replace(cls.join(parts), others=others, numbers=numbers, partners=partners)
 
     def __len__(self) -> int:
         return len(self.i)
@@ -187,7 +207,7 @@ def draw(
         return draws
     rows, partners = [row for row, _ in recipe.others], None
     numbers = (_uniform(generator, row.name, num_images, row.num_draws) for row in rows)
-    if any(row.mixes for row in rows):
+    if recipe.mixes:
         place_N, batch = torch.arange(num_images), batch_size or num_images
         step_N = 1 + (_uniform(generator, "partners", num_images, 1)[:, 0] * (batch - 1)).long()
         partner_N = place_N - place_N % batch + (place_N + step_N) % batch
@@ -238,13 +258,13 @@ def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
         memory_format=torch.channels_last
     )
     layout = torch.channels_last if is_channels_last else torch.contiguous_format
-    block = len(draws)
-    if images_NCHW.device.type == "cpu":
-        block = max(1, _CPU_BLOCK // (shape[1] * max(size, draws.output_size) ** 2))
+    at_once = VALUES_AT_ONCE["cpu" if images_NCHW.device.type == "cpu" else "cuda"]
+    block = max(1, at_once // (shape[1] * max(size, draws.output_size) ** 2))
     if len(draws) <= block:
         return _views(images_NCHW, draws).contiguous(memory_format=layout)
     view_shape = (*shape[:2], draws.output_size, draws.output_size)
-    x_NCHW = torch.empty(view_shape, dtype=_float_type(images_NCHW), memory_format=layout)
+    dtype, device = _float_type(images_NCHW), images_NCHW.device
+    x_NCHW = torch.empty(view_shape, dtype=dtype, device=device, memory_format=layout)
     for first in range(0, len(draws), block):
         rows = slice(first, first + block)
         x_NCHW[rows] = _views(images_NCHW[rows], draws[rows])

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from clsweep.model.transfer import sent
+from clsweep.model.transfer import to_device
 
 Norm = Literal["none", "hidden", "all", "bare"]
 Activation = Callable[[], nn.Module]
@@ -146,7 +146,7 @@ class FeatureQueue(nn.Module):
         rows_ND = rows_ND.to(self.rows_KD.dtype)
         if len(rows_ND) > size:
             chosen = torch.randperm(len(rows_ND), generator=generator)[:size]
-            rows_ND = rows_ND[sent(chosen, device)]
+            rows_ND = rows_ND[to_device(chosen, device)]
         num = len(rows_ND)
         # the device counts for itself: no step differs from another by a number of the host's
         if self._places is None or len(self._places) != num or self._places.device != device:

@@ -1,4 +1,4 @@
-"""The way of what the host has drawn to the device that computes with it."""
+"""From the host to a trial's device, for which the host does not wait."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import torch
 from torch import Tensor
 
 
-def sent(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device, without a wait for what that still has to do: to a GPU from
-    pinned memory.
-    """
-    if device.type == "cuda":
-        x = x.pin_memory()
-    return x.to(device, non_blocking=True)
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host, there; a GPU reads it from a page-locked copy, and the host goes on."""
+    return (x.pin_memory() if device.type == "cuda" else x).to(device, non_blocking=True)

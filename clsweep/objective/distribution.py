@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from clsweep.model.transfer import sent
+from clsweep.model.transfer import to_device
 from clsweep.objective.contrast import check_positive, check_views, no_autocast, shape_of, wide
 
 _TARGET_STD = 1.0  # gamma of VICReg
@@ -114,7 +114,7 @@ def sigreg(
         raise ValueError(f"expected projections (..., N, D), given {shape_of(z_VND)}")
     z_VND, num_samples = wide(z_VND), z_VND.shape[-2]
     slices_MD = torch.randn(num_slices, z_VND.shape[-1], generator=generator)
-    slices_MD = sent(slices_MD, z_VND.device).to(z_VND.dtype)
+    slices_MD = to_device(slices_MD, z_VND.device).to(z_VND.dtype)
     t_T, phi_T = _points(sigreg_t_max, sigreg_points, z_VND.device, z_VND.dtype)
     with no_autocast(z_VND):
         x_VNM = z_VND @ F.normalize(slices_MD, dim=1).T
@@ -129,7 +129,7 @@ def _points(
     most: float, number: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Points of the integral on [0, most] and exp(-t^2/2) there: of all steps the same."""
-    t_T = sent(torch.linspace(0, most, number), device).to(dtype)
+    t_T = to_device(torch.linspace(0, most, number), device).to(dtype)
     return t_T, torch.exp(-t_T.square() / 2)
 
 

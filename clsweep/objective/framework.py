@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from clsweep.model.halves import halves
 from clsweep.model.layers import RELU, Activation, Norm, mlp
 from clsweep.objective.contrast import wide
 from clsweep.objective.views import Pairs
@@ -193,7 +194,7 @@ class PairFramework(ComparingFramework):
         return {"online": self.project(dict(enumerate(views)))}
 
     def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        return per_view(lambda x: self.projector(self.encoder(x)), views, is_apart=self.is_apart)
+        return per_view([self.encoder, self.projector], views, is_apart=self.is_apart)
 
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
@@ -252,7 +253,7 @@ class MomentumFramework(PairFramework):
     @torch.no_grad()
     def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
         encoder, projector, *_ = self.target
-        return per_view(lambda x: projector(encoder(x)), views, is_apart=self.is_apart)
+        return per_view([encoder, projector], views, is_apart=self.is_apart)
 
     def momentum_at(self, progress: float) -> float:
         """The momentum at a share of all steps; a cosine raises it to `momentum_end` (BYOL: 1)."""
@@ -290,21 +291,24 @@ class PredictorFramework(PairFramework):
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         online = self.project(dict(enumerate(views)))
-        return {"online": online, "predicted": per_view(self.predictor, online)}
+        return {"online": online, "predicted": per_view([self.predictor], online)}
 
 
 def per_view(
-    module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor], *, is_apart: bool = False
+    modules: Sequence[nn.Module], views: Mapping[int, Tensor], *, is_apart: bool = False
 ) -> dict[int, Tensor]:
-    """`module` of every view; those of one size go together, so that batch norm sees them all, but
-    where it is to see one at a time.
+    """Every view through the modules, one after the other; those of one size go together, so that
+    batch norm sees them all, but where it is to see one at a time.
     """
     alike: dict[Any, list[int]] = {}
     for view, x in views.items():
         alike.setdefault(view if is_apart else x.shape[1:], []).append(view)
     outputs: dict[int, Tensor] = {}
     for same in alike.values():
-        out = module(torch.cat([views[view] for view in same]))
+        out = torch.cat([views[view] for view in same])
+        with halves(modules, out.device):
+            for module in modules:
+                out = module(out)
         outputs.update(zip(same, out.chunk(len(same)), strict=True))
     return outputs
 

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from clsweep.model.layers import FeatureQueue, Norm, group_norms, mlp
-from clsweep.model.transfer import sent
+from clsweep.model.transfer import to_device
 from clsweep.objective.framework import (
     ComparingFramework,
     Comparison,
@@ -176,7 +176,7 @@ class WMSE(PairFramework):
         first = e["online"][0]
         # on the CPU, as every worker must draw the same
         order_N = torch.randperm(len(first), generator=generator)
-        return e | {"order": {0: sent(order_N, first.device)}}
+        return e | {"order": {0: to_device(order_N, first.device)}}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         return [criterion(e["online"][i], e["online"][j], order_N=e["order"][0])]
@@ -224,8 +224,8 @@ class Supervised(ComparingFramework):
         self.classifier = nn.Linear(encoder.num_features, num_classes)
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        features = per_view(self.encoder, dict(enumerate(views)))
-        return {"online": features, "logits": per_view(self.classifier, features)}
+        features = per_view([self.encoder], dict(enumerate(views)))
+        return {"online": features, "logits": per_view([self.classifier], features)}
 
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from clsweep.model.transfer import sent
+from clsweep.model.transfer import to_device
 
 NUM_SUBSETS = 8  # of a step: two samples with the same one may share more rows
 
@@ -48,7 +48,7 @@ def draw_others(
 
     at_AV, change_AV = _spared(num_samples, num_views, line, place_A, first_A)
     parts = line, first_A, place_A, at_AV, change_AV
-    packed = sent(torch.cat([part.flatten() for part in parts]), device)  # in one message
+    packed = to_device(torch.cat([part.flatten() for part in parts]), device)  # in one message
     line, first_A, place_A, at, change = packed.split([part.numel() for part in parts])
     rows_AK = line.unfold(0, num_drawn, 1).index_select(0, first_A).sub_(place_A[:, None])
     rows_AK.scatter_add_(1, at.view(-1, num_views), change.view(-1, num_views))

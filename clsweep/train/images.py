@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -21,18 +20,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.data.augment import LEVELS, Draws, Recipe, apply, change, draw
-from clsweep.data.cache import SCORED_SHARE, Pictures
+from clsweep.data.augment import LEVELS, VALUES_AT_ONCE, Draws, Recipe, apply, change, draw
+from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split, Splits
 from clsweep.data.draws import derived_seed
+from clsweep.model.transfer import to_device
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import rank, world_size
+from clsweep.train.crops import as_tensor, cut_crops, cut_middles
 
 # Images whose views are drawn at once: small batches share the cost of many short operations. Part
 # of a trial's random stream, hence the same on every device; how many views are then made at once
-# is the device's own matter.
+# is the device's own matter, see `made_at_once`.
 DRAWN_AT_ONCE = 1024
-MADE_AT_ONCE = {"cpu": 256, "cuda": 1024}
+MADE_AT_ONCE = 256  # on a CPU
 LARGEST_SHARE = 0.5  # of a GPU's free memory that a split may take; a larger one stays on the host
 
 
@@ -111,23 +112,26 @@ class Images:
         """(M, C, H, W) in channels_last; of images of different sizes the crops of each view."""
         if self.pictures is not None:
             assert self.rows_N is not None
-            crops = cut_crops(self.pictures, self.rows_N[chosen_M], draws)
-            return lambda: [self._moved(crop) for crop in crops]
+            crops = cut_crops(self.pictures, self.rows_N[chosen_M], draws, pin=self._pins)
+            return lambda: [self._moved(crop).contiguous() for crop in crops]
         if self.rows_N is None:
-            return lambda: self.pixels_NHWC[chosen_M.to(self.device, non_blocking=True)].permute(
-                0, 3, 1, 2
-            )
+            return lambda: self.pixels_NHWC[to_device(chosen_M, self.device)].permute(0, 3, 1, 2)
         pixels_MHWC = self.pixels_NHWC[self.rows_N[chosen_M]]
-        if self.device.type == "cuda":
+        if self._pins:
             pixels_MHWC = pixels_MHWC.pin_memory()
         return lambda: self._moved(pixels_MHWC.permute(0, 3, 1, 2))
+
+    @property
+    def _pins(self) -> bool:
+        """Whether what a thread reads lies in page-locked memory, from which a GPU takes it."""
+        return self.device.type == "cuda"
 
     def _moved(self, pixels_MCHW: Tensor) -> Tensor:
         return pixels_MCHW.to(self.device, non_blocking=True)
 
     def normalise(self, x_NCHW: Tensor) -> Tensor:
         """Images in [0, 1] -> what an encoder takes: standardised, gray as three, channels_last."""
-        x_NCHW = (x_NCHW - self.mean_1C11) / self.std_1C11
+        x_NCHW = (x_NCHW - self.mean_1C11).div_(self.std_1C11)
         if x_NCHW.shape[1] == 1:
             x_NCHW = x_NCHW.expand(-1, 3, -1, -1)
         return x_NCHW.contiguous(memory_format=torch.channels_last)
@@ -140,8 +144,9 @@ class Images:
         """
         if self.pictures is not None:
             assert self.rows_N is not None
-            middle = cut_middles(self.pictures, self.rows_N[chosen_M], self.scored_size)
-            return self.normalise(_in_unit(self._moved(middle)))
+            rows, side = self.rows_N[chosen_M], self.scored_size
+            middles = cut_middles(self.pictures, rows, side, pin=self._pins)
+            return self.normalise(_in_unit(self._moved(middles)))
         pixels = self._read(chosen_M, ())()
         assert isinstance(pixels, Tensor)
         x_MCHW = _in_unit(pixels)
@@ -203,7 +208,7 @@ def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
 def _placed(split: Split, statistics: Split, device: torch.device, where: str) -> Images:
     mean_C, std_C = statistics.channel_stats
     pictures = split.images if isinstance(split.images, Pictures) else None
-    pixels = _tensor(pictures.pixels if pictures else split.images)
+    pixels = as_tensor(pictures.pixels if pictures else split.images)
     rows = torch.from_numpy(split.rows)
     fits = device.type != "cpu" and pictures is None and where != "host"
     if fits and where == "auto":
@@ -271,12 +276,17 @@ def batches(
     )
     used = steps_per_epoch(images, config) * batch_size
     order = torch.randperm(len(images), generator=by_epoch)[:used]
-    num_skipped, rest = divmod(first, _batches_at_once(batch_size))
-    drawn = islice(_drawn(order, images, config, generator), num_skipped, None)
+    is_chunked = config["chunk_size"] < batch_size
+    together = 1 if is_chunked else max(1, made_at_once(images, config) // batch_size)
+    of_block = _batches_at_once(batch_size)
+    num_blocks = max(1, together // of_block)
+    num_skipped, rest = divmod(first, num_blocks * of_block)
+    blocks = islice(_drawn(order, images, config, generator), num_skipped * num_blocks, None)
+    drawn = _joined(blocks, num_blocks)
     made = (
         _in_chunks(images, drawn, config)
-        if config["chunk_size"] < batch_size
-        else _whole(images, drawn, config)
+        if is_chunked
+        else _whole(images, drawn, batch_size, together)
     )
     return islice(made, rest, None)  # views are made together, as in an epoch that was not cut
 
@@ -284,6 +294,18 @@ def batches(
 def _batches_at_once(batch_size: int) -> int:
     """Batches of a block whose views are drawn at once."""
     return max(1, DRAWN_AT_ONCE // batch_size)
+
+
+def made_at_once(images: Images, config: Mapping[str, Any]) -> int:
+    """How many images have their views made at once, unless a batch or chunk has more: on a GPU as
+    many as fit into a number of values, so that views take the same memory at every size.
+    """
+    if images.device.type == "cpu":
+        return MADE_AT_ONCE
+    read = 0 if images.pictures else images.size  # of pictures crops are read, no larger than views
+    sides = [(max(read, t.output_size or images.size), t.mixes) for t in recipes(config)]
+    channels = max(3, images.mean_1C11.shape[1])  # gray becomes three
+    return VALUES_AT_ONCE["cuda"] // (channels * sum(side**2 * (1 + two) for side, two in sides))
 
 
 @dataclass(frozen=True)
@@ -306,8 +328,20 @@ def _drawn(
     """Whole batches in blocks, and the labels of each batch."""
     batch_size, transforms = config["batch_size"], recipes(config)
     for rows in order.split(batch_size * _batches_at_once(batch_size)):
-        labels = images.labels_N[rows.to(images.device, non_blocking=True)].split(batch_size)
+        labels = images.labels_N[to_device(rows, images.device)].split(batch_size)
         yield _Drawn(rows, images.draw(transforms, rows, generator, batch_size)), labels
+
+
+def _joined(blocks: Iterator[Labelled], num_blocks: int) -> Iterator[Labelled]:
+    """Several blocks as one, whose views can then be made at once."""
+    while some := list(islice(blocks, num_blocks)):
+        if len(some) == 1:
+            yield some[0]
+            continue
+        parts, labels = zip(*some, strict=True)
+        views = zip(*(part.draws for part in parts), strict=True)
+        whole = _Drawn(torch.cat([d.rows for d in parts]), [Draws.of_blocks(v) for v in views])
+        yield whole, [labels_N for each in labels for labels_N in each]
 
 
 def _in_chunks(
@@ -322,10 +356,10 @@ def _in_chunks(
             yield Batch(labels_N, [partial(images.views, one.rows, one.draws) for one in chunks])
 
 
-def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]) -> Iterator[Batch]:
-    """Batches of one chunk. Views of small batches are made together: in fewer operations."""
-    batch_size = config["batch_size"]
-    together = max(1, MADE_AT_ONCE["cpu" if images.device.type == "cpu" else "cuda"] // batch_size)
+def _whole(
+    images: Images, drawn: Iterable[Labelled], batch_size: int, together: int
+) -> Iterator[Batch]:
+    """Batches of one chunk, the views of several of them made together: in fewer operations."""
     groups = (
         (block[_share(first * batch_size, len(labels[first : first + together]), batch_size)],
          labels[first : first + together])
@@ -402,49 +436,6 @@ def _moved(pixels_AHWC: Tensor, rows_N: Tensor, device: torch.device) -> Tensor:
     for out, rows in zip(moved.split(DRAWN_AT_ONCE), rows_N.split(DRAWN_AT_ONCE), strict=True):
         out.copy_(pixels_AHWC[rows])
     return moved
-
-
-def cut_crops(pictures: Pictures, rows_M: Tensor, draws: Sequence[Draws]) -> list[Tensor]:
-    """The crops of each view resized to its size, (M, C, V, V) each in the pictures' type, as
-    torchvision's `resized_crop` makes them of an image of that type.
-    """
-    made: list[list[Tensor]] = [[] for _ in draws]
-    boxes = [torch.stack([d.i, d.j, d.h, d.w], dim=1).tolist() for d in draws]
-    for m, row in enumerate(rows_M.tolist()):
-        picture_CHW = _tensor(pictures[row]).permute(2, 0, 1)
-        for crops, drawn, box_M4 in zip(made, draws, boxes, strict=True):
-            i, j, h, w = box_M4[m]
-            side = drawn.output_size
-            crops.append(_resized(picture_CHW[:, i : i + h, j : j + w], side, side))
-    return [torch.stack(crops) for crops in made]
-
-
-def cut_middles(pictures: Pictures, rows_M: Tensor, side: int) -> Tensor:
-    """The middle squares of pictures whose shorter side is resized to 8/7 of `side`: (M, C, side,
-    side), as torchvision's `Resize` and `CenterCrop` make them.
-    """
-    shorter = round(side * SCORED_SHARE)
-    middles = []
-    for row in rows_M.tolist():
-        picture_CHW = _tensor(pictures[row]).permute(2, 0, 1)
-        lengths = picture_CHW.shape[1:]
-        height, width = (int(shorter * length / min(lengths)) for length in lengths)
-        top, left = (round((length - side) / 2) for length in (height, width))
-        resized_CHW = _resized(picture_CHW, height, width)
-        middles.append(resized_CHW[:, top : top + side, left : left + side])
-    return torch.stack(middles)
-
-
-def _tensor(pixels: Any) -> Tensor:
-    with warnings.catch_warnings():
-        # a mapped file cannot be written to; nothing here does
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(pixels)
-
-
-def _resized(x_CHW: Tensor, height: int, width: int) -> Tensor:
-    resized = F.interpolate(x_CHW[None], (height, width), mode="bilinear", antialias=True)
-    return resized[0]
 
 
 def _in_unit(pixels: Tensor) -> Tensor:

@@ -16,13 +16,14 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from clsweep.data.draws import derived_seed, drawing, seed_draws
 from clsweep.errors import RequestError
 from clsweep.model.winograd import use_winograd
 from clsweep.objective.build import build_encoder, build_objective
 from clsweep.objective.framework import Framework
-from clsweep.train.collectives import ModuleT, sync_batch_norm
+from clsweep.train.collectives import ModuleT, sync_batch_norm, world_size
 from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.optim import build_optimizer
 
@@ -166,6 +167,8 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
         seeded(build_objective, config).to(device).to(memory_format=torch.channels_last)
     )
     objective = sync_batch_norm(objective, device)
+    if world_size() == 1:  # workers send each other the buffers of their device
+        count_batches_on_host(objective)
     return TrialState(
         objective=objective,
         optimizer=build_optimizer(objective, config),
@@ -175,6 +178,16 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
         precision=precision,
         seed=config["seed"],
     )
+
+
+def count_batches_on_host(module: nn.Module) -> None:
+    """Have batch norms count their batches on the CPU: on a GPU each would be a launch of its own,
+    for a number that only a norm without momentum needs.
+    """
+    for norm in module.modules():
+        if isinstance(norm, _BatchNorm) and norm.momentum is not None:
+            count = norm.num_batches_tracked
+            norm.num_batches_tracked = None if count is None else count.cpu()
 
 
 AfterStep = Callable[[], float]

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from clsweep.objective.losses import dcl, infonce
 from clsweep.train.evaluate import knn_scores
-from clsweep.train.images import MADE_AT_ONCE, batches
+from clsweep.train.images import batches, made_at_once
 from clsweep.train.loop import accumulate_gradient
 from clsweep.train.state import TrialState, new_state
 
@@ -102,7 +102,9 @@ def never_waits(device: torch.device, _small: bool) -> Iterator[Row]:
         return
     for framework, loss in (("simclr", "infonce"), ("moco", "dcl"), ("barlow_twins", "barlow")):
         # views are made for many batches at once: enough of them that a step makes some
-        rows, objective = 3 * MADE_AT_ONCE["cuda"], {"framework": framework, "loss": loss}
+        objective = {"framework": framework, "loss": loss}
+        config = config_of("conv4-16", 32, 32, "bf16", **objective)
+        rows = 2 * made_at_once(random_images(config, device), config)
         config = config_of("conv4-16", 32, 32, "bf16", num_train=rows, **objective)
         state, images = new_state(config, device), random_images(config, device)
         running = batches(images, config, 0, state.view_generator)

@@ -1,6 +1,6 @@
 """SimCLR pre-training on a CPU, images per second: clsweep beside lightly's documented loop, two
-workers of a trial beside one, views alone beside torchvision's, and where a step's time goes.
-`gpu.py` has the same of a GPU.
+workers of a trial beside one, views and crops alone beside torchvision's, and where a step's time
+goes. `gpu.py` has the same of a GPU.
 
 The same network, batch size, images (32 x 32 x 3), augmentation (lightly's for CIFAR: no blur) and
 precision. Sides alternate in rounds; each is a process, or two, with one thread for the network.
@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from _machine import in_turn, machine, matmul_peak, ratios
@@ -36,8 +37,10 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from clsweep.data.augment import Recipe, apply, draw
+from clsweep.data.cache import Pictures
 from clsweep.display.printing import print_table
 from clsweep.train.collectives import of_first
+from clsweep.train.crops import cut_crops
 from clsweep.train.memory import keep_freed_memory
 
 CPU = torch.device("cpu")
@@ -49,6 +52,7 @@ SIDES = {
     "two apart": (2, 1, "ours"),
 }
 VIEWS = 64  # that torchvision makes in a round
+PICTURE = (375, 500)  # pixels, of ImageNet's usual photograph
 Row = dict[str, Any]
 
 
@@ -133,11 +137,6 @@ def views(size: int, batch: int, rounds: int) -> Row:
     on_pil, on_tensors = (torchvision_recipe(size, blur, *x) for x in ([v2.ToImage()], []))
     mean_3, std_3 = (torch.tensor(values)[:, None, None] for values in (MEAN_3, STD_3))
 
-    def rate(num_views: int, make: Callable[[], object]) -> float:
-        start = time.thread_time()
-        make()
-        return num_views / (time.thread_time() - start)
-
     def made() -> torch.Tensor:
         draws = draw(Recipe(), batch, size, generator)
         return apply(bytes_NCHW, draws).sub_(mean_3).div_(std_3)
@@ -150,6 +149,35 @@ def views(size: int, batch: int, rounds: int) -> Row:
     found = {side: statistics.median(x[1:]) for side, x in in_turn(sides, rounds + 1).items()}
     times = {f"times {side}": found["ours"] / found[side] for side in ("PIL", "v2")}
     return {"size": size, "N": batch, **found, **times}
+
+
+def rate(num_views: int, make: Callable[[], object]) -> float:
+    """Views a second of this thread."""
+    start = time.thread_time()
+    make()
+    return num_views / (time.thread_time() - start)
+
+
+def crops(size: int, rounds: int) -> Row:
+    """Crops a second of one core, two of each picture: torchvision's v2 picture by picture, beside
+    those of a batch.
+    """
+    sizes, generator = np.array([PICTURE] * VIEWS), torch.Generator().manual_seed(0)
+    pixels = np.random.default_rng(0).integers(0, 256, (VIEWS, *PICTURE, 3), dtype=np.uint8)
+    pictures, rows = Pictures(pixels.ravel(), sizes, 3), torch.arange(VIEWS)
+    each = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+    recipe, crop = Recipe(output_size=size).crop_only(), v2.RandomResizedCrop(size, (0.08, 1.0))
+
+    def made() -> object:
+        draws = [draw(recipe, VIEWS, torch.from_numpy(sizes.T), generator) for _ in range(2)]
+        return cut_crops(pictures, rows, draws)
+
+    sides = {
+        "v2": lambda: rate(2 * VIEWS, lambda: [(crop(x), crop(x)) for x in each]),
+        "ours": lambda: rate(2 * VIEWS, made),
+    }
+    measured = {side: statistics.median(x[1:]) for side, x in in_turn(sides, rounds + 1).items()}
+    return {"size": size, **measured, "times v2": measured["ours"] / measured["v2"]}
 
 
 def main() -> None:
@@ -180,6 +208,9 @@ def main() -> None:
     keep_freed_memory()
     rows = [views(size, max(given.batch), 5 * given.rounds) for size in (32, 96)]
     print_table(rows, title="\nViews a second of SimCLR's full recipe, one thread", digits=1)
+    rows = [crops(size, 5 * given.rounds) for size in (96, 224)]
+    title = "\nCrops a second of pictures of {} x {}, one thread".format(*PICTURE)
+    print_table(rows, title=title, digits=1)
     peak = matmul_peak(CPU, given.precision)
     rows = [
         {**case, **row}

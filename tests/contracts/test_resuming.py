@@ -179,11 +179,12 @@ def test_cut_at_steps_a_trial_ends_undisturbed(name):
     assert_same(final, attempt(config))
 
 
+@pytest.mark.parametrize("together", [2, 6])
 @pytest.mark.parametrize("first", [1, 5, 6, 10])
-def test_batches_from_any_on_are_those_of_the_whole_epoch(monkeypatch, first):
+def test_batches_from_any_on_are_those_of_the_whole_epoch(monkeypatch, first, together):
     """Across blocks of draws, within groups of views, and none at the end."""
     monkeypatch.setattr(images, "DRAWN_AT_ONCE", 3 * FEW)
-    monkeypatch.setitem(images.MADE_AT_ONCE, "cpu", 2 * FEW)
+    monkeypatch.setattr(images, "MADE_AT_ONCE", together * FEW)
     config, split = CUT[PLAIN], some_digits(10 * FEW)
     generators = [torch.Generator().manual_seed(3) for _ in range(2)]
     whole, rest = (

@@ -316,6 +316,28 @@ def test_nothing_waits_for_the_device(output_size, dtype):
     assert mode.num_operations > 50
 
 
+class Largest(TorchDispatchMode):
+    """The most values of a tensor that an operation has made on the meta device."""
+
+    num_values = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        on_device = isinstance(made, Tensor) and made.device.type == "meta"
+        if on_device and not func.is_view and "empty" not in func.name():
+            self.num_values = max(self.num_values, made.numel())
+        return made
+
+
+@pytest.mark.parametrize("output_size", [None, 96, 256])
+def test_what_a_large_batch_takes_on_the_way_has_a_limit_on_a_gpu(output_size):
+    draws = draw(replace(Recipe(), output_size=output_size), 1000, 224, generator())
+    with Largest() as mode:
+        view = apply(torch.empty(1000, 3, 224, 224, dtype=torch.uint8, device="meta"), draws)
+    assert view.shape[0] == 1000
+    assert 2**23 < mode.num_values <= 2**25
+
+
 @pytest.mark.parametrize("output_size", [None, 1, 5, 40])
 @pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8), (3, 1), (1, 2)])
 def test_views_are_finite_within_zero_and_one_and_leave_the_images_alone(

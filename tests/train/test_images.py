@@ -142,8 +142,48 @@ def test_views_do_not_depend_on_chunks_or_on_how_many_are_made_at_once(
     together, chunk_size, monkeypatch
 ):
     expected = all_views(some_digits(100), CONFIG)
-    monkeypatch.setattr(module, "MADE_AT_ONCE", {"cpu": together})
+    monkeypatch.setattr(module, "MADE_AT_ONCE", together)
     same(all_views(some_digits(100), CONFIG | {"chunk_size": chunk_size}), expected)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 9])
+def test_views_of_several_blocks_of_draws_may_be_made_at_once(blocks, monkeypatch):
+    """With partners of their own batches, and all that follows a recipe."""
+    monkeypatch.setattr(module, "DRAWN_AT_ONCE", 24)
+    monkeypatch.setattr(module, "MADE_AT_ONCE", 12)
+    config = CASES[next(name for name in CASES if "mixup" in name)]
+    config |= {"batch_size": 12, "chunk_size": 12}
+    expected = all_views(some_digits(110), config)
+    monkeypatch.setattr(module, "MADE_AT_ONCE", blocks * 24)
+    sizes, make_views = [], module.make_views
+    monkeypatch.setattr(
+        module, "make_views", lambda p, d, i: sizes.append(len(d[0])) or make_views(p, d, i)
+    )
+    same(all_views(some_digits(110), config), expected)
+    assert sizes[0] == min(blocks * 24, 108)
+    assert sum(sizes) == 108
+
+
+class OnAGPU(Images):
+    device = torch.device("cuda")  # what is asked before anything moves
+
+
+@pytest.mark.parametrize("size", [8, 32, 96, 224])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_gpu_makes_as_many_views_at_once_as_take_the_same_memory(size, channels):
+    pixels_NHWC = torch.empty(1, 1, 1, channels, dtype=torch.uint8).expand(1, size, size, -1)
+    nothing, one = torch.empty(0), torch.ones(1, channels, 1, 1)
+    images = OnAGPU(pixels_NHWC, None, nothing, one, one)
+    plain = CASES["simclr-dcl-none-two"]
+    of_one = 2 * 3 * size**2
+    assert module.made_at_once(images, plain) == 2**25 // of_one
+    assert size > 32 or module.made_at_once(images, plain) >= 4096
+    mixed = plain | {"augmentation": "mixup", "mixup_min": 0.6}
+    assert module.made_at_once(images, mixed) == 2**25 // (2 * of_one)
+    larger = plain | {"view_size": 2 * size}
+    assert module.made_at_once(images, larger) == 2**25 // (4 * of_one)
+    cropped = replace(images, pictures=pictures(np.random.default_rng(0), [(9, 9)], 3)[1].images)
+    assert module.made_at_once(cropped, plain | {"view_size": 16}) == 2**25 // (2 * 3 * 16**2)
 
 
 def test_the_views_of_a_batch_are_those_of_its_own_images():
@@ -165,7 +205,7 @@ def test_the_views_of_a_batch_are_those_of_its_own_images():
 def test_the_next_images_are_read_while_these_are_used(monkeypatch):
     """From the host to a GPU, also across the blocks that are drawn at once."""
     monkeypatch.setattr(module, "DRAWN_AT_ONCE", 24)
-    monkeypatch.setattr(module, "MADE_AT_ONCE", {"cpu": 12})
+    monkeypatch.setattr(module, "MADE_AT_ONCE", 12)
     images, config = some_digits(100), CONFIG
     expected, events = all_views(images, config), []
 
