@@ -70,7 +70,9 @@ def _spared(
     spare_NV = (num_others + views).expand(num_samples, -1)
     spare_NV = torch.where(spare_NV == own_NV[:, -1:], num_samples * num_views - 1, spare_NV)
     own_AV, spare_AV = own_NV.repeat(num_draws, 1), spare_NV.repeat(num_draws, 1)
-    wanted_AV = place_A[:, None] + own_AV
-    at_AV = torch.searchsorted(line, wanted_AV).clamp_(max=len(line) - 1)
-    has_AV = (line[at_AV] == wanted_AV) & (own_AV < num_others)
+    # where on the line each number is, or -1: faster than to search for it
+    where = torch.full((2 * num_others * (NUM_SUBSETS + 1),), -1)
+    where[line] = torch.arange(len(line))
+    at_AV = where[place_A[:, None] + own_AV]
+    has_AV = (at_AV >= 0) & (own_AV < num_others)
     return (at_AV - first_A[:, None]) * has_AV, (spare_AV - own_AV) * has_AV
