@@ -20,7 +20,7 @@ from torch import Tensor
 
 from clsweep.catalog.guard import PartError
 from clsweep.catalog.rows import Component
-from clsweep.data import pixels
+from clsweep.data import jitter, pixels
 from clsweep.data.augmentations import ATTEMPTS, rectangles
 
 LEVELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # what 1 is in whole numbers
@@ -33,6 +33,7 @@ _ROUNDING = 0.01  # of half precision, and some steps
 # The place of each three bits in the sequence 000, 001, 011, 010, 110, 111, 101, 100: of
 # neighbours, one bit differs.
 _GRAY_CODE_8 = torch.tensor([0, 1, 3, 2, 7, 6, 4, 5])
+_FIRST_BLURRED = 4
 
 
 # of the catalog, with its hyperparameters
@@ -260,15 +261,13 @@ def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
     layout = torch.channels_last if is_channels_last else torch.contiguous_format
     at_once = VALUES_AT_ONCE["cpu" if images_NCHW.device.type == "cpu" else "cuda"]
     block = max(1, at_once // (shape[1] * max(size, draws.output_size) ** 2))
-    if len(draws) <= block:
-        return _views(images_NCHW, draws).contiguous(memory_format=layout)
     view_shape = (*shape[:2], draws.output_size, draws.output_size)
     dtype, device = _float_type(images_NCHW), images_NCHW.device
-    x_NCHW = torch.empty(view_shape, dtype=dtype, device=device, memory_format=layout)
+    view_NCVV = torch.empty(view_shape, dtype=dtype, device=device, memory_format=layout)
     for first in range(0, len(draws), block):
         rows = slice(first, first + block)
-        x_NCHW[rows] = _views(images_NCHW[rows], draws[rows])
-    return x_NCHW
+        _make(view_NCVV[rows], images_NCHW[rows], draws[rows])
+    return view_NCVV
 
 
 def change(x_NCHW: Tensor, draws: Draws, other_NCHW: Tensor | None = None) -> Tensor:
@@ -294,20 +293,20 @@ def change(x_NCHW: Tensor, draws: Draws, other_NCHW: Tensor | None = None) -> Te
     return x_NCHW
 
 
-def _views(images_NCHW: Tensor, draws: Draws) -> Tensor:
-    """As `apply`, in whatever memory layout.
+def _make(view_NCVV: Tensor, images_NCHW: Tensor, draws: Draws) -> None:
+    """As `apply`, into memory of whatever layout.
 
-    In each round of the jitter the images lie sorted by the adjustment that they undergo, and after
+    In each half of the jitter the images lie sorted by the adjustments that they undergo, and after
     it by what is left to do, so that every operation acts on slices, and only the way from one
     order to the next costs a copy.
     """
-    dtype = _float_type(images_NCHW)
+    dtype = view_NCVV.dtype
     is_crop_only = not (draws.jitter | draws.gray | draws.blur | draws.solarize).any()
-    orders_5N, stops = _orders(draws)
-    crops = draws if is_crop_only else draws[orders_5N[0]]
+    orders_3N, stops = _orders(draws)
+    crops = draws if is_crop_only else draws[orders_3N[0]]
     is_small = draws.output_size < draws.image_size
     resize = _filters(crops) if is_small else _positions(crops)
-    rest = [] if is_crop_only else [orders_5N[0], *_rest(draws, orders_5N, stops)]
+    rest = [] if is_crop_only else [orders_3N[0], *_rest(draws, orders_3N, stops)]
     resize, rest = _ship([resize, rest], images_NCHW.device, dtype)
     x_NCHW = images_NCHW if is_crop_only else images_NCHW[rest[0]]
     x_NCHW = x_NCHW.to(dtype, memory_format=torch.contiguous_format)
@@ -317,18 +316,20 @@ def _views(images_NCHW: Tensor, draws: Draws) -> Tensor:
         pixels.resize_antialiased(x_NCHW, *resize) if is_small else pixels.resize(x_NCHW, *resize)
     )
     if is_crop_only:
-        return x_NCHW
-    _, moves_5N, factors_4N, weights_MR = rest
-    # memory that is new for every copy costs a CPU as much as the copy
-    spare_NCHW = torch.empty_like(x_NCHW)
-    for k, move_N in enumerate(moves_5N):
-        if k < 4:
-            pixels.adjust_(x_NCHW, factors_4N[k], stops[k][:4])
-        else:
-            _finish_(x_NCHW, weights_MR, stops[k])
-        torch.index_select(x_NCHW, 0, move_N, out=spare_NCHW)
-        x_NCHW, spare_NCHW = spare_NCHW, x_NCHW
-    return x_NCHW
+        view_NCVV.copy_(x_NCHW)
+        return
+    _, moves_3N, factors_24N, weights_MR = rest
+    rests_24N = 1.0 - factors_24N
+    jitter.adjust_(x_NCHW, factors_24N[0], rests_24N[0], stops[0])
+    jitter.hue_(x_NCHW[: stops[0][-1]], factors_24N[0, 3, : stops[0][-1]])
+    # the result's memory, as planes
+    is_planes = view_NCVV.is_contiguous()
+    spare_NCHW = view_NCVV if is_planes else view_NCVV.permute(0, 2, 3, 1).view(x_NCHW.shape)
+    torch.index_select(x_NCHW, 0, moves_3N[0], out=spare_NCHW)
+    jitter.adjust_(spare_NCHW, factors_24N[1], rests_24N[1], stops[1])
+    torch.index_select(spare_NCHW, 0, moves_3N[1], out=x_NCHW)
+    _finish_(x_NCHW, weights_MR, stops[2])
+    torch.index_select(x_NCHW, 0, moves_3N[2], out=view_NCVV)
 
 
 def _float_type(images_NCHW: Tensor) -> torch.dtype:
@@ -336,45 +337,45 @@ def _float_type(images_NCHW: Tensor) -> torch.dtype:
 
 
 def _orders(draws: Draws) -> tuple[Tensor, list[list[int]]]:
-    """The five orders that the images are in, (5, N), and in each, how many images have a key of at
-    most 0, 1, ...
+    """The three orders that the images are in, (3, N), and in each, how many images have a key
+    below 0, 1, ...
 
-    In the first four the key is the adjustment, and 4 where there is none. In the last it is the
-    place of (blur, gray, solarize) in a Gray code, in which the images that are blurred are
-    neighbours, and so are those turned gray.
+    In the first two the key is the place of a half of the jitter in `jitter.WORDS`, beyond all of
+    them where there is none. In the last it is the place of (blur, gray, solarize) in a Gray code,
+    in which the images that are blurred are neighbours, and so are those turned gray.
     """
     left_N = _GRAY_CODE_8[4 * draws.blur.long() + 2 * draws.gray.long() + draws.solarize.long()]
-    key_5N = torch.cat([torch.where(draws.jitter, draws.order_N4.T, 4), left_N[None]])
-    key_5N, order_5N = key_5N.sort(dim=1, stable=True)
-    return order_5N, torch.searchsorted(
-        key_5N, torch.arange(8).expand(5, 8).contiguous(), right=True
-    ).tolist()
+    num_words = len(jitter.WORDS)
+    word_2N = torch.where(draws.jitter, jitter.places(draws.order_N4), num_words)
+    key_3N, order_3N = torch.cat([word_2N, left_N[None]]).sort(dim=1, stable=True)
+    keys = torch.arange(num_words + 1).expand(3, -1).contiguous()
+    return order_3N, torch.searchsorted(key_3N, keys).tolist()
 
 
-def _rest(draws: Draws, order_5N: Tensor, stops: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """What the device must know after the resize: the moves to the next order (5, N), the last one
-    back to the images' own, the factor of each image's adjustment in the order of each round, (4,
-    N), and the weights of the blur.
+def _rest(draws: Draws, order_3N: Tensor, stops: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
+    """What the device must know after the resize: the moves to the next order (3, N), the last one
+    back to the images' own, the factors of the adjustments in the order of each half of the jitter,
+    (2, 4, N), and the weights of the blur.
     """
-    place_5N = torch.empty_like(order_5N).scatter_(
-        1, order_5N, torch.arange(len(draws)).expand(5, -1)
+    place_3N = torch.empty_like(order_3N).scatter_(
+        1, order_3N, torch.arange(len(draws)).expand(3, -1)
     )
-    moves_5N = torch.cat([place_5N[:4].gather(1, order_5N[1:]), place_5N[4:]])
-    factor_4N = draws.factor_N4.gather(1, draws.order_N4).T.gather(1, order_5N[:4])
+    moves_3N = torch.cat([place_3N[:2].gather(1, order_3N[1:]), place_3N[2:]])
+    sigma_M = draws.sigma[order_3N[2, stops[2][_FIRST_BLURRED] :]]
     return (
-        moves_5N,
-        factor_4N,
-        _blur_weights(draws.sigma[order_5N[4, stops[4][3] :]], draws.output_size),
+        moves_3N,
+        draws.factor_N4[order_3N[:2]].mT,
+        _blur_weights(sigma_M, draws.output_size),
     )
 
 
 def _finish_(x_NCHW: Tensor, weights_MR: Tensor, stops: list[int]) -> None:
     """Grayscale, blur and solarization of images in the last order."""
-    if stops[5] > stops[1]:
-        pixels.grayscale_(x_NCHW[stops[1] : stops[5]])
-    if stops[7] > stops[3]:
-        pixels.blur_(x_NCHW[stops[3] :], weights_MR)
-    for start, stop in ((stops[0], stops[2]), (stops[4], stops[6])):
+    if stops[6] > stops[2]:
+        pixels.grayscale_(x_NCHW[stops[2] : stops[6]])
+    if stops[8] > stops[_FIRST_BLURRED]:
+        pixels.blur_(x_NCHW[stops[_FIRST_BLURRED] :], weights_MR)
+    for start, stop in ((stops[1], stops[3]), (stops[5], stops[7])):
         if stop > start:
             pixels.solarize_(x_NCHW[start:stop])
 

@@ -7,7 +7,6 @@ are those of `augment`; R weights of one side of a blur, its centre first; A = N
 rows.
 """
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
@@ -90,68 +89,6 @@ def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
     # not to a device without values, on which tests run
     known = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if known else nullcontext()
-
-
-def adjust_(x_MCHW: Tensor, factor_M: Tensor, stops: Sequence[int]) -> None:
-    """One adjustment an image: brightness up to the first stop, then contrast, saturation, hue."""
-    factor_M111 = factor_M[:, None, None, None]
-    for one, start, stop in zip(_ADJUSTMENTS, [0, *stops], stops, strict=False):
-        if stop > start:
-            one(x_MCHW[start:stop], factor_M111[start:stop])
-
-
-def _brightness_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
-    x_MCHW.mul_(factor_M111).clamp_(0.0, 1.0)
-
-
-def _contrast_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
-    # the gray of the mean is the mean of the gray image
-    gray_M111 = gray(x_MCHW.mean(dim=(2, 3), keepdim=True))
-    x_MCHW.mul_(factor_M111).add_(gray_M111 * (1.0 - factor_M111)).clamp_(0.0, 1.0)
-
-
-def _saturation_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
-    if x_MCHW.shape[1] == 3:
-        gray_M1HW = gray(x_MCHW).mul_(1.0 - factor_M111)
-        x_MCHW.mul_(factor_M111).add_(gray_M1HW).clamp_(0.0, 1.0)
-
-
-def _hue_(x_MCHW: Tensor, shift_M111: Tensor) -> None:
-    """Turn the hue of HSV. Value and chroma stay, so no saturation or table of sextants is needed.
-
-    The hue is measured in sextants from red, in [-3, 3]. With q = |green - blue| / chroma and p =
-    (value - red) / chroma it is +-(q + p (3 - 2 q)), positive where green > blue: p is 0 where red
-    is the largest, 1 where it is the smallest, and q is 1 where it is neither. A channel is value -
-    chroma * clip(2 - d, 0, 1), d = distance on the circle from the hue to the channel's opposite
-    colour (3 for red, -1 for green, 1 for blue). Neither has a branch.
-    """
-    if x_MCHW.shape[1] != 3:
-        return
-    red, green, blue = x_MCHW.unbind(1)
-    value = red.maximum(green).maximum(blue)
-    chroma = value - red.minimum(green).minimum(blue)
-    # chroma 0 has any hue, but it must not be NaN
-    divisor = chroma.clamp(min=torch.finfo(chroma.dtype).tiny)
-    signed = (green - blue).div_(divisor)
-    share, size = (value - red).div_(divisor), signed.abs()
-    hue = (
-        size.addcmul(share, size.mul(-2.0).add_(3.0))
-        .copysign_(signed)
-        .add_(shift_M111[:, 0], alpha=6.0)
-    )
-    spare = torch.mul(hue, 1 / 6, out=share).round_()
-    hue.sub_(spare, alpha=6.0)
-    # on [-3, 3] the way around the circle is never the one that counts, except for red, where d = 3
-    # - |hue|
-    torch.addcmul(
-        value, chroma, torch.abs(hue, out=spare).sub_(1.0).clamp_(0.0, 1.0), value=-1.0, out=red
-    )
-    for channel, opposite in ((green, -1.0), (blue, 1.0)):
-        distance = torch.sub(hue, opposite, out=spare).abs_()
-        torch.addcmul(value, chroma, distance.sub_(2.0).clamp_(-1.0, 0.0), out=channel)
-
-
-_ADJUSTMENTS = (_brightness_, _contrast_, _saturation_, _hue_)  # factor_N4's columns
 
 
 def gray(x_MCHW: Tensor) -> Tensor:
