@@ -163,12 +163,8 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     """A trial at its beginning, from its seed."""
     precision = Precision.on(device, config["precision"])
     compute_in_float32()
-    objective = use_winograd(
-        seeded(build_objective, config).to(device).to(memory_format=torch.channels_last)
-    )
+    objective = use_winograd(to_trial_device(seeded(build_objective, config), device))
     objective = sync_batch_norm(objective, device)
-    if world_size() == 1:  # workers send each other the buffers of their device
-        count_batches_on_host(objective)
     return TrialState(
         objective=objective,
         optimizer=build_optimizer(objective, config),
@@ -180,14 +176,17 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     )
 
 
-def count_batches_on_host(module: nn.Module) -> None:
-    """Have batch norms count their batches on the CPU: on a GPU each would be a launch of its own,
-    for a number that only a norm without momentum needs.
+def to_trial_device(objective: ModuleT, device: torch.device) -> ModuleT:
+    """`objective` there, channels last, but for the numbers of batches that its batch norms have
+    seen. On a GPU to count each is a launch, and only a norm without momentum needs it.
     """
-    for norm in module.modules():
-        if isinstance(norm, _BatchNorm) and norm.momentum is not None:
-            count = norm.num_batches_tracked
-            norm.num_batches_tracked = None if count is None else count.cpu()
+    norms = [m for m in objective.modules() if isinstance(m, _BatchNorm) and m.momentum is not None]
+    counts = [norm.num_batches_tracked for norm in norms]
+    objective = objective.to(device).to(memory_format=torch.channels_last)
+    if world_size() == 1:  # workers send each other the buffers of their device
+        for norm, count in zip(norms, counts, strict=True):
+            norm.num_batches_tracked = count
+    return objective
 
 
 AfterStep = Callable[[], float]

@@ -77,9 +77,10 @@ def watched(*, calls: bool = False) -> Iterator[Log]:
 def place(*, line: bool = False) -> Place:
     """Where the innermost frame of the package is, or of the tests outside of this file."""
     frame, of_tests = sys._getframe(1), ""
+    ours = (f"{ROOT}/clsweep/", f"{ROOT}/tests/")  # an environment may lie beside them
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.startswith(f"{ROOT}/") and file != __file__:
+        if file.startswith(ours) and file != __file__:
             where = frame.f_lineno if line else frame.f_code.co_qualname.partition(".<locals>")[0]
             name = file.removeprefix(f"{ROOT}/").removeprefix("clsweep/")
             if file.startswith(f"{ROOT}/clsweep/"):

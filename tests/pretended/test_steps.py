@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from functools import cache
@@ -70,16 +71,17 @@ def test_no_step_computes_in_float64_but_a_whitening(name, steps_of):
 # views and the momenta, and fill the queue of swav.
 
 
-# At the rate and the momentum of the step; LARS that clips divides by the rate.
-SCHEDULED = {"_fused_sgd_", "_fused_adam_", "_foreach_lerp_", "div"}
-
-
 @pytest.mark.parametrize("name", TIERS)
 def test_two_steps_ask_for_the_same_of_the_device(name, steps_of):
-    """The same operations, shapes and numbers of the host, but for what follows a schedule."""
-    third, fourth = steps_of(name).calls[2:]
-    assert [call[:2] for call in third] == [call[:2] for call in fourth]
-    assert {a.op for a, b in zip(third, fourth, strict=True) if a != b} <= SCHEDULED
+    """The same operations, shapes and numbers of the host. What follows a schedule, the rate and
+    the momentum, is filled in before: a graph reads it from there.
+    """
+    third, fourth = (
+        list(itertools.dropwhile(lambda call: call.op == "fill_", calls))
+        for calls in steps_of(name).calls[2:]
+    )
+    assert len(third) > 50
+    assert third == fourth
 
 
 HALVES = ["simclr-dclw-abscl-ecpp", "simsiam-cosine-none-two-optimizer=lars-lars_clip=True"]
