@@ -34,7 +34,7 @@ PROBE = {"probe_epochs": 2, "probe_batch_size": 16}
 BEGINNING = {
     ("copy to the device", "train/images.py:_moved"): "the images, once for all trials",
     ("copy to the device", "train/images.py:_placed"): "their labels and statistics",
-    ("copy to the device", "train/state.py:new_state"): "the networks",
+    ("copy to the device", "train/state.py:to_trial_device"): "the networks",
 }
 EPOCH = {("tolist", "train/loop.py:train_epoch"): "its mean losses, after the last step"}
 SCORES = {
