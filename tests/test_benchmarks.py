@@ -16,9 +16,9 @@ LONG = pytest.mark.soak
     [
         ("analysis.py --configs 128 --objectives 2 --repeats 1", "clsweep report"),
         ("commands.py --trials 200 --parts 20 --repeats 1", "clsweep status"),
-        ("launches.py --method DCL --steps 2 --batch 64", "optimiser"),
+        ("launches.py --method DCL --batch 512", "optimiser"),
         # at any share of lightly's: a busy machine is no failure
-        ("host_time.py --rounds 1 --steps 2 --batch 64 --goal 99", "lightly"),
+        ("host_time.py --rounds 1 --batch 2048 --goal 99", "lightly"),
         pytest.param("losses.py --samples 64 --repeats 1", "dclw", marks=LONG),
         pytest.param("driver.py --trials 100 200 --epochs 10", "peak MiB", marks=LONG),
         pytest.param("overhead.py --trials 6 --documented-trials 2", "ratio", marks=LONG),

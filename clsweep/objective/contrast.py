@@ -68,10 +68,6 @@ class _BatchLoss(torch.autograd.Function):
         ctx: Any, z1_ND: Tensor, z2_ND: Tensor, tau: float, coupled: bool, absolute: bool
     ) -> Tensor:
         ctx.dtypes = z1_ND.dtype, z2_ND.dtype
-        if coupled and not absolute and _fits(len(z1_ND), z1_ND.device):
-            loss, grad_2ND = infonce_at_once(z1_ND, z2_ND, tau)
-            ctx.save_for_backward(grad_2ND)
-            return loss
         p_2N, n_2N, grad = batch_terms(z1_ND, z2_ND, tau, absolute=absolute, grad_coupled=coupled)
         ctx.save_for_backward(grad)
         return mean_loss(p_2N, n_2N, coupled=coupled)
@@ -86,28 +82,6 @@ class _BatchLoss(torch.autograd.Function):
         (grad_2ND,) = ctx.saved_tensors
         grads = (grad_2ND * grad_loss).chunk(2)
         return *(g.to(dtype) for g, dtype in zip(grads, ctx.dtypes, strict=True)), None, None, None
-
-
-def infonce_at_once(z1_ND: Tensor, z2_ND: Tensor, tau: float) -> tuple[Tensor, Tensor]:
-    """The mean InfoNCE of the 2N anchors and its gradient (2N, D), by kernels of all similarities:
-    a third of the launches of `batch_terms`, and twice its memory.
-    """
-    z = wide(torch.cat([z1_ND.detach(), z2_ND.detach()]))
-    num_anchors, num_samples = len(z), len(z1_ND)
-    with no_autocast(z):
-        logits = z.new_empty(num_anchors, num_anchors).addmm_(z, z.T, beta=0, alpha=1 / tau)
-        force = logits.fill_diagonal_(-torch.inf).log_softmax(1)
-        # a view of an anchor's positive: column n + N of row n, and column n of row n + N
-        steps = num_samples * (num_anchors - 1), num_anchors + 1
-        positive_2N = force.as_strided((2, num_samples), steps, num_samples)
-        loss = -positive_2N.mean()
-        force.exp_()
-        # Its force is what the negatives have together: 1 less its own share would round to 0.
-        positive_2N.zero_()
-        positive_2N.sub_(force.sum(1).view(2, -1))
-        scale = 1 / (tau * num_anchors)
-        grad = torch.empty_like(z).addmm_(force, z, beta=0, alpha=scale)  # of the anchors
-        return loss, grad.addmm_(force.T, z, alpha=scale)  # of all others
 
 
 def batch_terms(
@@ -173,11 +147,6 @@ def _rows_at_once(num_samples: int, device: torch.device) -> int:
     is_cpu = device.type == "cpu"
     most = BLOCK_ELEMENTS["cpu" if is_cpu else "cuda"] // (2 * num_samples)
     return max(1, min(num_samples if is_cpu else 2 * num_samples, most))
-
-
-def _fits(num_samples: int, device: torch.device) -> bool:
-    """Whether all similarities are held at once, which on a CPU they never are."""
-    return _rows_at_once(num_samples, device) == 2 * num_samples
 
 
 @lru_cache(maxsize=8)

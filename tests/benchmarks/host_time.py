@@ -10,8 +10,9 @@ both sides. Autocast leaves meta tensors alone: its casts are missing on both si
 `launches.py` counts them. The views are clsweep's alone: lightly's are made by other processes.
 Times are CPU time of the process, so that other work on the machine counts for little.
 
-    python tests/benchmarks/host_time.py [--rounds 15] [--steps 8] [--batch 512] [--goal 0.6]
-        [--profile]
+A round is as many steps as have their views made together.
+
+    python tests/benchmarks/host_time.py [--rounds 15] [--batch 512] [--goal 0.6] [--profile]
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from _work import config_of, lightly_step, simclr_network
 
 from clsweep.display.printing import print_table
 from clsweep.train import loop
-from clsweep.train.images import Images
+from clsweep.train.images import Images, made_at_once
 from clsweep.train.state import Precision, TrialState, new_state
 
 GOAL = 0.6  # of lightly's step, ours without its views
@@ -51,16 +52,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=8, help="of each side in a round; even")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--goal", type=float, default=GOAL)
     parser.add_argument("--profile", action="store_true", help="where clsweep's step spends it")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    few = config_of("resnet18", 32, given.batch, "bf16")
+    steps = made_at_once(meta_images(few), few) // given.batch
     with like_a_device():
-        sides = {OURS: ours(given.batch, given.steps, ready=True),
-                 WITH_VIEWS: ours(given.batch, given.steps, ready=False),
-                 LIGHTLY: theirs(given.batch, given.steps)}  # fmt: skip
+        sides = {OURS: ours(given.batch, steps, ready=True),
+                 WITH_VIEWS: ours(given.batch, steps, ready=False),
+                 LIGHTLY: theirs(given.batch, steps)}  # fmt: skip
     with like_a_device(*sides.values()):
         in_turn(sides, 2)  # every shape once
         if given.profile:
@@ -89,7 +91,7 @@ def compared(times: dict[str, list[float]], goal: float) -> list[dict[str, Any]]
 
 def ours(batch: int, steps: int, *, ready: bool) -> Run:
     """Steps of the training loop; `ready`: of views that are made before."""
-    config = config_of("resnet18", 32, batch, "bf16", num_train=batch * (steps + 2))
+    config = config_of("resnet18", 32, batch, "bf16", num_train=2 * batch * steps)
     state, images = new_state(config, META), meta_images(config)
     for group in state.optimizer.param_groups:
         group["fused"] = True  # as on CUDA

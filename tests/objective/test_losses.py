@@ -70,33 +70,6 @@ def test_value_and_gradient_are_those_of_the_papers(name, tau, form):
         assert_same(of_inputs(loss, index_NK, tau=tau, **settings), expected, *inputs)
 
 
-@pytest.mark.parametrize("size", [*SIZES, (17, 4)])
-@pytest.mark.parametrize("tau", [0.05, 0.5])
-def test_infonce_of_all_similarities_at_once_is_that_of_the_papers(size, tau):
-    """A GPU's form."""
-
-    def expected(*z: Tensor) -> Tensor:
-        return contrast(anchors_of(*z), infonce, tau=tau)
-
-    inputs = views(*size)
-    loss, grad_2ND = contrast_terms.infonce_at_once(*inputs, tau)
-    torch.testing.assert_close((loss, grad_2ND.flatten()), value_and_grad(expected, *inputs))
-
-
-@pytest.mark.parametrize("tau", [0.005, 0.1])
-def test_infonce_at_once_is_as_exact_as_in_blocks_where_positives_are_near(tau):
-    """There the coupling q_B is far below the rounding of 1."""
-    z1_ND, z2_ND = (z.detach() for z in views(40, 64, dtype=torch.float32))
-    z2_ND = torch.nn.functional.normalize(z1_ND + 0.02 * z2_ND, dim=1)
-    in_blocks_2ND, exact_2ND = (
-        contrast_terms.batch_terms(z1_ND.to(dtype), z2_ND.to(dtype), tau, grad_coupled=True)[2]
-        for dtype in (torch.float32, torch.float64)
-    )
-    _, at_once_2ND = contrast_terms.infonce_at_once(z1_ND, z2_ND, tau)
-    errors = [(x - exact_2ND).norm() / exact_2ND.norm() for x in (at_once_2ND, in_blocks_2ND)]
-    assert errors[0] < 2 * errors[1], errors
-
-
 @pytest.mark.parametrize("alpha", [None, 500.0])
 @pytest.mark.parametrize("form", FORMS)
 def test_npc_multiplier_is_equation_4_and_parts_infonce_from_dcl(form, alpha):
