@@ -4,7 +4,7 @@
 # Guess:     Ray hides GPUs from those that did not ask: CUDA_VISIBLE_DEVICES is empty for a task
 #            with `num_gpus=0`, as it was for years, so that `torch.cuda.is_available()` is False.
 # Behaviour: CUDA_VISIBLE_DEVICES is not set at all in such a process. CUDA then shows all devices.
-#            A helper task that picks its device by `torch.cuda.is_available()` opens a context on
+#            A task beside them that picks its device by `torch.cuda.is_available()` opens a context on
 #            GPU 0, beside the trial that Ray gave this GPU to. Tasks with GPUs see theirs alone.
 # Where it meets this field: plug-ins, data loaders and evaluation code choose a device by that
 #            very call. RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1 where Ray starts brings the empty value

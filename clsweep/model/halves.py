@@ -1,7 +1,8 @@
 """Weights in the half type of autocast, all of a network cast at once.
 
 Autocast casts each weight as its layer runs, and its gradient as that leaves: two launches a weight
-on a GPU, a fifth of a step of resnet18. Here each way is one for all of them. Numbers are the same.
+on a GPU, a fifth of a step of resnet18. Here each way is one for all of them. Numbers are the same,
+unless another module reads a layer's weight: it is rounded here.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ def halves(modules: Sequence[nn.Module], device: torch.device) -> Iterator[None]
             for module in modules
             for layer in module.modules()
             if type(layer) in _CAST
-            for name, weight in layer._parameters.items()
-            if weight is not None and (weight.requires_grad or not torch.is_grad_enabled())
+            for name in ("weight", "bias")  # others are what a hook makes these of
+            if (weight := layer._parameters.get(name)) is not None
+            and (weight.requires_grad or not torch.is_grad_enabled())
         ]
     if not held:
         yield

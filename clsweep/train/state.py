@@ -165,6 +165,8 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     compute_in_float32()
     objective = use_winograd(to_trial_device(seeded(build_objective, config), device))
     objective = sync_batch_norm(objective, device)
+    if device.type == "cpu" and precision.name == "bf16":
+        _refuse_unset_gradients(objective)
     return TrialState(
         objective=objective,
         optimizer=build_optimizer(objective, config),
@@ -174,6 +176,25 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
         precision=precision,
         seed=config["seed"],
     )
+
+
+def _refuse_unset_gradients(module: nn.Module) -> None:
+    """Have the convolutions of a module refuse images smaller than their stride. In bf16 on a CPU
+    with AVX-512 torch (2.15) leaves the gradient of some of their weights as memory was.
+    """
+
+    def refuse(conv: nn.Conv2d, given: tuple[Tensor, ...]) -> None:
+        sides = tuple(given[0].shape[2:])
+        if any(side < step for side, step in zip(sides, conv.stride, strict=True)):
+            pixels, steps = (" x ".join(map(str, each)) for each in (sides, conv.stride))
+            raise RequestError(
+                f"precision: bf16 on a CPU has no gradient of a convolution of stride {steps} over "
+                f"{pixels} pixels. Expected fp32, as in --set base.precision=fp32, or larger images"
+            )
+
+    for conv in module.modules():
+        if isinstance(conv, nn.Conv2d) and max(conv.kernel_size) > 1 < max(conv.stride):
+            conv.register_forward_pre_hook(refuse)
 
 
 def to_trial_device(objective: ModuleT, device: torch.device) -> ModuleT:

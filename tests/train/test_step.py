@@ -20,7 +20,14 @@ from clsweep.train.contracts import in_one_graph
 from clsweep.train.images import Batch, batches
 from clsweep.train.loop import accumulate_gradient
 from clsweep.train.state import Precision, TrialState, new_state
-from tests.contracts.combinations import BATCH, CASES, REPRESENTATIVES, Config, some_digits
+from tests.contracts.combinations import (
+    BATCH,
+    CASES,
+    REPRESENTATIVES,
+    Config,
+    small_config,
+    some_digits,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -191,3 +198,17 @@ def test_a_device_trains_in_what_was_planned_or_not_at_all(
             Precision.on(torch.device(device), wanted)
     else:
         assert Precision.on(torch.device(device), wanted).name == wanted
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_bf16_on_a_cpu_refuses_the_convolution_whose_gradient_torch_leaves_unset(precision):
+    """ResNet-18 with ImageNet's stem has one pixel of an 8 x 8 image left for its last stages."""
+    parts = {"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": "two"}
+    given = {"encoder": "resnet18", "stem": "standard", "precision": precision}
+    config = small_config(parts, **given)
+    state, batch = new_state(config, CPU), first_batch(config, torch.float32)
+    if precision == "fp32":
+        step(state, batch)
+        return
+    with pytest.raises(RequestError, match=r"bf16 on a CPU has no gradient .* over 1 x 1"):
+        step(state, batch)
