@@ -28,6 +28,7 @@ from clsweep.train.evaluate import centred_svdvals, widest_float
 
 BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
+HELD = 2**18  # values of steps that wait to be summed up: 2 MiB in float64
 NEGATIVES = ("negatives", "index_NK", "skip_own")  # what a loss is called with, of a framework's
 ROUNDING = 1e-6  # by which a value of [0, 1] may leave it
 
@@ -252,22 +253,17 @@ def _gradient_norms(
     return torch.linalg.vector_norm(grad_ND, dim=1)
 
 
-# Number, mean, sum of the squared differences to the mean. Where steps may be skipped by what the
-# device knows alone, the number lies there, too.
-Moments = tuple[int | Tensor, Tensor, Tensor]
-
-
 class StepStatistics:
     """What the catalog's diagnostics say of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
     and the gradient norms (DCL A.9, Fig. 5; EqCo Fig. 4).
 
-    Adding never waits for the device, and only sums are kept; `summary` and `histogram` wait.
+    Adding never waits for the device; what reads the sums does.
     """
 
     def __init__(self) -> None:
         self._rows = [row for row in DIAGNOSTICS if row.summary]
-        self._moments: dict[str, Moments] = {}
-        self._counts: dict[str, Tensor] = {}  # of the bins, and of values outside
+        binned = {row.impl for row in self._rows if row.histogram}
+        self._sums = {row.impl: _Sums(row.impl in binned) for row in self._rows}
 
     def add_step(self, at_hand: Mapping[str, Any], *, finite_only: bool = False) -> None:
         """The diagnostics of one step, taken of what is `at_hand`: `Diagnostic` says what.
@@ -280,38 +276,30 @@ class StepStatistics:
             if values is not None:
                 self.add(impl, values, finite_only=finite_only)
 
+    def add(self, impl: str, values: Tensor, *, finite_only: bool = False) -> None:
+        """Values of one step, of any shape, that the function `impl` gave."""
+        if values.numel():
+            self._sums[impl].add(values, finite_only=finite_only)
+
     def state_dict(self) -> dict[str, Any]:
         """The sums so far."""
-        return {"moments": self._moments, "counts": self._counts}
+        moments = {impl: sums.moments() for impl, sums in self._sums.items()}
+        return {
+            "moments": {
+                impl: (num, *(torch.tensor(x, dtype=torch.float64) for x in of_values))
+                for impl, (num, *of_values) in moments.items()
+                if num
+            },
+            "counts": {
+                impl: sums.counts for impl, sums in self._sums.items() if sums.counts is not None
+            },
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         for impl, (num, mean, squares) in state["moments"].items():
-            num = num.to(device) if isinstance(num, Tensor) else num
-            self._moments[impl] = num, mean.to(device), squares.to(device)
-        self._counts |= {impl: counts.to(device) for impl, counts in state["counts"].items()}
-
-    @torch.no_grad()
-    def add(self, impl: str, values: Tensor, *, finite_only: bool = False) -> None:
-        """Values of one step, of any shape, that the function `impl` gave."""
-        if values.numel() == 0:
-            return
-        values = values.to(widest_float(values.device)).flatten()
-        is_added = None
-        if finite_only:
-            is_added = torch.isfinite(values).all()
-            values = torch.where(is_added, values, 0.0)
-        self._moments[impl] = _joined(self._moments.get(impl), values, is_added)
-        if any(row.histogram for row in self._rows if row.impl == impl):
-            self._count(impl, values, is_added)
-
-    def _count(self, impl: str, values: Tensor, is_added: Tensor | None) -> None:
-        if impl not in self._counts:
-            zeros = torch.zeros(NUM_BINS + 1, dtype=torch.int64, device=values.device)
-            self._counts[impl] = zeros
-        bins = (values * NUM_BINS).long().clamp_(0, NUM_BINS - 1)
-        bins.masked_fill_((values - 0.5).abs() > 0.5 + ROUNDING, NUM_BINS)
-        each = torch.ones_like(bins) if is_added is None else is_added.long().expand_as(bins)
-        self._counts[impl].scatter_add_(0, bins, each)
+            self._sums[impl].begin(num, mean.item(), squares.item())
+        for impl, counts in state["counts"].items():
+            self._sums[impl].counts = counts.to(device)
 
     def summary(self) -> dict[str, float]:
         """Mean and coefficient of variation of all values of all steps, as the catalog's rows ask.
@@ -321,12 +309,12 @@ class StepStatistics:
         """
         found: dict[str, float] = {}
         for row in self._rows:
-            if row.impl in self._moments:
-                num, mean, squares = self._moments[row.impl]
-                if num == 0:  # none of its steps was finite
-                    continue
-                cv = (squares / num).sqrt() / torch.where(mean == 0, 1.0, mean)
-                found[row.name] = (mean if row.summary == "mean" else cv).item()
+            num, mean, squares = self._sums[row.impl].moments()
+            if num:
+                # torch's root: in a last bit it is not Python's, and rows stay what they were
+                std = torch.tensor(squares / num, dtype=torch.float64).sqrt().item()
+                cv = std / (mean or 1.0)
+                found[row.name] = mean if row.summary == "mean" else cv
         return found
 
     def histogram(self) -> list[dict[str, Any]]:
@@ -340,35 +328,85 @@ class StepStatistics:
             ValueError: values are outside.
         """
         bars: list[dict[str, Any]] = []
+        edges = [i / NUM_BINS for i in range(NUM_BINS + 1)]
         for row in self._rows:
-            if row.histogram and row.impl in self._counts:
-                *counts, outside = self._counts[row.impl].tolist()
-                if not sum(counts) + outside:  # none of its steps was finite
-                    continue
+            num, *_ = self._sums[row.impl].moments()
+            if row.histogram and num:
+                *counts, outside = cast(Tensor, self._sums[row.impl].counts).tolist()
                 if outside:
                     raise ValueError(f"{row.name}: expected values in [0, 1], given others")
-                edges, total = [i / NUM_BINS for i in range(NUM_BINS + 1)], sum(counts)
                 bars += [
-                    {"diagnostic": row.name, "bin_low": low, "bin_high": high, "share": n / total}
+                    {"diagnostic": row.name, "bin_low": low, "bin_high": high, "share": n / num}
                     for low, high, n in zip(edges, edges[1:], counts, strict=False)
                 ]
         return bars
 
 
-def _joined(so_far: Moments | None, values: Tensor, is_added: Tensor | None) -> Moments:
-    """The moments with those of more values; values that are not to be added are zeros."""
-    num: Any = values.numel()
-    if is_added is not None:
-        num = is_added * torch.full_like(values[0], num)
-    mean = values.mean()
-    squares = (values - mean).square().sum()
-    if so_far is None:
-        return num, mean, squares
-    num1, mean1, squares1 = so_far  # joined as Chan et al. (1979): no cancellation
-    delta, both = mean - mean1, num1 + num
-    divisor = both.clamp(min=1) if isinstance(both, Tensor) else both
-    squares = squares1 + squares + delta.square() * (num1 * num / divisor)
-    return both, mean1 + delta * (num / divisor), squares
+Moments = tuple[int, float, float]  # number, mean, sum of the squared differences to the mean
+
+
+class _Sums:
+    """Moments and histogram of the values of one diagnostic.
+
+    A step costs the device a copy. The sums are made for many steps S of V values at once, and the
+    steps' are joined on the host.
+    """
+
+    def __init__(self, is_binned: bool) -> None:
+        self.counts: Tensor | None = None  # of the bins, and of values outside
+        self._is_binned, self._finite_only = is_binned, False
+        self._moments: Moments = (0, 0.0, 0.0)
+        self._values: list[Tensor] = []  # of steps that are not summed up yet, each (V,)
+        self._of_steps: list[tuple[int, Tensor]] = []  # V; each step's mean and squares (2, S)
+
+    def begin(self, *moments: Any) -> None:
+        """Go on from these moments."""
+        self._moments = moments
+
+    @torch.no_grad()
+    def add(self, values: Tensor, *, finite_only: bool) -> None:
+        """Values of a step; `finite_only`, alike for all of them, leaves out a step with others."""
+        # a copy: what a diagnostic gives may be changed in place later
+        values = values.to(widest_float(values.device), copy=True).flatten()
+        waiting, self._finite_only = self._values, finite_only
+        if waiting and (len(waiting[0]) != len(values) or len(waiting) * len(values) >= HELD):
+            self._sum_up()
+        self._values.append(values)
+
+    @torch.no_grad()
+    def _sum_up(self) -> None:
+        values_SV = torch.stack(self._values)
+        mean_S = values_SV.mean(dim=1)
+        squares_S = (values_SV - mean_S[:, None]).square().sum(dim=1)
+        self._of_steps.append((values_SV.shape[1], torch.stack([mean_S, squares_S])))
+        self._values = []
+        if self._is_binned:
+            bins_SV = (values_SV * NUM_BINS).long().clamp_(0, NUM_BINS - 1)
+            bins_SV.masked_fill_((values_SV - 0.5).abs() > 0.5 + ROUNDING, NUM_BINS)
+            is_added_S = mean_S.isfinite() if self._finite_only else torch.ones_like(mean_S)
+            each_SV = is_added_S.long()[:, None].expand_as(bins_SV)
+            if self.counts is None:
+                self.counts = each_SV.new_zeros(NUM_BINS + 1)
+            self.counts.scatter_add_(0, bins_SV.flatten(), each_SV.flatten())
+
+    def moments(self) -> Moments:
+        """Those of all steps; waits for the device."""
+        if self._values:
+            self._sum_up()
+        for num, of_steps_2S in self._of_steps:
+            for mean, squares in of_steps_2S.T.tolist():
+                if math.isfinite(mean) or not self._finite_only:
+                    self._moments = _joined(self._moments, (num, mean, squares))
+        self._of_steps = []
+        return self._moments
+
+
+def _joined(so_far: Moments, more: Moments) -> Moments:
+    """The moments of both together (Chan et al. 1979): no cancellation."""
+    (num1, mean1, squares1), (num2, mean2, squares2) = so_far, more
+    num, delta = num1 + num2, mean2 - mean1
+    squares = squares1 + squares2 + delta * delta * (num1 * num2 / num)
+    return num, mean1 + delta * (num2 / num), squares
 
 
 def watched_parameters(encoder: nn.Module) -> list[nn.Parameter]:
@@ -402,8 +440,8 @@ def grad_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     Under DistributedDataParallel the gradients are averaged over the workers by then: every worker
     reads the same norm.
     """
-    norms = [torch.linalg.vector_norm(p.grad) for p in parameters if p.grad is not None]
-    return torch.stack(norms).mean() if norms else torch.zeros(())
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return torch.stack(torch._foreach_norm(gradients)).mean() if gradients else torch.zeros(())
 
 
 def tsne_points(

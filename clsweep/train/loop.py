@@ -40,7 +40,14 @@ from clsweep.train.scores import (
     score_encoder,
     transfer_of,
 )
-from clsweep.train.state import AfterStep, EpochUnderWay, TrialState, new_state, untrained_encoder
+from clsweep.train.state import (
+    AfterStep,
+    EpochUnderWay,
+    TrialState,
+    compute_in_float32,
+    new_state,
+    untrained_encoder,
+)
 
 HERE = DataPlace()
 
@@ -90,6 +97,7 @@ def train_trial(
     # parts of the user's own have it too, and may not write to it
     device, config = trial_device(device), MappingProxyType(with_defaults(config))
     attempt, pulse = Attempt(config, report, checkpoints, device), Pulse(config, tell)
+    compute_in_float32()
     try:
         with drawing(config["seed"], "trial"):
             if DATASET[config["dataset"]].kind == "pairs":

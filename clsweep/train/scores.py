@@ -31,7 +31,7 @@ from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_po
 from clsweep.train.evaluate import Outcomes, are_finite, hits_among, in_percent
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
 from clsweep.train.probe import Network, views_of
-from clsweep.train.state import seeded, untrained_encoder
+from clsweep.train.state import compute_in_float32, seeded, untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]
 
@@ -377,6 +377,7 @@ def score_reference(
     Raises:
         RequestError: the data set is not there.
     """
+    compute_in_float32()
     config = {"linear_every": "last", **config}  # there is no other epoch
     splits, where = load_splits(config, place), trial_device(device)
     scored = (splits.train, splits.val)

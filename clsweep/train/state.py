@@ -84,11 +84,12 @@ class Precision:
 
 
 def compute_in_float32() -> None:
-    """Keep convolutions of this process from rounding to TF32, as torch lets them: they would lose
-    13 bits without a word, in scores of a trial of whatever precision. In a half type's training
-    autocast decides before that.
+    """Keep convolutions and products of this process from rounding to TF32, as torch or its
+    environment may let them: they would lose 13 bits without a word, in scores of a trial of
+    whatever precision. In a half type's training autocast decides before that.
     """
     torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
 @dataclass
@@ -154,7 +155,6 @@ class TrialState:
 
 def untrained_encoder(config: Mapping[str, Any], device: torch.device) -> nn.Module:
     """The encoder alone, as the trial's seed initialises it, for scores in fp32."""
-    compute_in_float32()
     encoder = seeded(build_encoder, config).to(device, memory_format=torch.channels_last)
     return cast(nn.Module, encoder)
 

@@ -103,6 +103,16 @@ def test_half_types_give_nearly_the_same_and_wait_for_nothing(name, precision, d
     assert actual.log.draws == Counter()
 
 
+def test_diagnostics_of_a_step_are_no_second_step(device):
+    """The launches that a step of a scored epoch has beside another's."""
+    name = "simclr-infonce-none-two"
+    plain, scored = (
+        device.call(take_steps, CASES[name], "cuda:0", 4, scored=scored).log.launches.total()
+        for scored in (False, True)
+    )
+    assert 0 < (scored - plain) / 4 < 100
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "lars"])
 def test_every_optimiser_steps_without_a_wait(optimizer, device):
     parts = {"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": "two"}

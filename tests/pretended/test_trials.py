@@ -44,7 +44,7 @@ SCORES = {
     ("svd", "train/evaluate.py:rankme"): "whether it has converged",
     ("svd", "train/evaluate.py:centred_svdvals"): "the same",
     ("index by booleans", "train/evaluate.py:spectrum_decay"): "how many values are left",
-    ("item", "train/diagnostics.py:StepStatistics.summary"): "the numbers of the epoch's row",
+    ("tolist", "train/diagnostics.py:_Sums.moments"): "the numbers of the epoch's row",
     ("tolist", "train/diagnostics.py:StepStatistics.histogram"): "its bars",
     ("tolist", "train/diagnostics.py:_taken"): "the diagnostics of the representation",
 }

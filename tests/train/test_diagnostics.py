@@ -4,6 +4,7 @@ Shapes: N samples, D dimensions.
 """
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -228,6 +229,36 @@ class TestStepStatistics:
         assert statistics.summary() == pytest.approx(expected, abs=1e-7)
         [bar] = [row for row in statistics.histogram() if row["share"]]
         assert (bar["share"], bar["bin_low"] <= value) == (1.0, True)
+
+    @pytest.mark.parametrize("held", [1, 9, 100])
+    def test_blocks_checkpoints_and_changes_in_place_leave_no_trace(self, monkeypatch, held):
+        """Steps are summed up in blocks; what a diagnostic gave may be overwritten later."""
+        steps = torch.rand(11, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        expected = StepStatistics()
+        for step in steps:
+            expected.add(Q_B, step)
+        monkeypatch.setattr(diagnostics, "HELD", held)
+        statistics, given = StepStatistics(), torch.empty(4, dtype=torch.float64)
+        for number, step in enumerate(steps):
+            if number in (3, 4):
+                state, statistics = statistics.state_dict(), StepStatistics()
+                statistics.load_state_dict(state, torch.device("cpu"))
+                num, mean, _ = state["moments"][Q_B]
+                assert (num, mean.shape, mean.dtype) == (4 * number, (), torch.float64)
+            statistics.add(Q_B, given.copy_(step))
+        assert statistics.summary() == expected.summary()
+        assert statistics.histogram() == expected.histogram()
+
+    def test_a_step_is_joined_without_the_device(self):
+        """Sums of many steps take as many operations as those of one."""
+        statistics = StepStatistics()
+        with Operations() as seen:
+            for _ in range(50):
+                statistics.add(Q_B, torch.rand(8))
+        assert Counter(seen.names) == {"aten::rand": 50, "aten::_to_copy": 50}
+        with Operations() as seen:
+            statistics.summary()
+        assert len(seen.names) < 50
 
     def test_what_was_not_added_is_missing(self):
         statistics = StepStatistics()

@@ -179,20 +179,25 @@ def test_no_epochs_score_the_untrained_encoder(configs, monkeypatch):
 
 @pytest.mark.parametrize("changes", [{"epochs": 0}, {}, {"precision": "bf16"}])
 def test_no_convolution_may_round_to_tf32_whatever_the_precision(monkeypatch, changes):
-    """Scores are float32, of fine-tuned networks too; training in a half type needs no TF32."""
+    """Scores are float32, of fine-tuned networks too; training in a half type needs no TF32. What
+    torch's environment says of products does not count either.
+    """
     allowed = []
 
     def look(module: torch.nn.Module, _: Any) -> None:
         if isinstance(module, torch.nn.Conv2d):
             allowed.append(torch.backends.cudnn.allow_tf32)
+            allowed.append(torch.backends.cuda.matmul.allow_tf32)
 
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # torch's default
+    torch.backends.cuda.matmul.allow_tf32 = True
     hook = torch.nn.modules.module.register_module_forward_pre_hook(look)
     try:
         tuned = {"finetune": "sgd", "finetune_labels": "1", "finetune_epochs": 1}
         run(small_config(COMBINATIONS["simclr-dcl-none-two"], **tuned), **changes)
     finally:
         hook.remove()
+        torch.backends.cuda.matmul.allow_tf32 = False  # torch's default
     assert allowed
     assert not any(allowed)
 
