@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError
-from clsweep.findings import from_studies
-from clsweep.findings.confirmed import confirmed
-from clsweep.questions.findings import Findings, cells_of_study, cells_of_table, whole_material
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder, trials_file
+from clsweep.statistics.findings import Findings, cells_of_study, cells_of_table, whole_material
 from clsweep.study.design import Study, default_out
 from clsweep.study.factors import cells_of, with_factors
+from clsweep.sweeps import from_studies
+from clsweep.sweeps.fresh_seeds import confirmed
 
 if TYPE_CHECKING:
     import altair as alt
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from clsweep.analysis.reference import Printed
-    from clsweep.findings.material import Material
+    from clsweep.sweeps.study_data import StudyData
 
 
 class Results(StudyResults, Findings):
@@ -39,7 +39,7 @@ class Results(StudyResults, Findings):
     def __init__(
         self,
         *folders: ResultsFolder,
-        table: Material | None = None,
+        table: StudyData | None = None,
         cells: Sequence[Findings] = (),
         **reading: Any,
     ) -> None:
@@ -96,7 +96,7 @@ class Results(StudyResults, Findings):
         return cells_of_study(self, **self._reading)
 
     @cached_property
-    def material(self) -> Material:
+    def material(self) -> StudyData:
         if self._table:
             return self._table
         if self.cells:
@@ -133,7 +133,7 @@ class Results(StudyResults, Findings):
             within: points from the best that still count as good.
             progress: called with a word on what is done next.
         """
-        from clsweep.report.formats.folder import write_report
+        from clsweep.report.report_folder import write_report
 
         return write_report(self, out, within=within, progress=progress)[1]
 
@@ -211,7 +211,7 @@ def open_results(
         RequestError: there are no results of clsweep at a source, or none that the statistics can
             be made from.
     """
-    from clsweep.findings.from_trials import as_told, read_together, read_trials
+    from clsweep.sweeps.from_table import as_told, read_together, read_trials
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")
@@ -279,9 +279,9 @@ def _of_table(
     trials: pd.DataFrame, factors: Sequence[str] | None, *, source: str, **options: Any
 ) -> Results:
     """The results of a table of trials, cell by cell where it has factors."""
-    from clsweep.findings.from_trials import of_trials
+    from clsweep.sweeps.from_table import of_trials
 
-    def read(rows: pd.DataFrame) -> Material:
+    def read(rows: pd.DataFrame) -> StudyData:
         return of_trials(rows, source=source, **options)
 
     cells = cells_of_table(trials, factors, source, read)

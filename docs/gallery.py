@@ -18,11 +18,11 @@ import yaml
 
 import clsweep
 from clsweep.display.theme import themed, to_svg
-from clsweep.questions.contrasts import verdict
-from clsweep.questions.words import interval, number
-from clsweep.report.formats.folder import render_markdown
-from clsweep.report.model import Report
+from clsweep.report.content import Report
+from clsweep.report.report_folder import render_markdown
 from clsweep.report.sections import build_report
+from clsweep.statistics.contrast import verdict
+from clsweep.statistics.wording import interval, number
 from clsweep.study.document import question
 
 DOCS = Path(__file__).parent

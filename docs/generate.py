@@ -13,8 +13,8 @@ from clsweep.catalog import PARAM
 from clsweep.cli.main import app
 from clsweep.cli.plan import catalog_tables
 from clsweep.display.text import cell, markdown_table
-from clsweep.questions.registry import formulas
 from clsweep.results import schemas
+from clsweep.statistics.registry import formulas
 
 
 def write(folder: Path) -> None:

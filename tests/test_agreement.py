@@ -20,9 +20,9 @@ from clsweep.api import Results, open_results
 from clsweep.cli.status import best_when_tuned, status_rows
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.search import Race
-from clsweep.questions.robustness import tolerance
 from clsweep.report import told
 from clsweep.results.folder import ResultsFolder
+from clsweep.statistics.robustness import tolerance
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from tests.analysis.draws import drawing

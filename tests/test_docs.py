@@ -10,7 +10,7 @@ import typer
 
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM, builtin
 from clsweep.cli.main import app
-from clsweep.questions.registry import formulas
+from clsweep.statistics.registry import formulas
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

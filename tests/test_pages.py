@@ -15,14 +15,14 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.questions import contrasts, pairs
-from clsweep.questions.model import Open, Wording
-from clsweep.report.formats.folder import render_markdown
+from clsweep.report.report_folder import render_markdown
 from clsweep.report.sections import build_report
+from clsweep.statistics import contrast, pair_sentences
+from clsweep.statistics.report_objects import Unresolved, Wording
 from tests.golden import _planted_sweeps
-from tests.questions import rows
-from tests.questions.test_answer import VERDICTS, verdict
-from tests.questions.test_registry import assert_whole
+from tests.statistics import rows
+from tests.statistics.test_answer import VERDICTS, verdict
+from tests.statistics.test_registry import assert_whole
 
 PAGES = Path(__file__).parent / "pages"
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
@@ -33,7 +33,7 @@ OTHERS = ("grid of ten seeds", "random, few", "most failed", "another metric", "
 def page_of(name):
     """What is said of a planted study, without its tables and figures."""
     if name == "rows":
-        lines = (f"- {'open: ' * isinstance(line, Open)}{line}\n" for line in rows_said())
+        lines = (f"- {'open: ' * isinstance(line, Unresolved)}{line}\n" for line in rows_said())
         return "".join(lines)
     report = build_report(clsweep.analyse(SWEEPS[name]))
     assert_whole(report)
@@ -49,13 +49,15 @@ def rows_said():
         yield from rows.told(question, *changes)
     for changes, stat in rows.ALONG:
         table = [row | {"region": f"tau={2**i}"} for i, row in enumerate(changes)]
-        yield from pairs.by_value(pd.DataFrame(table), "tau", stat, Wording(metric="knn_top1"))
+        yield from pair_sentences.by_value(
+            pd.DataFrame(table), "tau", stat, Wording(metric="knn_top1")
+        )
     for case in VERDICTS:
         yield from verdict(*case)
     for change in rows.CONTRASTS:
         row = rows.CONTRAST | change
-        yield contrasts.verdict(row)
-        yield contrasts.sentence(row)
+        yield contrast.verdict(row)
+        yield contrast.sentence(row)
 
 
 def path_of(name):

@@ -1,6 +1,6 @@
 """Why a table has no number, and what to beware of in one: the one table of causes.
 
-Tables hold causes with their figures, no words. `clsweep.findings.notes` fills the words in, for
+Tables hold causes with their figures, no words. `clsweep.sweeps.notes` fills the words in, for
 the command line and the report alike.
 """
 

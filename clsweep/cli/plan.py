@@ -24,12 +24,12 @@ from clsweep.cluster.capacity import require_capacity, require_files, this_machi
 from clsweep.data.found import AbsentError
 from clsweep.display.numbers import count, number, setting, settings
 from clsweep.errors import RequestError, nearest
-from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
 from clsweep.study.document import question, shipped_studies
 from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
 from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS
+from clsweep.sweeps.notes import CAPACITY, SCORED_ON_TEST, SIZES
 
 _PLURAL: dict[Part, str] = {
     "framework": "frameworks", "loss": "losses", "regularizer": "regularizers", "views": "views",

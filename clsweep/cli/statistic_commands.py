@@ -35,7 +35,7 @@ from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
     from clsweep.foreign.sweep import ForeignSweep, Imported
-    from clsweep.questions.findings import Findings
+    from clsweep.statistics.findings import Findings
 
 
 @with_groups
@@ -54,9 +54,9 @@ def status(
     import time
 
     from clsweep.cli import status as now
-    from clsweep.findings.notes import reference_notes
     from clsweep.results.ranking import spare_of
     from clsweep.results.reading import StudyResults, open_folder, trials_file
+    from clsweep.sweeps.notes import reference_notes
 
     if trials_file(path):
         require_apart({path: True, "--follow": follow})
@@ -112,7 +112,7 @@ def trials(
     """Trial rows; csv and json have every column."""
     from clsweep.cli.status import study_notes
     from clsweep.cli.trials import trial_rows, trials_spare
-    from clsweep.findings.notes import reference_notes
+    from clsweep.sweeps.notes import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), reading.opened([path])
     asked = [name.strip() for name in columns.split(",")] if columns else None
@@ -165,7 +165,7 @@ def importance(
     paths: ResultsPaths, within: Within = None, *, reading: FullReading, style: Style
 ) -> None:
     """Which hyperparameter matters to a search (tpe, gp, asha), and where it may be set."""
-    from clsweep.questions.search import IMPORTANCE
+    from clsweep.statistics.search import IMPORTANCE
 
     findings = reading.opened(paths)
     if style.format is Format.table and findings.importance(within=within).empty:
@@ -179,7 +179,7 @@ def importance(
 @with_groups
 def picks(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
-    from clsweep.findings.material import label_free_scores
+    from clsweep.sweeps.study_data import label_free_scores
 
     findings = reading.opened(paths)
     if style.format is Format.table and findings.picks().empty:
@@ -213,7 +213,7 @@ def compare(
     seen.
     """
     from clsweep.cli.statistics import open_and_pair
-    from clsweep.questions.comparison import BY_STAT
+    from clsweep.statistics.compare import BY_STAT
 
     require_apart({"--tuned": tuned, "--stat": stat != "mean"})
     require_apart({"--tuned": tuned, "--by": by})
@@ -310,7 +310,7 @@ def report(
     say(f"Reading {', '.join(paths)} ...")
     from clsweep.cli.statistics import default_report, progress
     from clsweep.cli.status import followed, is_any_running
-    from clsweep.report.formats.folder import write_report
+    from clsweep.report.report_folder import write_report
 
     read = partial(reading.opened, paths)
     target = out or default_report(paths)
@@ -417,9 +417,9 @@ def _write(folder: str, found: Imported) -> None:
 
     import pyarrow as pa
 
-    from clsweep.findings.from_trials import TOLD
     from clsweep.results.disk import Disk
     from clsweep.results.tables import encode, schema_of
+    from clsweep.sweeps.from_table import TOLD
 
     disk = Disk(folder)
     if disk.is_file("study.yaml"):

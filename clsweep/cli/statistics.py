@@ -18,17 +18,17 @@ from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
 from clsweep.errors import RequestError
-from clsweep.findings.notes import is_measured, reference_notes, version_notes
-from clsweep.findings.notes import notes as notes_of
-from clsweep.questions import reproduction as paper
-from clsweep.questions.column import Question, filled, with_levels
+from clsweep.statistics import reproduce as paper
+from clsweep.statistics.statistic import Statistic, filled, with_levels
+from clsweep.sweeps.notes import is_measured, reference_notes, version_notes
+from clsweep.sweeps.notes import notes as notes_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from clsweep.api import Results
-    from clsweep.findings.material import Material
-    from clsweep.questions.findings import Findings
+    from clsweep.statistics.findings import Findings
+    from clsweep.sweeps.study_data import StudyData
 
 
 def print_statistic(
@@ -37,7 +37,7 @@ def print_statistic(
     *given: str,
     style: Style,
     following: str = "",
-    question: Question | None = None,
+    question: Statistic | None = None,
     is_told: bool = True,
     **asked: Any,
 ) -> None:
@@ -47,7 +47,7 @@ def print_statistic(
     from clsweep.report import told
 
     material, notes = findings.material, findings.material.notes
-    question = question or import_module(f"clsweep.questions.{name}").QUESTION
+    question = question or import_module(f"clsweep.statistics.{name}").QUESTION
     found = getattr(findings, name)(*given, **asked)
     if name == "robustness":
         if asked.get("by") and any(map(is_measured, found["reason"])):
@@ -73,8 +73,8 @@ def print_statistic(
 def print_confirmation(results: Results, *, top: int | None, style: Style) -> None:
     """The best configurations on fresh seeds, after what that comes to."""
     from clsweep.cli.trials import confirm_notes
-    from clsweep.questions.recommend import CONFIRMATION
     from clsweep.report.told import recommend
+    from clsweep.statistics.recommend import CONFIRMATION
 
     print_question(
         CONFIRMATION,
@@ -126,10 +126,10 @@ def print_reproduction(findings: Findings, *, within: float | None, format: Form
 
 
 def print_question(
-    question: Question,
+    question: Statistic,
     frame: pd.DataFrame,
     *,
-    material: Material,
+    material: StudyData,
     style: Style,
     within: float | None = None,
     said: Callable[[], Sequence[str]] = tuple,

@@ -14,18 +14,18 @@ import pyarrow.compute as pc
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import duration
 from clsweep.display.printing import Format
-from clsweep.findings.confirmed import unconfirmed
-from clsweep.findings.notes import SCORED_ON_TEST, version_notes
 from clsweep.results.ranking import Tally
 from clsweep.results.reading import StudyResults, open_folder
 from clsweep.results.schemas import STATUSES
 from clsweep.study.factors import FACTORS, split_name
 from clsweep.study.space import declared_axes, only_swept_rows
+from clsweep.sweeps.fresh_seeds import unconfirmed
+from clsweep.sweeps.notes import SCORED_ON_TEST, version_notes
 from clsweep.version import VERSION_COLUMNS
 
 if TYPE_CHECKING:
     from clsweep.api import Results
-    from clsweep.questions.model import Sentences
+    from clsweep.statistics.report_objects import Sentences
 
 MOST_RUNNING = 8  # trials under way that `clsweep status` lists
 MOST_OF_ERROR = 300  # characters of an error that a table shows

@@ -20,14 +20,14 @@ from clsweep.cli.status import MOST_OF_ERROR
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number, settings, texts_of
 from clsweep.errors import RequestError, first_line, nearest
-from clsweep.findings.confirmed import ranking as ranking_of
-from clsweep.findings.confirmed import unconfirmed
-from clsweep.findings.notes import CONFIRMED_ON_TEST
-from clsweep.questions.column import level
-from clsweep.questions.recommend import fewer_fresh
 from clsweep.results.schemas import STATUSES, test_fields
+from clsweep.statistics.recommend import fewer_fresh
+from clsweep.statistics.statistic import level
 from clsweep.study.factors import factors_of
 from clsweep.study.space import declared_axes
+from clsweep.sweeps.fresh_seeds import ranking as ranking_of
+from clsweep.sweeps.fresh_seeds import unconfirmed
+from clsweep.sweeps.notes import CONFIRMED_ON_TEST
 
 # Columns of trials that a screen without room does without.
 MOST_NAMED = 30  # columns that an error lists

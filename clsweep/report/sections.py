@@ -11,13 +11,20 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.display.numbers import count
-from clsweep.questions.answers import Answers, Asked, ask_ahead, cell_name, in_cell, told_of
-from clsweep.questions.column import plain
-from clsweep.questions.model import Figure, Open, Table, slug, told
-from clsweep.questions.registry import CHAPTERS, Chapter, ahead, formulas
-from clsweep.report import first
+from clsweep.report import first_screen
+from clsweep.report.content import Report, Section
 from clsweep.report.glossary import terms_in
-from clsweep.report.model import Report, Section
+from clsweep.statistics.computed import (
+    ReportContext,
+    Statistics,
+    cell_name,
+    in_cell,
+    merged_cells,
+    prefetch,
+)
+from clsweep.statistics.registry import SECTIONS, SectionOutline, formulas, requests
+from clsweep.statistics.report_objects import Figure, Table, Unresolved, resolved_only, slug
+from clsweep.statistics.statistic import plain
 
 Say = Callable[[str], None]
 Made = Callable[[Sequence[Figure]], object]
@@ -31,7 +38,7 @@ _MODEL = (
 
 
 def build_report(
-    findings: Answers,
+    findings: Statistics,
     *,
     within: float | None = None,
     progress: Say | None = None,
@@ -44,11 +51,13 @@ def build_report(
     """
     near = findings.near(within)
     say = progress or (lambda _: None)
-    asked = Asked(answers=findings, within=near, say=say)
+    asked = ReportContext(answers=findings, within=near, say=say)
     if findings.cells:
-        each = [_report(Asked(answers=cell, within=near, say=say)) for cell in findings.cells]
-        reproduction = section_of(CHAPTERS[0], asked)
-        report = _of_cells(findings.cells, each, reproduction, first.board_table(asked))
+        each = [
+            _report(ReportContext(answers=cell, within=near, say=say)) for cell in findings.cells
+        ]
+        reproduction = section_of(SECTIONS[0], asked)
+        report = _of_cells(findings.cells, each, reproduction, first_screen.board_table(asked))
     else:
         report = _report(asked, made)
     material = asked.material
@@ -72,14 +81,14 @@ def build_report(
     )
 
 
-def _report(asked: Asked, made: Made = lambda _: None) -> Report:
+def _report(asked: ReportContext, made: Made = lambda _: None) -> Report:
     """What is to be said of trials that are compared with each other."""
     made(())
-    ask_ahead(asked.answers, ahead(asked))
-    hero, sections = first.hero(asked), []
+    prefetch(asked.answers, requests(asked))
+    hero, sections = first_screen.headline_figures(asked), []
     made(hero)
     above = {figure.name for figure in hero}
-    for chapter in (*CHAPTERS, None):
+    for chapter in (*SECTIONS, None):
         part = section_of(chapter, asked) if chapter else _appendix(asked)
         part = replace(part, figures=tuple(f for f in part.figures if f.name not in above))
         made(part.figures)
@@ -87,18 +96,18 @@ def _report(asked: Asked, made: Made = lambda _: None) -> Report:
             sections.append(part)
     return Report(
         title=asked.material.title,
-        question=first.question(asked),
-        verdicts=first.verdicts(asked),
-        notes=first.notes(asked),
-        board=first.board_table(asked),
+        question=first_screen.question(asked),
+        verdicts=first_screen.verdicts(asked),
+        notes=first_screen.notes(asked),
+        board=first_screen.board_table(asked),
         hero=hero,
-        steps=first.next_steps(asked),
-        open=first.unresolved(asked, sections),
+        steps=first_screen.next_steps(asked),
+        open=first_screen.unresolved(asked, sections),
         sections=tuple(sections),
     )
 
 
-def section_of(chapter: Chapter, asked: Asked) -> Section:
+def section_of(chapter: SectionOutline, asked: ReportContext) -> Section:
     """What its questions say, parted into what is told and what stays open, and show, if asked."""
     if not chapter.is_asked(asked):
         return Section(id=chapter.id, title=chapter.title)
@@ -110,8 +119,8 @@ def section_of(chapter: Chapter, asked: Asked) -> Section:
     return Section(
         id=chapter.id,
         title=chapter.title,
-        sentences=told(said),
-        open=tuple(sentence for sentence in said if isinstance(sentence, Open)),
+        sentences=resolved_only(said),
+        open=tuple(sentence for sentence in said if isinstance(sentence, Unresolved)),
         notes=tuple(dict.fromkeys(notes)),
         tables=tuple(table for question in questions for table in question.tables_of(asked)),
         figures=tuple(figure for figure in figures if figure is not None),
@@ -129,7 +138,7 @@ def _texts(report: Report) -> Iterator[str]:
     yield from (figure.caption for figure in report.figures)
 
 
-def _appendix(asked: Asked) -> Section:
+def _appendix(asked: ReportContext) -> Section:
     """Numbers of trials, and every formula."""
     asked.say("formulas")
     rows = [
@@ -154,7 +163,7 @@ def _appendix(asked: Asked) -> Section:
     )
 
 
-def _samples(asked: Asked) -> pd.DataFrame:
+def _samples(asked: ReportContext) -> pd.DataFrame:
     sweeps = asked.material.sweeps
     is_raced = any(sweep.num_skipped for sweep in sweeps)
     rows = [
@@ -179,13 +188,13 @@ def _samples(asked: Asked) -> pd.DataFrame:
 # A study with factors
 
 
-def _named(cells: Sequence[Answers]) -> str:
+def _named(cells: Sequence[Statistics]) -> str:
     """`4 of dataset and encoder: digits, conv4; ...`."""
     return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
 
 
 def _of_cells(
-    cells: Sequence[Answers], reports: Sequence[Report], reproduction: Section, board: Table
+    cells: Sequence[Statistics], reports: Sequence[Report], reproduction: Section, board: Table
 ) -> Report:
     """One report of all cells from that of each; a paper's tables and the board span cells."""
     each = dict(zip(map(cell_name, cells), reports, strict=True))
@@ -212,7 +221,7 @@ def _of_cells(
 
 def _told(made: Mapping[str, object], *parts: str) -> dict[str, Any]:
     """What each cell says, part by part."""
-    return {p: told_of({name: getattr(x, p) for name, x in made.items()}) for p in parts}
+    return {p: merged_cells({name: getattr(x, p) for name, x in made.items()}) for p in parts}
 
 
 def _section(made: Mapping[str, Section], levels: Mapping[str, Mapping[str, str]]) -> Section:

@@ -13,7 +13,7 @@ from clsweep.analysis.images import Hits
 from clsweep.analysis.power import smallest_effects
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.questions.words import needed
+from clsweep.statistics.wording import needed
 from tests.analysis.truths import trials_of
 
 SMALL, LARGE = {"batch": 16}, {"batch": 128}

@@ -10,10 +10,10 @@ from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.robustness import response, table
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.sweep import FAILED_AS
-from clsweep.questions.health import failure_regions
+from clsweep.statistics.health import failure_regions
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
-from tests.questions.given import of
+from tests.statistics.given import of
 
 NAN = float("nan")
 PAIR = [[90.0, 91.0], [80.0, 81.0]]

@@ -10,7 +10,7 @@ import pytest
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import FAILED_AS
 from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
-from clsweep.findings.notes import text_of
+from clsweep.sweeps.notes import text_of
 from tests.analysis import truths
 
 NAN = float("nan")

@@ -6,15 +6,15 @@ import re
 import pandas as pd
 import pytest
 
-from clsweep.questions import comparison, recommend, robustness, sensitivity
+from clsweep.statistics import compare, recommend, robustness, sensitivity
 from tests.planted import planted
 
 GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
 COMMANDS = {
-    "robustness": robustness.QUESTION,
-    "sensitivity": sensitivity.QUESTION,
-    "compare": comparison.MEANS,
-    "recommend": recommend.QUESTION,
+    "robustness": robustness.ROBUSTNESS,
+    "sensitivity": sensitivity.SENSITIVITY,
+    "compare": compare.MEANS,
+    "recommend": recommend.RECOMMEND,
 }
 
 

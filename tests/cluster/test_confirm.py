@@ -13,9 +13,9 @@ from clsweep.cli.trials import confirm_notes
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.desk import Rules
 from clsweep.errors import RequestError, UserError
-from clsweep.questions.recommend import CONFIRMATION
 from clsweep.report import told
 from clsweep.results.folder import ResultsFolder
+from clsweep.statistics.recommend import CONFIRMATION
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial

@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from clsweep.api import open_results
-from clsweep.questions.charts import param_axis
+from clsweep.statistics.charts import param_axis
 from clsweep.study.resolve import load_study
 from tests.planted import recorded
 

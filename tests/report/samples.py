@@ -3,8 +3,8 @@
 import altair as alt
 import pandas as pd
 
-from clsweep.questions.model import Figure, Table
-from clsweep.report.model import Report, Section, Step
+from clsweep.report.content import Report, Section, Step
+from clsweep.statistics.report_objects import Figure, Table
 
 
 def figure(name="tolerance", *, title="Tolerance", rows=4, objective="dcl"):

@@ -15,11 +15,11 @@ import pytest
 from clsweep.api import open_results
 from clsweep.cli.trials import trial_rows
 from clsweep.errors import RequestError, UserError
-from clsweep.findings.notes import reference_notes
 from clsweep.results.folder import ResultsFolder, checkpoint_file
 from clsweep.results.schemas import to_table
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
+from clsweep.sweeps.notes import reference_notes
 from tests.results.conftest import STUDY, created
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import clsweep
 from clsweep.analysis.reference import Verdict
-from clsweep.questions.reproduction import layouts
+from clsweep.statistics.reproduce import layouts
 from clsweep.study.document import preset_names
 from clsweep.study.factors import split_name
 from clsweep.study.resolve import load_study

@@ -17,7 +17,7 @@ from clsweep.analysis.robustness.table import (
     robustness,
     tolerance_curve,
 )
-from clsweep.findings.notes import text_of
+from clsweep.sweeps.notes import text_of
 from tests.analysis.draws import drawing
 from tests.analysis.test_resample import slow_tail
 from tests.analysis.truths import trials_of

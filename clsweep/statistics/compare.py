@@ -1,0 +1,254 @@
+"""Which objective is better, and which depends less on its settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis.comparison import table as analysis
+from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.sweep import as_far_as_levels
+from clsweep.statistics import charts
+from clsweep.statistics.charts import alt
+from clsweep.statistics.computed import ReportContext, Statistics
+from clsweep.statistics.pair_sentences import compared
+from clsweep.statistics.report_objects import Figure
+from clsweep.statistics.statistic import Column, Statistic, half, level, measured, p_of
+from clsweep.statistics.wording import needed
+from clsweep.sweeps.notes import status, verdict
+from clsweep.sweeps.study_data import StudyData
+
+_ENDS = ("x", "low", "high")
+MAX_PAIRS = 45  # those of ten objectives; of more the ones that are told apart best
+
+
+def compare(
+    of: Statistics,
+    a: str | None = None,
+    b: str | None = None,
+    *,
+    stat: str = "mean",
+    by: str | None = None,
+    within: float | None = None,
+) -> pd.DataFrame:
+    """One row per pair, or per pair and value of `by`, see `analysis.comparison`; of stat "tuned"
+    each objective stands at its best setting, which rests on all seeds of a race. Pairs whose
+    scores come from different yardsticks have no numbers.
+    """
+    near = of.near(within)
+    sweeps = of.material.sweeps if stat == "tuned" else of.material.spaces
+    pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
+    pairs = as_far_as_levels(pairs, sweeps) if stat in ("mean", "tuned") else pairs
+    told = of.material.yardsticks
+    yardsticks = [pairs[side].map(lambda name: told.get(name, "")) for side in ("a", "b")]
+    apart = yardsticks[0] != yardsticks[1]
+    measured = pairs.columns[pairs.columns.get_loc("value_a") : pairs.columns.get_loc("winner")]
+    pairs.loc[apart, measured] = float("nan")
+    pairs.loc[apart, ["winner", "resolved", "reason"]] = "", False, Reason.YARDSTICKS
+    notes = [
+        (note(Reason.YARDSTICKS, a=a, b=b),) if a != b else notes
+        for a, b, notes in zip(*yardsticks, pairs["note"], strict=True)
+    ]
+    return pairs.assign(note=pd.Series(notes, index=pairs.index, dtype=object))
+
+
+def means(asked: ReportContext) -> pd.DataFrame:
+    """Every pair by its means."""
+    return asked.ask(compare, stat="mean")
+
+
+def tuned(asked: ReportContext) -> pd.DataFrame:
+    """Every pair at its best settings."""
+    return asked.ask(compare, stat="tuned")
+
+
+def spreads(asked: ReportContext) -> pd.DataFrame:
+    """Every pair by its spreads."""
+    return _of_sweeping(asked, asked.ask(compare, stat="std"))
+
+
+def _shares(asked: ReportContext) -> pd.DataFrame:
+    return _of_sweeping(asked, asked.ask(compare, stat="within", within=asked.within))
+
+
+def _of_sweeping(asked: ReportContext, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Without the pairs of a baseline that sweeps nothing, which has no spread to compare."""
+    names = [sweep.objective for sweep in asked.answers.material.sweeps if sweep.params]
+    return pairs[pairs["a"].isin(names) & pairs["b"].isin(names)].reset_index(drop=True)
+
+
+def ratio_forest(pairs: pd.DataFrame, material: StudyData) -> Figure | None:
+    """Ratio of the SD* of every pair of objectives, from `compare` of stat "std"."""
+    frame = _pairs(pairs, "/")
+    frame.loc[~(frame["x"] > 0), list(_ENDS)] = np.nan
+    if frame["x"].isna().all():
+        return None
+    # An end at 0 or infinity is drawn at the edge of the others, with an arrow that points on.
+    drawn = frame[list(_ENDS)].where(frame[list(_ENDS)] > 0)
+    edges = {"low": np.nanmin(drawn) / 1.5, "high": np.nanmax(drawn) * 1.5}
+    one_end = drawn["low"].notna() ^ drawn["high"].notna()
+    for end, edge in edges.items():
+        frame[f"{end}_open"] = one_end & drawn[end].isna()
+        frame[end] = drawn[end].where(~frame[f"{end}_open"], edge)
+    axis = alt.Axis(grid=False, format=".3~r", labelOverlap="greedy", tickCount=6)
+    scale = alt.Scale(type="log", nice=False, padding=8)
+    x = alt.X("x:Q", title="SD* of the first / SD* of the second", scale=scale, axis=axis)
+    return Figure(
+        name="sd-ratios",
+        title="Which objective is more robust",
+        caption="Left of 1 the first of the pair is more robust. "
+        f"{_pair_text(frame, pairs, material)}",
+        chart=charts.forest(frame, material, x, line=1.0),
+        data=_pair_data(pairs),
+    )
+
+
+def difference_forest(pairs: pd.DataFrame, material: StudyData) -> Figure | None:
+    """Difference of the means of every pair of objectives, from `compare` of stat "mean"."""
+    frame = _pairs(pairs, "−")
+    if frame["x"].isna().all():
+        return None
+    title = charts.in_points("lead of the first over the second", material)
+    x = charts.plain_x(title, zero=True, padding=8)
+    return Figure(
+        name="mean-differences",
+        title="Which objective is better on average",
+        caption=f"Mean {material.metric} over the space that both sweep. Right of 0 the first of "
+        f"the pair is better. {_pair_text(frame, pairs, material)}",
+        chart=charts.forest(frame, material, x, line=0.0),
+        data=_pair_data(pairs),
+    )
+
+
+def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame, material: StudyData) -> str:
+    cut = f" Shown are the {len(frame)} of {len(pairs)} pairs that differ most clearly."
+    return (
+        "A coloured row is resolved, in favour of the objective of that colour. A grey one is not. "
+        f"{charts.bands_text(frame, material, 'Bars')}{cut if len(frame) < len(pairs) else ''}"
+    )
+
+
+def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
+    """A row a pair, in the table's order; `objective` is the one it is resolved for."""
+    if pairs.empty:
+        return pd.DataFrame(columns=["objective", *_ENDS, "row", "resolved", "note", "p"])
+    frame = charts.intervals(pairs.assign(objective=pairs["winner"]), "estimate", "low", "high")
+    frame["p"] = charts.numbers(pairs, "p_holm")
+    frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
+    frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
+    frame["missing"] = pairs["reason"].map(status).to_numpy()  # in place of a ratio to 0
+    clearest = frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]
+    return frame.loc[clearest].sort_index(ignore_index=True)
+
+
+def _pair_data(pairs: pd.DataFrame) -> pd.DataFrame:
+    names = ["a", "b", "estimate", "low", "high", "p_holm", "winner", "reason", "note"]
+    return pairs[names].reset_index(drop=True)
+
+
+def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Column, ...]:
+    of_means, is_tuned = stat == "mean", stat == "tuned"
+    value_a, value_b = (
+        level(name, half("estimate", ""))
+        if of_means or is_tuned
+        else measured(name, is_fine=True if stat == "std" else None)
+        for name in ("value_a", "value_b")
+    )
+    return (
+        Column("a"),
+        Column("b"),
+        Column("region"),
+        Column("a at", "at_a", spare=8),
+        Column("b at", "at_b", spare=8),
+        Column("value a", value_a, spare=7),
+        Column("value b", value_b, spare=7),
+        Column(heading, measured("estimate", ""), means, called=called),
+        Column(
+            "p",
+            p_of("p"),
+            means="by flipping signs or, if larger, by t with the images; least p: the least that "
+            "flips could be"
+            if of_means
+            else "",
+            spare=4,
+        ),
+        Column("p Holm", p_of("p_holm")),
+        Column("least p", "p_min", spare=1),
+        Column(
+            "P(a > b)",
+            lambda row: row["superiority"] if of_means else None,
+            "a's chance to be ahead in a pair" if of_means else "",
+            spare=3,
+        ),
+        Column(
+            "detectable",
+            measured("detectable"),
+            "what would be found in four of five studies" if of_means else "",
+            spare=2,
+        ),
+        Column("seeds", lambda row: row["num_seeds"] or None, spare=6),
+        Column(
+            "needs seeds",
+            lambda row: needed(row, "needs_seeds"),
+            "how many would find it in four of five studies, an 80 % interval",
+        ),
+        Column("needs configs", lambda row: needed(row, "needs_configs"), spare=5),
+        Column("verdict", verdict),
+    )
+
+
+MEANS = Statistic(
+    name="comparison-mean",
+    title="Lead of a over b in {metric}, over what both sweep, with 95 % intervals{images}",
+    frame=means,
+    ahead=lambda _: [(compare, {"stat": "mean"})],
+    columns=_columns(
+        "mean",
+        "lead",
+        "by how much a is better than b, in the direction that is good. Below 0, b is better",
+    ),
+    levels="value_a",
+    say=lambda asked: compared(means(asked), "mean", asked.words),
+    draw=lambda asked: [difference_forest(means(asked), asked.material)],
+    formulas={"comparison": analysis.COLUMNS},
+)
+TUNED = Statistic(
+    name="comparison-tuned",
+    title="Lead of a over b in {metric} when tuned, with 95 % intervals{images}",
+    frame=tuned,
+    ahead=lambda _: [(compare, {"stat": "tuned"})],
+    columns=_columns(
+        "tuned",
+        "lead",
+        "by how much a is better than b, each at its best setting. That is picked on other seeds "
+        "than it is scored on, so no luck of its seeds is in it",
+    ),
+    levels="value_a",
+    say=lambda asked: compared(tuned(asked), "tuned", asked.words),
+)
+SPREADS = Statistic(
+    name="comparison-std",
+    title="Ratio of the spreads of {metric} due to hyperparameters (sd* of a / sd* of b), with 95 "
+    "% intervals{images}",
+    frame=spreads,
+    ahead=lambda _: [(compare, {"stat": "std"})],
+    columns=_columns(
+        "std", "ratio of sd*", "a depends less on its hyperparameters", called="below 1"
+    ),
+    draw=lambda asked: [ratio_forest(spreads(asked), asked.material)],
+)
+SHARES = Statistic(
+    name="comparison-within",
+    title="Difference of the shares of the space within {points} of the best of {metric}, with 95 "
+    "% intervals{images}",
+    frame=_shares,
+    ahead=lambda asked: [(compare, {"stat": "within", "within": asked.within})],
+    columns=_columns(
+        "within",
+        "difference of shares",
+        "more of a's space is within {points} of a's own best",
+        called="positive",
+    ),
+    has_notes=False,
+)
+BY_STAT = {"tuned": TUNED, "mean": MEANS, "std": SPREADS, "within": SHARES}

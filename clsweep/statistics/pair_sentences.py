@@ -1,0 +1,206 @@
+"""Two objectives against each other, in sentences.
+
+The gate: the table names a winner, the corrected p-value is at most 5 %, and the interval lies on
+that side of no difference. All numbers are those of the tables; names are given verbatim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.statistics.report_objects import Sentences, Unresolved, Wording
+from clsweep.statistics.wording import (
+    along,
+    interval,
+    known,
+    listed,
+    needed,
+    number,
+    passes,
+    places_of,
+    text,
+)
+from clsweep.sweeps.notes import NOTES_APART, cause, is_measured
+
+FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
+MANY_PAIRS = 12  # more are counted, not named
+_TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What one statistic of a comparison is called."""
+
+    better: str  # what the winner does; `{near}` stands for how far from the best is near
+    compared: str  # what was compared
+    number: str  # how much that is, by the fields of a row, `amount` with a unit and `number`
+    sense: str = ""  # said where anything is swept
+    null: float = 0.0  # the value where both are alike: 1 of a ratio
+
+
+_LEAD = "{a} leads by {amount}"
+KINDS = {
+    "mean": Kind("scores better", "means", _LEAD, " without tuning"),
+    "tuned": Kind("scores better", "best settings", _LEAD, " when tuned"),
+    "std": Kind("is more robust", "spreads", "SD* ratio {a} / {b} {number}", null=1.0),
+    "within": Kind(
+        "has more of its settings within {near} of its best",
+        "shares near the best",
+        "the share of {a} is larger by {number}",
+    ),
+}
+
+
+def compared(pairs: pd.DataFrame, stat: str, words: Wording) -> Sentences:
+    """Which objective is ahead, from `compare` of this stat: claims first, then what is not
+    resolved, then what is not measured.
+    """
+    kind, rows = KINDS[stat], records_of(pairs)
+    better, sense = _better(kind, words), kind.sense * words.swept
+    claims: list[str] = []
+    undecided: list[Row] = []
+    lost: list[Row] = []
+    for row in rows:
+        won = seen_from(row, row["winner"], null=kind.null) if is_resolved(row, kind.null) else {}
+        if won and (seen := _seen(won, kind, words)) and _has_numbers(won, kind):
+            claims.append(f"{won['a']} {better} than {won['b']}{sense}: {seen}.")
+        else:
+            (undecided if is_measured(row["reason"]) else lost).append(row)
+    open_pairs = _undecided(undecided, len(rows), f"{better}{sense}", kind, words)
+    return (*claims, *open_pairs, *_not_compared(lost, kind.compared))
+
+
+def _better(kind: Kind, words: Wording) -> str:
+    return kind.better.format(near=words.amount(words.within))
+
+
+def _has_numbers(won: Row, kind: Kind) -> bool:
+    """Whether what the winner is said to win by is known, and no ratio to a zero."""
+    own, other = won["value_a"], won["value_b"]
+    return known(own, other, won["high"]) and (other > 0 or not kind.null)
+
+
+def _seen(row: Row, kind: Kind, words: Wording) -> str:
+    """The number of a pair with its interval; "" where one is not known or open, or none leads."""
+    value, null, low = row["estimate"], kind.null, row["low"]
+    low = 0.0 if null and not known(low) else low  # below which no ratio is
+    is_led = known(value) and value != null
+    if not (is_led and (ends := interval(low, row["high"], apart_from=null))):
+        return ""
+    shown = {"number": number(value, apart_from=null), "amount": words.amount(value)}
+    return kind.number.format(a=row["a"], b=row["b"], **shown) + ends
+
+
+def by_value(pairs: pd.DataFrame, by: str, stat: str, words: Wording) -> Sentences:
+    """Who is ahead at which values of `by`, a sentence for each pair, from `compare` with it."""
+    ahead, null, found = _better(KINDS[stat], words), KINDS[stat].null, []
+    measured = pairs[[is_measured(reason) for reason in pairs["reason"]]]
+    for (a, b), frame in measured.groupby(["a", "b"], sort=False):
+        rows = records_of(frame)
+        winners = [row["winner"] if is_resolved(row, null) else None for row in rows]
+        places = places_of(by, rows, winners)
+        unresolved = places.pop(None, [])
+        claims = [
+            f"{winner} {ahead} than {b if winner == a else a} at "
+            f"{listed(at) if unresolved or len(places) > 1 else 'every value'}"
+            for winner, at in places.items()
+        ]
+        none = Unresolved(f"Whether {a} or {b} {ahead} is not resolved at any value of {by}.")
+        found.append(along(by, claims, unresolved) if claims else none)
+    told, rows = set(zip(measured["a"], measured["b"], strict=True)), records_of(pairs)
+    lost = {pair: row for row in rows if (pair := (row["a"], row["b"])) not in told}
+    return (*found, *_not_compared([*lost.values()], KINDS[stat].compared))
+
+
+def robust(spreads: pd.DataFrame) -> Sentences:
+    """Who depends least on its settings, from `compare` of stat "std"."""
+    measured = [row for row in records_of(spreads) if is_measured(row["reason"])]
+    if not measured:
+        return ()
+    names = dict.fromkeys(row[side] for row in measured for side in "ab")
+    won = [
+        seen_from(row, row["winner"], null=1.0) for row in measured if is_resolved(row, null=1.0)
+    ]
+    for name in names:
+        own = [pair for pair in won if pair["a"] == name]
+        if len(own) == len(names) - 1:  # the next best one is the one to name
+            other, whose = min((pair["value_b"], pair["b"]) for pair in own)
+            seen = f"SD* {number(own[-1]['value_a'])}, against {number(other)} of {whose}"
+            return (f"{name} depends least on its settings: {seen}.",)
+    if not won:
+        return ("No objective is shown to depend less on its settings than another.",)
+    pairs = [f"{pair['a']} less than {pair['b']}" for pair in won[:2]]
+    more = f", and {len(won) - 2} more such pairs" if len(won) > 2 else ""
+    return (f"Some depend less on their settings: {listed(pairs)}{more}.",)
+
+
+def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:
+    """Pairs of which nothing was measured, a sentence for each cause."""
+    pairs: dict[str, list[str]] = {}
+    for row in rows:
+        pairs.setdefault(_why(row), []).append(f"{row['a']} and {row['b']}")
+    missing = []
+    for why, those in pairs.items():
+        named = "; ".join(those) if len(those) <= FEW_PAIRS else f"{len(those)} pairs"
+        missing.append(Unresolved(f"The {measured} of {named} are not compared: {why}."))
+    return tuple(missing)
+
+
+def _why(row: Row) -> str:
+    """The notes of a pair, what is told of both sides once."""
+    told = text(row["note"]).split(NOTES_APART)
+    bare = [n.removeprefix(f"{row['a']}: ").removeprefix(f"{row['b']}: ") for n in told]
+    once = [x if bare.count(x) > 1 else n for n, x in zip(told, bare, strict=True)]
+    return NOTES_APART.join(dict.fromkeys(once))
+
+
+def _undecided(
+    rows: Sequence[Row], num_pairs: int, which: str, kind: Kind, words: Wording
+) -> Sentences:
+    """What is not resolved: a sentence for each of few pairs, one for all of many."""
+    if len(rows) > FEW_PAIRS:
+        named = "; ".join(f"{row['a']} and {row['b']}" for row in rows)
+        those = f": {named}" if len(rows) <= MANY_PAIRS else f" of {num_pairs}"
+        return (
+            Unresolved(f"Which objective {which} is not resolved for {len(rows)} pairs{those}."),
+        )
+    few = []
+    for row in rows:
+        takes = f"; it needs {it}" if (it := needed(row)) else ""
+        why = f": {cause(row)}" if row["reason"] else takes
+        start = f"Whether {row['a']} or {row['b']} {which} is not resolved"
+        is_led = kind.null or not row["estimate"] < 0  # a lead is told of the one who has it
+        seen = _seen(row if is_led else seen_from(row, row["b"]), kind, words)
+        few.append(Unresolved(f"{start}{f' ({seen})' if seen else ''}{why}."))
+    return tuple(few)
+
+
+def is_resolved(row: Row, null: float) -> bool:
+    """Whether there is a winner, and interval and p-value agree with it."""
+    if not passes(row):
+        return False
+    # The ratio of spreads is small where a is the better.
+    above = (row["winner"] == row["a"]) == (null == 0.0)
+    bound = row["low"] if above else row["high"]
+    return known(bound) and (bound > null if above else bound < null)
+
+
+def seen_from(row: Row, name: str, *, null: float = 0.0) -> Row:
+    """A pair as one of both sees it: `a` is that one, and the numbers are turned with it."""
+    if row["a"] == name:
+        return row
+    low, high, lead = row["low"], row["high"], row["estimate"]
+    turned = {"estimate": -lead, "low": -high, "high": -low}
+    if null == 1.0:
+        turned = {"estimate": _inverse(lead), "low": _inverse(high), "high": _inverse(low)}
+    return row | turned | {new: row[old] for new, old in _TURNED.items()}
+
+
+def _inverse(value: float) -> float:
+    """1 / value; 0 of infinity and of what is not known, which then counts as open."""
+    return 1 / value if known(value) and value > 0 else 0.0

@@ -1,0 +1,193 @@
+"""Which configuration a score without labels would have picked, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from clsweep.analysis import TAIL, reasons
+from clsweep.analysis.images import Images, joined, parts_of
+from clsweep.analysis.noise import noise_of, settled, unshifted
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.resample import best_level, packed, row_means
+from clsweep.analysis.sweep import Array, Sweep
+from clsweep.catalog.rows import Row
+from clsweep.display.numbers import is_number
+from clsweep.statistics.computed import Statistics
+from clsweep.statistics.mechanism import config_means, rank_correlation
+from clsweep.statistics.statistic import Column, Statistic, half, level, measured, share, whole
+from clsweep.sweeps.study_data import label_free_scores
+
+FORMULAS = {
+    "objective": 'name, in order of first appearance; "all": the configurations of all objectives '
+    "that are scored alike, pooled",
+    "score": "the score without labels",
+    "num_configs": "configurations with a mean of this score and of the metric",
+    "config": "the one it picks: its best mean over the seeds",
+    "at": 'its swept hyperparameters, such as "tau=0.2"',
+    "of": "the objective that this configuration is of",
+    "best": "level of the best configuration by the metric, picked on other seeds than it is "
+    "scored on, and no worse than the pick; with one seed the best score",
+    "picked": "the metric's mean of the configuration that the score picks",
+    "regret": "what the pick loses: best - picked, turned so that a loss is positive; from 0 to "
+    "the plain difference of the means",
+    "low": "interval of the true regret, max_j theta_j - theta_p for the pick p: max_j of t-"
+    "intervals of theta_j - theta_p, the lower ends corrected for all p and j (Bonferroni); the "
+    "maximum is what keeps the upper one safe",
+    "high": "",
+    "rho": "Spearman's rank correlation of the score with the metric over the configurations, both "
+    "turned so that better is higher",
+    "rho_low": "its interval, as in the table of links",
+    "rho_high": "",
+    **reasons.COLUMNS,
+}
+ALL = "all"
+
+
+def picks(of: Statistics) -> pd.DataFrame:
+    """A row for each objective and score without labels, then for all objectives that are scored
+    alike together, with the columns of `FORMULAS`; none where the metric needs no labels itself.
+
+    The regret is among the configurations that were tried. Its interval is that of the seeds' noise
+    and covers a pick that the same noise has favoured; with one seed there is none. Failed trials
+    are left out.
+    """
+    found, trials = of.material, of.material.trials
+    scores = {
+        name: mode
+        for name, mode in label_free_scores(found.metric).items()
+        if name in trials and trials[name].notna().any()
+    }
+    measured = [sweep.measured for sweep in found.spaces]
+    groups = [(sweep.objective, [sweep]) for sweep in measured]
+    for yardstick, group in found.scored_alike(measured).items():
+        if len(group) > 1:
+            groups.append((f"{ALL}, {yardstick}" if yardstick else ALL, group))
+    rows = [
+        {"objective": name} | row
+        for name, group in groups
+        for row in _rows(trials, group, found.metric, scores)
+    ]
+    return pd.DataFrame(rows, columns=list(FORMULAS))
+
+
+def _rows(
+    trials: pd.DataFrame, sweeps: Sequence[Sweep], metric: str, scores: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """A row for each score, of the configurations of one or several objectives together."""
+    width = max(sweep.scores.shape[1] for sweep in sweeps)
+    tables, frames = [], []
+    for sweep in sweeps:
+        table, configs = sweep.scores[sweep.alive], sweep.configs[sweep.alive]
+        spare = [(0, 0), (0, width - table.shape[1])]
+        tables.append(np.pad(table, spare, constant_values=np.nan))
+        frame = config_means(trials, sweep, metric, list(scores)).reindex(configs)
+        frames.append(frame.assign(objective=sweep.objective, config=configs))
+    of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
+    # What a seed gives to all cancels in a loss; columns of other seeds have no such part.
+    is_shared = all(np.array_equal(sweep.seeds, sweeps[0].seeds) for sweep in sweeps)
+    still = unshifted(of_all) if is_shared else of_all
+    seen = ((sweep.images, sweep.alive) for sweep in sweeps)
+    images = joined([each and each.rows(alive) for each, alive in seen])
+    notes = sweeps[0].missing if len(sweeps) == 1 else ()  # of several, each has its own row
+    withheld = next((sweep.not_measured for sweep in sweeps if sweep.not_measured), None)
+    sign, rows = sweeps[0].sign, []
+    for name, mode in scores.items():
+        score = places[name].to_numpy(dtype=float) * (1.0 if mode == "max" else -1.0)
+        known = np.isfinite(score)
+        score, num = score[known], int(known.sum())
+        row: dict[str, Any] = {"score": name, "num_configs": num}
+        if num < 2:
+            rows += [row | noted(*notes, why=note(Reason.ONE_SCORED))] if num else []
+            continue
+        values = packed(settled(of_all[known]))
+        means, pick = row_means(values), int(score.argmax())
+        place = places[known].iloc[pick]
+        seen_in = images and images.rows(known)
+        loss = float(best_level(values, parts_of(seen_in))) - means[pick]
+        regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
+        low, high, why = _interval(packed(still[known]), pick, seen_in)
+        link = rank_correlation(np.column_stack([score, means]), withheld)
+        [sweep] = [each for each in sweeps if each.objective == place["objective"]]
+        at = sweep.label(int(np.flatnonzero(sweep.configs == place["config"])[0]))
+        row |= {"config": place["config"], "at": at, "of": sweep.objective, "regret": regret}
+        row |= {"best": sign * (means[pick] + regret), "picked": sign * means[pick]}
+        row |= {"low": min(low, regret), "high": max(high, regret)}
+        names = {"rho": "rho", "rho_low": "low", "rho_high": "high"}
+        row |= {column: link.get(of, np.nan) for column, of in names.items()}
+        rows.append(row | noted(*link["note"], *notes, why=why))
+    return rows
+
+
+def _interval(values: Array, pick: int, images: Images | None) -> tuple[float, float, Note | None]:
+    """Of max_j theta_j - theta_p; NaN and the reason where the seeds show no noise."""
+    counts = np.isfinite(values).sum(axis=1)
+    noise = noise_of(values)
+    if not noise.freedom:
+        return np.nan, np.nan, note(Reason.ONE_SEED)
+    if not noise.pooled > 0:
+        return np.nan, np.nan, note(Reason.NO_NOISE)
+    means = row_means(values)
+    lead = np.delete(means - means[pick], pick)
+    own = noise.doubt
+    even, alone = (1 - own) * noise.pooled / counts, own * noise.own / counts
+    variance = np.delete(even + even[pick] + alone + alone[pick], pick)
+    loss = (even + even[pick]) ** 2 / noise.freedom
+    loss += alone**2 / noise.own_freedom + alone[pick] ** 2 / noise.own_freedom[pick]
+    freedom = variance**2 / np.delete(loss, pick)
+    if images:
+        variance = variance + np.delete(images.against(pick), pick)
+    error = np.sqrt(variance)
+    low = np.max(lead + special.stdtrit(freedom, TAIL / (len(lead) * len(values))) * error)
+    high = np.max(lead - special.stdtrit(freedom, TAIL) * error)
+    return max(0.0, float(low)), max(0.0, float(high)), None
+
+
+def _pick(row: Row) -> str:
+    """The setting of a configuration, behind its objective where it is one of several."""
+    if not is_number(row["config"]):
+        return ""
+    return " ".join([row["of"]] * (row["of"] != row["objective"]) + [row["at"]])
+
+
+PICKS = Statistic(
+    name="picks",
+    title="Scores without labels as judges of {metric}",
+    heading="What scores without labels would have picked, by {metric}, with 95 % intervals"
+    "{images}",
+    table=picks,
+    ahead=True,
+    columns=(
+        Column("objective"),
+        Column("score"),
+        Column("configs", "num_configs", spare=3),
+        Column("config", whole("config"), spare=4),
+        Column("picks", _pick, "the setting with the best mean of the score"),
+        Column(
+            "best or picked",
+            level("best", half("regret", "")),
+            "the higher level of both, the best without the luck of its own pick",
+            spare=2,
+        ),
+        Column("picked", level("picked", half("regret", "")), spare=1),
+        Column(
+            "loses",
+            measured("regret", ""),
+            "what the best is above picked, among the configurations that were tried",
+        ),
+        Column(
+            "rank correlation",
+            share("rho", "rho", most=2),
+            "of score and metric on the scored images. It is 1 where better by the one is better "
+            "by the other",
+            spare=5,
+        ),
+    ),
+    levels="picked",
+    caption="Intervals: 95 %{images}. {columns}.",
+    formulas={"picks": FORMULAS},
+)

@@ -1,0 +1,139 @@
+"""Every question, in the order of a reader: a row here is a statistic's place in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
+
+from clsweep.analysis import reasons
+from clsweep.statistics import (
+    compare,
+    contrast,
+    health,
+    leaderboard,
+    learning,
+    marginals,
+    mechanism,
+    pareto,
+    picks,
+    recommend,
+    reproduce,
+    robustness,
+    search,
+    sensitivity,
+    trial_table,
+    tuning,
+    winners,
+)
+from clsweep.statistics.computed import ReportContext, Request
+from clsweep.statistics.statistic import Statistic
+
+
+@dataclass(frozen=True)
+class SectionOutline:
+    """A section of the report: what a reader asks, the questions that answer it, and whether the
+    trials can answer it at all (`is_asked`).
+    """
+
+    id: str
+    title: str
+    questions: tuple[Statistic, ...]
+    is_asked: Callable[[ReportContext], bool] = lambda _: True
+
+
+_of_space: Callable[[ReportContext], bool] = attrgetter("says_of_space")
+SECTIONS = (
+    SectionOutline(
+        "reproduction",
+        "Does it agree with the paper?",
+        (reproduce.REPRODUCTION, reproduce.DIFFERENCES),
+    ),
+    SectionOutline(
+        "contrasts",
+        "What was asked beforehand?",
+        (contrast.CONTRASTS,),
+        lambda asked: bool(asked.material.contrasts),
+    ),
+    SectionOutline(
+        "comparison",
+        "Which objective is better, and where?",
+        (compare.MEANS, compare.SPREADS, compare.SHARES, winners.WINNERS),
+        _of_space,
+    ),
+    SectionOutline(
+        "robustness",
+        "How much depends on the settings?",
+        (
+            robustness.ROBUSTNESS,
+            robustness.ROBUSTNESS_MORE,
+            robustness.ROBUSTNESS_BY,
+            robustness.TOLERANCE,
+        ),
+        _of_space,
+    ),
+    SectionOutline(
+        "sensitivity",
+        "Which hyperparameter matters?",
+        (sensitivity.SENSITIVITY, marginals.MARGINALS),
+        _of_space,
+    ),
+    SectionOutline(
+        "recommendation",
+        "What should be set?",
+        (recommend.RECOMMEND_IN_REPORT, pareto.PARETO, recommend.CONFIRMATION),
+    ),
+    SectionOutline(
+        "search",
+        "What did the search try and find?",
+        (
+            search.HISTORY,
+            search.TOP,
+            search.IMPORTANCE,
+            marginals.MARGINALS_OF_SEARCH,
+            search.SAVED,
+        ),
+        attrgetter("is_search"),
+    ),
+    SectionOutline(
+        "tuning",
+        "How many tries does tuning take?",
+        (tuning.TUNING_COST, tuning.BEST_OF_K),
+        _of_space,
+    ),
+    SectionOutline("learning", "How did training go?", (learning.LEARNING,)),
+    SectionOutline(
+        "mechanism", "What goes with the scores?", (mechanism.MECHANISM, mechanism.LINKS)
+    ),
+    SectionOutline("picks", "What would be picked without labels?", (picks.PICKS,)),
+    SectionOutline("trials", "What did every trial give?", (trial_table.TRIALS,)),
+    SectionOutline(
+        "health",
+        "What did it cost, and what failed?",
+        (health.HEALTH, health.FAILURE_MESSAGES, health.FAILURE_REGIONS),
+    ),
+)
+
+
+def statistics() -> Iterator[Statistic]:
+    """All of them, that of the first screen first."""
+    yield leaderboard.LEADERBOARD
+    for chapter in SECTIONS:
+        yield from chapter.questions
+
+
+def requests(asked: ReportContext) -> Iterator[Request]:
+    """What takes time, in the order in which a report asks."""
+    for question in (q for each in SECTIONS if each.is_asked(asked) for q in each.questions):
+        if callable(question.ahead):
+            yield from question.ahead(asked)
+        elif question.ahead and question.table:
+            yield question.table, question.options(asked)
+
+
+@cache
+def formulas() -> Mapping[str, Mapping[str, str]]:
+    """What the appendix and the documentation explain: the name of a table -> its columns."""
+    found = {"most tables": reasons.COLUMNS}
+    return found | {name: each for q in statistics() for name, each in q.formulas.items()}

@@ -1,0 +1,189 @@
+"""What every trial gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.display.numbers import count, fixed, setting, settings
+from clsweep.statistics import charts
+from clsweep.statistics.charts import alt
+from clsweep.statistics.computed import ReportContext
+from clsweep.statistics.report_objects import Figure, Table, trial_anchor
+from clsweep.statistics.sensitivity import sensitivity, sizes_of
+from clsweep.statistics.statistic import Statistic
+from clsweep.sweeps.study_data import StudyData
+
+MAX_LISTED = 1000  # rows of the table of trials
+TRIAL_COLUMNS = ("trial_id", "objective", "config", "seed", "status")
+TRIAL_OUTCOMES = ("epochs_trained", "wall_time_s")
+MAX_POINTS = 750  # of each scatter figure, the same in all: a page has to stay small
+MAX_PANEL_POINTS = 1000
+MAX_SCATTERS = 4
+MAX_LABELS = 20  # more classes than this have no legend
+SEED = 0
+_SETTING = "setting of the configuration"  # no trial has a column of this name
+
+
+def scatter_figures(material: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
+    """Every trial of `drawn_trials` against each of the most important hyperparameters by
+    `sensitivity`; each point is a link to its row in the table of trials.
+    """
+    params = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
+    if len(sensitivity):
+        largest = sizes_of(sensitivity).groupby(sensitivity["term"].to_numpy()).max().fillna(0.0)
+        params.sort(key=lambda param: -float(largest.get(param, 0.0)))
+    drawn = drawn_trials(material)
+    if drawn.empty:
+        return []
+    drawn = drawn.assign(**{_SETTING: charts.settings_at(material, drawn)})  # once for all figures
+    tables = {param: drawn[drawn[param].notna()] for param in params[:MAX_SCATTERS]}
+    return charts.each("trials", tables, _scatter, material)
+
+
+def drawn_trials(material: StudyData) -> pd.DataFrame:
+    """The trials of scatter figures: all with a score, or `MAX_POINTS` of them at random."""
+    return _sampled(charts.scored(material), MAX_POINTS)
+
+
+def point_figures(material: StudyData) -> list[Figure]:
+    """The t-SNE map of the images by each objective's best trial (DCL Fig. 4, DimCL Fig. 7-8)."""
+    points, trials = material.points, charts.scored(material)
+    if points.empty or trials.empty:
+        return []
+    trials = trials[trials["trial_id"].isin(points["trial_id"].unique())]
+    best = trials.sort_values(material.metric, ascending=material.mode == "min", kind="stable")
+    best = charts.in_order(best.drop_duplicates("objective"), material)
+    trial = {row["objective"]: row for row in records_of(best)}
+    tables = {name: points[points["trial_id"] == row["trial_id"]] for name, row in trial.items()}
+    return charts.each("map", tables, _panel, trial, material)
+
+
+def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
+    """At most so many rows, in their order."""
+    if len(rows) <= num:
+        return rows
+    chosen = np.random.default_rng(SEED).choice(len(rows), num, replace=False)
+    return rows.iloc[np.sort(chosen)]
+
+
+def _scatter(slug: str, param: str, rows: pd.DataFrame, material: StudyData) -> Figure:
+    total, lost = charts.scored(material), len(material.trials) - len(charts.scored(material))
+    called, title = charts.param_title(param), material.metric_title
+    named = {"objective": "objective", "trial": "trial_id", "setting": _SETTING, "seed": "seed"}
+    frame = pd.DataFrame({name: rows[column].to_numpy() for name, column in named.items()})
+    frame["link"] = [f"#{trial_anchor(str(name))}" for name in frame["trial"]]
+    frame["y"] = charts.numbers(rows, material.metric).round(4)
+    if any(sweep.scales.get(param) == "category" for sweep in material.sweeps):
+        frame["x"] = [setting(value) for value in rows[param]]
+        axis = alt.Axis(labelAngle=0, labelOverlap="greedy", grid=False)
+        scale = alt.Scale(domain=list(dict.fromkeys(frame["x"])))
+        x = alt.X("x:N", title=called, scale=scale, axis=axis)
+    else:
+        frame["x"] = charts.numbers(rows, param)
+        x = charts.param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
+    names = {name: name for name in ("trial", "objective", "setting", "seed")}
+    tips = charts.tips(**names, y=title)
+    lines, said = charts.reference_lines(material, frame, title)
+    hue, form = charts.looks(material, frame)
+    cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
+    y, link = charts.score_axis(title), alt.Href("link:N")
+    shown, num = "Every trial with a score", int(total[param].notna().sum())
+    if len(frame) < num:
+        shown = f"{count(len(frame))} of {count(num)} trials, drawn at random with a fixed seed"
+    return Figure(
+        name=slug,
+        title=f"Every trial against {called}",
+        caption=f"{shown}. Hover over a point for its setting, or click it for its row in the "
+        f"table of trials.{f' {count(lost)} without a score are not shown.' if lost else ''}{said}",
+        chart=charts.layers([*lines, cloud.encode(x, y, hue, form, link, tooltip=tips)]),
+        data=frame.drop(columns="link").rename(
+            columns={"trial": "trial_id", "x": "value", "y": "score"}
+        ),
+        settings=("value",),
+    )
+
+
+def _panel(
+    slug: str, name: str, points: pd.DataFrame, best: Mapping[str, Row], material: StudyData
+) -> Figure:
+    trial = best[name]
+    drawn = _sampled(points, MAX_PANEL_POINTS)
+    places = drawn[["x", "y"]].astype(float)
+    places -= places.mean()
+    frame = (places / max(float(places.abs().to_numpy().max()), 1e-12)).round(3)
+    frame = frame.assign(label=drawn["label"].astype(str)).reset_index(drop=True)
+    labels = sorted(frame["label"].unique(), key=lambda text: (len(text), text))
+    # No colour of an objective: what is coloured here are classes.
+    scale = alt.Scale(domain=labels, scheme={"name": "sinebow", "count": len(labels) + 1})
+    columns = {"columns": alt.ExprRef("width > 460 ? 10 : 5")}
+    legend = alt.Legend(**charts.legend_place() | columns) if len(labels) <= MAX_LABELS else None
+    span = alt.Scale(domain=[-1.05, 1.05])
+    points_drawn = alt.Chart(frame).mark_point(filled=True, size=26, opacity=1, fillOpacity=0.75)
+    part = f"{count(len(frame))} of {count(len(points))} images"
+    shown = f" {part}, drawn at random with a fixed seed." * (len(frame) < len(points))
+    score = f"{material.metric} {fixed(trial[material.metric])}"
+    shapes = alt.Scale(domain=labels)
+    cloud = points_drawn.encode(
+        alt.X("x:Q", axis=None, scale=span),
+        alt.Y("y:Q", axis=None, scale=span),
+        alt.Color("label:N", title="class", scale=scale, legend=legend),
+        alt.Shape("label:N", title="class", scale=shapes, legend=legend),
+        tooltip=charts.tips(label="class"),
+    )
+    return Figure(
+        name=slug,
+        title=f"{trial['objective']}: map of the features",
+        caption=f"t-SNE of the {'test' if material.on_test else 'validation'} images by the best "
+        f"trial ({trial['trial_id']}, {score}), coloured by class. "
+        f"Distances between groups mean nothing.{shown}",
+        chart=charts.layers([cloud], height=300),
+        data=frame,
+    )
+
+
+def _table(asked: ReportContext) -> list[Table]:
+    """The trials, best first: all, or those that are drawn and the best ones."""
+    material = asked.material
+    outcomes = [name for name in TRIAL_OUTCOMES if name in material.trials]
+    names = [name for name in TRIAL_COLUMNS if name in material.trials]
+    frame = material.trials[[*names, *asked.swept, material.metric, *outcomes]]
+    frame = frame.sort_values(
+        material.metric, ascending=material.mode == "min", kind="stable", ignore_index=True
+    )
+    listed = frame
+    if len(frame) > MAX_LISTED:
+        drawn = set(drawn_trials(material)["trial_id"])
+        is_shown = frame["trial_id"].isin(drawn)
+        is_shown.iloc[: MAX_LISTED - len(drawn)] = True
+        listed = frame[is_shown]
+    shown = listed.rename(
+        columns={"trial_id": "trial", "epochs_trained": "epochs trained", "wall_time_s": "seconds"}
+    )
+    is_whole = len(listed) == len(frame)
+    return [
+        Table(
+            name="trials",
+            title="All trials, the best first" if is_whole else "Trials, best first",
+            caption="Click a heading to sort.",
+            frame=frame,
+            shown=shown.assign(**{name: settings(listed[name].tolist()) for name in asked.swept}),
+            anchors=tuple(trial_anchor(str(name)) for name in listed["trial_id"]),
+            limit=MAX_LISTED,
+            more=len(frame) - len(listed),
+        )
+    ]
+
+
+TRIALS = Statistic(
+    name="trials",
+    tables=_table,
+    draw=lambda asked: (
+        *scatter_figures(asked.material, asked.ask(sensitivity)),
+        *point_figures(asked.material),
+    ),
+)

@@ -1,0 +1,115 @@
+"""The best configurations of a study, and what they are worth on fresh seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from clsweep.catalog import METRIC
+from clsweep.errors import RequestError
+from clsweep.results.ranking import Ranked, Ranking, Standings, describe_params
+from clsweep.results.reading import CellResults, StudyResults, to_frame
+from clsweep.study.schema import ConfirmSection
+from clsweep.study.space import declared_axes, only_swept_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def confirmed(
+    study: StudyResults,
+    *,
+    top: int | None = None,
+    new_images: bool = True,
+    by: tuple[str, str] | None = None,
+) -> pd.DataFrame:
+    """What the best configurations are worth on fresh seeds, see `Results.confirm`; with intervals
+    for new images, or for those that were scored; by the study's metric and its mode, or another.
+    RequestError where nothing has been confirmed.
+    """
+    import pandas as pd
+
+    from clsweep.analysis.confirmation import confirmation
+    from clsweep.analysis.images import Hits
+    from clsweep.sweeps.per_image import hits_in, lucky
+
+    if isinstance(study, CellResults):
+        return study.frame_here(confirmed(study.whole, top=top, new_images=new_images, by=by))
+    if not study.folder.confirmation.exists():
+        how = f"clsweep confirm {study.path} does it"
+        raise RequestError(f"{study.path}: nothing is confirmed yet; {how}")
+    metric, mode = by or (study.metric, study.mode)
+    axes = declared_axes(study.study, study.params)
+    names = dict.fromkeys(name for each in axes.values() for name in each)
+    rows = study.folder.trials(["objective", "config", *names]).to_pylist()
+    at = {  # the swept values of every configuration that has a row
+        (row["objective"], row["config"]): describe_params(row, axes.get(row["objective"], ()))
+        for row in only_swept_rows(study.study, rows)
+    }
+    best = [
+        (r.objective, r.config, r.rank, at[r.objective, r.config], r.score, r.num_seeds)
+        for each in ranking(study, metric, mode)
+        for r in each.configs[:top]
+    ]
+    columns = ["objective", "config", "rank", "at", "search", "search_seeds"]
+    limits = METRIC[metric].limits if metric in METRIC else (-math.inf, math.inf)
+    picked = pd.DataFrame(best, columns=columns)
+    fresh, splits = _fresh_trials(study), {metric: study.score_on}
+    hits = {
+        column: Hits(partial(hits_in, study.folder.confirmation, fresh, metric, **place))
+        for column, split in (splits | {f"test_{metric}": "test"}).items()
+        if (place := {"split": split, "column": column})
+    }
+    more: dict[str, Any] = {"hits": hits, "luck": lucky(study, metric, mode)} if new_images else {}
+    return confirmation(picked, fresh, metric=metric, limits=limits, **more)
+
+
+def _fresh_trials(study: StudyResults) -> pd.DataFrame:
+    """The trials of all rounds of `clsweep confirm`, without seeds that joined the search since."""
+    trials = to_frame(study.folder.confirmation.trials())
+    return trials[~trials["seed"].isin(study.plan["seed"])]
+
+
+def fresh_scores(study: StudyResults, metric: str) -> dict[str, dict[int, dict[int, float]]]:
+    """Objective -> configuration -> fresh seed -> the metric, NaN of a failed trial."""
+    if not study.folder.confirmation.exists():
+        return {}
+    whole = study.whole if isinstance(study, CellResults) else study
+    trials = _fresh_trials(whole)
+    if isinstance(study, CellResults):
+        trials = study.frame_here(trials)
+    found: dict[str, dict[int, dict[int, float]]] = {}
+    if metric not in trials:
+        return found
+    scores = trials[metric].where(trials["status"] == "finished").astype(float)
+    for row in zip(trials["objective"], trials["config"], trials["seed"], scores, strict=True):
+        found.setdefault(row[0], {}).setdefault(row[1], {})[row[2]] = row[3]
+    return found
+
+
+def to_confirm(study: StudyResults, top: int | None = None) -> list[Ranked]:
+    """The best configurations now, `top` of each objective; as the study asks by default."""
+    asked = top or top_of(study.folder.confirmation.study())
+    best = ranking(study, study.metric, study.mode)
+    return [ranked for each in best for ranked in each.configs[:asked]]
+
+
+def unconfirmed(study: StudyResults, top: int | None = None) -> int:
+    """How many of the best configurations now no fresh seed has ended of."""
+    fresh = fresh_scores(study, study.metric)
+    return sum(r.config not in fresh.get(r.objective, {}) for r in to_confirm(study, top))
+
+
+def top_of(study: Mapping[str, Any]) -> int:
+    """How many of each objective the study file has confirmed."""
+    default = ConfirmSection.model_fields["top"].default
+    return int((study.get("confirm") or {}).get("top", default))
+
+
+def ranking(study: StudyResults, metric: str, mode: str) -> list[Ranking]:
+    """The configurations of each objective that have finished on all their seeds, best first."""
+    recorded = study.folder.trials(["trial_id", "status", metric]).to_pylist()
+    planned = study.folder.plan(["trial_id", "objective", "config"]).to_pylist()
+    return Standings(planned, recorded, metric=metric, mode=mode).rankings()

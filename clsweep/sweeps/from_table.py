@@ -1,0 +1,322 @@
+"""What a report is made of, from a table of trials that came from anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clsweep.analysis.scales import followers, is_number
+from clsweep.analysis.sweep import Sweep
+from clsweep.catalog import METRICS, PARAM
+from clsweep.catalog.ownership import ALL_THERE_IS
+from clsweep.errors import RequestError, first_line, nearest
+from clsweep.results.disk import Disk
+from clsweep.results.reading import to_frame
+from clsweep.results.schemas import ID_FIELDS, outcome_fields
+from clsweep.results.tables import decode, schema_of
+from clsweep.sweeps import study_data, tidy
+from clsweep.sweeps.notes import SCORED_ON_TEST
+from clsweep.sweeps.study_data import StudyData
+
+RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}
+# What clsweep holds fixed in an objective, but somebody else may sweep.
+CHOSEN = {field.name for field in ID_FIELDS} - {*tidy.LABELS, "trial_id", "study"} | RESOURCES
+# Where a trial came from: of its configuration it says nothing.
+ORIGINS = {
+    "trial_id", "study", "error_class", "error_message", "error_traceback", "device", "started_at",
+    "search_seed", "clsweep_version", "torch_version", "ray_version", "optuna_version",
+    "git_commit", "num_resumes", "sampler_options",  # the last in earlier versions
+}  # fmt: skip
+CONFIG = ["objective", "config"]
+# In a file's metadata and a frame's attributes: metric, mode, params and scales, as JSON.
+TOLD = "clsweep.told"
+OUTCOMES = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
+
+
+def _settled(sweep: Sweep) -> Any:
+    """`followers` of a sweep; of two that settle each other what clsweep derives."""
+    preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
+    return followers(sweep.settings[preferred], is_grid=sweep.samplers == ("grid",))
+
+
+def _chance(trials: pd.DataFrame, metric: str, whole: float | None) -> float | None:
+    """The metric of a guess, `whole` of 100 %; None where it is not known."""
+    if not whole or "num_classes" not in trials:
+        return None
+    guess = study_data.chance_of(metric, trials["num_classes"])
+    return guess * whole / 100 if guess else None
+
+
+def _with_ids(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials with names of their own."""
+    if "trial_id" in trials:
+        return trials
+    ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
+    return trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
+
+
+def of_trials(
+    trials: pd.DataFrame,
+    *,
+    source: str = "table",
+    metric: str | None = None,
+    mode: str | None = None,
+    params: Sequence[str] | None = None,
+    scales: Mapping[str, str] | None = None,
+    failed: str = "worst",
+) -> StudyData:
+    """A table of trials that came from anywhere, as `clsweep.analyse` takes it; `source` is what
+    messages call it.
+
+    Of hyperparameters that nobody named, what others settle is no axis of its objective
+    (`analysis.scales.followers`). Of two that settle each other, the one stays that clsweep does
+    not derive, or else the first. Those that are named all stay, and a note tells what settles
+    what. Another tells on which axes numbers are read (`analysis.scales.scale_of`). RequestError
+    where a column is missing, or says what it cannot.
+    """
+    trials, copied = tidy.without_copies(tidy.tidied(trials, source))
+    name = _metric(trials, metric, source)
+    trials = trials.assign(**{name: tidy.numeric(trials[name], source)})
+    mode = study_data.mode_of(name, mode, None, source)
+    found = (_named(params, trials, name, source), "") if params is not None else None
+    swept, others = found or _settings(trials, name, source)
+    words = [column for column in swept if tidy.is_numbers_as_text(trials[column])]
+    trials = trials.assign(**{column: tidy.as_setting(trials[column], source) for column in swept})
+    scales = tidy.checked_scales(scales, trials, swept, source)
+    read = partial(study_data.sweeps_of, trials, source, name, mode, scales=scales)
+    sweeps = read(swept, failed="left out")
+    for sweep in sweeps:
+        tidy.check_sizes(sweep.scores, name, source)
+    settled = {sweep.objective: _settled(sweep) for sweep in sweeps}
+    axes: Mapping[str, Sequence[str]] | list[str] = swept
+    if params is None and any(settled.values()):
+        axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
+        gone = {n for each in settled.values() for n in each}.difference(*axes.values())
+        swept = [column for column in swept if column not in gone]
+    told = _settled_notes(settled, sweeps, kept=params is not None)
+    whole, unlike = study_data.percent_of(name, sweeps)
+    limits, chance = (0.0, whole) if whole else None, _chance(trials, name, whole)
+    sweeps = read(axes, failed=failed, chance=chance, limits=limits)
+    on_test = "score_on" in trials and bool((trials["score_on"] == "test").all())
+    as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
+    notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *told, as_text]
+    unit = "" if unlike else study_data.unit_of(name)
+    return StudyData(
+        trials=_with_ids(trials),
+        metric=name,
+        unit=unit,
+        params=tuple(swept),
+        sweeps=sweeps,
+        within=study_data.near_of(unit, sweeps, {}),
+        title=source,
+        sources=(source,),
+        mode=mode,
+        notes=tuple(note for note in [*notes, _axes_note(sweeps, scales)] if note),
+        on_test=on_test,
+    )
+
+
+def _metric(trials: pd.DataFrame, asked: str | None, source: str) -> str:
+    """The metric that is asked for, or the first known one, with a score if there is any."""
+    columns = list(trials.columns)
+    known = [m.name for m in METRICS if m.name in columns and not m.takes]
+    scored = [m for m in known if trials[m].notna().any()]
+    name = next(iter([*scored, *known]), "") if asked is None else str(asked)
+    if name in columns and name not in tidy.LABELS:
+        return name
+    why = "none of the known metrics; name one."
+    if name:
+        why = f"no column {name!r}.{nearest(name, columns)}"
+    if name in tidy.LABELS:
+        why = f"expected a column of scores, given {name!r}."
+    raise RequestError(f"{source}: metric: {why} Columns: {', '.join(columns)}")
+
+
+def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str) -> list[str]:
+    """The hyperparameters that were named, each once."""
+    place = f"{source}: params"
+    if isinstance(params, str):
+        raise RequestError(f"{place}: expected a list of columns, given {params!r}")
+    names = [str(name) for name in params]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise RequestError(f"{place}: expected every column once, given {name!r} twice")
+        if name not in trials:
+            hint, columns = nearest(name, trials.columns), ", ".join(trials.columns)
+            raise RequestError(f"{place}: no column {name!r}.{hint} Columns: {columns}")
+        if name in (*tidy.LABELS, metric):
+            role = "the metric" if name == metric else "a label of the trials"
+            given = f"given {name!r}, which is {role}"
+            raise RequestError(f"{place}: expected hyperparameters, {given}")
+    return names
+
+
+def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str], str]:
+    """The columns that are read as hyperparameters, and a note if others are not.
+
+    What clsweep calls an outcome is an axis if it has one value in each configuration and recurs in
+    others. It is named if it differs between the configurations of an objective.
+    """
+    if not {*CONFIG} <= set(trials.columns):
+        return [], ""  # what is missing is said elsewhere
+    ours = OUTCOMES if {"trial_id", "clsweep_version"} <= set(trials.columns) else set()
+    ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
+    columns = [c for c in trials.columns if c not in {*tidy.LABELS, *ours, *ids, metric}]
+    others = [c for c in columns if c not in OUTCOMES | CHOSEN]
+    groups = trials.groupby("objective")  # what takes two values in one, or cannot be told apart
+    told = [
+        c
+        for c in columns
+        if c in others
+        or not tidy.is_plain(trials[c])
+        or (groups[c].nunique(dropna=False) > 1).any()
+    ]
+    if trials.duplicated(CONFIG).any():
+        configs = trials.drop_duplicates(CONFIG)
+        settings = {
+            c
+            for c in told
+            if tidy.is_plain(trials[c])
+            and len(trials[[*CONFIG, c]].drop_duplicates()) == len(configs)
+        }
+        # Each value stands in two configurations of an objective on average.
+        recurring = {
+            c
+            for c in settings & OUTCOMES - ORIGINS
+            if 2 * len(configs[["objective", c]].drop_duplicates()) <= len(configs)
+        }
+        told = [c for c in told if c in settings or c not in OUTCOMES]
+        swept = [c for c in told if c in settings and (c not in OUTCOMES or c in recurring)]
+    else:  # an outcome looks like a setting
+        swept = [c for c in told if c in CHOSEN or (c in others and c in PARAM)]
+        if others and not swept:
+            why = "with one trial in each configuration they cannot be told from outcomes"
+            raise RequestError(f"{source}: params: {why}; name them. Columns: {', '.join(others)}")
+    left_out = [column for column in told if column not in swept]
+    note = f"read as hyperparameters: {', '.join(swept) or 'none'}; not: {', '.join(left_out)}"
+    return swept, f"{note}; params names others" if left_out else ""
+
+
+def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
+    """On which axes numbers were read that could stand on either."""
+    found: dict[str, dict[str, list[str]]] = {}  # hyperparameter -> axis -> objectives
+    for sweep in sweeps:
+        for name in sweep.params:
+            column = sweep.settings[name]
+            # It matters of three values or more, where all of them are positive.
+            is_guess = is_number(column) and column.min() > 0 and column.nunique() > 2
+            if name not in told and is_guess:
+                read = found.setdefault(name, {})
+                read.setdefault(sweep.scales[name], []).append(sweep.objective)
+    parts: list[str] = []
+    for axis in ("log", "linear"):
+        names = [
+            name + (f" ({', '.join(read[axis])})" if len(read) > 1 else "")
+            for name, read in found.items()
+            if axis in read
+        ]
+        if names:
+            parts.append(f"{axis}{'' if parts else ' axis'}: {', '.join(names)}")
+    return f"read on a {'; '.join(parts)}" if parts else ""
+
+
+def _settled_notes(
+    settled: Mapping[str, Mapping[str, tuple[str, ...]]], sweeps: Sequence[Sweep], *, kept: bool
+) -> list[str]:
+    """One note on each axis that others settle, with the objectives if it is not so in all."""
+    objectives: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for objective, found in settled.items():
+        for key in found.items():
+            objectives.setdefault(key, []).append(objective)
+    notes = []
+    for (name, leaders), where in objectives.items():
+        sweeping = [sweep.objective for sweep in sweeps if name in sweep.params]
+        place = "" if where == sweeping else f"{', '.join(where)}: "
+        gone = f"{name} is left out; params keeps the axes that it names"
+        what = "their effects cannot be told apart" if kept else gone
+        notes.append(f"{place}{name} has one value for each of {', '.join(leaders)}: {what}")
+    return notes
+
+
+def as_told(trials: pd.DataFrame, **asked: Any) -> dict[str, Any]:
+    """What is asked of a file's trials (metric, mode, params, scales), and where nothing is, what
+    the file itself says. It says nothing of another metric's mode.
+    """
+    told = dict(trials.attrs.pop(TOLD, {}))
+    if asked["metric"] not in (None, told.get("metric")):
+        told.pop("mode", None)
+    params = asked["params"] if asked["params"] is not None else told.get("params")
+    if isinstance(told.get("scales"), dict) and params is not None:
+        told["scales"] = {n: s for n, s in told["scales"].items() if n in params}
+    return {name: told.get(name) if given is None else given for name, given in asked.items()}
+
+
+def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """What a file says of itself. Raises ValueError if it is not what `clsweep import` writes."""
+    found = json.loads(metadata.get(TOLD.encode(), b"{}"))
+    kinds = {"metric": str, "mode": str, "params": list, "scales": dict, "seed": str}
+    if not isinstance(found, dict) or any(
+        not isinstance(found.get(name, kind()), kind) for name, kind in kinds.items()
+    ):
+        raise ValueError(f"its metadata {TOLD!r} is damaged")
+    return {name: found[name] for name in kinds if name in found}
+
+
+def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
+    """Several tables as one, each objective under its table's name. RequestError where one cannot
+    be read, or what they say of metric and mode differs.
+    """
+    names = [os.path.basename(path.rstrip("/")).removesuffix(".parquet") for path in paths]
+    frames: list[pd.DataFrame] = []
+    about: dict[str, Any] = {}
+    for path, frame in zip(paths, map(read_trials, files), strict=True):
+        told = frame.attrs.pop(TOLD)
+        for key in ("metric", "mode"):
+            if about.setdefault(key, told.get(key)) != told.get(key):
+                expected = f"expected the {key} {about[key]!r} of {paths[0]}"
+                given = f"given {told.get(key)!r}: these are not analysed together"
+                raise RequestError(f"{path}: {expected}, {given}")
+        name = names[len(frames)]
+        name = path if names.count(name) > 1 else name
+        is_numbered = told.get("seed") == ""  # no seed was named: trials share none across tables
+        for label in ("objective", "seed") if is_numbered else ("objective",):
+            if label in frame:
+                frame[label] = [f"{name}/{value}" for value in frame[label]]
+        about["params"] = [*dict.fromkeys([*about.get("params", ()), *told.get("params", ())])]
+        about["scales"] = told.get("scales", {}) | about.get("scales", {})
+        frames.append(frame)
+    found = pd.concat(frames, ignore_index=True)
+    found.attrs = {TOLD: {key: value for key, value in about.items() if value}}
+    return found
+
+
+def read_trials(file: str) -> pd.DataFrame:
+    """A Parquet file, of this machine or an object store; RequestError where it cannot be read."""
+    try:
+        if "://" in file or os.path.isdir(file):  # of which each part has pages with checksums
+            table = pq.read_table(file, page_checksum_verification=True)
+            metadata = table.schema.metadata
+        else:
+            folder, name = os.path.split(os.path.realpath(file))
+            data = Disk(folder).read(name)
+            table, metadata = decode(data, of_others=True), schema_of(data).metadata
+        # Where pandas keeps an index without a name: the number of a row is no setting.
+        index = [n for n in table.column_names if re.fullmatch(r"__index_level_\d+__", n)]
+        frame = to_frame(table.drop_columns(index))
+        frame.attrs = {TOLD: _told(metadata or {})}
+        return frame
+    except FileNotFoundError:
+        raise RequestError(f"{file}: expected a Parquet file of trials, found none") from None
+    except RequestError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+        expected = "cannot be read as a table of trials"
+        raise RequestError(f"{file}: {expected}: {first_line(error)}") from None

@@ -1,0 +1,127 @@
+"""The first screen in words: who won, by how much, how sure, and what stands against it."""
+
+import math
+
+import pandas as pd
+
+import clsweep
+from clsweep.analysis.reasons import Reason
+from clsweep.report.sections import build_report
+from clsweep.statistics.leaderboard import cautions, verdict_of
+from clsweep.statistics.report_objects import Wording
+from tests.planted import planted
+
+WORDS = Wording(metric="knn_top1", unit="%", within=1.0)
+PAIR = {
+    "a": "simclr", "b": "dcl", "reason": "", "note": "", "needs_seeds": math.nan,
+    "needs_configs": math.nan, "fresh_seeds": 0,
+}  # fmt: skip
+MEAN = PAIR | {
+    "estimate": 2.0, "low": 1.0, "high": 3.0, "p_holm": 0.01, "winner": "simclr", "resolved": True,
+    "value_a": 92.0, "value_b": 90.0,
+}  # fmt: skip
+SPREAD = MEAN | {"estimate": 0.5, "low": 0.3, "high": 0.8, "value_a": 1.0, "value_b": 2.0}
+
+
+def board(*rows):
+    blank = {
+        "kind": "objective", "at": "tau=0.1", "score": 92.0, "low": 91.0, "high": 93.0,
+        "num_seeds": 3, "fresh": math.nan, "hours": 0.1, "sd_star": 1.0, "yardstick": "",
+    }  # fmt: skip
+    return pd.DataFrame([blank | row for row in rows])
+
+
+BOTH = board({"objective": "simclr"}, {"objective": "dcl", "score": 90.0})
+
+
+FREE = {"resolved": False, "winner": "", "reason": Reason.NO_DIFFERENCE, "low": -1.0}
+BYOL = pd.concat([BOTH, board({"objective": "byol", "score": 85.0})], ignore_index=True)
+LAST = pd.concat([BOTH, board({"objective": "untrained", "score": 80.0})], ignore_index=True)
+LOST = {"resolved": False, "winner": "", "reason": Reason.ADAPTIVE_SAMPLER}
+VERDICTS = [  # means, spreads, board; the means stand for both, when tuned and without tuning
+    ([{}], [{}], pd.concat([BOTH, board({"objective": "byol", "score": math.nan})])),
+    ([{"a": "dcl", "b": "simclr", "estimate": -2.0, "low": -3.0, "high": -1.0}], [{}], BOTH),
+    ([FREE], [FREE], BOTH),
+    ([FREE], [{}], BOTH.assign(score=92.0)),
+    ([FREE | {"estimate": 0.0}], [{}], BOTH),
+    ([{}], [{}], BOTH.assign(at="")),
+    # simclr leads dcl, dcl leads byol by more.
+    ([FREE | {"estimate": 0.3, "low": -9.0, "high": 8.0},
+      FREE | {"a": "dcl", "b": "byol", "estimate": 5.0, "high": 9.0},
+      FREE | {"b": "byol", "estimate": 1.0, "high": 9.0}], [{}], BYOL),
+    # simclr beats dcl, the second best, and not untrained, the last.
+    ([{}, FREE | {"b": "untrained", "estimate": 9.0, "low": 0.5, "high": 18.0},
+      FREE | {"a": "dcl", "b": "untrained", "estimate": 7.0, "low": -2.0, "high": 16.0}], [{}],
+     LAST),
+    ([LOST], [LOST], BOTH),
+]  # fmt: skip
+
+
+def verdict(means, spreads, table):
+    """What the first screen says of such pairs, for tests/test_pages.py."""
+    asked = (MEAN, means), (MEAN, means), (SPREAD, spreads)
+    pairs = ([row | change for change in of] for row, of in asked)
+    return verdict_of(table, *map(pd.DataFrame, pairs), WORDS)
+
+
+def test_what_stands_against_the_answer():
+    """References that nobody beats, and that the best of a search is too good."""
+    raw = board({"objective": "simclr"}, {"objective": "raw pixels", "kind": "reference"})
+    for score, is_said in {95.5: True, 90.0: False}.items():
+        table = raw.assign(score=[92.0, score])
+        assert bool(cautions(table, WORDS, is_search=False)) == is_said
+    two = pd.concat([raw, board({"objective": "dcl", "score": 89.0})], ignore_index=True)
+    two["score"] = [92.0, 90.0, 89.0]
+    (said,) = cautions(two, WORDS, is_search=False)
+    assert said.endswith("reach 90.00 %: no setting of dcl is better.")
+    apart = raw.assign(score=[92.0, 95.5], yardstick=["dataset digits", "dataset fashion"])
+    assert not cautions(apart, WORDS, is_search=False)
+    least = Wording(metric="loss", unit="", mode="min")
+    assert cautions(raw.assign(score=[92.0, 90.0]), least, is_search=False)
+    assert len(cautions(BOTH, WORDS, is_search=True)) == 1
+    assert cautions(BOTH.assign(fresh=91.0), WORDS, is_search=True) == ()
+
+
+GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64]}
+
+
+def report_of(*objectives):
+    trials = [
+        planted(lambda at, e=edge: 90 - e * (1 + abs(math.log2(at["tau"] / 0.1))), objective=name,
+                seed=i, grid=GRID)
+        for i, (name, edge) in enumerate(objectives)
+    ]  # fmt: skip
+    return build_report(clsweep.analyse(pd.concat(trials, ignore_index=True)))
+
+
+def test_the_planted_winner_wins_on_the_first_screen():
+    """And points link to rows of the table of trials."""
+    report = report_of(("flat", 0.5), ("steep", 6.0))
+    tuned, best, robust = report.verdicts
+    assert tuned.startswith("flat is best when tuned: it scores 5.")  # 89.5 against 84
+    assert best.startswith("flat is best without tuning: it scores")
+    assert robust.startswith("flat depends least on its settings")
+    assert [figure.name for figure in report.hero] == ["marginal-tau", "marginal-batch-size"]
+    assert report.board.shown["objective"].tolist()[0] == "flat"
+    sentences = [each for text in (*report.verdicts, *report.notes) for each in text.split(". ")]
+    assert max(len(sentence.split()) for sentence in sentences) <= 25
+    (trials,) = [table for table in report.tables if table.name == "trials"]
+    (figure,) = [figure for figure in report.figures if figure.name == "trials-tau"]
+    chart = figure.chart.to_dict()
+    links = {row["link"] for rows in chart["datasets"].values() for row in rows if "link" in row}
+    assert links == {f"#{anchor}" for anchor in trials.anchors}
+    assert len(set(trials.anchors)) == len(trials.shown) == 48
+
+
+def test_of_a_search_robustness_alone_is_withheld():
+    trials = planted(
+        lambda at: 90 - 20 * (at["tau"] - 0.4) ** 2,
+        ranges={"tau": (0.05, 1.0), "lr": (0.1, 1.0)},
+        num_configs=20,
+    ).assign(sampler="tpe")
+    report = build_report(clsweep.analyse(trials))
+    (search,) = [section for section in report.sections if section.id == "search"]
+    assert {"search-top", "importance"} <= {table.name for table in search.tables}
+    assert [figure.name for figure in report.hero] == ["history"]
+    assert any("dcl: tau (" in sentence for sentence in search.sentences)
+    assert [s for s in report.open if "robustness" in s] == list(report.open)

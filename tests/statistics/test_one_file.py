@@ -1,0 +1,105 @@
+"""A statistic is one file and one row: with them it is in a report, on a screen and in files."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.cli.statistics import Style, print_question
+from clsweep.display.printing import Format
+from clsweep.report import glossary
+from clsweep.report.report_folder import write_bundle
+from clsweep.report.sections import build_report
+from clsweep.statistics import registry
+from clsweep.statistics.charts import alt
+from clsweep.statistics.computed import Statistics
+from clsweep.statistics.report_objects import Figure
+from clsweep.statistics.statistic import Column, Statistic, measured
+from tests.planted import planted
+
+
+def medians(of: Statistics) -> pd.DataFrame:
+    """The middle score of each objective."""
+    groups = of.material.trials.groupby("objective")[of.material.metric]
+    ends = {"low": groups.min(), "high": groups.max(), "num": groups.size()}
+    return pd.DataFrame({"median": groups.median(), **ends}).reset_index()
+
+
+def bar(frame: pd.DataFrame) -> Figure:
+    """A bar each."""
+    chart = alt.Chart(frame).mark_bar().encode(x="median:Q", y="objective:N")
+    return Figure(name="medians", title="Middles", caption="Bars.", chart=chart, data=frame)
+
+
+QUESTION = Statistic(
+    name="medians",
+    title="Middle of {metric}",
+    heading="Middle of {metric}",
+    table=medians,
+    columns=(
+        Column("objective"),
+        Column("midpoint", measured("median", ""), "as many trials are better as worse"),
+        Column("tried", "num", "trials with a score", spare=1),
+    ),
+    levels="median",
+    has_notes=False,
+    say=lambda asked: (f"{len(asked.ask(medians))} objectives have a midpoint.",),
+    draw=lambda asked: [bar(asked.ask(medians))],
+    formulas={"medians": {"median": "half of the scores lie below"}},
+    terms={"midpoint": "Half lies below."},
+)
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """Results, asked with one question more."""
+    place = [chapter.id for chapter in registry.SECTIONS].index("tuning")
+    with_it = dataclasses.replace(
+        registry.SECTIONS[place], questions=(*registry.SECTIONS[place].questions, QUESTION)
+    )
+    chapters = (*registry.SECTIONS[:place], with_it, *registry.SECTIONS[place + 1 :])
+    for module in ("clsweep.statistics.registry", "clsweep.report.sections"):
+        monkeypatch.setattr(f"{module}.CHAPTERS", chapters)
+    caches = (registry.formulas, glossary.terms, glossary.pattern)
+    for cache in caches:
+        cache.cache_clear()
+    yield clsweep.analyse(planted(lambda at: 80 - at["tau"], grid={"tau": [0.1, 0.2, 0.4]}))
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_a_report_has_its_sentence_table_figure_formula_and_term(found, tmp_path):
+    report = build_report(found)
+    (section,) = [part for part in report.sections if part.id == "tuning"]
+    assert "1 objectives have a midpoint." in section.sentences
+    table = section.tables[-1]
+    assert (table.name, table.title) == ("medians", "Middle of knn_top1")
+    assert table.caption.startswith("midpoint: as many trials are better as worse; tried: ")
+    assert list(table.shown) == ["objective", "midpoint", "tried"]
+    assert "[" in table.shown["midpoint"][0]
+    assert "medians" in {figure.name for figure in section.figures}
+    assert report.terms["midpoint"] == "Half lies below."
+    (formulas,) = [table for table in report.tables if table.name == "formulas"]
+    assert "half of the scores lie below" in set(formulas.frame["meaning"])
+    write_bundle(dataclasses.replace(report, sections=(section,), hero=()), tmp_path)
+    header = (tmp_path / "tables" / "medians.csv").read_text().splitlines()[0]
+    assert header.replace('"', "") == "objective,median,low,high,num"
+    assert (tmp_path / "figures" / "medians.svg").is_file()
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_command_prints_it_explains_it_and_leaves_out_what_is_spare(
+    found, capsys, monkeypatch, wide
+):
+    monkeypatch.setenv("COLUMNS", "36")
+    frame, material = found.ask(medians), found.material
+    style = Style(wide=wide, explain=True)
+    print_question(QUESTION, frame, material=material, style=style)
+    out = capsys.readouterr().out
+    assert "midpoint: as many trials are better" in out
+    assert ("--wide adds tried" in out) is not wide
+    print_question(QUESTION, frame, material=material, style=Style(format=Format.csv))
+    assert capsys.readouterr().out.startswith("objective,median,low,high,num\n")

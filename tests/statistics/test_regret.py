@@ -1,0 +1,153 @@
+"""Picks without labels: a loop of its own, planted pools, and how often the intervals cover."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.reasons import Reason
+from clsweep.statistics.picks import FORMULAS, picks
+from tests.analysis import truths
+from tests.statistics.given import of
+
+
+def trials_of(acc: Any, **columns: Any) -> Any:
+    return truths.trials_of(acc, tau=np.arange(len(acc)) / 10, **columns)
+
+
+def read(trials: Any, mode: str = "max", **options: Any) -> Any:
+    sweeps = read_sweeps(trials, metric="acc", params=["tau"], mode=mode)
+    return picks(of(sweeps, trials=trials, metric="acc", **options))
+
+
+def test_the_pick_and_its_loss_against_a_loop():
+    rng = np.random.default_rng(0)
+    acc = 80 + 3 * rng.normal(size=(14, 1)) + 0.2 * rng.normal(size=(14, 3))
+    rank, align = rng.normal(size=(14, 3)), rng.normal(size=(14, 3))
+    table = read(trials_of(acc, rankme=rank, alignment=align))
+    assert list(table) == list(FORMULAS)
+    assert list(table["score"]) == ["rankme", "alignment"], "no trial has lidar"
+    means = acc.mean(axis=1)
+    best = np.mean([acc[np.delete(acc, s, 1).mean(axis=1).argmax(), s] for s in range(3)])
+    for row, pick, good in (
+        (table.iloc[0], rank.mean(axis=1).argmax(), rank.mean(axis=1)),
+        (table.iloc[1], align.mean(axis=1).argmin(), -align.mean(axis=1)),
+    ):
+        assert (row["config"], row["of"], row["num_configs"]) == (pick, "dcl", 14)
+        assert row["picked"] == pytest.approx(means[pick])
+        assert row["best"] == pytest.approx(np.clip(best, means[pick], means.max()))
+        assert row["regret"] == pytest.approx(row["best"] - row["picked"])
+        assert row["low"] <= row["regret"] <= row["high"]
+        assert row["rho"] == pytest.approx(stats.spearmanr(good, means)[0])
+        assert row["rho_low"] < row["rho"] < row["rho_high"]
+
+
+def test_a_score_that_is_the_metric_loses_nothing():
+    acc = 80 + np.random.default_rng(1).normal(size=(12, 3))
+    row = read(trials_of(acc, rankme=acc)).iloc[0]
+    assert row["regret"] == 0
+    assert row["rho"] == pytest.approx(1)
+    assert row["best"] == row["picked"], "though on other seeds the best is lower"
+
+
+@pytest.mark.parametrize("lost", [[(0, 0)], [(11, 2), (5, 0), (5, 1)], [(3, 0), (3, 1), (3, 2)]])
+def test_a_study_with_failed_trials(lost):
+    level = 80 + np.arange(12)
+    acc = level[:, None] + 1e-6 * np.random.default_rng(2).normal(size=(12, 3))
+    trials = trials_of(acc, rankme=np.tile(-level[:, None], 3))
+    gone = [config * 3 + seed for config, seed in lost]
+    trials.loc[gone, ["acc", "rankme"]] = np.nan
+    trials.loc[gone, "status"] = "failed"
+    others = pd.concat([trials, trials.assign(objective="simclr")[trials["seed"] < 2]])
+    for row in read(others).to_dict("records"):
+        assert row["config"] == 0, "the worst"
+        assert row["regret"] == pytest.approx(11, abs=1e-4)
+
+
+def test_low_values_of_the_metric_may_be_good():
+    loss = np.array([[1.0, 1.1], [2.0, 2.1], [3.0, 3.2]])
+    row = read(trials_of(loss, rankme=loss), mode="min").iloc[0]
+    assert row["picked"] == pytest.approx(3.1)
+    assert row["best"] == pytest.approx(1.05)
+    assert row["regret"] == pytest.approx(2.05)
+
+
+def test_all_objectives_together_have_one_pick():
+    """One whose embeddings score high and whose labels do not: apart each pick is right."""
+    rng = np.random.default_rng(2)
+    good, bad = (level + rng.normal(size=(12, 3)) for level in (90, 70))
+    trials = pd.concat(
+        [trials_of(good, rankme=good), trials_of(bad, objective="byol", rankme=bad + 100)],
+        ignore_index=True,
+    )
+    table = read(trials).set_index("objective")
+    assert table.loc[["dcl", "byol"], "regret"].tolist() == [0, 0]
+    assert table.loc["all", "of"] == "byol"
+    assert table.loc["all", "num_configs"] == 24
+    assert table.loc["all", "regret"] == pytest.approx(
+        table.loc["dcl", "best"] - table.loc["byol", "best"], abs=3
+    )
+    assert table.loc["all", "low"] > 15
+    apart = read(trials, yardsticks={"dcl": "knn_k 1", "byol": "knn_k 5"})
+    assert list(apart["objective"]) == ["dcl", "byol"]
+
+
+def test_what_a_search_and_too_few_trials_cannot_tell():
+    rng = np.random.default_rng(3)
+    single = read(trials_of(rng.normal(size=(12, 1)), rankme=rng.normal(size=(12, 1)))).iloc[0]
+    assert single["reason"] == Reason.ONE_SEED
+    assert np.isnan(single["low"])
+    assert np.isfinite(single["regret"])
+    assert np.isfinite(single["rho"])
+    few = read(trials_of(rng.normal(size=(5, 3)), rankme=rng.normal(size=(5, 3)))).iloc[0]
+    assert np.isfinite(few["low"])
+    assert np.isnan(few["rho"])
+    assert Reason.FEW_PAIRED in {note.reason for note in few["note"]}
+    acc, rank = rng.normal(size=(20, 2)), rng.normal(size=(20, 2))
+    searched = read(trials_of(acc, sampler="tpe", rankme=rank)).iloc[0]
+    assert np.isfinite(searched["regret"])
+    assert np.isnan(searched["rho"])
+    assert Reason.ADAPTIVE_SAMPLER in {note.reason for note in searched["note"]}
+    one = read(trials_of(rng.normal(size=(1, 3)), rankme=rng.normal(size=(1, 3)))).iloc[0]
+    assert one["reason"] == Reason.ONE_SCORED
+    assert np.isnan(one["regret"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shared", "shift"), [(0.0, 0.0), (0.9, 0.0), (-0.9, 0.0), (0.9, 8.0)])
+@pytest.mark.parametrize(("num", "seeds", "spread"), [(12, 3, 1.0), (40, 3, 0.3), (6, 2, 1.0)])
+def test_intervals_of_the_loss_cover(num, seeds, spread, shared, shift):
+    """Also where the noise of a trial moves its score without labels as it moves the metric, and
+    where a seed moves all.
+    """
+    rng, hits, runs, widths = np.random.default_rng(0), 0, 250, []
+    for _ in range(runs):
+        truth, noise = spread * rng.normal(size=(num, 1)), rng.normal(size=(num, seeds))
+        own, shifts = rng.normal(size=(num, seeds)), shift * rng.normal(size=seeds)
+        score = 0.5 * truth + shared * noise + np.sqrt(1 - shared**2) * own
+        row = read(trials_of(truth + noise + shifts, rankme=score)).iloc[0]
+        true = float(truth.max() - truth[row["config"], 0])
+        hits += row["low"] - 1e-12 <= true <= row["high"]
+        widths.append(row["high"] - row["low"])
+    assert hits / runs > 0.92
+    if seeds > 2:  # of two a shift is hardly seen
+        assert np.median(widths) < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rho", [0.0, 0.6, 0.9])
+def test_intervals_of_the_correlation_cover(rho):
+    """Of a normal pair: Spearman's is 6 / pi asin(rho / 2)."""
+    rng, hits, runs = np.random.default_rng(0), 0, 400
+    true = 6 / np.pi * np.arcsin(rho / 2)
+    for _ in range(runs):
+        acc = rng.normal(size=(30, 1))
+        score = rho * acc + np.sqrt(1 - rho**2) * rng.normal(size=(30, 1))
+        row = read(trials_of(acc, sampler="qmc", rankme=score)).iloc[0]
+        hits += row["rho_low"] <= true <= row["rho_high"]
+    assert 0.92 < hits / runs < 0.985

@@ -1,0 +1,169 @@
+"""Sentences of a report: each gate on both sides, on given tables."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.robustness.table import robustness
+from clsweep.statistics.report_objects import Unresolved, Wording
+from clsweep.statistics.wording import interval, known, listed, number
+from tests.analysis.draws import drawing
+from tests.planted import planted
+from tests.statistics.given import said
+from tests.statistics.rows import LOST, NAN, PAIR, TABLES, told
+
+INF = math.inf
+LEAST = {"metric": "loss", "unit": "", "mode": "min"}
+OPEN_RATIO = "Whether dcl or simclr is more robust is not resolved"
+AT_2 = {"region": "tau=0.2"}
+
+
+GATES = {  # what any of these changes stops is not claimed, but told as open
+    "robustness": (
+        f"{OPEN_RATIO}",
+        [{"p_holm": 0.06}, {"p_holm": NAN}, {"high": 1.0}, {"high": NAN}, {"winner": "simclr"},
+         {"estimate": NAN}, {"estimate": INF}, {"value_a": NAN}, {"value_b": 0.0},
+         {"winner": NAN, "resolved": NAN}, LOST],
+    ),
+    "comparison-mean": (
+        "Whether dcl or simclr scores better without tuning is not resolved",
+        [{"low": 0.0}, {"low": -0.1}, {"p_holm": 0.051}, {"winner": "simclr"}, {"high": NAN},
+         {"estimate": NAN}, LOST],
+    ),
+    "sensitivity": (
+        "dcl: no hyperparameter's effect is resolved",
+        [{"resolved": False}, {"resolved": NAN}, {"resolved": None}, {"null": 0.8}, {"null": NAN},
+         {"total_low": NAN}, {"total": 0.45, "total_low": 0.0}],
+    ),
+    "winners": (
+        "Which objective is ahead is not resolved at any value of tau.",
+        [LOST, {"low": 0.0}, {"low": NAN}, {"p_holm": NAN}, {"lead": NAN}, {"lead": -1.0}],
+    ),
+    "links": (
+        "Which diagnostics go with knn_top1 is not resolved for dcl.",
+        [{"resolved": False}, {"p_holm": 0.06}, {"high": 0.0}, {"rho": NAN}, {"rho": 0.7}],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("question", "change"), [(name, each) for name, (_, all) in GATES.items() for each in all]
+)
+def test_what_any_part_of_a_gate_stops_is_not_claimed(question, change):
+    (sentence,) = told(question, change)
+    assert sentence.startswith(GATES[question][0])
+    assert isinstance(sentence, Unresolved)
+    assert not any(word in sentence for word in ("nan", "inf "))
+    if question == "winners":
+        (mixed,) = told(question, {}, AT_2 | change)
+        assert mixed == "Along tau, dcl is ahead at 0.1; at 0.2 it is not resolved."
+
+
+def test_of_nothing_nothing_is_said():
+    empty = pd.DataFrame(columns=list(PAIR))
+    assert said("comparison-mean", compare_mean=empty) == said("robustness") == ()
+    for name in ("sensitivity", "winners", "tuning-cost", "failure-regions", "links"):
+        assert said(name, **{TABLES[name][0]: []}) == (), name
+    assert said("recommendation") == ()
+
+
+def test_a_score_to_be_small_and_excesses_that_noise_explains():
+    (lower,) = told("comparison-mean", {}, about=LEAST)
+    assert lower.endswith("dcl leads by 1.8 [1.2, 2.4].")
+    for change in ({"search": 94.5}, {"low": NAN}, {"fresh_low": NAN, "fresh_high": NAN},
+                   # An end at 100 % is no shorter interval: the other side explains the excess.
+                   {"fresh": 98.6, "fresh_low": 95.2, "fresh_high": 100, "search": 99.9},
+                   ):  # fmt: skip
+        assert "too good" not in told("recommendation", change)[0]
+    assert "too good" not in told("recommendation", {}, about=LEAST)[0]
+    low = {"search": 93.1, "low": 92.8, "high": 93.4}
+    assert "1 too good [0.576, 1.42]" in told("recommendation", low, about=LEAST)[0]
+
+
+# Numbers and words
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.5234, "0.523"), (94.13, "94.1"), (0.0, "0"), (-0.0, "0"), (65536, "65,536"),
+     (999.7, "1,000"), (-1.234, "-1.23"), (0.5, "0.5"), (1234.5, "1,234"), (1e-9, "1e-09")],
+)  # fmt: skip
+def test_numbers_have_three_digits_and_a_bound_is_not_its_gate(value, expected):
+    assert number(value) == expected
+    assert number(0.99996, apart_from=1.0) == "0.99996"
+    assert (number(1.0, apart_from=1.0), number(1.0004, apart_from=1.0)) == ("1", "1.0004")
+    assert interval(0.35, 0.9999, apart_from=1.0) == " [0.35, 0.9999]"
+    assert interval(0.35, 0.78) == " [0.35, 0.78]"
+    assert interval(0.35, INF) == interval(NAN, 1.0) == ""
+
+
+def test_known_numbers_units_and_lists():
+    unknown = [NAN, INF, -INF, None, pd.NA, "1", True, np.bool_(True), np.float64(NAN)]
+    assert not any(map(known, unknown))
+    assert known(0, 1.5, np.float64(2), np.int64(3))
+    words, nats = Wording(metric="knn_top1", unit="%"), Wording(metric="mi", unit="nats")
+    assert [*map(words.amount, (1.0, 1.8)), words.level(94.1)] == [
+        "1 point",
+        "1.8 points",
+        "94.10 %",
+    ]
+    assert words.level(97.04, 95.0, 99.125) == "97.04 % [95.00, 99.12]"  # as in the tables
+    assert words.level(0.81234, 0.8115, 0.8132) == "0.81234 % [0.81150, 0.81320]"
+    assert words.level(0.81, NAN, 1.0) == words.level(0.81, None, None) == "0.8100 %"
+    assert [*map(nats.amount, (1, 0.2)), nats.level(2.5)] == ["1 nat", "0.2 nats", "2.50 nats"]
+    assert Wording(metric="x").amount(0.02) == "0.02"
+    assert [listed([]), listed(["a"]), listed(["a", "b", "c"])] == ["", "a", "a, b and c"]
+
+
+# Bands of planted grids
+
+
+def planted_bands(level, grid, *, draws=60, failed_as="worst", **options):
+    """Sentences on the bands of a planted grid, for each of `draws` of the noise."""
+    for seed in range(draws):
+        trials = planted(level, grid=grid, seed=seed, **options)
+        sweeps = read_sweeps(trials, metric="knn_top1", params=list(grid), failed_as=failed_as)
+        with drawing(2):
+            table = robustness(sweeps, by=next(iter(grid)))
+        yield said("robustness", robustness=table)
+
+
+W = {"w": [0.0, 0.25, 0.5, 0.75, 1.0]}
+
+
+def test_a_band_holds_no_value_that_is_truly_worse():
+    """One value of 5 is the best, the others are just outside; the claims that name one of them are
+    at most 5 %.
+    """
+    found = planted_bands(lambda at: 70.0 if at["w"] == 0.5 else 68.99, W, noise=0.3)
+    claims = [sentence for each in found for sentence in each if "Usable" in sentence]
+    assert len(claims) >= 54
+    assert sum(not sentence.endswith("dcl 0.5.") for sentence in claims) <= 3
+
+
+@pytest.mark.parametrize(
+    ("failed_as", "bands"),
+    [
+        ("left out", {"32 to 256"}),
+        ("worst", {"32", "128 to 256"}),  # 4 points less
+    ],
+)
+def test_a_configuration_that_failed_makes_no_band_of_the_others(failed_as, bands):
+    """The batch size has no effect; that of 64 failed at the best tau, and the plain averages say 3
+    points less.
+    """
+    grid = {"batch_size": [32, 64, 128, 256], "tau": [0.05, 0.1, 0.2, 0.5, 1.0]}
+    level = dict(zip(grid["tau"], [80.0, 92.0, 80.0, 75.0, 70.0], strict=True))
+    found = planted_bands(
+        lambda at: level[at["tau"]],
+        grid,
+        noise=0.1,
+        fail=lambda at: at["tau"] == 0.1 and at["batch_size"] == 64,
+        failed_as=failed_as,
+        draws=20,
+    )
+    start = "Usable band of batch_size, within 1 point of the best: dcl "
+    assert {each for (each,) in found} == {f"{start}{b}, with 3 failed trials." for b in bands}

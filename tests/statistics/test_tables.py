@@ -1,0 +1,242 @@
+"""The tables for eyes: no number is rounded away, whatever the unit of the metric is."""
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.analysis.reasons import Reason
+from clsweep.display.numbers import Number, texts_of
+from clsweep.report import told as report
+from clsweep.statistics import compare, pair_sentences, recommend, robustness, tuning, wording
+from clsweep.statistics.report_objects import Wording
+from clsweep.statistics.statistic import plain, points
+from clsweep.sweeps.notes import notes
+from tests.planted import planted
+from tests.statistics.rows import COST
+
+GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
+INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
+
+
+def trials(scale):
+    """Two objectives of accuracies in percent times `scale`."""
+
+    def steep(at):
+        return scale * (80 - 3 * abs(math.log2(at["tau"] / 0.1)))
+
+    def flat(at):
+        return scale * (78 - abs(math.log2(at["tau"] / 0.2)))
+
+    of = {"grid": GRID, "noise": 0.3 * scale}
+    return pd.concat(
+        [planted(steep, objective="simclr", **of), planted(flat, seed=1, **of)], ignore_index=True
+    )
+
+
+def tables_of(scale):
+    """Every shown table with numbers in the unit of the metric."""
+    analysis = clsweep.analyse(trials(scale))
+    robust, within = analysis.robustness(within=scale), scale
+    tables = {
+        "robustness": (robustness.ROBUSTNESS, robust),
+        "more": (robustness.ROBUSTNESS_MORE, robust),
+        "mean": (compare.MEANS, analysis.compare(within=within)),
+        "std": (compare.SPREADS, analysis.compare(stat="std", within=within)),
+        "recommendation": (recommend.RECOMMEND, analysis.recommend()),
+    }
+    return {
+        name: question.shown(frame, analysis.material, within)
+        for name, (question, frame) in tables.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {scale: tables_of(scale) for scale in (1.0, 1e-2, 1e-7)}
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-7])
+def test_every_interval_is_told_from_its_ends(tables, scale):
+    found = 0
+    for table in tables[scale].values():
+        for name in ("sd", "regret", "IQM", "lead", "score", "worst"):
+            for text in table.get(name, ()):
+                _, low, high = map(float, INTERVAL.fullmatch(text).groups())
+                assert low < high, (name, text)
+                found += 1
+    assert found > 10
+
+
+def test_accuracies_in_percent_have_two_decimals(tables):
+    robust = tables[1.0]["robustness"]
+    for name in ("mean", "sd", "sd*", "range", "best level"):
+        assert all(
+            re.fullmatch(r"\d+\.\d\d( \[\d+\.\d\d, \d+\.\d\d\])?", text) for text in robust[name]
+        ), name
+    assert all(re.fullmatch(r"\d+\.\d \[\d+\.\d, \d+\.\d\]", text) for text in robust["worst"])
+    assert re.fullmatch(r"-?\d\.\d\d \[.*", tables[1.0]["mean"]["lead"].iloc[0])
+
+
+def test_values_keep_what_tells_them_apart(tables):
+    mean = tables[1e-7]["mean"].iloc[0]
+    a, b, lead = (float(mean[name].split()[0]) for name in ("value a", "value b", "lead"))
+    assert a != b
+    assert a - b == pytest.approx(lead, rel=0, abs=1.1e-9)
+    assert tables[1e-7]["robustness"]["best level"].str.fullmatch(r"\d\.\d+e-06").all()
+    assert tables[1e-2]["robustness"]["best level"].str.fullmatch(r"0\.\d{3,}").all()
+    assert (tables[1e-2]["std"][["value a", "value b"]].map(len) >= len("0.012")).all().all()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "texts"),
+    [
+        ([(0.48, 0.4, 0.55), (12.345, 11, 13)], ["0.48 [0.40, 0.55]", "12.35 [11.00, 13.00]"]),
+        ([(0.0213, 0.0198, 0.0226)], ["0.0213 [0.0198, 0.0226]"]),
+        (
+            [(50.0, 49.0, 51.0), (50.0, 49.9996, 50.0004)],
+            ["50.0000 [49.0000, 51.0000]", "50.0000 [49.9996, 50.0004]"],
+        ),
+        (
+            [(-2.2e-6, -3e-6, -1.4e-6), (-0.001, -0.5, 0.5)],
+            ["-2.20e-06 [-3.00e-06, -1.40e-06]", "0.00 [-0.50, 0.50]"],
+        ),
+        ([(0.5, 0.4, 0.6), (1e-15, 0.0, 2e-15)], ["0.50 [0.40, 0.60]", "0.00 [0.00, 0.00]"]),
+        ([(41.4, 26.9, math.inf), None], ["41.40 [26.90, inf]", ""]),
+        ([(3.5e12, 3e12, 4e12)], ["3.50e+12 [3.00e+12, 4.00e+12]"]),
+        ([(0.5, math.nan, math.nan), (0.25, math.nan, 1.0)], ["0.50", "0.25"]),
+        ([], []),
+    ],
+)
+def test_decimals_of_a_column(numbers, texts):
+    of = [None if one is None else Number(value=one[0], low=one[1], high=one[2]) for one in numbers]
+    assert texts_of(of) == texts
+
+
+def test_a_metric_of_which_low_values_are_good_has_a_lead():
+    frame = trials(1.0).assign(err=lambda t: 100 - t["knn_top1"] + 5 * (t["objective"] == "simclr"))
+    found = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
+    table = compare.MEANS.shown(found.compare(), found.material, 1)
+    row = table.iloc[0]
+    assert row["verdict"] == "dcl"
+    assert float(row["value a"]) > float(row["value b"])
+    assert float(row["lead"].split()[0]) == pytest.approx(
+        float(row["value b"]) - float(row["value a"]), abs=0.011
+    )
+    assert compare.MEANS.title.startswith("Lead of a over b")
+
+
+def test_a_plain_table_keeps_names_and_digits():
+    frame = pd.DataFrame({"objective": ["a", "b"], "knn_top1": [0.81347, 0.81349],
+                          "q_b_mean": [2e-5, 3e-5], "batch_size": [32.0, np.nan],
+                          "empty": np.nan, "trials": [1, 2], "reason": "",
+                          "note": ["", "x"]})  # fmt: skip
+    table = plain(frame)
+    assert list(table) == ["objective", "knn_top1", "q_b_mean", "batch_size", "trials"]
+    assert table["q_b_mean"].tolist() == ["2e-05", "3e-05"]
+    assert table["batch_size"].tolist() == ["32", ""]
+    assert table["trials"].tolist() == [1, 2]
+
+
+def test_columns_of_a_default_are_left_out_where_there_is_none():
+    material = clsweep.analyse(trials(1.0)).material
+    row = COST | {"best_level": 79.0, "k_within": 3, "k_low": 2, "k_high": 5, "default_at": ""}
+    row |= dict.fromkeys(["default", "tunability", "tunability_low", "tunability_high"], math.nan)
+    table = tuning.TUNING_COST.shown(pd.DataFrame([row]), material, 1)
+    assert table.to_dict("records") == [
+        {"objective": "dcl", "best level": "79.00", "tries to within 1": "3 [2, 5]"}
+    ]
+    given = row | {"default_at": "tau=0.1", "default": 78.0, "tunability": 1.0}
+    table = tuning.TUNING_COST.shown(pd.DataFrame([row, given]), material, 1)
+    assert table["gain over it"].tolist() == ["", "1.00"]
+
+
+def test_notes_that_are_missing():
+    frame = pd.DataFrame({"objective": ["a", "b", "c"], "note": ["x", math.nan, None]})
+    assert notes(frame) == ["a: x"]
+    frame["reason"] = [Reason.NO_SCORE, "", ""]
+    assert notes(frame) == ["a: not measured: x"]
+    assert notes(pd.DataFrame({"objective": ["a"]})) == []
+    counted = "8 of 28 trials were stopped early"  # by a as by b, not by both together
+    assert notes(pd.DataFrame({"objective": ["a", "b"], "note": counted})) == [f"each: {counted}"]
+
+
+def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
+    frame = planted(lambda s: 80 - s["tau"], ranges={"tau": (0.05, 1.0)}, num_configs=6)
+    picks = clsweep.analyse(frame.assign(sampler="tpe")).recommend()
+    assert picks["config"].notna().tolist() == [True, False]
+    why = [text for text in notes(picks) if "not measured" in text]
+    assert why == [
+        f"{picks['objective'][0]} (robust): not measured: tpe samples favour good configurations"
+    ]
+
+
+def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
+    sides = [planted(lambda s: s["tau"], grid={"tau": [1, 2]}, objective=name) for name in "abcd"]
+    frame = pd.concat(
+        each.assign(sampler="tpe" if n < 3 else "grid") for n, each in enumerate(sides)
+    )
+    found = clsweep.analyse(frame).compare()
+    assert notes(found) == ["a, b, c: tpe samples favour good configurations"]
+    assert notes(found[:1]) == ["a, b: tpe samples favour good configurations"]
+    searched = clsweep.analyse(frame[frame["objective"] != "d"])
+    assert report.compare(searched, stat="within") == ()  # nothing is measured
+    (sentence,) = pair_sentences.compared(found[:1], "mean", Wording(metric="knn_top1"))
+    why = "tpe samples favour good configurations"
+    assert sentence == f"The means of a and b are not compared: {why}."
+    even = found[:1].assign(estimate=0.0, low=-1.0, high=1.0, reason="no_difference", note="none")
+    (sentence,) = pair_sentences.compared(even, "mean", Wording(metric="knn_top1"))
+    assert "leads" not in sentence
+    ratios = found[:3].assign(estimate=[1.5, np.inf, np.nan], low=1.0, high=[2.0, np.inf, np.nan])
+    ratios["reason"] = ["", "", Reason.NO_SCORE]
+    chart = compare.ratio_forest(ratios, clsweep.analyse(frame).material).chart.to_dict()
+    (rows,) = (rows for rows in chart["datasets"].values() if "missing" in rows[0])
+    assert [row["missing"] for row in rows if row["x"] is None] == ["not resolved", "not measured"]
+    told = found.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
+    assert notes(told) == ["a - b, b - c: b: x"]  # not of the pair of b and d
+
+
+def test_a_note_on_one_value_is_not_on_the_whole_pair():
+    at = [("a", "b", f"tau={tau}") for tau in (1, 2)] + [("a", "c", "tau=1"), ("b", "c", "")]
+    frame = pd.DataFrame(at, columns=["a", "b", "region"])
+    assert notes(frame.assign(note=["x", "", "", ""])) == ["a - b (tau=1): x"]
+    told = ["a - b: x", "a - c (tau=1): y", "b - c: z"]
+    assert notes(frame.assign(note=["x", "x", "y", "z"])) == told
+    assert notes(frame.assign(note="x")) == ["x"]
+
+
+def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():
+    found = clsweep.analyse(trials(1.0))
+    texts = {0.05: "0.05", 0.05003: "0.05003", 0.0497: "0.0497", 0.0563: "0.06", 0.0012: "1.2e-03"}
+    for p, text in texts.items():
+        pairs = found.compare().assign(p=p, p_holm=p)
+        table = compare.MEANS.shown(pairs, found.material, 1)
+        assert table[["p", "p Holm"]].to_numpy().tolist() == [[text, text]]
+    assert wording.p_value(0.0503) == "0.0503"
+
+
+def test_one_point_and_several():
+    assert [points(within) for within in (1.0, 0.5, 2)] == ["1 point", "0.5 points", "2 points"]
+    assert any(
+        "lose no more than 2 points" in text for text in robustness.ROBUSTNESS_MORE.explained(2)
+    )
+    assert any(
+        text.startswith("within 1 point: ") for text in robustness.ROBUSTNESS_BY.explained(1)
+    )
+    asked = (robustness.ROBUSTNESS, *compare.BY_STAT.values())
+    said = [text for question in asked for text in (str(question.title), *question.explained(1))]
+    assert not any("points" in text.replace("{points}", "") for text in said)
+
+
+def test_what_columns_are_is_said_of_columns_that_there_are():
+    found = clsweep.analyse(trials(1.0))
+    table = robustness.ROBUSTNESS_BY.shown(
+        found.robustness(by="tau").assign(by="tau"), found.material, 1
+    )
+    silent = {"by", "objective", "best at", "worst at", "within 1"}
+    said = {text.partition(": ")[0] for text in robustness.ROBUSTNESS_BY.explained(1)}
+    assert set(table) - silent <= said
+    assert said.isdisjoint({"regret", "tolerance area", "IQM"})
