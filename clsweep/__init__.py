@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clsweep.api import Results, analyse, open_results, run
+    from clsweep.api import analyse, open_results, run
+    from clsweep.opened_results import Results
     from clsweep.study.resolve import load_study
 
 __all__ = ["Results", "analyse", "load_study", "open_results", "run"]

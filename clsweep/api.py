@@ -3,182 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError
-from clsweep.results.folder import ResultsFolder
-from clsweep.results.reading import StudyResults, open_folder, trials_file
-from clsweep.statistics.findings import Findings, cells_of_study, cells_of_table, whole_material
+from clsweep.opened_results import Results, of_cell
+from clsweep.results.reading import StudyTables, open_folder, trials_file
 from clsweep.study.design import Study, default_out
-from clsweep.study.factors import cells_of, with_factors
-from clsweep.sweeps import from_studies
-from clsweep.sweeps.fresh_seeds import confirmed
+from clsweep.sweeps.cells import cells_of_table, whole_data
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
-    from torch import nn
 
-    from clsweep.analysis.reference import Printed
     from clsweep.sweeps.study_data import StudyData
-
-
-class Results(StudyResults, Findings):
-    """What `open_results` and `analyse` return: the statistics, and the tables that they rest on.
-
-    The statistics (`robustness`, `compare` and the other methods of `Findings`), `trials`,
-    `figures` and `report` are the same for one results folder, several, and a table of trials.
-    What only a study's folder has needs exactly one: the other tables (`plan`, `epochs`,
-    `references`, ...), `study`, `confirm`, `encoder` and `checkpoint`. Of several folders each
-    stands in `studies`; a table of trials has none, and asking raises RequestError.
-    """
-
-    def __init__(
-        self,
-        *folders: ResultsFolder,
-        table: StudyData | None = None,
-        cells: Sequence[Findings] = (),
-        **reading: Any,
-    ) -> None:
-        self._folders, self._table, self._cells = folders, table, tuple(cells)
-        self._reading = reading  # metric, mode, failed and images, as `open_results` has them
-
-    @classmethod
-    def of(cls, study: StudyResults) -> Results:
-        """The results of a folder whose trials have been read: they are not read again."""
-        results = cls(study.folder)
-        vars(results)["trials_table"] = study.trials_table
-        return results
-
-    def __repr__(self) -> str:
-        return f"Results({', '.join(self.sources)})"
-
-    __eq__, __hash__ = object.__eq__, object.__hash__
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The folders, or the file, as messages name them."""
-        return self._table.sources if self._table else tuple(f.path for f in self._folders)
-
-    @cached_property
-    def studies(self) -> tuple[Results, ...]:
-        """The results of each folder by itself; empty for a table of trials."""
-        if len(self._folders) == 1:
-            return (self,)
-        return tuple(Results(folder) for folder in self._folders)
-
-    @property
-    def folder(self) -> ResultsFolder:
-        """The results folder.
-
-        Raises:
-            RequestError: there are several, or none.
-        """
-        if len(self._folders) != 1:
-            which = "a table of trials" if self._table else "several: ask one of `studies`"
-            expected = f"expected one results folder for this, given {which}"
-            raise RequestError(f"{', '.join(self.sources)}: {expected}")
-        return self._folders[0]
-
-    @cached_property
-    def trials(self) -> pd.DataFrame:
-        """One row per trial that has ended."""
-        return super().trials if len(self._folders) == 1 else self.material.trials
-
-    @cached_property
-    def cells(self) -> tuple[Findings, ...]:
-        """The cells of a study with factors, each with statistics of its own; else none."""
-        if self._table or len(self._folders) != 1:
-            return self._cells
-        return cells_of_study(self, **self._reading)
-
-    @cached_property
-    def material(self) -> StudyData:
-        if self._table:
-            return self._table
-        if self.cells:
-            return whole_material(self.cells, self.trials, cells_of(self.study))
-        return from_studies.of_studies(self.studies, **self._reading)
-
-    def side_table(self, kind: str) -> pd.DataFrame:
-        return from_studies.side_table(self.studies, kind, self.material)
-
-    def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
-        return from_studies.epochs_of(self.studies, trials, metric=self.material.metric)
-
-    def printed(self, within: float | None) -> list[Printed]:
-        printed_of = from_studies.printed_of
-        return [table for study in self.studies for table in printed_of(study, within=within)]
-
-    def figures(self, *, within: float | None = None) -> dict[str, alt.TopLevelMixin]:
-        """Every figure of the report as an Altair chart, by name."""
-        from clsweep.report.sections import build_report
-
-        return {figure.name: figure.chart for figure in build_report(self, within=within).figures}
-
-    def report(
-        self,
-        out: str | os.PathLike[str],
-        *,
-        within: float | None = None,
-        progress: Callable[[str], None] | None = None,
-    ) -> Path:
-        """Write the report: index.html, report.md, figures and tables, and return the page's path.
-
-        Args:
-            out: a folder of this machine; an earlier report in it is replaced, other files stay.
-            within: points from the best that still count as good.
-            progress: called with a word on what is done next.
-        """
-        from clsweep.report.report_folder import write_report
-
-        return write_report(self, out, within=within, progress=progress)[1]
-
-    def confirm(self, *, top: int | None = None) -> pd.DataFrame:
-        """What the best configurations are worth on fresh seeds: one row per objective and
-        configuration, best first.
-
-        Of the configurations that are the best now, those that `clsweep confirm` has run:
-        objective, config, rank and its swept values `at`, search and search_seeds (the mean over
-        the study's seeds), and the columns of `analysis.confirmation.FRESH_COLUMNS`.
-
-        Args:
-            top: so many of each objective; as asked of `clsweep confirm` by default.
-
-        Raises:
-            RequestError: nothing has been confirmed yet.
-        """
-        new_images = self.material.images == "new images"
-        return with_factors(confirmed(self, top=top, new_images=new_images), self.study)
-
-    def encoder(self, trial_id: str, *, trust: bool = False) -> nn.Module:
-        """The trained encoder of a trial in eval mode, if the study kept it; images come
-        normalised.
-
-        Args:
-            trust: execute the folder's plug-in, or the function `module:function`, that makes it.
-
-        Raises:
-            RequestError: no such trial, or its encoder was not kept.
-            StudyError: code of the folder would be executed, which is not trusted.
-        """
-        from clsweep.trained import load_encoder
-
-        return load_encoder(self.folder, trial_id, trust=trust)[0]
-
-    def checkpoint(self, trial_id: str) -> dict[str, Any]:
-        """The stored checkpoint of a trial: under "state" the state dicts of networks and
-        optimiser, on the CPU.
-
-        Raises:
-            RequestError: there is none: it has ended and was not kept, or has not saved one yet.
-        """
-        from clsweep.trained import load_checkpoint
-
-        return load_checkpoint(self.folder, trial_id)
 
 
 def open_results(
@@ -229,9 +66,9 @@ def open_results(
             why = "the hyperparameters of a study are known; expected none to be named"
             raise RequestError(f"{paths[0]}: {option}: {why}")
     told = {"metric": metric, "mode": mode, "failed": failed, "images": images}
-    results = Results(*map(open_folder, paths), **told)
+    results = Results(*(StudyTables(open_folder(path)) for path in paths), **told)
     if len(paths) > 1 or told != {"metric": None, "mode": None, "failed": "worst", "images": "new"}:
-        results.material  # noqa: B018  # what does not fit together is said at once
+        results.data  # noqa: B018  # what does not fit together is said at once
     return results
 
 
@@ -284,9 +121,9 @@ def _of_table(
     def read(rows: pd.DataFrame) -> StudyData:
         return of_trials(rows, source=source, **options)
 
-    cells = cells_of_table(trials, factors, source, read)
-    table = whole_material(cells, trials) if cells else read(trials)
-    return Results(table=table, cells=cells)
+    cells = tuple(map(of_cell, cells_of_table(trials, factors, source, read)))
+    parts = [(cell.levels, cell.data) for cell in cells]
+    return Results(data=whole_data(parts, trials) if cells else read(trials), cells=cells)
 
 
 def run(

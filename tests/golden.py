@@ -112,7 +112,7 @@ def _statistics(name: str, results: Any, out: Path) -> None:
     asked = {each: getattr(results, each) for each in STATISTICS}
     for each in ("robustness", "tuning_cost"):
         asked[f"{each} within 2.5"] = functools.partial(asked[each], within=2.5)
-    for param in results.material.params:
+    for param in results.data.params:
         for each in ("robustness", "mechanism", "compare"):
             asked[f"{each} {param}"] = lambda each=each, by=param: getattr(results, each)(by=by)
         asked[f"winners {param}"] = lambda by=param: results.winners(by)

@@ -264,7 +264,7 @@ def facts(results: Results) -> Facts:
     if not results.cells:
         ends = {"share_low": "low", "share_high": "high"}
         curve = tolerance(results)
-        at = curve[np.isclose(curve["delta"], results.material.within)]
+        at = curve[np.isclose(curve["delta"], results.data.within)]
         tell("tolerance", at, share="share", **ends)
         of = robust["objective"].isin(at["objective"])
         tell("robustness", robust[of], **{name: name for name in ends})
@@ -333,12 +333,12 @@ def test_no_two_commands_disagree(name, tmp_path):
 
 
 def assert_agreement(results: Results, name: str) -> None:
-    assert (results.material.images == "new images") == name.endswith(WITH_HITS)
+    assert (results.data.images == "new images") == name.endswith(WITH_HITS)
     assert {fact: by for fact, by in facts(results).items() if differing(fact, by)} == {}
     if (results.trials["status"] == "failed").any():
         asked = (results.robustness, results.recommend, results.compare, results.pareto,
                  results.sensitivity, partial(results.compare, tuned=True))  # fmt: skip
-        assert all("failed" in " ".join(ask()["note"]) for ask in asked)
+        assert all("failed" in " ".join(compute()["note"]) for compute in asked)
     said = sentences(results)
     for sense, tuned in ((" when tuned", True), (" without tuning", False)):
         own = {name: tuple(s for s in each if sense in s) for name, each in said.items()}

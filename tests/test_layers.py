@@ -20,7 +20,17 @@ PACKAGE = Path(clsweep.__file__).parent
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
 TOP_LEVEL = {"clsweep"} | {
     f"clsweep.{name}"
-    for name in ("__main__", "api", "errors", "files", "machine", "processes", "trained", "version")
+    for name in (
+        "__main__",
+        "api",
+        "opened_results",
+        "errors",
+        "files",
+        "machine",
+        "processes",
+        "trained",
+        "version",
+    )
 }
 
 RAY, TORCH, OPTUNA = {"ray"}, {"torch", "torchvision"}, {"optuna"}

@@ -21,7 +21,7 @@ from clsweep.errors import RequestError, UserError
 
 if TYPE_CHECKING:
     from clsweep.cluster.runner import RunSummary
-    from clsweep.results.reading import StudyResults
+    from clsweep.results.reading import StudyTables
 
 
 EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
@@ -76,7 +76,7 @@ def left_out(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
     return f"{command}: needs {package}, which is not installed here: pip install clsweep"
 
 
-def print_failures(results: StudyResults) -> None:
+def print_failures(results: StudyTables) -> None:
     from clsweep.cli.status import failure_rows
 
     if failures := failure_rows(results):

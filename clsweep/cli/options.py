@@ -19,7 +19,7 @@ from clsweep.errors import RequestError
 from clsweep.version import VERSION
 
 if TYPE_CHECKING:
-    from clsweep.api import Results
+    from clsweep.opened_results import Results
     from clsweep.study.design import Study
 
 

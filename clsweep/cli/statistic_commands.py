@@ -55,7 +55,7 @@ def status(
 
     from clsweep.cli import status as now
     from clsweep.results.ranking import spare_of
-    from clsweep.results.reading import StudyResults, open_folder, trials_file
+    from clsweep.results.reading import StudyTables, open_folder, trials_file
     from clsweep.sweeps.notes import reference_notes
 
     if trials_file(path):
@@ -71,7 +71,7 @@ def status(
         )
     while True:
         goes_on = follow and now.is_any_running([path])
-        results = StudyResults(open_folder(path))
+        results = StudyTables(open_folder(path))
         rows = now.split_marked(now.status_rows(results), results, format)
         if follow and format is Format.table:
             Console().clear()
@@ -140,7 +140,7 @@ def robustness(
     intervals.
     """
     findings = reading.opened(paths)
-    searched = any(sweep.not_measured for sweep in findings.material.spaces)
+    searched = any(sweep.not_measured for sweep in findings.data.spaces)
     following = reading.command("importance" if searched else "sensitivity", paths)
     _print(findings, "robustness", by=by, within=within, style=style, following=following)
 
@@ -155,7 +155,7 @@ def sensitivity(
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
     findings = reading.opened(paths)
-    searched = any(sweep.not_measured for sweep in findings.material.spaces)
+    searched = any(sweep.not_measured for sweep in findings.data.spaces)
     following = reading.command("importance" if searched else "recommend", paths)
     _print(findings, "sensitivity", *objectives or (), style=style, following=following)
 
@@ -183,9 +183,9 @@ def picks(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
 
     findings = reading.opened(paths)
     if style.format is Format.table and findings.picks().empty:
-        material = findings.material
-        needed = "" if label_free_scores(material.metric) else "; give a --metric of labels"
-        say(f"The trials have no score without labels beside {material.metric_title}{needed}.")
+        data = findings.data
+        needed = "" if label_free_scores(data.metric) else "; give a --metric of labels"
+        say(f"The trials have no score without labels beside {data.metric_title}{needed}.")
         return
     _print(findings, "picks", style=style, following=reading.command("recommend", paths))
 
@@ -220,7 +220,7 @@ def compare(
     asked = "tuned" if tuned else stat
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
     folders = [path for path in paths if path not in pair]
-    searched = any(sweep.not_measured for sweep in findings.material.spaces)
+    searched = any(sweep.not_measured for sweep in findings.data.spaces)
     following = reading.command("recommend", folders)
     if searched and not tuned:
         following = f"{reading.command('compare', paths)} --tuned"
@@ -245,7 +245,7 @@ def contrast(
 
     findings = reading.opened(paths)
     asked = read_document(study).tree.get("contrasts") or {} if study else {}
-    if style.format is Format.table and not (asked or findings.material.contrasts):
+    if style.format is Format.table and not (asked or findings.data.contrasts):
         say("Nothing was asked: give contrasts in the study file, or --study FILE with some.")
         return
     following = reading.command("report", paths)

@@ -26,7 +26,7 @@ from clsweep.sweeps.notes import notes as notes_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from clsweep.api import Results
+    from clsweep.opened_results import Results
     from clsweep.statistics.findings import Findings
     from clsweep.sweeps.study_data import StudyData
 
@@ -46,22 +46,22 @@ def print_statistic(
     """
     from clsweep.report import told
 
-    material, notes = findings.material, findings.material.notes
+    data, notes = findings.data, findings.data.notes
     question = question or import_module(f"clsweep.statistics.{name}").QUESTION
     found = getattr(findings, name)(*given, **asked)
     if name == "robustness":
         if asked.get("by") and any(map(is_measured, found["reason"])):
-            question = replace(question, heading=f"{question.heading}, by {asked['by']}")
+            question = replace(question, header=f"{question.header}, by {asked['by']}")
         frame = findings.side_table("references")
         references = records_of(frame.astype(object).where(frame.notna(), None))
-        notes = (*reference_notes(references, metric=material.metric), *notes)
+        notes = (*reference_notes(references, metric=data.metric), *notes)
     if name in ("recommend", "pareto") and not findings.cells:
-        material = replace(material, confirmation=findings.side_table("confirmation"))
+        data = replace(data, confirmation=findings.side_table("confirmation"))
     tell = getattr(told, name, None) if is_told else None
     print_question(
         question,
         found,
-        material=material,
+        data=data,
         style=style,
         within=asked.get("within"),
         said=partial(tell, findings, *given, **asked) if tell else tuple,
@@ -79,7 +79,7 @@ def print_confirmation(results: Results, *, top: int | None, style: Style) -> No
     print_question(
         CONFIRMATION,
         results.confirm(top=top),
-        material=results.material,
+        data=results.data,
         style=style,
         said=partial(recommend, results),
         notes=confirm_notes(results, top=top),
@@ -115,12 +115,12 @@ def print_reproduction(findings: Findings, *, within: float | None, format: Form
             print_table(records_of(part.shown), format=format, title=title)
     if len(apart := findings.differences()):
         asked = paper.DIFFERENCES
-        shown = asked.shown(apart, findings.material, findings.material.within)
-        title = filled(f"\n{asked.title}", 1, images=findings.material.images)
-        print_table(records_of(shown), format=format, title=title, spare=asked.spare)
+        shown = asked.shown(apart, findings.data, findings.data.within)
+        title = filled(f"\n{asked.title}", 1, images=findings.data.images)
+        print_table(records_of(shown), format=format, title=title, spare=asked.drop_order)
     lines = [*paper.remarks(frame), *paper.unmeasured(parts), f"\n{paper.closing(frame)}"]
     if frame["measured"].notna().any():
-        lines[:0] = [f"\n{paper.legend(frame)}", *version_notes(findings.material.trials)]
+        lines[:0] = [f"\n{paper.legend(frame)}", *version_notes(findings.data.trials)]
     for line in lines:
         print_note(line)
 
@@ -129,7 +129,7 @@ def print_question(
     question: Statistic,
     frame: pd.DataFrame,
     *,
-    material: StudyData,
+    data: StudyData,
     style: Style,
     within: float | None = None,
     said: Callable[[], Sequence[str]] = tuple,
@@ -141,30 +141,28 @@ def print_question(
 
     Scores of the test split have a column that says so where no title does.
     """
-    format, near = style.format, material.within if within is None else within
+    format, near = style.format, data.within if within is None else within
     sentences = said() if format is Format.table else ()
     for sentence in sentences:
         print_note(sentence)
     chosen = frame
     if format not in (Format.csv, Format.json):
-        rows = question.rows(frame, material)
-        chosen = with_levels(rows, question.shown(frame, material, near))
-    if material.on_test and format is not Format.table:
+        rows = question.rows(frame, data)
+        chosen = with_levels(rows, question.shown(frame, data, near))
+    if data.on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
-    heading = filled(
-        question.heading or str(question.title), near, material.metric_title, material.images
-    )
+    header = filled(question.header or str(question.title), near, data.metric_title, data.images)
     left_out = print_table(
         records_of(chosen),
         list(map(str, chosen)),
         format=format,
-        title=f"{chr(10) * bool(sentences)}{heading}",
-        spare=question.spare,
+        title=f"{chr(10) * bool(sentences)}{header}",
+        spare=question.drop_order,
         wide=style.wide,
     )
     if format is not Format.table:
         return
-    for note in [*notes, *version_notes(material.trials), *notes_of(frame)]:
+    for note in [*notes, *version_notes(data.trials), *notes_of(frame)]:
         print_note(f"- {note}")
     if style.explain:
         say()
@@ -192,7 +190,7 @@ def open_and_pair(
             return opened(sources), pair
         if not cannot_be:
             findings = opened(sources)
-            if set(pair) <= {sweep.objective for sweep in findings.material.sweeps}:
+            if set(pair) <= {sweep.objective for sweep in findings.data.sweeps}:
                 return findings, pair
     if cannot_be:
         raise RequestError(

@@ -15,7 +15,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import duration
 from clsweep.display.printing import Format
 from clsweep.results.ranking import Tally
-from clsweep.results.reading import StudyResults, open_folder
+from clsweep.results.reading import StudyTables, open_folder
 from clsweep.results.schemas import STATUSES
 from clsweep.study.factors import FACTORS, split_name
 from clsweep.study.space import declared_axes, only_swept_rows
@@ -24,7 +24,7 @@ from clsweep.sweeps.notes import SCORED_ON_TEST, version_notes
 from clsweep.version import VERSION_COLUMNS
 
 if TYPE_CHECKING:
-    from clsweep.api import Results
+    from clsweep.opened_results import Results
     from clsweep.statistics.report_objects import Sentences
 
 MOST_RUNNING = 8  # trials under way that `clsweep status` lists
@@ -33,7 +33,7 @@ PAUSE_S = 5.0  # between two looks at a running study
 WORK_SHARE = 0.2  # of the time that the command's own work may take
 
 
-def status_rows(results: StudyResults) -> list[Row]:
+def status_rows(results: StudyTables) -> list[Row]:
     """Planned, finished, running, failed and the best configuration per objective."""
     tree, folder = results.study, results.folder
     axes = declared_axes(tree, results.plan_table.column_names)
@@ -51,9 +51,9 @@ def status_rows(results: StudyResults) -> list[Row]:
             tally.objectives[objective_of[trial_id]]["running"] += 1
     rows = tally.rows()
     if results.folder.confirmation.exists() and len(trials):
-        from clsweep.api import Results
+        from clsweep.opened_results import Results
 
-        opened = Results.of(results)
+        opened = Results(results)
         rows = [row | _on_fresh(opened, row) for row in rows]
     # the study's factors as columns in front of the objective
     return [{**(own := split_name(tree, row["objective"])), **row, **own} for row in rows]
@@ -74,14 +74,14 @@ def _on_fresh(results: Results, row: Row) -> Row:
     return {best: found["score"], "seeds": int(found["num_seeds"]), "at": found["at"]}
 
 
-def best_when_tuned(results: StudyResults, rows: Sequence[Row]) -> Sentences:
+def best_when_tuned(results: StudyTables, rows: Sequence[Row]) -> Sentences:
     """Who is best when tuned, once every objective has a best setting."""
     if len(rows) < 2 or any(row["seeds"] is None for row in rows):
         return ()
-    from clsweep.api import Results
+    from clsweep.opened_results import Results
     from clsweep.report.told import pareto as named
 
-    return named(Results.of(results))
+    return named(Results(results))
 
 
 def best_notes(rows: Sequence[Row]) -> list[str]:
@@ -95,14 +95,14 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
     return [said] if names else []
 
 
-def study_notes(results: StudyResults) -> list[str]:
+def study_notes(results: StudyTables) -> list[str]:
     """That the scores are of the test split or of several versions, where they are."""
     on_test = [SCORED_ON_TEST] if results.score_on == "test" else []
     trained = _select(results.trials_table, VERSION_COLUMNS)
     return [*on_test, *version_notes(trained.to_pydict())]
 
 
-def split_marked(rows: list[Row], results: StudyResults, format: Format) -> list[Row]:
+def split_marked(rows: list[Row], results: StudyTables, format: Format) -> list[Row]:
     """The rows with a column that says so, where scores are of the test split and no note can."""
     if results.score_on != "test" or format is Format.table:
         return rows
@@ -113,7 +113,7 @@ def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table.select([name for name in names if name in table.column_names])
 
 
-def status_headline(results: StudyResults, rows: Sequence[Row]) -> str:
+def status_headline(results: StudyTables, rows: Sequence[Row]) -> str:
     """One sentence: running and how long still, finished, or interrupted."""
     ended = sum(row.get(status, 0) for row in rows for status in STATUSES)
     left = sum(row["planned"] for row in rows) - ended
@@ -126,7 +126,7 @@ def status_headline(results: StudyResults, rows: Sequence[Row]) -> str:
     return "complete"
 
 
-def running_rows(results: StudyResults) -> list[Row]:
+def running_rows(results: StudyTables) -> list[Row]:
     """The trials under way with what they last said; none where they are too many to be read."""
     folder = results.folder
     states = folder.heartbeat().get("trials", {}) if folder.is_running() else {}
@@ -146,7 +146,7 @@ def running_rows(results: StudyResults) -> list[Row]:
     ]
 
 
-def failure_rows(results: StudyResults) -> list[Row]:
+def failure_rows(results: StudyTables) -> list[Row]:
     """Failed trials grouped by error, most frequent first."""
     trials = results.trials_table
     if "failed" not in trials["status"].unique().to_pylist():
@@ -166,7 +166,7 @@ def failure_rows(results: StudyResults) -> list[Row]:
     return sorted(rows, key=lambda row: -row["trials"])
 
 
-def confirm_headline(results: StudyResults) -> list[str]:
+def confirm_headline(results: StudyTables) -> list[str]:
     """One line on how far the confirmation is, if there is one."""
     folder = results.folder.confirmation
     if not folder.exists():
@@ -194,7 +194,7 @@ def followed(
     seen, pause = (0, 0), PAUSE_S
     while True:
         goes_on, results = is_running(), read()
-        now = len(results.trials), sum(x.epochs_table.num_rows for x in results.studies)
+        now = len(results.trials), sum(x.tables.epochs_table.num_rows for x in results.studies)
         if (now[0] and now != seen) or not goes_on:
             seen, start = now, clock()
             yield results

@@ -42,7 +42,7 @@ from clsweep.display.text import json_text, say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
-    from clsweep.api import Results
+    from clsweep.opened_results import Results
     from clsweep.study.design import Study
 
 
@@ -151,7 +151,7 @@ def noises_in(path: str) -> dict[str, tuple[float, float]]:
     """Of each objective the squares of the noise of one seed's score, and degrees of freedom."""
     from clsweep.cli.options import Reading
 
-    found = {s.objective: s.measured.noise for s in Reading().opened([path]).material.sweeps}
+    found = {s.objective: s.measured.noise for s in Reading().opened([path]).data.sweeps}
     if not any(noise.freedom for noise in found.values()):
         raise RequestError(f"--pilot {path}: expected a configuration with two seeds, found none")
     return {name: (noise.total, noise.freedom) for name, noise in found.items()}
@@ -218,7 +218,7 @@ def run(
 
     results = open_results(summary.path)
     following = _print_answer(study, results, summary.path) if summary.finished else ""
-    print_failures(results)
+    print_failures(results.tables)
     print_end(summary, again, following)
     exit_as(summary)
 

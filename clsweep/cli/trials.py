@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from clsweep.api import Results
+from clsweep.opened_results import Results
 from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
 from clsweep.cli.status import MOST_OF_ERROR
@@ -47,7 +47,7 @@ _TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 
 def table_status(results: Results) -> list[Row]:
     """Of a table of trials per objective how many ended how, and the best configuration."""
-    trials, material = results.trials, results.material
+    trials, data = results.trials, results.data
     best = {
         row["objective"]: row for row in records_of(results.recommend().query("kind == 'best'"))
     }
@@ -55,7 +55,7 @@ def table_status(results: Results) -> list[Row]:
     for name, mine in trials.groupby("objective", sort=False):
         counts = {status: int((mine["status"] == status).sum()) for status in STATUSES}
         picked = best.get(name, {})
-        found = {f"best {material.metric}": picked.get("score"), "at": picked.get("at")}
+        found = {f"best {data.metric}": picked.get("score"), "at": picked.get("at")}
         shown = {n: num for n, num in counts.items() if num or n in ("finished", "failed")}
         rows.append({"objective": name, **shown, **found})
     return rows
@@ -76,7 +76,7 @@ def trial_rows(
     frame = results.trials
     if where:
         frame = frame[selected(frame, where)]
-    score, mode = results.material.metric, results.material.mode
+    score, mode = results.data.metric, results.data.mode
     if top and not sort and score in frame:  # the best ones
         sort = score if mode == "min" else f"-{score}"
     if sort:
@@ -87,7 +87,7 @@ def trial_rows(
     if columns:
         frame = frame[list(dict.fromkeys(_known(name, "--columns", frame) for name in columns))]
     if not every_column:
-        tree, told = results.study if results.studies else {}, results.material.params
+        tree, told = results.study if results.studies else {}, results.data.params
         axes = declared_axes(tree, frame.columns).values() if results.studies else [told]
         swept = [name for name in frame.columns if any(name in each for each in axes)]
         if not columns:
@@ -204,7 +204,7 @@ def _known(name: str, option: str, frame: pd.DataFrame) -> str:
 
 def trials_spare(results: Results) -> list[str]:
     """What `clsweep trials` does without where there is no room: the study's own metric stays."""
-    metric = results.metric if results.studies else results.material.metric
+    metric = results.tables.metric if results.studies else results.data.metric
     others = [name for name in _measured(results.trials) if name != metric]
     statuses = results.trials["status"]
     told = [] if (statuses != statuses.iloc[:1].squeeze()).any() else ["status"]
@@ -231,7 +231,7 @@ def _measured(frame: pd.DataFrame) -> list[str]:
 def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     """What the table does not have, and what does not compare."""
     frame = results.confirm(top=top)
-    notes = [CONFIRMED_ON_TEST] if results.score_on == "test" else []
+    notes = [CONFIRMED_ON_TEST] if results.tables.score_on == "test" else []
     fewer = fewer_fresh(frame)
     for at in frame.index[fewer.notna()]:
         which = " ".join(filter(None, frame.loc[at, ["objective", "at"]]))
@@ -241,9 +241,9 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     notes += [
         f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} configurations left "
         "out, not finished on all seeds of the study"
-        for ranking in ranking_of(results, results.metric, results.mode)
+        for ranking in ranking_of(results.tables, results.data.metric, results.data.mode)
         if (left_out := ranking.num_left_out)
     ]
-    if missing := unconfirmed(results, top):
+    if missing := unconfirmed(results.tables, top):
         notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
     return notes

@@ -46,36 +46,36 @@ MANY_SEEDS = 30  # what needs more is too small a difference to go after
 KEYS = ["objective", "config"]  # of a configuration
 
 
-def question(asked: ReportContext) -> str:
+def question(context: ReportContext) -> str:
     """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`"""
-    material, printed = asked.material, printed_numbers(asked)
-    ours = leaderboard_rows(asked).query("kind == 'objective'")
+    data, printed = context.data, printed_numbers(context)
+    ours = leaderboard_rows(context).query("kind == 'objective'")
     what = f"Which of {len(ours)} objectives is best"
     if len(ours) == 1:
         what = f"How good is {ours['objective'].iloc[0]}"
-    swept = list(dict.fromkeys(name for sweep in material.sweeps for name in sweep.params))
+    swept = list(dict.fromkeys(name for sweep in data.sweeps for name in sweep.params))
     many = f"{len(swept)} hyperparameters"
     named = listed(swept) if len(swept) <= MANY_VALUES else many
     if not printed.empty:
         items = list(dict.fromkeys(printed["item"]))
         what = f"Do the numbers of {listed(items)} come out as printed"
-    elif swept and any(sweep.not_measured for sweep in material.spaces):
+    elif swept and any(sweep.not_measured for sweep in data.spaces):
         what += f", and at which {named}"
     elif swept:
         what += f", and how much depends on {named}"
-    return f"{what}? {_protocol(asked)}."
+    return f"{what}? {_protocol(context)}."
 
 
-def _protocol(asked: ReportContext) -> str:
+def _protocol(context: ReportContext) -> str:
     """`digits, conv4, 8 epochs, 3 seeds, the whole grid of 15 settings, 60 trials, 2 min`."""
-    trials, sweeps = asked.material.trials, asked.material.sweeps
+    trials, sweeps = context.data.trials, context.data.sweeps
     num = sum(len(sweep.configs) for sweep in sweeps)
     planned = sum(sweep.num_planned for sweep in sweeps)
     samplers = list(dict.fromkeys(name for sweep in sweeps for name in sweep.samplers))
     design = " and ".join(DESIGNS.get(name, name) for name in samplers)
     configs = counted(max(num, planned), "configuration", "configurations")
     skipped = int((trials["status"] == "skipped").sum())
-    epochs, hours = _values(trials, "epochs"), asked.ask(health)["hours"].sum(min_count=1)
+    epochs, hours = _values(trials, "epochs"), context.compute(health)["hours"].sum(min_count=1)
     parts = [
         _values(trials, "dataset"),
         _values(trials, "encoder"),
@@ -95,141 +95,141 @@ def _values(trials: pd.DataFrame, name: str) -> str:
     return listed(texts) if len(texts) <= MANY_VALUES else f"{texts[0]} to {texts[-1]}"
 
 
-def verdicts(asked: ReportContext) -> Sentences:
+def verdicts(context: ReportContext) -> Sentences:
     """Who is best when tuned, who without tuning, and who depends least on its settings; whether a
     paper's numbers agree, or how many contrasts are answered, and the first two of these.
     """
-    pairs = compare.tuned(asked), compare.means(asked), compare.spreads(asked)
-    said = verdict_of(leaderboard_rows(asked), *pairs, asked.words)
-    against = summary(printed_numbers(asked))
-    rows = records_of(asked.ask(contrasts)) if asked.material.contrasts else []
+    pairs = compare.tuned(context), compare.means(context), compare.spreads(context)
+    said = verdict_of(leaderboard_rows(context), *pairs, context.words)
+    against = summary(printed_numbers(context))
+    rows = records_of(context.compute(contrasts)) if context.data.contrasts else []
     return (*against, *asked_before(rows), *said[: 2 if against or rows else None])
 
 
-def notes(asked: ReportContext) -> Sentences:
+def notes(context: ReportContext) -> Sentences:
     """What limits the answer; of each objective what failed, and what that counts as."""
-    found = {x.objective: x.failures or (x.no_score,) for x in asked.material.sweeps}
+    found = {x.objective: x.failures or (x.no_score,) for x in context.data.sweeps}
     rows = {"objective": list(found), "note": [tuple(filter(None, n)) for n in found.values()]}
     return (
-        *cautions(leaderboard_rows(asked), asked.words, is_search=asked.is_search),
+        *cautions(leaderboard_rows(context), context.words, is_search=context.is_search),
         *notes_of(worded(pd.DataFrame(rows).assign(reason=""))),
-        *asked.material.notes,
-        *version_notes(asked.material.trials),
+        *context.data.notes,
+        *version_notes(context.data.trials),
     )
 
 
-def board_table(asked: ReportContext) -> Table:
+def board_table(context: ReportContext) -> Table:
     """The leaderboard as a table."""
-    (table,) = leaderboard.LEADERBOARD.tables_of(asked)
+    (table,) = leaderboard.LEADERBOARD.tables_of(context)
     soft = [i for i, kind in enumerate(table.frame["kind"]) if kind == "reference"]
     return replace(table, shown=with_levels(table.frame, table.shown), soft=tuple(soft))
 
 
-def headline_figures(asked: ReportContext) -> tuple[Figure, ...]:
+def headline_figures(context: ReportContext) -> tuple[Figure, ...]:
     """The charts that answer at a glance: of a paper's table beside it, of a search its history, of
     a sweep the metric against each hyperparameter, else how training went.
     """
-    material = asked.material
-    if drawn := reproduce.figures(asked):
+    data = context.data
+    if drawn := reproduce.figures(context):
         return tuple(drawn[:MAX_HEROES])
-    if asked.is_search:
-        course = history_figure(asked.ask(history), material)
+    if context.is_search:
+        course = history_figure(context.compute(history), data)
         return () if course is None else (course,)
-    order = {name: place for place, name in enumerate(asked.swept)}
-    found = asked.ask(marginals)
+    order = {name: place for place, name in enumerate(context.swept)}
+    found = context.compute(marginals)
     if not found.empty:
         found = found.sort_values("param", key=lambda names: names.map(order), kind="stable")
-    figures = marginal_figures(found, material)[:MAX_HEROES]
+    figures = marginal_figures(found, data)[:MAX_HEROES]
     if len(figures) > 1:  # side by side
         figures = [replace(f, chart=f.chart.properties(height=SMALL_HEIGHT)) for f in figures]
-    return tuple(figures or learning_figures(asked.ask(learning), material)[:1])
+    return tuple(figures or learning_figures(context.compute(learning), data)[:1])
 
 
-def unresolved(asked: ReportContext, sections: Sequence[Section]) -> Sentences:
+def unresolved(context: ReportContext, sections: Sequence[Section]) -> Sentences:
     """Every question that stays open, each with what would resolve it. Of a search, robustness
     alone is withheld; that nothing else is asked of the space needs no saying.
     """
     own: Sentences = ()
-    if asked.is_search:
+    if context.is_search:
         sections = [part for part in sections if part.id == "search"]
-        own = unmeasured(asked.material.spaces)
+        own = unmeasured(context.data.spaces)
     return tuple(dict.fromkeys([*own, *(each for part in sections for each in part.open)]))
 
 
-def next_steps(asked: ReportContext) -> tuple[Step, ...]:
+def next_steps(context: ReportContext) -> tuple[Step, ...]:
     """What to do next, the most useful first."""
-    material, found = asked.material, []
-    if material.left:
-        left = f"{counted(material.left, 'trial is', 'trials are')} left"
+    data, found = context.data, []
+    if data.left:
+        left = f"{counted(data.left, 'trial is', 'trials are')} left"
         found.append(Step(f"{left}: run the same command again and only they run"))
-    for folder, names in {} if material.left else _to_confirm(asked).items():
-        of = material.confirming[folder]
-        num = {sweep.objective: int(whole(sweep).sum()) for sweep in material.sweeps}
+    for folder, names in {} if data.left else _to_confirm(context).items():
+        of = data.confirming[folder]
+        num = {sweep.objective: int(whole(sweep).sum()) for sweep in data.sweeps}
         trials = {name: min(of.top, num[name]) * len(of.seeds) for name in names}
         seeds = "" if of.is_named else f" --seeds {','.join(map(str, of.seeds))}"
         best = f"Run the best of {listed(names)} on fresh seeds and on the test set"
         command = f"clsweep confirm {shlex.quote(folder)}{seeds}"
         # Of what has run on fresh seeds before, less is left.
-        cost = _cost(asked, trials) if material.confirmation.empty else ""
+        cost = _cost(context, trials) if data.confirmation.empty else ""
         found.append(Step(f"{best}{cost}", command))
-    found += [] if asked.is_search else _more_seeds(asked)
-    if len(material.sources) == 1 and len(found) < 2 and material.confirmable:
-        sort = f"{'-' * (material.mode == 'max')}{material.metric}"
-        folder = shlex.quote(material.sources[0])
+    found += [] if context.is_search else _more_seeds(context)
+    if len(data.sources) == 1 and len(found) < 2 and data.confirmable:
+        sort = f"{'-' * (data.mode == 'max')}{data.metric}"
+        folder = shlex.quote(data.sources[0])
         listing = f"clsweep trials {folder} --sort {sort} --top 10"
         found.append(Step("See the best trials with all their settings", listing))
     return tuple(found)
 
 
-def _more_seeds(asked: ReportContext) -> list[Step]:
+def _more_seeds(context: ReportContext) -> list[Step]:
     """The open comparison that takes the fewest seeds; one whose needs have no upper end may be of
     no difference at all. Else one that no number of seeds decides, but more images.
     """
-    untuned = " without tuning" * asked.words.swept
+    untuned = " without tuning" * context.words.swept
     which = {"mean": f"scores better{untuned}", "std": "depends less on its settings"}
-    pairs = pd.concat([compare.means(asked), compare.spreads(asked)])
+    pairs = pd.concat([compare.means(context), compare.spreads(context)])
     open_ones = pairs.query(f"needs_high < inf and needs_seeds <= {MANY_SEEDS}")
     if open_ones.empty:
-        how = "" if asked.material.on_test else " (a larger dataset.val_fraction, in a new study)"
+        how = "" if context.data.on_test else " (a larger dataset.val_fraction, in a new study)"
         rows = records_of(pairs[pairs["reason"] == Reason.IMAGES_DECIDE])[:1]
         said = [f"for {row['a']} against {row['b']} {cause(row)}" for row in rows]
         return [Step(f"Score more images{how}: {each}") for each in said]
     row = open_ones.loc[open_ones["needs_seeds"] == open_ones["needs_seeds"].min()].iloc[0]
     needed, names = math.ceil(row["needs_seeds"]), (row["a"], row["b"])
-    place = asked.material.confirmable  # a study's seeds are those of all its objectives
+    place = context.data.confirmable  # a study's seeds are those of all its objectives
     theirs = {place.get(name) for name in names}
-    sweeps = [x for x in asked.material.sweeps if place.get(x.objective) in theirs]
+    sweeps = [x for x in context.data.sweeps if place.get(x.objective) in theirs]
     more = {x.objective: x.num_planned * max(0, needed - len(x.seeds)) for x in sweeps}
     how = ". Add them to seeds in the study file: what has run is kept"
     return [
         Step(
             f"Run {count(needed)} seeds in all, to see which of {listed(names)} "
-            f"{which[row['stat']]}{_cost(asked, more)}{how * bool(asked.material.confirming)}"
+            f"{which[row['stat']]}{_cost(context, more)}{how * bool(context.data.confirming)}"
         )
     ]
 
 
-def _cost(asked: ReportContext, trials: Mapping[str, int]) -> str:
+def _cost(context: ReportContext, trials: Mapping[str, int]) -> str:
     """`: 18 trials, about 5 min of work`, by what those of each objective took; nothing of a cell
     of a study with factors, as the other cells run too.
     """
-    if asked.answers.levels:
+    if context.statistics.levels:
         return ""
-    took = asked.ask(health).set_index("objective")
+    took = context.compute(health).set_index("objective")
     each = (took["hours"] / took["trials"]).reindex(list(trials))
     hours = sum(each[name] * num for name, num in trials.items())
     about = f", about {work(hours)} of work" if known(hours) else ""
     return f": {counted(sum(trials.values()), 'trial', 'trials')}{about}"
 
 
-def _to_confirm(asked: ReportContext) -> dict[str, list[str]]:
+def _to_confirm(context: ReportContext) -> dict[str, list[str]]:
     """Folder -> the objectives whose best has finished, and has not run on fresh seeds."""
-    confirmed = asked.material.confirmation.reindex(columns=KEYS)
+    confirmed = context.data.confirmation.reindex(columns=KEYS)
     known = set(confirmed.itertuples(index=False, name=None))
-    num_seeds = {sweep.objective: len(sweep.seeds) for sweep in asked.material.sweeps}
+    num_seeds = {sweep.objective: len(sweep.seeds) for sweep in context.data.sweeps}
     left: dict[str, list[str]] = {}
-    for row in asked.ask(recommend).query("kind == 'best'").to_dict("records"):
-        name, folder = row["objective"], asked.material.confirmable.get(row["objective"])
+    for row in context.compute(recommend).query("kind == 'best'").to_dict("records"):
+        name, folder = row["objective"], context.data.confirmable.get(row["objective"])
         is_whole = row["num_seeds"] == num_seeds[name]
         if folder and is_whole and tuple(row[key] for key in KEYS) not in known:
             left.setdefault(folder, []).append(name)

@@ -46,83 +46,83 @@ def build_report(
 ) -> Report:
     """Everything that is to be said of `findings`, one or several studies.
 
-    `within` is how far from the best still counts as good, as in `Findings.robustness`; `progress`
+    `within` is how far from the best still counts as good, as in `Results.robustness`; `progress`
     is called with a word on what is computed next, `made` with figures as soon as they are there.
     """
     near = findings.near(within)
     say = progress or (lambda _: None)
-    asked = ReportContext(answers=findings, within=near, say=say)
+    context = ReportContext(statistics=findings, within=near, say=say)
     if findings.cells:
         each = [
-            _report(ReportContext(answers=cell, within=near, say=say)) for cell in findings.cells
+            _report(ReportContext(statistics=cell, within=near, say=say)) for cell in findings.cells
         ]
-        reproduction = section_of(SECTIONS[0], asked)
-        report = _of_cells(findings.cells, each, reproduction, first_screen.board_table(asked))
+        reproduction = section_of(SECTIONS[0], context)
+        report = _of_cells(findings.cells, each, reproduction, first_screen.board_table(context))
     else:
-        report = _report(asked, made)
-    material = asked.material
-    counts = material.trials["status"].value_counts()
+        report = _report(context, made)
+    data = context.data
+    counts = data.trials["status"].value_counts()
     facts = {
-        "Results": ", ".join(material.sources),
-        "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best"
-        f"{', of the test split' if material.on_test else ''}",
+        "Results": ", ".join(data.sources),
+        "Metric": f"{data.metric} ({data.unit or 'no unit'}), {data.mode} is best"
+        f"{', of the test split' if data.on_test else ''}",
         "Trials": ", ".join(f"{count(num)} {status}" for status, num in counts.items()),
         **({"Cells": _named(findings.cells)} if findings.cells else {}),
-        "Near the best": f"within {asked.words.amount(asked.within)}",
+        "Near the best": f"within {context.words.amount(context.within)}",
         "Made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
     return replace(
         report,
-        title=material.title,
+        title=data.title,
         facts=facts,
-        sources=material.sources,
-        on_test=material.on_test,
+        sources=data.sources,
+        on_test=data.on_test,
         terms=terms_in(_texts(report)),
     )
 
 
-def _report(asked: ReportContext, made: Made = lambda _: None) -> Report:
+def _report(context: ReportContext, made: Made = lambda _: None) -> Report:
     """What is to be said of trials that are compared with each other."""
     made(())
-    prefetch(asked.answers, requests(asked))
-    hero, sections = first_screen.headline_figures(asked), []
+    prefetch(context.statistics, requests(context))
+    hero, sections = first_screen.headline_figures(context), []
     made(hero)
     above = {figure.name for figure in hero}
     for chapter in (*SECTIONS, None):
-        part = section_of(chapter, asked) if chapter else _appendix(asked)
+        part = section_of(chapter, context) if chapter else _appendix(context)
         part = replace(part, figures=tuple(f for f in part.figures if f.name not in above))
         made(part.figures)
         if not part.is_empty:
             sections.append(part)
     return Report(
-        title=asked.material.title,
-        question=first_screen.question(asked),
-        verdicts=first_screen.verdicts(asked),
-        notes=first_screen.notes(asked),
-        board=first_screen.board_table(asked),
+        title=context.data.title,
+        question=first_screen.question(context),
+        verdicts=first_screen.verdicts(context),
+        notes=first_screen.notes(context),
+        board=first_screen.board_table(context),
         hero=hero,
-        steps=first_screen.next_steps(asked),
-        open=first_screen.unresolved(asked, sections),
+        steps=first_screen.next_steps(context),
+        open=first_screen.unresolved(context, sections),
         sections=tuple(sections),
     )
 
 
-def section_of(chapter: SectionOutline, asked: ReportContext) -> Section:
+def section_of(chapter: SectionOutline, context: ReportContext) -> Section:
     """What its questions say, parted into what is told and what stays open, and show, if asked."""
-    if not chapter.is_asked(asked):
+    if not chapter.applies(context):
         return Section(id=chapter.id, title=chapter.title)
-    asked.say(chapter.id)
+    context.say(chapter.id)
     questions = chapter.questions
-    said = tuple(sentence for question in questions for sentence in question.say(asked))
-    notes = [note for question in questions for note in question.notes_of(asked)]
-    figures = (figure for question in questions for figure in question.draw(asked))
+    said = tuple(sentence for question in questions for sentence in question.sentences(context))
+    notes = [note for question in questions for note in question.notes_of(context)]
+    figures = (figure for question in questions for figure in question.figures(context))
     return Section(
         id=chapter.id,
         title=chapter.title,
         sentences=resolved_only(said),
         open=tuple(sentence for sentence in said if isinstance(sentence, Unresolved)),
         notes=tuple(dict.fromkeys(notes)),
-        tables=tuple(table for question in questions for table in question.tables_of(asked)),
+        tables=tuple(table for question in questions for table in question.tables_of(context)),
         figures=tuple(figure for figure in figures if figure is not None),
     )
 
@@ -138,9 +138,9 @@ def _texts(report: Report) -> Iterator[str]:
     yield from (figure.caption for figure in report.figures)
 
 
-def _appendix(asked: ReportContext) -> Section:
+def _appendix(context: ReportContext) -> Section:
     """Numbers of trials, and every formula."""
-    asked.say("formulas")
+    context.say("formulas")
     rows = [
         {"table": table, "column": column, "meaning": meaning}
         for table, columns in formulas().items()
@@ -148,7 +148,7 @@ def _appendix(asked: ReportContext) -> Section:
         if meaning and (columns is reasons.COLUMNS or meaning != reasons.COLUMNS.get(column))
     ]
     tables = [
-        ("samples", "What was measured", "One row per objective.", _samples(asked)),
+        ("samples", "What was measured", "One row per objective.", _samples(context)),
         ("formulas", "Columns of the tables", "", pd.DataFrame(rows)),
     ]
     return Section(
@@ -163,8 +163,8 @@ def _appendix(asked: ReportContext) -> Section:
     )
 
 
-def _samples(asked: ReportContext) -> pd.DataFrame:
-    sweeps = asked.material.sweeps
+def _samples(context: ReportContext) -> pd.DataFrame:
+    sweeps = context.data.sweeps
     is_raced = any(sweep.num_skipped for sweep in sweeps)
     rows = [
         {
@@ -199,7 +199,7 @@ def _of_cells(
     """One report of all cells from that of each; a paper's tables and the board span cells."""
     each = dict(zip(map(cell_name, cells), reports, strict=True))
     levels = {cell_name(cell): cell.levels for cell in cells}
-    asked = list(dict.fromkeys(report.question for report in reports))
+    questions = list(dict.fromkeys(report.question for report in reports))
     parts: dict[str, dict[str, Section]] = {}  # id -> cell -> its section
     for name, report in each.items():
         for section in report.sections:
@@ -207,7 +207,7 @@ def _of_cells(
     parts.pop(reproduction.id, None)
     return replace(
         reports[0],
-        question=asked[0] if len(asked) == 1 else f"{asked[0]} {_named(cells)}.",
+        question=questions[0] if len(questions) == 1 else f"{questions[0]} {_named(cells)}.",
         **_told(each, "verdicts", "notes", "open"),
         board=board,
         hero=tuple(_figure(f, name) for name, report in each.items() for f in report.hero[:1]),

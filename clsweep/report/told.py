@@ -51,90 +51,90 @@ def _of_each(say: Callable[..., Sentences]) -> Callable[..., Sentences]:
     def told(
         findings: Statistics, *given: str, within: float | None = None, **options: Any
     ) -> Sentences:
-        return of_each(findings, lambda asked: say(asked, *given, **options), within)
+        return of_each(findings, lambda context: say(context, *given, **options), within)
 
     return told
 
 
 @_of_each
-def robustness(asked: ReportContext, *, by: str | None = None) -> Sentences:
+def robustness(context: ReportContext, *, by: str | None = None) -> Sentences:
     """Who is best without tuning, who depends least on its settings; of one of them its band."""
-    found = asked.ask(spreads.robustness, by=by, within=asked.within)
+    found = context.compute(spreads.robustness, by=by, within=context.within)
     if by is not None:
-        said = spreads.bands(found, asked.words)
-        return said or spreads.unmeasured(asked.material.spaces)
-    least = spreads.spread(found, asked.words) or sentences.robust(pairs.spreads(asked))
-    is_swept = bool(asked.swept) and asked.says_of_space
-    means = pairs.means(asked) if is_swept else pd.DataFrame(columns=["a", "b"])
-    said = (*best(leaderboard_rows(asked), means, asked.words, UNTUNED), *least)
-    return said or spreads.unmeasured(asked.material.spaces)
+        said = spreads.bands(found, context.words)
+        return said or spreads.unmeasured(context.data.spaces)
+    least = spreads.spread(found, context.words) or sentences.robust(pairs.spreads(context))
+    is_swept = bool(context.swept) and context.says_of_space
+    means = pairs.means(context) if is_swept else pd.DataFrame(columns=["a", "b"])
+    said = (*best(leaderboard_rows(context), means, context.words, UNTUNED), *least)
+    return said or spreads.unmeasured(context.data.spaces)
 
 
 @_of_each
-def sensitivity(asked: ReportContext, *names: str) -> Sentences:
+def sensitivity(context: ReportContext, *names: str) -> Sentences:
     """What matters, of each objective."""
-    return effects(asked.ask(shares, *names), asked.words)
+    return effects(context.compute(shares, *names), context.words)
 
 
 @_of_each
-def importance(asked: ReportContext) -> Sentences:
+def importance(context: ReportContext) -> Sentences:
     """What matters to a search, of each objective."""
-    return importances(asked.ask(searched, within=asked.within), asked.words)
+    return importances(context.compute(searched, within=context.within), context.words)
 
 
 @_of_each
 def compare(
-    asked: ReportContext, *pair: str, stat: str = "mean", by: str | None = None
+    context: ReportContext, *pair: str, stat: str = "mean", by: str | None = None
 ) -> Sentences:
     """Which objective is ahead, by the statistic of the table; by value, of few pairs."""
-    frame = asked.ask(pairs.compare, *pair, stat=stat, by=by, within=asked.within)
+    frame = context.compute(pairs.compare, *pair, stat=stat, by=by, within=context.within)
     if frame.empty:
         return ("One objective has trials: there is nothing to compare.",)
     if by is not None:
-        said = sentences.by_value(frame, by, stat, asked.words)
+        said = sentences.by_value(frame, by, stat, context.words)
         return said if len(said) <= sentences.FEW_PAIRS else ()
     if len(frame) == 1:
-        return sentences.compared(frame, stat, asked.words)
+        return sentences.compared(frame, stat, context.words)
     if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
         return each_yardstick(
-            leaderboard_rows(asked), lambda rows: best(rows, frame, asked.words, senses[stat])
+            leaderboard_rows(context), lambda rows: best(rows, frame, context.words, senses[stat])
         )
     if stat == "std":
         return sentences.robust(frame)
-    near = f"within {asked.words.amount(asked.within)} of its best"
+    near = f"within {context.words.amount(context.within)} of its best"
     none = f"No objective is shown to have more of its settings {near} than another."
     is_any = any(map(is_measured, frame["reason"]))
-    return resolved_only(sentences.compared(frame, "within", asked.words)) or (none,) * is_any
+    return resolved_only(sentences.compared(frame, "within", context.words)) or (none,) * is_any
 
 
 @_of_each
 def contrasts(
-    of: ReportContext, *, asked: Mapping[str, Mapping[str, Any]] | None = None
+    of: ReportContext, *, more: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Sentences:
     """How many of them are answered; of few, each."""
-    rows = records_of(of.ask(asked_by_name.contrasts, asked=asked))
+    rows = records_of(of.compute(asked_by_name.contrasts, more=more))
     each = map(asked_by_name.sentence, rows)
     return asked_by_name.summary(rows) if len(rows) > MANY_CONTRASTS else tuple(each)
 
 
 @_of_each
-def recommend(asked: ReportContext) -> Sentences:
+def recommend(context: ReportContext) -> Sentences:
     """Who is best when tuned, the best settings, and what they keep on fresh seeds if known."""
-    frame, kept = pairs.tuned(asked), confirmed(asked)
+    frame, kept = pairs.tuned(context), confirmed(context)
 
     def of(rows: pd.DataFrame) -> Sentences:
-        named = best(rows, frame, asked.words, TUNED)
-        return (*named, *(() if kept else settings(rows, asked.words, lead_of(rows, frame))))
+        named = best(rows, frame, context.words, TUNED)
+        return (*named, *(() if kept else settings(rows, context.words, lead_of(rows, frame))))
 
-    beside = cautions(leaderboard_rows(asked), asked.words, is_search=asked.is_search)
-    return (*each_yardstick(leaderboard_rows(asked), of), *kept, *beside)
+    beside = cautions(leaderboard_rows(context), context.words, is_search=context.is_search)
+    return (*each_yardstick(leaderboard_rows(context), of), *kept, *beside)
 
 
 @_of_each
-def pareto(asked: ReportContext) -> Sentences:
+def pareto(context: ReportContext) -> Sentences:
     """Who is best when tuned, whatever it costs; of one objective its best setting."""
-    frame, words = pairs.tuned(asked), asked.words
+    frame, words = pairs.tuned(context), context.words
     return each_yardstick(
-        leaderboard_rows(asked),
+        leaderboard_rows(context),
         lambda rows: best(rows, frame, words, TUNED) or settings(rows, words),
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StudyResults:
+class StudyTables:
     """The tables of a results folder, read when first asked for; open it anew for newer ones."""
 
     folder: ResultsFolder
@@ -133,10 +133,10 @@ class StudyResults:
 
 
 @dataclass(frozen=True)
-class CellResults(StudyResults):
+class CellTables(StudyTables):
     """One cell of a study with factors, as a study of its own; objectives as in the study file."""
 
-    whole: StudyResults
+    whole: StudyTables
     cell: Cell
 
     @cached_property

@@ -78,24 +78,24 @@ def each(
     return [draw(slug, *each, *about) for slug, each in zip(names, filled.items(), strict=True)]
 
 
-def by_objective(frame: pd.DataFrame, material: StudyData) -> dict[str, pd.DataFrame]:
+def by_objective(frame: pd.DataFrame, data: StudyData) -> dict[str, pd.DataFrame]:
     """The rows of each objective that has a colour."""
-    own = {name: frame[frame["objective"] == name] for name in objectives(material)}
+    own = {name: frame[frame["objective"] == name] for name in objectives(data)}
     return {name: rows.reset_index(drop=True) for name, rows in own.items()}
 
 
-def objectives(material: StudyData) -> list[str]:
+def objectives(data: StudyData) -> list[str]:
     """In the order that fixes every objective's colour and shape."""
-    return [sweep.objective for sweep in material.sweeps]
+    return [sweep.objective for sweep in data.sweeps]
 
 
-def points_unit(material: StudyData) -> str:
+def points_unit(data: StudyData) -> str:
     """Of a difference: percentages differ by points."""
-    return "points" if material.unit == "%" else material.unit
+    return "points" if data.unit == "%" else data.unit
 
 
-def in_points(title: str, material: StudyData) -> str:
-    unit = points_unit(material)
+def in_points(title: str, data: StudyData) -> str:
+    unit = points_unit(data)
     return f"{title} ({unit})" if unit else title
 
 
@@ -118,9 +118,7 @@ def columns(table: pd.DataFrame, **names: str) -> pd.DataFrame:
     return frame
 
 
-def param_axis(
-    material: StudyData, param: str, values: NDArray[np.float64], *, ticks: bool
-) -> alt.X:
+def param_axis(data: StudyData, param: str, values: NDArray[np.float64], *, ticks: bool) -> alt.X:
     """A numeric parameter's axis; with `ticks` it is marked at the values themselves, if they are
     few. It is logarithmic where some sweep reads it so and every value can be.
     """
@@ -129,7 +127,7 @@ def param_axis(
     if ticks and len(levels) <= MAX_TICKS:
         exact = f"{json.dumps(settings(levels))}[indexof({json.dumps(levels)}, datum.value)]"
         axis = {"values": levels, "labelExpr": exact}
-    is_log = any(s.scales.get(param) == "log" for s in material.sweeps) and (values > 0).all()
+    is_log = any(s.scales.get(param) == "log" for s in data.sweeps) and (values > 0).all()
     kind = {"type": "log"} if is_log else {"zero": False}
     return alt.X(
         "x:Q",
@@ -140,14 +138,14 @@ def param_axis(
 
 
 def looks(
-    material: StudyData, frame: pd.DataFrame, *, legend: bool = True
+    data: StudyData, frame: pd.DataFrame, *, legend: bool = True
 ) -> tuple[alt.Color, alt.Shape]:
     """Colour and shape by objective, the same in every chart; the legend names those of `frame`."""
     names = list(dict.fromkeys(frame["objective"]))
     options: dict[str, Any] = {
         "type": "nominal",
         "title": None,
-        "scale": alt.Scale(domain=objectives(material)),
+        "scale": alt.Scale(domain=objectives(data)),
         "legend": alt.Legend(**legend_place(), values=names) if legend else None,
     }
     return alt.Color("objective", **options), alt.Shape("objective", **options)
@@ -197,11 +195,11 @@ def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT) -> alt.LayerC
     return alt.LayerChart(layer=list(charts)).properties(width="container", height=height)
 
 
-def settings_at(material: StudyData, rows: pd.DataFrame) -> list[str]:
+def settings_at(data: StudyData, rows: pd.DataFrame) -> list[str]:
     """The setting of the configuration of each of few rows, by objective and config: `tau=0.2,
     lr=1`.
     """
-    sweeps = {sweep.objective: sweep for sweep in material.sweeps}
+    sweeps = {sweep.objective: sweep for sweep in data.sweeps}
     place = {name: {c: i for i, c in enumerate(sweep.configs)} for name, sweep in sweeps.items()}
     keys = list(zip(rows["objective"], rows["config"], strict=True))
     found = {(name, c): sweeps[name].label(place[name][c]) for name, c in dict.fromkeys(keys)}
@@ -213,20 +211,20 @@ def has_interval(frame: pd.DataFrame) -> bool:
 
 
 def bands_text(
-    frame: pd.DataFrame, material: StudyData, what: str = "Bands", *, of_seeds: bool = False
+    frame: pd.DataFrame, data: StudyData, what: str = "Bands", *, of_seeds: bool = False
 ) -> str:
     """What bands or bars are; `of_seeds`: they know of no images."""
     if has_interval(frame):
-        images = material.images.replace("new", "these") if of_seeds else material.images
+        images = data.images.replace("new", "these") if of_seeds else data.images
         return f"{what} are 95 % intervals{f' for {images}' * bool(images)}."
-    if any(sweep.has_repeats for sweep in material.sweeps):
+    if any(sweep.has_repeats for sweep in data.sweeps):
         return "No intervals: the notes say why."
     return "No intervals: they need two seeds."
 
 
-def in_order(frame: pd.DataFrame, material: StudyData) -> pd.DataFrame:
+def in_order(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:
     """Rows of the objectives that have a colour, in their order and numbered anew."""
-    place = {name: number for number, name in enumerate(objectives(material))}
+    place = {name: number for number, name in enumerate(objectives(data))}
     places = frame["objective"].map(place)
     return frame[places.notna()].sort_values(
         "objective", key=lambda names: names.map(place), kind="stable", ignore_index=True
@@ -234,23 +232,23 @@ def in_order(frame: pd.DataFrame, material: StudyData) -> pd.DataFrame:
 
 
 def reference_lines(
-    material: StudyData, frame: pd.DataFrame, title: str
+    data: StudyData, frame: pd.DataFrame, title: str
 ) -> tuple[list[alt.Chart], str]:
     """On the axis y of this title, lines at what is reached without training, and a sentence. One
     that is further away than the scores are spread, which it would squeeze, is said and not drawn.
     """
     scores = frame[[name for name in ("y", "low", "high") if name in frame]].to_numpy(dtype=float)
-    table = material.references
-    if material.metric not in table or not np.isfinite(scores).any():
+    table = data.references
+    if data.metric not in table or not np.isfinite(scores).any():
         return [], ""
     if "yardstick" in table:
-        alike = {material.yardsticks.get(name, "") for name in frame["objective"]}
+        alike = {data.yardsticks.get(name, "") for name in frame["objective"]}
         table = table[table["yardstick"].isin(alike)]
     low, high = np.nanmin(scores), np.nanmax(scores)
     named = {
         f"{name.replace(' encoder', '')} {mentioned(float(f'{at:.4g}'))}": at
-        for name, seeds in apart(table, material.metric).items()
-        for at in [float(seeds[material.metric].mean())]
+        for name, seeds in apart(table, data.metric).items()
+        for at in [float(seeds[data.metric].mean())]
     }
     near = {name: at for name, at in named.items() if 2 * low - high <= at <= 2 * high - low}
     away = [name for name in named if name not in near]
@@ -267,11 +265,11 @@ def reference_lines(
     return [rule, text], f" Dashed: without training.{said}"
 
 
-def scored(material: StudyData) -> pd.DataFrame:
+def scored(data: StudyData) -> pd.DataFrame:
     """Finished trials with a finite score, of objectives that have a colour."""
-    trials = material.trials
-    has_score = np.isfinite(numbers(trials, material.metric))
-    return in_order(trials[(trials["status"] == "finished") & has_score], material)
+    trials = data.trials
+    has_score = np.isfinite(numbers(trials, data.metric))
+    return in_order(trials[(trials["status"] == "finished") & has_score], data)
 
 
 # Points with intervals in rows, and lines with bands
@@ -286,7 +284,7 @@ def intervals(table: pd.DataFrame, x: str, low: str, high: str) -> pd.DataFrame:
 
 def forest(
     frame: pd.DataFrame,
-    material: StudyData,
+    data: StudyData,
     x: alt.X,
     *,
     line: float | None = None,
@@ -294,7 +292,7 @@ def forest(
 ) -> alt.LayerChart:
     """Rows of points and intervals in their objective's colour, grey where nothing is resolved."""
     resolved = frame[frame["resolved"]]
-    colour, shape = looks(material, resolved, legend=legend and not resolved.empty)
+    colour, shape = looks(data, resolved, legend=legend and not resolved.empty)
     told = alt.when("datum.resolved")
     hue = told.then(colour).otherwise(alt.value(GREY))
     form = told.then(shape).otherwise(alt.value("circle"))
@@ -384,16 +382,16 @@ def plain_x(title: str, **scale: Any) -> alt.X:
     return alt.X("x:Q", title=title, scale=alt.Scale(**scale), axis=axis)
 
 
-def curve_frame(curves: pd.DataFrame, material: StudyData, *, x: str, y: str) -> pd.DataFrame:
+def curve_frame(curves: pd.DataFrame, data: StudyData, *, x: str, y: str) -> pd.DataFrame:
     """The columns of every curve; rows without a value are left out."""
     names = ["objective", x, y, "low", "high"]
     frame = columns(curves.reindex(columns=names), x=x, y=y, low="low", high="high")
-    return in_order(frame.dropna(subset=["x", "y"]), material)
+    return in_order(frame.dropna(subset=["x", "y"]), data)
 
 
 def banded(
     frame: pd.DataFrame,
-    material: StudyData,
+    data: StudyData,
     x: alt.X,
     y: Callable[[str], alt.Y],
     tips: Sequence[alt.Tooltip],
@@ -402,7 +400,7 @@ def banded(
 ) -> list[alt.Chart]:
     """A band, a line and points of each objective, which where not `marked` only hover."""
     base = alt.Chart(frame)
-    hue, form = looks(material, frame)
+    hue, form = looks(data, frame)
     band = base.transform_filter(HAS_INTERVAL).mark_area(opacity=0.16)
     line = base.mark_line(strokeWidth=2)
     point = base.mark_point(filled=True, size=60, opacity=1 if marked else 0)
@@ -415,7 +413,7 @@ def banded(
 
 def curves(
     frame: pd.DataFrame,
-    material: StudyData,
+    data: StudyData,
     x: alt.X,
     title: str,
     tips: Sequence[alt.Tooltip],
@@ -426,8 +424,8 @@ def curves(
     """The same over an axis of scores, beside what is reached without training; and a sentence on
     that. `whole`: the scores of all charts that share the axis.
     """
-    lines, said = reference_lines(material, frame if whole is None else whole, title)
-    drawn = banded(frame, material, x, partial(score_axis, title), tips, marked=marked)
+    lines, said = reference_lines(data, frame if whole is None else whole, title)
+    drawn = banded(frame, data, x, partial(score_axis, title), tips, marked=marked)
     return [*lines, *drawn], said
 
 

@@ -36,10 +36,10 @@ def compare(
     scores come from different yardsticks have no numbers.
     """
     near = of.near(within)
-    sweeps = of.material.sweeps if stat == "tuned" else of.material.spaces
+    sweeps = of.data.sweeps if stat == "tuned" else of.data.spaces
     pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
     pairs = as_far_as_levels(pairs, sweeps) if stat in ("mean", "tuned") else pairs
-    told = of.material.yardsticks
+    told = of.data.yardsticks
     yardsticks = [pairs[side].map(lambda name: told.get(name, "")) for side in ("a", "b")]
     apart = yardsticks[0] != yardsticks[1]
     measured = pairs.columns[pairs.columns.get_loc("value_a") : pairs.columns.get_loc("winner")]
@@ -52,32 +52,32 @@ def compare(
     return pairs.assign(note=pd.Series(notes, index=pairs.index, dtype=object))
 
 
-def means(asked: ReportContext) -> pd.DataFrame:
+def means(context: ReportContext) -> pd.DataFrame:
     """Every pair by its means."""
-    return asked.ask(compare, stat="mean")
+    return context.compute(compare, stat="mean")
 
 
-def tuned(asked: ReportContext) -> pd.DataFrame:
+def tuned(context: ReportContext) -> pd.DataFrame:
     """Every pair at its best settings."""
-    return asked.ask(compare, stat="tuned")
+    return context.compute(compare, stat="tuned")
 
 
-def spreads(asked: ReportContext) -> pd.DataFrame:
+def spreads(context: ReportContext) -> pd.DataFrame:
     """Every pair by its spreads."""
-    return _of_sweeping(asked, asked.ask(compare, stat="std"))
+    return _of_sweeping(context, context.compute(compare, stat="std"))
 
 
-def _shares(asked: ReportContext) -> pd.DataFrame:
-    return _of_sweeping(asked, asked.ask(compare, stat="within", within=asked.within))
+def _shares(context: ReportContext) -> pd.DataFrame:
+    return _of_sweeping(context, context.compute(compare, stat="within", within=context.within))
 
 
-def _of_sweeping(asked: ReportContext, pairs: pd.DataFrame) -> pd.DataFrame:
+def _of_sweeping(context: ReportContext, pairs: pd.DataFrame) -> pd.DataFrame:
     """Without the pairs of a baseline that sweeps nothing, which has no spread to compare."""
-    names = [sweep.objective for sweep in asked.answers.material.sweeps if sweep.params]
+    names = [sweep.objective for sweep in context.statistics.data.sweeps if sweep.params]
     return pairs[pairs["a"].isin(names) & pairs["b"].isin(names)].reset_index(drop=True)
 
 
-def ratio_forest(pairs: pd.DataFrame, material: StudyData) -> Figure | None:
+def ratio_forest(pairs: pd.DataFrame, data: StudyData) -> Figure | None:
     """Ratio of the SD* of every pair of objectives, from `compare` of stat "std"."""
     frame = _pairs(pairs, "/")
     frame.loc[~(frame["x"] > 0), list(_ENDS)] = np.nan
@@ -96,35 +96,34 @@ def ratio_forest(pairs: pd.DataFrame, material: StudyData) -> Figure | None:
     return Figure(
         name="sd-ratios",
         title="Which objective is more robust",
-        caption="Left of 1 the first of the pair is more robust. "
-        f"{_pair_text(frame, pairs, material)}",
-        chart=charts.forest(frame, material, x, line=1.0),
+        caption=f"Left of 1 the first of the pair is more robust. {_pair_text(frame, pairs, data)}",
+        chart=charts.forest(frame, data, x, line=1.0),
         data=_pair_data(pairs),
     )
 
 
-def difference_forest(pairs: pd.DataFrame, material: StudyData) -> Figure | None:
+def difference_forest(pairs: pd.DataFrame, data: StudyData) -> Figure | None:
     """Difference of the means of every pair of objectives, from `compare` of stat "mean"."""
     frame = _pairs(pairs, "−")
     if frame["x"].isna().all():
         return None
-    title = charts.in_points("lead of the first over the second", material)
+    title = charts.in_points("lead of the first over the second", data)
     x = charts.plain_x(title, zero=True, padding=8)
     return Figure(
         name="mean-differences",
         title="Which objective is better on average",
-        caption=f"Mean {material.metric} over the space that both sweep. Right of 0 the first of "
-        f"the pair is better. {_pair_text(frame, pairs, material)}",
-        chart=charts.forest(frame, material, x, line=0.0),
+        caption=f"Mean {data.metric} over the space that both sweep. Right of 0 the first of "
+        f"the pair is better. {_pair_text(frame, pairs, data)}",
+        chart=charts.forest(frame, data, x, line=0.0),
         data=_pair_data(pairs),
     )
 
 
-def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame, material: StudyData) -> str:
+def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame, data: StudyData) -> str:
     cut = f" Shown are the {len(frame)} of {len(pairs)} pairs that differ most clearly."
     return (
         "A coloured row is resolved, in favour of the objective of that colour. A grey one is not. "
-        f"{charts.bands_text(frame, material, 'Bars')}{cut if len(frame) < len(pairs) else ''}"
+        f"{charts.bands_text(frame, data, 'Bars')}{cut if len(frame) < len(pairs) else ''}"
     )
 
 
@@ -146,7 +145,7 @@ def _pair_data(pairs: pd.DataFrame) -> pd.DataFrame:
     return pairs[names].reset_index(drop=True)
 
 
-def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Column, ...]:
+def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Column, ...]:
     of_means, is_tuned = stat == "mean", stat == "tuned"
     value_a, value_b = (
         level(name, half("estimate", ""))
@@ -158,11 +157,11 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
         Column("a"),
         Column("b"),
         Column("region"),
-        Column("a at", "at_a", spare=8),
-        Column("b at", "at_b", spare=8),
-        Column("value a", value_a, spare=7),
-        Column("value b", value_b, spare=7),
-        Column(heading, measured("estimate", ""), means, called=called),
+        Column("a at", "at_a", drop_order=8),
+        Column("b at", "at_b", drop_order=8),
+        Column("value a", value_a, drop_order=7),
+        Column("value b", value_b, drop_order=7),
+        Column(header, measured("estimate", ""), means, called=called),
         Column(
             "p",
             p_of("p"),
@@ -170,29 +169,29 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
             "flips could be"
             if of_means
             else "",
-            spare=4,
+            drop_order=4,
         ),
         Column("p Holm", p_of("p_holm")),
-        Column("least p", "p_min", spare=1),
+        Column("least p", "p_min", drop_order=1),
         Column(
             "P(a > b)",
             lambda row: row["superiority"] if of_means else None,
             "a's chance to be ahead in a pair" if of_means else "",
-            spare=3,
+            drop_order=3,
         ),
         Column(
             "detectable",
             measured("detectable"),
             "what would be found in four of five studies" if of_means else "",
-            spare=2,
+            drop_order=2,
         ),
-        Column("seeds", lambda row: row["num_seeds"] or None, spare=6),
+        Column("seeds", lambda row: row["num_seeds"] or None, drop_order=6),
         Column(
             "needs seeds",
             lambda row: needed(row, "needs_seeds"),
             "how many would find it in four of five studies, an 80 % interval",
         ),
-        Column("needs configs", lambda row: needed(row, "needs_configs"), spare=5),
+        Column("needs configs", lambda row: needed(row, "needs_configs"), drop_order=5),
         Column("verdict", verdict),
     )
 
@@ -208,8 +207,8 @@ MEANS = Statistic(
         "by how much a is better than b, in the direction that is good. Below 0, b is better",
     ),
     levels="value_a",
-    say=lambda asked: compared(means(asked), "mean", asked.words),
-    draw=lambda asked: [difference_forest(means(asked), asked.material)],
+    sentences=lambda context: compared(means(context), "mean", context.words),
+    figures=lambda context: [difference_forest(means(context), context.data)],
     formulas={"comparison": analysis.COLUMNS},
 )
 TUNED = Statistic(
@@ -224,7 +223,7 @@ TUNED = Statistic(
         "than it is scored on, so no luck of its seeds is in it",
     ),
     levels="value_a",
-    say=lambda asked: compared(tuned(asked), "tuned", asked.words),
+    sentences=lambda context: compared(tuned(context), "tuned", context.words),
 )
 SPREADS = Statistic(
     name="comparison-std",
@@ -235,14 +234,14 @@ SPREADS = Statistic(
     columns=_columns(
         "std", "ratio of sd*", "a depends less on its hyperparameters", called="below 1"
     ),
-    draw=lambda asked: [ratio_forest(spreads(asked), asked.material)],
+    figures=lambda context: [ratio_forest(spreads(context), context.data)],
 )
 SHARES = Statistic(
     name="comparison-within",
     title="Difference of the shares of the space within {points} of the best of {metric}, with 95 "
     "% intervals{images}",
     frame=_shares,
-    ahead=lambda asked: [(compare, {"stat": "within", "within": asked.within})],
+    ahead=lambda context: [(compare, {"stat": "within", "within": context.within})],
     columns=_columns(
         "within",
         "difference of shares",

@@ -1,4 +1,4 @@
-"""Who answers questions, each table computed once; and what a report asks them by."""
+"""The statistics of trials, each table computed once; and what a report reads them by."""
 
 from __future__ import annotations
 
@@ -30,19 +30,23 @@ FEWEST_TRIALS = 200  # of fewer, the answers are there before other processes ar
 
 
 class Statistics:
-    """The tables on `material`, and what few of them need beside it; `levels`, factor -> label, of
-    one cell of a study with factors.
+    """The tables on `data`, each computed once, and what few of them need beside it.
+
+    Args:
+        data: the trials and all that is needed to read them.
+        levels: factor -> label, of one cell of a study with factors.
+        side_table: references, histograms, points or confirmation by that name; may be empty.
     """
 
     levels: Mapping[str, str] = {}
 
     def __init__(
         self,
-        material: StudyData,
+        data: StudyData,
         levels: Mapping[str, str] = levels,
         side_table: Callable[[str], pd.DataFrame] = lambda _: pd.DataFrame(),
     ) -> None:
-        self._material, self.levels, self._side_table = material, levels, side_table
+        self._data, self.levels, self._side_table = data, levels, side_table
 
     @cached_property
     def _known(self) -> dict[str, pd.DataFrame]:
@@ -53,9 +57,9 @@ class Statistics:
         return {}
 
     @property
-    def material(self) -> StudyData:
+    def data(self) -> StudyData:
         """The trials and all that is needed to read them."""
-        return self._material
+        return self._data
 
     @property
     def cells(self) -> Sequence[Statistics]:
@@ -63,7 +67,7 @@ class Statistics:
         return ()
 
     def side_table(self, kind: str) -> pd.DataFrame:
-        """What few statistics ask for: references, histograms, points, confirmation, or nothing."""
+        """Rows that few statistics need: references, histograms, points or confirmation."""
         return self._side_table(kind)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
@@ -75,18 +79,17 @@ class Statistics:
         return ()
 
     def near(self, within: float | None) -> float:
-        """How far from the best still counts as good: as asked, or as the trials have it."""
-        return self.material.within if within is None else within
+        """Points from the best that still count as good: as given, or as the trials have it."""
+        return self.data.within if within is None else within
 
-    def ask(self, table: TableFunction, *args: object, **options: object) -> pd.DataFrame:
-        """The table of a question, computed once, its notes as text; who asks gets a copy. Of a
-        study with factors it has the answers of all cells. RequestError where the trials cannot
-        answer.
+    def compute(self, table: TableFunction, *args: object, **options: object) -> pd.DataFrame:
+        """A statistic's table, computed once, its notes as text; every caller gets a copy. Of a
+        study with factors it has the rows of all cells. RequestError where the trials cannot answer.
         """
         answer = self._of_cells if self.cells else self._answer
         return self._remembered(answer, table, args, options)
 
-    def ask_whole(self, table: TableFunction, *args: object, **options: object) -> pd.DataFrame:
+    def compute_whole(self, table: TableFunction, *args: object, **options: object) -> pd.DataFrame:
         """The same of all cells together."""
         return self._remembered(self._answer, table, args, options)
 
@@ -114,7 +117,7 @@ class Statistics:
         frames, errors = [], []
         for cell in self.cells:
             try:
-                frames.append(in_cell(cell.ask(table, *args, **options), cell.levels))
+                frames.append(in_cell(cell.compute(table, *args, **options), cell.levels))
             except RequestError as error:
                 errors.append(error)
         if not frames:
@@ -131,15 +134,15 @@ class Statistics:
         self, table: TableFunction, args: Sequence[object], options: Mapping[str, object]
     ) -> pd.DataFrame:
         """The answer without signs of zeros; a complaint has the place in front."""
-        sources = self.material.sources
+        sources = self.data.sources
         try:
-            found = table(self, *args, **options)
+            frame = table(self, *args, **options)
         except UserError:
             raise
         except ValueError as error:
             raise RequestError(f"{', '.join(sources)}: {error}") from None
-        floats = [str(name) for name in found if found[name].dtype.kind == "f"]
-        return worded(found.assign(**{name: found[name] + 0.0 for name in floats}))
+        floats = [str(name) for name in frame if frame[name].dtype.kind == "f"]
+        return worded(frame.assign(**{name: frame[name] + 0.0 for name in floats}))
 
 
 def _key(table: TableFunction, args: Sequence[object], options: Mapping[str, object]) -> str:
@@ -161,18 +164,18 @@ def cell_name(cell: Statistics) -> str:
 # Ahead
 
 
-def prefetch(answers: Statistics, questions: Iterable[Request]) -> None:
-    """Have questions of the material alone answered beside each other, the first ones first, where
-    there are processes for that and trials enough to be worth it.
+def prefetch(statistics: Statistics, requests: Iterable[Request]) -> None:
+    """Have tables that need nothing but the data computed beside each other, the first ones first,
+    where there are processes for that and trials enough to be worth it.
     """
-    if not are_beside() or len(answers.material.trials) < FEWEST_TRIALS:
+    if not are_beside() or len(statistics.data.trials) < FEWEST_TRIALS:
         return
     try:
-        at_hand = shared(answers.material), shared(active())
+        at_hand = shared(statistics.data), shared(active())
     except (pickle.PickleError, TypeError, AttributeError):  # a table of anything at all
         return
-    for table, options in questions:
-        answers.expect(table, options, beside(_answered, *at_hand, table, options))
+    for table, options in requests:
+        statistics.expect(table, options, beside(_answered, *at_hand, table, options))
 
 
 def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
@@ -186,10 +189,10 @@ def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep
 
 
 def _answered(
-    material: StudyData, plugins: Sequence[Plugin], table: TableFunction, options: Mapping[str, Any]
+    data: StudyData, plugins: Sequence[Plugin], table: TableFunction, options: Mapping[str, Any]
 ) -> pd.DataFrame:
     declare(plugins)  # the scores are rows of the catalog
-    return _of(material).ask(table, **options)
+    return _of(data).compute(table, **options)
 
 
 _of = lru_cache(maxsize=1)(Statistics)
@@ -197,34 +200,37 @@ _of = lru_cache(maxsize=1)(Statistics)
 
 @dataclass(frozen=True, kw_only=True)
 class ReportContext:
-    """What a report asks, of whom, `within` how many points of the best; `say` is called with a
-    word on what comes next.
+    """The statistics that a report is made of, and how it reads them.
+
+    Args:
+        within: points from the best that still count as good.
+        say: called with a word on what comes next.
     """
 
-    answers: Statistics
+    statistics: Statistics
     within: float
     say: Callable[[str], None] = lambda _: None
 
-    def ask(self, table: TableFunction, *args: object, **options: object) -> pd.DataFrame:
+    def compute(self, table: TableFunction, *args: object, **options: object) -> pd.DataFrame:
         """`Answers.ask`."""
-        return self.answers.ask(table, *args, **options)
+        return self.statistics.compute(table, *args, **options)
 
     @cached_property
-    def material(self) -> StudyData:
+    def data(self) -> StudyData:
         """With the side tables, which the statistics do not need."""
         self.say("reading")
         kinds = ("references", "histograms", "points", "confirmation")
-        side: dict[str, Any] = {kind: self.answers.side_table(kind) for kind in kinds}
-        return dataclasses.replace(self.answers.material, **side)
+        side: dict[str, Any] = {kind: self.statistics.side_table(kind) for kind in kinds}
+        return dataclasses.replace(self.statistics.data, **side)
 
     @cached_property
     def words(self) -> Wording:
-        """What the sentences call things."""
-        found = self.answers.material
+        """Names and units of the sentences."""
+        data = self.statistics.data
         return Wording(
-            metric=found.metric,
-            unit=found.unit,
-            mode=found.mode,
+            metric=data.metric,
+            unit=data.unit,
+            mode=data.mode,
             within=self.within,
             swept=bool(self.swept),
         )
@@ -232,48 +238,49 @@ class ReportContext:
     @cached_property
     def swept(self) -> list[str]:
         """Hyperparameters that any objective sweeps, those that most of them share first."""
-        names = [name for sweep in self.answers.material.sweeps for name in sweep.params]
+        names = [name for sweep in self.statistics.data.sweeps for name in sweep.params]
         return sorted(dict.fromkeys(names), key=lambda name: -names.count(name))
 
     @cached_property
     def shared(self) -> list[str]:
         """Those that at least two objectives sweep."""
-        sweeps = self.answers.material.sweeps
+        sweeps = self.statistics.data.sweeps
         return [name for name in self.swept if sum(name in s.params for s in sweeps) > 1]
 
     @property
     def says_of_space(self) -> bool:
         """Whether any objective's samples say something of the space as a whole."""
-        return any(sweep.not_measured is None for sweep in self.answers.material.spaces)
+        return any(sweep.not_measured is None for sweep in self.statistics.data.spaces)
 
     @property
     def is_search(self) -> bool:
         """Whether any objective was searched, and not swept evenly."""
-        sweeps = self.answers.material.sweeps
+        sweeps = self.statistics.data.sweeps
         return any(set(sweep.samplers) & set(ADAPTIVE_SAMPLERS) for sweep in sweeps)
 
 
-def context_of(answers: Statistics, within: float | None = None) -> ReportContext:
-    """What is asked of the answers; `within` is that of the trials by default."""
-    return ReportContext(answers=answers, within=answers.near(within))
+def context_of(statistics: Statistics, within: float | None = None) -> ReportContext:
+    """A context of the statistics; `within` is that of the trials by default."""
+    return ReportContext(statistics=statistics, within=statistics.near(within))
 
 
 def of_each(
-    answers: Statistics, say: Callable[[ReportContext], Sentences], within: float | None = None
+    statistics: Statistics, say: Callable[[ReportContext], Sentences], within: float | None = None
 ) -> Sentences:
-    """What is said of all trials, or of each cell of a study with factors."""
-    if not answers.cells:
-        return say(context_of(answers, within))
-    return merged_cells({cell_name(cell): say(context_of(cell, within)) for cell in answers.cells})
+    """Sentences on all trials, or on each cell of a study with factors."""
+    if not statistics.cells:
+        return say(context_of(statistics, within))
+    cells = statistics.cells
+    return merged_cells({cell_name(cell): say(context_of(cell, within)) for cell in cells})
 
 
-def merged_cells(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def merged_cells(lines_of: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Every line with the cells that say it in front, unless all do."""
     about: dict[str, list[str]] = {}
-    for name, lines in said.items():
+    for name, lines in lines_of.items():
         for line in lines:
             about.setdefault(line, []).append(name)
     return tuple(
-        line if len(names) == len(said) else f"{'; '.join(names)}: {line}"
+        line if len(names) == len(lines_of) else f"{'; '.join(names)}: {line}"
         for line, names in about.items()
     )

@@ -22,31 +22,31 @@ from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic
 from clsweep.statistics.wording import counted, interval, known, needed, number
-from clsweep.sweeps.named_contrasts import added
+from clsweep.sweeps.named_contrasts import with_added
 from clsweep.sweeps.notes import cause, status
 from clsweep.sweeps.study_data import StudyData
 
 VERDICTS = {"shown": "shown", "equivalent": "within the margin", "excluded": "less than published"}
 
 
-def contrasts(of: Statistics, *, asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
+def contrasts(of: Statistics, *, more: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """One row per contrast of the study, or asked beside them: see `analysis.contrasts`."""
-    material = of.material
-    chosen = added(asked, material) if asked else material.contrasts
+    data = of.data
+    chosen = with_added(more, data) if more else data.contrasts
     # metrics: the columns of numbers that are no settings and name no trial
-    others = {*material.params, *KEYS}
-    numbers = [str(n) for n in material.trials.select_dtypes(["number"]) if n not in others]
+    others = {*data.params, *KEYS}
+    numbers = [str(n) for n in data.trials.select_dtypes(["number"]) if n not in others]
     for each in chosen:
-        require_known("objective", each.of, [sweep.objective for sweep in material.sweeps])
+        require_known("objective", each.of, [sweep.objective for sweep in data.sweeps])
         require_known("metric", [each.metric], numbers)
     metrics = dict.fromkeys(each.metric for each in chosen)
-    measured = {name: sweeps_by(material, name) for name in metrics}
+    measured = {name: sweeps_by(data, name) for name in metrics}
     found, ends = analysis.contrasts(chosen, measured), ["low", "high"]
     for name, sweeps in measured.items():
         these = found["metric"] == name
         found.loc[these, ends] = as_far_as_levels(found.loc[these, ends], sweeps)
-    if material.images == "new images":
-        alone = {m for m in metrics if m in METRIC and m not in (*material.hits, material.metric)}
+    if data.images == "new images":
+        alone = {m for m in metrics if m in METRIC and m not in (*data.hits, data.metric)}
         these = found["metric"].isin(alone) & found["low"].notna()
         notes = zip(found["note"], these, strict=True)
         found["note"] = [(*n, note(Reason.THESE_IMAGES)) if is_so else n for n, is_so in notes]
@@ -61,13 +61,13 @@ def require_known(part: str, names: Sequence[str], known: Sequence[str]) -> None
             raise RequestError(f"unknown {part} '{name:.80}'.{nearest(name, known)}{few}")
 
 
-def sweeps_by(material: StudyData, metric: str) -> tuple[Sweep, ...]:
+def sweeps_by(data: StudyData, metric: str) -> tuple[Sweep, ...]:
     """The sweeps of a study with any metric as their score."""
-    if metric == material.metric:
-        return material.spaces
+    if metric == data.metric:
+        return data.spaces
     return tuple(
-        analysis.scored_by(sweep, material.trials, metric, material.hits.get(metric))
-        for sweep in material.spaces
+        analysis.scored_by(sweep, data.trials, metric, data.hits.get(metric))
+        for sweep in data.spaces
     )
 
 
@@ -122,18 +122,18 @@ def summary(rows: Sequence[Row]) -> Sentences:
     return (f"Of {what} asked beforehand {len(told)} {are} answered{f': {parts}' * bool(parts)}.",)
 
 
-def _figure(asked: ReportContext) -> Figure | None:
+def _figure(context: ReportContext) -> Figure | None:
     """The contrasts of the study's own metric, with what was published."""
-    table = asked.ask(contrasts)
-    rows = table[(table["metric"] == asked.material.metric) & table["low"].notna()]
+    table = context.compute(contrasts)
+    rows = table[(table["metric"] == context.data.metric) & table["low"].notna()]
     if rows.empty:
         return None
     rows = rows.reset_index(drop=True)
     frame = charts.intervals(rows, "estimate", "low", "high")
     frame["row"], frame["published"] = rows["contrast"], rows["published"].astype(float)
     frame["resolved"] = rows[list(VERDICTS)].any(axis=1)
-    x: Any = charts.plain_x(charts.in_points("effect", asked.material), zero=True, padding=8)
-    chart: Any = charts.forest(frame, asked.material, x, line=0.0)
+    x: Any = charts.plain_x(charts.in_points("effect", context.data), zero=True, padding=8)
+    chart: Any = charts.forest(frame, context.data, x, line=0.0)
     if frame["published"].notna().any():
         marks = alt.Chart(frame[frame["published"].notna()]).mark_point(
             shape="diamond", size=90, filled=False, color=GREY, yOffset=charts.LOWER
@@ -143,7 +143,7 @@ def _figure(asked: ReportContext) -> Figure | None:
         name="contrasts",
         title="What was asked",
         caption="A coloured row is answered, a grey one is not resolved. Diamonds are what was "
-        f"published. {charts.bands_text(frame, asked.material, 'Bars')}",
+        f"published. {charts.bands_text(frame, context.data, 'Bars')}",
         chart=chart,
         data=rows[["contrast", "estimate", "low", "high", "published", "margin"]],
     )
@@ -155,22 +155,22 @@ CONTRASTS = Statistic(
     table=contrasts,
     columns=(
         Column("contrast"),
-        Column("what", spare=5, means="what is subtracted from what"),
-        Column("metric", lambda row: row["metric"], spare=4),
+        Column("what", drop_order=5, means="what is subtracted from what"),
+        Column("metric", lambda row: row["metric"], drop_order=4),
         Column("effect", _seen),
-        Column("p Holm", "p_holm", spare=2),
-        Column("margin", lambda row: _number(row["margin"]), spare=1,
+        Column("p Holm", "p_holm", drop_order=2),
+        Column("margin", lambda row: _number(row["margin"]), drop_order=1,
                means="a smaller effect counts as none"),
         Column("published", lambda row: _number(row["published"])),
-        Column("seeds", "num_seeds", spare=3),
-        Column("needs seeds", lambda row: needed(row, "needs_seeds"), spare=6,
+        Column("seeds", "num_seeds", drop_order=3),
+        Column("needs seeds", lambda row: needed(row, "needs_seeds"), drop_order=6,
                means="how many would show it in four of five studies, an 80 % interval"),
-        Column("needs configs", lambda row: needed(row, "needs_configs"), spare=7),
+        Column("needs configs", lambda row: needed(row, "needs_configs"), drop_order=7),
         Column("verdict", verdict, "corrected for all contrasts (Holm). Shown: there is an effect"),
     ),
     intro="a side is the mean of all settings with the values asked for",
-    say=lambda asked: tuple(map(sentence, records_of(asked.ask(contrasts)))),
-    draw=lambda asked: [_figure(asked)],
+    sentences=lambda context: tuple(map(sentence, records_of(context.compute(contrasts)))),
+    figures=lambda context: [_figure(context)],
     formulas={"contrasts": analysis.COLUMNS},
 )  # fmt: skip
 

@@ -52,7 +52,7 @@ ERROR_COLUMNS = ("objective", "error_class", "error_message")
 
 def health(of: Statistics) -> pd.DataFrame:
     """One row per objective: trials, failures, hours, devices and versions (`FORMULAS`)."""
-    groups = of.material.trials.groupby("objective", sort=False, observed=True)
+    groups = of.data.trials.groupby("objective", sort=False, observed=True)
     rows = [_health(str(name), group) for name, group in groups]
     return pd.DataFrame(rows, columns=list(FORMULAS))
 
@@ -98,7 +98,7 @@ def failure_regions(of: Statistics) -> pd.DataFrame:
     What makes one seed fail often makes all seeds of the configuration fail. So the test counts
     configurations with any failure. One failing corner shows in the regions of each hyperparameter.
     """
-    tables = [_regions(each) for each in of.material.sweeps if each.num_failed and each.params]
+    tables = [_regions(each) for each in of.data.sweeps if each.num_failed and each.params]
     if not tables:
         return pd.DataFrame(columns=list(REGION_FORMULAS))
     return pd.concat(tables, ignore_index=True)[list(REGION_FORMULAS)]
@@ -129,9 +129,9 @@ def _regions(sweep: Sweep) -> pd.DataFrame:
     return table.assign(p_holm=p_holm, resolved=p_holm < SIGNIFICANCE)
 
 
-def _errors(asked: ReportContext) -> pd.DataFrame:
+def _errors(context: ReportContext) -> pd.DataFrame:
     """Failed trials by objective and error, most frequent first."""
-    trials = asked.material.trials
+    trials = context.data.trials
     failed = trials[trials["status"] == "failed"]
     known = [name for name in ERROR_COLUMNS if name in failed]
     groups = failed.assign(trials=1).groupby(known, dropna=False, sort=False)
@@ -189,6 +189,6 @@ FAILURE_REGIONS = Statistic(
         Column("p Holm", p_of("p_holm")),
         Column("verdict", lambda row: "more failures here" if row["resolved"] else ""),
     ),
-    say=lambda asked: failures(asked.ask(failure_regions)),
+    sentences=lambda context: failures(context.compute(failure_regions)),
     formulas={"failure regions": REGION_FORMULAS},
 )

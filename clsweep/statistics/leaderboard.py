@@ -62,8 +62,8 @@ def leaderboard(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
     """One row per objective and reference with `FORMULAS`, the best first, on fresh seeds if all
     ran.
     """
-    frame = of.ask(standings)
-    tables = (of.ask(robustness, within=of.near(within)), of.ask(health))
+    frame = of.compute(standings)
+    tables = (of.compute(robustness, within=of.near(within)), of.compute(health))
     spread, cost = (table.set_index("objective") for table in tables)
     names = [name for name in FORMULAS if name not in frame]
     more = spread.join(cost[["trials", "hours"]]).reindex(columns=names).astype(float)
@@ -73,23 +73,23 @@ def leaderboard(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
 
 def standings(of: Statistics) -> pd.DataFrame:
     """The leaderboard without what its space and its trials say, which takes longer."""
-    material = of.material
-    best = of.ask(recommend).query("kind == 'best'").set_index("objective")
-    swept = {sweep.objective for sweep in material.sweeps if sweep.params}
+    data = of.data
+    best = of.compute(recommend).query("kind == 'best'").set_index("objective")
+    swept = {sweep.objective for sweep in data.sweeps if sweep.params}
     fresh = of.side_table("confirmation").reindex(columns=["objective", "config", *_FRESH])
     again = {(row["objective"], row["config"]): row for row in fresh.to_dict("records")}
     rows: list[dict[str, Any]] = []
     for name in best.index:
         row = {**best.loc[name], **again.get((name, best.loc[name, "config"]), {})}
         row |= {"objective": name, "kind": "objective"}
-        row["yardstick"] = material.yardsticks.get(name, "")
+        row["yardstick"] = data.yardsticks.get(name, "")
         rows.append(row if name in swept else row | {"at": ""})
     references = of.side_table("references")
     yardsticks = references.groupby("yardstick", sort=False) if "yardstick" in references else ()
     for told, table in yardsticks or (("", references),):
-        for name, seeds in apart(table, material.metric).items():
+        for name, seeds in apart(table, data.metric).items():
             row = {"objective": name, "kind": "reference", "yardstick": told}
-            score = float(seeds[material.metric].mean())
+            score = float(seeds[data.metric].mean())
             rows.append(row | {"score": score, "num_seeds": len(seeds)})
     names = ["objective", "kind", "yardstick", "at"]
     frame = pd.DataFrame(rows).reindex(columns=[*names, *_SCORES])
@@ -97,7 +97,7 @@ def standings(of: Statistics) -> pd.DataFrame:
     ours = scored(frame)
     by = "fresh" if len(ours) and ours["fresh"].notna().all() else "score"
     frame["level"] = frame[by].fillna(frame["score"])
-    frame = frame.sort_values("level", ascending=material.mode == "min", kind="stable")
+    frame = frame.sort_values("level", ascending=data.mode == "min", kind="stable")
     order = list(dict.fromkeys(frame["yardstick"]))
     frame = frame.sort_values(
         "yardstick", key=lambda told: told.map(order.index), kind="stable", ignore_index=True
@@ -105,9 +105,9 @@ def standings(of: Statistics) -> pd.DataFrame:
     return frame.drop(columns="level")
 
 
-def leaderboard_rows(asked: ReportContext) -> pd.DataFrame:
+def leaderboard_rows(context: ReportContext) -> pd.DataFrame:
     """The leaderboard, as far as the sentences on who is best need it."""
-    return asked.ask(standings)
+    return context.compute(standings)
 
 
 def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentences:
@@ -271,7 +271,7 @@ def sweeps(board: pd.DataFrame) -> bool:
 
 
 def scored(board: pd.DataFrame) -> pd.DataFrame:
-    """The objectives of `Findings.leaderboard` that have a score."""
+    """The objectives of `Results.leaderboard` that have a score."""
     return board[(board["kind"] == "objective") & board["score"].notna()]
 
 
@@ -300,7 +300,7 @@ LEADERBOARD = Statistic(
     "score is a little too good; when tuned: without the luck of its seeds. Near the best: within "
     "{points} of the best level (see robustness). In italics: without training.",
     table=leaderboard,
-    options=lambda asked: {"within": asked.within},
+    options=lambda context: {"within": context.within},
     columns=(
         Column("scored by", "yardstick"),
         Column("objective"),

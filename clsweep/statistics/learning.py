@@ -44,18 +44,18 @@ LEAST_SEEDS = 3  # for a band: two seeds give one that fills the chart
 
 def learning(of: Statistics) -> pd.DataFrame:
     """The curves of the best configuration of each objective, with the columns of `FORMULAS`."""
-    material, recommended = of.material, of.ask(recommend)
+    data, recommended = of.data, of.compute(recommend)
     best = recommended[recommended["kind"] == "best"]
     keys = set(zip(best["objective"], best["config"], strict=True))
-    trials = material.trials
+    trials = data.trials
     chosen = trials[trials["status"] == "finished"]
     picked = [key in keys for key in zip(chosen["objective"], chosen["config"], strict=True)]
     chosen = chosen.loc[picked]  # of no trial, an empty list would choose among columns
-    known = METRIC.get(material.metric)
+    known = METRIC.get(data.metric)
     return learning_curves(
         of.epochs_of(set(chosen["trial_id"])),
         chosen,
-        metric=material.metric,
+        metric=data.metric,
         pairs={row["trial_id"]: pairs_of_views(row) for row in chosen.to_dict("records")},
         limits=known.limits if known else (-float("inf"), float("inf")),
     )
@@ -120,7 +120,7 @@ def pairs_of_views(trial: Mapping[Any, Any]) -> float:
     return targets * (num - 1) - targets * (targets - 1) / 2
 
 
-def learning_figures(learning: pd.DataFrame, material: StudyData) -> list[Figure]:
+def learning_figures(learning: pd.DataFrame, data: StudyData) -> list[Figure]:
     """The metric against each measure of effort that orders the objectives in another way than
     those before it: not where all curves are stretched alike, within a tenth.
     """
@@ -134,28 +134,27 @@ def learning_figures(learning: pd.DataFrame, material: StudyData) -> list[Figure
         is_new = not any(len(each) and each.max() <= 1.1 * each.min() for each in positive)
         if np.isfinite(values).all() and is_new:
             drawn[axis] = values
-    return [learning_figure(learning, material, axis=axis) for axis in drawn]
+    return [learning_figure(learning, data, axis=axis) for axis in drawn]
 
 
-def learning_figure(learning: pd.DataFrame, material: StudyData, *, axis: str) -> Figure:
+def learning_figure(learning: pd.DataFrame, data: StudyData, *, axis: str) -> Figure:
     """The metric against one of `EFFORTS`, a line an objective."""
     frame = charts.columns(learning, x=axis, y="mean", low="low", high="high", num="num_seeds")
     few = frame["num"] < LEAST_SEEDS
     frame.loc[few, ["low", "high"]] = np.nan
-    frame = charts.in_order(frame.dropna(subset=["x", "y"]), material)
+    frame = charts.in_order(frame.dropna(subset=["x", "y"]), data)
     short, called = EFFORTS[axis]
-    title, names = material.metric_title, {"objective": "objective", "x": called}
+    title, names = data.metric_title, {"objective": "objective", "x": called}
     tips = charts.tips(**names, y=f"mean {title}", **charts.ENDS, num="seeds")
     form = "~s" if axis != "epoch" else "d"
     x = alt.X("x:Q", title=called, axis=alt.Axis(format=form, tickCount=6, grid=False))
-    drawn, said = charts.curves(frame, material, x, title, tips)
+    drawn, said = charts.curves(frame, data, x, title, tips)
     over = "Bands are 95 % intervals over the seeds."
     bands = f"Bands need {LEAST_SEEDS} seeds." if few.all() else over
     return Figure(
         name=f"learning-{short}",
         title=f"Learning curves against {short}",
-        caption=f"Mean {material.metric} of the best configuration of each objective. {bands}"
-        f"{said}",
+        caption=f"Mean {data.metric} of the best configuration of each objective. {bands}{said}",
         chart=charts.layers(drawn),
         data=learning,
     )
@@ -164,6 +163,6 @@ def learning_figure(learning: pd.DataFrame, material: StudyData, *, axis: str) -
 LEARNING = Statistic(
     name="learning",
     table=learning,
-    draw=lambda asked: learning_figures(asked.ask(learning), asked.material),
+    figures=lambda context: learning_figures(context.compute(learning), context.data),
     formulas={"learning curves": FORMULAS},
 )

@@ -37,10 +37,10 @@ SHORT_EDGES = (
 
 def marginals(of: Statistics, *objectives: str) -> pd.DataFrame:
     """One row per value of each swept hyperparameter, see `analysis.robustness.response`."""
-    return analysis.marginals(chosen(of.material.spaces, objectives))
+    return analysis.marginals(chosen(of.data.spaces, objectives))
 
 
-def marginal_figures(marginals: pd.DataFrame, material: StudyData) -> list[Figure]:
+def marginal_figures(marginals: pd.DataFrame, data: StudyData) -> list[Figure]:
     """The metric against each hyperparameter, averaged over the others, a line an objective."""
     if marginals.empty:
         return []
@@ -51,8 +51,8 @@ def marginal_figures(marginals: pd.DataFrame, material: StudyData) -> list[Figur
     lows, highs = (charts.numbers(marginals, f"value_{end}") for end in ("low", "high"))
     frame["binned"] = lows < highs
     frame["param"] = marginals["param"].to_numpy()
-    frame = charts.in_order(frame.dropna(subset=["y"]), material)
-    yardsticks = frame["objective"].map(lambda name: material.yardsticks.get(name, ""))
+    frame = charts.in_order(frame.dropna(subset=["y"]), data)
+    yardsticks = frame["objective"].map(lambda name: data.yardsticks.get(name, ""))
     found: list[Figure] = []
     for told, alike in frame.groupby(yardsticks, sort=False):
         named = {param: f"{param}, {told}" if told else str(param) for param in alike["param"]}
@@ -60,39 +60,39 @@ def marginal_figures(marginals: pd.DataFrame, material: StudyData) -> list[Figur
         tables = {
             named[param]: alike[alike["param"] == param].reset_index(drop=True) for param in order
         }
-        found += charts.each("marginal", tables, _marginal_figure, material, alike)
+        found += charts.each("marginal", tables, _marginal_figure, data, alike)
     return found
 
 
 def _marginal_figure(
-    name: str, title_of: str, frame: pd.DataFrame, material: StudyData, whole: pd.DataFrame
+    name: str, title_of: str, frame: pd.DataFrame, data: StudyData, whole: pd.DataFrame
 ) -> Figure:
     param = str(frame["param"].iloc[0])
     frame = frame.drop(columns="param")
-    metric, title = material.metric, material.metric_title
+    metric, title = data.metric, data.metric_title
     called = charts.param_title(param)
     by_name = bool(frame["x"].isna().any())
     tips = charts.tips(
         objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
     )
     if by_name:
-        lines, said = charts.reference_lines(material, whole, title)
-        drawn = [*lines, *_side_by_side(frame, material, called, title, tips)]
+        lines, said = charts.reference_lines(data, whole, title)
+        drawn = [*lines, *_side_by_side(frame, data, called, title, tips)]
     else:
         x = charts.param_axis(
-            material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
+            data, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
         )
-        drawn, said = charts.curves(frame, material, x, title, tips, whole=whole)
+        drawn, said = charts.curves(frame, data, x, title, tips, whole=whole)
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
-    if any(sweep.num_skipped for sweep in material.sweeps):
+    if any(sweep.num_skipped for sweep in data.sweeps):
         binned += " Of a race, by the seeds that all settings ran on."
-    if any(sweep.not_measured for sweep in material.spaces):
+    if any(sweep.not_measured for sweep in data.spaces):
         binned += " Of a search, by a surrogate, which knows least where little was tried."
     return Figure(
         name=name,
         title=f"{metric} against {called}{title_of.removeprefix(param)}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
-        f"{charts.bands_text(frame, material, 'Bars' if by_name else 'Bands')}{said}",
+        f"{charts.bands_text(frame, data, 'Bars' if by_name else 'Bands')}{said}",
         chart=charts.layers([*drawn, charts.span(whole, title)]),
         data=frame.drop(columns=["x", "binned"]).rename(
             columns={"at": "value", "y": "mean", "num": "num_configs"}
@@ -101,15 +101,15 @@ def _marginal_figure(
 
 
 def _side_by_side(
-    frame: pd.DataFrame, material: StudyData, called: str, title: str, tips: Sequence[alt.Tooltip]
+    frame: pd.DataFrame, data: StudyData, called: str, title: str, tips: Sequence[alt.Tooltip]
 ) -> list[alt.Chart]:
     """Points with error bars, for a hyperparameter whose values are names."""
     axis = alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=100, grid=False)
     scale = alt.Scale(domain=list(dict.fromkeys(frame["at"])))
     place = alt.X("at:N", title=called, scale=scale, axis=axis)
-    beside = alt.XOffset("objective:N", scale=alt.Scale(domain=charts.objectives(material)))
+    beside = alt.XOffset("objective:N", scale=alt.Scale(domain=charts.objectives(data)))
     base = alt.Chart(frame)
-    hue, form = charts.looks(material, frame)
+    hue, form = charts.looks(data, frame)
     bar = base.transform_filter(charts.HAS_INTERVAL).mark_rule(strokeWidth=2)
     point = base.mark_point(filled=True, size=70, opacity=1)
     return [
@@ -118,13 +118,13 @@ def _side_by_side(
     ]
 
 
-def heatmap_figures(material: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
+def heatmap_figures(data: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
     """Mean metric over two hyperparameters of every objective that sweeps two, in the regions of
     `regions.cut` and one scale of colours: tau and batch_size if both are swept, else the largest
     interaction in `sensitivity`, else the first two. A failed trial has no colour.
     """
     pairs, tables = {}, {}
-    for sweep in material.spaces:
+    for sweep in data.spaces:
         if sweep.not_measured or len(sweep.params) < 2 or not sweep.alive.any():
             continue
         pair = pairs[sweep.objective] = _two_params(sweep, sensitivity)
@@ -142,7 +142,7 @@ def heatmap_figures(material: StudyData, sensitivity: pd.DataFrame) -> list[Figu
     if means.isna().all():
         return []
     domain = [float(means.min()), float(means.max())]
-    return charts.each("heatmap", tables, _heatmap, pairs, material, domain)
+    return charts.each("heatmap", tables, _heatmap, pairs, data, domain)
 
 
 def _having(sweep: Sweep, pair: tuple[str, str]) -> Sweep:
@@ -174,13 +174,13 @@ def _heatmap(
     name: str,
     cells: pd.DataFrame,
     pairs: Mapping[str, tuple[str, str]],
-    material: StudyData,
+    data: StudyData,
     domain: list[float],
 ) -> Figure:
     pair, (columns, lines) = pairs[name], (list(cells[axis].cat.categories) for axis in "xy")
     cells = cells.astype({"x": str, "y": str})
     x, y = (charts.param_title(param) for param in pair)
-    means = {"x": x, "y": y, "mean": f"mean {material.metric_title}"}
+    means = {"x": x, "y": y, "mean": f"mean {data.metric_title}"}
     nums = {"scored": "configurations with a score", "num": "configurations tried"}
     base = alt.Chart(cells).encode(
         alt.X("x:N", title=x, scale=alt.Scale(domain=columns), axis=_level_axis()),
@@ -191,12 +191,12 @@ def _heatmap(
     said = f"{empty} Grey cells: every trial failed." if cells["mean"].isna().any() else empty
     return Figure(
         name=slug,
-        title=f"{name}: {material.metric} over {pair[0]} and {pair[1]}",
-        caption=f"Mean {material.metric} of the configurations in each cell, averaged over the "
+        title=f"{name}: {data.metric} over {pair[0]} and {pair[1]}",
+        caption=f"Mean {data.metric} of the configurations in each cell, averaged over the "
         "other hyperparameters. Failed trials are left out. "
         f"The colours mean the same in every such figure.{said}",
         chart=charts.layers(
-            _coloured(base, material, domain, has_text=len(columns) <= MAX_CELLS_WITH_TEXT),
+            _coloured(base, data, domain, has_text=len(columns) <= MAX_CELLS_WITH_TEXT),
             height=max(charts.HEIGHT / 2, 30 * len(lines)),
         ),
         data=cells.rename(
@@ -206,7 +206,7 @@ def _heatmap(
 
 
 def _coloured(
-    base: alt.Chart, material: StudyData, domain: list[float], *, has_text: bool
+    base: alt.Chart, data: StudyData, domain: list[float], *, has_text: bool
 ) -> list[alt.Chart]:
     """The cells, those without a mean grey; with their numbers where there is room."""
     bar: dict[str, Any] = {
@@ -214,7 +214,7 @@ def _coloured(
         "gradientThickness": 10,
     }
     legend = alt.Legend(orient="top", format=".4~r", tickCount=4, **bar)
-    scale, title = alt.Scale(domain=domain), material.metric_title
+    scale, title = alt.Scale(domain=domain), data.metric_title
     hue = alt.Color("mean:Q", title=title, scale=scale, legend=legend)
     missing = base.transform_filter("!isValid(datum.mean)")
     known = base.transform_filter("isValid(datum.mean)")
@@ -237,17 +237,17 @@ MARGINALS_OF_SEARCH = Statistic(  # of a search, where no chapter on the space i
     name="searched-marginals",
     table=marginals,
     has_notes=False,
-    draw=lambda asked: (
-        () if asked.says_of_space else marginal_figures(asked.ask(marginals), asked.material)
+    figures=lambda context: (
+        () if context.says_of_space else marginal_figures(context.compute(marginals), context.data)
     ),
 )
 MARGINALS = Statistic(
     name="marginals",
     table=marginals,
     has_notes=False,
-    draw=lambda asked: (
-        *marginal_figures(asked.ask(marginals), asked.material),
-        *heatmap_figures(asked.material, asked.ask(sensitivity)),
+    figures=lambda context: (
+        *marginal_figures(context.compute(marginals), context.data),
+        *heatmap_figures(context.data, context.compute(sensitivity)),
     ),
     formulas={"marginals": analysis.COLUMNS},
 )

@@ -59,8 +59,8 @@ def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
     An objective that does not sweep `by` has one row, at its own value; one that does not cover the
     space evenly one without means. ValueError for a `by` that no objective sweeps.
     """
-    trials, sweeps = of.material.trials, of.material.spaces
-    metric, diagnostics = of.material.metric, of.material.diagnostics
+    trials, sweeps = of.data.trials, of.data.spaces
+    metric, diagnostics = of.data.metric, of.data.diagnostics
     check_by(by, sweeps)
     tables = [config_means(trials, sweep, metric, diagnostics) for sweep in sweeps]
     tables = [means.reindex(columns=[metric, *diagnostics, "num"]) for means in tables]
@@ -98,10 +98,10 @@ def links(of: Statistics) -> pd.DataFrame:
     A hyperparameter that moves both links them, so this says nothing of cause. It needs 10
     configurations that cover the space evenly, as a sample, which errs on the wide side for a grid.
     """
-    metric, diagnostics = of.material.metric, of.material.diagnostics
+    metric, diagnostics = of.data.metric, of.data.diagnostics
     rows: list[dict[str, Any]] = []
-    for sweep in of.material.spaces:
-        means = config_means(of.material.trials, sweep, metric, diagnostics)
+    for sweep in of.data.spaces:
+        means = config_means(of.data.trials, sweep, metric, diagnostics)
         for name in diagnostics:
             if name in means and means[name].notna().any():
                 row = {"objective": sweep.objective, "diagnostic": name}
@@ -159,9 +159,9 @@ def rank_correlation(pairs: Array, withheld: Note | None) -> dict[str, Any]:
     return row | {"rho": rho, "low": min(float(low), rho), "high": max(float(high), rho), "p": p}
 
 
-def _by(asked: ReportContext) -> dict[str, Any]:
+def _by(context: ReportContext) -> dict[str, Any]:
     """What the mechanism is shown against: the batch size, or what most objectives share."""
-    names = asked.swept
+    names = context.swept
     return {"by": "batch_size" if "batch_size" in names else next(iter(names), None)}
 
 
@@ -186,9 +186,9 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
     return (*out, *open_)
 
 
-def histogram_figures(material: StudyData) -> list[Figure]:
+def histogram_figures(data: StudyData) -> list[Figure]:
     """Mean distribution of q_B over the trials at the last epoch by batch size (DCL Fig. 1)."""
-    histograms, trials = material.histograms, charts.scored(material)
+    histograms, trials = data.histograms, charts.scored(data)
     if "diagnostic" in histograms.columns:  # an older table has q_B alone
         histograms = histograms[histograms["diagnostic"].fillna("q_b_mean") == "q_b_mean"]
     if histograms.empty or trials.empty:
@@ -201,7 +201,7 @@ def histogram_figures(material: StudyData) -> list[Figure]:
     keys = ["objective", "batch_size", "bin_low", "bin_high"]
     groups = joined.groupby(keys, as_index=False)
     frame = groups.agg(share=("share", "mean"), num=("trial_id", "nunique"))
-    return charts.each("coupling", charts.by_objective(frame, material), _histogram)
+    return charts.each("coupling", charts.by_objective(frame, data), _histogram)
 
 
 def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
@@ -248,10 +248,10 @@ MECHANISM = Statistic(
     table=mechanism,
     options=_by,
     ahead=True,
-    title=lambda asked: (
-        "{metric} and the diagnostics" + (f" by {_by(asked)['by']}" if asked.swept else "")
+    title=lambda context: (
+        "{metric} and the diagnostics" + (f" by {_by(context)['by']}" if context.swept else "")
     ),
-    draw=lambda asked: histogram_figures(asked.material),
+    figures=lambda context: histogram_figures(context.data),
     formulas={"mechanism": FORMULAS},
 )
 LINKS = Statistic(
@@ -269,6 +269,6 @@ LINKS = Statistic(
         Column("p Holm", p_of("p_holm")),
         Column("verdict", _direction),
     ),
-    say=lambda asked: associations(asked.ask(links), asked.words),
+    sentences=lambda context: associations(context.compute(links), context.words),
     formulas={"links": LINK_FORMULAS},
 )

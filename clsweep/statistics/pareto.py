@@ -47,12 +47,12 @@ def pareto(of: Statistics) -> pd.DataFrame:
     A configuration takes part with a score on every planned seed (`tuned.whole`) and a known time.
     Where devices differ, or times are not known, the notes say so.
     """
-    trials = of.material.trials
+    trials = of.data.trials
     seconds = _seconds(trials)
     devices = trials["device"].nunique() if "device" in trials else 0
     notes = [note(Reason.PICKED)] + [note(Reason.SEVERAL_DEVICES)] * (devices > 1)
     frames = []
-    for group in of.material.scored_alike(of.material.sweeps).values():
+    for group in of.data.scored_alike(of.data.sweeps).values():
         tables = [_rows(sweep.measured, seconds, notes) for sweep in group]
         rows = pd.concat(tables, ignore_index=True)
         known = rows.reindex(columns=list(FORMULAS))
@@ -120,7 +120,7 @@ def _shown(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["on_front"].astype(bool) | frame["by_fresh"].astype(bool)]
 
 
-def pareto_figure(costs: pd.DataFrame, material: StudyData) -> Figure | None:
+def pareto_figure(costs: pd.DataFrame, data: StudyData) -> Figure | None:
     """Every configuration of `pareto` by seconds and score, the front filled; None of fewer than
     two.
     """
@@ -131,12 +131,12 @@ def pareto_figure(costs: pd.DataFrame, material: StudyData) -> Figure | None:
     if len(drawn) < 2 or not (drawn["seconds"] > 0).all():
         return None
     frame = drawn[["objective", "at", "seconds", "score", "on_front", "num_seeds"]]
-    frame = frame.rename(columns={"score": "y"}).assign(at=charts.settings_at(material, drawn))
-    title, scale = material.metric_title, alt.Scale(type="log", zero=False, nice=False, padding=12)
+    frame = frame.rename(columns={"score": "y"}).assign(at=charts.settings_at(data, drawn))
+    title, scale = data.metric_title, alt.Scale(type="log", zero=False, nice=False, padding=12)
     x = alt.X("seconds:Q", title="worker seconds of a trial", scale=scale)
     names = {"objective": "objective", "at": "setting", "y": title, "seconds": "worker seconds"}
     tips = charts.tips(**names, num_seeds="seeds")
-    hue, form = charts.looks(material, frame)
+    hue, form = charts.looks(data, frame)
     marks = [
         alt.Chart(frame)
         .transform_filter(f"datum.on_front == {condition}")
@@ -157,12 +157,12 @@ def pareto_figure(costs: pd.DataFrame, material: StudyData) -> Figure | None:
 PARETO = Statistic(
     name="pareto",
     title="Accuracy against cost",
-    heading="Accuracy against cost by {metric}, with 95 % intervals{images}",
+    header="Accuracy against cost by {metric}, with 95 % intervals{images}",
     table=pareto,
     ahead=True,
     columns=(
         Column("objective"),
-        Column("config", rounded_up("config"), spare=2),
+        Column("config", rounded_up("config"), drop_order=2),
         Column("at"),
         Column("seconds", means="worker seconds of a trial. A near tie is no finding"),
         Column(
@@ -177,13 +177,13 @@ PARETO = Statistic(
             lambda row: "fresh seeds" if row["by_fresh"] else None,
             "fresh seeds overturned the pick by these scores, so this is the best of its objective",
         ),
-        Column("seeds", rounded_up("num_seeds"), spare=1),
+        Column("seeds", rounded_up("num_seeds"), drop_order=1),
     ),
     levels="score",
     rows=lambda frame, of: with_fresh(_shown(frame), of),
     intro="Settings that no other one beats in both cost and score, and what fresh seeds name",
     caption="{columns}. Intervals: 95 %{images}.",
     has_notes=False,
-    draw=lambda asked: [pareto_figure(asked.ask(pareto), asked.material)],
+    figures=lambda context: [pareto_figure(context.compute(pareto), context.data)],
     formulas={"accuracy against cost": FORMULAS},
 )

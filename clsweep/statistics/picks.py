@@ -56,7 +56,7 @@ def picks(of: Statistics) -> pd.DataFrame:
     and covers a pick that the same noise has favoured; with one seed there is none. Failed trials
     are left out.
     """
-    found, trials = of.material, of.material.trials
+    found, trials = of.data, of.data.trials
     scores = {
         name: mode
         for name, mode in label_free_scores(found.metric).items()
@@ -83,8 +83,8 @@ def _rows(
     tables, frames = [], []
     for sweep in sweeps:
         table, configs = sweep.scores[sweep.alive], sweep.configs[sweep.alive]
-        spare = [(0, 0), (0, width - table.shape[1])]
-        tables.append(np.pad(table, spare, constant_values=np.nan))
+        drop_order = [(0, 0), (0, width - table.shape[1])]
+        tables.append(np.pad(table, drop_order, constant_values=np.nan))
         frame = config_means(trials, sweep, metric, list(scores)).reindex(configs)
         frames.append(frame.assign(objective=sweep.objective, config=configs))
     of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
@@ -157,23 +157,22 @@ def _pick(row: Row) -> str:
 PICKS = Statistic(
     name="picks",
     title="Scores without labels as judges of {metric}",
-    heading="What scores without labels would have picked, by {metric}, with 95 % intervals"
-    "{images}",
+    header="What scores without labels would have picked, by {metric}, with 95 % intervals{images}",
     table=picks,
     ahead=True,
     columns=(
         Column("objective"),
         Column("score"),
-        Column("configs", "num_configs", spare=3),
-        Column("config", whole("config"), spare=4),
+        Column("configs", "num_configs", drop_order=3),
+        Column("config", whole("config"), drop_order=4),
         Column("picks", _pick, "the setting with the best mean of the score"),
         Column(
             "best or picked",
             level("best", half("regret", "")),
             "the higher level of both, the best without the luck of its own pick",
-            spare=2,
+            drop_order=2,
         ),
-        Column("picked", level("picked", half("regret", "")), spare=1),
+        Column("picked", level("picked", half("regret", "")), drop_order=1),
         Column(
             "loses",
             measured("regret", ""),
@@ -184,7 +183,7 @@ PICKS = Statistic(
             share("rho", "rho", most=2),
             "of score and metric on the scored images. It is 1 where better by the one is better "
             "by the other",
-            spare=5,
+            drop_order=5,
         ),
     ),
     levels="picked",

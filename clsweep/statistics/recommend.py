@@ -24,15 +24,15 @@ _FRESH = ("fresh", "fresh_low", "fresh_high", "test", "test_low", "test_high")
 
 def recommend(of: Statistics) -> pd.DataFrame:
     """The best configuration of each objective, and the one whose worst neighbour is best."""
-    return analysis.recommend(of.material.sweeps)
+    return analysis.recommend(of.data.sweeps)
 
 
-def confirmed(asked: ReportContext) -> Sentences:
+def confirmed(context: ReportContext) -> Sentences:
     """What each objective's best setting keeps on fresh seeds, and what these overturn."""
-    confirmation, words = asked.material.confirmation, asked.words
+    confirmation, words = context.data.confirmation, context.words
     if confirmation.empty:
         return ()
-    picked = asked.ask(recommend)
+    picked = context.compute(recommend)
     rows: dict[tuple[str, int], Row] = {
         (row["objective"], row["config"]): row for row in records_of(confirmation)
     }
@@ -98,9 +98,9 @@ def _confirmed(row: Row, words: Wording) -> str:
     return f"{out}."
 
 
-def confirmation_figure(material: StudyData) -> Figure | None:
+def confirmation_figure(data: StudyData) -> Figure | None:
     """Scores of the confirmed configurations: in the search, on fresh seeds, on the test split."""
-    table = material.confirmation
+    table = data.confirmation
     if table.empty:
         return None
     parts = [
@@ -110,19 +110,19 @@ def confirmation_figure(material: StudyData) -> Figure | None:
         for column, kind in SCORED_ON.items()
         if column in table.columns
     ]
-    frame = charts.in_order(pd.concat(parts).dropna(subset=["x"]), material)
+    frame = charts.in_order(pd.concat(parts).dropna(subset=["x"]), data)
     if frame.empty:
         return None
     order = {row: place for place, row in enumerate(_ranks(table))}
     frame = frame.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
-    title = material.metric_title
+    title = data.metric_title
     tips = charts.tips(row="configuration", at="setting", kind="scored on", x=title, **charts.ENDS)
     x = charts.plain_x(title, zero=False, padding=12)
     return Figure(
         name="confirmation",
         title="The best settings on fresh seeds",
         caption="The score of the search was picked for being good. The fresh seeds took no part "
-        f"in the picking. {charts.bands_text(frame, material, 'Bars')}",
+        f"in the picking. {charts.bands_text(frame, data, 'Bars')}",
         chart=charts.dots(frame, x, list(SCORED_ON.values()), tips=tips),
         data=table,
     )
@@ -134,9 +134,9 @@ def _ranks(table: pd.DataFrame) -> list[str]:
     return [f"{name} #{int(rank)}" for name, rank in pairs]
 
 
-def with_fresh(frame: pd.DataFrame, material: StudyData) -> pd.DataFrame:
+def with_fresh(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:
     """Beside the study's scores, what fresh seeds and the test say."""
-    again = material.confirmation
+    again = data.confirmation
     if again.empty:
         return frame
     keys = ["objective", "config"]
@@ -162,13 +162,13 @@ ONLY_ON = Column(
 RECOMMEND = Statistic(
     name="recommendation",
     title="The best setting when tuned, and the one whose worst neighbour is best",
-    heading="Settings by {metric}, with 95 % intervals{images}",
+    header="Settings by {metric}, with 95 % intervals{images}",
     table=recommend,
     ahead=True,
     columns=(
         Column("objective"),
         Column("pick", "kind"),
-        Column("config", whole("config"), spare=2),
+        Column("config", whole("config"), drop_order=2),
         Column("at"),
         Column(
             "score",
@@ -180,24 +180,24 @@ RECOMMEND = Statistic(
             level("neighbourhood_worst", half("score", "")),
             "the worst level among the setting and its neighbours. Each level is drawn towards the "
             "mean around it, by as much as seed noise explains",
-            spare=4,
+            drop_order=4,
         ),
         Column(
             "neighbours",
             whole("num_neighbours"),
             "one step away on a grid, else the nearest",
-            spare=1,
+            drop_order=1,
         ),
         Column(
             "when tuned",
             level("when_tuned", half("score", "")),
             "level of the best without the luck of the pick, of which the lead is said: on the "
             "fresh seeds once there are any",
-            spare=5,
+            drop_order=5,
         ),
         Column("fresh seeds", measured("fresh")),
         ONLY_ON,
-        Column("test", measured("test"), spare=3),
+        Column("test", measured("test"), drop_order=3),
     ),
     levels="score",
     rows=with_fresh,
@@ -205,35 +205,35 @@ RECOMMEND = Statistic(
 )
 RECOMMEND_IN_REPORT = replace(
     RECOMMEND,
-    rows=lambda frame, material: with_fresh(frame[frame["config"].notna()], material),
-    say=confirmed,
-    draw=lambda asked: [confirmation_figure(asked.material)],
+    rows=lambda frame, data: with_fresh(frame[frame["config"].notna()], data),
+    sentences=confirmed,
+    figures=lambda context: [confirmation_figure(context.data)],
 )
 CONFIRMATION = Statistic(
     name="confirmation",
     title="On fresh seeds and the test set",
-    heading="The best by {metric} on fresh seeds, with 95 % intervals{images}",
-    frame=lambda asked: asked.material.confirmation,
+    header="The best by {metric} on fresh seeds, with 95 % intervals{images}",
+    frame=lambda context: context.data.confirmation,
     columns=(
         Column("objective"),
-        Column("config", spare=3),
+        Column("config", drop_order=3),
         Column("at"),
         Column(
             "search",
             level("search", half("fresh")),
             "mean over the study's seeds, by which the best were picked, which flatters them",
         ),
-        Column("seeds", "search_seeds", spare=1),
+        Column("seeds", "search_seeds", drop_order=1),
         Column(
             "fresh",
             measured("fresh"),
             "on seeds that took no part in picking the best. For new images the t-interval "
             "reaches further by what the picking owes to those scored",
         ),
-        Column("fresh seeds", "fresh_seeds", spare=2),
+        Column("fresh seeds", "fresh_seeds", drop_order=2),
         Column("failed", lambda row: row["fresh_failed"] or None),
         Column("test", measured("test"), "the fresh trials on the test split"),
-        Column("search - fresh", level("difference", half("fresh")), spare=4),
+        Column("search - fresh", level("difference", half("fresh")), drop_order=4),
     ),
     formulas={"confirmation": confirmation.FRESH_COLUMNS},
 )

@@ -40,7 +40,7 @@ class SectionOutline:
     id: str
     title: str
     questions: tuple[Statistic, ...]
-    is_asked: Callable[[ReportContext], bool] = lambda _: True
+    applies: Callable[[ReportContext], bool] = lambda _: True
 
 
 _of_space: Callable[[ReportContext], bool] = attrgetter("says_of_space")
@@ -54,7 +54,7 @@ SECTIONS = (
         "contrasts",
         "What was asked beforehand?",
         (contrast.CONTRASTS,),
-        lambda asked: bool(asked.material.contrasts),
+        lambda context: bool(context.data.contrasts),
     ),
     SectionOutline(
         "comparison",
@@ -123,13 +123,13 @@ def statistics() -> Iterator[Statistic]:
         yield from chapter.questions
 
 
-def requests(asked: ReportContext) -> Iterator[Request]:
+def requests(context: ReportContext) -> Iterator[Request]:
     """What takes time, in the order in which a report asks."""
-    for question in (q for each in SECTIONS if each.is_asked(asked) for q in each.questions):
+    for question in (q for each in SECTIONS if each.applies(context) for q in each.questions):
         if callable(question.ahead):
-            yield from question.ahead(asked)
+            yield from question.ahead(context)
         elif question.ahead and question.table:
-            yield question.table, question.options(asked)
+            yield question.table, question.options(context)
 
 
 @cache

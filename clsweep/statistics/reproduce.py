@@ -77,13 +77,13 @@ def reproduce(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
     return analysis.reproduce(of.printed(within))
 
 
-def printed_numbers(asked: ReportContext) -> pd.DataFrame:
+def printed_numbers(context: ReportContext) -> pd.DataFrame:
     """A paper's numbers beside what was measured; may be empty."""
-    return asked.answers.ask_whole(reproduce)
+    return context.statistics.compute_whole(reproduce)
 
 
-def _measured(asked: ReportContext) -> list[Layout]:
-    return [part for part in layouts(printed_numbers(asked)) if part.is_measured]
+def _measured(context: ReportContext) -> list[Layout]:
+    return [part for part in layouts(printed_numbers(context)) if part.is_measured]
 
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
@@ -250,19 +250,19 @@ def _paper_points(part: Layout) -> pd.DataFrame:
     return frame.dropna(subset=["x"]).sort_values("x", kind="stable")
 
 
-def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, material: StudyData) -> Figure:
+def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, data: StudyData) -> Figure:
     metric = str(part.rows["metric"].iloc[0])
     param = charts.param_title(part.across)
     place = ", ".join(str(part.rows[n].iloc[0]) for n in ("dataset", "encoder"))
     apart = (frame["verdict"] == Verdict.OTHER_SCALE).any()
-    bars = charts.bands_text(frame, material, "Bars", of_seeds=True)
+    bars = charts.bands_text(frame, data, "Bars", of_seeds=True)
     return Figure(
         name=name,
         title=f"{part.item}: {metric} against {param}, {place.strip(', ')}",
         caption=f"Filled points: measured. {bars} "
         f"Open points, dashed: printed in {part.paper}."
         f"{' The scales differ: see the notes.' if apart else ''}",
-        chart=charts.layers(_printed(frame, part.across, metric, material)),
+        chart=charts.layers(_printed(frame, part.across, metric, data)),
         data=frame.drop(columns="setting").rename(columns={"x": part.across, "y": "measured"}),
         settings=(part.across,),
     )
@@ -274,16 +274,16 @@ def _legend(labels: Sequence[str], **options: Any) -> alt.Legend:
     return alt.Legend(**charts.legend_place() | wide | options)
 
 
-def _printed(frame: pd.DataFrame, param: str, metric: str, material: StudyData) -> list[alt.Chart]:
+def _printed(frame: pd.DataFrame, param: str, metric: str, data: StudyData) -> list[alt.Chart]:
     labels, kinds = (list(dict.fromkeys(frame[name])) for name in ("objective", "setting"))
-    domain = list(dict.fromkeys([*charts.objectives(material), *labels]))
+    domain = list(dict.fromkeys([*charts.objectives(data), *labels]))
     scale, legend = alt.Scale(domain=domain), _legend(labels, values=labels)
     hue = alt.Color("objective:N", title=None, scale=scale, legend=legend)
     form: alt.Shape | alt.ShapeValue = alt.ShapeValue("circle")
     if len(kinds) > 1:
         scale, legend = alt.Scale(domain=kinds), _legend(kinds)
         form = alt.Shape("setting:N", title=None, scale=scale, legend=legend)
-    x = charts.param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
+    x = charts.param_axis(data, param, frame["x"].to_numpy(dtype=float), ticks=True)
     y = partial(charts.score_axis, metric)
     names = {"printed": "printed", "verdict": "verdict"}
     tips = charts.tips(label="objective", x=param, y="measured", **charts.ENDS, **names)
@@ -302,8 +302,8 @@ def _printed(frame: pd.DataFrame, param: str, metric: str, material: StudyData) 
     ]
 
 
-def _tables(asked: ReportContext) -> list[Table]:
-    parts = _measured(asked)
+def _tables(context: ReportContext) -> list[Table]:
+    parts = _measured(context)
     names = charts.slugs("paper", [f"{part.item} {part.title}" for part in parts])
     return [
         Table(
@@ -317,18 +317,18 @@ def _tables(asked: ReportContext) -> list[Table]:
     ]
 
 
-def _notes(asked: ReportContext) -> list[str]:
-    frame = printed_numbers(asked)
+def _notes(context: ReportContext) -> list[str]:
+    frame = printed_numbers(context)
     return [] if frame.empty else [*remarks(frame), *unmeasured(layouts(frame))]
 
 
-def figures(asked: ReportContext) -> list[Figure]:
+def figures(context: ReportContext) -> list[Figure]:
     """A figure of each measured part of a paper's table that has two numbers across."""
-    curves = [(part, _paper_points(part)) for part in _measured(asked)]
+    curves = [(part, _paper_points(part)) for part in _measured(context)]
     drawn = [(part, frame) for part, frame in curves if frame["x"].nunique() > 1]
     names = charts.slugs("paper", [f"{part.item} {part.title}" for part, _ in drawn])
     return [
-        _paper_figure(name, part, frame, asked.material)
+        _paper_figure(name, part, frame, context.data)
         for name, (part, frame) in zip(names, drawn, strict=True)
     ]
 
@@ -338,8 +338,11 @@ REPRODUCTION = Statistic(
     table=reproduce,
     tables=_tables,
     notes=_notes,
-    say=lambda asked: (*summary(printed_numbers(asked)), *differing(printed_numbers(asked))),
-    draw=figures,
+    sentences=lambda context: (
+        *summary(printed_numbers(context)),
+        *differing(printed_numbers(context)),
+    ),
+    figures=figures,
     formulas={"reproduction": analysis.COLUMNS},
 )
 
@@ -351,21 +354,23 @@ def differences(of: Statistics) -> pd.DataFrame:
     """One row per difference of two printed numbers that the run has at another scale, of one cell:
     paper, item, dataset and encoder there, metric and `DIFFERENCE_COLUMNS`.
     """
-    frame = of.ask_whole(reproduce)
+    frame = of.compute_whole(reproduce)
     rows, names = frame[frame["verdict"] == Verdict.OTHER_SCALE], settings_of(frame)
     found = []
     for _, group in rows.groupby([*ABOUT, *PLACES], sort=False, dropna=False):
         place = {name: group[name].iloc[0] for name in (*ABOUT, *PLACES)}
-        asked, metric = list(_asked(records_of(group), names)), place["metric"]
+        differences, metric = list(_differences_in(records_of(group), names)), place["metric"]
         for cell in of.cells or (of,):
-            if asked and all(cell.levels.get(name, place[name]) == place[name] for name in PLACES):
-                table = contrasts(asked, {metric: sweeps_by(cell.material, metric)})
+            if differences and all(
+                cell.levels.get(name, place[name]) == place[name] for name in PLACES
+            ):
+                table = contrasts(differences, {metric: sweeps_by(cell.data, metric)})
                 found += [place | {"verdict": _sign(row)} | row for row in records_of(table)]
     kept = [*ABOUT, *PLACES, *DIFFERENCE_COLUMNS]
     return pd.DataFrame(found, columns=kept).dropna(subset=["estimate"], ignore_index=True)
 
 
-def _asked(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Contrast]:
+def _differences_in(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Contrast]:
     """Each number less another one, as `DIFFERENCE_COLUMNS` says; of one place and metric."""
     of = [row["objective"] for row in rows]
     at = [{n: x for n in names if (x := plain_of(row[n])) is not None} for row in rows]
@@ -409,8 +414,8 @@ def _of_run(frame: pd.DataFrame, _of: StudyData) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*frame, "printed"])
 
 
-def _say_differences(asked: ReportContext) -> Sentences:
-    rows = _of_run(asked.answers.ask_whole(differences), asked.material)
+def _say_differences(context: ReportContext) -> Sentences:
+    rows = _of_run(context.statistics.compute_whole(differences), context.data)
     kinds = Counter(rows["verdict"])
     told = ", ".join(f"{num} {kind}" for kind, num in kinds.items())
     num = counted(len(rows), "difference", "differences")
@@ -421,7 +426,7 @@ DIFFERENCES = Statistic(
     name="differences",
     title="The paper's differences, measured at another scale{images}",
     table=differences,
-    frame=lambda asked: asked.answers.ask_whole(differences),
+    frame=lambda context: context.statistics.compute_whole(differences),
     rows=_of_run,
     columns=(
         Column("item"),
@@ -429,9 +434,9 @@ DIFFERENCES = Statistic(
         Column("metric"),
         Column("paper", "printed", "the difference of the printed numbers, over its data sets"),
         Column("here", measured("estimate", ""), "the same of this run, with its 95 % interval"),
-        Column("seeds", "num_seeds", spare=1),
+        Column("seeds", "num_seeds", drop_order=1),
         Column("verdict", means=f"{SAME} or {OTHER}: the interval excludes 0"),
     ),
-    say=_say_differences,
+    sentences=_say_differences,
     formulas={"differences": DIFFERENCE_COLUMNS},
 )

@@ -31,24 +31,24 @@ def robustness(
     of: Statistics, *, by: str | None = None, within: float | None = None
 ) -> pd.DataFrame:
     """One row per objective, see `analysis.robustness`."""
-    return analysis.robustness(of.material.sweeps, by=by, within=of.near(within))
+    return analysis.robustness(of.data.sweeps, by=by, within=of.near(within))
 
 
 def tolerance(of: Statistics) -> pd.DataFrame:
     """Share of the space within delta points of the best, one row per objective and delta."""
-    return analysis.tolerance_curve(of.material.spaces, within=of.material.within)
+    return analysis.tolerance_curve(of.data.spaces, within=of.data.within)
 
 
-def by_each(asked: ReportContext) -> pd.DataFrame:
+def by_each(context: ReportContext) -> pd.DataFrame:
     """The marginal robustness to each hyperparameter, with a column `by` in front."""
     frames = []
-    for name in asked.swept:
-        frame = asked.ask(robustness, by=name, within=asked.within)
-        sweeping = {s.objective for s in asked.answers.material.sweeps if name in s.params}
+    for name in context.swept:
+        frame = context.compute(robustness, by=name, within=context.within)
+        sweeping = {s.objective for s in context.statistics.data.sweeps if name in s.params}
         frame.insert(0, "by", name)
         frames.append(frame[frame["objective"].isin(sweeping)])
     if not frames:
-        return asked.ask(robustness, within=asked.within).iloc[:0].assign(by="")
+        return context.compute(robustness, within=context.within).iloc[:0].assign(by="")
     return pd.concat(frames, ignore_index=True)
 
 
@@ -110,31 +110,31 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
     return (*usable, *unresolved)
 
 
-def robustness_forest(robustness: pd.DataFrame, material: StudyData) -> Figure | None:
+def robustness_forest(robustness: pd.DataFrame, data: StudyData) -> Figure | None:
     """SD* of every objective with its interval, from `robustness`."""
     frame = charts.intervals(robustness, "sd_star", "sd_star_low", "sd_star_high")
-    frame = charts.in_order(frame, material)
+    frame = charts.in_order(frame, data)
     if frame["x"].isna().all():
         return None
     frame.loc[frame["low"].isna() | frame["high"].isna(), ["low", "high"]] = np.nan  # one is open
     frame["row"], frame["resolved"] = frame["objective"], True
-    title = charts.in_points("SD* due to hyperparameters", material)
+    title = charts.in_points("SD* due to hyperparameters", data)
     x = charts.plain_x(title, domainMin=0, padding=8)
     names = ["objective", "sd_star", "sd_star_low", "sd_star_high", "reason", "note"]
     return Figure(
         name="robustness",
         title="Spread due to hyperparameters",
-        caption=f"SD* is the standard deviation of {material.metric} over the swept space with "
+        caption=f"SD* is the standard deviation of {data.metric} over the swept space with "
         f"the noise taken out: the further left, the more robust. "
-        f"{charts.bands_text(frame, material, 'Bars')}",
-        chart=charts.forest(frame, material, x, legend=False),
+        f"{charts.bands_text(frame, data, 'Bars')}",
+        chart=charts.forest(frame, data, x, legend=False),
         data=robustness[names].reset_index(drop=True),
     )
 
 
-def tolerance_curves(curves: pd.DataFrame, material: StudyData) -> Figure | None:
+def tolerance_curves(curves: pd.DataFrame, data: StudyData) -> Figure | None:
     """Share of the space within delta of the best against delta, from `tolerance_curve`."""
-    frame = charts.curve_frame(curves, material, x="delta", y="share")
+    frame = charts.curve_frame(curves, data, x="delta", y="share")
     if frame.empty:
         return None
     title = "share of the space within δ"
@@ -145,11 +145,11 @@ def tolerance_curves(curves: pd.DataFrame, material: StudyData) -> Figure | None
 
     x = alt.X(
         "x:Q",
-        title=charts.in_points("δ, distance from the best", material),
+        title=charts.in_points("δ, distance from the best", data),
         axis=alt.Axis(tickCount=6),
     )
     tips = [
-        *charts.tips(objective="objective", x=charts.in_points("δ", material)),
+        *charts.tips(objective="objective", x=charts.in_points("δ", data)),
         *charts.tips(form=".3~p", y="share of the space", **charts.ENDS),
     ]
     return Figure(
@@ -157,9 +157,9 @@ def tolerance_curves(curves: pd.DataFrame, material: StudyData) -> Figure | None
         title="How much of the space is good enough",
         caption="Share of the swept space within δ of the objective's best. A curve that rises "
         "early belongs to an objective that forgives a wrong setting. "
-        f"{charts.bands_text(frame, material)}",
+        f"{charts.bands_text(frame, data)}",
         chart=charts.layers(
-            charts.banded(frame, material, x, share, tips, marked=charts.is_sparse(frame))
+            charts.banded(frame, data, x, share, tips, marked=charts.is_sparse(frame))
         ),
         data=frame.rename(columns={"x": "delta", "y": "share"}),
     )
@@ -193,7 +193,7 @@ COLUMNS = (
         level("best", itemgetter("sd")),
         "the mean of the best setting, which `recommend` names. It was picked by that mean, so it "
         "is optimistic",
-        spare=8,
+        drop_order=8,
     ),
     Column(
         "best level",
@@ -223,19 +223,19 @@ COLUMNS = (
         "sd*",
         measured("sd_star"),
         "spread over the swept configurations without the noise",
-        spare=7,
+        drop_order=7,
     ),
-    Column("sd", measured("sd"), "with it", spare=5),
-    Column("mean", level("mean", itemgetter("sd")), spare=4),
+    Column("sd", measured("sd"), "with it", drop_order=5),
+    Column("mean", level("mean", itemgetter("sd")), drop_order=4),
     Column(
         "range",
         level("range", itemgetter("sd")),
         "best - worst mean, optimistic as best is",
-        spare=3,
+        drop_order=3,
     ),
-    Column("configs", "num_configs", spare=2),
-    Column("seeds", "num_seeds", spare=6),
-    Column("failed", "num_failed", spare=1),
+    Column("configs", "num_configs", drop_order=2),
+    Column("seeds", "num_seeds", drop_order=6),
+    Column("failed", "num_failed", drop_order=1),
 )
 MORE_COLUMNS = (
     Column("objective"),
@@ -276,25 +276,27 @@ BY_COLUMNS = (
 )
 
 
-def _near(asked: ReportContext) -> dict[str, float]:
-    return {"within": asked.within}
+def _near(context: ReportContext) -> dict[str, float]:
+    return {"within": context.within}
 
 
 ROBUSTNESS = Statistic(
     name="robustness",
     title="Spread of {metric} over the swept space",
-    heading="Robustness of {metric}, with 95 % intervals{images}",
+    header="Robustness of {metric}, with 95 % intervals{images}",
     table=robustness,
     options=_near,
     ahead=True,
     columns=COLUMNS,
     levels="best",
-    say=lambda asked: (
-        *unmeasured(asked.material.spaces),
-        *compared(spreads(asked), "std", asked.words),
-        *bands(by_each(asked), asked.words),
+    sentences=lambda context: (
+        *unmeasured(context.data.spaces),
+        *compared(spreads(context), "std", context.words),
+        *bands(by_each(context), context.words),
     ),
-    draw=lambda asked: [robustness_forest(asked.ask(robustness, **_near(asked)), asked.material)],
+    figures=lambda context: [
+        robustness_forest(context.compute(robustness, **_near(context)), context.data)
+    ],
     formulas={"robustness": analysis.COLUMNS},
 )
 ROBUSTNESS_MORE = Statistic(
@@ -310,7 +312,7 @@ ROBUSTNESS_BY = Statistic(
     name="robustness-by-parameter",
     title="Each hyperparameter alone, the others averaged over",
     frame=by_each,
-    ahead=lambda asked: [(robustness, {"by": name, **_near(asked)}) for name in asked.swept],
+    ahead=lambda context: [(robustness, {"by": name, **_near(context)}) for name in context.swept],
     columns=BY_COLUMNS,
     levels="best",
     has_notes=False,
@@ -320,6 +322,6 @@ TOLERANCE = Statistic(
     table=tolerance,
     ahead=True,
     has_notes=False,
-    draw=lambda asked: [tolerance_curves(asked.ask(tolerance), asked.material)],
+    figures=lambda context: [tolerance_curves(context.compute(tolerance), context.data)],
     formulas={"tolerance": analysis.TOLERANCE_COLUMNS},
 )

@@ -61,13 +61,13 @@ MAX_POINTS = 1500
 
 def history(of: Statistics) -> pd.DataFrame:
     """One row per configuration in the order of the plan, with `HISTORY_COLUMNS`."""
-    trials, metric = of.material.trials, of.material.metric
+    trials, metric = of.data.trials, of.data.metric
     rank = trials["status"].map({state: i for i, state in enumerate(STATUSES)})
     groups = [trials["objective"], trials["config"]]
     worst = rank.groupby(groups).max().to_dict()
     seen = trials[metric].astype(float).groupby(groups).mean().to_dict()
     frames = []
-    for sweep in of.material.sweeps:
+    for sweep in of.data.sweeps:
         measured = sweep.measured
         counts = measured.num_measured
         whole = np.where(counts == max(counts.max(initial=1), 1), measured.means, np.nan)
@@ -88,7 +88,7 @@ def history(of: Statistics) -> pd.DataFrame:
 def top(of: Statistics, num: int = 5) -> pd.DataFrame:
     """The best `num` configurations of each objective (`tuned.whole`), with `TOP_COLUMNS`."""
     rows = []
-    for sweep in of.material.sweeps:
+    for sweep in of.data.sweeps:
         measured = sweep.measured
         means = np.where(whole(measured), measured.means, -np.inf)
         order = np.argsort(-means, kind="stable")[: min(num, int(np.isfinite(means).sum()))]
@@ -102,13 +102,13 @@ def top(of: Statistics, num: int = 5) -> pd.DataFrame:
 
 def importance(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
     """Which hyperparameter matters to a search, see `analysis.sensitivity.searched`."""
-    sweeps = [sweep for sweep in of.material.sweeps if sweep.of_space.not_measured]
+    sweeps = [sweep for sweep in of.data.sweeps if sweep.of_space.not_measured]
     return searched.importance(sweeps, within=of.near(within))
 
 
 def saved(of: Statistics) -> pd.DataFrame:
     """One row per objective of which trials were stopped, with the columns of `SAVED_COLUMNS`."""
-    trials = of.material.trials
+    trials = of.data.trials
     if not {"epochs", "epochs_trained"} <= set(trials.columns):
         return pd.DataFrame(columns=list(SAVED_COLUMNS))
     frame = trials.assign(planned=trials["epochs"].astype(float))
@@ -139,7 +139,7 @@ def saved(of: Statistics) -> pd.DataFrame:
 
 
 def course(history: pd.DataFrame, words: Wording) -> Sentences:
-    """When each objective's best was found, from `Findings.history`."""
+    """When each objective's best was found, from `Results.history`."""
     out = []
     for name, rows in history.groupby("objective", sort=False):
         if rows["best"].notna().any():
@@ -153,7 +153,7 @@ def course(history: pd.DataFrame, words: Wording) -> Sentences:
 
 
 def importances(table: pd.DataFrame, words: Wording) -> Sentences:
-    """Which hyperparameters matter, and where they may be set, from `Findings.importance`."""
+    """Which hyperparameters matter, and where they may be set, from `Results.importance`."""
     out: list[str] = []
     for name, frame in table.groupby("objective", sort=False):
         rows = [row for row in records_of(frame) if row["resolved"]]
@@ -185,7 +185,7 @@ def _usable(row: Row) -> str:
 
 
 def savings(table: pd.DataFrame) -> Sentences:
-    """What stopping early saved, from `Findings.saved`."""
+    """What stopping early saved, from `Results.saved`."""
     out = []
     for row in records_of(table):
         hours = f", about {work(row['saved_hours'])}" if known(row["saved_hours"]) else ""
@@ -196,23 +196,23 @@ def savings(table: pd.DataFrame) -> Sentences:
     return tuple(out)
 
 
-def history_figure(history: pd.DataFrame, material: StudyData) -> Figure | None:
+def history_figure(history: pd.DataFrame, data: StudyData) -> Figure | None:
     """The score of every configuration in the order of the plan, and the best so far."""
     columns = {"tried": "x", "score": "y"}
-    frame = charts.in_order(history.rename(columns=columns).dropna(subset=["y"]), material)
+    frame = charts.in_order(history.rename(columns=columns).dropna(subset=["y"]), data)
     if frame.empty:
         return None
     if len(frame) > MAX_POINTS:
         frame = frame.iloc[np.linspace(0, len(frame) - 1, MAX_POINTS).astype(int)]
-    frame = frame.assign(at=charts.settings_at(material, frame))
+    frame = frame.assign(at=charts.settings_at(data, frame))
     frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
-    title, scale = material.metric_title, alt.Scale(zero=False, nice=False, padding=8)
+    title, scale = data.metric_title, alt.Scale(zero=False, nice=False, padding=8)
     axis = alt.Axis(format="d", tickMinStep=1, tickCount=8, grid=False)
     x = alt.X("x:Q", title="configurations tried", scale=scale, axis=axis)
     names = {"objective": "objective", "at": "setting", "y": title, "state": "state"}
     tips = charts.tips(**names, num_seeds="seeds", best="best so far")
     base = alt.Chart(frame)
-    hue, form = charts.looks(material, frame)
+    hue, form = charts.looks(data, frame)
     line = base.transform_filter("isValid(datum.best)").mark_line(
         strokeWidth=2.5, interpolate="step-after"
     )
@@ -237,8 +237,8 @@ def history_figure(history: pd.DataFrame, material: StudyData) -> Figure | None:
 HISTORY = Statistic(
     name="history",
     table=history,
-    say=lambda asked: course(asked.ask(history), asked.words),
-    draw=lambda asked: [history_figure(asked.ask(history), asked.material)],
+    sentences=lambda context: course(context.compute(history), context.words),
+    figures=lambda context: [history_figure(context.compute(history), context.data)],
     formulas={"search history": HISTORY_COLUMNS},
 )
 TOP = Statistic(
@@ -267,7 +267,7 @@ TOP = Statistic(
 IMPORTANCE = Statistic(
     name="importance",
     title="Which hyperparameter matters, by the surrogate of the search",
-    heading="Importance for {metric}, with 95 % intervals{scored}",
+    header="Importance for {metric}, with 95 % intervals{scored}",
     table=importance,
     ahead=True,
     columns=(
@@ -283,17 +283,21 @@ IMPORTANCE = Statistic(
             "share of the variance over the space, with all interactions. Where the search hardly "
             "tried, it rests on the smoothness of the surrogate",
         ),
-        Column("inert", "null", "what one without any effect reaches in 95 % of cases", spare=3),
+        Column(
+            "inert", "null", "what one without any effect reaches in 95 % of cases", drop_order=3
+        ),
         Column(
             "usable",
             _usable,
             "values that are shown to be within {points} of the best level, where it matters",
         ),
-        Column("fit", "r2", "R2 of settings left out: how well the surrogate predicts", spare=1),
-        Column("configs", "num_configs", "configurations with a score", spare=2),
+        Column(
+            "fit", "r2", "R2 of settings left out: how well the surrogate predicts", drop_order=1
+        ),
+        Column("configs", "num_configs", "configurations with a score", drop_order=2),
         Column("verdict", lambda row: "matters" if row["resolved"] else status(row["reason"])),
     ),
-    say=lambda asked: importances(asked.ask(importance), asked.words),
+    sentences=lambda context: importances(context.compute(importance), context.words),
     formulas={"importance": searched.COLUMNS},
     terms={
         "importance": "Share of the variance over the swept space that goes with one "
@@ -319,6 +323,6 @@ SAVED = Statistic(
             "the epochs that each stopped trial had left, times its time per epoch",
         ),
     ),
-    say=lambda asked: savings(asked.ask(saved)),
+    sentences=lambda context: savings(context.compute(saved)),
     formulas={"stopped early": SAVED_COLUMNS},
 )

@@ -36,7 +36,7 @@ EFFECTS = {"total": "with interactions", "first": "alone"}
 
 def sensitivity(of: Statistics, *objectives: str) -> pd.DataFrame:
     """One row per objective and term, see `analysis.sensitivity`."""
-    return analysis.sensitivity(chosen(of.material.spaces, objectives))
+    return analysis.sensitivity(chosen(of.data.spaces, objectives))
 
 
 def effects(sensitivity: pd.DataFrame, words: Wording) -> Sentences:
@@ -165,14 +165,14 @@ def _measure(row: Row) -> str:
     )
 
 
-def sensitivity_figures(sensitivity: pd.DataFrame, material: StudyData) -> list[Figure]:
+def sensitivity_figures(sensitivity: pd.DataFrame, data: StudyData) -> list[Figure]:
     """Effect of every hyperparameter, a figure for each objective that passes the gate."""
     if sensitivity.empty:
         return []
     sizes = sensitivity.assign(size=sizes_of(sensitivity))
     sizes = sizes[sizes["term"].fillna("").ne("") & sizes["size"].notna()]
-    tables = {name: _terms(rows) for name, rows in charts.by_objective(sizes, material).items()}
-    return charts.each("sensitivity", tables, _effect_figure, material)
+    tables = {name: _terms(rows) for name, rows in charts.by_objective(sizes, data).items()}
+    return charts.each("sensitivity", tables, _effect_figure, data)
 
 
 def sizes_of(rows: pd.DataFrame) -> pd.Series[float]:
@@ -190,7 +190,7 @@ def _terms(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts).drop(columns="size")
 
 
-def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: StudyData) -> Figure:
+def _effect_figure(slug: str, name: str, rows: pd.DataFrame, data: StudyData) -> Figure:
     labels = [
         charts.param_title(term) if " x " not in term else term.replace(" x ", " × ")
         for term in rows["term"].astype(str)
@@ -210,9 +210,9 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: StudyData
     return Figure(
         name=slug,
         title=f"What matters for {name}",
-        caption=f"{method} of {material.metric}, alone and with all interactions. Grey ticks: what "
+        caption=f"{method} of {data.metric}, alone and with all interactions. Grey ticks: what "
         "an inert hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is "
-        f"resolved. {charts.bands_text(frame, material, 'Bars', of_seeds=True)}",
+        f"resolved. {charts.bands_text(frame, data, 'Bars', of_seeds=True)}",
         chart=charts.dots(frame, x, list(EFFECTS.values()), tips=tips, null=True),
         data=rows.reset_index(drop=True),
     )
@@ -227,7 +227,7 @@ def _resolved(row: Row) -> str:
 SENSITIVITY = Statistic(
     name="sensitivity",
     title="Shares of the variance of {metric}",
-    heading="Shares of the variance of {metric}, with 95 % intervals{scored}",
+    header="Shares of the variance of {metric}, with 95 % intervals{scored}",
     table=sensitivity,
     ahead=True,
     columns=(
@@ -235,27 +235,29 @@ SENSITIVITY = Statistic(
         Column("term", lambda row: row["term"] or status(row["reason"])),
         Column("alone", share("first", most=2), "first-order share"),
         Column("in all", share("total", most=2), "with its interactions"),
-        Column("null line", "null", "what a parameter without any effect reaches", spare=3),
+        Column("null line", "null", "what a parameter without any effect reaches", drop_order=3),
         Column("resolved", _resolved),
         Column(
             "needs seeds",
             lambda row: needed(row, "needs_seeds"),
             "how many would find it in four of five studies, an 80 % interval",
-            spare=5,
+            drop_order=5,
         ),
         Column(
             "R2",
             "r2",
             "what the surrogate predicts of unseen configurations. All that seed noise leaves to "
             "predict counts as 1",
-            spare=4,
+            drop_order=4,
         ),
         Column(
-            "of possible", lambda row: row["r2_ceiling"] if is_number(row["r2"]) else None, spare=2
+            "of possible",
+            lambda row: row["r2_ceiling"] if is_number(row["r2"]) else None,
+            drop_order=2,
         ),
-        Column("configs", "num_configs", spare=1),
+        Column("configs", "num_configs", drop_order=1),
     ),
-    say=lambda asked: effects(asked.ask(sensitivity), asked.words),
-    draw=lambda asked: sensitivity_figures(asked.ask(sensitivity), asked.material),
+    sentences=lambda context: effects(context.compute(sensitivity), context.words),
+    figures=lambda context: sensitivity_figures(context.compute(sensitivity), context.data),
     formulas={"sensitivity": analysis.COLUMNS},
 )

@@ -31,12 +31,12 @@ class Column:
 
     # Its name; `{near}`, `{points}`, `{metric}` and `{images}` stand for what is asked, `{scored}`
     # for the images where a table knows of no others.
-    heading: str
+    header: str
     cell: str | Cell = ""  # the column of the full table, the heading's by default, or a function
     means: str = ""  # what `--explain` and the report's caption say of it
     _: KW_ONLY
     # A screen without room does without it, 1 goes first, equal ones together; 0 always stays.
-    spare: int = 0
+    drop_order: int = 0
     called: str = ""  # how the explanation names it, where that is not the heading
 
 
@@ -47,7 +47,7 @@ class Statistic:
     name: str  # of its table and files in a report; a slug
     # Of its table in a report, or what makes it; as the heading of a `Column`.
     title: str | Callable[[ReportContext], str] = ""
-    heading: str = ""  # above its table on a screen, where that is not the title
+    header: str = ""  # above its table on a screen, where that is not the title
     # The full table, what a report asks it with, and the one of a report where that takes more.
     table: TableFunction | None = None
     options: Callable[[ReportContext], Mapping[str, Any]] = lambda _: {}
@@ -62,8 +62,10 @@ class Statistic:
     intro: str = ""  # what an explanation begins with
     caption: str = "{columns}"  # of the table in a report, around what its columns mean
     has_notes: bool = True  # whether a report has the notes of the full table
-    say: Callable[[ReportContext], Sentences] = lambda _: ()  # of a report, as all that follow
-    draw: Callable[[ReportContext], Iterable[Figure | None]] = lambda _: ()  # None is left out
+    sentences: Callable[[ReportContext], Sentences] = (
+        lambda _: ()
+    )  # of a report, as all that follow
+    figures: Callable[[ReportContext], Iterable[Figure | None]] = lambda _: ()  # None is left out
     # Where they are not those of this question's one table.
     tables: Callable[[ReportContext], Iterable[Table | None]] | None = None
     notes: Callable[[ReportContext], Iterable[str]] | None = None
@@ -77,67 +79,69 @@ class Statistic:
     terms: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def spare(self) -> list[list[str]]:
+    def drop_order(self) -> list[list[str]]:
         """The columns that a screen without room for all of them does without, in that order."""
-        numbers = sorted({c.spare for c in self.columns if c.spare})
-        return [[c.heading for c in self.columns if c.spare == number] for number in numbers]
+        numbers = sorted({c.drop_order for c in self.columns if c.drop_order})
+        return [[c.header for c in self.columns if c.drop_order == number] for number in numbers]
 
     def explained(self, within: float) -> list[str]:
         """What its columns mean, a text each."""
-        said = [f"{c.called or c.heading}: {c.means}" for c in self.columns if c.means]
+        said = [f"{c.called or c.header}: {c.means}" for c in self.columns if c.means]
         return [filled(text, within) for text in (self.intro, *said) if text]
 
-    def shown(self, frame: pd.DataFrame, material: StudyData, within: float) -> pd.DataFrame:
+    def shown(self, frame: pd.DataFrame, data: StudyData, within: float) -> pd.DataFrame:
         """The table for eyes."""
-        rows = self.rows(frame, material)
+        rows = self.rows(frame, data)
         if not self.columns:
             return plain(rows)
         sizes = [abs(x) for x in rows[self.levels] if is_number(x)] if self.levels else []
         is_fine = bool(sizes) and max(sizes) <= 1
         shown = {}
         for column in self.columns if len(rows) else ():
-            cell = column.cell or column.heading
+            cell = column.cell or column.header
             values = [cell(row) if callable(cell) else row[cell] for row in records_of(rows)]
             if any(isinstance(value, Number) for value in values):
                 numbers = [value if isinstance(value, Number) else None for value in values]
                 values = texts_of(numbers, is_fine=is_fine)
             if any(value != "" and not pd.isna(value) for value in values):
-                shown[filled(column.heading, within, material.metric_title)] = values
+                shown[filled(column.header, within, data.metric_title)] = values
         return pd.DataFrame(shown, dtype=object)
 
-    def full(self, asked: ReportContext) -> pd.DataFrame:
+    def full(self, context: ReportContext) -> pd.DataFrame:
         """The full table of a report; empty where it has none."""
         if self.frame:
-            return self.frame(asked)
-        return asked.ask(self.table, **self.options(asked)) if self.table else pd.DataFrame()
+            return self.frame(context)
+        return (
+            context.compute(self.table, **self.options(context)) if self.table else pd.DataFrame()
+        )
 
-    def tables_of(self, asked: ReportContext) -> list[Table]:
+    def tables_of(self, context: ReportContext) -> list[Table]:
         """The tables of a report; none without rows, or of which nothing was measured."""
         if self.tables:
-            return [table for table in self.tables(asked) if table is not None]
+            return [table for table in self.tables(context) if table is not None]
         if not self.title:
             return []
-        frame = self.full(asked)
+        frame = self.full(context)
         if frame.empty or ("reason" in frame and not frame["reason"].map(is_measured).any()):
             return []
-        said = "; ".join(self.explained(asked.within))
-        title = self.title(asked) if callable(self.title) else self.title
-        caption, images = self.caption.replace("{columns}", said), asked.material.images
+        said = "; ".join(self.explained(context.within))
+        title = self.title(context) if callable(self.title) else self.title
+        caption, images = self.caption.replace("{columns}", said), context.data.images
         return [
             Table(
                 name=self.name,
-                title=filled(title, asked.within, asked.material.metric, images),
-                caption=filled(caption, asked.within, images=images),
+                title=filled(title, context.within, context.data.metric, images),
+                caption=filled(caption, context.within, images=images),
                 frame=frame,
-                shown=self.shown(frame, asked.material, asked.within),
+                shown=self.shown(frame, context.data, context.within),
             )
         ]
 
-    def notes_of(self, asked: ReportContext) -> list[str]:
+    def notes_of(self, context: ReportContext) -> list[str]:
         """The notes of a report."""
         if self.notes:
-            return list(self.notes(asked))
-        return notes(self.full(asked)) if self.has_notes else []
+            return list(self.notes(context))
+        return notes(self.full(context)) if self.has_notes else []
 
 
 def filled(text: str, within: float, metric: str = "", images: str = "") -> str:

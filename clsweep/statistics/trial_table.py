@@ -29,38 +29,38 @@ SEED = 0
 _SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
-def scatter_figures(material: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
+def scatter_figures(data: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
     """Every trial of `drawn_trials` against each of the most important hyperparameters by
     `sensitivity`; each point is a link to its row in the table of trials.
     """
-    params = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
+    params = list(dict.fromkeys(param for sweep in data.sweeps for param in sweep.params))
     if len(sensitivity):
         largest = sizes_of(sensitivity).groupby(sensitivity["term"].to_numpy()).max().fillna(0.0)
         params.sort(key=lambda param: -float(largest.get(param, 0.0)))
-    drawn = drawn_trials(material)
+    drawn = drawn_trials(data)
     if drawn.empty:
         return []
-    drawn = drawn.assign(**{_SETTING: charts.settings_at(material, drawn)})  # once for all figures
+    drawn = drawn.assign(**{_SETTING: charts.settings_at(data, drawn)})  # once for all figures
     tables = {param: drawn[drawn[param].notna()] for param in params[:MAX_SCATTERS]}
-    return charts.each("trials", tables, _scatter, material)
+    return charts.each("trials", tables, _scatter, data)
 
 
-def drawn_trials(material: StudyData) -> pd.DataFrame:
+def drawn_trials(data: StudyData) -> pd.DataFrame:
     """The trials of scatter figures: all with a score, or `MAX_POINTS` of them at random."""
-    return _sampled(charts.scored(material), MAX_POINTS)
+    return _sampled(charts.scored(data), MAX_POINTS)
 
 
-def point_figures(material: StudyData) -> list[Figure]:
+def point_figures(data: StudyData) -> list[Figure]:
     """The t-SNE map of the images by each objective's best trial (DCL Fig. 4, DimCL Fig. 7-8)."""
-    points, trials = material.points, charts.scored(material)
+    points, trials = data.points, charts.scored(data)
     if points.empty or trials.empty:
         return []
     trials = trials[trials["trial_id"].isin(points["trial_id"].unique())]
-    best = trials.sort_values(material.metric, ascending=material.mode == "min", kind="stable")
-    best = charts.in_order(best.drop_duplicates("objective"), material)
+    best = trials.sort_values(data.metric, ascending=data.mode == "min", kind="stable")
+    best = charts.in_order(best.drop_duplicates("objective"), data)
     trial = {row["objective"]: row for row in records_of(best)}
     tables = {name: points[points["trial_id"] == row["trial_id"]] for name, row in trial.items()}
-    return charts.each("map", tables, _panel, trial, material)
+    return charts.each("map", tables, _panel, trial, data)
 
 
 def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
@@ -71,25 +71,25 @@ def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
     return rows.iloc[np.sort(chosen)]
 
 
-def _scatter(slug: str, param: str, rows: pd.DataFrame, material: StudyData) -> Figure:
-    total, lost = charts.scored(material), len(material.trials) - len(charts.scored(material))
-    called, title = charts.param_title(param), material.metric_title
+def _scatter(slug: str, param: str, rows: pd.DataFrame, data: StudyData) -> Figure:
+    total, lost = charts.scored(data), len(data.trials) - len(charts.scored(data))
+    called, title = charts.param_title(param), data.metric_title
     named = {"objective": "objective", "trial": "trial_id", "setting": _SETTING, "seed": "seed"}
     frame = pd.DataFrame({name: rows[column].to_numpy() for name, column in named.items()})
     frame["link"] = [f"#{trial_anchor(str(name))}" for name in frame["trial"]]
-    frame["y"] = charts.numbers(rows, material.metric).round(4)
-    if any(sweep.scales.get(param) == "category" for sweep in material.sweeps):
+    frame["y"] = charts.numbers(rows, data.metric).round(4)
+    if any(sweep.scales.get(param) == "category" for sweep in data.sweeps):
         frame["x"] = [setting(value) for value in rows[param]]
         axis = alt.Axis(labelAngle=0, labelOverlap="greedy", grid=False)
         scale = alt.Scale(domain=list(dict.fromkeys(frame["x"])))
         x = alt.X("x:N", title=called, scale=scale, axis=axis)
     else:
         frame["x"] = charts.numbers(rows, param)
-        x = charts.param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
+        x = charts.param_axis(data, param, frame["x"].to_numpy(dtype=float), ticks=True)
     names = {name: name for name in ("trial", "objective", "setting", "seed")}
     tips = charts.tips(**names, y=title)
-    lines, said = charts.reference_lines(material, frame, title)
-    hue, form = charts.looks(material, frame)
+    lines, said = charts.reference_lines(data, frame, title)
+    hue, form = charts.looks(data, frame)
     cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
     y, link = charts.score_axis(title), alt.Href("link:N")
     shown, num = "Every trial with a score", int(total[param].notna().sum())
@@ -109,7 +109,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, material: StudyData) -> 
 
 
 def _panel(
-    slug: str, name: str, points: pd.DataFrame, best: Mapping[str, Row], material: StudyData
+    slug: str, name: str, points: pd.DataFrame, best: Mapping[str, Row], data: StudyData
 ) -> Figure:
     trial = best[name]
     drawn = _sampled(points, MAX_PANEL_POINTS)
@@ -126,7 +126,7 @@ def _panel(
     points_drawn = alt.Chart(frame).mark_point(filled=True, size=26, opacity=1, fillOpacity=0.75)
     part = f"{count(len(frame))} of {count(len(points))} images"
     shown = f" {part}, drawn at random with a fixed seed." * (len(frame) < len(points))
-    score = f"{material.metric} {fixed(trial[material.metric])}"
+    score = f"{data.metric} {fixed(trial[data.metric])}"
     shapes = alt.Scale(domain=labels)
     cloud = points_drawn.encode(
         alt.X("x:Q", axis=None, scale=span),
@@ -138,7 +138,7 @@ def _panel(
     return Figure(
         name=slug,
         title=f"{trial['objective']}: map of the features",
-        caption=f"t-SNE of the {'test' if material.on_test else 'validation'} images by the best "
+        caption=f"t-SNE of the {'test' if data.on_test else 'validation'} images by the best "
         f"trial ({trial['trial_id']}, {score}), coloured by class. "
         f"Distances between groups mean nothing.{shown}",
         chart=charts.layers([cloud], height=300),
@@ -146,18 +146,18 @@ def _panel(
     )
 
 
-def _table(asked: ReportContext) -> list[Table]:
+def _table(context: ReportContext) -> list[Table]:
     """The trials, best first: all, or those that are drawn and the best ones."""
-    material = asked.material
-    outcomes = [name for name in TRIAL_OUTCOMES if name in material.trials]
-    names = [name for name in TRIAL_COLUMNS if name in material.trials]
-    frame = material.trials[[*names, *asked.swept, material.metric, *outcomes]]
+    data = context.data
+    outcomes = [name for name in TRIAL_OUTCOMES if name in data.trials]
+    names = [name for name in TRIAL_COLUMNS if name in data.trials]
+    frame = data.trials[[*names, *context.swept, data.metric, *outcomes]]
     frame = frame.sort_values(
-        material.metric, ascending=material.mode == "min", kind="stable", ignore_index=True
+        data.metric, ascending=data.mode == "min", kind="stable", ignore_index=True
     )
     listed = frame
     if len(frame) > MAX_LISTED:
-        drawn = set(drawn_trials(material)["trial_id"])
+        drawn = set(drawn_trials(data)["trial_id"])
         is_shown = frame["trial_id"].isin(drawn)
         is_shown.iloc[: MAX_LISTED - len(drawn)] = True
         listed = frame[is_shown]
@@ -171,7 +171,7 @@ def _table(asked: ReportContext) -> list[Table]:
             title="All trials, the best first" if is_whole else "Trials, best first",
             caption="Click a heading to sort.",
             frame=frame,
-            shown=shown.assign(**{name: settings(listed[name].tolist()) for name in asked.swept}),
+            shown=shown.assign(**{name: settings(listed[name].tolist()) for name in context.swept}),
             anchors=tuple(trial_anchor(str(name)) for name in listed["trial_id"]),
             limit=MAX_LISTED,
             more=len(frame) - len(listed),
@@ -182,8 +182,8 @@ def _table(asked: ReportContext) -> list[Table]:
 TRIALS = Statistic(
     name="trials",
     tables=_table,
-    draw=lambda asked: (
-        *scatter_figures(asked.material, asked.ask(sensitivity)),
-        *point_figures(asked.material),
+    figures=lambda context: (
+        *scatter_figures(context.data, context.compute(sensitivity)),
+        *point_figures(context.data),
     ),
 )

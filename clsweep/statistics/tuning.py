@@ -22,13 +22,13 @@ _NEAREST = TEXTS["DEFAULT_NEAREST"].partition(" (")[0]  # as a note has it
 
 def tuning_cost(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
     """One row per objective: tries until near the best, and the gain over the default."""
-    found = of.material
+    found = of.data
     return analysis.tuning_cost(found.spaces, defaults=found.defaults, within=of.near(within))
 
 
 def best_of_k(of: Statistics) -> pd.DataFrame:
     """Expected score of the best of k configurations tried at random, with intervals."""
-    return analysis.best_of_k(of.material.spaces)
+    return analysis.best_of_k(of.data.spaces)
 
 
 def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
@@ -60,13 +60,13 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
     return (*out, *gains)
 
 
-def best_of_k_curves(expected: pd.DataFrame, material: StudyData) -> Figure | None:
+def best_of_k_curves(expected: pd.DataFrame, data: StudyData) -> Figure | None:
     """Expected score of the best of k configurations against k, from `best_of_k`."""
-    frame = charts.curve_frame(expected, material, x="k", y="expected")
+    frame = charts.curve_frame(expected, data, x="k", y="expected")
     frame = frame[frame["x"] > 0]
     if frame.empty:
         return None
-    title = f"best {material.metric_title}"
+    title = f"best {data.metric_title}"
     halvings = [2**power for power in range(max(1, int(frame["x"].max())).bit_length())]
     x = alt.X(
         "x:Q",
@@ -75,13 +75,13 @@ def best_of_k_curves(expected: pd.DataFrame, material: StudyData) -> Figure | No
         axis=alt.Axis(values=halvings, format="d", labelOverlap="greedy", grid=False),
     )
     tips = charts.tips(objective="objective", x="tries", y=title, **charts.ENDS)
-    drawn, said = charts.curves(frame, material, x, title, tips, marked=charts.is_sparse(frame))
+    drawn, said = charts.curves(frame, data, x, title, tips, marked=charts.is_sparse(frame))
     return Figure(
         name="best-of-k",
         title="What tuning costs",
         caption="Score to expect of the best of k configurations tried at random. A curve that is "
         "flat from the start "
-        f"belongs to an objective that needs no tuning. {charts.bands_text(frame, material)}{said}",
+        f"belongs to an objective that needs no tuning. {charts.bands_text(frame, data)}{said}",
         chart=charts.layers(drawn),
         data=frame.rename(columns={"x": "k", "y": "expected"}),
     )
@@ -99,7 +99,7 @@ TUNING_COST = Statistic(
     caption="Tries are random configurations of the space; the best of them is picked on other "
     "seeds than it is scored on.",
     table=tuning_cost,
-    options=lambda asked: {"within": asked.within},
+    options=lambda context: {"within": context.within},
     ahead=True,
     columns=(
         Column("objective"),
@@ -110,7 +110,9 @@ TUNING_COST = Statistic(
         Column("gain over it", measured("tunability")),
     ),
     levels="best_level",
-    say=lambda asked: tuning(asked.ask(tuning_cost, within=asked.within), asked.words),
+    sentences=lambda context: tuning(
+        context.compute(tuning_cost, within=context.within), context.words
+    ),
     formulas={"tuning cost": analysis.COST_COLUMNS},
 )
 BEST_OF_K = Statistic(
@@ -118,6 +120,6 @@ BEST_OF_K = Statistic(
     table=best_of_k,
     ahead=True,
     has_notes=False,
-    draw=lambda asked: [best_of_k_curves(asked.ask(best_of_k), asked.material)],
+    figures=lambda context: [best_of_k_curves(context.compute(best_of_k), context.data)],
     formulas={"best of k": analysis.COLUMNS},
 )

@@ -25,7 +25,7 @@ REGION_HEIGHT = 30
 
 def winners(of: Statistics, *, by: str) -> pd.DataFrame:
     """One row per value of one hyperparameter, see `analysis.comparison.table`."""
-    groups = list(of.material.scored_alike(of.material.spaces).values())
+    groups = list(of.data.scored_alike(of.data.spaces).values())
     counts = [sum(by in sweep.params for sweep in group) for group in groups]
     enough = min(max(counts), 2)  # where one alone sweeps it there is nothing to win
     competing = [group for group, num in zip(groups, counts, strict=True) if num >= enough]
@@ -33,8 +33,8 @@ def winners(of: Statistics, *, by: str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _by_each(asked: ReportContext) -> pd.DataFrame:
-    frames = [asked.ask(winners, by=name) for name in asked.shared]
+def _by_each(context: ReportContext) -> pd.DataFrame:
+    frames = [context.compute(winners, by=name) for name in context.shared]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["by"])
 
 
@@ -62,9 +62,9 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
     return along(by, ahead, unresolved)
 
 
-def _figure(slug: str, by: str, rows: pd.DataFrame, material: StudyData) -> Figure:
+def _figure(slug: str, by: str, rows: pd.DataFrame, data: StudyData) -> Figure:
     """The best objective in each region of a hyperparameter, in a dashed frame if not resolved."""
-    unit = charts.points_unit(material)
+    unit = charts.points_unit(data)
     names = {"winner": "objective", "objective": "best", "runner_up": "second", "region": "region"}
     frame = rows[list(names)].rename(columns=names).fillna("").astype(str).reset_index(drop=True)
     for name in ("mean", "lead", "low", "high"):
@@ -76,11 +76,11 @@ def _figure(slug: str, by: str, rows: pd.DataFrame, material: StudyData) -> Figu
         else status(row["reason"])
         for row in records_of(rows)
     ]
-    hue, _ = charts.looks(material, frame, legend=False)
+    hue, _ = charts.looks(data, frame, legend=False)
     order = alt.Scale(domain=list(dict.fromkeys(frame["region"])))
     y = alt.Y("region:N", title=None, scale=order, axis=alt.Axis(ticks=False, domain=False))
-    called = {"region": "region", "best": "best mean", "mean": material.metric_title}
-    called |= {"second": "runner-up", "lead": charts.in_points("lead", material), **charts.ENDS}
+    called = {"region": "region", "best": "best mean", "mean": data.metric_title}
+    called |= {"second": "runner-up", "lead": charts.in_points("lead", data), **charts.ENDS}
     base = alt.Chart(frame).encode(y, x=alt.value(0), tooltip=charts.tips("best", **called))
     band, width = {"band": 0.86}, alt.value("width")
     cell = base.transform_filter("datum.resolved").mark_rect(opacity=0.35, height=band)
@@ -92,7 +92,7 @@ def _figure(slug: str, by: str, rows: pd.DataFrame, material: StudyData) -> Figu
     return Figure(
         name=slug,
         title=f"Who wins where along {charts.param_title(by)}",
-        caption=f"The objective with the best mean {material.metric} in each region of {by}. In a "
+        caption=f"The objective with the best mean {data.metric} in each region of {by}. In a "
         "dashed frame its lead over some other one is not resolved. A lead was picked for being "
         "the largest, and so is a little too large.",
         chart=charts.layers(
@@ -103,10 +103,10 @@ def _figure(slug: str, by: str, rows: pd.DataFrame, material: StudyData) -> Figu
     )
 
 
-def _draw(asked: ReportContext) -> list[Figure]:
-    groups = _by_each(asked).groupby("by", sort=False)
+def _draw(context: ReportContext) -> list[Figure]:
+    groups = _by_each(context).groupby("by", sort=False)
     tables = {str(by): rows for by, rows in groups if rows["objective"].notna().any()}
-    return charts.each("winners", tables, _figure, asked.material)
+    return charts.each("winners", tables, _figure, context.data)
 
 
 WINNERS = Statistic(
@@ -115,7 +115,7 @@ WINNERS = Statistic(
     caption="lead: over the next objective, with its 95 % interval{images}. p is adjusted by Holm "
     "over the values. `compare --by` adjusts it over all pairs as well, and so may resolve less.",
     frame=_by_each,
-    ahead=lambda asked: [(winners, {"by": name}) for name in asked.shared],
+    ahead=lambda context: [(winners, {"by": name}) for name in context.shared],
     columns=(
         Column("region"),
         Column("ahead", "objective"),
@@ -127,7 +127,7 @@ WINNERS = Statistic(
     ),
     levels="mean",
     has_notes=False,
-    say=lambda asked: best_regions(_by_each(asked), asked.words),
-    draw=_draw,
+    sentences=lambda context: best_regions(_by_each(context), context.words),
+    figures=_draw,
     formulas={"winners": analysis.WINNER_COLUMNS},
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clsweep.catalog import METRIC
 from clsweep.errors import RequestError
 from clsweep.results.ranking import Ranked, Ranking, Standings, describe_params
-from clsweep.results.reading import CellResults, StudyResults, to_frame
+from clsweep.results.reading import CellTables, StudyTables, to_frame
 from clsweep.study.schema import ConfirmSection
 from clsweep.study.space import declared_axes, only_swept_rows
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def confirmed(
-    study: StudyResults,
+    study: StudyTables,
     *,
     top: int | None = None,
     new_images: bool = True,
@@ -35,7 +35,7 @@ def confirmed(
     from clsweep.analysis.images import Hits
     from clsweep.sweeps.per_image import hits_in, lucky
 
-    if isinstance(study, CellResults):
+    if isinstance(study, CellTables):
         return study.frame_here(confirmed(study.whole, top=top, new_images=new_images, by=by))
     if not study.folder.confirmation.exists():
         how = f"clsweep confirm {study.path} does it"
@@ -66,19 +66,19 @@ def confirmed(
     return confirmation(picked, fresh, metric=metric, limits=limits, **more)
 
 
-def _fresh_trials(study: StudyResults) -> pd.DataFrame:
+def _fresh_trials(study: StudyTables) -> pd.DataFrame:
     """The trials of all rounds of `clsweep confirm`, without seeds that joined the search since."""
     trials = to_frame(study.folder.confirmation.trials())
     return trials[~trials["seed"].isin(study.plan["seed"])]
 
 
-def fresh_scores(study: StudyResults, metric: str) -> dict[str, dict[int, dict[int, float]]]:
+def fresh_scores(study: StudyTables, metric: str) -> dict[str, dict[int, dict[int, float]]]:
     """Objective -> configuration -> fresh seed -> the metric, NaN of a failed trial."""
     if not study.folder.confirmation.exists():
         return {}
-    whole = study.whole if isinstance(study, CellResults) else study
+    whole = study.whole if isinstance(study, CellTables) else study
     trials = _fresh_trials(whole)
-    if isinstance(study, CellResults):
+    if isinstance(study, CellTables):
         trials = study.frame_here(trials)
     found: dict[str, dict[int, dict[int, float]]] = {}
     if metric not in trials:
@@ -89,14 +89,14 @@ def fresh_scores(study: StudyResults, metric: str) -> dict[str, dict[int, dict[i
     return found
 
 
-def to_confirm(study: StudyResults, top: int | None = None) -> list[Ranked]:
+def to_confirm(study: StudyTables, top: int | None = None) -> list[Ranked]:
     """The best configurations now, `top` of each objective; as the study asks by default."""
     asked = top or top_of(study.folder.confirmation.study())
     best = ranking(study, study.metric, study.mode)
     return [ranked for each in best for ranked in each.configs[:asked]]
 
 
-def unconfirmed(study: StudyResults, top: int | None = None) -> int:
+def unconfirmed(study: StudyTables, top: int | None = None) -> int:
     """How many of the best configurations now no fresh seed has ended of."""
     fresh = fresh_scores(study, study.metric)
     return sum(r.config not in fresh.get(r.objective, {}) for r in to_confirm(study, top))
@@ -108,7 +108,7 @@ def top_of(study: Mapping[str, Any]) -> int:
     return int((study.get("confirm") or {}).get("top", default))
 
 
-def ranking(study: StudyResults, metric: str, mode: str) -> list[Ranking]:
+def ranking(study: StudyTables, metric: str, mode: str) -> list[Ranking]:
     """The configurations of each objective that have finished on all their seeds, best first."""
     recorded = study.folder.trials(["trial_id", "status", metric]).to_pylist()
     planned = study.folder.plan(["trial_id", "objective", "config"]).to_pylist()

@@ -22,7 +22,7 @@ from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
 from clsweep.catalog.ownership import metric_params, yardstick_params
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError, nearest
-from clsweep.results.reading import StudyResults, to_frame
+from clsweep.results.reading import StudyTables, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.document import clash
 from clsweep.study.factors import factors_of
@@ -37,7 +37,7 @@ from clsweep.sweeps.study_data import LOSSES, Confirming, StudyData
 from clsweep.sweeps.tidy import LABELS
 
 T = TypeVar("T")
-Named = Mapping[str, StudyResults]  # what stands before the names of a study's objectives -> it
+Named = Mapping[str, StudyTables]  # what stands before the names of a study's objectives -> it
 
 ADVISED_FRESH = 3  # seeds
 DATA_COLUMNS = ("dataset", *SPLIT_COLUMNS)
@@ -53,7 +53,7 @@ FOLDERS = {100: "imagenet100", 1000: "imagenet1k"}
 
 
 def of_studies(
-    studies: Sequence[StudyResults],
+    studies: Sequence[StudyTables],
     *,
     metric: str | None = None,
     mode: str | None = None,
@@ -111,7 +111,7 @@ def of_studies(
     )
 
 
-def _require_alike(studies: Sequence[StudyResults]) -> None:
+def _require_alike(studies: Sequence[StudyTables]) -> None:
     """Raises RequestError where studies cannot be analysed together."""
     for study in studies if len(studies) > 1 else ():
         if factors := factors_of(study.study):
@@ -123,7 +123,7 @@ def _require_alike(studies: Sequence[StudyResults]) -> None:
             raise RequestError(f"{first.path} and {second.path} {why}")
 
 
-def _hits(named: Mapping[str, StudyResults], metric: str) -> pd.DataFrame:
+def _hits(named: Mapping[str, StudyTables], metric: str) -> pd.DataFrame:
     """Those of all studies; none where one has none."""
     found = {
         study.path: hits_in(study.folder, study.trials, metric, split=study.score_on, column=metric)
@@ -134,14 +134,14 @@ def _hits(named: Mapping[str, StudyResults], metric: str) -> pd.DataFrame:
 
 
 def epochs_of(
-    studies: Sequence[StudyResults], trials: Collection[str], *, metric: str
+    studies: Sequence[StudyTables], trials: Collection[str], *, metric: str
 ) -> pd.DataFrame:
     """trial_id, epoch, time_s and the metric of some trials, whose rows alone become pandas'."""
     named = _named(studies)
     bare = dict.fromkeys(name.removeprefix(p) for name in trials for p in ("", *named))
     ids = pa.array(bare, pa.string())
 
-    def read(study: StudyResults) -> pd.DataFrame:
+    def read(study: StudyTables) -> pd.DataFrame:
         table = study.folder.side_table("epochs")
         names = [n for n in ("trial_id", "epoch", "time_s", metric) if n in table.column_names]
         return to_frame(table.select(names).filter(pc.is_in(table["trial_id"], ids)))
@@ -149,18 +149,18 @@ def epochs_of(
     return _together(named, read)
 
 
-def side_table(studies: Sequence[StudyResults], kind: str, material: StudyData) -> pd.DataFrame:
+def side_table(studies: Sequence[StudyTables], kind: str, data: StudyData) -> pd.DataFrame:
     """What only a report asks for: references, histograms (of the last scored epoch), points,
     confirmation. `material` has the metric, and which images intervals are for.
     """
-    named, metric = _named(studies), material.metric
+    named, metric = _named(studies), data.metric
 
-    def read(study: StudyResults) -> pd.DataFrame:
+    def read(study: StudyTables) -> pd.DataFrame:
         if kind == "confirmation":
             if not study.folder.confirmation.exists():
                 return pd.DataFrame()
-            new = material.images == "new images"
-            return confirmed(study, new_images=new, by=(metric, material.mode))
+            new = data.images == "new images"
+            return confirmed(study, new_images=new, by=(metric, data.mode))
         table: pd.DataFrame = getattr(study, kind)
         if kind == "histograms" and not table.empty:
             table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]
@@ -175,7 +175,7 @@ def side_table(studies: Sequence[StudyResults], kind: str, material: StudyData) 
 
 
 def _metric_of(
-    studies: Sequence[StudyResults], metric: str | None, mode: str | None
+    studies: Sequence[StudyTables], metric: str | None, mode: str | None
 ) -> tuple[str, str]:
     """The metric, which all studies have, and its mode."""
     for study in studies:
@@ -202,7 +202,7 @@ def _metric_of(
     return name, study_data.mode_of(name, mode, dict(asked).get(name), studies[0].path)
 
 
-def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
+def _named(studies: Sequence[StudyTables]) -> dict[str, StudyTables]:
     """What tells the objectives of several studies apart: the study's name, or its folder's."""
     if len(studies) == 1:
         return {"": studies[0]}
@@ -216,7 +216,7 @@ def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
     return {f"{name}/": study for name, study in zip(names, studies, strict=True)}
 
 
-def _together(named: Named, table_of: Callable[[StudyResults], pd.DataFrame]) -> pd.DataFrame:
+def _together(named: Named, table_of: Callable[[StudyTables], pd.DataFrame]) -> pd.DataFrame:
     frames = []
     for prefix, study in named.items():
         table = table_of(study)
@@ -225,7 +225,7 @@ def _together(named: Named, table_of: Callable[[StudyResults], pd.DataFrame]) ->
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else [*frames, pd.DataFrame()][0]
 
 
-def _by_objective(named: Named, read: Callable[[StudyResults], Mapping[str, T]]) -> dict[str, T]:
+def _by_objective(named: Named, read: Callable[[StudyTables], Mapping[str, T]]) -> dict[str, T]:
     """What is known of each objective of a study, under its name among all of them."""
     return {
         prefix + objective: value
@@ -234,7 +234,7 @@ def _by_objective(named: Named, read: Callable[[StudyResults], Mapping[str, T]])
     }
 
 
-def _planned(study: StudyResults) -> dict[str, tuple[int, int]]:
+def _planned(study: StudyTables) -> dict[str, tuple[int, int]]:
     """Configurations of the plan, and seeds of one, by objective."""
     plan = study.planned(["objective", "config"]).to_pandas()
     counts = {str(n): each.value_counts() for n, each in plan.groupby("objective")["config"]}
@@ -242,7 +242,7 @@ def _planned(study: StudyResults) -> dict[str, tuple[int, int]]:
 
 
 def _ranges(
-    studies: Sequence[StudyResults],
+    studies: Sequence[StudyTables],
 ) -> tuple[dict[str, str], dict[str, tuple[float, float]]]:
     """The axes of the ranges, and the ends of those that were sampled alike everywhere."""
     scales: dict[str, str] = {}
@@ -259,7 +259,7 @@ def _ranges(
     return scales, {name: found for name, found in single.items() if found is not None}
 
 
-def _num_classes(study: StudyResults) -> float:
+def _num_classes(study: StudyTables) -> float:
     plan = study.planned(["num_classes"])
     if plan.num_columns:
         return float(plan["num_classes"][0].as_py() or math.nan)
@@ -308,7 +308,7 @@ def _differences(named: Named) -> list[str]:
     return [f"objectives differ in what they hold fixed: {', '.join(listed)}"] * bool(listed)
 
 
-def _is_again(study: StudyResults) -> bool:
+def _is_again(study: StudyTables) -> bool:
     """Whether it is the folder inside another, of what `clsweep confirm` ran."""
     return "confirm" in study.planned(["sampler"])["sampler"].to_pylist()
 
@@ -323,7 +323,7 @@ def _confirmable(named: Named, metric: str) -> dict[str, str]:
     }
 
 
-def _confirming(study: StudyResults) -> Confirming:
+def _confirming(study: StudyTables) -> Confirming:
     """The seeds that the study names, or as many as it has, three or more, after the last of
     them: the interval of two is 13 standard errors wide.
     """
@@ -333,7 +333,7 @@ def _confirming(study: StudyResults) -> Confirming:
     return Confirming(top=top_of(study.study), seeds=fresh, is_named=bool(named))
 
 
-def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contrast]:
+def _contrasts(study: StudyTables, before: str, metric: str) -> Iterator[Contrast]:
     """Those of a study; by another metric than its own they are asked later, and no paper's. By a
     loss none is of two objectives, each of which has a scale of its own.
     """
@@ -348,7 +348,7 @@ def _contrasts(study: StudyResults, before: str, metric: str) -> Iterator[Contra
         yield each
 
 
-def _num_left(study: StudyResults) -> int:
+def _num_left(study: StudyTables) -> int:
     return study.planned(["trial_id"]).num_rows - len(study.trials)
 
 
@@ -361,7 +361,7 @@ def _notes_on(named: Named, metric: str) -> Iterator[str]:
     yield from _differences(named)
 
 
-def _notes(study: StudyResults) -> list[str]:
+def _notes(study: StudyTables) -> list[str]:
     """What a reader must know before the numbers, as that more is to come."""
     name, left, trials = study.study["name"], _num_left(study), study.trials
     search = os.path.dirname(study.path) or ".."
@@ -380,7 +380,7 @@ def _notes(study: StudyResults) -> list[str]:
 # A paper's numbers
 
 
-def printed_of(study: StudyResults, *, within: float | None = None) -> list[Printed]:
+def printed_of(study: StudyTables, *, within: float | None = None) -> list[Printed]:
     """The tables of a folder's `references`, none where it has none. `within` is the largest
     difference that agrees: 1 point by default, of another unit about a twentieth of the range that
     was printed, or its last decimal.

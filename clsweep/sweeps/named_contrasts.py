@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 NUMBERS = ("margin", "published")
 
 
-def added(asked: Mapping[str, Any], material: StudyData) -> tuple[Contrast, ...]:
+def with_added(more: Mapping[str, Any], data: StudyData) -> tuple[Contrast, ...]:
     """The contrasts of the studies, and those that are asked once there are trials, which say so.
     StudyError has a line for each mistake of shape; RequestError names what the study has
     otherwise.
     """
-    told = parse_contrasts(asked, lambda keys, what: f"{'.'.join(map(str, keys))}: {what}")
-    tree = {"contrasts": told, "metric": {"name": material.metric}}
+    told = parse_contrasts(more, lambda keys, what: f"{'.'.join(map(str, keys))}: {what}")
+    tree = {"contrasts": told, "metric": {"name": data.metric}}
     for each in contrasts_of(tree):
         at = f"contrasts.{each.name}"
         if len(set(each.of)) == 1 and each.minus is None:
             raise RequestError(f"{at}: expected two objectives, or minus: nothing is subtracted")
         for name in (*each.at, *(each.minus or ())):
-            if name not in (params := material.params):
+            if name not in (params := data.params):
                 hint = f"{nearest(name, params)} Swept: {', '.join(params) or 'nothing'}"
                 raise RequestError(f"{at}: no objective sweeps '{name:.80}'.{hint}")
-    known = {each.name: replace(each, added_after=0) for each in material.contrasts}
+    known = {each.name: replace(each, added_after=0) for each in data.contrasts}
     new = [each for each in contrasts_of(tree) if known.get(each.name) != each]
     if twice := [each.name for each in new if each.name in known]:
         raise RequestError(f"contrasts.{twice[0]}: the study asks another by this name: rename it")
-    return (*material.contrasts, *(replace(c, added_after=len(material.trials)) for c in new))
+    return (*data.contrasts, *(replace(c, added_after=len(data.trials)) for c in new))
 
 
 def contrasts_of(tree: Mapping[str, Any], before: str = "") -> list[Contrast]:

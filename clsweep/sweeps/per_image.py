@@ -12,7 +12,7 @@ from clsweep.analysis.images import Hits, parts_of
 from clsweep.analysis.noise import settled
 from clsweep.analysis.resample import luck, packed
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.reading import StudyResults, to_frame
+from clsweep.results.reading import StudyTables, to_frame
 
 COLUMNS = ["objective", "config", "score", "images", "num_images", "bits"]
 
@@ -36,7 +36,7 @@ def hits_in(
     return merged.loc[:, COLUMNS] if len(merged) == len(known) else merged.loc[[], COLUMNS]
 
 
-def lucky(study: StudyResults, metric: str, mode: str) -> dict[str, float]:
+def lucky(study: StudyTables, metric: str, mode: str) -> dict[str, float]:
     """Objective -> by how much its best look too high, or too low where the lowest is best, as the
     scored images helped to pick them. An estimate: one the other way is noise, and 0.
     """

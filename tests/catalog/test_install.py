@@ -17,7 +17,7 @@ from clsweep.catalog import (
 )
 from clsweep.catalog.guard import PartError
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.reading import StudyResults
+from clsweep.results.reading import StudyTables
 from clsweep.results.weights import about_encoder
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -94,7 +94,7 @@ def test_a_parameter_that_this_version_does_not_know_stays_one(study, tmp_path):
         remove()
     assert "margin" not in PARAM
     for _ in range(2):  # from the part, and compacted by this version
-        results = StudyResults(ResultsFolder(folder.path))
+        results = StudyTables(ResultsFolder(folder.path))
         assert "margin" in results.params
         assert results.trials["margin"].to_list() == results.plan["margin"].to_list() == [1.5]
         results.folder.compact()

@@ -25,7 +25,7 @@ from clsweep.cluster.trial import TrialContext
 from clsweep.errors import RequestError, StudyError
 from clsweep.objective.framework import LossShapeError
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.reading import StudyResults
+from clsweep.results.reading import StudyTables
 from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.document import from_json, to_json
@@ -190,7 +190,7 @@ def test_results_are_read_without_the_file_and_nothing_is_executed(study, tmp_pa
     (tmp_path / "mine.py").unlink()
     executed.unlink()
     _forget(found.document.plugins)
-    results = StudyResults(ResultsFolder(folder.path))
+    results = StudyTables(ResultsFolder(folder.path))
     assert (results.metric, results.mode) == ("spread", "min")
     assert METRIC["spread"].unit == "rad"
     assert results.trials["spread"].tolist() == [0.5]
@@ -212,7 +212,7 @@ def test_folders_with_different_plug_ins_of_one_name_are_not_read_together(study
         clsweep.open_results(paths[0], paths[1])
     assert len(clsweep.open_results(paths[0], paths[2]).trials) == 2
     for path, unit in zip(paths, ("rad", "deg", "rad"), strict=True):
-        assert StudyResults(ResultsFolder(path)).metric == "spread"
+        assert StudyTables(ResultsFolder(path)).metric == "spread"
         assert METRIC["spread"].unit == unit
 
 

@@ -27,7 +27,7 @@ class Watched:
         for results in followed(
             self.is_running, self.read, wait=self.waited.append, clock=lambda: self.now
         ):
-            yield len(results.trials), results.studies[0].epochs_table.num_rows
+            yield len(results.trials), results.studies[0].tables.epochs_table.num_rows
             self.now += self._work_s
 
 

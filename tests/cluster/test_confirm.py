@@ -195,7 +195,7 @@ def test_the_table_shows_what_is_best_now(write_study, tmp_path):
     assert results.confirm(top=1)["config"].tolist() == [0, 0]
     both = results.confirm()
     assert both[["rank", "config", "fresh_seeds"]].values.tolist() == [[1, 0, 1], [2, 1, 1]] * 2
-    shown = CONFIRMATION.shown(results.confirm(top=1), results.material, 1)
+    shown = CONFIRMATION.shown(results.confirm(top=1), results.data, 1)
     assert shown["fresh"].tolist() == ["83.00", "83.00"], "one seed: no interval"
     told = f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
     assert confirm_headline(results) == [told]

@@ -46,6 +46,6 @@ def test_a_setting_reads_the_same_everywhere(cli_command, tmp_path, monkeypatch)
     assert f" {best} " in cli_command("robustness", out)[1].replace("\n", " ")
     for name, texts in TEXTS.items():
         values = np.array([float(text) for text in texts])
-        axis = param_axis(open_results(out).material, name, values, ticks=True)
+        axis = param_axis(open_results(out).data, name, values, ticks=True)
         label = axis.to_dict()["axis"]["labelExpr"]
         assert json.loads(label[: label.index("]") + 1]) == list(texts)

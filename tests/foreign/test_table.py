@@ -256,8 +256,8 @@ def export(tmp_path, monkeypatch):
 def test_every_statistic_reads_what_was_imported(export):
     import_("wandb", export, metric="acc", mode="max")
     results = clsweep.open_results("results/sweep")
-    assert (results.material.metric, results.material.mode) == ("acc", "max")
-    assert results.material.params == ("lr", "opt")
+    assert (results.data.metric, results.data.mode) == ("acc", "max")
+    assert results.data.params == ("lr", "opt")
     row = results.robustness().iloc[0]
     assert row["best"] == pytest.approx(79.05)
     assert row["range"] == pytest.approx(1.0)

@@ -30,25 +30,25 @@ class Given(Statistics):
     of the trials.
     """
 
-    def __init__(self, material, tables):
-        self._material, self._tables = material, tables
+    def __init__(self, data, tables):
+        self._material, self._tables = data, tables
 
     @property
-    def material(self):
+    def data(self):
         return self._material
 
     def side_table(self, kind):
         return self._tables.get(kind, pd.DataFrame())
 
-    def ask(self, table, *args, **options):
+    def compute(self, table, *args, **options):
         name = f"{table.__name__} {options.get('stat', '')}".strip()
         known = self._tables.get(name)
-        return super().ask(table, *args, **options) if known is None else known
+        return super().compute(table, *args, **options) if known is None else known
 
 
 def figures_of(question, answers):
     """Name -> figure of one question in a report."""
-    drawn = QUESTIONS[question].draw(context_of(answers))
+    drawn = QUESTIONS[question].figures(context_of(answers))
     return {figure.name: figure for figure in drawn if figure is not None}
 
 
@@ -74,4 +74,6 @@ def said(question, *, about=(), **tables):
         frames["recommend"] = (
             frames["confirmation"].query("rank == 1").assign(kind="best", preferred_at="")
         )
-    return QUESTIONS[question].say(context_of(Given(material_of(sweeps, **dict(about)), frames)))
+    return QUESTIONS[question].sentences(
+        context_of(Given(material_of(sweeps, **dict(about)), frames))
+    )

@@ -58,7 +58,7 @@ def given(trials=None, *, params=PARAMS, mode=None, failed="worst", **tables):
     if mode:
         trials = trials.rename(columns={"knn_top1": "err"})
         found = clsweep.analyse(trials, metric="err", mode=mode, params=params)
-    return Given(found.material, tables)
+    return Given(found.data, tables)
 
 
 def sides_of(trials):
@@ -306,7 +306,7 @@ def test_heatmaps_share_one_scale_and_show_what_failed(answers, drawn):
     assert domains[0] == domains[1]
     assert "failed" in svg_of(first)
     assert first.data["mean"].isna().sum() == len(SIZES)
-    sweep = answers.material.sweeps[0]
+    sweep = answers.data.sweeps[0]
     cell = (sweep.settings["tau"] == 0.1) & (sweep.settings["batch_size"] == 128)
     row = first.data.query("`tau (across)` == '0.1' and `batch_size (up)` == '128'")
     assert row["mean"].item() == pytest.approx(sweep.means[cell.to_numpy()].mean())
@@ -335,7 +335,7 @@ def test_heatmaps_do_not_pair_a_hyperparameter_with_the_one_it_hangs_on():
 def test_heatmaps_bin_sampled_values_as_the_statistics_and_skip_adaptive_designs():
     sampled = trials_of(sampler="qmc").assign(batch_size=lambda t: t["config"] * 7 % 30 + 1)
     answers = given(sampled, params=["tau", "batch_size"], sensitivity=NOTHING, marginals=NOTHING)
-    for figure, sweep in zip(heatmaps(answers), answers.material.sweeps, strict=True):
+    for figure, sweep in zip(heatmaps(answers), answers.data.sweeps, strict=True):
         assert figure.data["tau (across)"].nunique() == 6
         regions = cut("batch_size", [sweep])
         assert set(figure.data["batch_size (up)"]) == set(regions.labels)
@@ -401,7 +401,7 @@ def test_the_history_has_a_step_line_of_the_best_so_far(answers, drawn):
     assert len(points) == 1  # nothing was stopped
     best = figure.data.groupby("objective")["best"]
     assert best.apply(lambda values: values.dropna().is_monotonic_increasing).all()
-    tried = clsweep.analyse(answers.material.trials, params=PARAMS).history()
+    tried = clsweep.analyse(answers.data.trials, params=PARAMS).history()
     stopped = given(history=tried.assign(state="stopped"))
     layers = layers_of(figures_of("history", stopped)["history"])
     assert [layer["mark"].get("filled") for layer in layers[1:]] == [True, False]

@@ -148,7 +148,7 @@ def test_a_data_set_that_has_not_begun_is_named(tmp_path):
     path = make_study(tmp_path, ended=lambda row: row["dataset"] == "digits", space=SMALL)
     found = clsweep.open_results(path)
     assert set(found.robustness()["dataset"]) == {"digits"}
-    assert "no trial has ended yet: fashion_mnist" in found.material.notes
+    assert "no trial has ended yet: fashion_mnist" in found.data.notes
     with pytest.raises(RequestError, match="no trial has finished yet"):
         clsweep.open_results(make_study(tmp_path / "b", ended=lambda _: False)).robustness()
 
@@ -298,5 +298,5 @@ def test_a_trial_without_a_level_is_refused_and_not_left_out(factor, empty):
 def test_a_data_set_that_is_named_as_a_hyperparameter_is_one():
     trials = table().assign(config=lambda t: t["config"] + 3 * (t["dataset"] == "digits"))
     found = clsweep.analyse(trials, params=["tau", "dataset"])
-    assert found.material.params == ("tau", "dataset")
+    assert found.data.params == ("tau", "dataset")
     assert not found.cells

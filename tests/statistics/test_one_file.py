@@ -23,7 +23,7 @@ from tests.planted import planted
 
 def medians(of: Statistics) -> pd.DataFrame:
     """The middle score of each objective."""
-    groups = of.material.trials.groupby("objective")[of.material.metric]
+    groups = of.data.trials.groupby("objective")[of.data.metric]
     ends = {"low": groups.min(), "high": groups.max(), "num": groups.size()}
     return pd.DataFrame({"median": groups.median(), **ends}).reset_index()
 
@@ -37,17 +37,17 @@ def bar(frame: pd.DataFrame) -> Figure:
 QUESTION = Statistic(
     name="medians",
     title="Middle of {metric}",
-    heading="Middle of {metric}",
+    header="Middle of {metric}",
     table=medians,
     columns=(
         Column("objective"),
         Column("midpoint", measured("median", ""), "as many trials are better as worse"),
-        Column("tried", "num", "trials with a score", spare=1),
+        Column("tried", "num", "trials with a score", drop_order=1),
     ),
     levels="median",
     has_notes=False,
-    say=lambda asked: (f"{len(asked.ask(medians))} objectives have a midpoint.",),
-    draw=lambda asked: [bar(asked.ask(medians))],
+    sentences=lambda asked: (f"{len(asked.compute(medians))} objectives have a midpoint.",),
+    figures=lambda asked: [bar(asked.compute(medians))],
     formulas={"medians": {"median": "half of the scores lie below"}},
     terms={"midpoint": "Half lies below."},
 )
@@ -62,7 +62,7 @@ def found(monkeypatch):
     )
     chapters = (*registry.SECTIONS[:place], with_it, *registry.SECTIONS[place + 1 :])
     for module in ("clsweep.statistics.registry", "clsweep.report.sections"):
-        monkeypatch.setattr(f"{module}.CHAPTERS", chapters)
+        monkeypatch.setattr(f"{module}.SECTIONS", chapters)
     caches = (registry.formulas, glossary.terms, glossary.pattern)
     for cache in caches:
         cache.cache_clear()
@@ -95,11 +95,11 @@ def test_a_command_prints_it_explains_it_and_leaves_out_what_is_spare(
     found, capsys, monkeypatch, wide
 ):
     monkeypatch.setenv("COLUMNS", "36")
-    frame, material = found.ask(medians), found.material
+    frame, data = found.compute(medians), found.data
     style = Style(wide=wide, explain=True)
-    print_question(QUESTION, frame, material=material, style=style)
+    print_question(QUESTION, frame, data=data, style=style)
     out = capsys.readouterr().out
     assert "midpoint: as many trials are better" in out
     assert ("--wide adds tried" in out) is not wide
-    print_question(QUESTION, frame, material=material, style=Style(format=Format.csv))
+    print_question(QUESTION, frame, data=data, style=Style(format=Format.csv))
     assert capsys.readouterr().out.startswith("objective,median,low,high,num\n")

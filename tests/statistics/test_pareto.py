@@ -55,7 +55,7 @@ def test_the_front_of_a_study_is_over_its_objectives():
     assert front["seconds"].tolist() == [16, 32, 64, 128, 456]
     assert front["score"].tolist() == [50, 60, 70, 80, 90]
     assert len(table) == 10
-    lines = question.PARETO.shown(table, found.material, 1.0)
+    lines = question.PARETO.shown(table, found.data, 1.0)
     assert len(lines) == 5
     assert lines["at"].iloc[-1] == "width=128"
 
@@ -104,5 +104,5 @@ def test_the_noise_of_many_configurations_is_estimated_once(monkeypatch):
     table = found.pareto()
     assert len(asked) == 2, "of each objective"
     row = table[table["objective"] == "a"].set_index("config").loc[2]
-    alone = recommend.level_of(found.material.sweeps[0], 2)
+    alone = recommend.level_of(found.data.sweeps[0], 2)
     assert (row["score"], row["low"], row["high"]) == (alone["score"], alone["low"], alone["high"])

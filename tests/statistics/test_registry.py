@@ -49,7 +49,7 @@ def test_every_question_answers_or_declines(trials, name, capsys, monkeypatch):
     assert_whole(report)
     for question in registry.statistics():
         if len(frame := question.full(context_of(found))):
-            formats_of(question, frame, found.material, capsys)
+            formats_of(question, frame, found.data, capsys)
 
 
 def assert_whole(report):
@@ -64,11 +64,11 @@ def assert_whole(report):
     assert not [text for text in texts if isinstance(text, str) and "nan" in text.lower()]
 
 
-def formats_of(question, frame, material, capsys):
+def formats_of(question, frame, data, capsys):
     """The same rows for programs and for eyes; a text is no markup."""
 
     def printed(kind):
-        print_question(question, frame, material=material, style=Style(format=kind))
+        print_question(question, frame, data=data, style=Style(format=kind))
         return capsys.readouterr().out
 
     rows = json.loads(printed(Format.json))
@@ -78,5 +78,5 @@ def formats_of(question, frame, material, capsys):
     assert "<b>" not in printed(Format.md).replace("\\<", "")
     out = printed(Format.table)
     assert "nan" not in out
-    if any(column.spare for column in question.columns):
+    if any(column.drop_order for column in question.columns):
         assert max(map(len, map(str.rstrip, out.splitlines()))) <= 80, question.name

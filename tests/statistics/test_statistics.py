@@ -56,8 +56,8 @@ def make_study(path, *, name="taus", level=None, ended=10**9, settings=(), colum
 
 def test_a_table_from_anywhere_has_every_statistic(trials):
     found = clsweep.analyse(trials)
-    assert found.material.metric == "knn_top1"
-    assert found.material.params == ("tau", "batch_size")
+    assert found.data.metric == "knn_top1"
+    assert found.data.params == ("tau", "batch_size")
     robust = found.robustness().set_index("objective")
     assert robust["sd_star"]["dcl"] < robust["sd_star"]["simclr"]
     row = found.compare("dcl", "simclr", stat="std").iloc[0]
@@ -68,8 +68,8 @@ def test_a_table_from_anywhere_has_every_statistic(trials):
     effects = found.sensitivity("simclr").set_index("term")
     assert effects.loc["tau", "first"] > 0.8
     assert set(found.marginals()["param"]) == {"tau", "batch_size"}
-    for ask in (found.tolerance, found.best_of_k, found.recommend, found.health):
-        assert len(ask())
+    for compute in (found.tolerance, found.best_of_k, found.recommend, found.health):
+        assert len(compute())
     assert len(found.winners("tau"))
     assert found.tuning_cost().set_index("objective").loc["dcl", "default_at"].startswith("tau=0.1")
     assert found.mechanism(by="tau").shape[0] == 15
@@ -85,8 +85,8 @@ def test_any_numbers_can_be_the_metric_and_any_names_the_parameters():
     with pytest.raises(RequestError, match="expected 'max' or 'min' is best"):
         clsweep.analyse(frame, metric="loss")
     found = clsweep.analyse(frame, metric="loss", mode="min")
-    assert found.material.within == 0.2  # a twentieth of the range of 5, as 1, 2 or 5
-    assert found.material.params == ("x1", "x2")
+    assert found.data.within == 0.2  # a twentieth of the range of 5, as 1, 2 or 5
+    assert found.data.params == ("x1", "x2")
     row = found.robustness().iloc[0]
     assert row["best"] < row["worst"]
     effects = found.sensitivity().set_index("term")
@@ -99,14 +99,14 @@ def test_outcomes_are_no_hyperparameters(trials):
     rng = np.random.default_rng(0)
     more = trials.assign(top3=rng.random(len(trials)), features=[np.zeros(2)] * len(trials))
     found = clsweep.analyse(more)
-    assert found.material.params == ("tau", "batch_size")
-    assert found.material.notes == (
+    assert found.data.params == ("tau", "batch_size")
+    assert found.data.notes == (
         "read as hyperparameters: tau, batch_size; not: top3, features; params names others",
         "read on a log axis: tau",
     )
     # One seed: `top3` has one value in each configuration.
     alone = clsweep.analyse(more[more["seed"] == 0])
-    assert alone.material.params == ("tau", "batch_size")
+    assert alone.data.params == ("tau", "batch_size")
     named = clsweep.analyse(more[more["seed"] == 0], params=["tau"])
     assert named.robustness(by="tau").shape[0] == 3
     with pytest.raises(RequestError, match="top3"):
@@ -119,7 +119,7 @@ def test_outcomes_are_no_hyperparameters(trials):
 
 def test_questions_that_the_trials_cannot_answer(trials):
     found = clsweep.analyse(trials)
-    for ask, message in [
+    for compute, message in [
         (lambda: found.robustness(by="taus"), r"no objective sweeps 'taus'. Did you mean 'tau'"),
         (lambda: found.mechanism(by="taus"), r"^table: by: no objective sweeps 'taus'\. Did you"),
         (lambda: found.sensitivity("dlc"), r"no objective 'dlc'. Did you mean 'dcl'"),
@@ -128,7 +128,7 @@ def test_questions_that_the_trials_cannot_answer(trials):
         (lambda: found.compare("dcl", "simclr", stat="median"), "median"),
     ]:
         with pytest.raises(RequestError, match=message):
-            ask()
+            compute()
 
 
 def test_several_studies_are_analysed_together(tmp_path):
@@ -154,9 +154,9 @@ def test_scores_of_the_test_split_are_marked_wherever_they_are_shown(
     tmp_path, cli_command, settings, is_marked
 ):
     path = make_study(tmp_path / "out", settings=settings)
-    material = clsweep.open_results(path).material
-    assert ("test split" in material.metric_title) == is_marked
-    assert any("on the test split" in note for note in material.notes) == is_marked
+    data = clsweep.open_results(path).data
+    assert ("test split" in data.metric_title) == is_marked
+    assert any("on the test split" in note for note in data.notes) == is_marked
     assert ("test split" in cli_command("trials", path)[1]) == is_marked
     for line, kind in {"robustness": "md", "compare": "csv", "status": "json"}.items():
         assert ("test split" in cli_command(line, path)[1]) == is_marked, line
@@ -177,7 +177,7 @@ def test_a_report_on_the_test_split_says_so_and_its_scores_meet_no_others(tmp_pa
     assert len(written) > 5
     for file in written:
         assert set(pd.read_csv(file)["score_on"]) <= {"test"}, file.name
-    table = clsweep.open_results(f"{final}/trials.parquet").material
+    table = clsweep.open_results(f"{final}/trials.parquet").data
     assert table.on_test
     across = clsweep.open_results(plain, final).compare().query("reason == 'yardsticks'")
     assert across["note"].str.contains("score_on").all()
@@ -203,7 +203,7 @@ def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
     found = clsweep.open_results(first, second)
     differing = "batch_size (32, 64), chunk_size (32, 64), knn_k (200, 20)"
     said = f"objectives differ in what they hold fixed: {differing}"
-    assert found.material.notes == (said,)
+    assert found.data.notes == (said,)
     row = found.compare("first/dcl", "second/dcl").iloc[0]
     assert (row["reason"], row["resolved"]) == (Reason.YARDSTICKS, False)
     assert row["note"] == "scored by different yardsticks: knn_k 200 against knn_k 20"
@@ -238,12 +238,12 @@ def test_losses_of_different_objectives_are_not_compared(tmp_path):
     assert set(pairs["reason"]) == {Reason.YARDSTICKS}
     assert "loss of simclr" in pairs["note"].iloc[0]
     assert set(found.winners("tau")["reason"]) == {Reason.NOBODY_ELSE}
-    assert "A lower loss need not be a better encoder" in found.material.notes[0]
+    assert "A lower loss need not be a better encoder" in found.data.notes[0]
     assert told.answer_of(found)[0]
 
 
 def test_near_the_best_knows_the_ranges_of_each_yardstick_alone(trials):
-    first, *_, last = clsweep.analyse(trials).material.sweeps
+    first, *_, last = clsweep.analyse(trials).data.sweeps
     narrow = replace(first, scores=100.0 + first.scores / 1000.0)
     assert near_of("", (narrow, last), {first.objective: "its own"}) == near_of("", (last,), {})
     assert near_of("", (narrow, last), {}) > near_of("", (last,), {})
@@ -270,7 +270,7 @@ def test_another_metric_than_the_study_s_own(tmp_path):
 def test_what_a_running_study_says(tmp_path):
     path = make_study(tmp_path / "a", ended=20)
     found = clsweep.open_results(path)
-    assert found.material.notes == ("taus: not finished; 28 of 48 trials are left",)
+    assert found.data.notes == ("taus: not finished; 28 of 48 trials are left",)
     assert "planned configurations so far" in found.robustness()["note"].iloc[0]
     with pytest.raises(RequestError, match="no trial has finished yet"):
         clsweep.open_results(make_study(tmp_path / "b", ended=0)).sensitivity()

@@ -49,7 +49,7 @@ def tables_of(scale):
         "recommendation": (recommend.RECOMMEND, analysis.recommend()),
     }
     return {
-        name: question.shown(frame, analysis.material, within)
+        name: question.shown(frame, analysis.data, within)
         for name, (question, frame) in tables.items()
     }
 
@@ -119,7 +119,7 @@ def test_decimals_of_a_column(numbers, texts):
 def test_a_metric_of_which_low_values_are_good_has_a_lead():
     frame = trials(1.0).assign(err=lambda t: 100 - t["knn_top1"] + 5 * (t["objective"] == "simclr"))
     found = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
-    table = compare.MEANS.shown(found.compare(), found.material, 1)
+    table = compare.MEANS.shown(found.compare(), found.data, 1)
     row = table.iloc[0]
     assert row["verdict"] == "dcl"
     assert float(row["value a"]) > float(row["value b"])
@@ -142,15 +142,15 @@ def test_a_plain_table_keeps_names_and_digits():
 
 
 def test_columns_of_a_default_are_left_out_where_there_is_none():
-    material = clsweep.analyse(trials(1.0)).material
+    data = clsweep.analyse(trials(1.0)).data
     row = COST | {"best_level": 79.0, "k_within": 3, "k_low": 2, "k_high": 5, "default_at": ""}
     row |= dict.fromkeys(["default", "tunability", "tunability_low", "tunability_high"], math.nan)
-    table = tuning.TUNING_COST.shown(pd.DataFrame([row]), material, 1)
+    table = tuning.TUNING_COST.shown(pd.DataFrame([row]), data, 1)
     assert table.to_dict("records") == [
         {"objective": "dcl", "best level": "79.00", "tries to within 1": "3 [2, 5]"}
     ]
     given = row | {"default_at": "tau=0.1", "default": 78.0, "tunability": 1.0}
-    table = tuning.TUNING_COST.shown(pd.DataFrame([row, given]), material, 1)
+    table = tuning.TUNING_COST.shown(pd.DataFrame([row, given]), data, 1)
     assert table["gain over it"].tolist() == ["", "1.00"]
 
 
@@ -192,7 +192,7 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     assert "leads" not in sentence
     ratios = found[:3].assign(estimate=[1.5, np.inf, np.nan], low=1.0, high=[2.0, np.inf, np.nan])
     ratios["reason"] = ["", "", Reason.NO_SCORE]
-    chart = compare.ratio_forest(ratios, clsweep.analyse(frame).material).chart.to_dict()
+    chart = compare.ratio_forest(ratios, clsweep.analyse(frame).data).chart.to_dict()
     (rows,) = (rows for rows in chart["datasets"].values() if "missing" in rows[0])
     assert [row["missing"] for row in rows if row["x"] is None] == ["not resolved", "not measured"]
     told = found.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
@@ -213,7 +213,7 @@ def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():
     texts = {0.05: "0.05", 0.05003: "0.05003", 0.0497: "0.0497", 0.0563: "0.06", 0.0012: "1.2e-03"}
     for p, text in texts.items():
         pairs = found.compare().assign(p=p, p_holm=p)
-        table = compare.MEANS.shown(pairs, found.material, 1)
+        table = compare.MEANS.shown(pairs, found.data, 1)
         assert table[["p", "p Holm"]].to_numpy().tolist() == [[text, text]]
     assert wording.p_value(0.0503) == "0.0503"
 
@@ -234,7 +234,7 @@ def test_one_point_and_several():
 def test_what_columns_are_is_said_of_columns_that_there_are():
     found = clsweep.analyse(trials(1.0))
     table = robustness.ROBUSTNESS_BY.shown(
-        found.robustness(by="tau").assign(by="tau"), found.material, 1
+        found.robustness(by="tau").assign(by="tau"), found.data, 1
     )
     silent = {"by", "objective", "best at", "worst at", "within 1"}
     said = {text.partition(": ")[0] for text in robustness.ROBUSTNESS_BY.explained(1)}

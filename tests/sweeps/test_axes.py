@@ -66,7 +66,7 @@ def study_of(tmp_path, text):
 
 
 def found_in(results):
-    return {sweep.objective: set(sweep.params) for sweep in results.material.sweeps}
+    return {sweep.objective: set(sweep.params) for sweep in results.data.sweeps}
 
 
 def declared_in(study):
@@ -88,7 +88,7 @@ def test_the_axes_of_a_shipped_study_are_those_that_it_declares(path, preset, tm
     study = load_study(path, preset=preset)
     results = clsweep.open_results(recorded(study, tmp_path / "out"))
     assert found_in(results) == declared_in(study)
-    assert all(sweep.is_grid for sweep in results.material.sweeps)
+    assert all(sweep.is_grid for sweep in results.data.sweeps)
 
 
 def test_a_full_grid_over_the_batch_size_has_exact_anova(tmp_path):
@@ -139,7 +139,7 @@ def test_sampled_and_live_searches(method, tmp_path):
     study = study_of(tmp_path, space + TWO + search)
     results = clsweep.open_results(recorded(study, tmp_path / "out"))
     assert found_in(results) == {name: {"batch_size", "tau"} for name in ("simclr", "dcl")}
-    [sweep, _] = results.material.sweeps
+    [sweep, _] = results.data.sweeps
     assert sweep.scales == {"tau": "log", "batch_size": "log"}
     assert sweep.bounds == {"tau": (0.05, 1.0)}
     assert (sweep.possible["tau"], sweep.possible["momentum_end"]) == ((0.0, math.inf), (0.0, 1.0))
@@ -156,7 +156,7 @@ def test_several_studies_and_one_with_further_objectives(tmp_path):
     axes = {"a/simclr": "batch_size", "a/dcl": "batch_size", "b/simclr": "tau", "b/dcl": "tau"}
     expected = {name: {axis} for name, axis in axes.items()}
     assert found_in(together) == expected | {"a/dclw": {"batch_size", "sigma"}}
-    assert together.material.params == ("tau", "sigma", "batch_size")  # as the catalog has them
+    assert together.data.params == ("tau", "sigma", "batch_size")  # as the catalog has them
 
 
 def test_a_folder_opens_where_its_study_cannot_be_resolved(tmp_path):
@@ -174,7 +174,7 @@ def test_a_folder_opens_where_its_study_cannot_be_resolved(tmp_path):
 
 def told(found):
     """The notes but for the one on the axes."""
-    return [note for note in found.material.notes if not note.startswith("read on a")]
+    return [note for note in found.data.notes if not note.startswith("read on a")]
 
 
 def grid(**more):
@@ -191,20 +191,20 @@ def test_an_alias_is_named_and_left_out_whichever_stands_first():
         "axes that it names"
     )
     assert told(found) == [note]
-    assert found.material.params == ("tau", "batch_size")
+    assert found.data.params == ("tau", "batch_size")
     assert set(found.sensitivity()["method"]) == {"anova"}
     turned = grid(chunk_size=lambda f: f["batch_size"])
     turned.insert(0, "chunk_size", turned.pop("chunk_size"))
     assert told(clsweep.analyse(turned)) == [note]  # as clsweep derives it
     unknown = grid(workers_batch=lambda f: f["batch_size"] // 2)
     unknown.insert(0, "workers_batch", unknown.pop("workers_batch"))
-    assert clsweep.analyse(unknown).material.params == ("workers_batch", "tau")  # the first
+    assert clsweep.analyse(unknown).data.params == ("workers_batch", "tau")  # the first
 
 
 def test_axes_that_are_named_are_kept_and_their_alias_is_told():
     table = grid(chunk_size=lambda f: f["batch_size"])
     found = clsweep.analyse(table, params=["tau", "batch_size", "chunk_size"])
-    assert found.material.sweeps[0].params == ("tau", "batch_size", "chunk_size")
+    assert found.data.sweeps[0].params == ("tau", "batch_size", "chunk_size")
     assert told(found) == [
         "chunk_size has one value for each of batch_size: their effects cannot be told apart"
     ]
@@ -225,15 +225,15 @@ def test_of_a_grid_whose_two_axes_move_as_one_the_first_is_left(num):
     """Two axes would have been crossed; few settings of a sample rise together by chance."""
     frame = planted(lambda s: s["tau"], grid={"tau": [0.5, 0.1, 0.2][:num]})
     frame = frame.assign(width=frame["tau"].map({0.1: 64, 0.2: 16, 0.5: 32}))
-    assert clsweep.analyse(frame).material.params == ("tau",)
-    assert clsweep.analyse(frame.assign(sampler="random")).material.params == ("tau", "width")
+    assert clsweep.analyse(frame).data.params == ("tau",)
+    assert clsweep.analyse(frame.assign(sampler="random")).data.params == ("tau", "width")
 
 
 @pytest.mark.parametrize(("make", "leaders"), FOLLOWING.values(), ids=FOLLOWING)
 def test_what_follows_from_others_is_left_out(make, leaders):
     found = clsweep.analyse(grid(other=make))
-    assert found.material.params == ("tau", "batch_size")
-    assert found.material.notes[0].startswith(f"other has one value for each of {leaders}: ")
+    assert found.data.params == ("tau", "batch_size")
+    assert found.data.notes[0].startswith(f"other has one value for each of {leaders}: ")
 
 
 def test_an_axis_may_follow_in_one_objective_and_not_in_another():
@@ -243,8 +243,8 @@ def test_an_axis_may_follow_in_one_objective_and_not_in_another():
     found = clsweep.analyse(pd.concat([tied, free], ignore_index=True))
     both = {"tau", "batch_size"}
     assert found_in(found) == {"dcl": both, "simclr": {*both, "rate"}}
-    assert found.material.params == ("tau", "batch_size", "rate")
-    assert found.material.notes[0].startswith("dcl: rate has one value for each of batch_size")
+    assert found.data.params == ("tau", "batch_size", "rate")
+    assert found.data.notes[0].startswith("dcl: rate has one value for each of batch_size")
 
 
 def test_a_sample_of_a_continuous_space_keeps_its_axes():
@@ -252,11 +252,11 @@ def test_a_sample_of_a_continuous_space_keeps_its_axes():
     for number in (0, 5, 59):
         frame = planted(lambda s: 80 - s["tau"], ranges=ranges, num_configs=5 + number, seed=number)
         found = clsweep.analyse(frame)
-        assert found.material.params == ("tau", "lr", "crop")
+        assert found.data.params == ("tau", "lr", "crop")
         assert told(found) == []
     copied = frame.assign(small=frame["crop"], scale=1 / frame["lr"])
     found = clsweep.analyse(copied)
-    assert found.material.params == ("tau", "lr", "crop")
+    assert found.data.params == ("tau", "lr", "crop")
     assert [note.split(":")[0] for note in told(found)] == [
         "small has one value for each of crop",
         "scale has one value for each of lr",
@@ -278,7 +278,7 @@ def test_designs_that_are_no_full_grid_keep_their_axes():
         ]
         frame = pd.DataFrame(rows).assign(sampler=sampler, knn_top1=80.0)
         found = clsweep.analyse(frame)
-        assert found.material.params == tuple(settings[0])
+        assert found.data.params == tuple(settings[0])
         assert told(found) == []
 
 
@@ -302,9 +302,9 @@ def test_every_source_gives_the_same_kind_of_results(tmp_path):
     assert other.metric == "knn_top1"  # the study's own
     assert file.studies == table.studies == ()
     for results, why in ((several, r"several: ask one of `studies`"), (table, "a table of trials")):
-        for ask in ("plan", "epochs", "study", "path", "metric"):
+        for compute in ("plan", "epochs", "study", "path", "metric"):
             with pytest.raises(RequestError, match=f"expected one results folder.* given {why}"):
-                getattr(results, ask)
+                getattr(results, compute)
         with pytest.raises(RequestError, match="expected one results folder"):
             results.confirm()
 

@@ -33,8 +33,8 @@ def test_an_even_sample_is_read_on_a_linear_axis_and_said_so():
     )
     frame["knn_top1"] += 70 + 10 * frame["dropout"] + 4 * (frame["kind"] == "a")
     found = clsweep.analyse(frame)
-    assert found.material.sweeps[0].scales == {"dropout": "linear", "lr": "log", "kind": "category"}
-    assert found.material.notes == ("read on a log axis: lr; linear: dropout",)
+    assert found.data.sweeps[0].scales == {"dropout": "linear", "lr": "log", "kind": "category"}
+    assert found.data.notes == ("read on a log axis: lr; linear: dropout",)
     effects = found.sensitivity().set_index("term")
     share = 4.0 / (100 / 12 + 4.0)  # variances of the category and of the uniform
     assert effects.loc["kind", "first"] == pytest.approx(share, abs=0.08)
@@ -44,8 +44,8 @@ def test_the_axis_can_be_told(tmp_path, cli_command):
     frame = sampled()
     frame["knn_top1"] += 70
     asked = clsweep.analyse(frame, scales={"dropout": "log"})
-    assert asked.material.sweeps[0].scales == {"dropout": "log"}
-    assert asked.material.notes == ()
+    assert asked.data.sweeps[0].scales == {"dropout": "log"}
+    assert asked.data.notes == ()
     for scales, why in {
         ("dropout", "logg"): "dropout: expected 'log' or .* given 'logg'. Did you mean 'log'",
         ("dropuot", "log"): "given 'dropuot'. Did you mean 'dropout'",
@@ -82,7 +82,7 @@ def test_a_swept_column_is_used_whatever_its_name(seeds):
     frame = planted(lambda s: 70 + 9 * s["swept"], grid=GRID, num_seeds=seeds)
     for name in NAMES:
         named = frame.drop(columns=["swept"]).assign(**{name: frame["swept"]})
-        assert set(clsweep.analyse(named).material.params) == {"tau", name}
+        assert set(clsweep.analyse(named).data.params) == {"tau", name}
 
 
 FIELDS = {field.name for field in [*ID_FIELDS, *outcome_fields(), *param_fields(PARAM)]}
@@ -104,25 +104,25 @@ def test_no_swept_column_is_dropped_without_a_word(names):
         frame = frame[[*LABELS, "knn_top1", *SWEPT]].rename(
             columns={"knn_top1": "score", **dict(zip(SWEPT, names, strict=False))}
         )
-        found = clsweep.analyse(frame, metric="score", mode="max").material
+        found = clsweep.analyse(frame, metric="score", mode="max").data
         said = re.findall(r"not: (.*?); params names others", "; ".join(found.notes))
         assert {*names} <= {*found.params, *", ".join(said).split(", ")}
     told = clsweep.analyse(frame, metric="score", mode="max", params=[*names])
-    assert told.material.sweeps[0].params == names
+    assert told.data.sweeps[0].params == names
 
 
 @pytest.mark.parametrize("name", ["uniformity", "num_images", "train_loss", "device", "study"])
 def test_an_outcome_that_is_plainly_swept_is_an_axis_and_an_origin_is_named(name):
     frame = planted(lambda s: 70 + 9 * s["swept"], grid=GRID)
     frame[name] = frame.pop("swept")
-    found = clsweep.analyse(frame).material
+    found = clsweep.analyse(frame).data
     is_origin = name in ("device", "study")
     assert found.params == (("tau",) if is_origin else ("tau", name))
     said = f"read as hyperparameters: tau; not: {name}; params names others"
     assert (said in found.notes) == is_origin
     named = clsweep.analyse(frame, params=["tau", name])
     assert set(named.marginals()["param"]) == {"tau", name}
-    ours = clsweep.analyse(frame.assign(clsweep_version="1.0")).material
+    ours = clsweep.analyse(frame.assign(clsweep_version="1.0")).data
     assert ours.params == ("tau",)
     assert is_origin or not any(name in said for said in ours.notes)  # its own are known
 
@@ -131,8 +131,8 @@ def test_what_makes_an_objective_is_no_hyperparameter_of_it():
     one = planted(lambda _: 70, grid={"tau": [0.1, 0.2]})
     other = planted(lambda _: 70, grid={"tau": [0.1, 0.2]}, objective="simclr").assign(loss="dcl")
     found = clsweep.analyse(pd.concat([one, other], ignore_index=True))
-    assert found.material.params == ("tau",)
-    assert found.material.notes == ()
+    assert found.data.params == ("tau",)
+    assert found.data.notes == ()
 
 
 # What cannot be read
@@ -204,49 +204,49 @@ READ = {
 def test_odd_tables_have_every_statistic(make, names):
     frame = pd.concat([plain(), plain("simclr", seed=1)], ignore_index=True)
     found = clsweep.analyse(make(frame))
-    assert set(map(str, names)) <= set(found.material.params)
+    assert set(map(str, names)) <= set(found.data.params)
     rows = pd.DataFrame({"at": frame["config"], "who": frame["objective"] == "dcl"})
     levels = rows.assign(score=frame["knn_top1"]).groupby(["who", "at"])["score"].mean()
     for row, who in zip(found.robustness().to_dict("records"), (True, False), strict=True):
         expected = levels[who].agg(["mean", "max", "min"]).tolist()
         assert [row[name] for name in ("mean", "best", "worst")] == pytest.approx(expected)
-    for ask in ("sensitivity", "marginals", "compare", "recommend", "health", "failure_regions",
+    for compute in ("sensitivity", "marginals", "compare", "recommend", "health", "failure_regions",
                 "mechanism", "links"):  # fmt: skip
-        getattr(found, ask)()
-    found.robustness(by=found.material.params[-1])
-    found.winners(found.material.params[-1])
+        getattr(found, compute)()
+    found.robustness(by=found.data.params[-1])
+    found.winners(found.data.params[-1])
 
 
 def test_fractions_are_read_in_their_own_unit_and_said_so():
     percent = plain()
     fractions = percent.assign(knn_top1=percent["knn_top1"] / 100)
     one, other = (clsweep.analyse(frame.assign(num_classes=10)) for frame in (percent, fractions))
-    assert other.material.notes[0].startswith("knn_top1 is expected in percent, given 0.7")
+    assert other.data.notes[0].startswith("knn_top1 is expected in percent, given 0.7")
     guess = clsweep.analyse(fractions.assign(num_classes=10), failed="chance")
-    assert guess.material.sweeps[0].failed_level == pytest.approx(0.1)
-    assert other.material.unit == ""
-    assert other.material.within < 0.01
+    assert guess.data.sweeps[0].failed_level == pytest.approx(0.1)
+    assert other.data.unit == ""
+    assert other.data.within < 0.01
     shares = [
         found.robustness(within=near)["share_within"].iloc[0]
         for found, near in ((one, 1.0), (other, 0.01))
     ]
     assert shares[0] == pytest.approx(shares[1])
     assert other.robustness()["share_within"].iloc[0] < 0.5
-    assert other.material.sweeps[0].limits == (0, 1)
+    assert other.data.sweeps[0].limits == (0, 1)
     zeros = clsweep.analyse(percent.assign(knn_top1=(percent["knn_top1"] > 72).astype(int)))
-    assert zeros.material.unit == "%"
+    assert zeros.data.unit == "%"
 
 
 def test_fractions_of_one_objective_among_percent_are_named():
     frame = pd.concat([plain(), plain("simclr").assign(knn_top1=0.7 + 0.01 * plain()["tau"])])
-    (said, *_) = clsweep.analyse(frame).material.notes
+    (said, *_) = clsweep.analyse(frame).data.notes
     assert "that of simclr is read as percent too, not as fractions of 1" in said
 
 
 def test_a_percentage_beyond_100_is_none_and_said_so():
     found = clsweep.analyse(plain().assign(knn_top1=plain()["knn_top1"] + 50))
-    assert "read as numbers without a unit or limits" in found.material.notes[0]
-    assert found.material.unit == ""
+    assert "read as numbers without a unit or limits" in found.data.notes[0]
+    assert found.data.unit == ""
 
 
 # Failed trials
@@ -297,7 +297,7 @@ def test_the_index_of_a_table_is_no_setting(tmp_path):
         tmp_path / "trials.parquet"
     )
     found = clsweep.open_results(tmp_path / "trials.parquet")
-    assert found.material.params == ("tau",)
+    assert found.data.params == ("tau",)
 
 
 @pytest.mark.parametrize("place", ["file", "uri", "folder"])
@@ -309,5 +309,5 @@ def test_integers_with_gaps_stay_in_their_rows_whatever_the_index(tmp_path, plac
     folder.mkdir()
     frame.to_parquet(file := folder / "part.parquet")
     asked = {"file": str(file), "uri": file.as_uri(), "folder": str(folder)}[place]
-    read = clsweep.open_results(asked).material.trials["batch_size"]
+    read = clsweep.open_results(asked).data.trials["batch_size"]
     assert read.astype(object).where(read.notna(), None).tolist() == given

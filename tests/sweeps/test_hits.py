@@ -30,7 +30,7 @@ def test_one_trial_without_hits_leaves_every_table_to_these_images(tmp_path):
     metric = pq.read_table(KEPT / "hits.parquet")["metric"][0].as_py()
     some = clsweep.open_results(copied(tmp_path / "some"), metric=metric)
     fixed = clsweep.open_results(KEPT, metric=metric, images="fixed")
-    assert some.material.images == fixed.material.images == "these images"
+    assert some.data.images == fixed.data.images == "these images"
     for name in ASKED:
         pd.testing.assert_frame_equal(getattr(some, name)(), getattr(fixed, name)())
 
@@ -43,7 +43,7 @@ def test_studies_that_all_keep_hits_are_for_new_images():
 def test_intervals_for_new_images_hold_those_of_the_seeds():
     """Points are the same, but SD*, of which images make a part."""
     new, fixed = (clsweep.open_results(KEPT, images=images) for images in ("new", "fixed"))
-    assert new.material.images == "new images"
+    assert new.data.images == "new images"
     for name in ("recommend", "compare", "leaderboard", "best_of_k", "marginals"):
         ours, theirs = getattr(new, name)(), getattr(fixed, name)()
         scored = ours["low"].notna()
