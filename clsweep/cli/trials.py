@@ -13,13 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from clsweep.opened_results import Results
 from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
 from clsweep.cli.status import MOST_OF_ERROR
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number, settings, texts_of
 from clsweep.errors import RequestError, first_line, nearest
+from clsweep.opened_results import Results
 from clsweep.results.schemas import STATUSES, test_fields
 from clsweep.statistics.recommend import fewer_fresh
 from clsweep.statistics.statistic import level

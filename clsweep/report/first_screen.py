@@ -15,11 +15,11 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, settings, work
 from clsweep.report.content import Section, Step
 from clsweep.statistics import compare, leaderboard, reproduce
-from clsweep.statistics.computed import ReportContext
+from clsweep.statistics.computed import ReportContext, Statistics, context_of, of_each
 from clsweep.statistics.contrast import contrasts
-from clsweep.statistics.contrast import summary as asked_before
+from clsweep.statistics.contrast import summary as contrasts_summary
 from clsweep.statistics.health import health
-from clsweep.statistics.leaderboard import cautions, leaderboard_rows, verdict_of
+from clsweep.statistics.leaderboard import cautions, leaderboard_rows
 from clsweep.statistics.learning import learning, learning_figures
 from clsweep.statistics.marginals import marginal_figures, marginals
 from clsweep.statistics.recommend import recommend
@@ -28,6 +28,7 @@ from clsweep.statistics.reproduce import printed_numbers, summary
 from clsweep.statistics.robustness import unmeasured
 from clsweep.statistics.search import history, history_figure
 from clsweep.statistics.statistic import with_levels
+from clsweep.statistics.verdicts import verdict_of
 from clsweep.statistics.wording import counted, known, listed
 from clsweep.sweeps.notes import cause, version_notes, worded
 from clsweep.sweeps.notes import notes as notes_of
@@ -44,6 +45,13 @@ DESIGNS = {
 MAX_HEROES, SMALL_HEIGHT = 4, 190
 MANY_SEEDS = 30  # what needs more is too small a difference to go after
 KEYS = ["objective", "config"]  # of a configuration
+
+
+def answer_of(statistics: Statistics) -> tuple[Sentences, tuple[Step, ...]]:
+    """The verdicts and the next steps of the report, without what they would be shown in."""
+    parts = [context_of(part) for part in statistics.cells or (statistics,)]
+    steps = {step.sentence: step for part in parts for step in next_steps(part)}
+    return of_each(statistics, verdicts), tuple(steps.values())
 
 
 def question(context: ReportContext) -> str:
@@ -103,7 +111,7 @@ def verdicts(context: ReportContext) -> Sentences:
     said = verdict_of(leaderboard_rows(context), *pairs, context.words)
     against = summary(printed_numbers(context))
     rows = records_of(context.compute(contrasts)) if context.data.contrasts else []
-    return (*against, *asked_before(rows), *said[: 2 if against or rows else None])
+    return (*against, *contrasts_summary(rows), *said[: 2 if against or rows else None])
 
 
 def notes(context: ReportContext) -> Sentences:

@@ -7,7 +7,8 @@ import pandas as pd
 import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.report.sections import build_report
-from clsweep.statistics.leaderboard import cautions, verdict_of
+from clsweep.statistics.leaderboard import cautions
+from clsweep.statistics.verdicts import verdict_of
 from clsweep.statistics.report_objects import Wording
 from tests.planted import planted
 
