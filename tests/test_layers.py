@@ -54,26 +54,30 @@ LAYERS = {
     "analysis": (HEAVY, "display errors"),
     "results": (RAY | TORCH, "study analysis catalog display errors files machine version"),
     "foreign": (RAY | TORCH, "catalog errors"),
-    "findings": (HEAVY, "analysis results study catalog display errors version"),
-    "questions": (HEAVY, "findings analysis results study catalog display processes errors"),
+    "sweeps": (HEAVY, "analysis results study catalog display errors version"),
+    "statistics": (HEAVY, "sweeps analysis results study catalog display processes errors"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
     "cluster": (set(), "train results study data catalog display errors machine version"),
     "report": (
         HEAVY,
-        "questions findings analysis results catalog display machine processes errors version",
+        "statistics sweeps analysis results catalog display machine processes errors version",
     ),
     "trained": (RAY | OPTUNA, "train results study objective catalog display errors"),
+    "opened_results": (
+        HEAVY,
+        "trained report statistics sweeps analysis results study catalog display errors",
+    ),
     "api": (
         RAY | TORCH | OPTUNA,
-        "trained report cluster train questions findings analysis results study catalog display "
+        "opened_results cluster train statistics sweeps analysis results study catalog display "
         "errors",
     ),
     "cli": (
         RAY | OPTUNA,
-        "api trained report cluster train questions findings foreign analysis results study "
+        "api opened_results trained report cluster train statistics sweeps foreign analysis results study "
         "objective model data catalog display errors version",
     ),
-    "clsweep": (HEAVY, "api study"),
+    "clsweep": (HEAVY, "api opened_results study"),
     "__main__": (HEAVY, "cli"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -35,7 +36,7 @@ from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
     from clsweep.foreign.sweep import ForeignSweep, Imported
-    from clsweep.statistics.findings import Findings
+    from clsweep.opened_results import Results
 
 
 @with_groups
@@ -120,8 +121,10 @@ def trials(
     spare = () if asked else trials_spare(results)
     left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
     if format is Format.table and results.studies:
-        references = reference_notes(results.folder.references().to_pylist(), metric=results.metric)
-        for note in [*study_notes(results), *references]:
+        references = reference_notes(
+            results.folder.references().to_pylist(), metric=results.tables.metric
+        )
+        for note in [*study_notes(results.tables), *references]:
             print_note(f"- {note}")
     if left_out:
         print_note(f"(--wide adds {', '.join(left_out)})")
@@ -139,10 +142,18 @@ def robustness(
     """How much each objective depends on its hyperparameters: one row per objective, with
     intervals.
     """
-    findings = reading.opened(paths)
-    searched = any(sweep.not_measured for sweep in findings.data.spaces)
-    following = reading.command("importance" if searched else "sensitivity", paths)
-    _print(findings, "robustness", by=by, within=within, style=style, following=following)
+    from clsweep.cli.statistic_tables import print_robustness
+    from clsweep.statistics.verdicts import robustness_verdict
+
+    results = reading.opened(paths)
+    print_robustness(
+        results,
+        style=style,
+        by=by,
+        within=within,
+        verdict=partial(robustness_verdict, results, by=by, within=within),
+        following=_next(results, reading, paths, "sensitivity"),
+    )
 
 
 @with_groups
@@ -154,10 +165,25 @@ def sensitivity(
     style: Style,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
-    findings = reading.opened(paths)
-    searched = any(sweep.not_measured for sweep in findings.data.spaces)
-    following = reading.command("importance" if searched else "recommend", paths)
-    _print(findings, "sensitivity", *objectives or (), style=style, following=following)
+    from clsweep.cli.statistic_tables import print_statistic
+    from clsweep.statistics.sensitivity import SENSITIVITY
+    from clsweep.statistics.verdicts import sensitivity_verdict
+
+    results, names = reading.opened(paths), objectives or ()
+    print_statistic(
+        SENSITIVITY,
+        results.sensitivity(*names),
+        results,
+        style=style,
+        verdict=partial(sensitivity_verdict, results, *names),
+        following=_next(results, reading, paths, "recommend"),
+    )
+
+
+def _next(results: Results, reading: Reading, paths: Sequence[str], name: str) -> str:
+    """The command to type next: of a search its importances, as it says nothing of the space."""
+    is_searched = any(sweep.not_measured for sweep in results.data.spaces)
+    return reading.command("importance" if is_searched else name, paths)
 
 
 @with_groups
@@ -165,29 +191,43 @@ def importance(
     paths: ResultsPaths, within: Within = None, *, reading: FullReading, style: Style
 ) -> None:
     """Which hyperparameter matters to a search (tpe, gp, asha), and where it may be set."""
+    from clsweep.cli.statistic_tables import print_statistic
     from clsweep.statistics.search import IMPORTANCE
+    from clsweep.statistics.verdicts import importance_verdict
 
-    findings = reading.opened(paths)
-    if style.format is Format.table and findings.importance(within=within).empty:
+    results = reading.opened(paths)
+    frame = results.importance(within=within)
+    if style.format is Format.table and frame.empty:
         other = reading.command("sensitivity", paths)
         print_note(f"No search: {other} says which hyperparameter matters.")
         return
-    how = {"style": style, "following": reading.command("recommend", paths)}
-    _print(findings, "importance", within=within, question=IMPORTANCE, **how)
+    print_statistic(
+        IMPORTANCE,
+        frame,
+        results,
+        style=style,
+        within=within,
+        verdict=partial(importance_verdict, results, within=within),
+        following=reading.command("recommend", paths),
+    )
 
 
 @with_groups
 def picks(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
+    from clsweep.cli.statistic_tables import print_statistic
+    from clsweep.statistics.picks import PICKS
     from clsweep.sweeps.study_data import label_free_scores
 
-    findings = reading.opened(paths)
-    if style.format is Format.table and findings.picks().empty:
-        data = findings.data
+    results = reading.opened(paths)
+    frame = results.picks()
+    if style.format is Format.table and frame.empty:
+        data = results.data
         needed = "" if label_free_scores(data.metric) else "; give a --metric of labels"
         say(f"The trials have no score without labels beside {data.metric_title}{needed}.")
         return
-    _print(findings, "picks", style=style, following=reading.command("recommend", paths))
+    following = reading.command("recommend", paths)
+    print_statistic(PICKS, frame, results, style=style, following=following)
 
 
 @with_groups
@@ -212,20 +252,27 @@ def compare(
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
     """
-    from clsweep.cli.statistics import open_and_pair
+    from clsweep.cli.statistic_tables import open_and_pair, print_statistic
     from clsweep.statistics.compare import BY_STAT
+    from clsweep.statistics.verdicts import compare_verdict
 
     require_apart({"--tuned": tuned, "--stat": stat != "mean"})
     require_apart({"--tuned": tuned, "--by": by})
-    asked = "tuned" if tuned else stat
-    findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
-    folders = [path for path in paths if path not in pair]
-    searched = any(sweep.not_measured for sweep in findings.data.spaces)
-    following = reading.command("recommend", folders)
-    if searched and not tuned:
+    shown = "tuned" if tuned else stat
+    results, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
+    following = reading.command("recommend", [path for path in paths if path not in pair])
+    if not tuned and any(sweep.not_measured for sweep in results.data.spaces):
         following = f"{reading.command('compare', paths)} --tuned"
-    how = {"question": BY_STAT[asked], "style": style, "following": following}
-    _print(findings, "compare", *pair, stat=asked, by=by, within=within, **how)
+    options: dict[str, Any] = {"stat": shown, "by": by, "within": within}
+    print_statistic(
+        BY_STAT[shown],
+        results.compare(*pair, **options),
+        results,
+        style=style,
+        within=within,
+        verdict=partial(compare_verdict, results, *pair, **options),
+        following=following,
+    )
 
 
 @with_groups
@@ -241,22 +288,39 @@ def contrast(
     """What the study asked by name, under contrasts: is there an effect, is it too small to
     matter, is it as large as published?
     """
+    from clsweep.cli.statistic_tables import print_statistic
+    from clsweep.statistics.contrast import CONTRASTS
+    from clsweep.statistics.verdicts import contrasts_verdict
     from clsweep.study.document import read_document
 
-    findings = reading.opened(paths)
-    asked = read_document(study).tree.get("contrasts") or {} if study else {}
-    if style.format is Format.table and not (asked or findings.data.contrasts):
+    results = reading.opened(paths)
+    more = (read_document(study).tree.get("contrasts") if study else None) or None
+    if style.format is Format.table and not (more or results.data.contrasts):
         say("Nothing was asked: give contrasts in the study file, or --study FILE with some.")
         return
-    following = reading.command("report", paths)
-    _print(findings, "contrasts", asked=asked or None, style=style, following=following)
+    print_statistic(
+        CONTRASTS,
+        results.contrasts(more),
+        results,
+        style=style,
+        verdict=partial(contrasts_verdict, results, more=more),
+        following=reading.command("report", paths),
+    )
 
 
 @with_groups
 def pareto(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
-    following = reading.command("recommend", paths)
-    _print(reading.opened(paths), "pareto", style=style, following=following)
+    from clsweep.cli.statistic_tables import print_pareto
+    from clsweep.statistics.verdicts import pareto_verdict
+
+    results = reading.opened(paths)
+    print_pareto(
+        results,
+        style=style,
+        verdict=partial(pareto_verdict, results),
+        following=reading.command("recommend", paths),
+    )
 
 
 @with_groups
@@ -264,14 +328,20 @@ def recommend(paths: ResultsPaths, *, reading: FullReading, style: Style) -> Non
     """Which setting to use: of each objective the best one, and the one whose worst neighbour is
     best.
     """
-    following = reading.command("report", paths)
-    _print(reading.opened(paths), "recommend", style=style, following=following)
+    from clsweep.cli.statistic_tables import print_statistic, with_confirmation
+    from clsweep.statistics.recommend import RECOMMEND
+    from clsweep.statistics.verdicts import recommend_verdict
 
-
-def _print(findings: Findings, name: str, *given: str, **asked: Any) -> None:
-    from clsweep.cli.statistics import print_statistic
-
-    print_statistic(findings, name, *given, **asked)
+    results = reading.opened(paths)
+    print_statistic(
+        RECOMMEND,
+        results.recommend(),
+        results,
+        data=with_confirmation(results),
+        style=style,
+        verdict=partial(recommend_verdict, results),
+        following=reading.command("report", paths),
+    )
 
 
 @with_groups
@@ -288,7 +358,7 @@ def reproduce(
     """The numbers that a paper printed beside what was measured, in the paper's layout: agrees,
     differs, not resolved, or at another scale.
     """
-    from clsweep.cli.statistics import print_reproduction
+    from clsweep.cli.statistic_tables import print_reproduction
 
     print_reproduction(reading.opened(paths), within=within, format=format)
 
@@ -308,7 +378,7 @@ def report(
     page's path.
     """
     say(f"Reading {', '.join(paths)} ...")
-    from clsweep.cli.statistics import default_report, progress
+    from clsweep.cli.statistic_tables import default_report, progress
     from clsweep.cli.status import followed, is_any_running
     from clsweep.report.report_folder import write_report
 

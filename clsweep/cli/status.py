@@ -79,9 +79,9 @@ def best_when_tuned(results: StudyTables, rows: Sequence[Row]) -> Sentences:
     if len(rows) < 2 or any(row["seeds"] is None for row in rows):
         return ()
     from clsweep.opened_results import Results
-    from clsweep.report.told import pareto as named
+    from clsweep.statistics.verdicts import pareto_verdict
 
-    return named(Results(results))
+    return pareto_verdict(Results(results))
 
 
 def best_notes(rows: Sequence[Row]) -> list[str]:

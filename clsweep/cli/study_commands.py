@@ -258,11 +258,11 @@ def confirm(
             trust=trust,
         )
     if summary.finished or summary.failed:
-        from clsweep.cli.statistics import print_confirmation
+        from clsweep.cli.statistic_tables import print_confirmation
 
         print_confirmation(Reading().opened([path]), top=top, style=style)
     if for_eyes:
-        print_failures(Reading().opened([summary.path]))
+        print_failures(Reading().opened([summary.path]).tables)
         print_end(summary, again, command_line("report", path))
     exit_as(summary)
 
@@ -344,14 +344,14 @@ def _print_cells(study: Study) -> None:
 
 def _print_answer(study: Study, results: Results, path: str) -> str:
     """What a study has come to; returns the command to type next, or ""."""
-    from clsweep.cli.statistics import print_answer, print_statistic
+    from clsweep.cli.statistic_tables import print_answer, print_pareto, print_robustness
 
     following = print_answer(results)
-    costly = ["pareto"] if study.sections.search.cost == "seconds" else []
-    for name in ("robustness", *costly):
-        style = Style(command=command_line(name, path))
+    say()
+    print_robustness(results, style=Style(command=command_line("robustness", path)))
+    if study.sections.search.cost == "seconds":
         say()
-        print_statistic(results, name, style=style, is_told=False)
+        print_pareto(results, style=Style(command=command_line("pareto", path)))
     return following
 
 

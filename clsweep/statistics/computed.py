@@ -84,7 +84,8 @@ class Statistics:
 
     def compute(self, table: TableFunction, *args: object, **options: object) -> pd.DataFrame:
         """A statistic's table, computed once, its notes as text; every caller gets a copy. Of a
-        study with factors it has the rows of all cells. RequestError where the trials cannot answer.
+        study with factors it has the rows of all cells. RequestError where the trials cannot
+        answer.
         """
         answer = self._of_cells if self.cells else self._answer
         return self._remembered(answer, table, args, options)

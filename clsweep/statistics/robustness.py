@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 
@@ -23,7 +24,7 @@ from clsweep.statistics.pair_sentences import compared
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, level, measured, share
 from clsweep.statistics.wording import counted, interval, known, listed, text
-from clsweep.sweeps.notes import text_of
+from clsweep.sweeps.notes import is_measured, text_of
 from clsweep.sweeps.study_data import StudyData
 
 
@@ -325,3 +326,10 @@ TOLERANCE = Statistic(
     figures=lambda context: [tolerance_curves(context.compute(tolerance), context.data)],
     formulas={"tolerance": analysis.TOLERANCE_COLUMNS},
 )
+
+
+def robustness_by(param: str, frame: pd.DataFrame) -> Statistic:
+    """The statistic of the marginal effect of one hyperparameter, if anything was measured."""
+    if not any(map(is_measured, frame["reason"])):
+        return ROBUSTNESS
+    return replace(ROBUSTNESS, header=f"{ROBUSTNESS.header}, by {param}")

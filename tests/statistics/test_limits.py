@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.statistics.findings import Findings
+from clsweep.opened_results import Results
 from tests.planted import planted
 
 GRID = {"tau": [0.1, 0.2, 0.4, 0.8]}
@@ -28,7 +28,7 @@ def trials(level: float, sampler: str) -> pd.DataFrame:
     return frame
 
 
-def intervals(findings: Findings, name: str) -> np.ndarray:
+def intervals(findings: Results, name: str) -> np.ndarray:
     """(rows, 2) ends of the intervals of levels in one table."""
     frame = getattr(findings, name)()
     stems = [f"{stem}_" if stem else "" for stem in LEVELS[name]]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.cli.statistics import Style, print_question
+from clsweep.cli.statistic_tables import Style, print_question
 from clsweep.display.printing import Format
 from clsweep.report import glossary
 from clsweep.report.report_folder import write_bundle

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import clsweep
-from clsweep.cli.statistics import Style, print_question
+from clsweep.cli.statistic_tables import Style, print_question
 from clsweep.display.printing import Format
 from clsweep.report.sections import build_report
 from clsweep.statistics import registry

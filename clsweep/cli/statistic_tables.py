@@ -1,4 +1,4 @@
-"""What commands of statistics share: what they are asked of, and how their tables are printed."""
+"""The tables of statistics as their commands print them, and of which results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -20,86 +19,46 @@ from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.statistics import reproduce as paper
 from clsweep.statistics.statistic import Statistic, filled, with_levels
-from clsweep.sweeps.notes import is_measured, reference_notes, version_notes
 from clsweep.sweeps.notes import notes as notes_of
+from clsweep.sweeps.notes import reference_notes, version_notes
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from clsweep.opened_results import Results
-    from clsweep.statistics.findings import Findings
     from clsweep.sweeps.study_data import StudyData
-
-
-def print_statistic(
-    findings: Findings,
-    name: str,
-    *given: str,
-    style: Style,
-    following: str = "",
-    question: Statistic | None = None,
-    is_told: bool = True,
-    **asked: Any,
-) -> None:
-    """The table of the statistic `name` of `Findings`, asked by `given` and `asked`; if `is_told`,
-    after what it comes to.
-    """
-    from clsweep.report import told
-
-    data, notes = findings.data, findings.data.notes
-    question = question or import_module(f"clsweep.statistics.{name}").QUESTION
-    found = getattr(findings, name)(*given, **asked)
-    if name == "robustness":
-        if asked.get("by") and any(map(is_measured, found["reason"])):
-            question = replace(question, header=f"{question.header}, by {asked['by']}")
-        frame = findings.side_table("references")
-        references = records_of(frame.astype(object).where(frame.notna(), None))
-        notes = (*reference_notes(references, metric=data.metric), *notes)
-    if name in ("recommend", "pareto") and not findings.cells:
-        data = replace(data, confirmation=findings.side_table("confirmation"))
-    tell = getattr(told, name, None) if is_told else None
-    print_question(
-        question,
-        found,
-        data=data,
-        style=style,
-        within=asked.get("within"),
-        said=partial(tell, findings, *given, **asked) if tell else tuple,
-        notes=notes,
-        following=following,
-    )
 
 
 def print_confirmation(results: Results, *, top: int | None, style: Style) -> None:
     """The best configurations on fresh seeds, after what that comes to."""
     from clsweep.cli.trials import confirm_notes
-    from clsweep.report.told import recommend
     from clsweep.statistics.recommend import CONFIRMATION
+    from clsweep.statistics.verdicts import recommend_verdict
 
-    print_question(
+    print_statistic(
         CONFIRMATION,
         results.confirm(top=top),
-        data=results.data,
+        results,
         style=style,
-        said=partial(recommend, results),
+        verdict=partial(recommend_verdict, results),
         notes=confirm_notes(results, top=top),
     )
 
 
-def print_answer(findings: Findings) -> str:
+def print_answer(results: Results) -> str:
     """The verdicts, as the report begins with them; returns the command to type next, or ""."""
-    from clsweep.report.told import answer_of
+    from clsweep.report.first_screen import answer_of
 
-    verdicts, steps = answer_of(findings)
+    verdicts, steps = answer_of(results)
     say()
     for sentence in verdicts:
         print_note(sentence)
     return next((step.command for step in steps if step.command), "")
 
 
-def print_reproduction(findings: Findings, *, within: float | None, format: Format) -> None:
+def print_reproduction(results: Results, *, within: float | None, format: Format) -> None:
     """The tables of `clsweep reproduce`."""
-    frame = findings.reproduce(within=within)
+    frame = results.reproduce(within=within)
     if format in (Format.csv, Format.json):
         print_table(records_of(frame), list(map(str, frame)), format=format)
         return
@@ -113,60 +72,68 @@ def print_reproduction(findings: Findings, *, within: float | None, format: Form
             if format is Format.md:
                 say(f"{title}\n")
             print_table(records_of(part.shown), format=format, title=title)
-    if len(apart := findings.differences()):
-        asked = paper.DIFFERENCES
-        shown = asked.shown(apart, findings.data, findings.data.within)
-        title = filled(f"\n{asked.title}", 1, images=findings.data.images)
-        print_table(records_of(shown), format=format, title=title, spare=asked.drop_order)
+    if len(apart := results.differences()):
+        statistic = paper.DIFFERENCES
+        shown = statistic.shown(apart, results.data, results.data.within)
+        title = filled(f"\n{statistic.title}", 1, images=results.data.images)
+        print_table(records_of(shown), format=format, title=title, spare=statistic.drop_order)
     lines = [*paper.remarks(frame), *paper.unmeasured(parts), f"\n{paper.closing(frame)}"]
     if frame["measured"].notna().any():
-        lines[:0] = [f"\n{paper.legend(frame)}", *version_notes(findings.data.trials)]
+        lines[:0] = [f"\n{paper.legend(frame)}", *version_notes(results.data.trials)]
     for line in lines:
         print_note(line)
 
 
-def print_question(
-    question: Statistic,
+def print_statistic(
+    statistic: Statistic,
     frame: pd.DataFrame,
+    results: Results,
     *,
-    data: StudyData,
     style: Style,
+    data: StudyData | None = None,
     within: float | None = None,
-    said: Callable[[], Sequence[str]] = tuple,
-    notes: Sequence[str] = (),
+    verdict: Callable[[], Sequence[str]] = tuple,
+    notes: Sequence[str] | None = None,
     following: str = "",
 ) -> None:
-    """For programs the whole table. For eyes the shown one, with its notes, between what it comes
-    to and the command to type next.
+    """For programs the whole table. For eyes the shown one, with its notes, between the verdict and
+    the command to type next.
 
     Scores of the test split have a column that says so where no title does.
+
+    Args:
+        data: of the results, where the table shows more than they have by themselves.
+        notes: those of the data by default.
     """
+    data = data or results.data
     format, near = style.format, data.within if within is None else within
-    sentences = said() if format is Format.table else ()
+    sentences = verdict() if format is Format.table else ()
     for sentence in sentences:
         print_note(sentence)
     chosen = frame
     if format not in (Format.csv, Format.json):
-        rows = question.rows(frame, data)
-        chosen = with_levels(rows, question.shown(frame, data, near))
+        rows = statistic.rows(frame, data)
+        chosen = with_levels(rows, statistic.shown(frame, data, near))
     if data.on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
-    header = filled(question.header or str(question.title), near, data.metric_title, data.images)
+    header = statistic.header or str(statistic.title)
+    header = filled(header, near, data.metric_title, data.images)
     left_out = print_table(
         records_of(chosen),
         list(map(str, chosen)),
         format=format,
         title=f"{chr(10) * bool(sentences)}{header}",
-        spare=question.drop_order,
+        spare=statistic.drop_order,
         wide=style.wide,
     )
     if format is not Format.table:
         return
+    notes = data.notes if notes is None else notes
     for note in [*notes, *version_notes(data.trials), *notes_of(frame)]:
         print_note(f"- {note}")
     if style.explain:
         say()
-        for line in question.explained(near):
+        for line in statistic.explained(near):
             print_note(line)
     more = [f"--wide adds {', '.join(left_out)}"] if left_out else []
     more += [] if style.explain else ["--explain says what the columns are"]
@@ -175,9 +142,44 @@ def print_question(
     print_next(following)
 
 
+def print_robustness(
+    results: Results,
+    *,
+    by: str | None = None,
+    within: float | None = None,
+    **how: Any,
+) -> None:
+    """The table of `clsweep robustness`, beside what is reached without training; `how` as in
+    `print_statistic`.
+    """
+    from clsweep.statistics.robustness import ROBUSTNESS, robustness_by
+
+    frame = results.robustness(by=by, within=within)
+    references = results.side_table("references")
+    rows = records_of(references.astype(object).where(references.notna(), None))
+    statistic = robustness_by(by, frame) if by else ROBUSTNESS
+    notes = (*reference_notes(rows, metric=results.data.metric), *results.data.notes)
+    print_statistic(statistic, frame, results, within=within, notes=notes, **how)
+
+
+def print_pareto(results: Results, **how: Any) -> None:
+    """The table of `clsweep pareto`; `how` as in `print_statistic`."""
+    from clsweep.statistics.pareto import PARETO
+
+    data = with_confirmation(results)
+    print_statistic(PARETO, results.pareto(), results, data=data, **how)
+
+
+def with_confirmation(results: Results) -> StudyData:
+    """The data with what fresh seeds said; of cells each has its own."""
+    if results.cells:
+        return results.data
+    return replace(results.data, confirmation=results.side_table("confirmation"))
+
+
 def open_and_pair(
-    arguments: Sequence[str], opened: Callable[[Sequence[str]], Findings]
-) -> tuple[Findings, Sequence[str]]:
+    arguments: Sequence[str], opened: Callable[[Sequence[str]], Results]
+) -> tuple[Results, Sequence[str]]:
     """The results, as `opened` reads them, and the two objectives after them, if there are any.
 
     The last two arguments are objectives where they cannot be results, or where the results before
@@ -189,9 +191,9 @@ def open_and_pair(
         if set(cannot_be) & set(pair) and not set(cannot_be) - set(pair):
             return opened(sources), pair
         if not cannot_be:
-            findings = opened(sources)
-            if set(pair) <= {sweep.objective for sweep in findings.data.sweeps}:
-                return findings, pair
+            results = opened(sources)
+            if set(pair) <= {sweep.objective for sweep in results.data.sweeps}:
+                return results, pair
     if cannot_be:
         raise RequestError(
             "compare: expected results folders and then two objectives, or none for every pair; "
