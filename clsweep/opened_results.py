@@ -95,6 +95,16 @@ class Results(Statistics):
         """The resolved study file as a plain tree."""
         return self.tables.study
 
+    @property
+    def metric(self) -> str:
+        """Name of the metric that the study optimises."""
+        return self.tables.metric
+
+    @property
+    def mode(self) -> str:
+        """Which of its values are best, "max" or "min"."""
+        return self.tables.mode
+
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial that has ended."""

@@ -20,8 +20,9 @@ from clsweep.api import Results, open_results
 from clsweep.cli.status import best_when_tuned, status_rows
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.search import Race
-from clsweep.report import told
+from clsweep.report import first_screen
 from clsweep.results.folder import ResultsFolder
+from clsweep.statistics import verdicts
 from clsweep.statistics.robustness import tolerance
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -254,7 +255,7 @@ def facts(results: Results) -> Facts:
     board, recommended = results.leaderboard(), results.recommend()
     board = board[board["kind"] == "objective"]
     best = recommended[recommended["kind"] == "best"]
-    status = pd.DataFrame(status_rows(results))
+    status = pd.DataFrame(status_rows(results.tables))
     robust, cost, top = results.robustness(), results.tuning_cost(), results.top()
     level = next(name for name in status if name.startswith("best "))
     tell("status", status, at="at", score=level, seeds="seeds", failed="failed")
@@ -306,11 +307,11 @@ def differing(fact: str, by: Mapping[str, Any]) -> bool:
 def sentences(results: Results) -> dict[str, tuple[str, ...]]:
     """By command, what it says of who is best."""
     said = {
-        "status": best_when_tuned(results, status_rows(results)),
-        "recommend": told.recommend(results),
-        "pareto": told.pareto(results),
-        "robustness": told.robustness(results),
-        "report": told.answer_of(results)[0],
+        "status": best_when_tuned(results.tables, status_rows(results.tables)),
+        "recommend": verdicts.recommend_verdict(results),
+        "pareto": verdicts.pareto_verdict(results),
+        "robustness": verdicts.robustness_verdict(results),
+        "report": first_screen.answer_of(results)[0],
     }
     return {name: tuple(s for s in each if NAMED.search(s)) for name, each in said.items()}
 
@@ -352,7 +353,10 @@ def assert_agreement(results: Results, name: str) -> None:
 def test_fresh_seeds_count_by_every_metric(tmp_path):
     path = make(tmp_path / "study", "overturned")
     own, other = open_results(path), open_results(path, metric="linear_top1")
-    keeps = [[s for s in told.recommend(results) if " keeps " in s] for results in (own, other)]
+    keeps = [
+        [s for s in verdicts.recommend_verdict(results) if " keeps " in s]
+        for results in (own, other)
+    ]
     assert len(keeps[1]) == len(keeps[0]) == own.trials["objective"].nunique()
     again = own.folder.confirmation.trials().to_pandas()
     by_hand = again.groupby(["objective", "config"])["linear_top1"].mean()

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import clsweep
-from clsweep.report import told
+from clsweep.report import first_screen
 from tests.test_docs import DOCS, ROOT
 
 FOLDERS = sorted(path.parent for path in (DOCS / "results").glob("*/run.yaml"))
@@ -82,7 +82,7 @@ def test_the_gallery_is_small():
 def test_the_quickstart_ends_as_it_is_shown():
     """The first lines and the table of a real run, where a reader is told what to expect."""
     results = clsweep.open_results(DOCS / "results" / "quickstart")
-    shown = [*told.answer_of(results)[0]]
+    shown = [*first_screen.answer_of(results)[0]]
     for row in results.robustness().to_dict("records"):
         levels = f"{row['best']:.2f} {row['best_level']:.2f}"
         shown.append(f"{row['objective']} {levels} {row['best_at']}")

@@ -74,8 +74,8 @@ LAYERS = {
     ),
     "cli": (
         RAY | OPTUNA,
-        "api opened_results trained report cluster train statistics sweeps foreign analysis results study "
-        "objective model data catalog display errors version",
+        "api opened_results trained report cluster train statistics sweeps foreign analysis "
+        "results study objective model data catalog display errors version",
     ),
     "clsweep": (HEAVY, "api opened_results study"),
     "__main__": (HEAVY, "cli"),

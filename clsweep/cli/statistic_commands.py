@@ -173,7 +173,7 @@ def sensitivity(
     print_statistic(
         SENSITIVITY,
         results.sensitivity(*names),
-        results,
+        results.data,
         style=style,
         verdict=partial(sensitivity_verdict, results, *names),
         following=_next(results, reading, paths, "recommend"),
@@ -204,7 +204,7 @@ def importance(
     print_statistic(
         IMPORTANCE,
         frame,
-        results,
+        results.data,
         style=style,
         within=within,
         verdict=partial(importance_verdict, results, within=within),
@@ -227,7 +227,7 @@ def picks(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
         say(f"The trials have no score without labels beside {data.metric_title}{needed}.")
         return
     following = reading.command("recommend", paths)
-    print_statistic(PICKS, frame, results, style=style, following=following)
+    print_statistic(PICKS, frame, results.data, style=style, following=following)
 
 
 @with_groups
@@ -267,7 +267,7 @@ def compare(
     print_statistic(
         BY_STAT[shown],
         results.compare(*pair, **options),
-        results,
+        results.data,
         style=style,
         within=within,
         verdict=partial(compare_verdict, results, *pair, **options),
@@ -301,7 +301,7 @@ def contrast(
     print_statistic(
         CONTRASTS,
         results.contrasts(more),
-        results,
+        results.data,
         style=style,
         verdict=partial(contrasts_verdict, results, more=more),
         following=reading.command("report", paths),
@@ -336,8 +336,7 @@ def recommend(paths: ResultsPaths, *, reading: FullReading, style: Style) -> Non
     print_statistic(
         RECOMMEND,
         results.recommend(),
-        results,
-        data=with_confirmation(results),
+        with_confirmation(results),
         style=style,
         verdict=partial(recommend_verdict, results),
         following=reading.command("report", paths),

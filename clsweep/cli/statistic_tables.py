@@ -38,7 +38,7 @@ def print_confirmation(results: Results, *, top: int | None, style: Style) -> No
     print_statistic(
         CONFIRMATION,
         results.confirm(top=top),
-        results,
+        results.data,
         style=style,
         verdict=partial(recommend_verdict, results),
         notes=confirm_notes(results, top=top),
@@ -87,10 +87,9 @@ def print_reproduction(results: Results, *, within: float | None, format: Format
 def print_statistic(
     statistic: Statistic,
     frame: pd.DataFrame,
-    results: Results,
+    data: StudyData,
     *,
     style: Style,
-    data: StudyData | None = None,
     within: float | None = None,
     verdict: Callable[[], Sequence[str]] = tuple,
     notes: Sequence[str] | None = None,
@@ -102,10 +101,8 @@ def print_statistic(
     Scores of the test split have a column that says so where no title does.
 
     Args:
-        data: of the results, where the table shows more than they have by themselves.
         notes: those of the data by default.
     """
-    data = data or results.data
     format, near = style.format, data.within if within is None else within
     sentences = verdict() if format is Format.table else ()
     for sentence in sentences:
@@ -159,15 +156,14 @@ def print_robustness(
     rows = records_of(references.astype(object).where(references.notna(), None))
     statistic = robustness_by(by, frame) if by else ROBUSTNESS
     notes = (*reference_notes(rows, metric=results.data.metric), *results.data.notes)
-    print_statistic(statistic, frame, results, within=within, notes=notes, **how)
+    print_statistic(statistic, frame, results.data, within=within, notes=notes, **how)
 
 
 def print_pareto(results: Results, **how: Any) -> None:
     """The table of `clsweep pareto`; `how` as in `print_statistic`."""
     from clsweep.statistics.pareto import PARETO
 
-    data = with_confirmation(results)
-    print_statistic(PARETO, results.pareto(), results, data=data, **how)
+    print_statistic(PARETO, results.pareto(), with_confirmation(results), **how)
 
 
 def with_confirmation(results: Results) -> StudyData:

@@ -213,7 +213,7 @@ class ReportContext:
     say: Callable[[str], None] = lambda _: None
 
     def compute(self, table: TableFunction, *args: object, **options: object) -> pd.DataFrame:
-        """`Answers.ask`."""
+        """`Statistics.compute`."""
         return self.statistics.compute(table, *args, **options)
 
     @cached_property

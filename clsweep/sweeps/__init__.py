@@ -1,1 +1,1 @@
-"""What an analysis starts from: the material of results folders and of tables from elsewhere."""
+"""What an analysis starts from: the data of results folders and of tables from elsewhere."""

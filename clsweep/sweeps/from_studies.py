@@ -151,7 +151,7 @@ def epochs_of(
 
 def side_table(studies: Sequence[StudyTables], kind: str, data: StudyData) -> pd.DataFrame:
     """What only a report asks for: references, histograms (of the last scored epoch), points,
-    confirmation. `material` has the metric, and which images intervals are for.
+    confirmation. `data` has the metric, and which images intervals are for.
     """
     named, metric = _named(studies), data.metric
 

@@ -20,7 +20,7 @@ class Watched:
 
     def read(self):
         table = SimpleNamespace(num_rows=self._epochs)
-        studies = [SimpleNamespace(epochs_table=table)]
+        studies = [SimpleNamespace(tables=SimpleNamespace(epochs_table=table))]
         return SimpleNamespace(trials=[0] * self._ended, studies=studies)
 
     def written(self):

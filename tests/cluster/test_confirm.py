@@ -13,8 +13,9 @@ from clsweep.cli.trials import confirm_notes
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.desk import Rules
 from clsweep.errors import RequestError, UserError
-from clsweep.report import told
+from clsweep.report import first_screen
 from clsweep.results.folder import ResultsFolder
+from clsweep.statistics import verdicts
 from clsweep.statistics.recommend import CONFIRMATION
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -219,7 +220,7 @@ def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(write_study,
     assert "3 fresh seeds" in pair["note"]
     assert {row["objective"]: row["at"] for row in status_rows(results)}["dcl"] == at
     assert results.leaderboard()["objective"].tolist()[0] == "dcl"
-    told_there = [*told.answer_of(results)[0][:1], *told.recommend(results)]
+    told_there = [*first_screen.answer_of(results)[0][:1], *verdicts.recommend_verdict(results)]
     assert all(text.startswith("dcl is best when tuned: it scores") for text in told_there[:2])
     overturned = f"Fresh seeds overturn the pick of dcl: {at} is"
     assert any(text.startswith(overturned) for text in told_there)

@@ -15,14 +15,14 @@ BLANK = {
 QUESTIONS = {question.name: question for question in registry.statistics()}
 
 
-def material_of(sweeps=(), **given):
+def data_of(sweeps=(), **given):
     """Scores in percent of `sweeps`."""
     return StudyData(**BLANK | {"sweeps": tuple(sweeps)} | given)
 
 
 def of(sweeps=(), **given):
-    """The answers on `material_of` these."""
-    return Statistics(material_of(sweeps, **given))
+    """The answers on `data_of` these."""
+    return Statistics(data_of(sweeps, **given))
 
 
 class Given(Statistics):
@@ -31,11 +31,11 @@ class Given(Statistics):
     """
 
     def __init__(self, data, tables):
-        self._material, self._tables = data, tables
+        self._data, self._tables = data, tables
 
     @property
     def data(self):
-        return self._material
+        return self._data
 
     def side_table(self, kind):
         return self._tables.get(kind, pd.DataFrame())
@@ -55,7 +55,7 @@ def figures_of(question, answers):
 def said(question, *, about=(), **tables):
     """What a report says of rows of tables; `compare_std` is that of this stat.
 
-    Every objective in the tables sweeps tau; `about` is of the material.
+    Every objective in the tables sweeps tau; `about` is of the data.
     """
     frames = {name.replace("_", " ", 1) if name.startswith("compare") else name: pd.DataFrame(rows)
               for name, rows in tables.items()}  # fmt: skip
@@ -74,6 +74,4 @@ def said(question, *, about=(), **tables):
         frames["recommend"] = (
             frames["confirmation"].query("rank == 1").assign(kind="best", preferred_at="")
         )
-    return QUESTIONS[question].sentences(
-        context_of(Given(material_of(sweeps, **dict(about)), frames))
-    )
+    return QUESTIONS[question].sentences(context_of(Given(data_of(sweeps, **dict(about)), frames)))

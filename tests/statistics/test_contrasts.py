@@ -8,8 +8,9 @@ import pytest
 import clsweep
 from clsweep.catalog import DIAGNOSTIC, METRIC
 from clsweep.errors import UserError
-from clsweep.report import told
+from clsweep.report import first_screen
 from clsweep.report.sections import SECTIONS, section_of
+from clsweep.statistics import verdicts
 from clsweep.statistics.computed import context_of
 from clsweep.statistics.contrast import CONTRASTS, summary, verdict
 from tests.planted import planted
@@ -24,12 +25,14 @@ def test_a_report_begins_with_how_many_are_answered():
     answered = sum(row["shown"] or row["equivalent"] or row["excluded"] for row in rows)
     asked = context_of(results)
     [first] = summary(rows)
-    assert told.answer_of(results)[0][0] == first
+    assert first_screen.answer_of(results)[0][0] == first
     assert first.startswith(f"Of 5 contrasts asked beforehand {answered} are answered: ")
     begun = next(part for c in SECTIONS if not (part := section_of(c, asked)).is_empty)
     assert begun.title == "What was asked beforehand?"
     assert [figure.name for figure in begun.figures] == ["contrasts"]
-    assert told.contrasts(results) == (first,)  # five have their numbers in the table alone
+    assert verdicts.contrasts_verdict(results) == (
+        first,
+    )  # five have their numbers in the table alone
     shown = CONTRASTS.shown(table, results.data, 1.0)
     assert shown["verdict"].tolist() == [verdict(row) for row in rows]
 

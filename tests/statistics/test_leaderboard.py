@@ -6,7 +6,7 @@ import pytest
 from clsweep.objective import views as drawn
 from clsweep.statistics.leaderboard import leaderboard
 from clsweep.statistics.learning import pairs_of_views
-from tests.statistics.given import Given, material_of
+from tests.statistics.given import Given, data_of
 
 REFERENCES = pd.DataFrame(
     {
@@ -35,7 +35,7 @@ def board(*, mode="max", references=REFERENCES, confirmation=None):
         "confirmation": pd.DataFrame() if confirmation is None else confirmation,
         "references": references,
     }
-    return leaderboard(Given(material_of(mode=mode), tables))
+    return leaderboard(Given(data_of(mode=mode), tables))
 
 
 def test_the_best_comes_first_and_references_take_part():

@@ -17,7 +17,7 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.cli.trials import confirm_notes
 from clsweep.errors import RequestError
-from clsweep.report import told
+from clsweep.report import first_screen
 from clsweep.report.report_folder import render_markdown, write_bundle
 from clsweep.report.sections import build_report
 from clsweep.study.resolve import load_study
@@ -222,7 +222,7 @@ def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
     for _, rows in ranked.groupby("yardstick"):
         assert rows["objective"].str.partition("/")[0].nunique() == 1
         assert rows["score"].is_monotonic_decreasing
-    said, _ = told.answer_of(found)
+    said, _ = first_screen.answer_of(found)
     assert [sentence.partition(":")[0] for sentence in said[:4]] == [
         f"For {name}" for name in dict.fromkeys(ranked["yardstick"]) for _ in ("tuned", "untuned")
     ]
@@ -239,7 +239,7 @@ def test_losses_of_different_objectives_are_not_compared(tmp_path):
     assert "loss of simclr" in pairs["note"].iloc[0]
     assert set(found.winners("tau")["reason"]) == {Reason.NOBODY_ELSE}
     assert "A lower loss need not be a better encoder" in found.data.notes[0]
-    assert told.answer_of(found)[0]
+    assert first_screen.answer_of(found)[0]
 
 
 def test_near_the_best_knows_the_ranges_of_each_yardstick_alone(trials):

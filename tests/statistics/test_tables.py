@@ -10,8 +10,15 @@ import pytest
 import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, texts_of
-from clsweep.report import told as report
-from clsweep.statistics import compare, pair_sentences, recommend, robustness, tuning, wording
+from clsweep.statistics import (
+    compare,
+    pair_sentences,
+    recommend,
+    robustness,
+    tuning,
+    verdicts,
+    wording,
+)
 from clsweep.statistics.report_objects import Wording
 from clsweep.statistics.statistic import plain, points
 from clsweep.sweeps.notes import notes
@@ -183,7 +190,7 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     assert notes(found) == ["a, b, c: tpe samples favour good configurations"]
     assert notes(found[:1]) == ["a, b: tpe samples favour good configurations"]
     searched = clsweep.analyse(frame[frame["objective"] != "d"])
-    assert report.compare(searched, stat="within") == ()  # nothing is measured
+    assert verdicts.compare_verdict(searched, stat="within") == ()  # nothing is measured
     (sentence,) = pair_sentences.compared(found[:1], "mean", Wording(metric="knn_top1"))
     why = "tpe samples favour good configurations"
     assert sentence == f"The means of a and b are not compared: {why}."

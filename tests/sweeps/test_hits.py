@@ -36,7 +36,9 @@ def test_one_trial_without_hits_leaves_every_table_to_these_images(tmp_path):
 
 
 def test_studies_that_all_keep_hits_are_for_new_images():
-    both = [clsweep.open_results(DOCS / "results" / at) for at in ("quickstart", "tau-digits")]
+    both = [
+        clsweep.open_results(DOCS / "results" / at).tables for at in ("quickstart", "tau-digits")
+    ]
     assert of_studies(both).images == "new images"
 
 
