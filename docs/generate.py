@@ -1,19 +1,16 @@
-"""The reference pages, from what the code itself knows: catalog, commands, columns of tables."""
+"""The reference pages, from what the code itself knows: catalog, commands, statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import typer
 
-from clsweep.catalog import PARAM
 from clsweep.cli.main import app
 from clsweep.cli.plan import catalog_tables
 from clsweep.display.text import cell, markdown_table
-from clsweep.results import schemas
 from clsweep.statistics.registry import formulas
 
 
@@ -48,30 +45,13 @@ def commands_page() -> str:
 
 
 def columns_page() -> str:
-    """The columns of the Parquet files, and the formula of each column of the statistics."""
-    params = schemas.param_fields(PARAM)
-    tables = {
-        "trials.parquet": schemas.trials_schema(params),
-        "epochs.parquet": schemas.side_schema("epochs"),
-        "references.parquet": schemas.references_schema(),
-        **{f"{n}.parquet": schemas.side_schema(n) for n in ("histograms", "points", "hits")},
-    }
-    parts = ["# Columns", "## Files of a results folder"]
-    for name, schema in tables.items():
-        parts += [f"### {name}", _table(["column", "type", "what"], map(_field, schema))]
-    parts.append("## Statistics")
+    """The formula of each column of the statistics."""
+    files = "Those of the files in a results folder stand on [their page](../results.md#columns)."
+    parts = ["# Columns", f"The columns of the statistics. {files}"]
     for name, columns in formulas().items():
-        parts += [f"### {name.capitalize()}", _formulas(columns)]
+        table = _table(["column", "formula"], columns.items())
+        parts += [f"## {name.capitalize()}", table]
     return _page(parts)
-
-
-def _field(field: pa.Field) -> tuple[str, str, str]:
-    about = field.metadata or {}
-    return field.name, str(field.type), about.get(b"doc", b"").decode()
-
-
-def _formulas(columns: Mapping[str, str]) -> str:
-    return _table(["column", "formula"], columns.items())
 
 
 def _table(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

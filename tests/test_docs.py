@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
+import clsweep
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM, builtin
+from clsweep.catalog.ownership import reference_params
 from clsweep.cli.main import app
+from clsweep.results import schemas
 from clsweep.statistics.registry import formulas
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+BESIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")]
+PAGES = [*BESIDE, *sorted(DOCS.glob("*.md"))]
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
@@ -89,6 +94,62 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_bytes()) <= 8000
+
+
+def test_the_hooks_before_a_commit_are_the_commands_of_make_check():
+    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    lines = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert [hook["entry"] for hook in hooks] == lines
+    assert not any(hook["pass_filenames"] for hook in hooks)
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (Path(clsweep.__file__).parent / "py.typed").read_bytes() == b""
+
+
+def columns_of(title):
+    """The columns that a table of `results.md` names: name, type and unit of each.
+
+    A row may stand for those of another table, which it links to: behind a prefix, without others.
+    """
+    text = (DOCS / "results.md").read_text(encoding="utf-8")
+    section = re.search(rf"^### {title}$(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE | re.I)
+    for line in re.findall(r"^\| (?!column )(.*) \|$", section[1], re.MULTILINE):
+        first, kind, unit, what = (cell.strip() for cell in line.split("|"))
+        assert what
+        names = re.findall(r"`([^`]+)`", first)
+        if link := re.search(r"\(#(\w+)\)", first):
+            prefix, *without = names or [""]
+            for name, *about in columns_of(link[1]):
+                if name not in without:
+                    yield prefix + name, *about
+        elif names != ["clsweep catalog params"]:
+            yield from ((name, kind, unit) for name in names)
+
+
+SCHEMAS = {
+    "plan": schemas.plan_schema([]),
+    "trials": schemas.trials_schema([]),
+    "references": schemas.references_schema(),
+    **{name: schemas.side_schema(name) for name in schemas.SIDE_TABLES},
+}
+
+
+@pytest.mark.parametrize("table", SCHEMAS)
+def test_every_column_of_a_table_is_listed_with_its_type_and_unit(table):
+    params = reference_params() if table == "references" else ()
+    columns = [column for column in SCHEMAS[table] if column.name not in params]
+    listed = [*columns_of(table)]
+    assert sorted((name, kind) for name, kind, _ in listed) == sorted(
+        (column.name, str(column.type)) for column in columns
+    )
+    units = {name: unit for name, _, unit in listed}
+    for row in (*builtin.METRICS, *builtin.DIAGNOSTICS):
+        assert units.get(row.name, row.unit) == row.unit
+    for name, unit in units.items():
+        if in_name := re.search(r"_(s|gib)$", name):
+            assert unit.rpartition("/")[2].lower() == in_name[1]
 
 
 def places():

@@ -1,0 +1,53 @@
+"""The scripts of `examples/` run as they stand, and print what their results say."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import clsweep
+from clsweep.objective.losses import dcl, infonce
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.slow
+def test_the_study_runs_from_its_question_to_its_report(tmp_path):
+    path = os.pathsep.join([str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")])
+    script = subprocess.run(
+        [sys.executable, EXAMPLES / "study.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert script.returncode == 0, script.stderr
+    trials = clsweep.open_results(tmp_path / "results" / "example").trials
+    assert (trials["status"] == "finished").all()
+    assert trials.groupby(["objective", "tau"])["seed"].nunique().to_dict() == {
+        (objective, tau): 3 for objective in ("simclr", "dcl", "half") for tau in (0.1, 0.5)
+    }
+    for words in ("half", "simclr"), ("raw_pixels",), ("resolved",):
+        assert any(set(words) <= {*line.split()} for line in script.stdout.splitlines())
+    for score in trials.loc[trials["objective"] == "half", "linear_top1"]:
+        assert f"{score:.6f}" in script.stdout
+    assert (tmp_path / "reports" / "example" / "index.html").is_file()
+    assert script.stdout.splitlines()[-1].endswith("index.html")
+
+
+def test_the_own_loss_lies_between_the_two_it_is_made_of():
+    loss = runpy.run_path(str(EXAMPLES / "own_loss.py"))["half_decoupled"]
+    generator = torch.Generator().manual_seed(0)
+    z1_ND, z2_ND = (F.normalize(torch.randn(8, 4, generator=generator)) for _ in range(2))
+    ends = [loss_of(z1_ND, z2_ND, tau=0.2) for loss_of in (infonce, dcl)]
+    between = [loss(z1_ND, z2_ND, tau=0.2, decoupling=w) for w in (0.0, 1.0, 0.25)]
+    torch.testing.assert_close(between[:2], ends)
+    torch.testing.assert_close(between[2], 0.75 * ends[0] + 0.25 * ends[1])
