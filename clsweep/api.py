@@ -48,26 +48,31 @@ def open_results(
         RequestError: there are no results of clsweep at a source, or none that the statistics can
             be made from.
     """
-    from clsweep.sweeps.from_table import as_told, read_together, read_trials
+    from clsweep.sweeps.from_table import reading_options, read_together, read_trials
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")
     paths = [os.fspath(source) for source in sources]
     files = [file for path in paths if (file := trials_file(path))]
     if files and len(files) == len(paths):
-        found = read_together(paths, files) if len(paths) > 1 else read_trials(files[0])
-        told = as_told(found, metric=metric, mode=mode, params=params, scales=scales)
-        return _of_table(found, None, source=", ".join(files), failed=failed, **told)
+        table = read_together(paths, files) if len(paths) > 1 else read_trials(files[0])
+        options = reading_options(table, metric=metric, mode=mode, params=params, scales=scales)
+        return _of_table(table, None, source=", ".join(files), failed=failed, **options)
     if files:
         what = "a table of trials can only be analysed with other tables"
         raise RequestError(f"{files[0]}: {what}, given folders of studies beside it")
-    for option, asked in {"params": params, "scales": scales}.items():
-        if asked is not None:
+    for option, value in {"params": params, "scales": scales}.items():
+        if value is not None:
             why = "the hyperparameters of a study are known; expected none to be named"
             raise RequestError(f"{paths[0]}: {option}: {why}")
-    told = {"metric": metric, "mode": mode, "failed": failed, "images": images}
-    results = Results(*(StudyTables(open_folder(path)) for path in paths), **told)
-    if len(paths) > 1 or told != {"metric": None, "mode": None, "failed": "worst", "images": "new"}:
+    options = {"metric": metric, "mode": mode, "failed": failed, "images": images}
+    results = Results(*(StudyTables(open_folder(path)) for path in paths), **options)
+    if len(paths) > 1 or options != {
+        "metric": None,
+        "mode": None,
+        "failed": "worst",
+        "images": "new",
+    }:
         results.data  # noqa: B018  # what does not fit together is said at once
     return results
 
@@ -158,7 +163,7 @@ def run(
     """
     from clsweep.cluster.runner import Request, run_study
 
-    asked = Request(
+    request = Request(
         address=address,
         resume=resume,
         retry_failed=retry_failed,
@@ -167,7 +172,7 @@ def run(
         log=tuple(log),
         mixed_versions=mixed_versions,
     )
-    summary = run_study(study, out or default_out(study), asked)
+    summary = run_study(study, out or default_out(study), request)
     if summary.interrupted:
         raise KeyboardInterrupt
     return open_results(summary.path)

@@ -116,9 +116,11 @@ def trials(
     from clsweep.sweeps.notes import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), reading.opened([path])
-    asked = [name.strip() for name in columns.split(",")] if columns else None
-    rows, names = trial_rows(results, where, sort, top, columns=asked, every_column=every_column)
-    spare = () if asked else trials_spare(results)
+    names_given = [name.strip() for name in columns.split(",")] if columns else None
+    rows, names = trial_rows(
+        results, where, sort, top, columns=names_given, every_column=every_column
+    )
+    spare = () if names_given else trials_spare(results)
     left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
     if format is Format.table and results.studies:
         references = reference_notes(
@@ -457,12 +459,12 @@ def import_(
     with told(source, f"a sweep of {tool}"):
         sweep = _read(tool, source, study)
         try:
-            found = import_sweep(sweep, **vars(labels))
+            imported = import_sweep(sweep, **vars(labels))
         except RequestError as error:
             raise RequestError(f"{source}: {error}") from None
     folder = out or os.path.join("results", source.absolute().name.partition(".")[0] or tool)
-    _write(folder, found)
-    for note in found.notes:
+    _write(folder, imported)
+    for note in imported.notes:
         say(note)
     say(f"\nImported: {folder}. Next: clsweep robustness {folder}")
 
@@ -476,11 +478,11 @@ def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
     if study is not None and tool not in HAS_STUDIES:
         raise RequestError(f"--study: expected with optuna or mlflow, given with {tool}")
     read = getattr(import_module(f"clsweep.foreign.{READERS[tool]}"), f"read_{tool}")
-    found: ForeignSweep = read(source, study) if tool in HAS_STUDIES else read(source)
-    return found
+    sweep: ForeignSweep = read(source, study) if tool in HAS_STUDIES else read(source)
+    return sweep
 
 
-def _write(folder: str, found: Imported) -> None:
+def _write(folder: str, imported: Imported) -> None:
     """`trials.parquet` with what it says of itself; only an earlier import is replaced."""
     import json
 
@@ -488,21 +490,21 @@ def _write(folder: str, found: Imported) -> None:
 
     from clsweep.results.disk import Disk
     from clsweep.results.tables import encode, schema_of
-    from clsweep.sweeps.from_table import TOLD
+    from clsweep.sweeps.from_table import OPTIONS_KEY
 
     disk = Disk(folder)
     if disk.is_file("study.yaml"):
         raise RequestError(f"{folder}: expected a new folder, found the results of a study")
     if disk.is_file("trials.parquet"):
         metadata = schema_of(disk.read("trials.parquet")).metadata or {}
-        if TOLD.encode() not in metadata:
+        if OPTIONS_KEY.encode() not in metadata:
             raise RequestError(f"{folder}: expected a new folder, found a table of trials")
     columns = {}
-    for name in found.rows[0]:
-        values = [row[name] for row in found.rows]
+    for name in imported.rows[0]:
+        values = [row[name] for row in imported.rows]
         try:
             columns[name] = pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # of several types: as texts
             columns[name] = pa.array([None if v is None else str(v) for v in values])
-    table = pa.table(columns).replace_schema_metadata({TOLD: json.dumps(found.told)})
+    table = pa.table(columns).replace_schema_metadata({OPTIONS_KEY: json.dumps(imported.told)})
     disk.write("trials.parquet", encode(table))

@@ -69,9 +69,9 @@ def _on_fresh(results: Results, row: Row) -> Row:
         picked = picked[picked[name] == value]
     if picked.empty or picked["config"].isna().all() or row["seeds"] is None:
         return {}
-    (found,) = records_of(picked)
+    (pick,) = records_of(picked)
     best = next(name for name in row if name.startswith("best "))
-    return {best: found["score"], "seeds": int(found["num_seeds"]), "at": found["at"]}
+    return {best: pick["score"], "seeds": int(pick["num_seeds"]), "at": pick["at"]}
 
 
 def best_when_tuned(results: StudyTables, rows: Sequence[Row]) -> Sentences:
@@ -91,8 +91,8 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
         for row in rows
         if row["finished"] and row["seeds"] is None
     ]
-    said = f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"
-    return [said] if names else []
+    note = f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"
+    return [note] if names else []
 
 
 def study_notes(results: StudyTables) -> list[str]:

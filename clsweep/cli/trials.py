@@ -55,9 +55,9 @@ def table_status(results: Results) -> list[Row]:
     for name, mine in trials.groupby("objective", sort=False):
         counts = {status: int((mine["status"] == status).sum()) for status in STATUSES}
         picked = best.get(name, {})
-        found = {f"best {data.metric}": picked.get("score"), "at": picked.get("at")}
+        best_columns = {f"best {data.metric}": picked.get("score"), "at": picked.get("at")}
         shown = {n: num for n, num in counts.items() if num or n in ("finished", "failed")}
-        rows.append({"objective": name, **shown, **found})
+        rows.append({"objective": name, **shown, **best_columns})
     return rows
 
 
@@ -87,8 +87,8 @@ def trial_rows(
     if columns:
         frame = frame[list(dict.fromkeys(_known(name, "--columns", frame) for name in columns))]
     if not every_column:
-        tree, told = results.study if results.studies else {}, results.data.params
-        axes = declared_axes(tree, frame.columns).values() if results.studies else [told]
+        tree, params = results.study if results.studies else {}, results.data.params
+        axes = declared_axes(tree, frame.columns).values() if results.studies else [params]
         swept = [name for name in frame.columns if any(name in each for each in axes)]
         if not columns:
             names = ["trial_id", *factors_of(tree), "objective", *swept, "seed", "status"]
@@ -153,12 +153,12 @@ def _texts_as_columns(where: str, typed: pd.DataFrame) -> tuple[str, pd.DataFram
     """
     texts: dict[str, pd.Series[Any]] = {}
 
-    def replaced(found: re.Match[str]) -> str:
-        if (name := found["name"]) is None or name not in typed:
-            return found[0]
-        text = pd.Series(ast.literal_eval(found["text"]), typed.index)
+    def replaced(match: re.Match[str]) -> str:
+        if (name := match["name"]) is None or name not in typed:
+            return match[0]
+        text = pd.Series(ast.literal_eval(match["text"]), typed.index)
         texts[new := f"text_{len(texts)}_"] = text.astype(typed[name].dtype)
-        return f"{name} {found['sign']} {new}"
+        return f"{name} {match['sign']} {new}"
 
     return _COMPARED.sub(replaced, where), typed.assign(**texts)
 
@@ -207,8 +207,8 @@ def trials_spare(results: Results) -> list[str]:
     metric = results.tables.metric if results.studies else results.data.metric
     others = [name for name in _measured(results.trials) if name != metric]
     statuses = results.trials["status"]
-    told = [] if (statuses != statuses.iloc[:1].squeeze()).any() else ["status"]
-    return [*TRIALS_SPARE, *reversed(others), *told, "objective"]
+    same_status = [] if (statuses != statuses.iloc[:1].squeeze()).any() else ["status"]
+    return [*TRIALS_SPARE, *reversed(others), *same_status, "objective"]
 
 
 def _scores(values: Sequence[Any]) -> list[str]:

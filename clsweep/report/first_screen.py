@@ -108,16 +108,19 @@ def verdicts(context: ReportContext) -> Sentences:
     paper's numbers agree, or how many contrasts are answered, and the first two of these.
     """
     pairs = compare.tuned(context), compare.means(context), compare.spreads(context)
-    said = verdict_of(leaderboard_rows(context), *pairs, context.words)
+    sentences = verdict_of(leaderboard_rows(context), *pairs, context.words)
     against = summary(printed_numbers(context))
     rows = records_of(context.compute(contrasts)) if context.data.contrasts else []
-    return (*against, *contrasts_summary(rows), *said[: 2 if against or rows else None])
+    return (*against, *contrasts_summary(rows), *sentences[: 2 if against or rows else None])
 
 
 def notes(context: ReportContext) -> Sentences:
     """What limits the answer; of each objective what failed, and what that counts as."""
-    found = {x.objective: x.failures or (x.no_score,) for x in context.data.sweeps}
-    rows = {"objective": list(found), "note": [tuple(filter(None, n)) for n in found.values()]}
+    failures = {x.objective: x.failures or (x.no_score,) for x in context.data.sweeps}
+    rows = {
+        "objective": list(failures),
+        "note": [tuple(filter(None, n)) for n in failures.values()],
+    }
     return (
         *cautions(leaderboard_rows(context), context.words, is_search=context.is_search),
         *notes_of(worded(pd.DataFrame(rows).assign(reason=""))),
@@ -144,10 +147,10 @@ def headline_figures(context: ReportContext) -> tuple[Figure, ...]:
         course = history_figure(context.compute(history), data)
         return () if course is None else (course,)
     order = {name: place for place, name in enumerate(context.swept)}
-    found = context.compute(marginals)
-    if not found.empty:
-        found = found.sort_values("param", key=lambda names: names.map(order), kind="stable")
-    figures = marginal_figures(found, data)[:MAX_HEROES]
+    table = context.compute(marginals)
+    if not table.empty:
+        table = table.sort_values("param", key=lambda names: names.map(order), kind="stable")
+    figures = marginal_figures(table, data)[:MAX_HEROES]
     if len(figures) > 1:  # side by side
         figures = [replace(f, chart=f.chart.properties(height=SMALL_HEIGHT)) for f in figures]
     return tuple(figures or learning_figures(context.compute(learning), data)[:1])
@@ -166,10 +169,10 @@ def unresolved(context: ReportContext, sections: Sequence[Section]) -> Sentences
 
 def next_steps(context: ReportContext) -> tuple[Step, ...]:
     """What to do next, the most useful first."""
-    data, found = context.data, []
+    data, steps = context.data, []
     if data.left:
         left = f"{counted(data.left, 'trial is', 'trials are')} left"
-        found.append(Step(f"{left}: run the same command again and only they run"))
+        steps.append(Step(f"{left}: run the same command again and only they run"))
     for folder, names in {} if data.left else _to_confirm(context).items():
         of = data.confirming[folder]
         num = {sweep.objective: int(whole(sweep).sum()) for sweep in data.sweeps}
@@ -179,14 +182,14 @@ def next_steps(context: ReportContext) -> tuple[Step, ...]:
         command = f"clsweep confirm {shlex.quote(folder)}{seeds}"
         # Of what has run on fresh seeds before, less is left.
         cost = _cost(context, trials) if data.confirmation.empty else ""
-        found.append(Step(f"{best}{cost}", command))
-    found += [] if context.is_search else _more_seeds(context)
-    if len(data.sources) == 1 and len(found) < 2 and data.confirmable:
+        steps.append(Step(f"{best}{cost}", command))
+    steps += [] if context.is_search else _more_seeds(context)
+    if len(data.sources) == 1 and len(steps) < 2 and data.confirmable:
         sort = f"{'-' * (data.mode == 'max')}{data.metric}"
         folder = shlex.quote(data.sources[0])
         listing = f"clsweep trials {folder} --sort {sort} --top 10"
-        found.append(Step("See the best trials with all their settings", listing))
-    return tuple(found)
+        steps.append(Step("See the best trials with all their settings", listing))
+    return tuple(steps)
 
 
 def _more_seeds(context: ReportContext) -> list[Step]:
@@ -200,8 +203,8 @@ def _more_seeds(context: ReportContext) -> list[Step]:
     if open_ones.empty:
         how = "" if context.data.on_test else " (a larger dataset.val_fraction, in a new study)"
         rows = records_of(pairs[pairs["reason"] == Reason.IMAGES_DECIDE])[:1]
-        said = [f"for {row['a']} against {row['b']} {cause(row)}" for row in rows]
-        return [Step(f"Score more images{how}: {each}") for each in said]
+        undecided = [f"for {row['a']} against {row['b']} {cause(row)}" for row in rows]
+        return [Step(f"Score more images{how}: {each}") for each in undecided]
     row = open_ones.loc[open_ones["needs_seeds"] == open_ones["needs_seeds"].min()].iloc[0]
     needed, names = math.ceil(row["needs_seeds"]), (row["a"], row["b"])
     place = context.data.confirmable  # a study's seeds are those of all its objectives

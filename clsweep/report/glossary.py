@@ -54,12 +54,12 @@ def pattern() -> re.Pattern[str]:
     return re.compile(rf"(?<![\w/=.-])(?:{'|'.join(map(re.escape, words))})(?![\w/=-])", re.I)
 
 
-def term_of(found: str) -> str:
+def term_of(piece: str) -> str:
     """The term that a piece of text is, in the glossary's own spelling."""
-    return next(name for name in terms() if name.lower() == found.lower())
+    return next(name for name in terms() if name.lower() == piece.lower())
 
 
 def terms_in(texts: Iterable[str]) -> dict[str, str]:
     """Those of the terms that stand in any of the texts, with what they mean."""
-    found = {term_of(hit) for text in texts for hit in pattern().findall(text)}
-    return {name: meaning for name, meaning in terms().items() if name in found}
+    terms_used = {term_of(hit) for text in texts for hit in pattern().findall(text)}
+    return {name: meaning for name, meaning in terms().items() if name in terms_used}

@@ -113,14 +113,16 @@ def section_of(chapter: SectionOutline, context: ReportContext) -> Section:
         return Section(id=chapter.id, title=chapter.title)
     context.say(chapter.id)
     questions = chapter.questions
-    said = tuple(sentence for question in questions for sentence in question.sentences(context))
+    sentences = tuple(
+        sentence for question in questions for sentence in question.sentences(context)
+    )
     notes = [note for question in questions for note in question.notes_of(context)]
     figures = (figure for question in questions for figure in question.figures(context))
     return Section(
         id=chapter.id,
         title=chapter.title,
-        sentences=resolved_only(said),
-        open=tuple(sentence for sentence in said if isinstance(sentence, Unresolved)),
+        sentences=resolved_only(sentences),
+        open=tuple(sentence for sentence in sentences if isinstance(sentence, Unresolved)),
         notes=tuple(dict.fromkeys(notes)),
         tables=tuple(table for question in questions for table in question.tables_of(context)),
         figures=tuple(figure for figure in figures if figure is not None),
@@ -208,18 +210,18 @@ def _of_cells(
     return replace(
         reports[0],
         question=questions[0] if len(questions) == 1 else f"{questions[0]} {_named(cells)}.",
-        **_told(each, "verdicts", "notes", "open"),
+        **_merged(each, "verdicts", "notes", "open"),
         board=board,
         hero=tuple(_figure(f, name) for name, report in each.items() for f in report.hero[:1]),
         steps=tuple({s.sentence: s for report in reports for s in report.steps}.values()),
         sections=(
             *(() if reproduction.is_empty else (reproduction,)),
-            *(_section(found, levels) for found in parts.values()),
+            *(_section(section_of_cell, levels) for section_of_cell in parts.values()),
         ),
     )
 
 
-def _told(made: Mapping[str, object], *parts: str) -> dict[str, Any]:
+def _merged(made: Mapping[str, object], *parts: str) -> dict[str, Any]:
     """What each cell says, part by part."""
     return {p: merged_cells({name: getattr(x, p) for name, x in made.items()}) for p in parts}
 
@@ -232,24 +234,26 @@ def _section(made: Mapping[str, Section], levels: Mapping[str, Mapping[str, str]
             tables.setdefault(table.name, {})[cell] = table
     return replace(
         next(iter(made.values())),
-        **_told(made, "sentences", "open", "notes"),
-        tables=tuple(_table(name, found, levels) for name, found in tables.items()),
+        **_merged(made, "sentences", "open", "notes"),
+        tables=tuple(_table(name, table_of_cell, levels) for name, table_of_cell in tables.items()),
         figures=tuple(_figure(f, cell) for cell, section in made.items() for f in section.figures),
     )
 
 
-def _table(name: str, found: Mapping[str, Table], levels: Mapping[str, Mapping[str, str]]) -> Table:
-    first = next(iter(found.values()))
+def _table(
+    name: str, table_of_cell: Mapping[str, Table], levels: Mapping[str, Mapping[str, str]]
+) -> Table:
+    first = next(iter(table_of_cell.values()))
     if name == "formulas":  # which say the same of every cell
         return first
-    frames = [in_cell(table.frame, levels[cell]) for cell, table in found.items()]
-    shown = [in_cell(table.shown, levels[cell]) for cell, table in found.items()]
+    frames = [in_cell(table.frame, levels[cell]) for cell, table in table_of_cell.items()]
+    shown = [in_cell(table.shown, levels[cell]) for cell, table in table_of_cell.items()]
     return replace(
         first,
         frame=pd.concat(frames, ignore_index=True),
         shown=pd.concat(shown, ignore_index=True).astype(object).fillna(""),
-        anchors=tuple(anchor for table in found.values() for anchor in table.anchors),
-        more=sum(table.more for table in found.values()),
+        anchors=tuple(anchor for table in table_of_cell.values() for anchor in table.anchors),
+        more=sum(table.more for table in table_of_cell.values()),
     )
 
 

@@ -202,8 +202,8 @@ def settings_at(data: StudyData, rows: pd.DataFrame) -> list[str]:
     sweeps = {sweep.objective: sweep for sweep in data.sweeps}
     place = {name: {c: i for i, c in enumerate(sweep.configs)} for name, sweep in sweeps.items()}
     keys = list(zip(rows["objective"], rows["config"], strict=True))
-    found = {(name, c): sweeps[name].label(place[name][c]) for name, c in dict.fromkeys(keys)}
-    return [found[key] for key in keys]
+    labels = {(name, c): sweeps[name].label(place[name][c]) for name, c in dict.fromkeys(keys)}
+    return [labels[key] for key in keys]
 
 
 def has_interval(frame: pd.DataFrame) -> bool:
@@ -252,9 +252,9 @@ def reference_lines(
     }
     near = {name: at for name, at in named.items() if 2 * low - high <= at <= 2 * high - low}
     away = [name for name in named if name not in near]
-    said = f" Off the axis: {', '.join(away)}." if away else ""
+    note = f" Off the axis: {', '.join(away)}." if away else ""
     if not near:
-        return [], said
+        return [], note
     base = alt.Chart(pd.DataFrame({"y": near.values(), "name": [*near]})).encode(score_axis(title))
     rule = base.mark_rule(color=GREY, strokeDash=[5, 4]).encode(
         tooltip=tips("name", name="without training")
@@ -262,7 +262,7 @@ def reference_lines(
     text = base.mark_text(align="left", dx=4, dy=-5, style="soft").encode(
         x=alt.value(0), text=alt.Text("name:N")
     )
-    return [rule, text], f" Dashed: without training.{said}"
+    return [rule, text], f" Dashed: without training.{note}"
 
 
 def scored(data: StudyData) -> pd.DataFrame:
@@ -293,9 +293,9 @@ def forest(
     """Rows of points and intervals in their objective's colour, grey where nothing is resolved."""
     resolved = frame[frame["resolved"]]
     colour, shape = looks(data, resolved, legend=legend and not resolved.empty)
-    told = alt.when("datum.resolved")
-    hue = told.then(colour).otherwise(alt.value(GREY))
-    form = told.then(shape).otherwise(alt.value("circle"))
+    is_resolved = alt.when("datum.resolved")
+    hue = is_resolved.then(colour).otherwise(alt.value(GREY))
+    form = is_resolved.then(shape).otherwise(alt.value("circle"))
     frame = frame.assign(missing=frame.get("missing", "not measured"))
     place = alt.Chart(frame).encode(rows_of(frame["row"]))
     noted = {"note": "note"} if frame["note"].ne("").any() else {}
@@ -424,9 +424,9 @@ def curves(
     """The same over an axis of scores, beside what is reached without training; and a sentence on
     that. `whole`: the scores of all charts that share the axis.
     """
-    lines, said = reference_lines(data, frame if whole is None else whole, title)
+    lines, note = reference_lines(data, frame if whole is None else whole, title)
     drawn = banded(frame, data, x, partial(score_axis, title), tips, marked=marked)
-    return [*lines, *drawn], said
+    return [*lines, *drawn], note
 
 
 def is_sparse(frame: pd.DataFrame) -> bool:

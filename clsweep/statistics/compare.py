@@ -39,8 +39,8 @@ def compare(
     sweeps = of.data.sweeps if stat == "tuned" else of.data.spaces
     pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
     pairs = as_far_as_levels(pairs, sweeps) if stat in ("mean", "tuned") else pairs
-    told = of.data.yardsticks
-    yardsticks = [pairs[side].map(lambda name: told.get(name, "")) for side in ("a", "b")]
+    yardstick_of = of.data.yardsticks
+    yardsticks = [pairs[side].map(lambda name: yardstick_of.get(name, "")) for side in ("a", "b")]
     apart = yardsticks[0] != yardsticks[1]
     measured = pairs.columns[pairs.columns.get_loc("value_a") : pairs.columns.get_loc("winner")]
     pairs.loc[apart, measured] = float("nan")

@@ -41,16 +41,16 @@ def contrasts(of: Statistics, *, more: Mapping[str, Any] | None = None) -> pd.Da
         require_known("metric", [each.metric], numbers)
     metrics = dict.fromkeys(each.metric for each in chosen)
     measured = {name: sweeps_by(data, name) for name in metrics}
-    found, ends = analysis.contrasts(chosen, measured), ["low", "high"]
+    table, ends = analysis.contrasts(chosen, measured), ["low", "high"]
     for name, sweeps in measured.items():
-        these = found["metric"] == name
-        found.loc[these, ends] = as_far_as_levels(found.loc[these, ends], sweeps)
+        these = table["metric"] == name
+        table.loc[these, ends] = as_far_as_levels(table.loc[these, ends], sweeps)
     if data.images == "new images":
         alone = {m for m in metrics if m in METRIC and m not in (*data.hits, data.metric)}
-        these = found["metric"].isin(alone) & found["low"].notna()
-        notes = zip(found["note"], these, strict=True)
-        found["note"] = [(*n, note(Reason.THESE_IMAGES)) if is_so else n for n, is_so in notes]
-    return found
+        these = table["metric"].isin(alone) & table["low"].notna()
+        notes = zip(table["note"], these, strict=True)
+        table["note"] = [(*n, note(Reason.THESE_IMAGES)) if is_so else n for n, is_so in notes]
+    return table
 
 
 def require_known(part: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -114,12 +114,14 @@ def summary(rows: Sequence[Row]) -> Sentences:
     before = [row for row in rows if not row["added_after"]]
     if not before:
         return ()
-    told = [verdict(row) for row in before if any(row[name] for name in VERDICTS)]
-    kinds = Counter(part for text in told for part in text.split(", "))
+    answered = [verdict(row) for row in before if any(row[name] for name in VERDICTS)]
+    kinds = Counter(part for text in answered for part in text.split(", "))
     parts = ", ".join(f"{num} {kind}" for kind, num in kinds.items())
     what = counted(len(before), "contrast", "contrasts")
-    are = "is" if len(told) == 1 else "are"
-    return (f"Of {what} asked beforehand {len(told)} {are} answered{f': {parts}' * bool(parts)}.",)
+    are = "is" if len(answered) == 1 else "are"
+    return (
+        f"Of {what} asked beforehand {len(answered)} {are} answered{f': {parts}' * bool(parts)}.",
+    )
 
 
 def _figure(context: ReportContext) -> Figure | None:

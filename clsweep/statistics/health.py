@@ -75,7 +75,11 @@ def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
     devices, *versions = (made[name].dropna().astype(str).unique().tolist() for name in made)
     if len(devices) > 1:
         notes.append(note(Reason.SEVERAL_DEVICES))
-    several = [name for name, found in zip(PACKAGES, versions, strict=True) if len(found) > 1]
+    several = [
+        name
+        for name, versions_here in zip(PACKAGES, versions, strict=True)
+        if len(versions_here) > 1
+    ]
     notes += [note(Reason.SEVERAL_VERSIONS, package=name) for name in several]
     if not any(versions):
         notes.append(note(Reason.VERSIONS_UNKNOWN))
@@ -117,13 +121,13 @@ def _regions(sweep: Sweep) -> pd.DataFrame:
             np.bincount(codes, each, len(regions)).astype(int)
             for each in (ended, failed, ended > 0, failed > 0)
         )
-        told: dict[str, Any] = {"objective": sweep.objective, "param": name}
-        told |= {"region": regions.named, "trials": trials, "failed": losses}
-        told |= {"configs": configs, "failed_configs": hit}
-        told["rate"] = np.where(trials > 0, losses / np.maximum(trials, 1), np.nan)
+        region: dict[str, Any] = {"objective": sweep.objective, "param": name}
+        region |= {"region": regions.named, "trials": trials, "failed": losses}
+        region |= {"configs": configs, "failed_configs": hit}
+        region["rate"] = np.where(trials > 0, losses / np.maximum(trials, 1), np.nan)
         # Hypergeometric: as many of all the configurations with a failure in this region, or more.
-        told["p"] = hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs)
-        tables.append(pd.DataFrame(told))
+        region["p"] = hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs)
+        tables.append(pd.DataFrame(region))
     table = pd.concat(tables)
     p_holm = holm(table["p"].to_numpy())
     return table.assign(p_holm=p_holm, resolved=p_holm < SIGNIFICANCE)

@@ -75,9 +75,9 @@ def standings(of: Statistics) -> pd.DataFrame:
         rows.append(row if name in swept else row | {"at": ""})
     references = of.side_table("references")
     yardsticks = references.groupby("yardstick", sort=False) if "yardstick" in references else ()
-    for told, table in yardsticks or (("", references),):
+    for yardstick, table in yardsticks or (("", references),):
         for name, seeds in apart(table, data.metric).items():
-            row = {"objective": name, "kind": "reference", "yardstick": told}
+            row = {"objective": name, "kind": "reference", "yardstick": yardstick}
             score = float(seeds[data.metric].mean())
             rows.append(row | {"score": score, "num_seeds": len(seeds)})
     names = ["objective", "kind", "yardstick", "at"]
@@ -89,7 +89,10 @@ def standings(of: Statistics) -> pd.DataFrame:
     frame = frame.sort_values("level", ascending=data.mode == "min", kind="stable")
     order = list(dict.fromkeys(frame["yardstick"]))
     frame = frame.sort_values(
-        "yardstick", key=lambda told: told.map(order.index), kind="stable", ignore_index=True
+        "yardstick",
+        key=lambda yardstick: yardstick.map(order.index),
+        kind="stable",
+        ignore_index=True,
     )
     return frame.drop(columns="level")
 

@@ -100,9 +100,9 @@ def learning_curves(
     table["low"] = (table["mean"] - half).clip(lower=limits[0])
     table["high"] = (table["mean"] + half).clip(upper=limits[1])
     order = {name: i for i, name in enumerate(dict.fromkeys(trials["objective"]))}
-    found = table.reset_index()[list(FORMULAS)]
-    ranks = found.assign(objective=found["objective"].map(order))
-    return found.loc[ranks.sort_values(keys, kind="stable").index].reset_index(drop=True)
+    curves = table.reset_index()[list(FORMULAS)]
+    ranks = curves.assign(objective=curves["objective"].map(order))
+    return curves.loc[ranks.sort_values(keys, kind="stable").index].reset_index(drop=True)
 
 
 def pairs_of_views(trial: Mapping[Any, Any]) -> float:
@@ -148,13 +148,13 @@ def learning_figure(learning: pd.DataFrame, data: StudyData, *, axis: str) -> Fi
     tips = charts.tips(**names, y=f"mean {title}", **charts.ENDS, num="seeds")
     form = "~s" if axis != "epoch" else "d"
     x = alt.X("x:Q", title=called, axis=alt.Axis(format=form, tickCount=6, grid=False))
-    drawn, said = charts.curves(frame, data, x, title, tips)
+    drawn, note = charts.curves(frame, data, x, title, tips)
     over = "Bands are 95 % intervals over the seeds."
     bands = f"Bands need {LEAST_SEEDS} seeds." if few.all() else over
     return Figure(
         name=f"learning-{short}",
         title=f"Learning curves against {short}",
-        caption=f"Mean {data.metric} of the best configuration of each objective. {bands}{said}",
+        caption=f"Mean {data.metric} of the best configuration of each objective. {bands}{note}",
         chart=charts.layers(drawn),
         data=learning,
     )

@@ -53,15 +53,17 @@ def marginal_figures(marginals: pd.DataFrame, data: StudyData) -> list[Figure]:
     frame["param"] = marginals["param"].to_numpy()
     frame = charts.in_order(frame.dropna(subset=["y"]), data)
     yardsticks = frame["objective"].map(lambda name: data.yardsticks.get(name, ""))
-    found: list[Figure] = []
-    for told, alike in frame.groupby(yardsticks, sort=False):
-        named = {param: f"{param}, {told}" if told else str(param) for param in alike["param"]}
+    figures: list[Figure] = []
+    for yardstick, alike in frame.groupby(yardsticks, sort=False):
+        named = {
+            param: f"{param}, {yardstick}" if yardstick else str(param) for param in alike["param"]
+        }
         order = [param for param in dict.fromkeys(marginals["param"]) if param in named]
         tables = {
             named[param]: alike[alike["param"] == param].reset_index(drop=True) for param in order
         }
-        found += charts.each("marginal", tables, _marginal_figure, data, alike)
-    return found
+        figures += charts.each("marginal", tables, _marginal_figure, data, alike)
+    return figures
 
 
 def _marginal_figure(
@@ -76,13 +78,13 @@ def _marginal_figure(
         objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
     )
     if by_name:
-        lines, said = charts.reference_lines(data, whole, title)
+        lines, note = charts.reference_lines(data, whole, title)
         drawn = [*lines, *_side_by_side(frame, data, called, title, tips)]
     else:
         x = charts.param_axis(
             data, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
         )
-        drawn, said = charts.curves(frame, data, x, title, tips, whole=whole)
+        drawn, note = charts.curves(frame, data, x, title, tips, whole=whole)
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     if any(sweep.num_skipped for sweep in data.sweeps):
         binned += " Of a race, by the seeds that all settings ran on."
@@ -92,7 +94,7 @@ def _marginal_figure(
         name=name,
         title=f"{metric} against {called}{title_of.removeprefix(param)}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
-        f"{charts.bands_text(frame, data, 'Bars' if by_name else 'Bands')}{said}",
+        f"{charts.bands_text(frame, data, 'Bars' if by_name else 'Bands')}{note}",
         chart=charts.layers([*drawn, charts.span(whole, title)]),
         data=frame.drop(columns=["x", "binned"]).rename(
             columns={"at": "value", "y": "mean", "num": "num_configs"}
@@ -136,8 +138,8 @@ def heatmap_figures(data: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
             places[axis] = pd.Categorical.from_codes(codes, labels)
         frame = pd.DataFrame({**places, "score": scored.sign * scored.means})
         cells = frame.groupby(["x", "y"], observed=True)["score"]  # where all failed, no mean
-        found = cells.agg(mean="mean", num="size", scored="count")
-        tables[sweep.objective] = found.reset_index()
+        counts = cells.agg(mean="mean", num="size", scored="count")
+        tables[sweep.objective] = counts.reset_index()
     means = pd.concat([cells["mean"] for cells in tables.values()] or [pd.Series(dtype=float)])
     if means.isna().all():
         return []
@@ -188,13 +190,13 @@ def _heatmap(
         tooltip=charts.tips("x", "y", **means, **nums),
     )
     empty = " Empty cells hold no configuration." if len(cells) < len(columns) * len(lines) else ""
-    said = f"{empty} Grey cells: every trial failed." if cells["mean"].isna().any() else empty
+    note = f"{empty} Grey cells: every trial failed." if cells["mean"].isna().any() else empty
     return Figure(
         name=slug,
         title=f"{name}: {data.metric} over {pair[0]} and {pair[1]}",
         caption=f"Mean {data.metric} of the configurations in each cell, averaged over the "
         "other hyperparameters. Failed trials are left out. "
-        f"The colours mean the same in every such figure.{said}",
+        f"The colours mean the same in every such figure.{note}",
         chart=charts.layers(
             _coloured(base, data, domain, has_text=len(columns) <= MAX_CELLS_WITH_TEXT),
             height=max(charts.HEIGHT / 2, 30 * len(lines)),

@@ -64,9 +64,9 @@ def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
     check_by(by, sweeps)
     tables = [config_means(trials, sweep, metric, diagnostics) for sweep in sweeps]
     tables = [means.reindex(columns=[metric, *diagnostics, "num"]) for means in tables]
-    found = [name for name in diagnostics if any(means[name].notna().any() for means in tables)]
+    shown = [name for name in diagnostics if any(means[name].notna().any() for means in tables)]
     start, end = [name for name in FORMULAS if name not in reasons.COLUMNS], [*reasons.COLUMNS]
-    if not found:
+    if not shown:
         return pd.DataFrame(columns=[*start, metric, *end])
     rows: list[dict[str, Any]] = []
     measured = [sweep for sweep in sweeps if by in sweep.params and not sweep.not_measured]
@@ -87,8 +87,8 @@ def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
         for code, group in means.groupby(codes.reindex(means.index)):
             row = {"objective": sweep.objective, "at": texts[int(code)], **noted()}
             row["num_trials"] = int(group["num"].sum())
-            rows.append(row | {name: group[name].mean() for name in (metric, *found)})
-    return pd.DataFrame(rows, columns=[*start, metric, *found, *end])
+            rows.append(row | {name: group[name].mean() for name in (metric, *shown)})
+    return pd.DataFrame(rows, columns=[*start, metric, *shown, *end])
 
 
 def links(of: Statistics) -> pd.DataFrame:
@@ -169,16 +169,18 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
     """Diagnostics that go with the metric, where test, interval and p-value agree."""
     out, unseen = [], []
     for name, rows in links.groupby("objective", sort=False) if len(links) else ():
-        found = []
+        associated = []
         for row in records_of(rows):
             rho, low, high = row["rho"], row["low"], row["high"]
             if passes(row, "rho", "low", "high") and (low > 0 if rho > 0 else high < 0):
                 seen = f"Spearman {number(rho)}{interval(low, high, apart_from=0.0)}"
-                found.append(f"{row['diagnostic']} is {'higher' if rho > 0 else 'lower'} ({seen})")
-        what = "an association, not a cause" if len(found) == 1 else "associations, not causes"
+                associated.append(
+                    f"{row['diagnostic']} is {'higher' if rho > 0 else 'lower'} ({seen})"
+                )
+        what = "an association, not a cause" if len(associated) == 1 else "associations, not causes"
         where = f"where {words.metric} is higher"
-        if found:
-            out.append(f"Over the settings of {name}, {listed(found)} {where}: {what}.")
+        if associated:
+            out.append(f"Over the settings of {name}, {listed(associated)} {where}: {what}.")
         else:
             unseen.append(str(name))
     which = f"Which diagnostics go with {words.metric}"

@@ -98,7 +98,7 @@ def _seen(row: Row, kind: Kind, words: Wording) -> str:
 
 def by_value(pairs: pd.DataFrame, by: str, stat: str, words: Wording) -> Sentences:
     """Who is ahead at which values of `by`, a sentence for each pair, from `compare` with it."""
-    ahead, null, found = _better(KINDS[stat], words), KINDS[stat].null, []
+    ahead, null, sentences = _better(KINDS[stat], words), KINDS[stat].null, []
     measured = pairs[[is_measured(reason) for reason in pairs["reason"]]]
     for (a, b), frame in measured.groupby(["a", "b"], sort=False):
         rows = records_of(frame)
@@ -111,10 +111,10 @@ def by_value(pairs: pd.DataFrame, by: str, stat: str, words: Wording) -> Sentenc
             for winner, at in places.items()
         ]
         none = Unresolved(f"Whether {a} or {b} {ahead} is not resolved at any value of {by}.")
-        found.append(along(by, claims, unresolved) if claims else none)
-    told, rows = set(zip(measured["a"], measured["b"], strict=True)), records_of(pairs)
-    lost = {pair: row for row in rows if (pair := (row["a"], row["b"])) not in told}
-    return (*found, *_not_compared([*lost.values()], KINDS[stat].compared))
+        sentences.append(along(by, claims, unresolved) if claims else none)
+    compared_pairs, rows = set(zip(measured["a"], measured["b"], strict=True)), records_of(pairs)
+    lost = {pair: row for row in rows if (pair := (row["a"], row["b"])) not in compared_pairs}
+    return (*sentences, *_not_compared([*lost.values()], KINDS[stat].compared))
 
 
 def robust(spreads: pd.DataFrame) -> Sentences:
@@ -153,9 +153,9 @@ def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:
 
 def _why(row: Row) -> str:
     """The notes of a pair, what is told of both sides once."""
-    told = text(row["note"]).split(NOTES_APART)
-    bare = [n.removeprefix(f"{row['a']}: ").removeprefix(f"{row['b']}: ") for n in told]
-    once = [x if bare.count(x) > 1 else n for n, x in zip(told, bare, strict=True)]
+    notes = text(row["note"]).split(NOTES_APART)
+    bare = [n.removeprefix(f"{row['a']}: ").removeprefix(f"{row['b']}: ") for n in notes]
+    once = [x if bare.count(x) > 1 else n for n, x in zip(notes, bare, strict=True)]
     return NOTES_APART.join(dict.fromkeys(once))
 
 

@@ -64,8 +64,8 @@ def pareto(of: Statistics) -> pd.DataFrame:
             tied &= rows["objective"] == rows["objective"][at]
             known.loc[at, "on_front"] = bool(known["on_front"][tied].any())
         places = [(sweep, row) for sweep, t in zip(group, tables, strict=True) for row in t.index]
-        told = known["on_front"] | known["by_fresh"].astype(bool)
-        known["at"] = [x.label(row) * at for (x, row), at in zip(places, told, strict=True)]
+        is_ahead = known["on_front"] | known["by_fresh"].astype(bool)
+        known["at"] = [x.label(row) * at for (x, row), at in zip(places, is_ahead, strict=True)]
         frames.append(known.sort_values("seconds", kind="stable"))
     return pd.concat(frames, ignore_index=True)
 
@@ -107,11 +107,11 @@ def _rows(
         return pd.DataFrame([{**start, **noted(*sweep.failures, why=why)}])
     levels = {name: values[part] for name, values in levels_of(sweep).items()}
     best = pick(sweep)
-    told = noted(*notes, *(ties(sweep, best) if best else ()), *sweep.failures)
-    said = {name: [value] * len(part) for name, value in told.items()}
+    notes_of = noted(*notes, *(ties(sweep, best) if best else ()), *sweep.failures)
+    noted_columns = {name: [value] * len(part) for name, value in notes_of.items()}
     is_pick = np.isin(part, [best.row] if best else [])
     overturned = is_pick & bool(best and best.row != best.first)
-    columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **said}
+    columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **noted_columns}
     columns |= {"by_fresh": overturned, "is_pick": is_pick}
     return pd.DataFrame({**start, **columns}, index=part)
 

@@ -56,21 +56,21 @@ def picks(of: Statistics) -> pd.DataFrame:
     and covers a pick that the same noise has favoured; with one seed there is none. Failed trials
     are left out.
     """
-    found, trials = of.data, of.data.trials
+    data, trials = of.data, of.data.trials
     scores = {
         name: mode
-        for name, mode in label_free_scores(found.metric).items()
+        for name, mode in label_free_scores(data.metric).items()
         if name in trials and trials[name].notna().any()
     }
-    measured = [sweep.measured for sweep in found.spaces]
+    measured = [sweep.measured for sweep in data.spaces]
     groups = [(sweep.objective, [sweep]) for sweep in measured]
-    for yardstick, group in found.scored_alike(measured).items():
+    for yardstick, group in data.scored_alike(measured).items():
         if len(group) > 1:
             groups.append((f"{ALL}, {yardstick}" if yardstick else ALL, group))
     rows = [
         {"objective": name} | row
         for name, group in groups
-        for row in _rows(trials, group, found.metric, scores)
+        for row in _rows(trials, group, data.metric, scores)
     ]
     return pd.DataFrame(rows, columns=list(FORMULAS))
 

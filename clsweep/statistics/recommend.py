@@ -45,8 +45,8 @@ def confirmed(context: ReportContext) -> Sentences:
         if row and first and named["preferred_at"]:
             num = sum(objective == name for objective, _ in rows)
             out.append(_preferred(named, first, words, num=num))
-        if said := _confirmed(named | row, words) if row else "":
-            out.append(said)
+        if sentence := _confirmed(named | row, words) if row else "":
+            out.append(sentence)
     return tuple(out)
 
 

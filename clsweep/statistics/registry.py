@@ -135,5 +135,5 @@ def requests(context: ReportContext) -> Iterator[Request]:
 @cache
 def formulas() -> Mapping[str, Mapping[str, str]]:
     """What the appendix and the documentation explain: the name of a table -> its columns."""
-    found = {"most tables": reasons.COLUMNS}
-    return found | {name: each for q in statistics() for name, each in q.formulas.items()}
+    columns = {"most tables": reasons.COLUMNS}
+    return columns | {name: each for q in statistics() for name, each in q.formulas.items()}

@@ -109,8 +109,8 @@ class Figure:
 def _unlinked(part: Any) -> Any:
     """A part of a spec without encodings of links; the rows of its data stay as they are."""
     if isinstance(part, Mapping):
-        kept = {k: v for k, v in part.items() if not (k == "href" and isinstance(v, Mapping))}
-        return {k: v if k == "datasets" else _unlinked(v) for k, v in kept.items()}
+        encodings = {k: v for k, v in part.items() if not (k == "href" and isinstance(v, Mapping))}
+        return {k: v if k == "datasets" else _unlinked(v) for k, v in encodings.items()}
     return [_unlinked(each) for each in part] if isinstance(part, list) else part
 
 

@@ -93,7 +93,7 @@ def settings_of(frame: pd.DataFrame) -> list[str]:
 
 def layouts(frame: pd.DataFrame) -> list[Layout]:
     """Every part of every table, in the paper's order; printed spreads stand in none."""
-    found = []
+    parts_laid = []
     for _, item in frame[frame["value"].notna()].groupby(list(ABOUT), sort=False):
         # Across stands the setting of most values, else what else tells the columns apart.
         sizes = {name: item[name].nunique() for name in settings_of(item)}
@@ -102,23 +102,23 @@ def layouts(frame: pd.DataFrame) -> list[Layout]:
             across = next((name for name in PLACES if item[name].nunique() > 1), "metric")
         places = [name for name in PLACES if name != across]
         parts = item.groupby(places, sort=False, dropna=False)
-        found += [_layout(rows, across, places) for _, rows in parts]
-    return found
+        parts_laid += [_layout(rows, across, places) for _, rows in parts]
+    return parts_laid
 
 
 def remarks(frame: pd.DataFrame) -> list[str]:
     """What a reader of one or more tables must know: scales, reasons, misprints."""
     rows = frame[frame["measured"].notna()]
     scales = rows.loc[rows["verdict"] == Verdict.OTHER_SCALE, ["here", "there"]].drop_duplicates()
-    said = [f"other scale: here {here}; in the paper {there}" for here, there in scales.to_numpy()]
-    said += notes(rows[rows["verdict"] != Verdict.OTHER_SCALE])
-    said += [
+    lines = [f"other scale: here {here}; in the paper {there}" for here, there in scales.to_numpy()]
+    lines += notes(rows[rows["verdict"] != Verdict.OTHER_SCALE])
+    lines += [
         f"{setting_of(row, settings_of(frame))}: {row['printed_note']}"
         for row in records_of(frame)
         if row["printed_note"]
         and (is_number(row["measured"]) or not is_number(row["value"]))  # a spread
     ]
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(lines))
 
 
 def legend(frame: pd.DataFrame) -> str:
@@ -132,10 +132,10 @@ def closing(frame: pd.DataFrame) -> str:
     counts = frame.loc[frame["value"].notna(), "verdict"].value_counts()
     num = {verdict: int(counts.get(verdict, 0)) for verdict in Verdict}
     comparable = sum(num[verdict] for verdict in RESOLVABLE)
-    said = "no number is measured at the paper's scale"
+    sentence = "no number is measured at the paper's scale"
     differ, open_ = num[Verdict.DIFFERS], num[Verdict.NOT_RESOLVED]
     if comparable:
-        said = (
+        sentence = (
             f"{count(num[Verdict.AGREES])} of {count(comparable)} numbers agree, "
             f"{count(differ)} differ{'s' * (differ == 1)}, {count(open_)} not resolved"
         )
@@ -144,7 +144,7 @@ def closing(frame: pd.DataFrame) -> str:
         "not measured": num[Verdict.NOT_MEASURED],
         "for reference only": num[Verdict.REFERENCE_ONLY],
     }
-    return "; ".join([said, *(f"{count(n)} {what}" for what, n in others.items() if n)])
+    return "; ".join([sentence, *(f"{count(n)} {what}" for what, n in others.items() if n)])
 
 
 def unmeasured(parts: Sequence[Layout]) -> list[str]:
@@ -356,7 +356,7 @@ def differences(of: Statistics) -> pd.DataFrame:
     """
     frame = of.compute_whole(reproduce)
     rows, names = frame[frame["verdict"] == Verdict.OTHER_SCALE], settings_of(frame)
-    found = []
+    table_rows = []
     for _, group in rows.groupby([*ABOUT, *PLACES], sort=False, dropna=False):
         place = {name: group[name].iloc[0] for name in (*ABOUT, *PLACES)}
         differences, metric = list(_differences_in(records_of(group), names)), place["metric"]
@@ -365,9 +365,9 @@ def differences(of: Statistics) -> pd.DataFrame:
                 cell.levels.get(name, place[name]) == place[name] for name in PLACES
             ):
                 table = contrasts(differences, {metric: sweeps_by(cell.data, metric)})
-                found += [place | {"verdict": _sign(row)} | row for row in records_of(table)]
-    kept = [*ABOUT, *PLACES, *DIFFERENCE_COLUMNS]
-    return pd.DataFrame(found, columns=kept).dropna(subset=["estimate"], ignore_index=True)
+                table_rows += [place | {"verdict": _sign(row)} | row for row in records_of(table)]
+    columns = [*ABOUT, *PLACES, *DIFFERENCE_COLUMNS]
+    return pd.DataFrame(table_rows, columns=columns).dropna(subset=["estimate"], ignore_index=True)
 
 
 def _differences_in(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Contrast]:
@@ -381,8 +381,8 @@ def _differences_in(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Contr
         return bool(of[a] != of[b] and at[a] | at[b] == at[b] | at[a])
 
     def is_named(a: int, b: int) -> bool:
-        told = rows[a]["delta_to"]
-        return bool(of[b] == told or (not told and of[a].startswith(f"{of[b]}_")))
+        base = rows[a]["delta_to"]
+        return bool(of[b] == base or (not base and of[a].startswith(f"{of[b]}_")))
 
     ways = (
         [[b for b in every if is_beside(a, b) and is_named(a, b)] for a in every],
@@ -409,17 +409,17 @@ def _of_run(frame: pd.DataFrame, _of: StudyData) -> pd.DataFrame:
     rows = []
     for _, group in frame.groupby(["item", "what", "metric", "estimate"], sort=False):
         ends = dict.fromkeys(map(number, group["published"].agg(["min", "max"])))
-        told = {"printed": " to ".join(ends), "verdict": " or ".join(group["verdict"].unique())}
-        rows.append(group.iloc[0].to_dict() | told)
+        verdicts = {"printed": " to ".join(ends), "verdict": " or ".join(group["verdict"].unique())}
+        rows.append(group.iloc[0].to_dict() | verdicts)
     return pd.DataFrame(rows, columns=[*frame, "printed"])
 
 
 def _say_differences(context: ReportContext) -> Sentences:
     rows = _of_run(context.statistics.compute_whole(differences), context.data)
     kinds = Counter(rows["verdict"])
-    told = ", ".join(f"{num} {kind}" for kind, num in kinds.items())
+    counts = ", ".join(f"{num} {kind}" for kind, num in kinds.items())
     num = counted(len(rows), "difference", "differences")
-    return (f"Of {num} of the paper, at another scale: {told}.",) if kinds else ()
+    return (f"Of {num} of the paper, at another scale: {counts}.",) if kinds else ()
 
 
 DIFFERENCES = Statistic(

@@ -85,7 +85,7 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
         "configurations": "the configurations that share a value or bin differ too much to tell "
         f"levels {amount} apart, which more of them would mend, not more seeds",
     }
-    found: dict[str, list[str]] = {}
+    usable_of: dict[str, list[str]] = {}
     noisy: dict[tuple[str, str], list[str]] = {}
     for row in records_of(robustness):
         param, name = text(row.get("band_param")), row["objective"]
@@ -96,13 +96,13 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
             if known(failed) and failed > 0:
                 lost = f", with {counted(failed, 'failed trial', 'failed trials')}"
             band = shown_band(row, "band_sure", named=False)
-            found.setdefault(param, []).append(f"{name} {band}{lost}")
+            usable_of.setdefault(param, []).append(f"{name} {band}{lost}")
         else:
             cause = causes.get(text(row["noise_of"]), causes["seeds"])
             noisy.setdefault((param, cause), []).append(name)
     usable = [
         f"Usable band of {param}, within {amount} of the best: {'; '.join(each)}."
-        for param, each in found.items()
+        for param, each in usable_of.items()
     ]
     unresolved = [
         Unresolved(f"The usable band of {param} is not resolved for {listed(names)}: {cause}.")

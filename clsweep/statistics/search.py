@@ -147,8 +147,8 @@ def course(history: pd.DataFrame, words: Wording) -> Sentences:
             at = rows.loc[rows["best"] == best, "tried"].iloc[0]
             late = at > LATE * num and num > 4
             more = " It still improved near the end, so more tries may help." if late else ""
-            found = f"{words.level(best)}, at try {count(at)} of {count(num)}"
-            out.append(f"{name} found its best, {found}.{more}")
+            best_at = f"{words.level(best)}, at try {count(at)} of {count(num)}"
+            out.append(f"{name} found its best, {best_at}.{more}")
     return tuple(out)
 
 
@@ -157,15 +157,15 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
     out: list[str] = []
     for name, frame in table.groupby("objective", sort=False):
         rows = [row for row in records_of(frame) if row["resolved"]]
-        found = [
+        sentences = [
             f"{row['param']} ({number(row['importance'])}{interval(row['low'], row['high'])})"
             for row in rows
         ]
         if rows and not known(rows[0]["importance"]):
             out.append(depends(str(name), rows[0]["param"], rows[0]["r2"]))
-        elif found:
-            verb = "matters" if len(found) == 1 else "matter"
-            out.append(f"{name}: {listed(found)} {verb}, by the surrogate of the search.")
+        elif sentences:
+            verb = "matters" if len(sentences) == 1 else "matter"
+            out.append(f"{name}: {listed(sentences)} {verb}, by the surrogate of the search.")
         elif (reason := frame["reason"].iloc[0]) != Reason.NOTHING_SWEPT:
             why = f": {frame['note'].iloc[0]}" if reason else ": the surrogate's draws differ"
             out.append(

@@ -41,10 +41,10 @@ def sensitivity(of: Statistics, *objectives: str) -> pd.DataFrame:
 
 def effects(sensitivity: pd.DataFrame, words: Wording) -> Sentences:
     """What matters for each objective, from `sensitivity`."""
-    found = sensitivity.groupby("objective", sort=False) if len(sensitivity) else ()
+    groups = sensitivity.groupby("objective", sort=False) if len(sensitivity) else ()
     return tuple(
         each
-        for name, rows in found
+        for name, rows in groups
         for each in (
             *_effects(str(name), records_of(rows)),
             *_as_measured(str(name), records_of(rows)),

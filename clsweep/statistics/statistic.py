@@ -86,8 +86,8 @@ class Statistic:
 
     def explained(self, within: float) -> list[str]:
         """What its columns mean, a text each."""
-        said = [f"{c.called or c.header}: {c.means}" for c in self.columns if c.means]
-        return [filled(text, within) for text in (self.intro, *said) if text]
+        meanings = [f"{c.called or c.header}: {c.means}" for c in self.columns if c.means]
+        return [filled(text, within) for text in (self.intro, *meanings) if text]
 
     def shown(self, frame: pd.DataFrame, data: StudyData, within: float) -> pd.DataFrame:
         """The table for eyes."""
@@ -124,9 +124,9 @@ class Statistic:
         frame = self.full(context)
         if frame.empty or ("reason" in frame and not frame["reason"].map(is_measured).any()):
             return []
-        said = "; ".join(self.explained(context.within))
+        meanings = "; ".join(self.explained(context.within))
         title = self.title(context) if callable(self.title) else self.title
-        caption, images = self.caption.replace("{columns}", said), context.data.images
+        caption, images = self.caption.replace("{columns}", meanings), context.data.images
         return [
             Table(
                 name=self.name,
@@ -162,8 +162,8 @@ def points(within: float) -> str:
 def plain(frame: pd.DataFrame) -> pd.DataFrame:
     """As it is, without columns that have no value, and without the notes, which stand apart."""
     apart = ("reason", "note")
-    kept = frame[[name for name in frame if name not in apart and frame[name].notna().any()]]
-    return kept.apply(
+    columns = frame[[name for name in frame if name not in apart and frame[name].notna().any()]]
+    return columns.apply(
         lambda column: texts_of_values(column.tolist()) if column.dtype.kind == "f" else column
     )
 
@@ -229,8 +229,8 @@ def half(name: str, stem: str | None = None) -> Callable[[Row], float]:
     """What a value is resolved to: half its interval, or its own size."""
 
     def spread(row: Row) -> float:
-        found = measured(name, stem)(row)
-        return found.resolution if found else math.nan
+        interval = measured(name, stem)(row)
+        return interval.resolution if interval else math.nan
 
     return spread
 

@@ -88,7 +88,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, data: StudyData) -> Figu
         x = charts.param_axis(data, param, frame["x"].to_numpy(dtype=float), ticks=True)
     names = {name: name for name in ("trial", "objective", "setting", "seed")}
     tips = charts.tips(**names, y=title)
-    lines, said = charts.reference_lines(data, frame, title)
+    lines, note = charts.reference_lines(data, frame, title)
     hue, form = charts.looks(data, frame)
     cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
     y, link = charts.score_axis(title), alt.Href("link:N")
@@ -99,7 +99,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, data: StudyData) -> Figu
         name=slug,
         title=f"Every trial against {called}",
         caption=f"{shown}. Hover over a point for its setting, or click it for its row in the "
-        f"table of trials.{f' {count(lost)} without a score are not shown.' if lost else ''}{said}",
+        f"table of trials.{f' {count(lost)} without a score are not shown.' if lost else ''}{note}",
         chart=charts.layers([*lines, cloud.encode(x, y, hue, form, link, tooltip=tips)]),
         data=frame.drop(columns="link").rename(
             columns={"trial": "trial_id", "x": "value", "y": "score"}

@@ -22,8 +22,8 @@ _NEAREST = TEXTS["DEFAULT_NEAREST"].partition(" (")[0]  # as a note has it
 
 def tuning_cost(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
     """One row per objective: tries until near the best, and the gain over the default."""
-    found = of.data
-    return analysis.tuning_cost(found.spaces, defaults=found.defaults, within=of.near(within))
+    data = of.data
+    return analysis.tuning_cost(data.spaces, defaults=data.defaults, within=of.near(within))
 
 
 def best_of_k(of: Statistics) -> pd.DataFrame:
@@ -75,13 +75,13 @@ def best_of_k_curves(expected: pd.DataFrame, data: StudyData) -> Figure | None:
         axis=alt.Axis(values=halvings, format="d", labelOverlap="greedy", grid=False),
     )
     tips = charts.tips(objective="objective", x="tries", y=title, **charts.ENDS)
-    drawn, said = charts.curves(frame, data, x, title, tips, marked=charts.is_sparse(frame))
+    drawn, note = charts.curves(frame, data, x, title, tips, marked=charts.is_sparse(frame))
     return Figure(
         name="best-of-k",
         title="What tuning costs",
         caption="Score to expect of the best of k configurations tried at random. A curve that is "
         "flat from the start "
-        f"belongs to an objective that needs no tuning. {charts.bands_text(frame, data)}{said}",
+        f"belongs to an objective that needs no tuning. {charts.bands_text(frame, data)}{note}",
         chart=charts.layers(drawn),
         data=frame.rename(columns={"x": "k", "y": "expected"}),
     )

@@ -156,8 +156,10 @@ def each_yardstick(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]
     parts = [rows for _, rows in board.groupby("yardstick", sort=False) if len(scored(rows))]
     if len(parts) < 2:
         return say(board)
-    told = [(str(rows["yardstick"].iloc[0]), say(rows)) for rows in parts]
-    return tuple(f"For {name or 'the others'}: {each}" for name, said in told for each in said)
+    groups = [(str(rows["yardstick"].iloc[0]), say(rows)) for rows in parts]
+    return tuple(
+        f"For {name or 'the others'}: {each}" for name, sentences in groups for each in sentences
+    )
 
 
 def settings(board: pd.DataFrame, words: Wording, lead: Lead | None = None) -> Sentences:

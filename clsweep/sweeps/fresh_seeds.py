@@ -80,20 +80,20 @@ def fresh_scores(study: StudyTables, metric: str) -> dict[str, dict[int, dict[in
     trials = _fresh_trials(whole)
     if isinstance(study, CellTables):
         trials = study.frame_here(trials)
-    found: dict[str, dict[int, dict[int, float]]] = {}
+    scores_of: dict[str, dict[int, dict[int, float]]] = {}
     if metric not in trials:
-        return found
+        return scores_of
     scores = trials[metric].where(trials["status"] == "finished").astype(float)
     for row in zip(trials["objective"], trials["config"], trials["seed"], scores, strict=True):
-        found.setdefault(row[0], {}).setdefault(row[1], {})[row[2]] = row[3]
-    return found
+        scores_of.setdefault(row[0], {}).setdefault(row[1], {})[row[2]] = row[3]
+    return scores_of
 
 
 def to_confirm(study: StudyTables, top: int | None = None) -> list[Ranked]:
     """The best configurations now, `top` of each objective; as the study asks by default."""
-    asked = top or top_of(study.folder.confirmation.study())
+    num = top or top_of(study.folder.confirmation.study())
     best = ranking(study, study.metric, study.mode)
-    return [ranked for each in best for ranked in each.configs[:asked]]
+    return [ranked for each in best for ranked in each.configs[:num]]
 
 
 def unconfirmed(study: StudyTables, top: int | None = None) -> int:

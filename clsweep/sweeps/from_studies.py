@@ -81,8 +81,8 @@ def of_studies(
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
     sweeps = study_data.sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
     hits = Hits(lambda: _hits(named, name))
-    asked = tuple(c for at, study in named.items() for c in _contrasts(study, at, name))
-    metrics = {each.metric for each in asked if each.metric in METRIC and each.metric in trials}
+    contrasts = tuple(c for at, study in named.items() for c in _contrasts(study, at, name))
+    metrics = {each.metric for each in contrasts if each.metric in METRIC and each.metric in trials}
     again = _by_objective(named, lambda s: fresh_scores(s, name))
     known: dict[str, Any] = {"hits": hits if images == NEW else None}
     sweeps = tuple(
@@ -106,7 +106,7 @@ def of_studies(
         yardsticks=yardsticks,
         confirmable=_confirmable(named, name),
         confirming={study.path: _confirming(study) for study in studies},
-        contrasts=asked,
+        contrasts=contrasts,
         hits={m: Hits(partial(_hits, named, m)) for m in metrics if images == NEW},
     )
 
@@ -125,12 +125,12 @@ def _require_alike(studies: Sequence[StudyTables]) -> None:
 
 def _hits(named: Mapping[str, StudyTables], metric: str) -> pd.DataFrame:
     """Those of all studies; none where one has none."""
-    found = {
+    tables = {
         study.path: hits_in(study.folder, study.trials, metric, split=study.score_on, column=metric)
         for study in named.values()
     }
-    table = _together(named, lambda study: found[study.path])
-    return table if all(map(len, found.values())) else table.iloc[:0]
+    table = _together(named, lambda study: tables[study.path])
+    return table if all(map(len, tables.values())) else table.iloc[:0]
 
 
 def epochs_of(
@@ -166,8 +166,8 @@ def side_table(studies: Sequence[StudyTables], kind: str, data: StudyData) -> pd
             table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]
         if kind == "references":
             own = [name for name, each in named.items() if each is study]
-            told = (text for at, text in yardsticks.items() if at.startswith(own[0]))
-            table = table.assign(yardstick=next(told, ""))
+            yardstick = (text for at, text in yardsticks.items() if at.startswith(own[0]))
+            table = table.assign(yardstick=next(yardstick, ""))
         return table
 
     yardsticks = _yardsticks(named, metric) if kind == "references" else {}
@@ -182,11 +182,11 @@ def _metric_of(
         if study.trials.empty:
             see = f"see clsweep status {study.path}"
             raise RequestError(f"{study.path}: no trial has finished yet; {see}")
-    asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
-    if metric is None and len(asked) > 1:
-        names = ", ".join(name for name, _ in asked)
+    own_metrics = list(dict.fromkeys((s.metric, s.mode) for s in studies))
+    if metric is None and len(own_metrics) > 1:
+        names = ", ".join(name for name, _ in own_metrics)
         raise RequestError(f"the studies optimised different metrics: {names}; choose one metric")
-    name = metric or asked[0][0]
+    name = metric or own_metrics[0][0]
     for study in studies:
         trials, place = study.trials, f"{study.path}: metric"
         is_there = name in trials
@@ -199,7 +199,7 @@ def _metric_of(
                 f"{place}: no column {name!r}.{hint} Known metrics: {scored or 'none'}; any other "
                 "column needs a mode"
             )
-    return name, study_data.mode_of(name, mode, dict(asked).get(name), studies[0].path)
+    return name, study_data.mode_of(name, mode, dict(own_metrics).get(name), studies[0].path)
 
 
 def _named(studies: Sequence[StudyTables]) -> dict[str, StudyTables]:
@@ -255,8 +255,8 @@ def _ranges(
                     scales[name] = "log" if dimension.get("log") else "linear"
                     both = float(dimension["low"]), float(dimension["high"])
                     ends.setdefault(name, set()).add(None if is_grid else both)
-    single = {name: next(iter(found)) for name, found in ends.items() if len(found) == 1}
-    return scales, {name: found for name, found in single.items() if found is not None}
+    single = {name: next(iter(values)) for name, values in ends.items() if len(values) == 1}
+    return scales, {name: values for name, values in single.items() if values is not None}
 
 
 def _num_classes(study: StudyTables) -> float:
@@ -270,22 +270,22 @@ def _yardsticks(named: Named, metric: str) -> dict[str, str]:
     """What each objective's scores depend on beside its encoder, where studies differ in that."""
     own = ["loss of"] if metric in LOSSES else []
     names = [*DATA_COLUMNS, *metric_params(metric), *own]
-    found: dict[str, dict[str, Any]] = {}
+    protocols: dict[str, dict[str, Any]] = {}
     for prefix, study in named.items():
         trials = study.trials
         for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
-            found[prefix + str(objective)] = {
+            protocols[prefix + str(objective)] = {
                 "score_on": study.score_on,  # no column in earlier versions
                 "loss of": objective,
                 # a column that is empty says as little as one that is not there
                 **{n: row[n] for n in names if n in trials and not pd.isna(row[n])},
             }
-    differing = [n for n in names if len({str(values.get(n)) for values in found.values()}) > 1]
+    differing = [n for n in names if len({str(values.get(n)) for values in protocols.values()}) > 1]
 
     def told(num: int) -> dict[str, str]:
         return {
             objective: ", ".join(f"{n} {values.get(n, 'unknown')}" for n in differing[:num])
-            for objective, values in found.items()
+            for objective, values in protocols.items()
         }
 
     every = len(set(told(len(differing)).values()))  # by the first names that tell them apart

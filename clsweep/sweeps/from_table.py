@@ -37,7 +37,7 @@ ORIGINS = {
 }  # fmt: skip
 CONFIG = ["objective", "config"]
 # In a file's metadata and a frame's attributes: metric, mode, params and scales, as JSON.
-TOLD = "clsweep.told"
+OPTIONS_KEY = "clsweep.told"
 OUTCOMES = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
 
 
@@ -86,8 +86,8 @@ def of_trials(
     name = _metric(trials, metric, source)
     trials = trials.assign(**{name: tidy.numeric(trials[name], source)})
     mode = study_data.mode_of(name, mode, None, source)
-    found = (_named(params, trials, name, source), "") if params is not None else None
-    swept, others = found or _settings(trials, name, source)
+    chosen = (_named(params, trials, name, source), "") if params is not None else None
+    swept, others = chosen or _settings(trials, name, source)
     words = [column for column in swept if tidy.is_numbers_as_text(trials[column])]
     trials = trials.assign(**{column: tidy.as_setting(trials[column], source) for column in swept})
     scales = tidy.checked_scales(scales, trials, swept, source)
@@ -101,13 +101,13 @@ def of_trials(
         axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
         gone = {n for each in settled.values() for n in each}.difference(*axes.values())
         swept = [column for column in swept if column not in gone]
-    told = _settled_notes(settled, sweeps, kept=params is not None)
+    settled_notes = _settled_notes(settled, sweeps, is_named=params is not None)
     whole, unlike = study_data.percent_of(name, sweeps)
     limits, chance = (0.0, whole) if whole else None, _chance(trials, name, whole)
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
     on_test = "score_on" in trials and bool((trials["score_on"] == "test").all())
     as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
-    notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *told, as_text]
+    notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *settled_notes, as_text]
     unit = "" if unlike else study_data.unit_of(name)
     return StudyData(
         trials=_with_ids(trials),
@@ -124,12 +124,12 @@ def of_trials(
     )
 
 
-def _metric(trials: pd.DataFrame, asked: str | None, source: str) -> str:
+def _metric(trials: pd.DataFrame, given: str | None, source: str) -> str:
     """The metric that is asked for, or the first known one, with a score if there is any."""
     columns = list(trials.columns)
     known = [m.name for m in METRICS if m.name in columns and not m.takes]
     scored = [m for m in known if trials[m].notna().any()]
-    name = next(iter([*scored, *known]), "") if asked is None else str(asked)
+    name = next(iter([*scored, *known]), "") if given is None else str(given)
     if name in columns and name not in tidy.LABELS:
         return name
     why = "none of the known metrics; name one."
@@ -172,7 +172,7 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
     columns = [c for c in trials.columns if c not in {*tidy.LABELS, *ours, *ids, metric}]
     others = [c for c in columns if c not in OUTCOMES | CHOSEN]
     groups = trials.groupby("objective")  # what takes two values in one, or cannot be told apart
-    told = [
+    candidates = [
         c
         for c in columns
         if c in others
@@ -183,7 +183,7 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
         configs = trials.drop_duplicates(CONFIG)
         settings = {
             c
-            for c in told
+            for c in candidates
             if tidy.is_plain(trials[c])
             and len(trials[[*CONFIG, c]].drop_duplicates()) == len(configs)
         }
@@ -193,34 +193,34 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
             for c in settings & OUTCOMES - ORIGINS
             if 2 * len(configs[["objective", c]].drop_duplicates()) <= len(configs)
         }
-        told = [c for c in told if c in settings or c not in OUTCOMES]
-        swept = [c for c in told if c in settings and (c not in OUTCOMES or c in recurring)]
+        candidates = [c for c in candidates if c in settings or c not in OUTCOMES]
+        swept = [c for c in candidates if c in settings and (c not in OUTCOMES or c in recurring)]
     else:  # an outcome looks like a setting
-        swept = [c for c in told if c in CHOSEN or (c in others and c in PARAM)]
+        swept = [c for c in candidates if c in CHOSEN or (c in others and c in PARAM)]
         if others and not swept:
             why = "with one trial in each configuration they cannot be told from outcomes"
             raise RequestError(f"{source}: params: {why}; name them. Columns: {', '.join(others)}")
-    left_out = [column for column in told if column not in swept]
+    left_out = [column for column in candidates if column not in swept]
     note = f"read as hyperparameters: {', '.join(swept) or 'none'}; not: {', '.join(left_out)}"
     return swept, f"{note}; params names others" if left_out else ""
 
 
-def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
+def _axes_note(sweeps: Sequence[Sweep], given: Mapping[str, str]) -> str:
     """On which axes numbers were read that could stand on either."""
-    found: dict[str, dict[str, list[str]]] = {}  # hyperparameter -> axis -> objectives
+    objectives_of: dict[str, dict[str, list[str]]] = {}  # hyperparameter -> axis -> objectives
     for sweep in sweeps:
         for name in sweep.params:
             column = sweep.settings[name]
             # It matters of three values or more, where all of them are positive.
             is_guess = is_number(column) and column.min() > 0 and column.nunique() > 2
-            if name not in told and is_guess:
-                read = found.setdefault(name, {})
+            if name not in given and is_guess:
+                read = objectives_of.setdefault(name, {})
                 read.setdefault(sweep.scales[name], []).append(sweep.objective)
     parts: list[str] = []
     for axis in ("log", "linear"):
         names = [
             name + (f" ({', '.join(read[axis])})" if len(read) > 1 else "")
-            for name, read in found.items()
+            for name, read in objectives_of.items()
             if axis in read
         ]
         if names:
@@ -229,45 +229,45 @@ def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
 
 
 def _settled_notes(
-    settled: Mapping[str, Mapping[str, tuple[str, ...]]], sweeps: Sequence[Sweep], *, kept: bool
+    settled: Mapping[str, Mapping[str, tuple[str, ...]]], sweeps: Sequence[Sweep], *, is_named: bool
 ) -> list[str]:
     """One note on each axis that others settle, with the objectives if it is not so in all."""
     objectives: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for objective, found in settled.items():
-        for key in found.items():
+    for objective, columns in settled.items():
+        for key in columns.items():
             objectives.setdefault(key, []).append(objective)
     notes = []
     for (name, leaders), where in objectives.items():
         sweeping = [sweep.objective for sweep in sweeps if name in sweep.params]
         place = "" if where == sweeping else f"{', '.join(where)}: "
         gone = f"{name} is left out; params keeps the axes that it names"
-        what = "their effects cannot be told apart" if kept else gone
+        what = "their effects cannot be told apart" if is_named else gone
         notes.append(f"{place}{name} has one value for each of {', '.join(leaders)}: {what}")
     return notes
 
 
-def as_told(trials: pd.DataFrame, **asked: Any) -> dict[str, Any]:
+def reading_options(trials: pd.DataFrame, **wanted: Any) -> dict[str, Any]:
     """What is asked of a file's trials (metric, mode, params, scales), and where nothing is, what
     the file itself says. It says nothing of another metric's mode.
     """
-    told = dict(trials.attrs.pop(TOLD, {}))
-    if asked["metric"] not in (None, told.get("metric")):
-        told.pop("mode", None)
-    params = asked["params"] if asked["params"] is not None else told.get("params")
-    if isinstance(told.get("scales"), dict) and params is not None:
-        told["scales"] = {n: s for n, s in told["scales"].items() if n in params}
-    return {name: told.get(name) if given is None else given for name, given in asked.items()}
+    options = dict(trials.attrs.pop(OPTIONS_KEY, {}))
+    if wanted["metric"] not in (None, options.get("metric")):
+        options.pop("mode", None)
+    params = wanted["params"] if wanted["params"] is not None else options.get("params")
+    if isinstance(options.get("scales"), dict) and params is not None:
+        options["scales"] = {n: s for n, s in options["scales"].items() if n in params}
+    return {name: options.get(name) if given is None else given for name, given in wanted.items()}
 
 
-def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
+def _own_options(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     """What a file says of itself. Raises ValueError if it is not what `clsweep import` writes."""
-    found = json.loads(metadata.get(TOLD.encode(), b"{}"))
+    options = json.loads(metadata.get(OPTIONS_KEY.encode(), b"{}"))
     kinds = {"metric": str, "mode": str, "params": list, "scales": dict, "seed": str}
-    if not isinstance(found, dict) or any(
-        not isinstance(found.get(name, kind()), kind) for name, kind in kinds.items()
+    if not isinstance(options, dict) or any(
+        not isinstance(options.get(name, kind()), kind) for name, kind in kinds.items()
     ):
-        raise ValueError(f"its metadata {TOLD!r} is damaged")
-    return {name: found[name] for name in kinds if name in found}
+        raise ValueError(f"its metadata {OPTIONS_KEY!r} is damaged")
+    return {name: options[name] for name in kinds if name in options}
 
 
 def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
@@ -278,24 +278,26 @@ def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
     frames: list[pd.DataFrame] = []
     about: dict[str, Any] = {}
     for path, frame in zip(paths, map(read_trials, files), strict=True):
-        told = frame.attrs.pop(TOLD)
+        options = frame.attrs.pop(OPTIONS_KEY)
         for key in ("metric", "mode"):
-            if about.setdefault(key, told.get(key)) != told.get(key):
+            if about.setdefault(key, options.get(key)) != options.get(key):
                 expected = f"expected the {key} {about[key]!r} of {paths[0]}"
-                given = f"given {told.get(key)!r}: these are not analysed together"
+                given = f"given {options.get(key)!r}: these are not analysed together"
                 raise RequestError(f"{path}: {expected}, {given}")
         name = names[len(frames)]
         name = path if names.count(name) > 1 else name
-        is_numbered = told.get("seed") == ""  # no seed was named: trials share none across tables
+        is_numbered = (
+            options.get("seed") == ""
+        )  # no seed was named: trials share none across tables
         for label in ("objective", "seed") if is_numbered else ("objective",):
             if label in frame:
                 frame[label] = [f"{name}/{value}" for value in frame[label]]
-        about["params"] = [*dict.fromkeys([*about.get("params", ()), *told.get("params", ())])]
-        about["scales"] = told.get("scales", {}) | about.get("scales", {})
+        about["params"] = [*dict.fromkeys([*about.get("params", ()), *options.get("params", ())])]
+        about["scales"] = options.get("scales", {}) | about.get("scales", {})
         frames.append(frame)
-    found = pd.concat(frames, ignore_index=True)
-    found.attrs = {TOLD: {key: value for key, value in about.items() if value}}
-    return found
+    table = pd.concat(frames, ignore_index=True)
+    table.attrs = {OPTIONS_KEY: {key: value for key, value in about.items() if value}}
+    return table
 
 
 def read_trials(file: str) -> pd.DataFrame:
@@ -311,7 +313,7 @@ def read_trials(file: str) -> pd.DataFrame:
         # Where pandas keeps an index without a name: the number of a row is no setting.
         index = [n for n in table.column_names if re.fullmatch(r"__index_level_\d+__", n)]
         frame = to_frame(table.drop_columns(index))
-        frame.attrs = {TOLD: _told(metadata or {})}
+        frame.attrs = {OPTIONS_KEY: _own_options(metadata or {})}
         return frame
     except FileNotFoundError:
         raise RequestError(f"{file}: expected a Parquet file of trials, found none") from None

@@ -23,8 +23,8 @@ def with_added(more: Mapping[str, Any], data: StudyData) -> tuple[Contrast, ...]
     StudyError has a line for each mistake of shape; RequestError names what the study has
     otherwise.
     """
-    told = parse_contrasts(more, lambda keys, what: f"{'.'.join(map(str, keys))}: {what}")
-    tree = {"contrasts": told, "metric": {"name": data.metric}}
+    parsed = parse_contrasts(more, lambda keys, what: f"{'.'.join(map(str, keys))}: {what}")
+    tree = {"contrasts": parsed, "metric": {"name": data.metric}}
     for each in contrasts_of(tree):
         at = f"contrasts.{each.name}"
         if len(set(each.of)) == 1 and each.minus is None:
@@ -42,18 +42,18 @@ def with_added(more: Mapping[str, Any], data: StudyData) -> tuple[Contrast, ...]
 
 def contrasts_of(tree: Mapping[str, Any], before: str = "") -> list[Contrast]:
     """Those of a checked study; `before` stands before the names of its objectives."""
-    found = []
-    for name, asked in (tree.get("contrasts") or {}).items():
-        of = dict.fromkeys([asked["of"]] if isinstance(asked["of"], str) else asked["of"])
-        told = {key: value for key, value in asked.items() if value is not None}
-        given: dict[str, Any] = {key: dict(told[key]) for key in ("at", "minus") if key in told}
+    contrasts = []
+    for name, entry in (tree.get("contrasts") or {}).items():
+        of = dict.fromkeys([entry["of"]] if isinstance(entry["of"], str) else entry["of"])
+        values = {key: value for key, value in entry.items() if value is not None}
+        given: dict[str, Any] = {key: dict(values[key]) for key in ("at", "minus") if key in values}
         for side in given.values():  # as the tables have them
             for key in set(side) & set(PARAM):
                 with suppress(ValueError):  # no value of it: that of no setting
                     side[key] = PARAM[key].coerce(side[key])
-        given |= {key: float(told[key]) for key in NUMBERS if key in told}
-        given["metric"] = told.get("metric") or (tree.get("metric") or {}).get("name", "knn_top1")
-        given |= {"added_after": told.get(ADDED, 0), "family": before}
+        given |= {key: float(values[key]) for key in NUMBERS if key in values}
+        given["metric"] = values.get("metric") or (tree.get("metric") or {}).get("name", "knn_top1")
+        given |= {"added_after": values.get(ADDED, 0), "family": before}
         parts = tuple(f"{before}{each}" for each in of)
-        found.append(Contrast(name=f"{before}{name}", of=parts, **given))
-    return found
+        contrasts.append(Contrast(name=f"{before}{name}", of=parts, **given))
+    return contrasts

@@ -45,14 +45,16 @@ CONFIRMED_ON_TEST = (
 
 def version_notes(trials: pd.DataFrame | Mapping[str, Sequence[Any]]) -> list[str]:
     """That several versions of what trains have made the trials, as they may differ in scores."""
-    told = []
+    parts = []
     for column in VERSION_COLUMNS:
         if column in trials:
-            found = Counter(public_version(v) for v in trials[column] if isinstance(v, str))
-            each = [f"{version:.40} ({count(num)} trials)" for version, num in found.items()]
+            counts = Counter(public_version(v) for v in trials[column] if isinstance(v, str))
+            each = [f"{version:.40} ({count(num)} trials)" for version, num in counts.items()]
             name, more = column.partition("_")[0], f" and {len(each) - 3} more" * (len(each) > 3)
-            told += [f"{name} {', '.join(each[:3])}{more}"] if len(each) > 1 else []
-    return [f"trials of several versions, whose scores may differ: {'; '.join(told)}"] * bool(told)
+            parts += [f"{name} {', '.join(each[:3])}{more}"] if len(each) > 1 else []
+    return [f"trials of several versions, whose scores may differ: {'; '.join(parts)}"] * bool(
+        parts
+    )
 
 
 def said(reason: str, figures: Mapping[str, Any]) -> str:
@@ -121,8 +123,8 @@ def notes(frame: pd.DataFrame) -> list[str]:
         sides = tuple(f"{row[side]}: " for side in "ab" if "a" in row)
         if texts and texts[0] and (reason := row.get("reason", "")):
             # What is told of one side is the same in its other pairs, whatever has no number there.
-            told = "" if texts[0].startswith(sides) else f"{status(reason)}: "
-            texts[0] = told + texts[0]
+            prefix = "" if texts[0].startswith(sides) else f"{status(reason)}: "
+            texts[0] = prefix + texts[0]
         who = str(row.get("contrast") or row.get("objective") or row.get("region", ""))
         if "a" in row:
             who = f"{row['a']} - {row['b']}"
@@ -138,7 +140,7 @@ def notes(frame: pd.DataFrame) -> list[str]:
         for text in [text for text in about if text.startswith(side) and {*about[text]} == every]:
             del about[text]
             about.setdefault(text.removeprefix(side), []).append(side.removesuffix(": "))
-    found = []
+    lines = []
     for text, those in about.items():
         names = list(dict.fromkeys(those))
         is_all = len(names) == len(frame) > 1
@@ -146,8 +148,8 @@ def notes(frame: pd.DataFrame) -> list[str]:
         of_each = "each: " * bool(re.match(r"[\d,]+ of [\d,]+ ", text))  # no count of them together
         more = f" and {len(names) - MANY_NAMES} more" if len(names) > MANY_NAMES else ""
         whose = of_each if is_all else f"{', '.join(names[:MANY_NAMES])}{more}: "
-        found.append(f"{whose}{text}")
-    return found
+        lines.append(f"{whose}{text}")
+    return lines
 
 
 def _kind_of(row: Mapping[Any, Any]) -> str:
@@ -174,13 +176,13 @@ def reference_notes(references: Sequence[Mapping[str, Any]], *, metric: str) -> 
     rows = [row for row in references if row.get(metric) is not None]
     others = set(yardstick_params()) - set(metric_params(metric))  # of the other metrics
     by = [name for name in ("dataset", *reference_params()) if name not in others]
-    found: dict[tuple[Any, ...], dict[int | None, float]] = {}
+    scores_at: dict[tuple[Any, ...], dict[int | None, float]] = {}
     for row in rows:
         at = (row["reference"], *(row.get(name) for name in by))
-        found.setdefault(at, {}).setdefault(row.get("seed"), row[metric])
+        scores_at.setdefault(at, {}).setdefault(row.get("seed"), row[metric])
     parts = []
-    for kind, *values in sorted(found, key=lambda at: [(value is None, value) for value in at]):
-        alike = [at for at in found if at[0] == kind]
+    for kind, *values in sorted(scores_at, key=lambda at: [(value is None, value) for value in at]):
+        alike = [at for at in scores_at if at[0] == kind]
         named = ", ".join(
             f"{name} {setting(value)}"
             for i, (name, value) in enumerate(zip(by, values, strict=True), 1)
@@ -188,7 +190,7 @@ def reference_notes(references: Sequence[Mapping[str, Any]], *, metric: str) -> 
         )
         encoder = f" {values[by.index('encoder')]}" if kind == "untrained" else ""
         label = f"{kind.replace('_', ' ')}{encoder}{f' ({named})' if named else ''}"
-        scores = list(found[kind, *values].values())
+        scores = list(scores_at[kind, *values].values())
         part = f"{label} {fixed(float(np.mean(scores)))}"
         if len(scores) > 1:
             part += f" (sd {fixed(float(np.std(scores, ddof=1)))}, {len(scores)} seeds)"
@@ -202,13 +204,13 @@ def apart(references: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
         return {}
     known = references[references[metric].notna()]
     is_raw = known["reference"] == "raw_pixels"
-    found = {"raw pixels": known[is_raw].head(1)} if is_raw.any() else {}
+    references_by = {"raw pixels": known[is_raw].head(1)} if is_raw.any() else {}
     own = known[~is_raw]
     by = [n for n in reference_params() if n not in yardstick_params() and n in own]
     by = [name for name in by if own[name].nunique(dropna=False) > 1]
     for at, group in own.groupby(by, sort=False, dropna=False) if by else [((), own)][: len(own)]:
         values = {n: v for n, v in zip(by, at, strict=True) if v == v and v is not None}
         name = f"untrained {values.pop('encoder', 'encoder')}"
-        told = ", ".join(f"{n} {setting(v)}" for n, v in values.items())
-        found[f"{name} ({told})" if told else name] = group.drop_duplicates("seed")
-    return found
+        settings = ", ".join(f"{n} {setting(v)}" for n, v in values.items())
+        references_by[f"{name} ({settings})" if settings else name] = group.drop_duplicates("seed")
+    return references_by

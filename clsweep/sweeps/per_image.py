@@ -26,13 +26,13 @@ def hits_in(
     """
     table = folder.side_table("hits")
     is_asked = pc.and_(pc.equal(table["metric"], metric), pc.equal(table["split"], split))
-    found = to_frame(table.filter(is_asked).drop_columns(["metric", "split"]))
-    if found.empty or column not in trials:
+    rows = to_frame(table.filter(is_asked).drop_columns(["metric", "split"]))
+    if rows.empty or column not in trials:
         return pd.DataFrame(columns=COLUMNS)
     finished = trials[trials["status"] == "finished"]
     known = finished[["trial_id", "objective", "config", column]].rename(columns={column: "score"})
     known = known.dropna(subset="score")
-    merged = found.merge(known, on="trial_id")
+    merged = rows.merge(known, on="trial_id")
     return merged.loc[:, COLUMNS] if len(merged) == len(known) else merged.loc[[], COLUMNS]
 
 
@@ -45,12 +45,12 @@ def lucky(study: StudyTables, metric: str, mode: str) -> dict[str, float]:
     ended = to_frame(study.trials_table)  # objectives with their cell, as confirmed ones have it
     hits = Hits(partial(hits_in, study.folder, ended, metric, **place))
     finished = ended[ended["status"] == "finished"].dropna(subset=metric)
-    found = {}
+    bias = {}
     for name, trials in finished.groupby("objective"):
         table = trials.pivot(index="config", columns="seed", values=metric)
         scores = table.to_numpy(dtype=float)
         counts = np.isfinite(scores).sum(axis=1)
         images = hits.of(str(name), sign, table.index.to_numpy(), counts, counts)
         values = packed(settled(sign * scores))
-        found[str(name)] = sign * max(0.0, luck(values, parts_of(images)))
-    return found
+        bias[str(name)] = sign * max(0.0, luck(values, parts_of(images)))
+    return bias

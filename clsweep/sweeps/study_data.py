@@ -92,14 +92,14 @@ class StudyData:
         if not {"objective", *OBJECTIVE_PARTS} <= set(self.trials.columns):
             return {}
         names = [name for name in self.params if name in PARAM]
-        found = {}
+        defaults_of = {}
         for row in self.trials.drop_duplicates("objective").to_dict("records"):
             parts: dict[str, str] = {part: str(row[part]) for part in OBJECTIVE_PARTS}
             chosen = {n: str(row[n]) for n in SELECTED_PARTS if isinstance(row.get(n), str)}
             with suppress(KeyError):  # a part that this version does not know
                 own = {name: default_of(name, parts, **chosen) for name in names}
-                found[str(row["objective"])] = own
-        return found
+                defaults_of[str(row["objective"])] = own
+        return defaults_of
 
     def scored_alike(self, sweeps: Sequence[Sweep]) -> dict[str, list[Sweep]]:
         """Yardstick -> those of the sweeps that it has scored."""
@@ -120,8 +120,8 @@ class StudyData:
     @property
     def metric_title(self) -> str:
         """The metric, its unit, and the split if it is the test split: `knn_top1 (%, test)`."""
-        told = [part for part in (self.unit, "test split" if self.on_test else "") if part]
-        return f"{self.metric} ({', '.join(told)})" if told else self.metric
+        parts = [part for part in (self.unit, "test split" if self.on_test else "") if part]
+        return f"{self.metric} ({', '.join(parts)})" if parts else self.metric
 
 
 def worker_seconds(trials: pd.DataFrame) -> pd.Series[float]:
@@ -133,15 +133,15 @@ def worker_seconds(trials: pd.DataFrame) -> pd.Series[float]:
     return spent * recorded["workers"] if recorded["workers"].notna().any() else spent
 
 
-def mode_of(metric: str, asked: str | None, known: str | None, source: str) -> str:
+def mode_of(metric: str, given: str | None, known: str | None, source: str) -> str:
     """Which values of a metric are best: as the study or the catalog knows, else as asked."""
     known = known or ("min" if metric in LOSSES else None)
     known = known or (METRIC[metric].mode if metric in METRIC else None)
     wrong = "expected 'max' or 'min' is best, nothing says which: give a mode"
-    if asked is not None and known not in (asked, None):
-        wrong = f"expected {known!r}, which is best, got {asked!r}"
-    elif asked or known:
-        return str(asked or known)
+    if given is not None and known not in (given, None):
+        wrong = f"expected {known!r}, which is best, got {given!r}"
+    elif given or known:
+        return str(given or known)
     raise RequestError(f"{source}: mode of metric {metric!r}: {wrong}")
 
 
@@ -175,10 +175,10 @@ def sweeps_of(
     space |= {"failed_as": str(failed).replace("-", " ")}
     if metric in METRIC and not space.get("limits"):
         space["limits"] = METRIC[metric].limits
-    told = {name: value for name, value in space.items() if value is not None}
+    options = {name: value for name, value in space.items() if value is not None}
     possible = {p.name: (p.low, p.high) for p in PARAMS if p.kind in ("float", "int")}
     try:
-        sweeps = read_sweeps(trials, metric=metric, params=params, mode=mode, **told)
+        sweeps = read_sweeps(trials, metric=metric, params=params, mode=mode, **options)
         return tuple(replace(sweep, possible=possible) for sweep in sweeps)
     except (ValueError, TypeError) as error:  # a TypeError: of a column of lists and the like
         raise RequestError(f"{source}: {error}") from None
@@ -207,22 +207,22 @@ def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]
     """
     if unit_of(metric) != "%":
         return None, ""
-    found = {s.objective: s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps}
-    scores = np.concatenate(list(found.values()))
+    scores_of = {s.objective: s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps}
+    scores = np.concatenate(list(scores_of.values()))
     low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
     expected = f"{metric} is expected in percent, given {mentioned(low)} to {mentioned(high)}"
     if len(scores) and (low < 0 or high > 100):
         return None, f"{expected}: read as numbers without a unit or limits"
     fractions = [
         name
-        for name, own in found.items()
+        for name, own in scores_of.items()
         if len(own) and own.max() <= 1 and not np.isin(own, (0, 1)).all()
     ]
     if not fractions:
         return 100.0, ""
     if high <= 1:
-        told = "read as fractions of 1; for percent multiply the column by 100"
-        return 1.0, f"{expected}: {told}"
+        how = "read as fractions of 1; for percent multiply the column by 100"
+        return 1.0, f"{expected}: {how}"
     names = ", ".join(fractions)
     return 100.0, f"{expected}: that of {names} is read as percent too, not as fractions of 1"
 

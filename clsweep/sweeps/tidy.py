@@ -46,8 +46,8 @@ def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if not keys or not trials.duplicated(keys).any():
         return trials, ""
     copies = trials.duplicated([name for name in trials if is_plain(trials[name])])
-    said = f"{count(copies.sum())} rows are copies of others and are left out"
-    return trials[~copies].reset_index(drop=True), said if copies.any() else ""
+    note = f"{count(copies.sum())} rows are copies of others and are left out"
+    return trials[~copies].reset_index(drop=True), note if copies.any() else ""
 
 
 def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
@@ -157,8 +157,8 @@ def checked_scales(
     """
     if not isinstance(scales, Mapping | None):
         raise RequestError(f"{source}: scales: expected {{'tau': 'log'}}, given {scales!r}")
-    told = {str(name): scale for name, scale in (scales or {}).items()}
-    for name, scale in told.items():
+    named = {str(name): scale for name, scale in (scales or {}).items()}
+    for name, scale in named.items():
         wrong = ""
         if scale not in SCALES:
             hint = nearest(str(scale), SCALES)
@@ -175,7 +175,7 @@ def checked_scales(
                 wrong = f"{name}: expected positive numbers for 'log', given {given}"
         if wrong:
             raise RequestError(f"{source}: scales: {wrong}")
-    return told
+    return named
 
 
 def _refused(source: str, column: str, expected: str, value: Any) -> RequestError:
