@@ -48,7 +48,7 @@ def open_results(
         RequestError: there are no results of clsweep at a source, or none that the statistics can
             be made from.
     """
-    from clsweep.sweeps.from_table import reading_options, read_together, read_trials
+    from clsweep.sweeps.from_table import read_together, read_trials, reading_options
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")

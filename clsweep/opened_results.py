@@ -15,7 +15,7 @@ from clsweep.statistics.computed import Statistics
 from clsweep.study.factors import cells_of, with_factors
 from clsweep.sweeps import from_studies
 from clsweep.sweeps.cells import CellData, cells_of_study, whole_data
-from clsweep.sweeps.fresh_seeds import confirmed
+from clsweep.sweeps.fresh_seeds import on_fresh_seeds
 
 if TYPE_CHECKING:
     import altair as alt
@@ -301,7 +301,7 @@ class Results(Statistics):
         return self.compute(importance, within=self.near(within))
 
     def saved(self) -> pd.DataFrame:
-        """What stopping trials early saved; none where none was stopped."""
+        """Epochs that stopping trials early saved; none where none was stopped."""
         from clsweep.statistics.search import saved
 
         return self.compute(saved)
@@ -339,8 +339,7 @@ class Results(Statistics):
         return self.compute(links)
 
     def picks(self) -> pd.DataFrame:
-        """What each score without labels would have picked, and what that loses against the best by
-        the metric, per objective and over all of them. Empty where the metric needs no labels
+        """The picks of each score without labels, and their loss against the best by the metric, per objective and over all of them. Empty where the metric needs no labels
         itself.
         """
         from clsweep.statistics.picks import picks
@@ -390,8 +389,8 @@ class Results(Statistics):
         return write_report(self, out, within=within, progress=progress)[1]
 
     def confirm(self, *, top: int | None = None) -> pd.DataFrame:
-        """What the best configurations are worth on fresh seeds: one row per objective and
-        configuration, best first.
+        """The best configurations on fresh seeds: one row per objective and configuration, best
+        first.
 
         Of the configurations that are the best now, those that `clsweep confirm` has run:
         objective, config, rank and its swept values `at`, search and search_seeds (the mean over
@@ -404,7 +403,7 @@ class Results(Statistics):
             RequestError: nothing has been confirmed yet.
         """
         new_images = self.data.images == "new images"
-        return with_factors(confirmed(self.tables, top=top, new_images=new_images), self.study)
+        return with_factors(on_fresh_seeds(self.tables, top=top, new_images=new_images), self.study)
 
     def encoder(self, trial_id: str, *, trust: bool = False) -> nn.Module:
         """The trained encoder of a trial in eval mode, if the study kept it; images come

@@ -21,7 +21,7 @@ from clsweep.display.theme import themed, to_svg
 from clsweep.report.content import Report
 from clsweep.report.report_folder import render_markdown
 from clsweep.report.sections import build_report
-from clsweep.statistics.contrast import verdict
+from clsweep.statistics.contrast import outcome
 from clsweep.statistics.wording import interval, number
 from clsweep.study.document import question
 
@@ -202,7 +202,7 @@ def claims(studies: list[Kept]) -> str:
         for claim in rows.to_dict("records"):
             row = found.get((claim["study"], claim["contrast"]))
             seen = f"{number(row['estimate'])}{interval(row['low'], row['high'])}" if row else ""
-            said = verdict(row) if row else "not measured"
+            said = outcome(row) if row else "not measured"
             where = f" ([{claim['study']}](gallery/{claim['study']}/report.md))" if row else ""
             paper_says = f"{claim['effect']} ({claim['item']}: {claim['scale']})"
             lines.append(f"| {claim['claim']}{where} | {paper_says} | {seen} | {said} |")

@@ -56,7 +56,7 @@ def rows_said():
         yield from verdict(*case)
     for change in rows.CONTRASTS:
         row = rows.CONTRAST | change
-        yield contrast.verdict(row)
+        yield contrast.outcome(row)
         yield contrast.sentence(row)
 
 

@@ -219,13 +219,13 @@ def picks(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
     from clsweep.cli.statistic_tables import print_statistic
     from clsweep.statistics.picks import PICKS
-    from clsweep.sweeps.study_data import label_free_scores
+    from clsweep.sweeps.study_data import label_free_modes
 
     results = reading.opened(paths)
     frame = results.picks()
     if style.format is Format.table and frame.empty:
         data = results.data
-        needed = "" if label_free_scores(data.metric) else "; give a --metric of labels"
+        needed = "" if label_free_modes(data.metric) else "; give a --metric of labels"
         say(f"The trials have no score without labels beside {data.metric_title}{needed}.")
         return
     following = reading.command("recommend", paths)

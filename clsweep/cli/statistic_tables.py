@@ -19,8 +19,7 @@ from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.statistics import reproduce as paper
 from clsweep.statistics.statistic import Statistic, filled, with_levels
-from clsweep.sweeps.notes import notes as notes_of
-from clsweep.sweeps.notes import reference_notes, version_notes
+from clsweep.sweeps.notes import notes_of, reference_notes, version_notes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +76,7 @@ def print_reproduction(results: Results, *, within: float | None, format: Format
         shown = statistic.shown(apart, results.data, results.data.within)
         title = filled(f"\n{statistic.title}", 1, images=results.data.images)
         print_table(records_of(shown), format=format, title=title, spare=statistic.drop_order)
-    lines = [*paper.remarks(frame), *paper.unmeasured(parts), f"\n{paper.closing(frame)}"]
+    lines = [*paper.remarks(frame), *paper.not_measured_items(parts), f"\n{paper.closing(frame)}"]
     if frame["measured"].notna().any():
         lines[:0] = [f"\n{paper.legend(frame)}", *version_notes(results.data.trials)]
     for line in lines:

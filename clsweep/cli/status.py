@@ -1,4 +1,4 @@
-"""How a study stands: what `clsweep status` prints. Until every objective has a best setting it
+"""The tables and notes of `clsweep status`. Until every objective has a best setting it
 needs no statistics, and imports none.
 """
 
@@ -60,7 +60,7 @@ def status_rows(results: StudyTables) -> list[Row]:
 
 
 def _on_fresh(results: Results, row: Row) -> Row:
-    """What fresh seeds change of an objective's row: its best setting, where they overturn it."""
+    """An objective's row as fresh seeds change it: its best setting, where they overturn it."""
     from clsweep.display.cells import records_of
 
     own = split_name(results.study, row["objective"])
@@ -96,7 +96,7 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def study_notes(results: StudyTables) -> list[str]:
-    """That the scores are of the test split or of several versions, where they are."""
+    """Notes on scores of the test split or of several versions."""
     on_test = [SCORED_ON_TEST] if results.score_on == "test" else []
     trained = _select(results.trials_table, VERSION_COLUMNS)
     return [*on_test, *version_notes(trained.to_pydict())]
@@ -205,5 +205,5 @@ def followed(
 
 
 def is_any_running(paths: Sequence[str]) -> bool:
-    """Whether a run is under way in any of these results folders."""
+    """True if a run is under way in any of these results folders."""
     return any(open_folder(path).is_running() for path in paths)

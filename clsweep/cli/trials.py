@@ -22,7 +22,7 @@ from clsweep.errors import RequestError, first_line, nearest
 from clsweep.opened_results import Results
 from clsweep.results.schemas import STATUSES, test_fields
 from clsweep.statistics.recommend import fewer_fresh
-from clsweep.statistics.statistic import level
+from clsweep.statistics.statistic import level_cell
 from clsweep.study.factors import factors_of
 from clsweep.study.space import declared_axes
 from clsweep.sweeps.fresh_seeds import ranking as ranking_of
@@ -203,7 +203,7 @@ def _known(name: str, option: str, frame: pd.DataFrame) -> str:
 
 
 def trials_spare(results: Results) -> list[str]:
-    """What `clsweep trials` does without where there is no room: the study's own metric stays."""
+    """Columns that a narrow `clsweep trials` leaves out; the study's own metric stays."""
     metric = results.tables.metric if results.studies else results.data.metric
     others = [name for name in _measured(results.trials) if name != metric]
     statuses = results.trials["status"]
@@ -216,7 +216,7 @@ def _scores(values: Sequence[Any]) -> list[str]:
     known = [value for value in values if is_number(value) and math.isfinite(value)]
     spread = statistics.pstdev(known) if known else math.nan
     is_fine = max(map(abs, known), default=2) <= 1  # a share, not percent
-    shown = level("score", lambda _: spread)
+    shown = level_cell("score", lambda _: spread)
     each = list(dict.fromkeys(values))  # a share of some images has few values
     texts = texts_of([shown({"score": value}) for value in each], is_fine=is_fine)
     return list(map(dict(zip(each, texts, strict=True)).__getitem__, values))
@@ -229,7 +229,7 @@ def _measured(frame: pd.DataFrame) -> list[str]:
 
 
 def confirm_notes(results: Results, *, top: int | None) -> list[str]:
-    """What the table does not have, and what does not compare."""
+    """Notes on rows that the table lacks, and on scores that do not compare."""
     frame = results.confirm(top=top)
     notes = [CONFIRMED_ON_TEST] if results.tables.score_on == "test" else []
     fewer = fewer_fresh(frame)

@@ -1,4 +1,4 @@
-"""What a report is made of, before it is a page or a text."""
+"""The content of a report, before it is a page or a text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Step:
-    """What to do next, and the command that does it; `command` may be empty."""
+    """A next step, and the command that does it; `command` may be empty."""
 
     sentence: str
     command: str = ""

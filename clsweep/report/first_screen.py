@@ -16,22 +16,20 @@ from clsweep.display.numbers import count, settings, work
 from clsweep.report.content import Section, Step
 from clsweep.statistics import compare, leaderboard, reproduce
 from clsweep.statistics.computed import ReportContext, Statistics, context_of, of_each
-from clsweep.statistics.contrast import contrasts
-from clsweep.statistics.contrast import summary as contrasts_summary
+from clsweep.statistics.contrast import contrasts, contrasts_summary
 from clsweep.statistics.health import health
 from clsweep.statistics.leaderboard import cautions, leaderboard_rows
 from clsweep.statistics.learning import learning, learning_figures
 from clsweep.statistics.marginals import marginal_figures, marginals
 from clsweep.statistics.recommend import recommend
 from clsweep.statistics.report_objects import Figure, Sentences, Table
-from clsweep.statistics.reproduce import printed_numbers, summary
-from clsweep.statistics.robustness import unmeasured
+from clsweep.statistics.reproduce import agreement_summary, printed_numbers
+from clsweep.statistics.robustness import not_measured
 from clsweep.statistics.search import history, history_figure
 from clsweep.statistics.statistic import with_levels
 from clsweep.statistics.verdicts import verdict_of
-from clsweep.statistics.wording import counted, known, listed
-from clsweep.sweeps.notes import cause, version_notes, worded
-from clsweep.sweeps.notes import notes as notes_of
+from clsweep.statistics.wording import known, listed, num_of
+from clsweep.sweeps.notes import cause, notes_of, version_notes, worded
 
 MANY_VALUES = 3  # of the protocol: more are given as a range
 
@@ -44,7 +42,7 @@ DESIGNS = {
 }
 MAX_HEROES, SMALL_HEIGHT = 4, 190
 MANY_SEEDS = 30  # what needs more is too small a difference to go after
-KEYS = ["objective", "config"]  # of a configuration
+_KEYS = ["objective", "config"]  # of a configuration
 
 
 def answer_of(statistics: Statistics) -> tuple[Sentences, tuple[Step, ...]]:
@@ -54,7 +52,7 @@ def answer_of(statistics: Statistics) -> tuple[Sentences, tuple[Step, ...]]:
     return of_each(statistics, verdicts), tuple(steps.values())
 
 
-def question(context: ReportContext) -> str:
+def question_line(context: ReportContext) -> str:
     """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`"""
     data, printed = context.data, printed_numbers(context)
     ours = leaderboard_rows(context).query("kind == 'objective'")
@@ -81,16 +79,16 @@ def _protocol(context: ReportContext) -> str:
     planned = sum(sweep.num_planned for sweep in sweeps)
     samplers = list(dict.fromkeys(name for sweep in sweeps for name in sweep.samplers))
     design = " and ".join(DESIGNS.get(name, name) for name in samplers)
-    configs = counted(max(num, planned), "configuration", "configurations")
+    configs = num_of(max(num, planned), "configuration", "configurations")
     skipped = int((trials["status"] == "skipped").sum())
     epochs, hours = _values(trials, "epochs"), context.compute(health)["hours"].sum(min_count=1)
     parts = [
         _values(trials, "dataset"),
         _values(trials, "encoder"),
         f"{epochs} epoch{'s' * (epochs != '1')}" if epochs else "",
-        counted(max((len(sweep.seeds) for sweep in sweeps), default=0), "seed", "seeds"),
+        num_of(max((len(sweep.seeds) for sweep in sweeps), default=0), "seed", "seeds"),
         f"{design} of {configs}{f', {count(num)} so far' if num < planned else ''}",
-        counted(len(trials) - skipped, "trial", "trials"),
+        num_of(len(trials) - skipped, "trial", "trials"),
         f"{count(skipped)} skipped" if skipped else "",
         f"{work(hours)} of work" if known(hours) else "",
     ]
@@ -109,13 +107,13 @@ def verdicts(context: ReportContext) -> Sentences:
     """
     pairs = compare.tuned(context), compare.means(context), compare.spreads(context)
     sentences = verdict_of(leaderboard_rows(context), *pairs, context.words)
-    against = summary(printed_numbers(context))
+    against = agreement_summary(printed_numbers(context))
     rows = records_of(context.compute(contrasts)) if context.data.contrasts else []
     return (*against, *contrasts_summary(rows), *sentences[: 2 if against or rows else None])
 
 
-def notes(context: ReportContext) -> Sentences:
-    """What limits the answer; of each objective what failed, and what that counts as."""
+def limits(context: ReportContext) -> Sentences:
+    """Limits of the answer; of each objective its failures, and what these count as."""
     failures = {x.objective: x.failures or (x.no_score,) for x in context.data.sweeps}
     rows = {
         "objective": list(failures),
@@ -163,15 +161,15 @@ def unresolved(context: ReportContext, sections: Sequence[Section]) -> Sentences
     own: Sentences = ()
     if context.is_search:
         sections = [part for part in sections if part.id == "search"]
-        own = unmeasured(context.data.spaces)
+        own = not_measured(context.data.spaces)
     return tuple(dict.fromkeys([*own, *(each for part in sections for each in part.open)]))
 
 
 def next_steps(context: ReportContext) -> tuple[Step, ...]:
-    """What to do next, the most useful first."""
+    """Next steps, the most useful first."""
     data, steps = context.data, []
     if data.left:
-        left = f"{counted(data.left, 'trial is', 'trials are')} left"
+        left = f"{num_of(data.left, 'trial is', 'trials are')} left"
         steps.append(Step(f"{left}: run the same command again and only they run"))
     for folder, names in {} if data.left else _to_confirm(context).items():
         of = data.confirming[folder]
@@ -230,18 +228,18 @@ def _cost(context: ReportContext, trials: Mapping[str, int]) -> str:
     each = (took["hours"] / took["trials"]).reindex(list(trials))
     hours = sum(each[name] * num for name, num in trials.items())
     about = f", about {work(hours)} of work" if known(hours) else ""
-    return f": {counted(sum(trials.values()), 'trial', 'trials')}{about}"
+    return f": {num_of(sum(trials.values()), 'trial', 'trials')}{about}"
 
 
 def _to_confirm(context: ReportContext) -> dict[str, list[str]]:
     """Folder -> the objectives whose best has finished, and has not run on fresh seeds."""
-    confirmed = context.data.confirmation.reindex(columns=KEYS)
+    confirmed = context.data.confirmation.reindex(columns=_KEYS)
     known = set(confirmed.itertuples(index=False, name=None))
     num_seeds = {sweep.objective: len(sweep.seeds) for sweep in context.data.sweeps}
     left: dict[str, list[str]] = {}
     for row in context.compute(recommend).query("kind == 'best'").to_dict("records"):
         name, folder = row["objective"], context.data.confirmable.get(row["objective"])
         is_whole = row["num_seeds"] == num_seeds[name]
-        if folder and is_whole and tuple(row[key] for key in KEYS) not in known:
+        if folder and is_whole and tuple(row[key] for key in _KEYS) not in known:
             left.setdefault(folder, []).append(name)
     return left

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from clsweep.catalog import DIAGNOSTICS, METRICS
-from clsweep.statistics.registry import statistics
+from clsweep.statistics.registry import all_statistics
 
 # As it is written on the page -> what it means. Longer terms come before those they contain.
 TERMS: Mapping[str, str] = {
@@ -41,7 +41,7 @@ def terms() -> Mapping[str, str]:
     """All that the page can explain."""
     return {
         **TERMS,
-        **{name: meaning for each in statistics() for name, meaning in each.terms.items()},
+        **{name: meaning for each in all_statistics() for name, meaning in each.terms.items()},
         **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in METRICS},
         **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in DIAGNOSTICS},
     }

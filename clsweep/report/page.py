@@ -22,7 +22,7 @@ from clsweep.display.text import legible, spreadsheet
 from clsweep.display.theme import scripts, themed
 from clsweep.report.content import Report
 from clsweep.report.glossary import pattern, term_of
-from clsweep.statistics.report_objects import Figure, Table, slug
+from clsweep.statistics.report_objects import Figure, Table, as_slug
 
 MAX_NUMBERS = 60  # rows of the numbers behind a figure
 MAX_INSIDE = 150_000  # bytes of a CSV file that the page holds; a larger one lies beside it
@@ -138,7 +138,7 @@ def _explained(context: Context, text: str) -> Markup:
 
 
 def _anchor(term: str) -> str:
-    return f"term-{slug(term)}"
+    return f"term-{as_slug(term)}"
 
 
 def _legible(value: Any) -> Any:

@@ -19,7 +19,7 @@ from clsweep.machine import num_cores
 from clsweep.processes import processes_beside
 from clsweep.report.content import NAME, Report
 from clsweep.report.page import render_page, to_csv, to_parquet, vega_versions
-from clsweep.report.sections import Say, build_report
+from clsweep.report.sections import Progress, build_report
 from clsweep.results.disk import Disk
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Table
@@ -35,7 +35,7 @@ _OURS = re.compile(
     rf"index\.html|report\.md|figures/{NAME}\.(svg|png|vl\.json|csv)|tables/{NAME}\.(parquet|csv)"
 )
 
-Progress = Callable[[str], None]
+_Progress = Callable[[str], None]
 MOST_PROCESSES = 4
 MAX_ROWS = 200  # of one table; all are in its files
 
@@ -45,7 +45,7 @@ _START = re.compile(r"^(?:[#+=>[-]|\d+(?=[.)](?:\s|$)))")
 
 
 def write_bundle(
-    report: Report, out: str | os.PathLike[str], *, progress: Progress | None = None
+    report: Report, out: str | os.PathLike[str], *, progress: _Progress | None = None
 ) -> Path:
     """Write all files of a report into the folder `out` and return the path of its page.
 
@@ -129,7 +129,7 @@ def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
     disk.write(MANIFEST, _encoded(text), durable=False)
 
 
-def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
+def _files(report: Report, progress: _Progress) -> Iterator[tuple[str, bytes]]:
     """Name and content of every file but the manifest."""
     progress("index.html")
     yield "index.html", _encoded(render_page(report))
@@ -158,7 +158,7 @@ def write_report(
     out: str | os.PathLike[str],
     *,
     within: float | None = None,
-    progress: Say | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Report, Path]:
     """The report and the path of its page; as `build_report` and `write_bundle`."""
     with processes_beside(min(MOST_PROCESSES, num_cores())):
@@ -181,31 +181,31 @@ def render_markdown(report: Report) -> str:
 
 
 def _blocks(report: Report) -> Iterator[str]:
-    yield f"# {text(report.title)}"
+    yield f"# {escaped(report.title)}"
     if report.question:
-        yield text(report.question)
+        yield escaped(report.question)
     if report.verdicts:
         yield "## Answer"
         yield _list(report.verdicts)
     for note in report.notes:
-        yield f"> {text(note)}"
+        yield f"> {escaped(note)}"
     if report.board:
         yield from _table(report.board)
     for figure in report.hero:
         yield from _figure(figure)
     if report.steps:
-        commands = [f": {text(step.command)}" if step.command else "." for step in report.steps]
+        commands = [f": {escaped(step.command)}" if step.command else "." for step in report.steps]
         steps = zip(report.steps, commands, strict=True)
-        yield "\n".join(f"- {text(step.sentence)}{command}" for step, command in steps)
+        yield "\n".join(f"- {escaped(step.sentence)}{command}" for step, command in steps)
     if report.open:
         yield "## Not resolved"
         yield _list(report.open)
     for section in report.sections:
-        yield f"## {text(section.title)}"
+        yield f"## {escaped(section.title)}"
         if section.sentences:
             yield _list(section.sentences)
         for note in section.notes:
-            yield f"> {text(note)}"
+            yield f"> {escaped(note)}"
         for figure in section.figures:
             yield from _figure(figure)
         for table in section.tables:
@@ -213,17 +213,18 @@ def _blocks(report: Report) -> Iterator[str]:
     for title, parts in {"Terms": report.terms, "This report": report.facts}.items():
         if parts:
             yield f"## {title}"
-            yield "\n".join(f"- {text(name)}: {text(value)}" for name, value in parts.items())
+            yield "\n".join(f"- {escaped(name)}: {escaped(value)}" for name, value in parts.items())
 
 
 def _figure(figure: Figure) -> Iterator[str]:
     yield f"![{markdown(figure.title, _WITHIN_BRACKETS)}](figures/{figure.name}.svg)"
-    yield f"**{text(figure.title)}** {text(figure.caption)} ([numbers](figures/{figure.name}.csv))"
+    numbers = f"([numbers](figures/{figure.name}.csv))"
+    yield f"**{escaped(figure.title)}** {escaped(figure.caption)} {numbers}"
 
 
 def _table(table: Table) -> Iterator[str]:
     link = f"([all columns](tables/{table.name}.csv))"
-    yield " ".join(filter(None, (f"**{text(table.title)}**", text(table.caption), link)))
+    yield " ".join(filter(None, (f"**{escaped(table.title)}**", escaped(table.caption), link)))
     if table.shown.empty:
         yield "No rows."
         return
@@ -234,7 +235,7 @@ def _table(table: Table) -> Iterator[str]:
         yield f"{left} more in [tables/{table.name}.csv](tables/{table.name}.csv)."
 
 
-def text(words: str) -> str:
+def escaped(words: str) -> str:
     """One line of plain text, escaped."""
     return _START.sub(
         lambda start: f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}", markdown(words)
@@ -242,4 +243,4 @@ def text(words: str) -> str:
 
 
 def _list(sentences: tuple[str, ...]) -> str:
-    return "\n".join(f"- {text(sentence)}" for sentence in sentences)
+    return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)

@@ -1,4 +1,4 @@
-"""What stands in a report: its first screen, and a section of each chapter that says something."""
+"""The report: its first screen, and each section that has something to say."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from clsweep.statistics.computed import (
     prefetch,
 )
 from clsweep.statistics.registry import SECTIONS, SectionOutline, formulas, requests
-from clsweep.statistics.report_objects import Figure, Table, Unresolved, resolved_only, slug
+from clsweep.statistics.report_objects import Figure, Table, Unresolved, as_slug, resolved_only
 from clsweep.statistics.statistic import plain
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 Made = Callable[[Sequence[Figure]], object]
 
 _MODEL = (
@@ -41,7 +41,7 @@ def build_report(
     findings: Statistics,
     *,
     within: float | None = None,
-    progress: Say | None = None,
+    progress: Progress | None = None,
     made: Made = lambda _: None,
 ) -> Report:
     """Everything that is to be said of `findings`, one or several studies.
@@ -82,7 +82,7 @@ def build_report(
 
 
 def _report(context: ReportContext, made: Made = lambda _: None) -> Report:
-    """What is to be said of trials that are compared with each other."""
+    """The report of trials that are compared with each other."""
     made(())
     prefetch(context.statistics, requests(context))
     hero, sections = first_screen.headline_figures(context), []
@@ -96,9 +96,9 @@ def _report(context: ReportContext, made: Made = lambda _: None) -> Report:
             sections.append(part)
     return Report(
         title=context.data.title,
-        question=first_screen.question(context),
+        question=first_screen.question_line(context),
         verdicts=first_screen.verdicts(context),
-        notes=first_screen.notes(context),
+        notes=first_screen.limits(context),
         board=first_screen.board_table(context),
         hero=hero,
         steps=first_screen.next_steps(context),
@@ -108,7 +108,7 @@ def _report(context: ReportContext, made: Made = lambda _: None) -> Report:
 
 
 def section_of(chapter: SectionOutline, context: ReportContext) -> Section:
-    """What its questions say, parted into what is told and what stays open, and show, if asked."""
+    """Sentences, resolved and unresolved, notes, tables and figures of its statistics, if it applies."""
     if not chapter.applies(context):
         return Section(id=chapter.id, title=chapter.title)
     context.say(chapter.id)
@@ -222,7 +222,7 @@ def _of_cells(
 
 
 def _merged(made: Mapping[str, object], *parts: str) -> dict[str, Any]:
-    """What each cell says, part by part."""
+    """The sentences of each cell, part by part."""
     return {p: merged_cells({name: getattr(x, p) for name, x in made.items()}) for p in parts}
 
 
@@ -258,4 +258,4 @@ def _table(
 
 
 def _figure(figure: Figure, cell: str) -> Figure:
-    return replace(figure, name=f"{figure.name}-{slug(cell)}", title=f"{cell}: {figure.title}")
+    return replace(figure, name=f"{figure.name}-{as_slug(cell)}", title=f"{cell}: {figure.title}")

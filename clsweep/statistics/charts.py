@@ -1,4 +1,4 @@
-"""What the charts share: names, axes, colours by objective, tooltips, lines of reference; points
+"""Parts that the charts share: names, axes, colours by objective, tooltips, lines of reference; points
 with intervals in rows, and lines with bands.
 
 A table is first brought into columns with plain names ("objective", "x", "y", "low", "high", "at"),
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from clsweep.catalog import PARAM
 from clsweep.display.numbers import mentioned, settings
 from clsweep.display.theme import GREY
-from clsweep.statistics.report_objects import slug
-from clsweep.sweeps.notes import apart
+from clsweep.statistics.report_objects import as_slug
+from clsweep.sweeps.notes import references_apart
 from clsweep.sweeps.study_data import StudyData
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ else:
 
 T = TypeVar("T")
 HAS_INTERVAL = "isValid(datum.low) && isValid(datum.high)"
-ENDS = {"low": "95 % from", "high": "95 % to"}  # of an interval, in a tooltip
+END_TIPS = {"low": "95 % from", "high": "95 % to"}  # of an interval, in a tooltip
 NAMES = {  # fields of texts
     "objective", "at", "state", "setting", "trial", "seed", "trial_id", "status", "kind", "row",
     "note", "label", "verdict", "size", "region", "second",
@@ -61,7 +61,7 @@ def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
     """A different name for each text, not too long for a file, even where their slugs agree."""
     names: list[str] = []
     for text in texts:
-        start = f"{prefix}-{slug(text)[:60].rstrip('-')}"
+        start = f"{prefix}-{as_slug(text)[:60].rstrip('-')}"
         name, count = start, 2
         while name in names:
             name, count = f"{start}-{count}", count + 1
@@ -105,7 +105,7 @@ def param_title(param: str) -> str:
     return f"{symbol} ({param})" if symbol and symbol != param else param
 
 
-def numbers(table: pd.DataFrame, column: str) -> NDArray[np.float64]:
+def float_column(table: pd.DataFrame, column: str) -> NDArray[np.float64]:
     """A column as floats; what is missing or infinite is NaN, which a chart leaves out."""
     values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     return np.where(np.isfinite(values), values, np.nan)
@@ -113,7 +113,7 @@ def numbers(table: pd.DataFrame, column: str) -> NDArray[np.float64]:
 
 def columns(table: pd.DataFrame, **names: str) -> pd.DataFrame:
     """The objectives and these columns of a table as `numbers`, under plain names."""
-    frame = pd.DataFrame({plain: numbers(table, name) for plain, name in names.items()})
+    frame = pd.DataFrame({plain: float_column(table, name) for plain, name in names.items()})
     frame.insert(0, "objective", table["objective"].to_numpy())
     return frame
 
@@ -163,7 +163,7 @@ def legend_place() -> dict[str, Any]:
 
 
 def tips(*names: str, form: str = NUMBER, **titles: str) -> list[alt.Tooltip]:
-    """What hovering shows: field -> title, in order; `names` and `NAMES` hold texts."""
+    """Fields that hovering shows: field -> title, in order; `names` and `NAMES` hold texts."""
     return [
         alt.Tooltip(field, type="nominal", title=title)
         if field in {*NAMES, *names}
@@ -213,7 +213,7 @@ def has_interval(frame: pd.DataFrame) -> bool:
 def bands_text(
     frame: pd.DataFrame, data: StudyData, what: str = "Bands", *, of_seeds: bool = False
 ) -> str:
-    """What bands or bars are; `of_seeds`: they know of no images."""
+    """The meaning of bands or bars; `of_seeds`: they know of no images."""
     if has_interval(frame):
         images = data.images.replace("new", "these") if of_seeds else data.images
         return f"{what} are 95 % intervals{f' for {images}' * bool(images)}."
@@ -222,7 +222,7 @@ def bands_text(
     return "No intervals: they need two seeds."
 
 
-def in_order(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:
+def by_objective_order(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:
     """Rows of the objectives that have a colour, in their order and numbered anew."""
     place = {name: number for number, name in enumerate(objectives(data))}
     places = frame["objective"].map(place)
@@ -247,7 +247,7 @@ def reference_lines(
     low, high = np.nanmin(scores), np.nanmax(scores)
     named = {
         f"{name.replace(' encoder', '')} {mentioned(float(f'{at:.4g}'))}": at
-        for name, seeds in apart(table, data.metric).items()
+        for name, seeds in references_apart(table, data.metric).items()
         for at in [float(seeds[data.metric].mean())]
     }
     near = {name: at for name, at in named.items() if 2 * low - high <= at <= 2 * high - low}
@@ -265,17 +265,17 @@ def reference_lines(
     return [rule, text], f" Dashed: without training.{note}"
 
 
-def scored(data: StudyData) -> pd.DataFrame:
+def scored_trials(data: StudyData) -> pd.DataFrame:
     """Finished trials with a finite score, of objectives that have a colour."""
     trials = data.trials
-    has_score = np.isfinite(numbers(trials, data.metric))
-    return in_order(trials[(trials["status"] == "finished") & has_score], data)
+    has_score = np.isfinite(float_column(trials, data.metric))
+    return by_objective_order(trials[(trials["status"] == "finished") & has_score], data)
 
 
 # Points with intervals in rows, and lines with bands
 
 
-def intervals(table: pd.DataFrame, x: str, low: str, high: str) -> pd.DataFrame:
+def ends_frame(table: pd.DataFrame, x: str, low: str, high: str) -> pd.DataFrame:
     """Objective, x, low, high and note of every row; a column that is not there is NaN."""
     frame = columns(table.reindex(columns=["objective", x, low, high]), x=x, low=low, high=high)
     frame["note"] = table["note"].fillna("").to_numpy() if "note" in table.columns else ""
@@ -307,7 +307,10 @@ def forest(
         _labels(frame, ROW_HEIGHT),
         _bars(place, x, yOffset=LOWER).encode(color=hue),
         known.mark_point(filled=True, size=90, opacity=1, yOffset=LOWER).encode(
-            x, color=hue, shape=form, tooltip=tips(row="row", x="estimate", **ENDS, **noted)
+            x,
+            color=hue,
+            shape=form,
+            tooltip=tips(row="row", x="estimate", **END_TIPS, **noted),
         ),
         missing.mark_text(align="left", yOffset=LOWER, style="soft").encode(
             x=alt.value(0), text="missing:N"
@@ -386,7 +389,7 @@ def curve_frame(curves: pd.DataFrame, data: StudyData, *, x: str, y: str) -> pd.
     """The columns of every curve; rows without a value are left out."""
     names = ["objective", x, y, "low", "high"]
     frame = columns(curves.reindex(columns=names), x=x, y=y, low="low", high="high")
-    return in_order(frame.dropna(subset=["x", "y"]), data)
+    return by_objective_order(frame.dropna(subset=["x", "y"]), data)
 
 
 def banded(

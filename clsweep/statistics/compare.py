@@ -13,9 +13,9 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared
 from clsweep.statistics.report_objects import Figure
-from clsweep.statistics.statistic import Column, Statistic, half, level, measured, p_of
+from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
 from clsweep.statistics.wording import needed
-from clsweep.sweeps.notes import status, verdict
+from clsweep.sweeps.notes import status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
 
 _ENDS = ("x", "low", "high")
@@ -131,11 +131,11 @@ def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
     """A row a pair, in the table's order; `objective` is the one it is resolved for."""
     if pairs.empty:
         return pd.DataFrame(columns=["objective", *_ENDS, "row", "resolved", "note", "p"])
-    frame = charts.intervals(pairs.assign(objective=pairs["winner"]), "estimate", "low", "high")
-    frame["p"] = charts.numbers(pairs, "p_holm")
+    frame = charts.ends_frame(pairs.assign(objective=pairs["winner"]), "estimate", "low", "high")
+    frame["p"] = charts.float_column(pairs, "p_holm")
     frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
-    frame["missing"] = pairs["reason"].map(status).to_numpy()  # in place of a ratio to 0
+    frame["missing"] = pairs["reason"].map(status_text).to_numpy()  # in place of a ratio to 0
     clearest = frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]
     return frame.loc[clearest].sort_index(ignore_index=True)
 
@@ -148,9 +148,9 @@ def _pair_data(pairs: pd.DataFrame) -> pd.DataFrame:
 def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Column, ...]:
     of_means, is_tuned = stat == "mean", stat == "tuned"
     value_a, value_b = (
-        level(name, half("estimate", ""))
+        level_cell(name, half("estimate", ""))
         if of_means or is_tuned
-        else measured(name, is_fine=True if stat == "std" else None)
+        else between(name, is_fine=True if stat == "std" else None)
         for name in ("value_a", "value_b")
     )
     return (
@@ -161,7 +161,7 @@ def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Colu
         Column("b at", "at_b", drop_order=8),
         Column("value a", value_a, drop_order=7),
         Column("value b", value_b, drop_order=7),
-        Column(header, measured("estimate", ""), means, called=called),
+        Column(header, between("estimate", ""), means, called=called),
         Column(
             "p",
             p_of("p"),
@@ -181,7 +181,7 @@ def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Colu
         ),
         Column(
             "detectable",
-            measured("detectable"),
+            between("detectable"),
             "what would be found in four of five studies" if of_means else "",
             drop_order=2,
         ),
@@ -192,7 +192,7 @@ def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Colu
             "how many would find it in four of five studies, an 80 % interval",
         ),
         Column("needs configs", lambda row: needed(row, "needs_configs"), drop_order=5),
-        Column("verdict", verdict),
+        Column("verdict", winner_or_status),
     )
 
 
@@ -211,7 +211,7 @@ MEANS = Statistic(
     figures=lambda context: [difference_forest(means(context), context.data)],
     formulas={"comparison": analysis.COLUMNS},
 )
-TUNED = Statistic(
+LEADS_TUNED = Statistic(
     name="comparison-tuned",
     title="Lead of a over b in {metric} when tuned, with 95 % intervals{images}",
     frame=tuned,
@@ -250,4 +250,9 @@ SHARES = Statistic(
     ),
     has_notes=False,
 )
-BY_STAT = {"tuned": TUNED, "mean": MEANS, "std": SPREADS, "within": SHARES}
+BY_STAT = {
+    "tuned": LEADS_TUNED,
+    "mean": MEANS,
+    "std": SPREADS,
+    "within": SHARES,
+}

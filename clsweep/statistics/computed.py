@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clsweep.analysis.reference import Printed
 
 TableFunction = Callable[..., pd.DataFrame]  # (answers, what else is asked) -> a table
-Request = tuple[TableFunction, Mapping[str, Any]]
+TableRequest = tuple[TableFunction, Mapping[str, Any]]
 FEWEST_TRIALS = 200  # of fewer, the answers are there before other processes are
 
 
@@ -165,7 +165,7 @@ def cell_name(cell: Statistics) -> str:
 # Ahead
 
 
-def prefetch(statistics: Statistics, requests: Iterable[Request]) -> None:
+def prefetch(statistics: Statistics, requests: Iterable[TableRequest]) -> None:
     """Have tables that need nothing but the data computed beside each other, the first ones first,
     where there are processes for that and trials enough to be worth it.
     """
@@ -179,7 +179,7 @@ def prefetch(statistics: Statistics, requests: Iterable[Request]) -> None:
         statistics.expect(table, options, beside(_answered, *at_hand, table, options))
 
 
-def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
+def chosen_sweeps(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
     """The sweeps of these objectives, all where none is named; ValueError for an unknown one."""
     names = [sweep.objective for sweep in sweeps]
     for name in objectives:
@@ -250,12 +250,12 @@ class ReportContext:
 
     @property
     def says_of_space(self) -> bool:
-        """Whether any objective's samples say something of the space as a whole."""
+        """True if any objective's samples say something of the space as a whole."""
         return any(sweep.not_measured is None for sweep in self.statistics.data.spaces)
 
     @property
     def is_search(self) -> bool:
-        """Whether any objective was searched, and not swept evenly."""
+        """True if any objective was searched, and not swept evenly."""
         sweeps = self.statistics.data.sweeps
         return any(set(sweep.samplers) & set(ADAPTIVE_SAMPLERS) for sweep in sweeps)
 

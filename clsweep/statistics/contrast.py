@@ -1,4 +1,4 @@
-"""What a study asked by name before it ran."""
+"""Contrasts: differences that a study names before it runs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic
-from clsweep.statistics.wording import counted, interval, known, needed, number
-from clsweep.sweeps.named_contrasts import with_added
-from clsweep.sweeps.notes import cause, status
+from clsweep.statistics.wording import interval, known, needed, num_of, number
+from clsweep.sweeps.named_contrasts import contrasts_with
+from clsweep.sweeps.notes import cause, status_text
 from clsweep.sweeps.study_data import StudyData
 
-VERDICTS = {"shown": "shown", "equivalent": "within the margin", "excluded": "less than published"}
+OUTCOMES = {
+    "shown": "shown",
+    "equivalent": "within the margin",
+    "excluded": "less than published",
+}
 
 
 def contrasts(of: Statistics, *, more: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """One row per contrast of the study, or asked beside them: see `analysis.contrasts`."""
     data = of.data
-    chosen = with_added(more, data) if more else data.contrasts
+    chosen = contrasts_with(more, data) if more else data.contrasts
     # metrics: the columns of numbers that are no settings and name no trial
     others = {*data.params, *KEYS}
     numbers = [str(n) for n in data.trials.select_dtypes(["number"]) if n not in others]
@@ -71,16 +75,16 @@ def sweeps_by(data: StudyData, metric: str) -> tuple[Sweep, ...]:
     )
 
 
-def verdict(row: Row) -> str:
+def outcome(row: Row) -> str:
     """`shown, less than published`, `within the margin`, `not resolved`."""
-    parts = [text for name, text in VERDICTS.items() if row[name]]
+    parts = [text for name, text in OUTCOMES.items() if row[name]]
     if _is_turned(row):
         parts[-1] = "the other way"
-    return ", ".join(parts) or status(row["reason"])
+    return ", ".join(parts) or status_text(row["reason"])
 
 
 def _is_turned(row: Row) -> bool:
-    """Whether an effect is shown against the published one."""
+    """True if an effect is shown against the published one."""
     return bool(row["shown"] and row["excluded"] and row["estimate"] * row["published"] < 0)
 
 
@@ -109,15 +113,15 @@ def _seen(row: Row) -> str:
     return _number(row["estimate"]) and number(row["estimate"]) + interval(row["low"], row["high"])
 
 
-def summary(rows: Sequence[Row]) -> Sentences:
-    """How many contrasts are answered, in one sentence; none where nothing was asked beforehand."""
+def contrasts_summary(rows: Sequence[Row]) -> Sentences:
+    """One sentence on the number of contrasts that are answered; none without contrasts."""
     before = [row for row in rows if not row["added_after"]]
     if not before:
         return ()
-    answered = [verdict(row) for row in before if any(row[name] for name in VERDICTS)]
+    answered = [outcome(row) for row in before if any(row[name] for name in OUTCOMES)]
     kinds = Counter(part for text in answered for part in text.split(", "))
     parts = ", ".join(f"{num} {kind}" for kind, num in kinds.items())
-    what = counted(len(before), "contrast", "contrasts")
+    what = num_of(len(before), "contrast", "contrasts")
     are = "is" if len(answered) == 1 else "are"
     return (
         f"Of {what} asked beforehand {len(answered)} {are} answered{f': {parts}' * bool(parts)}.",
@@ -131,9 +135,9 @@ def _figure(context: ReportContext) -> Figure | None:
     if rows.empty:
         return None
     rows = rows.reset_index(drop=True)
-    frame = charts.intervals(rows, "estimate", "low", "high")
+    frame = charts.ends_frame(rows, "estimate", "low", "high")
     frame["row"], frame["published"] = rows["contrast"], rows["published"].astype(float)
-    frame["resolved"] = rows[list(VERDICTS)].any(axis=1)
+    frame["resolved"] = rows[list(OUTCOMES)].any(axis=1)
     x: Any = charts.plain_x(charts.in_points("effect", context.data), zero=True, padding=8)
     chart: Any = charts.forest(frame, context.data, x, line=0.0)
     if frame["published"].notna().any():
@@ -168,7 +172,7 @@ CONTRASTS = Statistic(
         Column("needs seeds", lambda row: needed(row, "needs_seeds"), drop_order=6,
                means="how many would show it in four of five studies, an 80 % interval"),
         Column("needs configs", lambda row: needed(row, "needs_configs"), drop_order=7),
-        Column("verdict", verdict, "corrected for all contrasts (Holm). Shown: there is an effect"),
+        Column("verdict", outcome, "corrected for all contrasts (Holm). Shown: there is an effect"),
     ),
     intro="a side is the mean of all settings with the values asked for",
     sentences=lambda context: tuple(map(sentence, records_of(context.compute(contrasts)))),

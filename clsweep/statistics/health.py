@@ -1,4 +1,4 @@
-"""What it cost, and what failed: counts, hours, versions, and where more fails than elsewhere."""
+"""Cost and failures: counts, hours, versions, and where more fails than elsewhere."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Sentences
-from clsweep.statistics.statistic import Column, Statistic, p_of, share
-from clsweep.statistics.wording import counted, number, passes
+from clsweep.statistics.statistic import Column, Statistic, fraction, p_of
+from clsweep.statistics.wording import num_of, number, passes
 from clsweep.sweeps.study_data import StudyData, worker_seconds
 
-FORMULAS = {
+HEALTH_COLUMNS = {
     "objective": "name, in order of first appearance",
     "trials": "trials that ran",
     "finished": "of them finished",
@@ -45,7 +45,7 @@ REGION_FORMULAS = {
     "configs": "configurations there",
     "failed_configs": "of them with a failure",
 }
-COUNTED = ("finished", "stopped", "skipped", "failed")
+_COUNTED = ("finished", "stopped", "skipped", "failed")
 PACKAGES = ("clsweep", "torch", "ray", "optuna")
 ERROR_COLUMNS = ("objective", "error_class", "error_message")
 
@@ -54,11 +54,11 @@ def health(of: Statistics) -> pd.DataFrame:
     """One row per objective: trials, failures, hours, devices and versions (`FORMULAS`)."""
     groups = of.data.trials.groupby("objective", sort=False, observed=True)
     rows = [_health(str(name), group) for name, group in groups]
-    return pd.DataFrame(rows, columns=list(FORMULAS))
+    return pd.DataFrame(rows, columns=list(HEALTH_COLUMNS))
 
 
 def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
-    counts = {name: int((group["status"] == name).sum()) for name in COUNTED}
+    counts = {name: int((group["status"] == name).sum()) for name in _COUNTED}
     group = group[group["status"] != "skipped"]
     seconds = worker_seconds(group)
     unknown, hours, notes = int(seconds.isna().sum()), np.nan, []
@@ -148,7 +148,7 @@ def failures(regions: pd.DataFrame) -> Sentences:
     out = []
     for row in records_of(regions):
         if passes(row, "rate") and row["failed"] > 0:
-            seen = f"{number(row['failed'])} of {counted(row['trials'], 'trial', 'trials')}"
+            seen = f"{number(row['failed'])} of {num_of(row['trials'], 'trial', 'trials')}"
             more = f"{row['objective']} fails more often at {row['region']} than elsewhere"
             out.append(f"{more}: {seen} ({number(100 * row['rate'])} %).")
     return tuple(out)
@@ -160,7 +160,7 @@ def cost(frame: pd.DataFrame, _: StudyData) -> pd.DataFrame:
         frame = frame.drop(columns="skipped")
     if len(frame) < 2:
         return frame
-    sums = {name: frame[name].sum() for name in ("trials", *COUNTED) if name in frame}
+    sums = {name: frame[name].sum() for name in ("trials", *_COUNTED) if name in frame}
     hours = frame["hours"].sum(min_count=1)
     total = {"objective": "all", **sums, "hours": hours if is_number(hours) else None}
     total |= {"device": "", "versions": ""}
@@ -173,7 +173,7 @@ HEALTH = Statistic(
     caption="One row per objective. hours: worker hours of all its trials.",
     table=health,
     rows=cost,
-    formulas={"health": FORMULAS},
+    formulas={"health": HEALTH_COLUMNS},
 )
 FAILURE_MESSAGES = Statistic(
     name="failures", title="Failed trials by error", caption="Most frequent first.", frame=_errors
@@ -189,7 +189,7 @@ FAILURE_REGIONS = Statistic(
         Column("region"),
         Column("trials"),
         Column("failed"),
-        Column("rate", share("rate")),
+        Column("rate", fraction("rate")),
         Column("p Holm", p_of("p_holm")),
         Column("verdict", lambda row: "more failures here" if row["resolved"] else ""),
     ),

@@ -14,13 +14,13 @@ from clsweep.statistics.health import health
 from clsweep.statistics.recommend import recommend
 from clsweep.statistics.report_objects import Sentences, Wording
 from clsweep.statistics.robustness import robustness
-from clsweep.statistics.statistic import Column, Statistic, half, level, measured, share
-from clsweep.statistics.wording import listed, text
-from clsweep.sweeps.notes import apart
+from clsweep.statistics.statistic import Column, Statistic, between, fraction, half, level_cell
+from clsweep.statistics.wording import listed, text_in
+from clsweep.sweeps.notes import references_apart
 
 FRESH = ("fresh", "fresh_low", "fresh_high")
 _SCORES = ["score", "low", "high", "num_seeds", *FRESH, "when_tuned"]
-FORMULAS = {
+_FORMULAS = {
     "objective": "name; of a reference what it is",
     "kind": '"objective", or "reference": what is reached without training',
     "yardstick": "what its scores depend on beside the encoder, where that differs: only those of "
@@ -54,7 +54,7 @@ def leaderboard(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
     frame = of.compute(standings)
     tables = (of.compute(robustness, within=of.near(within)), of.compute(health))
     spread, cost = (table.set_index("objective") for table in tables)
-    names = [name for name in FORMULAS if name not in frame]
+    names = [name for name in _FORMULAS if name not in frame]
     more = spread.join(cost[["trials", "hours"]]).reindex(columns=names).astype(float)
     is_ours = frame["kind"] == "objective"
     return frame.join(more.reindex(frame["objective"].where(is_ours)).set_axis(frame.index))
@@ -76,14 +76,14 @@ def standings(of: Statistics) -> pd.DataFrame:
     references = of.side_table("references")
     yardsticks = references.groupby("yardstick", sort=False) if "yardstick" in references else ()
     for yardstick, table in yardsticks or (("", references),):
-        for name, seeds in apart(table, data.metric).items():
+        for name, seeds in references_apart(table, data.metric).items():
             row = {"objective": name, "kind": "reference", "yardstick": yardstick}
             score = float(seeds[data.metric].mean())
             rows.append(row | {"score": score, "num_seeds": len(seeds)})
     names = ["objective", "kind", "yardstick", "at"]
     frame = pd.DataFrame(rows).reindex(columns=[*names, *_SCORES])
     frame[_SCORES] = frame[_SCORES].astype(float)
-    ours = scored(frame)
+    ours = scored_rows(frame)
     by = "fresh" if len(ours) and ours["fresh"].notna().all() else "score"
     frame["level"] = frame[by].fillna(frame["score"])
     frame = frame.sort_values("level", ascending=data.mode == "min", kind="stable")
@@ -104,7 +104,7 @@ def leaderboard_rows(context: ReportContext) -> pd.DataFrame:
 
 def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentences:
     """References that objectives do not beat, and that the best of many is too good."""
-    ours = scored(board)
+    ours = scored_rows(board)
     if ours.empty:
         return ()
     out = []
@@ -132,16 +132,16 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
 
 
 def _best(row: Row) -> Number | None:
-    return (measured("score", "") if is_number(row["low"]) else level("score"))(row)
+    return (between("score", "") if is_number(row["low"]) else level_cell("score"))(row)
 
 
 def sweeps(board: pd.DataFrame) -> bool:
-    """Whether any of its objectives has a setting that was chosen, or none has one yet."""
-    ours = scored(board)
-    return ours.empty or any(text(at) for at in ours["at"])
+    """True if any of its objectives has a setting that was chosen, or none has one yet."""
+    ours = scored_rows(board)
+    return ours.empty or any(text_in(at) for at in ours["at"])
 
 
-def scored(board: pd.DataFrame) -> pd.DataFrame:
+def scored_rows(board: pd.DataFrame) -> pd.DataFrame:
     """The objectives of `Results.leaderboard` that have a score."""
     return board[(board["kind"] == "objective") & board["score"].notna()]
 
@@ -157,14 +157,14 @@ LEADERBOARD = Statistic(
     columns=(
         Column("scored by", "yardstick"),
         Column("objective"),
-        Column("best setting", lambda row: text(row["at"])),
+        Column("best setting", lambda row: text_in(row["at"])),
         Column("best {metric}", _best),
-        Column("when tuned", level("when_tuned", half("score", ""))),
-        Column("fresh seeds", measured("fresh")),
-        Column("SD*", measured("sd_star")),
-        Column("near the best", share("share_within", "share", most=2)),
+        Column("when tuned", level_cell("when_tuned", half("score", ""))),
+        Column("fresh seeds", between("fresh")),
+        Column("SD*", between("sd_star")),
+        Column("near the best", fraction("share_within", "share", most=2)),
         Column("cost", lambda row: work(row["hours"]) if is_number(row["hours"]) else ""),
     ),
     levels="score",
-    formulas={"leaderboard": FORMULAS},
+    formulas={"leaderboard": _FORMULAS},
 )

@@ -1,4 +1,4 @@
-"""How training went."""
+"""Learning curves of the best configurations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EFFORTS = {
     "pairs": ("pairs", "pairs of views compared"),
     "seconds": ("seconds", "seconds of training"),
 }
-FORMULAS = {
+_FORMULAS = {
     "objective": "name",
     "config": "number of the configuration within its objective",
     "epoch": "epochs trained",
@@ -77,7 +77,7 @@ def learning_curves(
     and epochs_trained. `pairs` of views of an image are by trial_id. Intervals end at `limits`.
     """
     if epochs.empty or metric not in epochs or trials.empty:
-        return pd.DataFrame(columns=list(FORMULAS))
+        return pd.DataFrame(columns=list(_FORMULAS))
     known = trials.set_index("trial_id")
     frame = epochs[epochs["trial_id"].isin(known.index)].sort_values(["trial_id", "epoch"])
     frame = frame.assign(seconds=frame.groupby("trial_id")["time_s"].cumsum())
@@ -100,7 +100,7 @@ def learning_curves(
     table["low"] = (table["mean"] - half).clip(lower=limits[0])
     table["high"] = (table["mean"] + half).clip(upper=limits[1])
     order = {name: i for i, name in enumerate(dict.fromkeys(trials["objective"]))}
-    curves = table.reset_index()[list(FORMULAS)]
+    curves = table.reset_index()[list(_FORMULAS)]
     ranks = curves.assign(objective=curves["objective"].map(order))
     return curves.loc[ranks.sort_values(keys, kind="stable").index].reset_index(drop=True)
 
@@ -128,7 +128,7 @@ def learning_figures(learning: pd.DataFrame, data: StudyData) -> list[Figure]:
         return []
     drawn: dict[str, NDArray[np.float64]] = {}
     for axis in EFFORTS:
-        values = charts.numbers(learning, axis)
+        values = charts.float_column(learning, axis)
         ratios = [values / np.maximum(other, 1e-12) for other in drawn.values()]
         positive = [ratio[np.isfinite(ratio) & (ratio > 0)] for ratio in ratios]
         is_new = not any(len(each) and each.max() <= 1.1 * each.min() for each in positive)
@@ -142,10 +142,10 @@ def learning_figure(learning: pd.DataFrame, data: StudyData, *, axis: str) -> Fi
     frame = charts.columns(learning, x=axis, y="mean", low="low", high="high", num="num_seeds")
     few = frame["num"] < LEAST_SEEDS
     frame.loc[few, ["low", "high"]] = np.nan
-    frame = charts.in_order(frame.dropna(subset=["x", "y"]), data)
+    frame = charts.by_objective_order(frame.dropna(subset=["x", "y"]), data)
     short, called = EFFORTS[axis]
     title, names = data.metric_title, {"objective": "objective", "x": called}
-    tips = charts.tips(**names, y=f"mean {title}", **charts.ENDS, num="seeds")
+    tips = charts.tips(**names, y=f"mean {title}", **charts.END_TIPS, num="seeds")
     form = "~s" if axis != "epoch" else "d"
     x = alt.X("x:Q", title=called, axis=alt.Axis(format=form, tickCount=6, grid=False))
     drawn, note = charts.curves(frame, data, x, title, tips)
@@ -164,5 +164,5 @@ LEARNING = Statistic(
     name="learning",
     table=learning,
     figures=lambda context: learning_figures(context.compute(learning), context.data),
-    formulas={"learning curves": FORMULAS},
+    formulas={"learning curves": _FORMULAS},
 )

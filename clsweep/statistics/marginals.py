@@ -14,7 +14,7 @@ from clsweep.analysis.robustness import response as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.computed import Statistics, chosen
+from clsweep.statistics.computed import Statistics, chosen_sweeps
 from clsweep.statistics.report_objects import Figure
 from clsweep.statistics.sensitivity import sensitivity, sizes_of
 from clsweep.statistics.statistic import Statistic
@@ -37,7 +37,7 @@ SHORT_EDGES = (
 
 def marginals(of: Statistics, *objectives: str) -> pd.DataFrame:
     """One row per value of each swept hyperparameter, see `analysis.robustness.response`."""
-    return analysis.marginals(chosen(of.data.spaces, objectives))
+    return analysis.marginals(chosen_sweeps(of.data.spaces, objectives))
 
 
 def marginal_figures(marginals: pd.DataFrame, data: StudyData) -> list[Figure]:
@@ -48,10 +48,10 @@ def marginal_figures(marginals: pd.DataFrame, data: StudyData) -> list[Figure]:
         marginals, x="position", y="mean", low="low", high="high", num="num_configs"
     )
     frame.insert(1, "at", marginals["label"].astype(str).to_numpy())
-    lows, highs = (charts.numbers(marginals, f"value_{end}") for end in ("low", "high"))
+    lows, highs = (charts.float_column(marginals, f"value_{end}") for end in ("low", "high"))
     frame["binned"] = lows < highs
     frame["param"] = marginals["param"].to_numpy()
-    frame = charts.in_order(frame.dropna(subset=["y"]), data)
+    frame = charts.by_objective_order(frame.dropna(subset=["y"]), data)
     yardsticks = frame["objective"].map(lambda name: data.yardsticks.get(name, ""))
     figures: list[Figure] = []
     for yardstick, alike in frame.groupby(yardsticks, sort=False):
@@ -75,7 +75,11 @@ def _marginal_figure(
     called = charts.param_title(param)
     by_name = bool(frame["x"].isna().any())
     tips = charts.tips(
-        objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
+        objective="objective",
+        at=called,
+        y=f"mean {title}",
+        **charts.END_TIPS,
+        num="configurations",
     )
     if by_name:
         lines, note = charts.reference_lines(data, whole, title)
@@ -156,7 +160,7 @@ def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
     if set(FAVOURITES) <= set(sweep.params):
         return FAVOURITES
     if len(sensitivity):
-        is_pair = charts.numbers(sensitivity, "order") == 2
+        is_pair = charts.float_column(sensitivity, "order") == 2
         rows = sensitivity[(sensitivity["objective"] == sweep.objective) & is_pair]
         size = sizes_of(rows).dropna()
         for term in rows.loc[size.sort_values(ascending=False).index, "term"]:

@@ -1,4 +1,4 @@
-"""What goes with the scores: means of the diagnostics, and which of them go along with it."""
+"""Diagnostics beside the scores: their means, and their rank correlation with the metric."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
-from clsweep.statistics.statistic import Column, Statistic, p_of, share
+from clsweep.statistics.statistic import Column, Statistic, fraction, p_of
 from clsweep.statistics.wording import interval, listed, number, passes
-from clsweep.sweeps.notes import status
+from clsweep.sweeps.notes import status_text
 from clsweep.sweeps.study_data import StudyData
 
 # then the metric under its own name, and every diagnostic that any trial has
-FORMULAS = {
+MEANINGS = {
     "objective": "name, in order of first appearance",
     "at": 'value of `by`, or a bin of its values, such as "batch_size=256"; empty for the whole '
     "objective",
@@ -65,7 +65,10 @@ def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
     tables = [config_means(trials, sweep, metric, diagnostics) for sweep in sweeps]
     tables = [means.reindex(columns=[metric, *diagnostics, "num"]) for means in tables]
     shown = [name for name in diagnostics if any(means[name].notna().any() for means in tables)]
-    start, end = [name for name in FORMULAS if name not in reasons.COLUMNS], [*reasons.COLUMNS]
+    start, end = (
+        [name for name in MEANINGS if name not in reasons.COLUMNS],
+        [*reasons.COLUMNS],
+    )
     if not shown:
         return pd.DataFrame(columns=[*start, metric, *end])
     rows: list[dict[str, Any]] = []
@@ -160,7 +163,7 @@ def rank_correlation(pairs: Array, withheld: Note | None) -> dict[str, Any]:
 
 
 def _by(context: ReportContext) -> dict[str, Any]:
-    """What the mechanism is shown against: the batch size, or what most objectives share."""
+    """The axis of the mechanism: the batch size, or what most objectives share."""
     names = context.swept
     return {"by": "batch_size" if "batch_size" in names else next(iter(names), None)}
 
@@ -190,7 +193,7 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
 
 def histogram_figures(data: StudyData) -> list[Figure]:
     """Mean distribution of q_B over the trials at the last epoch by batch size (DCL Fig. 1)."""
-    histograms, trials = data.histograms, charts.scored(data)
+    histograms, trials = data.histograms, charts.scored_trials(data)
     if "diagnostic" in histograms.columns:  # an older table has q_B alone
         histograms = histograms[histograms["diagnostic"].fillna("q_b_mean") == "q_b_mean"]
     if histograms.empty or trials.empty:
@@ -238,9 +241,9 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
 
 
 def _direction(row: Row) -> str:
-    """Whether a diagnostic rises or falls with the metric."""
+    """`rises` or `falls`: a diagnostic along the metric."""
     if not row["resolved"]:
-        return status(row["reason"])
+        return status_text(row["reason"])
     return f"{'higher' if row['rho'] > 0 else 'lower'} with the metric"
 
 
@@ -254,7 +257,7 @@ MECHANISM = Statistic(
         "{metric} and the diagnostics" + (f" by {_by(context)['by']}" if context.swept else "")
     ),
     figures=lambda context: histogram_figures(context.data),
-    formulas={"mechanism": FORMULAS},
+    formulas={"mechanism": MEANINGS},
 )
 LINKS = Statistic(
     name="links",
@@ -267,7 +270,7 @@ LINKS = Statistic(
         Column("objective"),
         Column("diagnostic"),
         Column("configs", "num_configs"),
-        Column("rank correlation", share("rho", "", most=2)),
+        Column("rank correlation", fraction("rho", "", most=2)),
         Column("p Holm", p_of("p_holm")),
         Column("verdict", _direction),
     ),

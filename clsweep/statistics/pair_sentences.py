@@ -23,7 +23,7 @@ from clsweep.statistics.wording import (
     number,
     passes,
     places_of,
-    text,
+    text_in,
 )
 from clsweep.sweeps.notes import NOTES_APART, cause, is_measured
 
@@ -33,8 +33,8 @@ _TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What one statistic of a comparison is called."""
+class _Kind:
+    """The words of one statistic of a comparison."""
 
     better: str  # what the winner does; `{near}` stands for how far from the best is near
     compared: str  # what was compared
@@ -44,11 +44,11 @@ class Kind:
 
 
 _LEAD = "{a} leads by {amount}"
-KINDS = {
-    "mean": Kind("scores better", "means", _LEAD, " without tuning"),
-    "tuned": Kind("scores better", "best settings", _LEAD, " when tuned"),
-    "std": Kind("is more robust", "spreads", "SD* ratio {a} / {b} {number}", null=1.0),
-    "within": Kind(
+_KINDS = {
+    "mean": _Kind("scores better", "means", _LEAD, " without tuning"),
+    "tuned": _Kind("scores better", "best settings", _LEAD, " when tuned"),
+    "std": _Kind("is more robust", "spreads", "SD* ratio {a} / {b} {number}", null=1.0),
+    "within": _Kind(
         "has more of its settings within {near} of its best",
         "shares near the best",
         "the share of {a} is larger by {number}",
@@ -60,7 +60,7 @@ def compared(pairs: pd.DataFrame, stat: str, words: Wording) -> Sentences:
     """Which objective is ahead, from `compare` of this stat: claims first, then what is not
     resolved, then what is not measured.
     """
-    kind, rows = KINDS[stat], records_of(pairs)
+    kind, rows = _KINDS[stat], records_of(pairs)
     better, sense = _better(kind, words), kind.sense * words.swept
     claims: list[str] = []
     undecided: list[Row] = []
@@ -75,17 +75,17 @@ def compared(pairs: pd.DataFrame, stat: str, words: Wording) -> Sentences:
     return (*claims, *open_pairs, *_not_compared(lost, kind.compared))
 
 
-def _better(kind: Kind, words: Wording) -> str:
+def _better(kind: _Kind, words: Wording) -> str:
     return kind.better.format(near=words.amount(words.within))
 
 
-def _has_numbers(won: Row, kind: Kind) -> bool:
-    """Whether what the winner is said to win by is known, and no ratio to a zero."""
+def _has_numbers(won: Row, kind: _Kind) -> bool:
+    """True if the winner's lead is known, and no ratio to a zero."""
     own, other = won["value_a"], won["value_b"]
     return known(own, other, won["high"]) and (other > 0 or not kind.null)
 
 
-def _seen(row: Row, kind: Kind, words: Wording) -> str:
+def _seen(row: Row, kind: _Kind, words: Wording) -> str:
     """The number of a pair with its interval; "" where one is not known or open, or none leads."""
     value, null, low = row["estimate"], kind.null, row["low"]
     low = 0.0 if null and not known(low) else low  # below which no ratio is
@@ -98,7 +98,7 @@ def _seen(row: Row, kind: Kind, words: Wording) -> str:
 
 def by_value(pairs: pd.DataFrame, by: str, stat: str, words: Wording) -> Sentences:
     """Who is ahead at which values of `by`, a sentence for each pair, from `compare` with it."""
-    ahead, null, sentences = _better(KINDS[stat], words), KINDS[stat].null, []
+    ahead, null, sentences = _better(_KINDS[stat], words), _KINDS[stat].null, []
     measured = pairs[[is_measured(reason) for reason in pairs["reason"]]]
     for (a, b), frame in measured.groupby(["a", "b"], sort=False):
         rows = records_of(frame)
@@ -114,7 +114,7 @@ def by_value(pairs: pd.DataFrame, by: str, stat: str, words: Wording) -> Sentenc
         sentences.append(along(by, claims, unresolved) if claims else none)
     compared_pairs, rows = set(zip(measured["a"], measured["b"], strict=True)), records_of(pairs)
     lost = {pair: row for row in rows if (pair := (row["a"], row["b"])) not in compared_pairs}
-    return (*sentences, *_not_compared([*lost.values()], KINDS[stat].compared))
+    return (*sentences, *_not_compared([*lost.values()], _KINDS[stat].compared))
 
 
 def robust(spreads: pd.DataFrame) -> Sentences:
@@ -153,16 +153,16 @@ def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:
 
 def _why(row: Row) -> str:
     """The notes of a pair, what is told of both sides once."""
-    notes = text(row["note"]).split(NOTES_APART)
+    notes = text_in(row["note"]).split(NOTES_APART)
     bare = [n.removeprefix(f"{row['a']}: ").removeprefix(f"{row['b']}: ") for n in notes]
     once = [x if bare.count(x) > 1 else n for n, x in zip(notes, bare, strict=True)]
     return NOTES_APART.join(dict.fromkeys(once))
 
 
 def _undecided(
-    rows: Sequence[Row], num_pairs: int, which: str, kind: Kind, words: Wording
+    rows: Sequence[Row], num_pairs: int, which: str, kind: _Kind, words: Wording
 ) -> Sentences:
-    """What is not resolved: a sentence for each of few pairs, one for all of many."""
+    """Pairs that are not resolved: a sentence for each of few pairs, one for all of many."""
     if len(rows) > FEW_PAIRS:
         named = "; ".join(f"{row['a']} and {row['b']}" for row in rows)
         those = f": {named}" if len(rows) <= MANY_PAIRS else f" of {num_pairs}"
@@ -181,7 +181,7 @@ def _undecided(
 
 
 def is_resolved(row: Row, null: float) -> bool:
-    """Whether there is a winner, and interval and p-value agree with it."""
+    """True if there is a winner, and interval and p-value agree with it."""
     if not passes(row):
         return False
     # The ratio of spreads is small where a is the better.

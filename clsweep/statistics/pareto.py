@@ -18,12 +18,12 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.recommend import ONLY_ON, with_fresh
 from clsweep.statistics.report_objects import Figure
-from clsweep.statistics.statistic import Column, Statistic, measured
-from clsweep.statistics.statistic import whole as rounded_up
+from clsweep.statistics.statistic import Column, Statistic, between
+from clsweep.statistics.statistic import whole_number as rounded_up
 from clsweep.sweeps.study_data import StudyData, worker_seconds
 
 MAX_COSTS = 750  # beside those on a front: a page has to stay small
-FORMULAS = {
+PARETO_COLUMNS = {
     "objective": "name; objectives that are scored alike share a front",
     "config": "number of the configuration within its objective",
     "at": "its swept hyperparameters, of those on the front and by_fresh",
@@ -55,7 +55,7 @@ def pareto(of: Statistics) -> pd.DataFrame:
     for group in of.data.scored_alike(of.data.sweeps).values():
         tables = [_rows(sweep.measured, seconds, notes) for sweep in group]
         rows = pd.concat(tables, ignore_index=True)
-        known = rows.reindex(columns=list(FORMULAS))
+        known = rows.reindex(columns=list(PARETO_COLUMNS))
         signs = {sweep.objective: sweep.sign for sweep in group}
         scores = known["score"] * known["objective"].map(signs).astype(float)
         known["on_front"] = on_front(known["seconds"].to_numpy(float), scores.to_numpy(float))
@@ -167,10 +167,10 @@ PARETO = Statistic(
         Column("seconds", means="worker seconds of a trial. A near tie is no finding"),
         Column(
             "score",
-            measured("score", ""),
+            between("score", ""),
             "mean over the seeds. These were picked by it, so it is optimistic",
         ),
-        Column("fresh seeds", measured("fresh")),
+        Column("fresh seeds", between("fresh")),
         ONLY_ON,
         Column(
             "named by",
@@ -185,5 +185,5 @@ PARETO = Statistic(
     caption="{columns}. Intervals: 95 %{images}.",
     has_notes=False,
     figures=lambda context: [pareto_figure(context.compute(pareto), context.data)],
-    formulas={"accuracy against cost": FORMULAS},
+    formulas={"accuracy against cost": PARETO_COLUMNS},
 )

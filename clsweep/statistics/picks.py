@@ -19,10 +19,18 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.mechanism import config_means, rank_correlation
-from clsweep.statistics.statistic import Column, Statistic, half, level, measured, share, whole
-from clsweep.sweeps.study_data import label_free_scores
+from clsweep.statistics.statistic import (
+    Column,
+    Statistic,
+    between,
+    fraction,
+    half,
+    level_cell,
+    whole_number,
+)
+from clsweep.sweeps.study_data import label_free_modes
 
-FORMULAS = {
+PICK_COLUMNS = {
     "objective": 'name, in order of first appearance; "all": the configurations of all objectives '
     "that are scored alike, pooled",
     "score": "the score without labels",
@@ -45,7 +53,7 @@ FORMULAS = {
     "rho_high": "",
     **reasons.COLUMNS,
 }
-ALL = "all"
+OVERALL = "all"
 
 
 def picks(of: Statistics) -> pd.DataFrame:
@@ -59,20 +67,20 @@ def picks(of: Statistics) -> pd.DataFrame:
     data, trials = of.data, of.data.trials
     scores = {
         name: mode
-        for name, mode in label_free_scores(data.metric).items()
+        for name, mode in label_free_modes(data.metric).items()
         if name in trials and trials[name].notna().any()
     }
     measured = [sweep.measured for sweep in data.spaces]
     groups = [(sweep.objective, [sweep]) for sweep in measured]
     for yardstick, group in data.scored_alike(measured).items():
         if len(group) > 1:
-            groups.append((f"{ALL}, {yardstick}" if yardstick else ALL, group))
+            groups.append((f"{OVERALL}, {yardstick}" if yardstick else OVERALL, group))
     rows = [
         {"objective": name} | row
         for name, group in groups
         for row in _rows(trials, group, data.metric, scores)
     ]
-    return pd.DataFrame(rows, columns=list(FORMULAS))
+    return pd.DataFrame(rows, columns=list(PICK_COLUMNS))
 
 
 def _rows(
@@ -164,23 +172,23 @@ PICKS = Statistic(
         Column("objective"),
         Column("score"),
         Column("configs", "num_configs", drop_order=3),
-        Column("config", whole("config"), drop_order=4),
+        Column("config", whole_number("config"), drop_order=4),
         Column("picks", _pick, "the setting with the best mean of the score"),
         Column(
             "best or picked",
-            level("best", half("regret", "")),
+            level_cell("best", half("regret", "")),
             "the higher level of both, the best without the luck of its own pick",
             drop_order=2,
         ),
-        Column("picked", level("picked", half("regret", "")), drop_order=1),
+        Column("picked", level_cell("picked", half("regret", "")), drop_order=1),
         Column(
             "loses",
-            measured("regret", ""),
+            between("regret", ""),
             "what the best is above picked, among the configurations that were tried",
         ),
         Column(
             "rank correlation",
-            share("rho", "rho", most=2),
+            fraction("rho", "rho", most=2),
             "of score and metric on the scored images. It is 1 where better by the one is better "
             "by the other",
             drop_order=5,
@@ -188,5 +196,5 @@ PICKS = Statistic(
     ),
     levels="picked",
     caption="Intervals: 95 %{images}. {columns}.",
-    formulas={"picks": FORMULAS},
+    formulas={"picks": PICK_COLUMNS},
 )

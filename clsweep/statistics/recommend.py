@@ -1,4 +1,4 @@
-"""What should be set, and what it is worth on fresh seeds."""
+"""The recommended settings, and their scores on fresh seeds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from clsweep.display.cells import records_of
 from clsweep.statistics import charts
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Wording
-from clsweep.statistics.statistic import Column, Statistic, half, level, measured, whole
-from clsweep.statistics.wording import counted, interval, known
+from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, whole_number
+from clsweep.statistics.wording import interval, known, num_of
 from clsweep.sweeps.study_data import StudyData
 
 SCORED_ON = {"search": "search", "fresh": "fresh seeds", "test": "test split"}
@@ -27,8 +27,8 @@ def recommend(of: Statistics) -> pd.DataFrame:
     return analysis.recommend(of.data.sweeps)
 
 
-def confirmed(context: ReportContext) -> Sentences:
-    """What each objective's best setting keeps on fresh seeds, and what these overturn."""
+def fresh_sentences(context: ReportContext) -> Sentences:
+    """Sentences on each objective's best setting on fresh seeds, and on picks that these overturn."""
     confirmation, words = context.data.confirmation, context.words
     if confirmation.empty:
         return ()
@@ -51,7 +51,7 @@ def confirmed(context: ReportContext) -> Sentences:
 
 
 def _preferred(named: Row, first: Row, words: Wording, *, num: int) -> str:
-    """What fresh seeds name in place of the search's first, and whether they are sure of it.
+    """The setting that fresh seeds name in place of the search's first, resolved or not.
 
     num: settings of the objective that ran again: the interval is over all their leads.
     """
@@ -71,7 +71,7 @@ def _preferred(named: Row, first: Row, words: Wording, *, num: int) -> str:
 
 
 def _confirmed(row: Row, words: Wording) -> str:
-    """What is kept, beside the search's score, and by how much that is too good beyond its noise.
+    """The score on fresh seeds beside the search's, and the excess of that beyond its noise.
     `row` has the interval of the search's score as `low` and `high`.
     """
     row = {"fresh_seeds": math.nan, "fresh_failed": math.nan, **row}
@@ -80,7 +80,7 @@ def _confirmed(row: Row, words: Wording) -> str:
     if not known(fresh):
         all_failed = known(row["fresh_failed"]) and row["fresh_failed"] > 0
         return f"The best {name} setting failed on every fresh seed." if all_failed else ""
-    seeds = counted(num, "fresh seed", "fresh seeds") if known(num) else "fresh seeds"
+    seeds = num_of(num, "fresh seed", "fresh seeds") if known(num) else "fresh seeds"
     out = f"The best {name} setting keeps {words.level(fresh, low, high)} on {seeds}"
     if known(search):
         out += f"; the search said {words.level(search)}"
@@ -104,19 +104,21 @@ def confirmation_figure(data: StudyData) -> Figure | None:
     if table.empty:
         return None
     parts = [
-        charts.intervals(table, column, f"{column}_low", f"{column}_high").assign(
+        charts.ends_frame(table, column, f"{column}_low", f"{column}_high").assign(
             kind=kind, row=_ranks(table), at=table["at"]
         )
         for column, kind in SCORED_ON.items()
         if column in table.columns
     ]
-    frame = charts.in_order(pd.concat(parts).dropna(subset=["x"]), data)
+    frame = charts.by_objective_order(pd.concat(parts).dropna(subset=["x"]), data)
     if frame.empty:
         return None
     order = {row: place for place, row in enumerate(_ranks(table))}
     frame = frame.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
     title = data.metric_title
-    tips = charts.tips(row="configuration", at="setting", kind="scored on", x=title, **charts.ENDS)
+    tips = charts.tips(
+        row="configuration", at="setting", kind="scored on", x=title, **charts.END_TIPS
+    )
     x = charts.plain_x(title, zero=False, padding=12)
     return Figure(
         name="confirmation",
@@ -168,36 +170,36 @@ RECOMMEND = Statistic(
     columns=(
         Column("objective"),
         Column("pick", "kind"),
-        Column("config", whole("config"), drop_order=2),
+        Column("config", whole_number("config"), drop_order=2),
         Column("at"),
         Column(
             "score",
-            measured("score", ""),
+            between("score", ""),
             "mean over the study's seeds. The setting was picked by it, so it is optimistic",
         ),
         Column(
             "worst neighbour",
-            level("neighbourhood_worst", half("score", "")),
+            level_cell("neighbourhood_worst", half("score", "")),
             "the worst level among the setting and its neighbours. Each level is drawn towards the "
             "mean around it, by as much as seed noise explains",
             drop_order=4,
         ),
         Column(
             "neighbours",
-            whole("num_neighbours"),
+            whole_number("num_neighbours"),
             "one step away on a grid, else the nearest",
             drop_order=1,
         ),
         Column(
             "when tuned",
-            level("when_tuned", half("score", "")),
+            level_cell("when_tuned", half("score", "")),
             "level of the best without the luck of the pick, of which the lead is said: on the "
             "fresh seeds once there are any",
             drop_order=5,
         ),
-        Column("fresh seeds", measured("fresh")),
+        Column("fresh seeds", between("fresh")),
         ONLY_ON,
-        Column("test", measured("test"), drop_order=3),
+        Column("test", between("test"), drop_order=3),
     ),
     levels="score",
     rows=with_fresh,
@@ -206,7 +208,7 @@ RECOMMEND = Statistic(
 RECOMMEND_IN_REPORT = replace(
     RECOMMEND,
     rows=lambda frame, data: with_fresh(frame[frame["config"].notna()], data),
-    sentences=confirmed,
+    sentences=fresh_sentences,
     figures=lambda context: [confirmation_figure(context.data)],
 )
 CONFIRMATION = Statistic(
@@ -220,20 +222,20 @@ CONFIRMATION = Statistic(
         Column("at"),
         Column(
             "search",
-            level("search", half("fresh")),
+            level_cell("search", half("fresh")),
             "mean over the study's seeds, by which the best were picked, which flatters them",
         ),
         Column("seeds", "search_seeds", drop_order=1),
         Column(
             "fresh",
-            measured("fresh"),
+            between("fresh"),
             "on seeds that took no part in picking the best. For new images the t-interval "
             "reaches further by what the picking owes to those scored",
         ),
         Column("fresh seeds", "fresh_seeds", drop_order=2),
         Column("failed", lambda row: row["fresh_failed"] or None),
-        Column("test", measured("test"), "the fresh trials on the test split"),
-        Column("search - fresh", level("difference", half("fresh")), drop_order=4),
+        Column("test", between("test"), "the fresh trials on the test split"),
+        Column("search - fresh", level_cell("difference", half("fresh")), drop_order=4),
     ),
     formulas={"confirmation": confirmation.FRESH_COLUMNS},
 )

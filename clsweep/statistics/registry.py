@@ -27,7 +27,7 @@ from clsweep.statistics import (
     tuning,
     winners,
 )
-from clsweep.statistics.computed import ReportContext, Request
+from clsweep.statistics.computed import ReportContext, TableRequest
 from clsweep.statistics.statistic import Statistic
 
 
@@ -92,7 +92,7 @@ SECTIONS = (
             search.TOP,
             search.IMPORTANCE,
             marginals.MARGINALS_OF_SEARCH,
-            search.SAVED,
+            search._SAVED,
         ),
         attrgetter("is_search"),
     ),
@@ -116,15 +116,15 @@ SECTIONS = (
 )
 
 
-def statistics() -> Iterator[Statistic]:
+def all_statistics() -> Iterator[Statistic]:
     """All of them, that of the first screen first."""
     yield leaderboard.LEADERBOARD
     for chapter in SECTIONS:
         yield from chapter.questions
 
 
-def requests(context: ReportContext) -> Iterator[Request]:
-    """What takes time, in the order in which a report asks."""
+def requests(context: ReportContext) -> Iterator[TableRequest]:
+    """Tables that take time, in the order in which a report needs them."""
     for question in (q for each in SECTIONS if each.applies(context) for q in each.questions):
         if callable(question.ahead):
             yield from question.ahead(context)
@@ -134,6 +134,6 @@ def requests(context: ReportContext) -> Iterator[Request]:
 
 @cache
 def formulas() -> Mapping[str, Mapping[str, str]]:
-    """What the appendix and the documentation explain: the name of a table -> its columns."""
+    """Name of a table -> its columns, as appendix and documentation explain them."""
     columns = {"most tables": reasons.COLUMNS}
-    return columns | {name: each for q in statistics() for name, each in q.formulas.items()}
+    return columns | {name: each for q in all_statistics() for name, each in q.formulas.items()}

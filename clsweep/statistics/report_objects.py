@@ -39,7 +39,7 @@ def resolved_only(sentences: Sentences) -> Sentences:
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """What the sentences call things."""
+    """Names and units in the sentences."""
 
     metric: str
     unit: str = ""  # of the metric: "%", "nats" or ""
@@ -129,7 +129,7 @@ class Table:
     more: int = 0  # rows of `frame` that are not even in `shown`
 
 
-def slug(text: str) -> str:
+def as_slug(text: str) -> str:
     """A name for files and anchors: lower-case Latin letters, digits and hyphens.
 
     >>> slug("DCL (τ = 0.1)")
@@ -140,4 +140,4 @@ def slug(text: str) -> str:
 
 def trial_anchor(trial_id: str) -> str:
     """The id of a trial's row on the page."""
-    return f"trial-{slug(trial_id)[:60]}-{zlib.crc32(trial_id.encode()):08x}"
+    return f"trial-{as_slug(trial_id)[:60]}-{zlib.crc32(trial_id.encode()):08x}"

@@ -23,22 +23,22 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.contrast import sweeps_by
 from clsweep.statistics.report_objects import Figure, Sentences, Table
-from clsweep.statistics.statistic import Column, Statistic, measured
-from clsweep.statistics.wording import counted, interval, known, number
-from clsweep.sweeps.notes import notes
+from clsweep.statistics.statistic import Column, Statistic, between
+from clsweep.statistics.wording import interval, known, num_of, number
+from clsweep.sweeps.notes import notes_of
 from clsweep.sweeps.study_data import StudyData
 
-ABOUT = ("paper", "item")
-PLACES = ("dataset", "encoder", "metric")
-KEYS = (*ABOUT, "objective", *PLACES)
-PARTS = ("measured", "paper", "verdict")  # of a cell, one under the other
+_ABOUT = ("paper", "item")
+PLACE_COLUMNS = ("dataset", "encoder", "metric")
+_KEYS = (*_ABOUT, "objective", *PLACE_COLUMNS)
+_PARTS = ("measured", "paper", "verdict")  # of a cell, one under the other
 LEGEND = (
     "measured: mean over the seeds +- half of its 95 % interval, - where there is none; paper: the "
     "printed number; agrees: they differ by {within} at most, with 95 % confidence; differs: they "
     "are not the same, with 95 % confidence; other scale: the run fixes something otherwise than "
     "the paper"
 )
-LONG = 18  # letters of a name of which four do not fit side by side
+_LONG = 18  # letters of a name of which four do not fit side by side
 SAME, OTHER, OPEN = "same sign", "other sign", "not resolved"
 DIFFERENCE_COLUMNS = {
     "what": "what is subtracted from what: the objective that a printed difference starts from, or "
@@ -88,30 +88,30 @@ def _measured(context: ReportContext) -> list[Layout]:
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
     """The columns of `reproduce` that hold hyperparameters."""
-    return [str(name) for name in frame if name not in (*KEYS, *analysis.COLUMNS)]
+    return [str(name) for name in frame if name not in (*_KEYS, *analysis.COLUMNS)]
 
 
 def layouts(frame: pd.DataFrame) -> list[Layout]:
     """Every part of every table, in the paper's order; printed spreads stand in none."""
     parts_laid = []
-    for _, item in frame[frame["value"].notna()].groupby(list(ABOUT), sort=False):
+    for _, item in frame[frame["value"].notna()].groupby(list(_ABOUT), sort=False):
         # Across stands the setting of most values, else what else tells the columns apart.
         sizes = {name: item[name].nunique() for name in settings_of(item)}
         across = max(sizes, key=lambda name: sizes[name], default="")
         if sizes.get(across, 0) < 2:
-            across = next((name for name in PLACES if item[name].nunique() > 1), "metric")
-        places = [name for name in PLACES if name != across]
+            across = next((name for name in PLACE_COLUMNS if item[name].nunique() > 1), "metric")
+        places = [name for name in PLACE_COLUMNS if name != across]
         parts = item.groupby(places, sort=False, dropna=False)
         parts_laid += [_layout(rows, across, places) for _, rows in parts]
     return parts_laid
 
 
 def remarks(frame: pd.DataFrame) -> list[str]:
-    """What a reader of one or more tables must know: scales, reasons, misprints."""
+    """Remarks on one or more tables: scales, reasons, misprints."""
     rows = frame[frame["measured"].notna()]
     scales = rows.loc[rows["verdict"] == Verdict.OTHER_SCALE, ["here", "there"]].drop_duplicates()
     lines = [f"other scale: here {here}; in the paper {there}" for here, there in scales.to_numpy()]
-    lines += notes(rows[rows["verdict"] != Verdict.OTHER_SCALE])
+    lines += notes_of(rows[rows["verdict"] != Verdict.OTHER_SCALE])
     lines += [
         f"{setting_of(row, settings_of(frame))}: {row['printed_note']}"
         for row in records_of(frame)
@@ -122,7 +122,7 @@ def remarks(frame: pd.DataFrame) -> list[str]:
 
 
 def legend(frame: pd.DataFrame) -> str:
-    """What the cells hold, with the differences that still agree."""
+    """Legend of the cells, with the differences that still agree."""
     allowed = sorted({float(value) for value in frame["within"].dropna()}) or [1.0]
     return LEGEND.format(within=" or ".join(map(setting, allowed)))
 
@@ -147,7 +147,7 @@ def closing(frame: pd.DataFrame) -> str:
     return "; ".join([sentence, *(f"{count(n)} {what}" for what, n in others.items() if n)])
 
 
-def unmeasured(parts: Sequence[Layout]) -> list[str]:
+def not_measured_items(parts: Sequence[Layout]) -> list[str]:
     """The parts of tables without a measured number, in a line."""
     titles = [f"{part.item}, {part.title}" for part in parts if not part.is_measured]
     return [f"not measured: {'; '.join(titles)}"] if titles else []
@@ -155,14 +155,14 @@ def unmeasured(parts: Sequence[Layout]) -> list[str]:
 
 def setting_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
     """`dcl, tau=0.5, cifar10`: what a printed number is of."""
-    return ", ".join([_label(row, names), *(row[name] for name in PLACES[:1] if row[name])])
+    return ", ".join([_label(row, names), *(row[name] for name in PLACE_COLUMNS[:1] if row[name])])
 
 
 def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
     others = [n for n in settings_of(rows) if n != across and rows[n].notna().any()]
     labels = [_label(row, others) for row in records_of(rows)]
     heads = rows[across].tolist()
-    if across not in PLACES:  # what has no such setting stands below `-`
+    if across not in PLACE_COLUMNS:  # what has no such setting stands below `-`
         heads = [text or "-" for text in settings([plain_of(value) for value in heads])]
     decimals = max(len(setting(value).partition(".")[2]) for value in rows["value"])
     turn = rows.assign(label=labels).groupby(["label", across], dropna=False).cumcount()
@@ -171,10 +171,10 @@ def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
         table.setdefault((label, place), {})[head] = _cell(row, decimals)
     order = list(dict.fromkeys(heads))
     shown = [
-        {"objective": label if part == PARTS[0] else "", "": part}
+        {"objective": label if part == _PARTS[0] else "", "": part}
         | {head: cells.get(head, {}).get(part, "") for head in order}
         for (label, _), cells in table.items()
-        for part in PARTS
+        for part in _PARTS
     ]
     first = rows.iloc[0]
     return Layout(
@@ -222,7 +222,7 @@ def plain_of(value: Any) -> Any:
         return value
 
 
-def summary(frame: pd.DataFrame) -> Sentences:
+def agreement_summary(frame: pd.DataFrame) -> Sentences:
     """The count of the verdicts; nothing where no number is printed."""
     return () if frame.empty else (f"Against the paper: {closing(frame)}.",)
 
@@ -270,7 +270,7 @@ def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, data: StudyData)
 
 def _legend(labels: Sequence[str], **options: Any) -> alt.Legend:
     """Names that are long stand in fewer columns."""
-    wide = {"columns": 2, "labelLimit": 290} if max(map(len, labels)) > LONG else {}
+    wide = {"columns": 2, "labelLimit": 290} if max(map(len, labels)) > _LONG else {}
     return alt.Legend(**charts.legend_place() | wide | options)
 
 
@@ -286,7 +286,7 @@ def _printed(frame: pd.DataFrame, param: str, metric: str, data: StudyData) -> l
     x = charts.param_axis(data, param, frame["x"].to_numpy(dtype=float), ticks=True)
     y = partial(charts.score_axis, metric)
     names = {"printed": "printed", "verdict": "verdict"}
-    tips = charts.tips(label="objective", x=param, y="measured", **charts.ENDS, **names)
+    tips = charts.tips(label="objective", x=param, y="measured", **charts.END_TIPS, **names)
     base = alt.Chart(frame).encode(detail="label:N")
     measured = base.transform_filter("isValid(datum.y)")
     bars = base.transform_filter(charts.HAS_INTERVAL)
@@ -319,7 +319,7 @@ def _tables(context: ReportContext) -> list[Table]:
 
 def _notes(context: ReportContext) -> list[str]:
     frame = printed_numbers(context)
-    return [] if frame.empty else [*remarks(frame), *unmeasured(layouts(frame))]
+    return [] if frame.empty else [*remarks(frame), *not_measured_items(layouts(frame))]
 
 
 def figures(context: ReportContext) -> list[Figure]:
@@ -339,7 +339,7 @@ REPRODUCTION = Statistic(
     tables=_tables,
     notes=_notes,
     sentences=lambda context: (
-        *summary(printed_numbers(context)),
+        *agreement_summary(printed_numbers(context)),
         *differing(printed_numbers(context)),
     ),
     figures=figures,
@@ -357,16 +357,16 @@ def differences(of: Statistics) -> pd.DataFrame:
     frame = of.compute_whole(reproduce)
     rows, names = frame[frame["verdict"] == Verdict.OTHER_SCALE], settings_of(frame)
     table_rows = []
-    for _, group in rows.groupby([*ABOUT, *PLACES], sort=False, dropna=False):
-        place = {name: group[name].iloc[0] for name in (*ABOUT, *PLACES)}
+    for _, group in rows.groupby([*_ABOUT, *PLACE_COLUMNS], sort=False, dropna=False):
+        place = {name: group[name].iloc[0] for name in (*_ABOUT, *PLACE_COLUMNS)}
         differences, metric = list(_differences_in(records_of(group), names)), place["metric"]
         for cell in of.cells or (of,):
             if differences and all(
-                cell.levels.get(name, place[name]) == place[name] for name in PLACES
+                cell.levels.get(name, place[name]) == place[name] for name in PLACE_COLUMNS
             ):
                 table = contrasts(differences, {metric: sweeps_by(cell.data, metric)})
                 table_rows += [place | {"verdict": _sign(row)} | row for row in records_of(table)]
-    columns = [*ABOUT, *PLACES, *DIFFERENCE_COLUMNS]
+    columns = [*_ABOUT, *PLACE_COLUMNS, *DIFFERENCE_COLUMNS]
     return pd.DataFrame(table_rows, columns=columns).dropna(subset=["estimate"], ignore_index=True)
 
 
@@ -377,7 +377,7 @@ def _differences_in(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Contr
     every = range(len(rows))
 
     def is_beside(a: int, b: int) -> bool:
-        """Whether these are objectives that no printed setting tells apart."""
+        """True if these are objectives that no printed setting tells apart."""
         return bool(of[a] != of[b] and at[a] | at[b] == at[b] | at[a])
 
     def is_named(a: int, b: int) -> bool:
@@ -418,7 +418,7 @@ def _say_differences(context: ReportContext) -> Sentences:
     rows = _of_run(context.statistics.compute_whole(differences), context.data)
     kinds = Counter(rows["verdict"])
     counts = ", ".join(f"{num} {kind}" for kind, num in kinds.items())
-    num = counted(len(rows), "difference", "differences")
+    num = num_of(len(rows), "difference", "differences")
     return (f"Of {num} of the paper, at another scale: {counts}.",) if kinds else ()
 
 
@@ -433,7 +433,7 @@ DIFFERENCES = Statistic(
         Column("difference", "what"),
         Column("metric"),
         Column("paper", "printed", "the difference of the printed numbers, over its data sets"),
-        Column("here", measured("estimate", ""), "the same of this run, with its 95 % interval"),
+        Column("here", between("estimate", ""), "the same of this run, with its 95 % interval"),
         Column("seeds", "num_seeds", drop_order=1),
         Column("verdict", means=f"{SAME} or {OTHER}: the interval excludes 0"),
     ),

@@ -1,4 +1,4 @@
-"""How much depends on the settings."""
+"""Robustness: the spread of the metric over the swept settings."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from clsweep.statistics.compare import spreads
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
-from clsweep.statistics.statistic import Column, Statistic, level, measured, share
-from clsweep.statistics.wording import counted, interval, known, listed, text
-from clsweep.sweeps.notes import is_measured, text_of
+from clsweep.statistics.statistic import Column, Statistic, between, fraction, level_cell
+from clsweep.statistics.wording import interval, known, listed, num_of, text_in
+from clsweep.sweeps.notes import is_measured, note_text
 from clsweep.sweeps.study_data import StudyData
 
 
@@ -53,20 +53,20 @@ def by_each(context: ReportContext) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def unmeasured(sweeps: Sequence[Sweep]) -> Sentences:
+def not_measured(sweeps: Sequence[Sweep]) -> Sentences:
     """Objectives whose samples say nothing of the space as a whole, and why."""
     reasons: dict[Note, list[str]] = {}
     for sweep in sweeps:
         if sweep.not_measured:
             reasons.setdefault(sweep.not_measured, []).append(sweep.objective)
     return tuple(
-        Unresolved(f"The robustness of {listed(names)} is not measured: {text_of(why)}.")
+        Unresolved(f"The robustness of {listed(names)} is not measured: {note_text(why)}.")
         for why, names in reasons.items()
     )
 
 
-def spread(robustness: pd.DataFrame, words: Wording) -> Sentences:
-    """How far the settings of the only objective that sweeps any spread its metric, or nothing."""
+def spread_sentence(robustness: pd.DataFrame, words: Wording) -> Sentences:
+    """The spread over the settings of the only objective that sweeps any, or nothing."""
     rows = [row for row in records_of(robustness) if known(row["sd_star"])]
     if len(rows) != 1:
         return ()
@@ -88,17 +88,17 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
     usable_of: dict[str, list[str]] = {}
     noisy: dict[tuple[str, str], list[str]] = {}
     for row in records_of(robustness):
-        param, name = text(row.get("band_param")), row["objective"]
+        param, name = text_in(row.get("band_param")), row["objective"]
         if not param or not known(row.get("band_low"), row.get("band_high"), row["level_noise"]):
             continue
         if known(row["band_sure_low"], row["band_sure_high"]):
             lost, failed = "", row.get("num_failed", 0)
             if known(failed) and failed > 0:
-                lost = f", with {counted(failed, 'failed trial', 'failed trials')}"
+                lost = f", with {num_of(failed, 'failed trial', 'failed trials')}"
             band = shown_band(row, "band_sure", named=False)
             usable_of.setdefault(param, []).append(f"{name} {band}{lost}")
         else:
-            cause = causes.get(text(row["noise_of"]), causes["seeds"])
+            cause = causes.get(text_in(row["noise_of"]), causes["seeds"])
             noisy.setdefault((param, cause), []).append(name)
     usable = [
         f"Usable band of {param}, within {amount} of the best: {'; '.join(each)}."
@@ -113,8 +113,8 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
 
 def robustness_forest(robustness: pd.DataFrame, data: StudyData) -> Figure | None:
     """SD* of every objective with its interval, from `robustness`."""
-    frame = charts.intervals(robustness, "sd_star", "sd_star_low", "sd_star_high")
-    frame = charts.in_order(frame, data)
+    frame = charts.ends_frame(robustness, "sd_star", "sd_star_low", "sd_star_high")
+    frame = charts.by_objective_order(frame, data)
     if frame["x"].isna().all():
         return None
     frame.loc[frame["low"].isna() | frame["high"].isna(), ["low", "high"]] = np.nan  # one is open
@@ -151,7 +151,7 @@ def tolerance_curves(curves: pd.DataFrame, data: StudyData) -> Figure | None:
     )
     tips = [
         *charts.tips(objective="objective", x=charts.in_points("δ", data)),
-        *charts.tips(form=".3~p", y="share of the space", **charts.ENDS),
+        *charts.tips(form=".3~p", y="share of the space", **charts.END_TIPS),
     ]
     return Figure(
         name="tolerance",
@@ -170,8 +170,8 @@ def shown_band(row: Row, name: str, *, named: bool) -> str:
     """`tau 0.1 to 0.4`, `tau 0.1`; without its hyperparameter where that stands beside it."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     ends = dict.fromkeys(settings([low, high])) if is_number(low) else ()
-    between = " to ".join(ends)
-    return f"{row['band_param']} {between}" if named and between else between
+    span = " to ".join(ends)
+    return f"{row['band_param']} {span}" if named and span else span
 
 
 def _band_columns(*, named: bool) -> tuple[Column, ...]:
@@ -182,23 +182,23 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
         Column("usable band", sure, means),
         Column("by the means", seen, "that do so as measured"),
         Column("hi/lo", "band_ratio", "ratio of those ends"),
-        Column("per doubling", measured("slope"), slope),
+        Column("per doubling", between("slope"), slope),
     )
 
 
-_worst = measured("worst_10", least=1)
-COLUMNS = (
+_worst = between("worst_10", least=1)
+_COLUMNS = (
     Column("objective"),
     Column(
         "best",
-        level("best", itemgetter("sd")),
+        level_cell("best", itemgetter("sd")),
         "the mean of the best setting, which `recommend` names. It was picked by that mean, so it "
         "is optimistic",
         drop_order=8,
     ),
     Column(
         "best level",
-        level("best_level", itemgetter("sd")),
+        level_cell("best_level", itemgetter("sd")),
         "what shares count against: one part of the seeds picks it and another scores it, without "
         "the luck of the pick. Of a race by the seeds of all, and fresh seeds have no part in it",
     ),
@@ -216,21 +216,21 @@ COLUMNS = (
     ),
     Column(
         "within {near}",
-        share("share_within", "share"),
+        fraction("share_within", "share"),
         "share of the space that loses no more than that against the best level",
         called="within {points}",
     ),
     Column(
         "sd*",
-        measured("sd_star"),
+        between("sd_star"),
         "spread over the swept configurations without the noise",
         drop_order=7,
     ),
-    Column("sd", measured("sd"), "with it", drop_order=5),
-    Column("mean", level("mean", itemgetter("sd")), drop_order=4),
+    Column("sd", between("sd"), "with it", drop_order=5),
+    Column("mean", level_cell("mean", itemgetter("sd")), drop_order=4),
     Column(
         "range",
-        level("range", itemgetter("sd")),
+        level_cell("range", itemgetter("sd")),
         "best - worst mean, optimistic as best is",
         drop_order=3,
     ),
@@ -242,34 +242,34 @@ MORE_COLUMNS = (
     Column("objective"),
     Column(
         "worst mean",
-        level("worst", itemgetter("sd")),
+        level_cell("worst", itemgetter("sd")),
         "the worst mean of a configuration. It was picked by that mean, so it is pessimistic",
     ),
     Column("at", "worst_at"),
     Column(
         "regret",
-        measured("regret"),
+        between("regret"),
         "mean loss against the best. One part of the seeds picks the best, another scores it",
     ),
     Column(
         "tolerance area",
-        share("tolerance_area"),
+        fraction("tolerance_area"),
         "mean share of the space that loses no more than 0 to D points, D = 10 x within",
     ),
-    Column("IQM", measured("iqm"), "mean of the middle half"),
+    Column("IQM", between("iqm"), "mean of the middle half"),
     *_band_columns(named=True),
 )
 BY_COLUMNS = (
     Column("by"),
     Column("objective"),
-    Column("sd", measured("sd"), "spread over the values of this hyperparameter"),
-    Column("sd*", measured("sd_star"), "without the noise"),
-    Column("range", level("range", itemgetter("sd")), "best - worst value"),
+    Column("sd", between("sd"), "spread over the values of this hyperparameter"),
+    Column("sd*", between("sd_star"), "without the noise"),
+    Column("range", level_cell("range", itemgetter("sd")), "best - worst value"),
     Column("best at", "best_at"),
     Column("worst at", "worst_at"),
     Column(
         "within {near}",
-        share("share_within", "share"),
+        fraction("share_within", "share"),
         "share of the values that lose no more than that against the best",
         called="within {points}",
     ),
@@ -288,10 +288,10 @@ ROBUSTNESS = Statistic(
     table=robustness,
     options=_near,
     ahead=True,
-    columns=COLUMNS,
+    columns=_COLUMNS,
     levels="best",
     sentences=lambda context: (
-        *unmeasured(context.data.spaces),
+        *not_measured(context.data.spaces),
         *compared(spreads(context), "std", context.words),
         *bands(by_each(context), context.words),
     ),

@@ -1,4 +1,4 @@
-"""What an adaptive search tried, found and stopped."""
+"""An adaptive search: its history, best settings, importances and stopped trials."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
-from clsweep.statistics.statistic import Column, Statistic, measured, share
+from clsweep.statistics.statistic import Column, Statistic, between, fraction
 from clsweep.statistics.wording import depends, interval, known, listed, number
-from clsweep.sweeps.notes import status
+from clsweep.sweeps.notes import status_text
 from clsweep.sweeps.study_data import StudyData, worker_seconds
 
 HISTORY_COLUMNS = {
@@ -56,7 +56,7 @@ TOP_COLUMNS = {
     "seeds": "the score of each seed, in the order of the seeds",
 }
 LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
-MAX_POINTS = 1500
+_MAX_POINTS = 1500
 
 
 def history(of: Statistics) -> pd.DataFrame:
@@ -169,7 +169,9 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
         elif (reason := frame["reason"].iloc[0]) != Reason.NOTHING_SWEPT:
             why = f": {frame['note'].iloc[0]}" if reason else ": the surrogate's draws differ"
             out.append(
-                Unresolved(f"Which hyperparameter matters for {name} is {status(reason)}{why}.")
+                Unresolved(
+                    f"Which hyperparameter matters for {name} is {status_text(reason)}{why}."
+                )
             )
         places = [f"{row['param']} {_usable(row)}" for row in rows if _usable(row) != "-"]
         if places:
@@ -185,7 +187,7 @@ def _usable(row: Row) -> str:
 
 
 def savings(table: pd.DataFrame) -> Sentences:
-    """What stopping early saved, from `Results.saved`."""
+    """Epochs that stopping early saved, from `Results.saved`."""
     out = []
     for row in records_of(table):
         hours = f", about {work(row['saved_hours'])}" if known(row["saved_hours"]) else ""
@@ -199,11 +201,11 @@ def savings(table: pd.DataFrame) -> Sentences:
 def history_figure(history: pd.DataFrame, data: StudyData) -> Figure | None:
     """The score of every configuration in the order of the plan, and the best so far."""
     columns = {"tried": "x", "score": "y"}
-    frame = charts.in_order(history.rename(columns=columns).dropna(subset=["y"]), data)
+    frame = charts.by_objective_order(history.rename(columns=columns).dropna(subset=["y"]), data)
     if frame.empty:
         return None
-    if len(frame) > MAX_POINTS:
-        frame = frame.iloc[np.linspace(0, len(frame) - 1, MAX_POINTS).astype(int)]
+    if len(frame) > _MAX_POINTS:
+        frame = frame.iloc[np.linspace(0, len(frame) - 1, _MAX_POINTS).astype(int)]
     frame = frame.assign(at=charts.settings_at(data, frame))
     frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
     title, scale = data.metric_title, alt.Scale(zero=False, nice=False, padding=8)
@@ -251,7 +253,7 @@ TOP = Statistic(
         Column("at"),
         Column(
             "score",
-            measured("score", ""),
+            between("score", ""),
             "mean over the seeds, with its 95 % interval. These were picked by it, so it is "
             "optimistic",
         ),
@@ -295,7 +297,7 @@ IMPORTANCE = Statistic(
             "fit", "r2", "R2 of settings left out: how well the surrogate predicts", drop_order=1
         ),
         Column("configs", "num_configs", "configurations with a score", drop_order=2),
-        Column("verdict", lambda row: "matters" if row["resolved"] else status(row["reason"])),
+        Column("verdict", lambda row: "matters" if row["resolved"] else status_text(row["reason"])),
     ),
     sentences=lambda context: importances(context.compute(importance), context.words),
     formulas={"importance": searched.COLUMNS},
@@ -307,7 +309,7 @@ IMPORTANCE = Statistic(
         "ASHA": "Successive halving: the worse configurations are stopped early.",
     },
 )
-SAVED = Statistic(
+_SAVED = Statistic(
     name="stopped-early",
     title="What stopping early saved",
     table=saved,
@@ -315,7 +317,11 @@ SAVED = Statistic(
         Column("objective"),
         Column("stopped", lambda row: f"{count(row['stopped'])} of {count(row['trials'])} trials"),
         Column("epochs", lambda row: f"{count(row['epochs'])} of {count(row['planned_epochs'])}"),
-        Column("saved", share("saved", most=2), "share of the epochs that stopping left out"),
+        Column(
+            "saved",
+            fraction("saved", most=2),
+            "share of the epochs that stopping left out",
+        ),
         Column("hours"),
         Column(
             "hours saved",

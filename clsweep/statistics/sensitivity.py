@@ -13,9 +13,9 @@ from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
 from clsweep.statistics import charts
-from clsweep.statistics.computed import Statistics, chosen
+from clsweep.statistics.computed import Statistics, chosen_sweeps
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
-from clsweep.statistics.statistic import Column, Statistic, share
+from clsweep.statistics.statistic import Column, Statistic, fraction
 from clsweep.statistics.wording import (
     depends,
     interval,
@@ -24,9 +24,9 @@ from clsweep.statistics.wording import (
     listed,
     needed,
     number,
-    text,
+    text_in,
 )
-from clsweep.sweeps.notes import status
+from clsweep.sweeps.notes import status_text
 from clsweep.sweeps.study_data import StudyData
 
 SMALL = 0.01  # of the variance: an effect below is real and hardly matters
@@ -36,11 +36,11 @@ EFFECTS = {"total": "with interactions", "first": "alone"}
 
 def sensitivity(of: Statistics, *objectives: str) -> pd.DataFrame:
     """One row per objective and term, see `analysis.sensitivity`."""
-    return analysis.sensitivity(chosen(of.data.spaces, objectives))
+    return analysis.sensitivity(chosen_sweeps(of.data.spaces, objectives))
 
 
 def effects(sensitivity: pd.DataFrame, words: Wording) -> Sentences:
-    """What matters for each objective, from `sensitivity`."""
+    """The effects that matter for each objective, from `sensitivity`."""
     groups = sensitivity.groupby("objective", sort=False) if len(sensitivity) else ()
     return tuple(
         each
@@ -84,8 +84,8 @@ def _apart(name: str, rows: Sequence[Row], words: Wording) -> Iterable[str]:
 
 
 def _opposite(row: Row, side: str) -> str:
-    """That the other of two columns deviates alike: the fault may be in either."""
-    other = text(row.get("opposite"))
+    """Note that the other of two columns deviates alike: the fault may be in either."""
+    other = text_in(row.get("opposite"))
     return f", and with {other} as far {'below' if side == 'above' else 'above'}" if other else ""
 
 
@@ -95,10 +95,10 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
         yield depends(name, rows[0]["term"], rows[0]["r2"])
         return
     if not singles:
-        reason, why = rows[0]["reason"], text(rows[0]["note"])
+        reason, why = rows[0]["reason"], text_in(rows[0]["note"])
         if reason != Reason.NOTHING_SWEPT:  # a baseline: no news to a reader
             yield Unresolved(
-                f"What matters for {name} is {status(reason)}{f': {why}' if why else ''}."
+                f"What matters for {name} is {status_text(reason)}{f': {why}' if why else ''}."
             )
         return
     real = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
@@ -131,7 +131,7 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
         yield f"{name}: {listed([_effect(row) for row in small])} {verb}."
     for row in rows:
         if row["order"] == 2 and known(_size(row)[0]) and _matters(row):
-            a, _, b = text(row["term"]).partition(" x ")
+            a, _, b = text_in(row["term"]).partition(" x ")
             little = " a little" if _size(row)[0] < SMALL else ""
             yield (
                 f"{name}: the effects of {a} and {b} depend on each other{little} "
@@ -147,7 +147,7 @@ def _size(row: Row) -> tuple[float, float, float, str]:
 
 
 def _matters(row: Row) -> bool:
-    """Whether the test, the null line and the two-sided interval all say so."""
+    """True if the test, the null line and the two-sided interval all say so."""
     value, low, high, _ = _size(row)
     seen = known(value, low, high, row["null"]) and value > float(row["null"]) and low > 0
     return is_true(row["resolved"]) and seen
@@ -177,14 +177,14 @@ def sensitivity_figures(sensitivity: pd.DataFrame, data: StudyData) -> list[Figu
 
 def sizes_of(rows: pd.DataFrame) -> pd.Series[float]:
     """The larger of an effect in all and alone; NaN where none is known."""
-    both = charts.numbers(rows, "total"), charts.numbers(rows, "first")
+    both = charts.float_column(rows, "total"), charts.float_column(rows, "first")
     return pd.Series(np.fmax(*both), index=rows.index)
 
 
 def _terms(rows: pd.DataFrame) -> pd.DataFrame:
     """The terms of one objective: hyperparameters, then the largest interactions."""
     rows = rows.sort_values("size", ascending=False, kind="stable")
-    order = charts.numbers(rows, "order")
+    order = charts.float_column(rows, "order")
     pairs = rows[order == 2].head(MAX_INTERACTIONS)
     parts = [rows[order == 1], pairs, rows[~np.isin(order, (1, 2))]]
     return pd.concat(parts).drop(columns="size")
@@ -196,8 +196,8 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, data: StudyData) ->
         for term in rows["term"].astype(str)
     ]
     parts = [
-        charts.intervals(rows, column, f"{column}_low", f"{column}_high").assign(
-            kind=kind, row=labels, null=charts.numbers(rows, "null")
+        charts.ends_frame(rows, column, f"{column}_low", f"{column}_high").assign(
+            kind=kind, row=labels, null=charts.float_column(rows, "null")
         )
         for column, kind in EFFECTS.items()
     ]
@@ -205,7 +205,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, data: StudyData) ->
     method = "Sobol indices" if (rows["method"] == "sobol").any() else "Shares of variance (ANOVA)"
     title = "share of the variance"
     null = "an inert one reaches"
-    tips = charts.tips(row="term", kind="effect", x=title, **charts.ENDS, null=null)
+    tips = charts.tips(row="term", kind="effect", x=title, **charts.END_TIPS, null=null)
     x = charts.plain_x(title, zero=True, padding=8)
     return Figure(
         name=slug,
@@ -232,9 +232,9 @@ SENSITIVITY = Statistic(
     ahead=True,
     columns=(
         Column("objective"),
-        Column("term", lambda row: row["term"] or status(row["reason"])),
-        Column("alone", share("first", most=2), "first-order share"),
-        Column("in all", share("total", most=2), "with its interactions"),
+        Column("term", lambda row: row["term"] or status_text(row["reason"])),
+        Column("alone", fraction("first", most=2), "first-order share"),
+        Column("in all", fraction("total", most=2), "with its interactions"),
         Column("null line", "null", "what a parameter without any effect reaches", drop_order=3),
         Column("resolved", _resolved),
         Column(

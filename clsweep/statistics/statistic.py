@@ -19,10 +19,10 @@ from clsweep.display.numbers import Number, fixed, is_number, setting, texts_of
 from clsweep.statistics.computed import ReportContext, TableFunction, in_cell
 from clsweep.statistics.report_objects import Figure, Sentences, Table
 from clsweep.statistics.wording import THRESHOLD, p_value
-from clsweep.sweeps.notes import is_measured, levels_of, notes
+from clsweep.sweeps.notes import factors_in_front, is_measured, notes_of
 from clsweep.sweeps.study_data import StudyData
 
-Cell = Callable[[Row], Any]
+_Cell = Callable[[Row], Any]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Column:
     # Its name; `{near}`, `{points}`, `{metric}` and `{images}` stand for what is asked, `{scored}`
     # for the images where a table knows of no others.
     header: str
-    cell: str | Cell = ""  # the column of the full table, the heading's by default, or a function
+    cell: str | _Cell = ""  # the column of the full table, the heading's by default, or a function
     means: str = ""  # what `--explain` and the report's caption say of it
     _: KW_ONLY
     # A screen without room does without it, 1 goes first, equal ones together; 0 always stays.
@@ -85,7 +85,7 @@ class Statistic:
         return [[c.header for c in self.columns if c.drop_order == number] for number in numbers]
 
     def explained(self, within: float) -> list[str]:
-        """What its columns mean, a text each."""
+        """The meaning of its columns, a text each."""
         meanings = [f"{c.called or c.header}: {c.means}" for c in self.columns if c.means]
         return [filled(text, within) for text in (self.intro, *meanings) if text]
 
@@ -141,7 +141,7 @@ class Statistic:
         """The notes of a report."""
         if self.notes:
             return list(self.notes(context))
-        return notes(self.full(context)) if self.has_notes else []
+        return notes_of(self.full(context)) if self.has_notes else []
 
 
 def filled(text: str, within: float, metric: str = "", images: str = "") -> str:
@@ -169,14 +169,14 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_levels(frame: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """What a question shows of `frame`, with the factors of `frame` in front."""
-    return in_cell(table, {name: frame[name].tolist() for name in levels_of(frame)})
+    """The display table of `frame`, with the factors of `frame` in front."""
+    return in_cell(table, {name: frame[name].tolist() for name in factors_in_front(frame)})
 
 
 # Cells
 
 
-def measured(name: str, stem: str | None = None, **options: Any) -> Callable[[Row], Number | None]:
+def between(name: str, stem: str | None = None, **options: Any) -> Callable[[Row], Number | None]:
     """A value in the unit of the metric with its interval, in the columns that `ends` says."""
 
     def cell(row: Row) -> Number | None:
@@ -186,7 +186,7 @@ def measured(name: str, stem: str | None = None, **options: Any) -> Callable[[Ro
     return cell
 
 
-def level(
+def level_cell(
     name: str, spread: Callable[[Row], float] = lambda _: math.nan
 ) -> Callable[[Row], Number | None]:
     """A value in the unit of the metric alone; `spread`, or a hundredth, says how fine it is."""
@@ -200,12 +200,12 @@ def level(
     return cell
 
 
-def share(name: str, stem: str | None = None, most: int = 4) -> Callable[[Row], Number | None]:
+def fraction(name: str, stem: str | None = None, most: int = 4) -> Callable[[Row], Number | None]:
     """A number between 0 and 1, or -1 and 1, with its interval."""
-    return measured(name, stem, most=most, is_fine=False)
+    return between(name, stem, most=most, is_fine=False)
 
 
-def p_of(name: str) -> Cell:
+def p_of(name: str) -> _Cell:
     """A p-value that reads as the threshold only where it is one."""
 
     def cell(row: Row) -> str | None:
@@ -218,7 +218,7 @@ def p_of(name: str) -> Cell:
     return cell
 
 
-def whole(name: str) -> Cell:
+def whole_number(name: str) -> _Cell:
     """A number rounded up."""
     return lambda row: (
         math.ceil(row[name]) if is_number(row[name]) and math.isfinite(row[name]) else None
@@ -226,10 +226,10 @@ def whole(name: str) -> Cell:
 
 
 def half(name: str, stem: str | None = None) -> Callable[[Row], float]:
-    """What a value is resolved to: half its interval, or its own size."""
+    """Resolution of a value: half its interval, or its own size."""
 
     def spread(row: Row) -> float:
-        interval = measured(name, stem)(row)
+        interval = between(name, stem)(row)
         return interval.resolution if interval else math.nan
 
     return spread

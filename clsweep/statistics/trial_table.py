@@ -1,4 +1,4 @@
-"""What every trial gave."""
+"""Every trial: its table, scatter plots and feature maps."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from clsweep.sweeps.study_data import StudyData
 MAX_LISTED = 1000  # rows of the table of trials
 TRIAL_COLUMNS = ("trial_id", "objective", "config", "seed", "status")
 TRIAL_OUTCOMES = ("epochs_trained", "wall_time_s")
-MAX_POINTS = 750  # of each scatter figure, the same in all: a page has to stay small
+_MAX_POINTS = 750  # of each scatter figure, the same in all: a page has to stay small
 MAX_PANEL_POINTS = 1000
 MAX_SCATTERS = 4
 MAX_LABELS = 20  # more classes than this have no legend
-SEED = 0
+DRAWN_SEED = 0
 _SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
@@ -47,17 +47,17 @@ def scatter_figures(data: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
 
 def drawn_trials(data: StudyData) -> pd.DataFrame:
     """The trials of scatter figures: all with a score, or `MAX_POINTS` of them at random."""
-    return _sampled(charts.scored(data), MAX_POINTS)
+    return _sampled(charts.scored_trials(data), _MAX_POINTS)
 
 
 def point_figures(data: StudyData) -> list[Figure]:
     """The t-SNE map of the images by each objective's best trial (DCL Fig. 4, DimCL Fig. 7-8)."""
-    points, trials = data.points, charts.scored(data)
+    points, trials = data.points, charts.scored_trials(data)
     if points.empty or trials.empty:
         return []
     trials = trials[trials["trial_id"].isin(points["trial_id"].unique())]
     best = trials.sort_values(data.metric, ascending=data.mode == "min", kind="stable")
-    best = charts.in_order(best.drop_duplicates("objective"), data)
+    best = charts.by_objective_order(best.drop_duplicates("objective"), data)
     trial = {row["objective"]: row for row in records_of(best)}
     tables = {name: points[points["trial_id"] == row["trial_id"]] for name, row in trial.items()}
     return charts.each("map", tables, _panel, trial, data)
@@ -67,24 +67,24 @@ def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
     """At most so many rows, in their order."""
     if len(rows) <= num:
         return rows
-    chosen = np.random.default_rng(SEED).choice(len(rows), num, replace=False)
+    chosen = np.random.default_rng(DRAWN_SEED).choice(len(rows), num, replace=False)
     return rows.iloc[np.sort(chosen)]
 
 
 def _scatter(slug: str, param: str, rows: pd.DataFrame, data: StudyData) -> Figure:
-    total, lost = charts.scored(data), len(data.trials) - len(charts.scored(data))
+    total, lost = charts.scored_trials(data), len(data.trials) - len(charts.scored_trials(data))
     called, title = charts.param_title(param), data.metric_title
     named = {"objective": "objective", "trial": "trial_id", "setting": _SETTING, "seed": "seed"}
     frame = pd.DataFrame({name: rows[column].to_numpy() for name, column in named.items()})
     frame["link"] = [f"#{trial_anchor(str(name))}" for name in frame["trial"]]
-    frame["y"] = charts.numbers(rows, data.metric).round(4)
+    frame["y"] = charts.float_column(rows, data.metric).round(4)
     if any(sweep.scales.get(param) == "category" for sweep in data.sweeps):
         frame["x"] = [setting(value) for value in rows[param]]
         axis = alt.Axis(labelAngle=0, labelOverlap="greedy", grid=False)
         scale = alt.Scale(domain=list(dict.fromkeys(frame["x"])))
         x = alt.X("x:N", title=called, scale=scale, axis=axis)
     else:
-        frame["x"] = charts.numbers(rows, param)
+        frame["x"] = charts.float_column(rows, param)
         x = charts.param_axis(data, param, frame["x"].to_numpy(dtype=float), ticks=True)
     names = {name: name for name in ("trial", "objective", "setting", "seed")}
     tips = charts.tips(**names, y=title)

@@ -1,4 +1,4 @@
-"""How many tries tuning takes, and what it gains over the default."""
+"""Tries that tuning takes, and its gain over the default."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
-from clsweep.statistics.statistic import Column, Statistic, ends, half, level, measured
-from clsweep.statistics.wording import counted, interval, known, listed, text
+from clsweep.statistics.statistic import Column, Statistic, between, ends, half, level_cell
+from clsweep.statistics.wording import interval, known, listed, num_of, text_in
 from clsweep.sweeps.study_data import StudyData
 
 _NEAREST = TEXTS["DEFAULT_NEAREST"].partition(" (")[0]  # as a note has it
@@ -32,22 +32,22 @@ def best_of_k(of: Statistics) -> pd.DataFrame:
 
 
 def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
-    """What tuning costs and what it gains over the defaults, from `tuning_cost`."""
+    """Sentences on cost and gain of tuning, from `tuning_cost`."""
     tries, unknown, gains = [], [], []
     for row in records_of(cost):
         if row["reason"] == Reason.ONE_CONFIG:
             continue
         name, k, k_low, k_high = (row[key] for key in ("objective", "k_within", "k_low", "k_high"))
         if known(k, k_low, k_high):
-            num = f"{counted(k, 'try', 'tries')}{interval(k_low, k_high)}"
+            num = f"{num_of(k, 'try', 'tries')}{interval(k_low, k_high)}"
             tries.append(f"{name} after about {num}")
         else:
             unknown.append(name)
         gain, low, high = row["tunability"], row["tunability_low"], row["tunability_high"]
         if known(gain, low, high):
-            at = f" ({row['default_at']})" if text(row["default_at"]) else ""
+            at = f" ({row['default_at']})" if text_in(row["default_at"]) else ""
             seen = f"{words.amount(gain)}{interval(low, high, apart_from=0.0)}"
-            is_near = _NEAREST in text(row.get("note"))
+            is_near = _NEAREST in text_in(row.get("note"))
             default = f"{'the setting nearest to ' * is_near}its default{at}"
             shown = f"Tuning {name} gains {seen} over {default}."
             whether = f"Whether tuning {name} gains anything over {default}"
@@ -74,7 +74,7 @@ def best_of_k_curves(expected: pd.DataFrame, data: StudyData) -> Figure | None:
         scale=alt.Scale(type="log", nice=False, padding=8),
         axis=alt.Axis(values=halvings, format="d", labelOverlap="greedy", grid=False),
     )
-    tips = charts.tips(objective="objective", x="tries", y=title, **charts.ENDS)
+    tips = charts.tips(objective="objective", x="tries", y=title, **charts.END_TIPS)
     drawn, note = charts.curves(frame, data, x, title, tips, marked=charts.is_sparse(frame))
     return Figure(
         name="best-of-k",
@@ -103,11 +103,11 @@ TUNING_COST = Statistic(
     ahead=True,
     columns=(
         Column("objective"),
-        Column("best level", level("best_level", half("tunability"))),
+        Column("best level", level_cell("best_level", half("tunability"))),
         Column("tries to within {near}", _tries),
         Column("default at", "default_at"),
-        Column("default", level("default", half("tunability"))),
-        Column("gain over it", measured("tunability")),
+        Column("default", level_cell("default", half("tunability"))),
+        Column("gain over it", between("tunability")),
     ),
     levels="best_level",
     sentences=lambda context: tuning(

@@ -19,8 +19,8 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import count
 from clsweep.statistics.compare import compare, means, spreads, tuned
 from clsweep.statistics.computed import ReportContext, Statistics, of_each
-from clsweep.statistics.contrast import contrasts, sentence, summary
-from clsweep.statistics.leaderboard import FRESH, cautions, leaderboard_rows, scored, sweeps
+from clsweep.statistics.contrast import contrasts, contrasts_summary, sentence
+from clsweep.statistics.leaderboard import FRESH, cautions, leaderboard_rows, scored_rows, sweeps
 from clsweep.statistics.pair_sentences import (
     FEW_PAIRS,
     by_value,
@@ -29,22 +29,22 @@ from clsweep.statistics.pair_sentences import (
     robust,
     seen_from,
 )
-from clsweep.statistics.recommend import confirmed
+from clsweep.statistics.recommend import fresh_sentences
 from clsweep.statistics.report_objects import Sentences, Wording, resolved_only
-from clsweep.statistics.robustness import bands, robustness, spread, unmeasured
+from clsweep.statistics.robustness import bands, not_measured, robustness, spread_sentence
 from clsweep.statistics.search import importance, importances
 from clsweep.statistics.sensitivity import effects, sensitivity
-from clsweep.statistics.wording import counted, interval, known, listed, p_value, text
+from clsweep.statistics.wording import interval, known, listed, num_of, p_value, text_in
 from clsweep.sweeps.notes import cause, is_measured
 
 TUNED, UNTUNED = "when tuned", "without tuning"
-EQUAL = 1e-9  # of a score: what rounding makes of a tie
+_EQUAL = 1e-9  # of a score: what rounding makes of a tie
 MANY_CONTRASTS = 4  # more have their numbers in the table alone
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lead:
-    """How the first of several objectives stands."""
+    """The standing of the first of several objectives."""
 
     pair: Row  # against the second, as the first sees it
     ranked: tuple[str, ...]  # all that are compared with it, best first, and it before them
@@ -53,7 +53,7 @@ class Lead:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether it is shown to be better than every other one."""
+        """True if it is shown to be better than every other one."""
         return len(self.beaten) == len(self.ranked) - 1
 
 
@@ -95,8 +95,8 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     is_tuned, is_swept = sense == TUNED, sweeps(board)
     where, sense = how[sense] * is_swept, f" {sense}" * is_swept
     fresh = lead.pair["fresh_seeds"] if is_tuned else 0
-    where += f", on {counted(fresh, 'fresh seed', 'fresh seeds')}" if fresh else ""
-    own = scored(board).set_index("objective")["fresh"].reindex([first, second])
+    where += f", on {num_of(fresh, 'fresh seed', 'fresh seeds')}" if fresh else ""
+    own = scored_rows(board).set_index("objective")["fresh"].reindex([first, second])
     if is_tuned and not fresh and own.notna().any():
         where += ", on the study's seeds, as they share no two fresh ones"
     side = "higher" if words.mode == "max" else "lower"
@@ -110,7 +110,7 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
         of = lack * (is_tuned and bool(others))
         return (f"{first} is best{sense}{of}: {ahead}{where}{seen}.",)
     equal = _equal(board, lead) if is_tuned and not fresh else []
-    if abs(amount) <= EQUAL * (abs(high - low) if known(low, high) else 1.0):
+    if abs(amount) <= _EQUAL * (abs(high - low) if known(low, high) else 1.0):
         tied = max([first, second], equal, key=len)
         return (f"Best{sense} is not resolved: {listed(tied)} score the same{where}{seen}.",)
     # An interval without 0 is not enough for the test, least where several pairs had their chance.
@@ -126,9 +126,9 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
 
 def _equal(board: pd.DataFrame, lead: Lead) -> list[str]:
     """Those whose best mean on the board is that of the first; none where nobody shares it."""
-    scores = scored(board).set_index("objective")["score"].reindex(list(lead.ranked)).dropna()
+    scores = scored_rows(board).set_index("objective")["score"].reindex(list(lead.ranked)).dropna()
     top = scores.get(lead.ranked[0], math.nan)
-    equal = [str(name) for name, x in scores.items() if math.isclose(x, top, rel_tol=EQUAL)]
+    equal = [str(name) for name, x in scores.items() if math.isclose(x, top, rel_tol=_EQUAL)]
     return equal if len(equal) > 1 else []
 
 
@@ -144,16 +144,16 @@ def verdict_of(
     """
 
     def say(rows: pd.DataFrame) -> Sentences:
-        when_tuned = best(rows, tuned, words, TUNED) or settings(rows, words)
+        when_tuned = best(rows, tuned, words, TUNED) or settings_of(rows, words)
         untuned = best(rows, means, words, UNTUNED) if sweeps(rows) else ()
         return (*when_tuned, *untuned)
 
-    return (*each_yardstick(board, say), *(robust(spreads) if len(scored(board)) else ()))
+    return (*each_yardstick(board, say), *(robust(spreads) if len(scored_rows(board)) else ()))
 
 
 def each_yardstick(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]) -> Sentences:
-    """What is said of those rows that a yardstick has scored, for each yardstick."""
-    parts = [rows for _, rows in board.groupby("yardstick", sort=False) if len(scored(rows))]
+    """Sentences on the rows that a yardstick has scored, for each yardstick."""
+    parts = [rows for _, rows in board.groupby("yardstick", sort=False) if len(scored_rows(rows))]
     if len(parts) < 2:
         return say(board)
     groups = [(str(rows["yardstick"].iloc[0]), say(rows)) for rows in parts]
@@ -162,19 +162,19 @@ def each_yardstick(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]
     )
 
 
-def settings(board: pd.DataFrame, words: Wording, lead: Lead | None = None) -> Sentences:
+def settings_of(board: pd.DataFrame, words: Wording, lead: Lead | None = None) -> Sentences:
     """The best settings of the two that `lead` names, else of the first two."""
-    ours = records_of(scored(board))
+    ours = records_of(scored_rows(board))
     if lead:
         ours = [row for n in "ab" for row in ours if row["objective"] == lead.pair[n]]
     if not ours:
         return ("No setting is best yet: no configuration has finished on all seeds.",)
     out = []
     for row in ours[:2]:
-        names, seeds = ("score", "low", "high"), counted(row["num_seeds"], "seed", "seeds")
+        names, seeds = ("score", "low", "high"), num_of(row["num_seeds"], "seed", "seeds")
         if known(row["fresh"]):
             names, seeds = FRESH, "fresh seeds"
-        at, seen = text(row["at"]), words.level(*(row[name] for name in names))
+        at, seen = text_in(row["at"]), words.level(*(row[name] for name in names))
         start = f"The best setting of {row['objective']} is {at}" if at else row["objective"]
         out.append(f"{start}: {seen}, the mean of {seeds}.")
     return tuple(out)
@@ -203,22 +203,22 @@ def robustness_verdict(context: ReportContext, *, by: str | None = None) -> Sent
     if by is not None:
         sentences = bands(frame, context.words)
     else:
-        least = spread(frame, context.words) or robust(spreads(context))
+        least = spread_sentence(frame, context.words) or robust(spreads(context))
         if context.swept and context.says_of_space:
             without = best(leaderboard_rows(context), means(context), context.words, UNTUNED)
         sentences = (*without, *least)
-    return sentences or unmeasured(context.data.spaces)
+    return sentences or not_measured(context.data.spaces)
 
 
 @_of_each
 def sensitivity_verdict(context: ReportContext, *names: str) -> Sentences:
-    """What matters, of each objective."""
+    """The hyperparameters that matter, of each objective."""
     return effects(context.compute(sensitivity, *names), context.words)
 
 
 @_of_each
 def importance_verdict(context: ReportContext) -> Sentences:
-    """What matters to a search, of each objective."""
+    """The hyperparameters that matter to a search, of each objective."""
     return importances(context.compute(importance, within=context.within), context.words)
 
 
@@ -251,20 +251,23 @@ def compare_verdict(
 def contrasts_verdict(
     of: ReportContext, *, more: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Sentences:
-    """How many of them are answered; of few, each."""
+    """The number of contrasts that are answered; of few, each."""
     rows = records_of(of.compute(contrasts, more=more))
     each = map(sentence, rows)
-    return summary(rows) if len(rows) > MANY_CONTRASTS else tuple(each)
+    return contrasts_summary(rows) if len(rows) > MANY_CONTRASTS else tuple(each)
 
 
 @_of_each
 def recommend_verdict(context: ReportContext) -> Sentences:
     """Who is best when tuned, the best settings, and what they keep on fresh seeds if known."""
-    frame, on_fresh = tuned(context), confirmed(context)
+    frame, on_fresh = tuned(context), fresh_sentences(context)
 
     def of(rows: pd.DataFrame) -> Sentences:
         named = best(rows, frame, context.words, TUNED)
-        return (*named, *(() if on_fresh else settings(rows, context.words, lead_of(rows, frame))))
+        return (
+            *named,
+            *(() if on_fresh else settings_of(rows, context.words, lead_of(rows, frame))),
+        )
 
     beside = cautions(leaderboard_rows(context), context.words, is_search=context.is_search)
     return (*each_yardstick(leaderboard_rows(context), of), *on_fresh, *beside)
@@ -276,5 +279,5 @@ def pareto_verdict(context: ReportContext) -> Sentences:
     frame, words = tuned(context), context.words
     return each_yardstick(
         leaderboard_rows(context),
-        lambda rows: best(rows, frame, words, TUNED) or settings(rows, words),
+        lambda rows: best(rows, frame, words, TUNED) or settings_of(rows, words),
     )

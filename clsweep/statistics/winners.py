@@ -15,9 +15,9 @@ from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
-from clsweep.statistics.statistic import Column, Statistic, half, level, measured, p_of
+from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
 from clsweep.statistics.wording import along, listed, number, passes, places_of
-from clsweep.sweeps.notes import status, verdict
+from clsweep.sweeps.notes import status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
 
 REGION_HEIGHT = 30
@@ -56,8 +56,8 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
         return Unresolved(f"Which objective is ahead is not resolved at any value of {by}.")
     if len(places) == 1 and not unresolved and len(rows) > 1:
         leads = [row["lead"] for row in rows]
-        between = f"{number(min(leads))} to {words.amount(max(leads))}"
-        return f"{winners[0]} is ahead at every value of {by}, {between} before the next."
+        span = f"{number(min(leads))} to {words.amount(max(leads))}"
+        return f"{winners[0]} is ahead at every value of {by}, {span} before the next."
     ahead = [f"{name} is ahead at {listed(at)}" for name, at in places.items()]
     return along(by, ahead, unresolved)
 
@@ -68,19 +68,23 @@ def _figure(slug: str, by: str, rows: pd.DataFrame, data: StudyData) -> Figure:
     names = {"winner": "objective", "objective": "best", "runner_up": "second", "region": "region"}
     frame = rows[list(names)].rename(columns=names).fillna("").astype(str).reset_index(drop=True)
     for name in ("mean", "lead", "low", "high"):
-        frame[name] = charts.numbers(rows, name)
+        frame[name] = charts.float_column(rows, name)
     frame["resolved"] = rows["resolved"].to_numpy(dtype=bool)
     frame["text"] = [
         f"{row['objective']}, by {number(row['lead'])} {unit}".rstrip()
         if row["resolved"]
-        else status(row["reason"])
+        else status_text(row["reason"])
         for row in records_of(rows)
     ]
     hue, _ = charts.looks(data, frame, legend=False)
     order = alt.Scale(domain=list(dict.fromkeys(frame["region"])))
     y = alt.Y("region:N", title=None, scale=order, axis=alt.Axis(ticks=False, domain=False))
     called = {"region": "region", "best": "best mean", "mean": data.metric_title}
-    called |= {"second": "runner-up", "lead": charts.in_points("lead", data), **charts.ENDS}
+    called |= {
+        "second": "runner-up",
+        "lead": charts.in_points("lead", data),
+        **charts.END_TIPS,
+    }
     base = alt.Chart(frame).encode(y, x=alt.value(0), tooltip=charts.tips("best", **called))
     band, width = {"band": 0.86}, alt.value("width")
     cell = base.transform_filter("datum.resolved").mark_rect(opacity=0.35, height=band)
@@ -119,11 +123,11 @@ WINNERS = Statistic(
     columns=(
         Column("region"),
         Column("ahead", "objective"),
-        Column("mean", level("mean", half("lead", ""))),
+        Column("mean", level_cell("mean", half("lead", ""))),
         Column("next", "runner_up"),
-        Column("lead", measured("lead", "")),
+        Column("lead", between("lead", "")),
         Column("p Holm", p_of("p_holm")),
-        Column("verdict", verdict),
+        Column("verdict", winner_or_status),
     ),
     levels="mean",
     has_notes=False,

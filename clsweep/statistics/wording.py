@@ -12,11 +12,11 @@ from clsweep.display.numbers import interval as interval
 from clsweep.display.numbers import number as number
 
 THRESHOLD = 0.05
-ALPHA = THRESHOLD + 1e-12
+_ALPHA = THRESHOLD + 1e-12
 
 
 def known(*values: Any) -> bool:
-    """Whether all are finite numbers, numpy's too; a truth value is none."""
+    """True if all are finite numbers, numpy's too; a truth value is none."""
     plain = [value.item() if hasattr(value, "item") else value for value in values]
     numbers = [x for x in plain if isinstance(x, int | float) and not isinstance(x, bool)]
     return len(numbers) == len(plain) and all(map(math.isfinite, numbers))
@@ -28,7 +28,7 @@ def places_of(
     """Each winner, or None where there is none -> the values or bins of `by` of its rows."""
     places: dict[str | None, list[str]] = {}
     for winner, row in zip(winners, rows, strict=True):
-        places.setdefault(winner, []).append(text(row["region"]).removeprefix(f"{by}="))
+        places.setdefault(winner, []).append(text_in(row["region"]).removeprefix(f"{by}="))
     return places
 
 
@@ -53,13 +53,13 @@ def listed(texts: Sequence[str]) -> str:
     return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)
 
 
-def counted(num: float, one: str, several: str) -> str:
+def num_of(num: float, one: str, several: str) -> str:
     text = number(num)
     return f"{text} {one if text == '1' else several}"
 
 
 def needed(row: Row, column: str = "") -> str:
-    """What it would take to resolve the row with 80 % power: `15 to 200 seeds (80 % interval; 40 if
+    """The trials that would resolve the row with 80 % power: `15 to 200 seeds (80 % interval; 40 if
     it is as large as it looks)`, `15 seeds or more, ...`; nothing where that is not known. Of a
     column alone: `15 to 200`, `15 or more`.
     """
@@ -75,17 +75,17 @@ def needed(row: Row, column: str = "") -> str:
     return f"{ends}{unit}{about}"
 
 
-def text(value: Any) -> str:
+def text_in(value: Any) -> str:
     """A cell of text; a missing one is empty."""
     return value if isinstance(value, str) else ""
 
 
 def is_true(value: Any) -> bool:
-    """Whether a cell says yes; a missing one does not."""
+    """True if a cell says yes; a missing one does not."""
     return value in (True, 1)
 
 
 def passes(row: Row, *columns: str) -> bool:
     """The gate of a claim: resolved, with a small corrected p-value and these columns known."""
     needed = known(row["p_holm"], *(row[name] for name in columns))
-    return is_true(row["resolved"]) and needed and row["p_holm"] <= ALPHA
+    return is_true(row["resolved"]) and needed and row["p_holm"] <= _ALPHA

@@ -1,1 +1,1 @@
-"""What an analysis starts from: the data of results folders and of tables from elsewhere."""
+"""The data of an analysis: from results folders, tables and other tools' sweeps."""

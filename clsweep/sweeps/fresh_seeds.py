@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def confirmed(
+def on_fresh_seeds(
     study: StudyTables,
     *,
     top: int | None = None,
     new_images: bool = True,
     by: tuple[str, str] | None = None,
 ) -> pd.DataFrame:
-    """What the best configurations are worth on fresh seeds, see `Results.confirm`; with intervals
+    """Scores of the best configurations on fresh seeds, see `Results.confirm`; with intervals
     for new images, or for those that were scored; by the study's metric and its mode, or another.
     RequestError where nothing has been confirmed.
     """
@@ -36,7 +36,7 @@ def confirmed(
     from clsweep.sweeps.per_image import hits_in, lucky
 
     if isinstance(study, CellTables):
-        return study.frame_here(confirmed(study.whole, top=top, new_images=new_images, by=by))
+        return study.frame_here(on_fresh_seeds(study.whole, top=top, new_images=new_images, by=by))
     if not study.folder.confirmation.exists():
         how = f"clsweep confirm {study.path} does it"
         raise RequestError(f"{study.path}: nothing is confirmed yet; {how}")
@@ -97,13 +97,13 @@ def to_confirm(study: StudyTables, top: int | None = None) -> list[Ranked]:
 
 
 def unconfirmed(study: StudyTables, top: int | None = None) -> int:
-    """How many of the best configurations now no fresh seed has ended of."""
+    """Number of the best configurations now that no fresh seed has ended of."""
     fresh = fresh_scores(study, study.metric)
     return sum(r.config not in fresh.get(r.objective, {}) for r in to_confirm(study, top))
 
 
 def top_of(study: Mapping[str, Any]) -> int:
-    """How many of each objective the study file has confirmed."""
+    """Number of each objective that the study file has confirmed."""
     default = ConfirmSection.model_fields["top"].default
     return int((study.get("confirm") or {}).get("top", default))
 

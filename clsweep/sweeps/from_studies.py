@@ -1,4 +1,4 @@
-"""What a report is made of, from results folders; and a paper's numbers with their trials."""
+"""Study data from results folders, and a paper's numbers with their trials."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from clsweep.study.factors import factors_of
 from clsweep.study.printed import PrintedTable, parse_printed
 from clsweep.study.space import declared_axes, declared_spaces, only_swept
 from clsweep.sweeps import study_data
-from clsweep.sweeps.fresh_seeds import confirmed, fresh_scores, top_of
+from clsweep.sweeps.fresh_seeds import fresh_scores, on_fresh_seeds, top_of
 from clsweep.sweeps.named_contrasts import contrasts_of
 from clsweep.sweeps.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
 from clsweep.sweeps.per_image import hits_in
 from clsweep.sweeps.study_data import LOSSES, Confirming, StudyData
-from clsweep.sweeps.tidy import LABELS
+from clsweep.sweeps.tidy import TRIAL_KEYS
 
 T = TypeVar("T")
 Named = Mapping[str, StudyTables]  # what stands before the names of a study's objectives -> it
@@ -73,7 +73,7 @@ def of_studies(
     named = _named(studies)
     trials = _together(named, lambda study: study.trials)
     axes = _by_objective(named, lambda s: declared_axes(s.study, s.trials.columns))
-    chance = study_data.chance_of(name, pd.Series([_num_classes(study) for study in studies]))
+    chance = study_data.chance_score(name, pd.Series([_num_classes(study) for study in studies]))
     scales, bounds = _ranges(studies)
     reading: dict[str, Any] = {"failed": failed, "chance": chance, "scales": scales}
     planned = _by_objective(named, _planned)
@@ -150,7 +150,7 @@ def epochs_of(
 
 
 def side_table(studies: Sequence[StudyTables], kind: str, data: StudyData) -> pd.DataFrame:
-    """What only a report asks for: references, histograms (of the last scored epoch), points,
+    """A table that only a report needs: references, histograms (of the last scored epoch), points,
     confirmation. `data` has the metric, and which images intervals are for.
     """
     named, metric = _named(studies), data.metric
@@ -160,7 +160,7 @@ def side_table(studies: Sequence[StudyTables], kind: str, data: StudyData) -> pd
             if not study.folder.confirmation.exists():
                 return pd.DataFrame()
             new = data.images == "new images"
-            return confirmed(study, new_images=new, by=(metric, data.mode))
+            return on_fresh_seeds(study, new_images=new, by=(metric, data.mode))
         table: pd.DataFrame = getattr(study, kind)
         if kind == "histograms" and not table.empty:
             table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]
@@ -190,7 +190,9 @@ def _metric_of(
     for study in studies:
         trials, place = study.trials, f"{study.path}: metric"
         is_there = name in trials
-        if name in (*LABELS, *study.params) or (is_there and not is_numeric_dtype(trials[name])):
+        if name in (*TRIAL_KEYS, *study.params) or (
+            is_there and not is_numeric_dtype(trials[name])
+        ):
             raise RequestError(f"{place}: expected a column of scores, given {name!r}")
         if not is_there:
             scored = ", ".join(m for m in METRIC if m in trials and trials[m].notna().any())
@@ -203,7 +205,7 @@ def _metric_of(
 
 
 def _named(studies: Sequence[StudyTables]) -> dict[str, StudyTables]:
-    """What tells the objectives of several studies apart: the study's name, or its folder's."""
+    """Prefix that tells the objectives of several studies apart: the study's name, or its folder's."""
     if len(studies) == 1:
         return {"": studies[0]}
     paths = [study.path.rstrip("/") for study in studies]
@@ -226,7 +228,7 @@ def _together(named: Named, table_of: Callable[[StudyTables], pd.DataFrame]) -> 
 
 
 def _by_objective(named: Named, read: Callable[[StudyTables], Mapping[str, T]]) -> dict[str, T]:
-    """What is known of each objective of a study, under its name among all of them."""
+    """Values of each objective of a study, under its name among all of them."""
     return {
         prefix + objective: value
         for prefix, study in named.items()
@@ -267,7 +269,7 @@ def _num_classes(study: StudyTables) -> float:
 
 
 def _yardsticks(named: Named, metric: str) -> dict[str, str]:
-    """What each objective's scores depend on beside its encoder, where studies differ in that."""
+    """The evaluation of each objective's scores beside its encoder, where studies differ in that."""
     own = ["loss of"] if metric in LOSSES else []
     names = [*DATA_COLUMNS, *metric_params(metric), *own]
     protocols: dict[str, dict[str, Any]] = {}
@@ -282,19 +284,19 @@ def _yardsticks(named: Named, metric: str) -> dict[str, str]:
             }
     differing = [n for n in names if len({str(values.get(n)) for values in protocols.values()}) > 1]
 
-    def told(num: int) -> dict[str, str]:
+    def texts_by(num: int) -> dict[str, str]:
         return {
             objective: ", ".join(f"{n} {values.get(n, 'unknown')}" for n in differing[:num])
             for objective, values in protocols.items()
         }
 
-    every = len(set(told(len(differing)).values()))  # by the first names that tell them apart
-    fewest = (told(num) for num in range(len(differing) + 1))
+    every = len(set(texts_by(len(differing)).values()))  # by the first names that tell them apart
+    fewest = (texts_by(num) for num in range(len(differing) + 1))
     return next(texts for texts in fewest if len(set(texts.values())) == every or not texts)
 
 
 def _differences(named: Named) -> list[str]:
-    """What objectives hold fixed, each at another value: a cause of what else they differ in."""
+    """Notes on values that objectives hold fixed, each at another: a cause of other differences."""
     fixed: dict[str, dict[str, None]] = {}  # hyperparameter -> its values, in their order
     for study in named.values():
         names = [n for n in dict.fromkeys((*DATA_COLUMNS, *study.params)) if n in study.trials]
@@ -309,7 +311,7 @@ def _differences(named: Named) -> list[str]:
 
 
 def _is_again(study: StudyTables) -> bool:
-    """Whether it is the folder inside another, of what `clsweep confirm` ran."""
+    """True if it is the folder inside another, of what `clsweep confirm` ran."""
     return "confirm" in study.planned(["sampler"])["sampler"].to_pylist()
 
 
@@ -353,7 +355,7 @@ def _num_left(study: StudyTables) -> int:
 
 
 def _notes_on(named: Named, metric: str) -> Iterator[str]:
-    """What is said of all of them."""
+    """Notes on all of them."""
     if metric in LOSSES:
         yield OF_A_LOSS.format(metric=metric)
     for study in named.values():
@@ -362,7 +364,7 @@ def _notes_on(named: Named, metric: str) -> Iterator[str]:
 
 
 def _notes(study: StudyTables) -> list[str]:
-    """What a reader must know before the numbers, as that more is to come."""
+    """Notes that stand before the numbers, as that more is to come."""
     name, left, trials = study.study["name"], _num_left(study), study.trials
     search = os.path.dirname(study.path) or ".."
     again = f"{name}: fresh seeds alone; with those of the search: clsweep report {search}"

@@ -1,4 +1,4 @@
-"""What a report is made of, from a table of trials that came from anywhere."""
+"""Study data from a table of trials that came from anywhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ from clsweep.sweeps.study_data import StudyData
 
 RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}
 # What clsweep holds fixed in an objective, but somebody else may sweep.
-CHOSEN = {field.name for field in ID_FIELDS} - {*tidy.LABELS, "trial_id", "study"} | RESOURCES
+CHOSEN = {field.name for field in ID_FIELDS} - {
+    *tidy.TRIAL_KEYS,
+    "trial_id",
+    "study",
+} | RESOURCES
 # Where a trial came from: of its configuration it says nothing.
 ORIGINS = {
     "trial_id", "study", "error_class", "error_message", "error_traceback", "device", "started_at",
@@ -51,7 +55,7 @@ def _chance(trials: pd.DataFrame, metric: str, whole: float | None) -> float | N
     """The metric of a guess, `whole` of 100 %; None where it is not known."""
     if not whole or "num_classes" not in trials:
         return None
-    guess = study_data.chance_of(metric, trials["num_classes"])
+    guess = study_data.chance_score(metric, trials["num_classes"])
     return guess * whole / 100 if guess else None
 
 
@@ -130,12 +134,12 @@ def _metric(trials: pd.DataFrame, given: str | None, source: str) -> str:
     known = [m.name for m in METRICS if m.name in columns and not m.takes]
     scored = [m for m in known if trials[m].notna().any()]
     name = next(iter([*scored, *known]), "") if given is None else str(given)
-    if name in columns and name not in tidy.LABELS:
+    if name in columns and name not in tidy.TRIAL_KEYS:
         return name
     why = "none of the known metrics; name one."
     if name:
         why = f"no column {name!r}.{nearest(name, columns)}"
-    if name in tidy.LABELS:
+    if name in tidy.TRIAL_KEYS:
         why = f"expected a column of scores, given {name!r}."
     raise RequestError(f"{source}: metric: {why} Columns: {', '.join(columns)}")
 
@@ -152,7 +156,7 @@ def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str
         if name not in trials:
             hint, columns = nearest(name, trials.columns), ", ".join(trials.columns)
             raise RequestError(f"{place}: no column {name!r}.{hint} Columns: {columns}")
-        if name in (*tidy.LABELS, metric):
+        if name in (*tidy.TRIAL_KEYS, metric):
             role = "the metric" if name == metric else "a label of the trials"
             given = f"given {name!r}, which is {role}"
             raise RequestError(f"{place}: expected hyperparameters, {given}")
@@ -169,7 +173,7 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
         return [], ""  # what is missing is said elsewhere
     ours = OUTCOMES if {"trial_id", "clsweep_version"} <= set(trials.columns) else set()
     ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
-    columns = [c for c in trials.columns if c not in {*tidy.LABELS, *ours, *ids, metric}]
+    columns = [c for c in trials.columns if c not in {*tidy.TRIAL_KEYS, *ours, *ids, metric}]
     others = [c for c in columns if c not in OUTCOMES | CHOSEN]
     groups = trials.groupby("objective")  # what takes two values in one, or cannot be told apart
     candidates = [
@@ -247,8 +251,8 @@ def _settled_notes(
 
 
 def reading_options(trials: pd.DataFrame, **wanted: Any) -> dict[str, Any]:
-    """What is asked of a file's trials (metric, mode, params, scales), and where nothing is, what
-    the file itself says. It says nothing of another metric's mode.
+    """Metric, mode, params and scales as given, else as the file itself says. It says nothing of
+    another metric's mode.
     """
     options = dict(trials.attrs.pop(OPTIONS_KEY, {}))
     if wanted["metric"] not in (None, options.get("metric")):
@@ -260,7 +264,7 @@ def reading_options(trials: pd.DataFrame, **wanted: Any) -> dict[str, Any]:
 
 
 def _own_options(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """What a file says of itself. Raises ValueError if it is not what `clsweep import` writes."""
+    """The options that a file says of itself. Raises ValueError if it is not what `clsweep import` writes."""
     options = json.loads(metadata.get(OPTIONS_KEY.encode(), b"{}"))
     kinds = {"metric": str, "mode": str, "params": list, "scales": dict, "seed": str}
     if not isinstance(options, dict) or any(

@@ -1,4 +1,4 @@
-"""What is asked by name, of a study or later."""
+"""Contrasts by name: those of a study, and later ones."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from clsweep.study.continuation import ADDED, parse_contrasts
 if TYPE_CHECKING:
     from clsweep.sweeps.study_data import StudyData
 
-NUMBERS = ("margin", "published")
+_NUMBERS = ("margin", "published")
 
 
-def with_added(more: Mapping[str, Any], data: StudyData) -> tuple[Contrast, ...]:
+def contrasts_with(more: Mapping[str, Any], data: StudyData) -> tuple[Contrast, ...]:
     """The contrasts of the studies, and those that are asked once there are trials, which say so.
     StudyError has a line for each mistake of shape; RequestError names what the study has
     otherwise.
@@ -51,7 +51,7 @@ def contrasts_of(tree: Mapping[str, Any], before: str = "") -> list[Contrast]:
             for key in set(side) & set(PARAM):
                 with suppress(ValueError):  # no value of it: that of no setting
                     side[key] = PARAM[key].coerce(side[key])
-        given |= {key: float(values[key]) for key in NUMBERS if key in values}
+        given |= {key: float(values[key]) for key in _NUMBERS if key in values}
         given["metric"] = values.get("metric") or (tree.get("metric") or {}).get("name", "knn_top1")
         given |= {"added_after": values.get(ADDED, 0), "family": before}
         parts = tuple(f"{before}{each}" for each in of)

@@ -1,4 +1,4 @@
-"""What a reader is told of reasons, versions and references: where notes become text."""
+"""Notes as text: on reasons, versions and references."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CONFIRMED_ON_TEST = (
 
 
 def version_notes(trials: pd.DataFrame | Mapping[str, Sequence[Any]]) -> list[str]:
-    """That several versions of what trains have made the trials, as they may differ in scores."""
+    """A note where several versions of clsweep or torch trained: their scores may differ."""
     parts = []
     for column in VERSION_COLUMNS:
         if column in trials:
@@ -57,7 +57,7 @@ def version_notes(trials: pd.DataFrame | Mapping[str, Sequence[Any]]) -> list[st
     )
 
 
-def said(reason: str, figures: Mapping[str, Any]) -> str:
+def as_text(reason: str, figures: Mapping[str, Any]) -> str:
     """The text of a reason: `3 of 60 trials failed`."""
 
     def text(name: str, figure: Any) -> str:
@@ -72,10 +72,10 @@ def said(reason: str, figures: Mapping[str, Any]) -> str:
     return TEXTS[reason.upper()].format_map({k: text(k, value) for k, value in figures.items()})
 
 
-def text_of(*notes: Note) -> str:
+def note_text(*notes: Note) -> str:
     """Notes in one line; the objective that one is about stands before it."""
     return NOTES_APART.join(
-        f"{note.about}: " * bool(note.about) + said(note.reason, dict(note.figures))
+        f"{note.about}: " * bool(note.about) + as_text(note.reason, dict(note.figures))
         for note in notes
     )
 
@@ -86,44 +86,44 @@ def cause(row: Mapping[str, Any]) -> str:
 
 
 def is_measured(reason: str) -> bool:
-    """Whether a row with this reason was measured, if not resolved."""
+    """True if a row with this reason was measured, if not resolved."""
     return not reason or reason in UNRESOLVED
 
 
-def status(reason: str) -> str:
-    """What a row without a claim is."""
+def status_text(reason: str) -> str:
+    """`not resolved` or `not measured`: the state of a row without a claim."""
     return "not resolved" if is_measured(reason) else "not measured"
 
 
-def verdict(row: Mapping[str, Any]) -> str:
+def winner_or_status(row: Mapping[str, Any]) -> str:
     """The winner of a row, or that there is none."""
-    return row["winner"] or status(row["reason"])
+    return row["winner"] or status_text(row["reason"])
 
 
 def worded(frame: pd.DataFrame) -> pd.DataFrame:
     """A table of the analysis with its notes as text."""
-    return frame.assign(note=[text_of(*n) for n in frame["note"]]) if "note" in frame else frame
+    return frame.assign(note=[note_text(*n) for n in frame["note"]]) if "note" in frame else frame
 
 
-def levels_of(frame: pd.DataFrame) -> list[str]:
+def factors_in_front(frame: pd.DataFrame) -> list[str]:
     """The factors whose levels a table has side by side: its first columns."""
     return list(itertools.takewhile(lambda name: name in FACTORS, map(str, frame)))
 
 
-def notes(frame: pd.DataFrame) -> list[str]:
+def notes_of(frame: pd.DataFrame) -> list[str]:
     """The notes of a table, each once, behind those that it is about unless all are."""
     if "note" not in frame:
         return []
     about: dict[str, list[str]] = {}
     pairs: dict[str, set[str]] = {}
-    levels, rows = levels_of(frame), frame.to_dict("records")
+    levels, rows = factors_in_front(frame), frame.to_dict("records")
     kinds = [kind for kind in dict.fromkeys(map(_kind_of, rows)) if kind]
     for row in rows:
         texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
         sides = tuple(f"{row[side]}: " for side in "ab" if "a" in row)
         if texts and texts[0] and (reason := row.get("reason", "")):
             # What is told of one side is the same in its other pairs, whatever has no number there.
-            prefix = "" if texts[0].startswith(sides) else f"{status(reason)}: "
+            prefix = "" if texts[0].startswith(sides) else f"{status_text(reason)}: "
             texts[0] = prefix + texts[0]
         who = str(row.get("contrast") or row.get("objective") or row.get("region", ""))
         if "a" in row:
@@ -170,7 +170,7 @@ def _of_kinds(names: list[str], kinds: Sequence[str], everybody: int) -> list[st
 
 
 def reference_notes(references: Sequence[Mapping[str, Any]], *, metric: str) -> list[str]:
-    """What is reached without training, one line; told apart by what the metric depends on."""
+    """Scores without training, one line; told apart by what the metric depends on."""
     import numpy as np
 
     rows = [row for row in references if row.get(metric) is not None]
@@ -198,8 +198,8 @@ def reference_notes(references: Sequence[Mapping[str, Any]], *, metric: str) -> 
     return [f"without training, {metric}: {'; '.join(parts)}"] if parts else []
 
 
-def apart(references: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
-    """What is reached without training by its name, a row a seed: raw pixels, and each network."""
+def references_apart(references: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
+    """Scores without training by name, a row a seed: raw pixels, and each network."""
     if references.empty or metric not in references:
         return {}
     known = references[references[metric].notna()]

@@ -14,7 +14,7 @@ from clsweep.analysis.resample import luck, packed
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables, to_frame
 
-COLUMNS = ["objective", "config", "score", "images", "num_images", "bits"]
+_COLUMNS = ["objective", "config", "score", "images", "num_images", "bits"]
 
 
 def hits_in(
@@ -28,12 +28,12 @@ def hits_in(
     is_asked = pc.and_(pc.equal(table["metric"], metric), pc.equal(table["split"], split))
     rows = to_frame(table.filter(is_asked).drop_columns(["metric", "split"]))
     if rows.empty or column not in trials:
-        return pd.DataFrame(columns=COLUMNS)
+        return pd.DataFrame(columns=_COLUMNS)
     finished = trials[trials["status"] == "finished"]
     known = finished[["trial_id", "objective", "config", column]].rename(columns={column: "score"})
     known = known.dropna(subset="score")
     merged = rows.merge(known, on="trial_id")
-    return merged.loc[:, COLUMNS] if len(merged) == len(known) else merged.loc[[], COLUMNS]
+    return merged.loc[:, _COLUMNS] if len(merged) == len(known) else merged.loc[[], _COLUMNS]
 
 
 def lucky(study: StudyTables, metric: str, mode: str) -> dict[str, float]:

@@ -107,7 +107,7 @@ class StudyData:
 
     @cached_property
     def images(self) -> str:
-        """What intervals are for: "new images" where all trials say which ones they have right,
+        """The images that intervals are for: "new images" where all trials say which ones they have right,
         "these images" of other scores, "the data scored" of another tool's; empty where it is of no
         data.
         """
@@ -193,7 +193,7 @@ def by_yardstick(sweeps: Sequence[Sweep], yardsticks: Mapping[str, str]) -> dict
 
 
 def near_of(unit: str, sweeps: Sequence[Sweep], yardsticks: Mapping[str, str]) -> float:
-    """What counts as near the best: `tolerance_of` the widest range of levels of one yardstick."""
+    """Points that count as near the best: `tolerance_of` the widest range of levels of one yardstick."""
     width = 0.0
     for group in by_yardstick([sweep.measured for sweep in sweeps], yardsticks).values():
         levels = np.concatenate([x.means[x.alive] for x in group])
@@ -202,7 +202,7 @@ def near_of(unit: str, sweeps: Sequence[Sweep], yardsticks: Mapping[str, str]) -
 
 
 def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:
-    """What a table calls 100 %, and a note unless it is 100: 1 of a percentage of which all scores
+    """The value that a table calls 100 %, and a note unless it is 100: 1 of a percentage of which all scores
     are fractions, between 0 and 1 and not these ends alone; None of scores that no percentage has.
     """
     if unit_of(metric) != "%":
@@ -227,7 +227,7 @@ def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]
     return 100.0, f"{expected}: that of {names} is read as percent too, not as fractions of 1"
 
 
-def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
+def chance_score(metric: str, num_classes: pd.Series[Any]) -> float | None:
     """Metric of a guess, percent; none where the numbers of classes differ."""
     guesses = METRIC[metric].guesses if metric in METRIC else 0
     if not guesses or num_classes.nunique(dropna=False) != 1 or not num_classes.min() >= guesses:
@@ -235,7 +235,7 @@ def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
     return 100 * guesses / float(num_classes.iloc[0])
 
 
-def label_free_scores(metric: str) -> dict[str, str]:
+def label_free_modes(metric: str) -> dict[str, str]:
     """Scores that need no labels -> which of their values are best; none beside one of them."""
     if metric in METRIC and METRIC[metric].takes:
         return {}

@@ -17,10 +17,10 @@ from clsweep.catalog.guard import LARGEST
 from clsweep.display.numbers import count, mentioned, setting
 from clsweep.errors import RequestError, nearest
 
-LABELS = ("objective", "config", "seed", "status", "sampler")
+TRIAL_KEYS = ("objective", "config", "seed", "status", "sampler")
 # Read as numbers beside the metric.
-MEASURED = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes))
-MEASURED = (*MEASURED, "wall_time_s", "workers", "num_classes")
+_MEASURED = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes))
+_MEASURED = (*_MEASURED, "wall_time_s", "workers", "num_classes")
 SMALLEST = 1e-60  # of sizes whose fourth powers are still numbers, as those of LARGEST are
 
 
@@ -35,8 +35,8 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
     trials = trials.set_axis(names, axis=1).reset_index(drop=True)
     if twice := list(trials.columns[trials.columns.duplicated()]):
         raise RequestError(f"{source}: trials: expected every column once, given {twice[0]} twice")
-    labels = {name: _label(trials[name], source) for name in LABELS if name in trials}
-    numbers = {name: numeric(trials[name], source) for name in MEASURED if name in trials}
+    labels = {name: _label(trials[name], source) for name in TRIAL_KEYS if name in trials}
+    numbers = {name: numeric(trials[name], source) for name in _MEASURED if name in trials}
     return trials.assign(**labels, **numbers)
 
 
@@ -81,13 +81,13 @@ def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:
 
 
 def is_plain(column: pd.Series[Any]) -> bool:
-    """Whether all that a column holds can be told apart: no lists and the like."""
+    """True if all values of a column can be told apart: no lists and the like."""
     is_text = isinstance(column.dtype, pd.StringDtype)
     return is_text or column.dtype.kind != "O" or all(map(_is_one, column))
 
 
 def _is_one(value: Any) -> bool:
-    """Whether a value can be told from others, which a list cannot."""
+    """True if a value can be told from others, which a list cannot."""
     try:
         hash(value)
     except TypeError:
@@ -124,7 +124,7 @@ def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
 
 
 def is_numbers_as_text(column: pd.Series[Any]) -> bool:
-    """Whether a column of texts holds nothing but numbers, as a file without types has them."""
+    """True if a column of texts holds nothing but numbers, as a file without types has them."""
     known = column.dropna()
     is_text = len(known) > 0 and all(isinstance(value, str) for value in known)
     return is_text and bool(pd.to_numeric(known, errors="coerce").notna().all())

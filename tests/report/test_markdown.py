@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from clsweep.report.report_folder import MAX_ROWS, render_markdown, text
+from clsweep.report.report_folder import MAX_ROWS, escaped, render_markdown
 from tests.report.samples import CONTROL, EVIL, report, report_full_of, section, table
 
 
@@ -53,10 +53,10 @@ def test_every_row_has_as_many_cells():
 
 def test_what_would_begin_a_block_is_escaped():
     for begun in ("# 1", "- x", "> x"):
-        assert text(begun) == f"\\{begun}"
-    assert [text("1. first"), text("0.1.0")] == ["1\\. first", "0.1.0"]
-    assert text("_x_ batch_size") == "\\_x\\_ batch_size"
-    assert text("0.5 [0.4, 0.6] a*b") == "0.5 [0.4, 0.6] a\\*b"
+        assert escaped(begun) == f"\\{begun}"
+    assert [escaped("1. first"), escaped("0.1.0")] == ["1\\. first", "0.1.0"]
+    assert escaped("_x_ batch_size") == "\\_x\\_ batch_size"
+    assert escaped("0.5 [0.4, 0.6] a*b") == "0.5 [0.4, 0.6] a\\*b"
 
 
 def test_a_long_table_says_where_the_rest_is():

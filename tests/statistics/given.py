@@ -12,7 +12,7 @@ BLANK = {
     "title": "t", "sources": ("results/t",), "trials": pd.DataFrame(), "metric": "knn_top1",
     "unit": "%", "mode": "max", "params": ("tau",),
 }  # fmt: skip
-QUESTIONS = {question.name: question for question in registry.statistics()}
+QUESTIONS = {question.name: question for question in registry.all_statistics()}
 
 
 def data_of(sweeps=(), **given):

@@ -3,7 +3,7 @@
 import math
 
 from clsweep.analysis.reasons import Reason, note
-from clsweep.sweeps.notes import text_of
+from clsweep.sweeps.notes import note_text
 from tests.statistics.given import said
 
 NAN, INF = math.nan, math.inf
@@ -103,7 +103,7 @@ RARE = [
      {"band_end": "both", "num_failed": 1}),
     ("bands", NOISY | {"noise_of": "configurations"}),
     ("tuning-cost", {"k_high": NAN, "tunability_low": -0.1}),
-    ("tuning-cost", {"note": text_of(note(Reason.DEFAULT_NEAREST, at="tau=0.07"))}),
+    ("tuning-cost", {"note": note_text(note(Reason.DEFAULT_NEAREST, at="tau=0.07"))}),
     ("failure-regions", {}),
     ("links", {}, {"diagnostic": "effective_rank", "rho": 0.5, "low": 0.2, "high": 0.7}),
     ("recommendation", {}),

@@ -12,7 +12,7 @@ from clsweep.report import first_screen
 from clsweep.report.sections import SECTIONS, section_of
 from clsweep.statistics import verdicts
 from clsweep.statistics.computed import context_of
-from clsweep.statistics.contrast import CONTRASTS, summary, verdict
+from clsweep.statistics.contrast import CONTRASTS, contrasts_summary, outcome
 from tests.planted import planted
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def test_a_report_begins_with_how_many_are_answered():
     rows = table.to_dict("records")
     answered = sum(row["shown"] or row["equivalent"] or row["excluded"] for row in rows)
     asked = context_of(results)
-    [first] = summary(rows)
+    [first] = contrasts_summary(rows)
     assert first_screen.answer_of(results)[0][0] == first
     assert first.startswith(f"Of 5 contrasts asked beforehand {answered} are answered: ")
     begun = next(part for c in SECTIONS if not (part := section_of(c, asked)).is_empty)
@@ -34,7 +34,7 @@ def test_a_report_begins_with_how_many_are_answered():
         first,
     )  # five have their numbers in the table alone
     shown = CONTRASTS.shown(table, results.data, 1.0)
-    assert shown["verdict"].tolist() == [verdict(row) for row in rows]
+    assert shown["verdict"].tolist() == [outcome(row) for row in rows]
 
 
 def test_every_claim_is_one_of_a_study_and_of_a_paper():

@@ -11,7 +11,7 @@ from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
 from clsweep.statistics import health as question
 from clsweep.statistics import pareto
-from clsweep.statistics.health import FORMULAS, REGION_FORMULAS
+from clsweep.statistics.health import HEALTH_COLUMNS, REGION_FORMULAS
 from clsweep.statistics.search import saved
 from tests.analysis import truths
 from tests.statistics.given import of
@@ -47,7 +47,7 @@ def test_health():
     before = trials.copy(deep=True)
     table = health(trials)
     pd.testing.assert_frame_equal(trials, before)
-    assert list(table.columns) == list(FORMULAS)
+    assert list(table.columns) == list(HEALTH_COLUMNS)
     assert list(table["objective"]) == ["b", "a"]
     counts = table[["trials", "finished", "stopped", "failed", "hours"]].to_numpy().tolist()
     assert counts == [[3, 1, 1, 1, 3.0], [1, 1, 0, 0, 2.0]]

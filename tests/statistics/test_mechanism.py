@@ -10,7 +10,7 @@ from scipy import stats
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.statistics import mechanism as question
-from clsweep.statistics.mechanism import FORMULAS, LINK_FORMULAS
+from clsweep.statistics.mechanism import LINK_FORMULAS, MEANINGS
 from tests.analysis import truths
 from tests.statistics.given import of
 
@@ -115,7 +115,7 @@ def test_edge_cases():
     table = mechanism(trials)
     assert table.empty
     assert list(table.columns) == ["objective", "at", "num_trials", "acc", "reason", "note"]
-    assert set(FORMULAS) < set(table.columns)
+    assert set(MEANINGS) < set(table.columns)
     assert links(trials).empty
     few = trials_of(9, q_b_mean=np.arange(18.0))
     row = links(few).iloc[0]

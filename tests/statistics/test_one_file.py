@@ -17,7 +17,7 @@ from clsweep.statistics import registry
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure
-from clsweep.statistics.statistic import Column, Statistic, measured
+from clsweep.statistics.statistic import Column, Statistic, between
 from tests.planted import planted
 
 
@@ -41,7 +41,7 @@ QUESTION = Statistic(
     table=medians,
     columns=(
         Column("objective"),
-        Column("midpoint", measured("median", ""), "as many trials are better as worse"),
+        Column("midpoint", between("median", ""), "as many trials are better as worse"),
         Column("tried", "num", "trials with a score", drop_order=1),
     ),
     levels="median",

@@ -47,7 +47,7 @@ def test_every_question_answers_or_declines(trials, name, capsys, monkeypatch):
     ids = [section.id for section in report.sections]
     assert ("robustness" in ids) == (name not in WITHOUT_SPREAD)
     assert_whole(report)
-    for question in registry.statistics():
+    for question in registry.all_statistics():
         if len(frame := question.full(context_of(found))):
             formats_of(question, frame, found.data, capsys)
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason
-from clsweep.statistics.picks import FORMULAS, picks
+from clsweep.statistics.picks import PICK_COLUMNS, picks
 from tests.analysis import truths
 from tests.statistics.given import of
 
@@ -30,7 +30,7 @@ def test_the_pick_and_its_loss_against_a_loop():
     acc = 80 + 3 * rng.normal(size=(14, 1)) + 0.2 * rng.normal(size=(14, 3))
     rank, align = rng.normal(size=(14, 3)), rng.normal(size=(14, 3))
     table = read(trials_of(acc, rankme=rank, alignment=align))
-    assert list(table) == list(FORMULAS)
+    assert list(table) == list(PICK_COLUMNS)
     assert list(table["score"]) == ["rankme", "alignment"], "no trial has lidar"
     means = acc.mean(axis=1)
     best = np.mean([acc[np.delete(acc, s, 1).mean(axis=1).argmax(), s] for s in range(3)])

@@ -21,7 +21,7 @@ from clsweep.statistics import (
 )
 from clsweep.statistics.report_objects import Wording
 from clsweep.statistics.statistic import plain, points
-from clsweep.sweeps.notes import notes
+from clsweep.sweeps.notes import notes_of
 from tests.planted import planted
 from tests.statistics.rows import COST
 
@@ -163,19 +163,21 @@ def test_columns_of_a_default_are_left_out_where_there_is_none():
 
 def test_notes_that_are_missing():
     frame = pd.DataFrame({"objective": ["a", "b", "c"], "note": ["x", math.nan, None]})
-    assert notes(frame) == ["a: x"]
+    assert notes_of(frame) == ["a: x"]
     frame["reason"] = [Reason.NO_SCORE, "", ""]
-    assert notes(frame) == ["a: not measured: x"]
-    assert notes(pd.DataFrame({"objective": ["a"]})) == []
+    assert notes_of(frame) == ["a: not measured: x"]
+    assert notes_of(pd.DataFrame({"objective": ["a"]})) == []
     counted = "8 of 28 trials were stopped early"  # by a as by b, not by both together
-    assert notes(pd.DataFrame({"objective": ["a", "b"], "note": counted})) == [f"each: {counted}"]
+    assert notes_of(pd.DataFrame({"objective": ["a", "b"], "note": counted})) == [
+        f"each: {counted}"
+    ]
 
 
 def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
     frame = planted(lambda s: 80 - s["tau"], ranges={"tau": (0.05, 1.0)}, num_configs=6)
     picks = clsweep.analyse(frame.assign(sampler="tpe")).recommend()
     assert picks["config"].notna().tolist() == [True, False]
-    why = [text for text in notes(picks) if "not measured" in text]
+    why = [text for text in notes_of(picks) if "not measured" in text]
     assert why == [
         f"{picks['objective'][0]} (robust): not measured: tpe samples favour good configurations"
     ]
@@ -187,8 +189,8 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
         each.assign(sampler="tpe" if n < 3 else "grid") for n, each in enumerate(sides)
     )
     found = clsweep.analyse(frame).compare()
-    assert notes(found) == ["a, b, c: tpe samples favour good configurations"]
-    assert notes(found[:1]) == ["a, b: tpe samples favour good configurations"]
+    assert notes_of(found) == ["a, b, c: tpe samples favour good configurations"]
+    assert notes_of(found[:1]) == ["a, b: tpe samples favour good configurations"]
     searched = clsweep.analyse(frame[frame["objective"] != "d"])
     assert verdicts.compare_verdict(searched, stat="within") == ()  # nothing is measured
     (sentence,) = pair_sentences.compared(found[:1], "mean", Wording(metric="knn_top1"))
@@ -203,16 +205,16 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     (rows,) = (rows for rows in chart["datasets"].values() if "missing" in rows[0])
     assert [row["missing"] for row in rows if row["x"] is None] == ["not resolved", "not measured"]
     told = found.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
-    assert notes(told) == ["a - b, b - c: b: x"]  # not of the pair of b and d
+    assert notes_of(told) == ["a - b, b - c: b: x"]  # not of the pair of b and d
 
 
 def test_a_note_on_one_value_is_not_on_the_whole_pair():
     at = [("a", "b", f"tau={tau}") for tau in (1, 2)] + [("a", "c", "tau=1"), ("b", "c", "")]
     frame = pd.DataFrame(at, columns=["a", "b", "region"])
-    assert notes(frame.assign(note=["x", "", "", ""])) == ["a - b (tau=1): x"]
+    assert notes_of(frame.assign(note=["x", "", "", ""])) == ["a - b (tau=1): x"]
     told = ["a - b: x", "a - c (tau=1): y", "b - c: z"]
-    assert notes(frame.assign(note=["x", "x", "y", "z"])) == told
-    assert notes(frame.assign(note="x")) == ["x"]
+    assert notes_of(frame.assign(note=["x", "x", "y", "z"])) == told
+    assert notes_of(frame.assign(note="x")) == ["x"]
 
 
 def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():

@@ -11,7 +11,14 @@ import pytest
 import clsweep
 from clsweep.analysis.comparison.table import COLUMNS
 from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Reason, note, noted
-from clsweep.sweeps.notes import is_measured, said, status, text_of, verdict, worded
+from clsweep.sweeps.notes import (
+    as_text,
+    is_measured,
+    note_text,
+    status_text,
+    winner_or_status,
+    worded,
+)
 
 
 def fields_of(text):
@@ -58,23 +65,23 @@ def test_what_a_comparison_says_of_an_unresolved_row_is_in_the_row():
 
 def test_texts():
     for p, told in ((0.0042, "p = 0.0042"), (0.0, "p < 1e-15")):
-        assert told in said(Reason.SEED_SHIFT_OF_LEVELS, {"p": p, "seeds": 2})
-    floor = said(Reason.P_FLOOR, {"draws": np.int64(12_345), "unit": "pairs", "p_min": 2**-11})
+        assert told in as_text(Reason.SEED_SHIFT_OF_LEVELS, {"p": p, "seeds": 2})
+    floor = as_text(Reason.P_FLOOR, {"draws": np.int64(12_345), "unit": "pairs", "p_min": 2**-11})
     assert floor == "12,345 pairs can give no p below 0.000488"
-    seeds = said(Reason.SEEDS_LEFT_OUT, {"seeds": (3, 0.5, "s1")})
+    seeds = as_text(Reason.SEEDS_LEFT_OUT, {"seeds": (3, 0.5, "s1")})
     assert seeds == "seeds without a partner are left out: 3, 0.5, s1"
     adaptive = note(Reason.ADAPTIVE_SAMPLER, samplers=("tpe", "gp"))
-    assert text_of(adaptive.of("dcl"), note(Reason.SAME_AS_BEST)) == (
+    assert note_text(adaptive.of("dcl"), note(Reason.SAME_AS_BEST)) == (
         "dcl: tpe, gp samples favour good configurations; same as the best"
     )
 
 
 def test_what_a_row_without_a_claim_is():
-    assert (is_measured(""), status("")) == (True, "not resolved")
-    assert status(Reason.NO_DIFFERENCE) == status("no_difference") == "not resolved"
-    assert status(Reason.NO_SCORE) == status("no_score") == "not measured"
-    assert verdict({"winner": "dcl", "reason": ""}) == "dcl"
-    assert verdict({"winner": "", "reason": Reason.NO_PAIR}) == "not measured"
+    assert (is_measured(""), status_text("")) == (True, "not resolved")
+    assert status_text(Reason.NO_DIFFERENCE) == status_text("no_difference") == "not resolved"
+    assert status_text(Reason.NO_SCORE) == status_text("no_score") == "not measured"
+    assert winner_or_status({"winner": "dcl", "reason": ""}) == "dcl"
+    assert winner_or_status({"winner": "", "reason": Reason.NO_PAIR}) == "not measured"
 
 
 def test_a_table_is_worded():

@@ -17,7 +17,7 @@ from clsweep.analysis.robustness.table import (
     robustness,
     tolerance_curve,
 )
-from clsweep.sweeps.notes import text_of
+from clsweep.sweeps.notes import note_text
 from tests.analysis.draws import drawing
 from tests.analysis.test_resample import slow_tail
 from tests.analysis.truths import trials_of
@@ -152,7 +152,7 @@ def test_what_failed_trials_count_as(options, mean, regret, share, worst_10, iqm
     assert (row["num_configs"], row["num_seeds"], row["num_failed"]) == (4, 3, 3)
     found = row[["mean", "regret", "share_within", "worst_10", "iqm"]].to_list()
     assert found == pytest.approx([mean, regret, share, worst_10, iqm])
-    assert text_of(*row["note"]).startswith(notes)
+    assert note_text(*row["note"]).startswith(notes)
     is_bound = note(Reason.WORST_UNKNOWN, lost=1) in row["note"]
     assert is_bound == ("worst score" in notes)
     # A failed trial's last value is no score.
