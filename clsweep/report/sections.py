@@ -108,7 +108,7 @@ def _report(context: ReportContext, made: Made = lambda _: None) -> Report:
 
 
 def section_of(chapter: SectionOutline, context: ReportContext) -> Section:
-    """Sentences, resolved and unresolved, notes, tables and figures of its statistics, if it applies."""
+    """Sentences, notes, tables and figures of its statistics, if it applies."""
     if not chapter.applies(context):
         return Section(id=chapter.id, title=chapter.title)
     context.say(chapter.id)

@@ -1,4 +1,4 @@
-"""Parts that the charts share: names, axes, colours by objective, tooltips, lines of reference; points
+"""Parts that charts share: names, axes, colours by objective, tooltips, lines of reference; points
 with intervals in rows, and lines with bands.
 
 A table is first brought into columns with plain names ("objective", "x", "y", "low", "high", "at"),

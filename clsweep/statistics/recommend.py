@@ -28,7 +28,7 @@ def recommend(of: Statistics) -> pd.DataFrame:
 
 
 def fresh_sentences(context: ReportContext) -> Sentences:
-    """Sentences on each objective's best setting on fresh seeds, and on picks that these overturn."""
+    """Sentences on the best settings on fresh seeds, and on picks that these overturn."""
     confirmation, words = context.data.confirmation, context.words
     if confirmation.empty:
         return ()

@@ -205,7 +205,7 @@ def _metric_of(
 
 
 def _named(studies: Sequence[StudyTables]) -> dict[str, StudyTables]:
-    """Prefix that tells the objectives of several studies apart: the study's name, or its folder's."""
+    """Prefix of objectives that tells several studies apart: the study's name, or its folder's."""
     if len(studies) == 1:
         return {"": studies[0]}
     paths = [study.path.rstrip("/") for study in studies]
@@ -269,7 +269,7 @@ def _num_classes(study: StudyTables) -> float:
 
 
 def _yardsticks(named: Named, metric: str) -> dict[str, str]:
-    """The evaluation of each objective's scores beside its encoder, where studies differ in that."""
+    """The evaluation that each objective's scores depend on, where studies differ in that."""
     own = ["loss of"] if metric in LOSSES else []
     names = [*DATA_COLUMNS, *metric_params(metric), *own]
     protocols: dict[str, dict[str, Any]] = {}

@@ -107,9 +107,9 @@ class StudyData:
 
     @cached_property
     def images(self) -> str:
-        """The images that intervals are for: "new images" where all trials say which ones they have right,
-        "these images" of other scores, "the data scored" of another tool's; empty where it is of no
-        data.
+        """The images that intervals are for: "new images" where all trials say which ones they have
+        right, "these images" of other scores, "the data scored" of another tool's; empty where it
+        is of no data.
         """
         if self.metric not in METRIC or METRIC[self.metric].kind != "images":
             return "" if "framework" in self.trials else "the data scored"
@@ -193,7 +193,7 @@ def by_yardstick(sweeps: Sequence[Sweep], yardsticks: Mapping[str, str]) -> dict
 
 
 def near_of(unit: str, sweeps: Sequence[Sweep], yardsticks: Mapping[str, str]) -> float:
-    """Points that count as near the best: `tolerance_of` the widest range of levels of one yardstick."""
+    """Points near the best: `tolerance_of` the widest range of levels of one yardstick."""
     width = 0.0
     for group in by_yardstick([sweep.measured for sweep in sweeps], yardsticks).values():
         levels = np.concatenate([x.means[x.alive] for x in group])
@@ -202,8 +202,9 @@ def near_of(unit: str, sweeps: Sequence[Sweep], yardsticks: Mapping[str, str]) -
 
 
 def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:
-    """The value that a table calls 100 %, and a note unless it is 100: 1 of a percentage of which all scores
-    are fractions, between 0 and 1 and not these ends alone; None of scores that no percentage has.
+    """The value that a table calls 100 %, and a note unless it is 100: 1 of a percentage of which
+    all scores are fractions, between 0 and 1 and not these ends alone; None of scores that no
+    percentage has.
     """
     if unit_of(metric) != "%":
         return None, ""
