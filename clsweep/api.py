@@ -161,9 +161,9 @@ def run(
         RequestError: the folder holds another study or another run, or the cluster can never hold a
             trial.
     """
-    from clsweep.cluster.runner import Request, run_study
+    from clsweep.cluster.runner import RunRequest, run_study
 
-    request = Request(
+    request = RunRequest(
         address=address,
         resume=resume,
         retry_failed=retry_failed,

@@ -21,7 +21,7 @@ from clsweep.analysis.sensitivity import searched
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.tuned import pick
 from clsweep.analysis.tuning import best_of_k
-from clsweep.cluster.search import standing
+from clsweep.cluster.schedulers.racing import race_statistics
 from clsweep.study.design import build_sampler
 from clsweep.study.schema import FIRST_SEEDS
 from tests.analysis.draws import drawing
@@ -120,7 +120,7 @@ def scored(theta, seeds, noise, gap, rng):
     if gap == RACED:
         for turn in range(FIRST_SEEDS, seeds):
             alive = np.flatnonzero(np.isfinite(scores[:, turn]))
-            _, behind, margins = standing(scores[alive, :turn], confidence=KEPT_AT)
+            _, behind, margins = race_statistics(scores[alive, :turn], confidence=KEPT_AT)
             scores[alive[behind > margins], turn:] = np.nan
     return scores, size
 

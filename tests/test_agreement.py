@@ -19,7 +19,7 @@ import yaml
 from clsweep.api import Results, open_results
 from clsweep.cli.status import best_when_tuned, status_rows
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
-from clsweep.cluster.search import Race
+from clsweep.cluster.schedulers.racing import SeedRacing
 from clsweep.report import first_screen
 from clsweep.results.folder import ResultsFolder
 from clsweep.statistics import verdicts
@@ -212,7 +212,7 @@ def _raced(folder: Path, options: Row, *, hits: bool) -> str:
     def skip(trial: Any, why: str) -> None:
         ended[trial.trial_id] = {"status": "skipped", "skipped_because": why}
 
-    race = Race(study.sections, plan_trials(study), plan_trials(study), skip)
+    race = SeedRacing(study.sections, plan_trials(study), plan_trials(study), skip)
     while (trial := next(race, None)) is not None:
         found = measured(score(plan[trial.trial_id], **options), hits=hits)
         ended[trial.trial_id] = {"knn_top1": found, "wall_time_s": 2.0}

@@ -205,11 +205,11 @@ def run(
     study = _noted(version.of(path))
     num = sum(row["trials"] for row in plan_counts(study))
     say(f"{study.name}: {num:,} trials. Loading Ray ...")
-    from clsweep.cluster.runner import Request, run_study
+    from clsweep.cluster.runner import RunRequest, run_study
     from clsweep.study.design import default_out
 
     again = version.command("run", path, out=out, log=log, **asdict(session))
-    asked = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(session))
+    asked = RunRequest(resume=resume, limit=limit, log=tuple(log or ()), **asdict(session))
     with _resumable(again):
         summary = run_study(study, out or default_out(study), asked)
     if not summary.ran and not summary.left:
@@ -242,7 +242,7 @@ def confirm(
     for_eyes = style.format is Format.table
     say(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
     from clsweep.cluster.confirm import confirm_study
-    from clsweep.cluster.runner import Request
+    from clsweep.cluster.runner import RunRequest
 
     given = [seed.strip() for text in seeds or () for seed in text.split(",")]
     kept = {"top": top, "seeds": ",".join(given), "set": settings, "trust": trust}
@@ -251,7 +251,7 @@ def confirm(
     with _resumable(again, file=sys.stderr), quiet:
         summary = confirm_study(
             path,
-            Request(**asdict(session)),
+            RunRequest(**asdict(session)),
             top=top,
             seeds=[int(s) if s.isdecimal() and len(s) < 20 else s for s in given] or None,
             settings=settings or (),

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from clsweep.catalog.rows import Row
-from clsweep.cluster.runner import Request, RunSummary, run_trials
+from clsweep.cluster.runner import RunRequest, RunSummary, run_trials
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.ranking import Ranked, Standings
@@ -28,7 +28,7 @@ SAMPLER = "confirm"  # of the planned trials: how their configurations were chos
 
 def confirm_study(
     path: str | os.PathLike[str],
-    asked: Request,
+    asked: RunRequest,
     *,
     top: int | None = None,
     seeds: Sequence[object] | None = None,

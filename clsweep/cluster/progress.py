@@ -8,7 +8,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clsweep.catalog.rows import Row
+from clsweep.cluster.stall import RunningTrial
 from clsweep.display.numbers import count, duration, fixed
 from clsweep.display.printing import laid_out
 from clsweep.display.text import printable, shortened
@@ -28,10 +28,6 @@ LONG_TRIAL_S = 20.0  # one that takes longer has a line of its own
 SHOWN = 8  # trials under way that are named on a terminal
 NAMED = 2  # and in a plain line
 LONGEST_BEAT_S = 10.0  # more time between two looks is no silence: we were stopped
-# Silence is said from then on, or after so many steps; after more of them a trial is stalled.
-SILENT_S, SILENT_STEPS, STALLED_STEPS = 30.0, 5, 20
-# As long may it take to prepare images or to train classifiers, before and between the steps.
-LONGER = 24
 
 
 def work_of(row: Row) -> float:
@@ -40,73 +36,6 @@ def work_of(row: Row) -> float:
     """
     epochs = 1 if row["epochs"] is None else row["epochs"]
     return 1.0 + epochs * (row.get("num_views") or 2)
-
-
-@dataclass
-class Running:
-    """A trial under way, and what it last said, see `train.pulse.Pulse`.
-
-    Attributes:
-        share: of its training that is done, 0 to 1.
-        gained: the part of it that was seen to be done, in `seconds`. Neither an earlier attempt
-            nor the start of the process is in it.
-        step_s: of its slowest steps.
-    """
-
-    row: Row
-    share: float = 0.0
-    gained: float = 0.0
-    seconds: float = 0.0
-    state: Row = field(default_factory=dict)
-    silent_s: float = 0.0
-    step_s: float = 0.0
-    _begun: tuple[float, float] | None = None  # when it was first heard, and its share then
-
-    def hear(self, state: Row, now: float, passed: float) -> None:
-        self.silent_s += passed
-        if state and state != self.state:
-            done = state["epoch"] - 1 + state["step"] / state["steps"]
-            self.share = min(1.0, done / state["epochs"]) if state["epochs"] else 0.0
-            self.state, self.silent_s = dict(state), 0.0
-            self._begun = self._begun or (now, self.share)
-            self.seconds, self.gained = now - self._begun[0], self.share - self._begun[1]
-            if pace := state.get("images_per_s"):
-                self.step_s = max(self.step_s, self.row.get("batch_size", 0) / pace)
-
-    @property
-    def is_silent(self) -> bool:
-        return self.silent_s >= max(SILENT_S, SILENT_STEPS * self.step_s)
-
-    def is_stalled(self, stall_s: float) -> bool:
-        if not self.state or "scoring" in self.state:
-            return self.silent_s >= LONGER * stall_s
-        return self.silent_s >= max(stall_s, STALLED_STEPS * self.step_s)
-
-    def told(self) -> Row:
-        """What it last said; where it is silent, for how long instead of its pace."""
-        if not self.is_silent:
-            return self.state
-        state = {name: said for name, said in self.state.items() if name != "images_per_s"}
-        return state | {"silent_s": round(self.silent_s)}
-
-    def text(self) -> str:
-        """`epoch 3/20, step 120/390, loss 2.310, 1,240 images/s`."""
-        if self.is_silent:
-            return self.silence()
-        place, state = self._place().removeprefix("at "), self.state
-        if "images_per_s" not in state:
-            return place
-        return f"{place}, loss {fixed(state['loss'], 3)}, {count(state['images_per_s'])} images/s"
-
-    def silence(self) -> str:
-        """`silent for 4 min at epoch 3/20, step 120/390`."""
-        return f"silent for {duration(self.silent_s)} {self._place()}"
-
-    def _place(self) -> str:
-        if not (state := self.state):
-            return "at its start"
-        step = "scoring" if "scoring" in state else f"step {state['step']}/{state['steps']}"
-        return f"at epoch {state['epoch']}/{state['epochs']}, {step}"
 
 
 class Estimate:
@@ -135,7 +64,7 @@ class Estimate:
                 self._seconds += row["wall_time_s"]
                 self._work += work_of(planned)
 
-    def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
+    def seconds_left(self, running: Sequence[RunningTrial], concurrent: int) -> float | None:
         """Until the last trial has ended; None where none has told how long its work takes."""
         works = [work_of(trial.row) for trial in running]
         done = self._work + sum(t.gained * work for t, work in zip(running, works, strict=True))
@@ -173,7 +102,7 @@ class Progress:
         self._stall_s, self._may_wait = stall_s, may_wait
         self._num_images = 0.0
         self.waits = False  # for memory
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, RunningTrial] = {}
         self._live = Live(
             get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True
         )
@@ -196,7 +125,7 @@ class Progress:
         self.say(f"{trials} to run, {self._concurrent} at once{long}")
 
     def started(self, row: Row) -> None:
-        self._running[row["trial_id"]] = Running(row)
+        self._running[row["trial_id"]] = RunningTrial(row)
         self._count_running()
 
     def heard(self, states: Mapping[str, Row]) -> None:

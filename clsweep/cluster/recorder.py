@@ -1,25 +1,19 @@
-"""What is written while a study runs: a row for each trial that has ended, what the progress view
-shows, and every few seconds that the run is alive.
-"""
+"""Where the row of a trial that has ended is written."""
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
 
 from clsweep.catalog.rows import Row
-from clsweep.cluster.desk import FolderUnreachableError, ask_to_save, forget, heard, reported
+from clsweep.cluster.driver_actor import FolderUnreachableError
+from clsweep.cluster.error_causes import describe
 from clsweep.cluster.loggers import Loggers
-from clsweep.cluster.losses import Losses, describe
+from clsweep.cluster.mailbox import drop_state
 from clsweep.cluster.progress import Progress
-from clsweep.cluster.search import SKIPPED
-from clsweep.errors import RequestError
+from clsweep.cluster.schedulers.racing import SKIPPED
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, SHARE_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.ranking import KeptFiles
 from clsweep.results.schemas import SIDE_TABLES
@@ -105,7 +99,7 @@ class Recorder:
 
     def lost(self, row: Row, reason: str, *, goes_on: bool) -> None:
         """A trial whose process or machine was lost; it goes on elsewhere, or stays open."""
-        forget(self.folder.scratch, row["trial_id"])
+        drop_state(self.folder.scratch, row["trial_id"])
         self._progress.lost(row, reason, goes_on=goes_on)
 
 
@@ -117,105 +111,3 @@ def git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return result.stdout.strip() or None
-
-
-INTERVAL_S = 2.0
-LOST_S = 5.0  # for an answer of a Ray that is lost
-EPOCHS_INTERVAL_S = 10.0  # between two writes of the epochs of trials under way
-WRITING_SHARE = 0.05  # of the time that these may take
-JOURNAL_INTERVAL_S = 30.0  # between copies of the Optuna journal to an object store
-STALL_ADVICE = "A trial that may be silent for longer needs a larger resources.stall_s"
-
-
-class Heartbeat:
-    """A context manager: says that the study is alive and what runs, keeps and logs the epochs of
-    trials under way, has trials save where a machine is about to go, and ends those that are silent
-    for too long.
-    """
-
-    def __init__(
-        self,
-        folder: ResultsFolder,
-        progress: Progress,
-        loggers: Loggers,
-        losses: Losses,
-        *,
-        is_alone: bool,
-    ):
-        self._folder, self._progress = folder, progress
-        self._loggers, self._losses, self._is_alone = loggers, losses, is_alone
-        self._draining: frozenset[str] = frozenset()
-        self._next_write = time.monotonic() + EPOCHS_INTERVAL_S
-        self._num_epochs: dict[str, int] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-
-    def __enter__(self) -> Heartbeat:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join(LOST_S if self._losses.is_ray_lost() else None)
-
-    def _beat(self) -> None:
-        journal_kept = time.monotonic()
-        while not self._ended.wait(INTERVAL_S):
-            running = self._progress.running
-            self._progress.waits = self._losses.waits
-            self._progress.heard(heard(self._folder.scratch, running))
-            state = {
-                "state": "running",
-                "running": running,
-                "headline": self._progress.headline(),
-                "trials": self._progress.states(),
-            }
-            if self._say(state):  # where we cannot write, trials may have tried in vain, too
-                for trial_id, place in self._progress.stalled().items():
-                    self._losses.stall(trial_id, f"{place}; its process was ended. {STALL_ADVICE}")
-            # of Ray: the cluster is going away, and the trials will tell
-            with contextlib.suppress(Exception):
-                self._losses.free_groups()
-                if not self._is_alone:
-                    self._look_for_preemption()
-            if time.monotonic() >= self._next_write:
-                self._keep_epochs()
-            if time.monotonic() - journal_kept > JOURNAL_INTERVAL_S:
-                journal_kept = time.monotonic()
-                with contextlib.suppress(RequestError):  # its last copy, at the end, must succeed
-                    self._folder.keep_journal()
-        self._keep_epochs()
-        self._say({"state": "ended", "running": []})
-
-    def _keep_epochs(self) -> None:
-        """Put the epochs of trials under way into folder and loggers, where there are new ones."""
-        start = time.monotonic()
-        rows = reported(self._folder.scratch, self._progress.running)
-        num_epochs = {trial_id: len(epochs) for trial_id, epochs in rows.items()}
-        if num_epochs != self._num_epochs or self._ended.is_set():
-            self._num_epochs = num_epochs
-            for trial_id, epochs in rows.items():
-                self._loggers.reported(trial_id, epochs)
-            with contextlib.suppress(RequestError):  # they come once more with their trials
-                self._folder.keep_running(rows)
-        end = time.monotonic()
-        self._next_write = end + max(EPOCHS_INTERVAL_S, (end - start) / WRITING_SHARE)
-
-    def _look_for_preemption(self) -> None:
-        """Ask for checkpoints where a machine is about to be taken away: Ray knows by its
-        autoscaler, or by `ray drain-node`.
-        """
-        from ray._private.state import state  # as Ray Train's own watcher does
-
-        draining = frozenset(state.get_draining_nodes())
-        if draining - self._draining:
-            ask_to_save(self._folder.scratch, f"draining {' '.join(sorted(draining))}")
-        self._draining = draining
-
-    def _say(self, state: dict[str, Any]) -> bool:
-        # A full disk is reported by the first row that does not fit, and so is a folder that
-        # another run has taken.
-        with contextlib.suppress(RequestError):
-            self._folder.held.beat({**state, "time": time.time()})
-            return True
-        return False

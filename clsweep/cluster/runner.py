@@ -12,24 +12,21 @@ from typing import TYPE_CHECKING
 
 from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
-from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
-from clsweep.cluster.desk import LEAVE_S, Rules, desk_here, let_save
+from clsweep.cluster.driver_actor import started_actor
+from clsweep.cluster.failures import MOST_ALONE, FailurePolicy
 from clsweep.cluster.gpus import look_at_nodes, require_gpus
+from clsweep.cluster.leftovers import end_all_of, remove_leftovers
 from clsweep.cluster.loggers import Loggers, place_of, wanted_loggers
-from clsweep.cluster.losses import (
-    ECHO_S,
-    KEPT,
-    MOST_ALONE,
-    Losses,
-    Watchdog,
-    end_all_of,
-    remove_leftovers,
-)
+from clsweep.cluster.mailbox import LEAVE_S, checkpoint_all
 from clsweep.cluster.progress import Estimate, Progress
-from clsweep.cluster.recorder import Heartbeat, Recorder
-from clsweep.cluster.search import SKIPPED, Race, in_order
-from clsweep.cluster.session import RayLostError, ray_session
+from clsweep.cluster.ray_session import RayLostError, ray_session
+from clsweep.cluster.recorder import Recorder
+from clsweep.cluster.resources import prepare_files, require_capacity, running_cluster
+from clsweep.cluster.run_heartbeat import RunHeartbeat
+from clsweep.cluster.schedulers.asha import AshaConfig
+from clsweep.cluster.schedulers.racing import SKIPPED, SeedRacing, racing_order
 from clsweep.cluster.trial import TrialContext, keep_references, score_references
+from clsweep.cluster.watchdog import _CONTINUES, ECHO_S, Watchdog
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
@@ -54,7 +51,7 @@ _OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class RunRequest:
     """What a user asks of a run, beside study and folder: the arguments of `clsweep.run`."""
 
     address: str = "local"
@@ -83,7 +80,7 @@ class RunSummary:
     open: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_study(study: Study, out: str | os.PathLike[str], asked: Request) -> RunSummary:
+def run_study(study: Study, out: str | os.PathLike[str], asked: RunRequest) -> RunSummary:
     """Run what is left of a study and record it in `out`; an existing folder is continued, or
     extended where that is sound.
 
@@ -108,7 +105,7 @@ def run_trials(
     study: Study,
     planned: Sequence[PlannedTrial],
     folder: ResultsFolder,
-    asked: Request,
+    asked: RunRequest,
     *,
     test: bool = False,
 ) -> RunSummary:
@@ -150,7 +147,7 @@ def run_trials(
         failed=statuses.count("failed"),
         left=statuses.count(None),
         interrupted=interrupted,
-        open=run.losses.open,
+        open=run.failures.open,
     )
 
 
@@ -162,25 +159,25 @@ class _Run:
         study: Study,
         planned: Sequence[PlannedTrial],
         folder: ResultsFolder,
-        asked: Request,
+        asked: RunRequest,
         test: bool,
     ):
         self._study, self._planned, self._folder = study, planned, folder
         self._asked, self._test = asked, test
         self._retried = _tried_again(self.rows()) if asked.retry_failed else set()
-        self.losses = Losses(study.sections.resources.max_restarts)
+        self.failures = FailurePolicy(study.sections.resources.max_restarts)
         self._printed = {} if test else checked_files(study.document.source)
         self.ran: set[str] = set()  # trials that have a row of this session
 
     def left(self) -> list[PlannedTrial]:
         """The trials to run, in order."""
         recorded = {row["trial_id"]: row["status"] for row in self.recorded()}
-        done, limit = recorded.keys() | self.losses.open.keys(), self._asked.limit
+        done, limit = recorded.keys() | self.failures.open.keys(), self._asked.limit
         if limit is not None:  # what a race has left out did not run
             limit -= sum(recorded[trial_id] != SKIPPED for trial_id in self.ran)
         left = [trial for trial in self._planned if trial.trial_id not in done]
         if self._study.sections.scheduler.name == "racing":
-            left = in_order(left, self._study.sections.seeds)
+            left = racing_order(left, self._study.sections.seeds)
         return left[:limit]
 
     def recorded(self) -> list[Row]:
@@ -226,7 +223,9 @@ class _Run:
                     end_all_of(error.folder)
                 if is_again or self._asked.address != "local":
                     logs = f" Ray's logs: {error.folder}/ray/session_latest/logs."
-                    raise RequestError(f"{error}.{logs * bool(error.folder)} {KEPT}") from None
+                    raise RequestError(
+                        f"{error}.{logs * bool(error.folder)} {_CONTINUES}"
+                    ) from None
                 print(f"{error}. Starting Ray once more.", flush=True)
                 shutil.rmtree(error.folder, ignore_errors=True)
         raise AssertionError
@@ -244,7 +243,7 @@ class _Run:
                 ray_session(self._asked.address, dashboard=resources.workers > 1)
             )
             watchdog.begin(ray_folder)
-            self.losses.is_ray_lost = watchdog.look
+            self.failures.is_ray_lost = watchdog.look
             try:
                 return self._on_ray(stack, is_alone=ray_folder is not None)
             except BaseException as error:
@@ -257,10 +256,10 @@ class _Run:
 
     def _on_ray(self, stack: contextlib.ExitStack, *, is_alone: bool) -> bool:
         """Run the trials on the Ray that there is."""
-        from clsweep.cluster.dispatch import errors_kept
+        from clsweep.cluster.tune_bridge import errors_passed_on
 
         study, folder = self._study, self._folder
-        rules = Rules.of(study)
+        asha = AshaConfig.of(study)
         capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
         if study.sections.resources.gpus_per_worker:
             require_gpus(study, self.left(), look_at_nodes())
@@ -271,18 +270,20 @@ class _Run:
         progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
         journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
-        desk = stack.enter_context(
-            desk_here(folder, rules, needed=rules is not None or not is_alone)
+        driver = stack.enter_context(
+            started_actor(folder, asha, needed=asha is not None or not is_alone)
         )
         # What is confirmed is a study from a folder, which shall not say where to write.
         wanted = [] if self._test else wanted_loggers(study, self._asked.log)
         place = folder.local_path or place_of(folder.path, study.sections.name)
         loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
-        heartbeat = Heartbeat(folder, progress, loggers, self.losses, is_alone=is_alone)
+        heartbeat = RunHeartbeat(folder, progress, loggers, self.failures, is_alone=is_alone)
         stack.enter_context(heartbeat)
-        stack.enter_context(errors_kept())
+        stack.enter_context(errors_passed_on())
         recorder = Recorder(study, folder, progress, kept, loggers)
-        context = TrialContext.of(study, folder, desk=desk, one_machine=is_alone, test=self._test)
+        context = TrialContext.of(
+            study, folder, driver=driver, one_machine=is_alone, test=self._test
+        )
         try:
             owed = self.owes_references()
             references = score_references(study, self._planned, context) if owed else None
@@ -291,8 +292,8 @@ class _Run:
                 keep_references(folder, references)
                 references = None
             self._run_all(concurrent, context, journal, recorder)
-            if self.losses.is_hopeless:
-                num_open = len(self.left()) + len(self.losses.open)
+            if self.failures.is_hopeless:
+                num_open = len(self.left()) + len(self.failures.open)
                 progress.say(
                     f"Memory was missing for {MOST_ALONE} trials in a row, each of which ran "
                     f"alone: the run ends with {num_open} open. With more memory the same command "
@@ -301,7 +302,7 @@ class _Run:
             if references:
                 keep_references(folder, references)
         except KeyboardInterrupt:
-            if self.losses.is_ray_lost():  # it is not the user's
+            if self.failures.is_ray_lost():  # it is not the user's
                 raise
             if study.sections.checkpoints.keep != "none":
                 with contextlib.suppress(KeyboardInterrupt):  # again: the user does not wait
@@ -309,7 +310,7 @@ class _Run:
                         "\nInterrupted: trials under way save where they are, for up to "
                         f"{LEAVE_S:.0f} s.\nA second Ctrl-C does not wait."
                     )
-                    let_save(folder.scratch, progress.running)
+                    checkpoint_all(folder.scratch, progress.running)
             return True
         return False
 
@@ -341,8 +342,8 @@ class _Run:
         """Let Tune run trials until none is left."""
         from ray import tune
 
-        from clsweep.cluster.dispatch import Dispatch, tuner
         from clsweep.cluster.search import PlanSearch
+        from clsweep.cluster.tune_bridge import PlanSearcher, tuner
 
         if not (left := self.left()):
             return
@@ -352,17 +353,17 @@ class _Run:
             recorder.skipped(plan_row(study, trial), reason)
 
         if study.sections.scheduler.name == "racing":
-            race = Race(study.sections, self._planned, left, skip)
+            race = SeedRacing(study.sections, self._planned, left, skip)
         plan = PlanSearch(study, left, self.rows(), journal, race)
-        dispatch = Dispatch(plan, context, self.losses, metric=study.sections.metric.name)
+        searcher = PlanSearcher(plan, context, self.failures, metric=study.sections.metric.name)
         try:
-            tuner(study, self._folder.scratch, dispatch, recorder, concurrent).fit()
+            tuner(study, self._folder.scratch, searcher, recorder, concurrent).fit()
         except (tune.TuneError, RequestError) as error:
             # a callback's comes wrapped
             reason = error if isinstance(error, RequestError) else error.__context__
             if not isinstance(reason, RequestError):
                 raise
-            raise RequestError(f"{reason}\nThe study stopped. {KEPT}") from None
+            raise RequestError(f"{reason}\nThe study stopped. {_CONTINUES}") from None
         finally:
             self.ran |= recorder.trial_ids
 
@@ -405,7 +406,7 @@ def _tried_again(rows: Sequence[Row]) -> set[str]:
 
 
 def _require_same(
-    folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], asked: Request
+    folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], asked: RunRequest
 ) -> None:
     """Only the study that the folder holds, or a sound extension of it, goes on there."""
     if not asked.resume:

@@ -21,19 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog.plugins import Plugin, place_of, plug_in
 from clsweep.catalog.rows import Row
-from clsweep.cluster.desk import (
-    FolderUnreachableError,
-    Line,
-    Rules,
-    TrialFiles,
-    ask,
-    ask_to_save,
-    node_id,
-    report,
-    saved_on_term,
-    say,
-)
-from clsweep.cluster.losses import describe, is_lost, root_cause, text_of
+from clsweep.cluster.driver_actor import FolderUnreachableError, TrialFiles, call, node_id
+from clsweep.cluster.error_causes import describe, is_lost, message_of, root_cause
+from clsweep.cluster.heartbeat import TrialHeartbeat
+from clsweep.cluster.mailbox import append_epoch, request_checkpoints, write_state
+from clsweep.cluster.preemption import saved_on_term
+from clsweep.cluster.schedulers.asha import AshaConfig
 from clsweep.data.found import DataPlace
 from clsweep.display import text
 from clsweep.errors import RequestError
@@ -58,7 +51,7 @@ class TrialContext:
     near: str | None  # the driver's machine, by Ray's id; None: this very one
     scratch: str | None = None  # a folder of the driver's machine that its run removes
     one_machine: bool = False  # all trials are on the driver's
-    desk: str | None = None  # of the run, see `desk.py`: for those on other machines
+    driver: str | None = None  # of the run, see `desk.py`: for those on other machines
     metric: str | None = None  # what a scheduler judges the epochs by
     checkpoint_every_s: float | None = None  # None: no checkpoints
     keep_end: bool = False  # a checkpoint after the last epoch
@@ -73,7 +66,7 @@ class TrialContext:
         study: Study,
         folder: ResultsFolder,
         *,
-        desk: str | None = None,
+        driver: str | None = None,
         one_machine: bool = False,
         test: bool = False,
     ) -> TrialContext:
@@ -85,8 +78,8 @@ class TrialContext:
             near=node_id(),
             scratch=folder.scratch,
             one_machine=one_machine,
-            desk=desk,
-            metric=sections.metric.name if Rules.of(study) else None,
+            driver=driver,
+            metric=sections.metric.name if AshaConfig.of(study) else None,
             checkpoint_every_s=None if checkpoints.keep == "none" else float(checkpoints.every_s),
             keep_end=checkpoints.keep == "best",
             keep_encoder=sections.encoders.keep != "none"
@@ -114,8 +107,8 @@ class TrialContext:
 
     def files(self, trial_id: str) -> TrialFiles:
         """The trial's files in the results folder, seen from the machine of the caller."""
-        desk = None if self._is_near() else self.desk
-        return TrialFiles(self.results, self.run, desk, trial_id)
+        driver = None if self._is_near() else self.driver
+        return TrialFiles(self.results, self.run, driver, trial_id)
 
     def temporary_folder(self) -> tempfile.TemporaryDirectory[str]:
         """A folder of the caller's machine. Where its process is killed, the run removes it, if it
@@ -133,8 +126,8 @@ class TrialContext:
         with contextlib.suppress(OSError, FolderUnreachableError):
             if self._is_near() and self.scratch:
                 return function(self.scratch, *arguments)
-            if self.desk:
-                return ask(self.desk, "call", function, *arguments)
+            if self.driver:
+                return call(self.driver, "call", function, *arguments)
         return None
 
     def _is_near(self) -> bool:
@@ -143,10 +136,10 @@ class TrialContext:
     def may_go_on(self, row: Row, epoch: Row) -> bool:
         """The scheduler's answer after an epoch; without one, or a score to judge by, yes."""
         score = None if self.metric is None else epoch.get(self.metric)
-        if self.desk is None or score is None or epoch["epoch"] == row["epochs"]:
+        if self.driver is None or score is None or epoch["epoch"] == row["epochs"]:
             return True
         trial = row["objective"], row["config"], row["seed"]
-        return bool(ask(self.desk, "may_go_on", *trial, epoch["epoch"], score))
+        return bool(call(self.driver, "may_go_on", *trial, epoch["epoch"], score))
 
 
 def run_trial(config: Mapping[str, Any]) -> None:
@@ -223,10 +216,10 @@ def _fit(row: Row, context: TrialContext, ray_dir: str) -> Row:
     run: dict[str, Any] = {"name": row["trial_id"], "storage_path": ray_dir}
     config = None
     if resources.workers > 1:
-        from clsweep.cluster.meeting import MeetInFile
+        from clsweep.cluster.rendezvous import FileRendezvous
 
         backend = "nccl" if resources.gpus_per_worker else "gloo"
-        meet_in_file = partial(MeetInFile, folder=ray_dir)
+        meet_in_file = partial(FileRendezvous, folder=ray_dir)
         config = (meet_in_file if context.one_machine else TorchConfig)(backend=backend)
         held = {"CPU": resources.cpus_per_worker, "GPU": resources.gpus_per_worker}
         each = {name: amount for name, amount in held.items() if amount}
@@ -268,15 +261,15 @@ def _train(row: Row, context: TrialContext) -> Row:
     gather(torch.zeros(1, device=device))  # all workers are there, with their modules
     start = time.perf_counter()
     is_first = context.resources.workers == 1 or ray.train.get_context().get_world_rank() == 0
-    line = Line(
-        partial(context.call, say, row["trial_id"]),
-        relay=None if is_first else partial(context.call, ask_to_save),
+    line = TrialHeartbeat(
+        partial(context.call, write_state, row["trial_id"]),
+        relay=None if is_first else partial(context.call, request_checkpoints),
     )
     epochs: list[Row] = []
 
     def note(epoch: Row) -> bool:
         if is_first and row["epochs"]:
-            context.call(report, row["trial_id"], epoch, not epochs)
+            context.call(append_epoch, row["trial_id"], epoch, not epochs)
         epochs.append(epoch)
         return not is_first or context.may_go_on(row, epoch)
 
@@ -316,7 +309,7 @@ def placed(row: Row) -> Iterator[None]:
     except BaseException as raised:
         place, error = place_of(raised, row.get("loss", "")), raised
         if not isinstance(raised, Exception) and (place or isinstance(raised, SystemExit)):
-            error = RuntimeError(f"{type(raised).__name__}: {text_of(raised)}")
+            error = RuntimeError(f"{type(raised).__name__}: {message_of(raised)}")
             error = error.with_traceback(raised.__traceback__)
         if place:
             error.plugin_place = place  # type: ignore[attr-defined]

@@ -28,8 +28,8 @@ from commands import epochs_of, finished, large_study, make_results
 from rich.console import Console
 
 import clsweep
-from clsweep.cluster.desk import heard, report, reported, say
 from clsweep.cluster.loggers import Loggers
+from clsweep.cluster.mailbox import append_epoch, read_epochs, read_states, write_state
 from clsweep.cluster.progress import Estimate, Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
@@ -120,18 +120,18 @@ def beats(folder: Any, progress: Any, num_epochs: int, num_trials: int, clock: C
     """
     state = {"epoch": 1, "epochs": num_epochs, "step": 1, "steps": 9, "loss": 1.0}
     for name in progress.running:
-        say(folder.scratch, name, {**state, "images_per_s": 1e3})
-        report(folder.scratch, name, {}, is_first=True)
+        write_state(folder.scratch, name, {**state, "images_per_s": 1e3})
+        append_epoch(folder.scratch, name, {}, is_first=True)
         with open(f"{folder.scratch}/epochs/{name}", "w") as file:
             file.writelines(json.dumps(epoch) + "\n" for epoch in epochs_of(num_epochs // 2))
     here = Clock()
     with here("heartbeats"):
-        states = heard(folder.scratch, progress.running)
+        states = read_states(folder.scratch, progress.running)
         progress.heard(states)
         progress.headline()
         folder.held.beat({"state": "running", "running": progress.running, "trials": states})
     with here("epochs under way"):
-        folder.keep_running(reported(folder.scratch, progress.running))
+        folder.keep_running(read_epochs(folder.scratch, progress.running))
     pauses = {
         "heartbeats": BEAT_S,
         "epochs under way": max(EPOCHS_S, here["epochs under way"] / 0.05),

@@ -20,7 +20,7 @@ from clsweep.catalog.plugins import (
     place_of,
     read_plugins,
 )
-from clsweep.cluster.losses import describe
+from clsweep.cluster.error_causes import describe
 from clsweep.cluster.trial import TrialContext
 from clsweep.errors import RequestError, StudyError
 from clsweep.objective.framework import LossShapeError

@@ -13,8 +13,8 @@ import pytest
 
 from clsweep.cli import estimate
 from clsweep.cli.estimate import Pace
-from clsweep.cluster import capacity
-from clsweep.cluster.capacity import Cluster
+from clsweep.cluster import resources
+from clsweep.cluster.resources import Cluster
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -134,7 +134,7 @@ def test_what_stops_early_takes_at_most_so_long(cli_command, asked, study):
 
 
 def test_what_this_machine_lacks_is_said_by_the_plan(cli_command, monkeypatch, study):
-    monkeypatch.setattr(capacity, "_gpus_here", lambda: 0)
+    monkeypatch.setattr(resources, "_gpus_here", lambda: 0)
     path = study(more="resources: {gpus_per_worker: 1}")
     code, out, _ = cli_command("plan", path)
     assert code == 0

@@ -11,7 +11,7 @@ from optuna.distributions import FloatDistribution
 from optuna.storages import JournalStorage
 from optuna.trial import TrialState
 
-from clsweep.cluster.desk import VERDICT, Judge, Rules
+from clsweep.cluster.schedulers.asha import _ATTRIBUTE, AshaConfig, AshaScheduler
 from clsweep.results.journal import Journal, Outcome, open_storage
 from clsweep.study.resolve import load_study
 from tests.cluster.conftest import wait_until
@@ -44,7 +44,7 @@ class PlainAsha:
 
 def rules(objectives=("a",), epochs=20, grace=1, factor=3, first_seed=5):
     last = dict.fromkeys(objectives, epochs)
-    return Rules(
+    return AshaConfig(
         first_seed=first_seed, grace_epochs=grace, reduction_factor=factor, last_epochs=last
     )
 
@@ -70,7 +70,7 @@ def test_the_judge_decides_as_the_plain_rule(tmp_path, mode, seed):
     grace, factor = dice.choice([1, 2, 4]), dice.choice([2, 3, 4])
     own = rules(objectives, grace=grace, factor=factor)
     made = journals(tmp_path / "journal", objectives, num_configs, mode)
-    judge = Judge(str(tmp_path / "journal"), own)
+    scheduler = AshaScheduler(str(tmp_path / "journal"), own)
     plain = {name: PlainAsha(grace, factor, mode) for name in objectives}
     running = {
         (name, config, s): 0 for name in objectives for config in range(num_configs) for s in (5, 6)
@@ -82,8 +82,8 @@ def test_the_judge_decides_as_the_plain_rule(tmp_path, mode, seed):
         is_last = epoch + eval_every > 20
         score = float(dice.randint(0, 30))  # with ties
         if dice.random() < 0.05:
-            judge = Judge(str(tmp_path / "journal"), own)
-        answer = judge.may_go_on(name, config, s, 20 if is_last else epoch, score)
+            scheduler = AshaScheduler(str(tmp_path / "journal"), own)
+        answer = scheduler.may_go_on(name, config, s, 20 if is_last else epoch, score)
         if is_last:
             expected = True
         elif s == 5:
@@ -98,19 +98,19 @@ def test_the_judge_decides_as_the_plain_rule(tmp_path, mode, seed):
             del running[key]
         if dice.random() < 0.2 and asked:
             (n, c, e), before = dice.choice(sorted(asked.items()))
-            assert judge.may_go_on(n, c, 5, e, score) == before
+            assert scheduler.may_go_on(n, c, 5, e, score) == before
     assert 0 < len(stopped) < 2 * num_configs
     for name, journal in made.items():
         for config in range(num_configs):
             entry = journal.entry(config)
-            assert entry.user_attrs[VERDICT]["stopped_at"] == stopped.get((name, config))
+            assert entry.user_attrs[_ATTRIBUTE]["stopped_at"] == stopped.get((name, config))
             assert entry.last_step == stopped.get((name, config), 20)
 
 
 def test_a_judge_that_dies_before_it_has_noted_its_verdict_is_asked_again(tmp_path, monkeypatch):
     journals(tmp_path / "journal", ["a"], 2)
-    judge = Judge(str(tmp_path / "journal"), rules())
-    assert judge.may_go_on("a", 0, 5, 1, 50.0)
+    scheduler = AshaScheduler(str(tmp_path / "journal"), rules())
+    assert scheduler.may_go_on("a", 0, 5, 1, 50.0)
 
     def die(*_):
         raise KeyboardInterrupt
@@ -119,32 +119,32 @@ def test_a_judge_that_dies_before_it_has_noted_its_verdict_is_asked_again(tmp_pa
         patch.setattr(JournalStorage, "set_trial_user_attr", die)
         for config in (0, 1):
             with pytest.raises(KeyboardInterrupt):
-                judge.may_go_on("a", config, 5, 3 if config == 0 else 1, 40.0)
-    judge = Judge(str(tmp_path / "journal"), rules())
-    assert not judge.may_go_on("a", 1, 5, 1, 40.0)
-    assert judge.may_go_on("a", 0, 5, 3, 40.0)  # alone on its rung: not with itself
+                scheduler.may_go_on("a", config, 5, 3 if config == 0 else 1, 40.0)
+    scheduler = AshaScheduler(str(tmp_path / "journal"), rules())
+    assert not scheduler.may_go_on("a", 1, 5, 1, 40.0)
+    assert scheduler.may_go_on("a", 0, 5, 3, 40.0)  # alone on its rung: not with itself
 
 
 def test_a_configuration_that_has_ended_is_left_as_it_is(tmp_path):
     """A process that was given up goes on asking."""
     journal = journals(tmp_path / "journal", ["a"], 2)["a"]
-    judge = Judge(str(tmp_path / "journal"), rules())
+    scheduler = AshaScheduler(str(tmp_path / "journal"), rules())
     journal.finish({"config": 0}, {"x": 0.5}, Outcome(status="failed"))
-    assert judge.may_go_on("a", 0, 5, 1, 50.0)
+    assert scheduler.may_go_on("a", 0, 5, 1, 50.0)
     assert (journal.entry(0).state, journal.entry(0).intermediate_values) == (TrialState.FAIL, {})
 
 
 def test_a_configuration_that_is_run_again_keeps_its_verdict_and_one_place(tmp_path):
     journal = journals(tmp_path / "journal", ["a"], 3)["a"]
-    judge = Judge(str(tmp_path / "journal"), rules(factor=2))
-    assert judge.may_go_on("a", 0, 5, 1, 50.0)
-    assert not judge.may_go_on("a", 1, 5, 1, 40.0)
+    scheduler = AshaScheduler(str(tmp_path / "journal"), rules(factor=2))
+    assert scheduler.may_go_on("a", 0, 5, 1, 50.0)
+    assert not scheduler.may_go_on("a", 1, 5, 1, 40.0)
     journal.finish({"config": 0}, {"x": 0.5}, Outcome(status="failed"))
     journal.start({"config": 0}, {"x": 0.5})
-    assert judge.may_go_on("a", 0, 5, 1, 50.0)
+    assert scheduler.may_go_on("a", 0, 5, 1, 50.0)
     assert journal.entry(0).intermediate_values == {1: 50.0}
     # second of three; were the failed entry there too, of four
-    assert not judge.may_go_on("a", 2, 5, 1, 45.0)
+    assert not scheduler.may_go_on("a", 2, 5, 1, 45.0)
 
 
 def test_the_rules_name_the_objectives_that_are_judged(tmp_path):
@@ -154,9 +154,9 @@ def test_the_rules_name_the_objectives_that_are_judged(tmp_path):
     tree["objectives"]["enumerated"] = {**infonce, "space": {"tau": {"choices": [0.1, 0.2]}}}
     tree["objectives"]["untrained"] = {**infonce, "base": {"epochs": 0}}
     asha = {"name": "asha", "grace_epochs": 1, "reduction_factor": 4}
-    found = Rules.of(load_study(study_at(tmp_path / "a.yaml", **tree, scheduler=asha)))
+    found = AshaConfig.of(load_study(study_at(tmp_path / "a.yaml", **tree, scheduler=asha)))
     assert found == rules(("simclr", "dcl"), epochs=9, factor=4, first_seed=0)
-    assert Rules.of(load_study(study_at(tmp_path / "a.yaml", **tree))) is None
+    assert AshaConfig.of(load_study(study_at(tmp_path / "a.yaml", **tree))) is None
 
 
 JUDGE = """
@@ -190,4 +190,7 @@ def test_driver_and_judge_write_to_one_journal(tmp_path):
     entries = journal.entries()
     assert [entries[config].value for config in range(20, 60)] == list(range(20, 60))
     for config in range(20):  # each was the best so far
-        assert (entries[config].last_step, entries[config].user_attrs[VERDICT]["epoch"]) == (9, 9)
+        assert (entries[config].last_step, entries[config].user_attrs[_ATTRIBUTE]["epoch"]) == (
+            9,
+            9,
+        )

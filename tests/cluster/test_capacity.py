@@ -4,13 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from clsweep.cluster import capacity
-from clsweep.cluster.capacity import (
-    Cluster,
-    has_autoscaler,
-    max_trials,
-    require_capacity,
-)
+from clsweep.cluster import resources
+from clsweep.cluster.resources import Cluster, has_autoscaler, max_trials, require_capacity
 from clsweep.errors import RequestError
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import ResourcesSection
@@ -47,11 +42,11 @@ def test_gpus_that_are_hidden_do_not_count(visible, expected, monkeypatch):
     there = [Path(f"/dev/nvidia{name}") for name in ("0", "1", "ctl", "-uvm")]
     monkeypatch.setattr(Path, "glob", lambda *_: there)
     monkeypatch.setattr(Path, "exists", lambda _: False)
-    monkeypatch.setattr(capacity.sys, "platform", "linux")
+    monkeypatch.setattr(resources.sys, "platform", "linux")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert capacity._gpus_here() == expected
+    assert resources._gpus_here() == expected
 
 
 def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(write_study):

@@ -11,7 +11,7 @@ import clsweep
 from clsweep.cli.status import best_when_tuned, confirm_headline, status_rows
 from clsweep.cli.trials import confirm_notes
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
-from clsweep.cluster.desk import Rules
+from clsweep.cluster.schedulers.asha import AshaConfig
 from clsweep.errors import RequestError, UserError
 from clsweep.report import first_screen
 from clsweep.results.folder import ResultsFolder
@@ -116,7 +116,7 @@ def test_what_a_live_search_chose_is_taken_from_its_trials(searched):
     for row in folder.trials().to_pylist():
         again_row = rows[row["config"]]
         assert {name for name, value in again_row.items() if value != row[name]} == IDS
-    assert Rules.of(again) is None, "a confirmation stops no trial"
+    assert AshaConfig.of(again) is None, "a confirmation stops no trial"
 
 
 def test_on_gpus_a_search_is_confirmed_in_its_own_precision(searched):

@@ -9,8 +9,9 @@ import tempfile
 
 import pytest
 
-from clsweep.cluster.losses import Watchdog, remove_leftovers
-from clsweep.cluster.session import OWNER, owner
+from clsweep.cluster.leftovers import remove_leftovers
+from clsweep.cluster.ray_session import OWNER, owner
+from clsweep.cluster.watchdog import Watchdog
 from clsweep.machine import here, living
 
 

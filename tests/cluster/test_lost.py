@@ -7,7 +7,7 @@ import sys
 import pytest
 from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 
-from clsweep.cluster.losses import describe, is_lost
+from clsweep.cluster.error_causes import describe, is_lost
 from clsweep.cluster.trial import placed
 from clsweep.train import memory
 

@@ -6,8 +6,15 @@ import threading
 from functools import partial
 
 from clsweep.cluster import recorder
-from clsweep.cluster.desk import Line, ask_to_save, asked, heard, let_save, say
-from clsweep.cluster.recorder import Heartbeat
+from clsweep.cluster.heartbeat import TrialHeartbeat
+from clsweep.cluster.mailbox import (
+    checkpoint_all,
+    checkpoint_request,
+    read_states,
+    request_checkpoints,
+    write_state,
+)
+from clsweep.cluster.run_heartbeat import RunHeartbeat
 
 STATE = {"epoch": 1, "epochs": 3, "step": 4, "steps": 9, "loss": 2.0, "images_per_s": 10.0}
 
@@ -35,8 +42,8 @@ while True:
 
 
 def line_of(scratch, *, speaks=True):
-    relay = None if speaks else partial(ask_to_save, str(scratch))
-    return Line(partial(say, str(scratch), "a"), relay)
+    relay = None if speaks else partial(request_checkpoints, str(scratch))
+    return TrialHeartbeat(partial(write_state, str(scratch), "a"), relay)
 
 
 def test_sigterm_ends_a_trials_process_once_it_has_saved():
@@ -52,13 +59,13 @@ def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path):
     line = line_of(tmp_path)
     line.tell(STATE)
     assert not line.notice.is_given
-    ask_to_save(str(tmp_path), "one")
+    request_checkpoints(str(tmp_path), "one")
     line.tell(STATE)
     assert line.notice.is_given
     line.notice.answer()
     line.tell(STATE)
     assert not line.notice.is_given
-    assert heard(str(tmp_path), ["a"]) == {"a": STATE}
+    assert read_states(str(tmp_path), ["a"]) == {"a": STATE}
 
 
 def test_a_worker_that_saves_nothing_asks_the_one_that_does(tmp_path):
@@ -72,8 +79,8 @@ def test_a_run_leaves_once_those_that_have_spoken_have_saved(tmp_path):
     scratch = str(tmp_path)
     line = line_of(tmp_path)
     line.tell(STATE)
-    say(scratch, "of another time", STATE)
-    leaving = threading.Thread(target=let_save, args=(scratch, ["a", "silent"], 30.0))
+    write_state(scratch, "of another time", STATE)
+    leaving = threading.Thread(target=checkpoint_all, args=(scratch, ["a", "silent"], 30.0))
     leaving.start()
     while not line.notice.is_given:
         line.tell(STATE)
@@ -92,7 +99,7 @@ def test_a_machine_that_is_about_to_go_is_a_demand_once(tmp_path, monkeypatch):
     class Folder:
         scratch = str(tmp_path)
 
-    made = Heartbeat(*(Folder(), None, None, None), is_alone=False)
+    made = RunHeartbeat(*(Folder(), None, None, None), is_alone=False)
     demands = []
     monkeypatch.setattr(recorder, "ask_to_save", lambda _, demand: demands.append(demand))
     for nodes in ({}, {"n1": 0}, {"n1": 0}, {"n1": 0, "n2": 5}, {}, {"n3": 0}):
@@ -100,4 +107,4 @@ def test_a_machine_that_is_about_to_go_is_a_demand_once(tmp_path, monkeypatch):
         draining.update(nodes)
         made._look_for_preemption()
     assert demands == ["draining n1", "draining n1 n2", "draining n3"]
-    assert asked(str(tmp_path)) == ""
+    assert checkpoint_request(str(tmp_path)) == ""

@@ -6,8 +6,9 @@ import pytest
 from rich.console import Console
 
 from clsweep.cluster import progress as module
-from clsweep.cluster.desk import heard, say
-from clsweep.cluster.progress import Estimate, Progress, Running
+from clsweep.cluster.mailbox import read_states, write_state
+from clsweep.cluster.progress import Estimate, Progress
+from clsweep.cluster.stall import RunningTrial
 from clsweep.results.ranking import Tally
 
 STATE = {"epoch": 3, "epochs": 10, "step": 5, "steps": 10, "loss": 2.5, "images_per_s": 640.0}
@@ -153,23 +154,25 @@ def test_an_untrained_baseline_does_not_set_the_estimate():
     estimate = Estimate(rows)
     estimate.ended(ended(rows[0], 2.0))
     assert estimate.seconds_left([], 1) is None, "of dcl nothing is known"
-    half = Running(rows[2], 0.5, gained=0.5, seconds=600.0)
+    half = RunningTrial(rows[2], 0.5, gained=0.5, seconds=600.0)
     # a 21st part for the other untrained one, half a trial, a whole one
     assert estimate.seconds_left([half], 1) == pytest.approx(1200 / 21 + 600 + 1200)
     estimate.ended(ended(rows[2], 1200.0))
     assert estimate.seconds_left([], 1) == pytest.approx(1200 / 21 + 1200)
     assert estimate.seconds_left([], 2) == pytest.approx((1200 / 21 + 1200) / 2)
-    assert estimate.seconds_left([Running(rows[3], 0.25)], 9) == pytest.approx(900), "the longest"
+    assert estimate.seconds_left([RunningTrial(rows[3], 0.25)], 9) == pytest.approx(900), (
+        "the longest"
+    )
 
 
 def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
-    assert heard(str(tmp_path), ["a"]) == {}
+    assert read_states(str(tmp_path), ["a"]) == {}
     for step in (1, 2):
-        say(str(tmp_path), "a", STATE | {"step": step})
-    say(str(tmp_path), "b", STATE)
+        write_state(str(tmp_path), "a", STATE | {"step": step})
+    write_state(str(tmp_path), "b", STATE)
     (tmp_path / "said" / "c").write_text("{half")
-    assert heard(str(tmp_path), ["a", "c"]) == {"a": STATE | {"step": 2}}
-    assert heard(str(tmp_path), ["b"]) == {}, "b was not running any more"
+    assert read_states(str(tmp_path), ["a", "c"]) == {"a": STATE | {"step": 2}}
+    assert read_states(str(tmp_path), ["b"]) == {}, "b was not running any more"
 
 
 def test_before_trials_run_others_of_their_objectives_say_how_long(shown):

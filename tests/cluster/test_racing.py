@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 import clsweep
-from clsweep.cluster.runner import Request, _Run, _tried_again
-from clsweep.cluster.search import SKIPPED, Race, standing
+from clsweep.cluster.runner import RunRequest, _Run, _tried_again
+from clsweep.cluster.schedulers.racing import SKIPPED, SeedRacing, race_statistics
 from clsweep.errors import StudyError
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.continuation import extension
@@ -71,7 +71,7 @@ class Runner:
 
     def _race(self):
         left = [trial for trial in self.planned if trial.trial_id not in self.rows]
-        return Race(self.study.sections, self.planned, left, self._skip)
+        return SeedRacing(self.study.sections, self.planned, left, self._skip)
 
     def _skip(self, trial, reason):
         row = self._row(trial, SKIPPED, None)
@@ -156,7 +156,7 @@ def test_of_two_equals_the_second_is_out_as_rarely_as_is_said():
     out = 0
     for _ in range(repeats):
         scores = levels[:, None] + rng.normal(size=(4, 3)) + rng.normal(0, 9, 3)
-        _, gaps, margins = standing(scores, confidence=confidence)
+        _, gaps, margins = race_statistics(scores, confidence=confidence)
         beaten = gaps > margins
         assert beaten.tolist()[2:] == [True, True]
         out += bool(beaten[:2].any())
@@ -229,7 +229,7 @@ def test_what_a_race_leaves_out_does_not_count_against_a_limit(tmp_path):
     study = raced(tmp_path)
     planned, folder = plan_trials(study), ResultsFolder(str(tmp_path / "out"))
     folder.create(study.document.dump(), [plan_row(study, trial) for trial in planned], ())
-    run = _Run(study, planned, folder, Request(limit=5), False)
+    run = _Run(study, planned, folder, RunRequest(limit=5), False)
     for trial in planned[:10]:
         ended = {"status": "finished" if len(run.ran) < 4 else SKIPPED, METRIC: 50.0}
         folder.add_trial({**plan_row(study, trial), **ended})

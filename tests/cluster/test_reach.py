@@ -8,14 +8,14 @@ import grpc
 import pytest
 from ray._private import services
 
-from clsweep.cluster import session
-from clsweep.cluster.session import require_answer
+from clsweep.cluster import ray_session
+from clsweep.cluster.ray_session import require_answer
 from clsweep.errors import RequestError
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(session, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(ray_session, "PATIENCE_S", 0.5)
     monkeypatch.setattr(services, "resolve_ip_for_localhost", lambda host: host)
 
 

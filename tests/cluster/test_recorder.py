@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from clsweep.cluster import dispatch, runner
 from clsweep.cluster import recorder as recorder_module
+from clsweep.cluster import runner, tune_bridge
 from clsweep.cluster.recorder import Recorder
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
@@ -79,7 +79,7 @@ def test_a_full_disk_ends_a_run_with_a_sentence(tmp_path, cli_command, monkeypat
             except RequestError as error:
                 raise TuneError(str(error))  # noqa: B904  # as Tune does
 
-        monkeypatch.setattr(dispatch, "tuner", lambda *_: SimpleNamespace(fit=fit))
+        monkeypatch.setattr(tune_bridge, "tuner", lambda *_: SimpleNamespace(fit=fit))
         run.lay_out()
         journal = open_storage(run._folder.journal_path, alone=True)
         recorder = SimpleNamespace(trial_ids=set())

@@ -4,9 +4,9 @@ import pytest
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 
-from clsweep.cluster import losses
-from clsweep.cluster.dispatch import Dispatch
-from clsweep.cluster.losses import Losses
+from clsweep.cluster import failures
+from clsweep.cluster.failures import FailurePolicy
+from clsweep.cluster.tune_bridge import PlanSearcher
 from tests.cluster.test_lost import GroupError
 
 
@@ -27,10 +27,10 @@ class Plan:
         self.ended[row["trial_id"]] = outcome.get("status", "lost")
 
 
-def dispatch(plan, *, limit=2, max_restarts=1):
-    losses = Losses(max_restarts)
-    losses.limit = limit
-    return Dispatch(plan, {}, losses, metric="knn_top1")
+def searcher(plan, *, limit=2, max_restarts=1):
+    failures = FailurePolicy(max_restarts)
+    failures.limit = limit
+    return PlanSearcher(plan, {}, failures, metric="knn_top1")
 
 
 def end(to, tune_id):
@@ -49,7 +49,7 @@ def lose(to, tune_id, suggested, error):
 
 def test_a_lost_trial_goes_on_and_is_given_up_in_the_end():
     plan = Plan("a", "b")
-    to = dispatch(plan)
+    to = searcher(plan)
     a, b = to.suggest("1"), to.suggest("2")
     assert to.suggest("3") is None  # as many as may run
     lose(to, "1", a, ActorDiedError())
@@ -64,7 +64,7 @@ def test_a_lost_trial_goes_on_and_is_given_up_in_the_end():
 
 def test_a_process_that_dies_after_its_trial_has_ended_loses_nothing():
     plan = Plan("a")
-    to = dispatch(plan)
+    to = searcher(plan)
     to.suggest("1")
     to.on_trial_result("1", {"epoch/epoch": 1})
     to.on_trial_result("1", {"outcome/status": "finished", "outcome/knn_top1": 1.0})
@@ -88,62 +88,62 @@ OF_MEMORY = OutOfMemoryError("Task was killed due to the node running low on mem
 def test_what_a_machine_does_leaves_a_trial_open(error, reason):
     """No row and no end in the journal, however often; the others run."""
     plan = Plan("a", "b")
-    to = dispatch(plan, limit=1, max_restarts=0)
+    to = searcher(plan, limit=1, max_restarts=0)
     for tune_id in ("1", "2"):
-        to.losses._pause_end = 0.0
-        fate, why = lose(to, tune_id, to.suggest(tune_id), error)
-        assert fate == "open"
+        to.failures._pause_end = 0.0
+        decide, why = lose(to, tune_id, to.suggest(tune_id), error)
+        assert decide == "open"
         assert why.startswith(reason)
-    assert to.losses.open == {"a": reason, "b": reason}
+    assert to.failures.open == {"a": reason, "b": reason}
     assert plan.ended == {}
-    to.losses._pause_end = 0.0
+    to.failures._pause_end = 0.0
     assert to.suggest("3") == "FINISHED"
 
 
 def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch):
     """That others ran too is no loss of a trial; what was stopped at once is one lack of memory."""
     now = [100.0]
-    monkeypatch.setattr(losses.time, "monotonic", lambda: now[0])
-    to = dispatch(Plan(*"abcdef"), limit=4, max_restarts=0)
+    monkeypatch.setattr(failures.time, "monotonic", lambda: now[0])
+    to = searcher(Plan(*"abcdef"), limit=4, max_restarts=0)
     four = {tune_id: to.suggest(tune_id) for tune_id in "1234"}
     fates = [lose(to, tune_id, four[tune_id], OF_MEMORY) for tune_id in "123"]
-    assert {fate for fate, _ in fates} == {"again"}
+    assert {decide for decide, _ in fates} == {"again"}
     assert fates[0][1] == "out of memory with 4 at once; going on with 3"
     assert to.suggest("5") is None
-    now[0] += losses.PAUSE_S
+    now[0] += failures.PAUSE_S
     again = [to.suggest(tune_id) for tune_id in "567"]
     assert again == [four["1"], four["2"], None], "three at once, of which one still runs"
 
 
 def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends():
     """A trial that ends in between says that others may have room."""
-    to = dispatch(Plan(*"abcdefg"), limit=1, max_restarts=0)
+    to = searcher(Plan(*"abcdefg"), limit=1, max_restarts=0)
     fates = []
     for tune_id in "123456":
-        to.losses._pause_end = 0.0
+        to.failures._pause_end = 0.0
         suggested = to.suggest(tune_id)
         if tune_id == "3":
             end(to, tune_id)
         else:
             fates.append(lose(to, tune_id, suggested, OF_MEMORY)[0])
     assert fates == ["open"] * 5
-    assert to.losses.waits
+    assert to.failures.waits
     assert to.suggest("7") == "FINISHED", "at once, with a trial left"
 
 
 def test_a_broken_ray_is_no_loss_of_a_trial():
-    to = dispatch(Plan("a"), max_restarts=0)
+    to = searcher(Plan("a"), max_restarts=0)
     owner = death("The actor is dead because its owner has died. Owner Id: 01")
     for tune_id, gone in (("1", ""), ("2", "raylet")):
-        to.losses.is_ray_lost = lambda gone=gone: gone
+        to.failures.is_ray_lost = lambda gone=gone: gone
         error = owner if not gone else ActorDiedError()
         assert lose(to, tune_id, to.suggest(tune_id), error)[0] == "again"
 
 
 def test_what_was_ended_for_its_silence_is_not_tried_again():
     plan = Plan("a")
-    to = dispatch(plan, max_restarts=9)
+    to = searcher(plan, max_restarts=9)
     a = to.suggest("1")
-    to.losses.stall("a", "silent for 10 min at epoch 3/20")
+    to.failures.stall("a", "silent for 10 min at epoch 3/20")
     assert lose(to, "1", a, ActorDiedError()) == ("failed", "silent for 10 min at epoch 3/20")
     assert plan.ended == {"a": "lost"}

@@ -19,7 +19,7 @@ import pytest
 from ray._private.services import resolve_ip_for_localhost
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
-from clsweep.cluster.session import PREFIX, _keep_private, _private_folder, ray_session
+from clsweep.cluster.ray_session import PREFIX, _keep_private, _private_folder, ray_session
 from clsweep.errors import RequestError
 from tests.cluster.conftest import listeners, start, wait_until
 from tests.planted import study_at
@@ -28,7 +28,7 @@ WAIT = """
 import os, sys
 import ray
 from clsweep.cluster.losses import remove_orphaned_groups
-from clsweep.cluster.session import ray_session
+from clsweep.cluster.ray_session import ray_session
 
 
 class Controller:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clsweep.api import open_results
-from clsweep.cluster.desk import EPOCHS, report, reported
+from clsweep.cluster.mailbox import _EPOCHS, append_epoch, read_epochs
 from clsweep.errors import RequestError
 from clsweep.results.folder import RUNNING
 
@@ -58,11 +58,11 @@ def test_a_damaged_file_of_theirs_is_named(local, plan):
 def test_half_a_line_is_none_and_an_attempt_begins_anew(tmp_path):
     scratch = str(tmp_path)
     for number, row in enumerate(TWO):
-        report(scratch, "a", row, is_first=not number)
-    report(scratch, "b", ONE[0], is_first=True)
-    with (tmp_path / EPOCHS / "a").open("a") as file:
+        append_epoch(scratch, "a", row, is_first=not number)
+    append_epoch(scratch, "b", ONE[0], is_first=True)
+    with (tmp_path / _EPOCHS / "a").open("a") as file:
         file.write(json.dumps({"epoch": 3, "train_loss": 1.0})[:-5])
-    assert reported(scratch, ["a"]) == {"a": TWO}
-    assert reported(scratch, ["a", "b"]) == {"a": TWO}, "those of others are forgotten"
-    report(scratch, "a", ONE[0], is_first=True)
-    assert reported(scratch, ["a"]) == {"a": ONE}
+    assert read_epochs(scratch, ["a"]) == {"a": TWO}
+    assert read_epochs(scratch, ["a", "b"]) == {"a": TWO}, "those of others are forgotten"
+    append_epoch(scratch, "a", ONE[0], is_first=True)
+    assert read_epochs(scratch, ["a"]) == {"a": ONE}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from clsweep.cluster import trial
-from clsweep.cluster.losses import root_cause
+from clsweep.cluster.error_causes import root_cause
 from clsweep.data.found import DataPlace
 from clsweep.errors import RequestError
 from clsweep.study.schema import ResourcesSection

@@ -13,7 +13,7 @@ from PIL import Image
 from clsweep.catalog import METRICS
 from clsweep.catalog.open_encoders import stated
 from clsweep.catalog.ownership import is_taken
-from clsweep.cluster.capacity import prepare_files
+from clsweep.cluster.resources import prepare_files
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.design import placed_references, plan_row, plan_trials
 from clsweep.study.resolve import load_study

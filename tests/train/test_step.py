@@ -48,9 +48,9 @@ def accumulated(
     """Gradients, and buffers after the step, of one batch, in float64."""
     state = new_state(config, CPU)
     objective = state.objective.double().train(train)
-    _, losses = accumulate(state, objective, first_batch(config, torch.float64))
+    _, failures = accumulate(state, objective, first_batch(config, torch.float64))
     found = {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}
-    return found | dict(objective.named_buffers()) | {"loss": losses.total.detach()}
+    return found | dict(objective.named_buffers()) | {"loss": failures.total.detach()}
 
 
 def step(state: TrialState, batch: Batch) -> Any:
@@ -95,10 +95,10 @@ def test_half_types_end_at_the_embeddings():
     state = new_state(config, CPU)
     seen: list[torch.dtype] = []
     state.objective.encoder.register_forward_hook(lambda _, __, out: seen.append(out.dtype))
-    prepared, losses = step(state, first_batch(config, torch.float32))
+    prepared, failures = step(state, first_batch(config, torch.float32))
     assert set(seen) == {torch.bfloat16}, "the networks ran in it"
     assert {x.dtype for views in prepared.values() for x in views.values()} == {torch.float32}
-    assert losses.total.dtype == torch.float32
+    assert failures.total.dtype == torch.float32
     assert {p.grad.dtype for p in state.objective.parameters() if p.grad is not None} == {
         torch.float32
     }

@@ -1,5 +1,5 @@
-"""What Tune asks for trials: those of the plan, and the lost ones once more. And what Tune tells of
-them, passed on to the recorder.
+"""Between Tune and the run: Tune gets the trials of the plan, and lost ones once more; the recorder
+gets the results.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
 from clsweep.catalog.rows import Row
-from clsweep.cluster.losses import AGAIN, FAILED, Losses
+from clsweep.cluster.failures import FAILED, RETRY, FailurePolicy
+from clsweep.cluster.ray_session import _replaced
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
-from clsweep.cluster.session import _replaced
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.study.design import Study
 
 
 def tuner(
-    study: Study, scratch: str, dispatch: Dispatch, recorder: Recorder, concurrent: int
+    study: Study, scratch: str, searcher: PlanSearcher, recorder: Recorder, concurrent: int
 ) -> tune.Tuner:
-    """What runs a study's trials, so many at once."""
+    """Tune, set up to run a study's trials, so many at once."""
     resources = study.sections.resources
     # The Tune actor of a worker group only waits: holding CPUs would starve the workers.
-    held = {"CPU": 0, "node:__internal_head__": 0.001}
+    claim = {"CPU": 0, "node:__internal_head__": 0.001}
     if resources.workers == 1:
-        held = {"CPU": resources.cpus_per_worker, "GPU": float(resources.gpus_per_worker)}
-        held = {name: amount for name, amount in held.items() if amount}
+        claim = {"CPU": resources.cpus_per_worker, "GPU": float(resources.gpus_per_worker)}
+        claim = {name: amount for name, amount in claim.items() if amount}
     return tune.Tuner(
-        tune.with_resources(run_trial, held),
+        tune.with_resources(run_trial, claim),
         tune_config=tune.TuneConfig(
-            search_alg=dispatch,
+            search_alg=searcher,
             num_samples=-1,  # the search says when the plan is finished
             max_concurrent_trials=concurrent,
             # A worker group leaves nothing in its driver worth keeping, and hangs if its actor
@@ -49,13 +49,13 @@ def tuner(
             name="tune",
             storage_path=scratch,
             verbose=0,
-            callbacks=[TuneBridge(recorder, dispatch)],
+            callbacks=[TuneBridge(recorder, searcher)],
             failure_config=tune.FailureConfig(max_failures=0),
         ),
     )
 
 
-class Dispatch(Searcher):
+class PlanSearcher(Searcher):
     """Hands out a plan's trials; finished when none is left and none runs, or when the next ones
     would lack memory.
 
@@ -63,20 +63,19 @@ class Dispatch(Searcher):
         plan: the trials to run.
         context: passed to every trial beside its row.
         losses: what becomes of trials that lose their processes or machines.
-        metric: what the plan wants to know of an outcome, beside how far it came and how long
-            it took.
+        metric: the score that the plan needs of an outcome, beside its length and seconds.
     """
 
     def __init__(
         self,
         plan: PlanSearch,
         context: TrialContext,
-        losses: Losses,
+        failures: FailurePolicy,
         *,
         metric: str,
     ):
         super().__init__()
-        self._plan, self._context, self.losses = plan, context, losses
+        self._plan, self._context, self.failures = plan, context, failures
         self._wanted = ("status", "epochs_trained", "wall_time_s", metric)
         self._running: dict[str, Row] = {}  # by Tune's id
         self._outcomes: dict[str, Row] = {}  # what running trials have said of their end
@@ -93,9 +92,9 @@ class Dispatch(Searcher):
 
     def suggest(self, trial_id: str) -> Row | str | None:
         """Row and context of the next trial; None: not now."""
-        if self.losses.is_hopeless and not self._running:
+        if self.failures.is_hopeless and not self._running:
             return str(Searcher.FINISHED)
-        if len(self._running) >= self.losses.limit or self.losses.waits:
+        if len(self._running) >= self.failures.limit or self.failures.waits:
             return None
         row = self._lost.pop(0) if self._lost else None
         if row is None and not self._is_exhausted:
@@ -119,7 +118,7 @@ class Dispatch(Searcher):
         if outcome or not error:  # else it is lost, and Tune says next by what
             # Tune comes again if this raises, and shall get the same error
             self._plan.tell(self._running[trial_id], outcome)
-            self.losses.ended()
+            self.failures.ended()
         del self._running[trial_id]
         self._outcomes.pop(trial_id, None)
 
@@ -127,8 +126,8 @@ class Dispatch(Searcher):
         """A trial was lost by this error, as Tune has just said; see `Losses.fate`. Of one that
         stays open the plan is told nothing, as where a run is interrupted.
         """
-        fate = self.losses.fate(row["trial_id"], error, len(self._running) + 1)
-        if fate[0] == AGAIN:
+        fate = self.failures.decide(row["trial_id"], error, len(self._running) + 1)
+        if fate[0] == RETRY:
             self._lost.append(row)
         elif fate[0] == FAILED:
             self._plan.tell(row, {})
@@ -146,8 +145,8 @@ class TuneBridge(Callback):
     was lost too often. It has none where its machine is to blame.
     """
 
-    def __init__(self, recorder: Recorder, dispatch: Dispatch):
-        self._recorder, self._dispatch = recorder, dispatch
+    def __init__(self, recorder: Recorder, searcher: PlanSearcher):
+        self._recorder, self._searcher = recorder, searcher
         self._ended: set[str] = set()
 
     def __getstate__(self) -> Row:
@@ -160,7 +159,7 @@ class TuneBridge(Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, **info: object
     ) -> None:
         row = trial.config["row"]
-        self._dispatch.losses.actors[row["trial_id"]] = trial.temporary_state.ray_actor
+        self._searcher.failures.actors[row["trial_id"]] = trial.temporary_state.ray_actor
         self._recorder.started(row)
 
     def on_trial_result(
@@ -185,11 +184,11 @@ class TuneBridge(Callback):
         if trial.trial_id not in self._ended:
             self._ended.add(trial.trial_id)  # this attempt
             row = trial.config["row"]
-            fate, reason, error = self._dispatch.lost(row, trial.__dict__.pop(_ERROR, None))
+            fate, reason, error = self._searcher.lost(row, trial.__dict__.pop(_ERROR, None))
             if fate == FAILED:
                 self._recorder.crashed(row, error)
             else:
-                self._recorder.lost(row, reason, goes_on=fate == AGAIN)
+                self._recorder.lost(row, reason, goes_on=fate == RETRY)
         _forget(trial)
 
 
@@ -204,7 +203,7 @@ _ERROR = "lost_by"  # of a trial, from Tune's note of an error to `TuneBridge.on
 
 
 @contextlib.contextmanager
-def errors_kept() -> Iterator[None]:
+def errors_passed_on() -> Iterator[None]:
     """Meanwhile each error by which a trial is lost comes to `TuneBridge`.
 
     Tune keeps those of two classes, and gives up at others: that a machine lacks memory is one.

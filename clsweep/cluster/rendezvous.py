@@ -18,7 +18,7 @@ from ray.train.torch.config import (
 
 
 @dataclass
-class MeetInFile(TorchConfig):
+class FileRendezvous(TorchConfig):
     """Ray Train's configuration of a worker group whose workers share a disk.
 
     Args:
@@ -29,12 +29,12 @@ class MeetInFile(TorchConfig):
     folder: str = ""
 
     @property
-    def backend_cls(self) -> type[_MeetingInFile]:
-        return _MeetingInFile
+    def backend_cls(self) -> type[_FileBackend]:
+        return _FileBackend
 
 
-class _MeetingInFile(_TorchBackend):
-    def on_start(self, worker_group: Any, backend_config: MeetInFile) -> None:
+class _FileBackend(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: FileRendezvous) -> None:
         """What Ray Train does, but for the place. A group that is started again has another file:
         what an earlier one has left in its own would mislead it.
         """

@@ -23,7 +23,7 @@ from clsweep.study.document import preset_names
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import ResourcesSection
 
-Resources = Mapping[str, float]
+TrialResources = Mapping[str, float]
 
 # of memory that a worker's process takes at least: Ray, torch and its own copies of their tables
 PROCESS_GIB = 0.5
@@ -38,7 +38,7 @@ class Cluster:
     `up` counts a node in full though others may use it now: they end, and trials wait.
     """
 
-    up: Sequence[Resources]
+    up: Sequence[TrialResources]
     autoscales: bool = False
     is_here: bool = False  # this machine alone
 
@@ -138,7 +138,7 @@ def has_autoscaler() -> bool:
     return RAY_UP_CONFIG.expanduser().is_file() or "RAY_CLUSTER_NAME" in os.environ
 
 
-def _workers_on(node: Resources, request: ResourcesSection) -> int:
+def _workers_on(node: TrialResources, request: ResourcesSection) -> int:
     by_cpus = math.floor(node.get("CPU", 0.0) / request.cpus_per_worker)
     if "memory" in node:  # as Ray counts it, in bytes; one trial is always tried
         by_cpus = min(by_cpus, max(1, math.floor(node["memory"] / (PROCESS_GIB * 2**30))))
