@@ -339,7 +339,7 @@ class Results(Statistics):
         return self.compute(links)
 
     def picks(self) -> pd.DataFrame:
-        """The picks of each score without labels, and their loss against the best by the metric, per
+        """Picks of each score without labels, and their loss against the best by the metric, per
         objective and over all of them. Empty where the metric needs no labels itself.
         """
         from clsweep.statistics.picks import picks

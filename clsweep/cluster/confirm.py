@@ -28,7 +28,7 @@ SAMPLER = "confirm"  # of the planned trials: how their configurations were chos
 
 def confirm_study(
     path: str | os.PathLike[str],
-    asked: RunRequest,
+    request: RunRequest,
     *,
     top: int | None = None,
     seeds: Sequence[object] | None = None,
@@ -70,7 +70,7 @@ def confirm_study(
             if changed := changed_values(row, now.get(row["trial_id"], row)):
                 reason = f"holds trials of another search; move it away: {row['trial_id']}"
                 raise RequestError(f"{confirmation.path}: {reason}: {changed}")
-        return run_trials(study, planned, confirmation, asked, test=True)
+        return run_trials(study, planned, confirmation, request, test=True)
 
 
 def confirming_study(
@@ -86,11 +86,11 @@ def confirming_study(
     document.is_trusted = trust
     for setting in settings:
         apply_setting(document, setting)
-    asked = {key: value for key, value in (("top", top), ("seeds", seeds)) if value is not None}
+    options = {key: value for key, value in (("top", top), ("seeds", seeds)) if value is not None}
     section = document.tree.get("confirm") or {}
     if isinstance(section, dict):
         rounds = folder.confirmation.study() if folder.confirmation.exists() else {}
-        section = {**(rounds.get("confirm") or {}), **section, **asked}  # the last goes on
+        section = {**(rounds.get("confirm") or {}), **section, **options}  # the last goes on
         document.tree["confirm"] = section
         if "seeds" not in section:
             raise RequestError(
@@ -98,7 +98,7 @@ def confirming_study(
                 "10,11,12, or confirm: {top: 3, seeds: [10, 11, 12]} in "
                 f"{document.source}"
             )
-    for key, value in asked.items():
+    for key, value in options.items():
         shown = ",".join(map(str, value)) if isinstance(value, Sequence) else value
         document.places["confirm", key] = f"--{key} {shown}"
     document.tree.pop("scheduler", None)

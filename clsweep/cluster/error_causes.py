@@ -27,7 +27,7 @@ def describe(error: BaseException) -> Row:
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says; nothing where it fails at that, as one of a user's class may."""
+    """The message of an error; nothing where it fails at that, as one of a user's class may."""
     try:
         return str(error)
     except Exception:
@@ -69,7 +69,7 @@ _OF_THE_GROUP = re.compile("gloo|nccl|c10d|distributed|tcpstore", re.IGNORECASE)
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether a process or a machine was lost, rather than that the trial itself went wrong."""
+    """True if a process or a machine was lost, rather than that the trial itself went wrong."""
     root = root_cause(error)
     return _of_ray(root) or _is_cut_off(root)
 
@@ -80,7 +80,7 @@ def _is_cut_off(error: BaseException) -> bool:
 
 
 def _may_be_torch_s(error: BaseException) -> bool:
-    """Whether torch's messages between workers raise such errors; a trial's have other classes."""
+    """True if torch's messages between workers raise such errors; a trial's have other classes."""
     name = type(error).__name__
     return (
         type(error) is RuntimeError or isinstance(error, ConnectionError) or name.startswith("Dist")
@@ -88,27 +88,27 @@ def _may_be_torch_s(error: BaseException) -> bool:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """What went wrong, out of Ray's wrappers, whose messages repeat tracebacks.
+    """The error at the root of Ray's wrappers, whose messages repeat tracebacks.
 
     Of several workers that failed, the one with an error of its own. Where one of them died, the
     others only miss it, in whatever words.
     """
-    found = list(causes(error))
-    has_died = any(map(_of_ray, found))
+    errors = list(causes(error))
+    has_died = any(map(_of_ray, errors))
     return min(
-        found,
+        errors,
         key=lambda cause: (has_died and _may_be_torch_s(cause), _is_cut_off(cause), _of_ray(cause)),
     )
 
 
 def causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:
-    """What an error of Ray wraps."""
+    """The errors that an error of Ray wraps."""
     failures = getattr(error, "worker_failures", None) or {}
     names = ("_base_exc", "cause", "health_check_failure", "controller_failure")
     inner = list(failures.values()) or [getattr(error, name, None) for name in names]
-    found = [cause for cause in inner if isinstance(cause, BaseException) and cause is not error]
-    if not found or not depth:
+    wrapped = [cause for cause in inner if isinstance(cause, BaseException) and cause is not error]
+    if not wrapped or not depth:
         yield error
         return
-    for cause in found if failures else found[:1]:
+    for cause in wrapped if failures else wrapped[:1]:
         yield from causes(cause, depth - 1)

@@ -32,7 +32,7 @@ class StalledError(RuntimeError):
 
 
 class FailurePolicy:
-    """Of one run.
+    """Decides on the lost trials of one run: retry, fail, or leave open.
 
     Attributes:
         actors: of the trials that run, by id.
@@ -52,12 +52,12 @@ class FailurePolicy:
 
     @property
     def waits(self) -> bool:
-        """Whether memory has just run out, so that nothing should be started."""
+        """True if memory has just run out, so that nothing should be started."""
         return time.monotonic() < self._pause_end
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the next trials would lack memory, too."""
+        """True if the next trials would lack memory, too."""
         return self._num_alone >= MOST_ALONE
 
     def ended(self) -> None:
@@ -75,7 +75,7 @@ class FailurePolicy:
     def decide(
         self, trial_id: str, error: BaseException | None, num_running: int
     ) -> tuple[str, str, BaseException | None]:
-        """What becomes of a trial that was lost, one of so many that ran; why; and its error."""
+        """RETRY, OPEN or FAILED for a lost trial, one of so many that ran; why; its error."""
         self._has_lost = True
         if message := self._stalled.pop(trial_id, ""):
             return FAILED, message, StalledError(message)
@@ -102,7 +102,7 @@ class FailurePolicy:
             remove_orphaned_groups()
 
     def _reason(self, error: BaseException | None) -> str:
-        """What the machine has done; empty where the trial's own process may be to blame."""
+        """The machine's part in it; empty where the trial's own process may be to blame."""
         if self.is_ray_lost():
             return RAY
         try:
@@ -112,7 +112,7 @@ class FailurePolicy:
         for cause in causes(error) if error else ():
             if type(cause).__module__.startswith("ray."):
                 text = f"{type(cause).__name__} {cause}"
-                if reason := next((why for said, why in _REASONS.items() if said in text), ""):
+                if reason := next((why for words, why in _REASONS.items() if words in text), ""):
                     return reason
         before, self._num_killed = self._num_killed, _num_killed()
         return MEMORY if self._num_killed > before else ""

@@ -1,4 +1,4 @@
-"""Whether the GPUs that a cluster declares can do what a study asks: each node says so once before
+"""A check of the GPUs that a cluster declares against a study: each node says so once before
 anything starts, as otherwise all trials would fail alike.
 """
 
@@ -16,7 +16,7 @@ ANSWER_S = 120.0  # for a node to load torch
 
 
 class Seen(NamedTuple):
-    """What a node declares, and what torch says of it there, see `train/device.py`."""
+    """Devices that a node declares, and torch's view of them there, see `train/device.py`."""
 
     node: str
     declared: float
@@ -29,7 +29,7 @@ def look_at_nodes() -> list[Seen]:
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
-    tasks = [_asked(node["NodeID"]) for node in nodes]
+    tasks = [_look_at(node["NodeID"]) for node in nodes]
     if not tasks:
         return []
     answered, _ = ray.wait(tasks, num_returns=len(tasks), timeout=ANSWER_S)
@@ -51,7 +51,7 @@ def require_gpus(study: Study, planned: Sequence[PlannedTrial], seen: Sequence[S
         RequestError: no other node is there.
     """
     needs_bf16 = any(trial.params.get("precision") == "bf16" for trial in planned)
-    unfit = [told for each in seen if (told := _why_unfit(each, needs_bf16))]
+    unfit = [text for each in seen if (text := _why_unfit(each, needs_bf16))]
     for at, why in unfit:
         if len(unfit) == len(seen):
             raise RequestError(study.document.error(at, why))
@@ -72,7 +72,7 @@ def _why_unfit(seen: Seen, needs_bf16: bool) -> tuple[tuple[str, ...], str] | No
     return None
 
 
-def _asked(node_id: str) -> Any:
+def _look_at(node_id: str) -> Any:
     """The task that looks at a node. It holds no GPU: others may have them all, for hours."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -9,9 +9,6 @@ from collections.abc import Callable
 from clsweep.catalog.rows import Row
 from clsweep.train.notice import Notice
 
-# A trial's line to its run: how far it is, and whether it is to save now. SIGTERM to its process
-# asks for that, too.
-
 RELAY_S = 6.0  # for the first worker to hear and to save
 
 

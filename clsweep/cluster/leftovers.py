@@ -59,18 +59,20 @@ def remove_leftovers() -> None:
     processes of a Ray that had one. Of a folder that is another user's nothing is read.
     """
     places = {Path(place).resolve() for place in (tempfile.gettempdir(), "/tmp")}
-    for told in (told for place in places for told in place.glob(f"clsweep-*/{OWNER}")):
-        folder = told.parent
+    for owner_file in (
+        owner_file for place in places for owner_file in place.glob(f"clsweep-*/{OWNER}")
+    ):
+        folder = owner_file.parent
         with contextlib.suppress(OSError, ValueError):
-            if folder.lstat().st_uid == told.lstat().st_uid == os.getuid():
-                machine, pid, start = told.read_text().split()
+            if folder.lstat().st_uid == owner_file.lstat().st_uid == os.getuid():
+                machine, pid, start = owner_file.read_text().split()
                 if machine == here() and str(living().get(int(pid))) != start:
                     end_all_of(str(folder))
                     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_of(pid: int, folder: str) -> bool:
-    """Whether a process is this user's, and has a file in that folder open: Ray's logs."""
+    """True if a process is this user's, and has a file in that folder open: Ray's logs."""
     import psutil
 
     try:

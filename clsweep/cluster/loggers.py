@@ -37,12 +37,12 @@ from clsweep.study.schema import LoggerSection
 from clsweep.study.space import slug
 
 Say = Callable[[str], None]
-Values = Mapping[str, float]
+_Values = Mapping[str, float]
 
 IDENTITY = ("trial_id", "objective", "config", "seed")
 CLOSE_S = 15.0  # to write what is left at the end of a run
 ORPHANED_S = 60.0  # to finish once nobody writes any more
-PAUSE_S = 0.2  # between two looks at the file
+_PAUSE_S = 0.2  # between two looks at the file
 
 
 class Loggers:
@@ -138,9 +138,9 @@ class Loggers:
         """The process of a logger has ended, or is to end now for a reason."""
         process = self._processes.pop(name)
         process.kill()
-        said = process.communicate()[0].decode(errors="replace").strip()
-        if reason or said != "done":
-            self._say_no_more(name, reason or (said or "its process ended").splitlines()[-1])
+        message = process.communicate()[0].decode(errors="replace").strip()
+        if reason or message != "done":
+            self._say_no_more(name, reason or (message or "its process ended").splitlines()[-1])
 
     def _say_no_more(self, name: str, reason: str) -> None:
         self._say(f"{name} logs no more, the study goes on: {reason[:300]}")
@@ -154,7 +154,7 @@ def _numbers(values: Row) -> dict[str, float]:
     }
 
 
-def place_of(address: str, study: str) -> str:
+def sink_place(address: str, study: str) -> str:
     """A folder of this machine for what loggers write of results in an object store: that of no
     other results, whatever their study is called.
     """
@@ -196,19 +196,19 @@ class TensorBoard:
         self._writers[name] = SummaryWriter(logdir=folder)
         self._params[name], self._steps[name] = trial["params"], 0
 
-    def epoch(self, trial_id: str, values: Values) -> None:
+    def epoch(self, trial_id: str, values: _Values) -> None:
         self._steps[trial_id] = int(values["epoch"])
-        told = {name: value for name, value in values.items() if name != "epoch"}
-        self._add(self._writers[trial_id], told, self._steps[trial_id])
+        scalars = {name: value for name, value in values.items() if name != "epoch"}
+        self._add(self._writers[trial_id], scalars, self._steps[trial_id])
 
-    def end(self, trial_id: str, values: Values, status: str, error: str) -> None:
+    def end(self, trial_id: str, values: _Values, status: str, error: str) -> None:
         from tensorboardX.summary import hparams
 
         writer, step = self._writers.pop(trial_id), self._steps.pop(trial_id)
-        told = {f"result/{name}": value for name, value in values.items()}
-        self._add(writer, told, step)
+        results = {f"result/{name}": value for name, value in values.items()}
+        self._add(writer, results, step)
         writer.add_text("status", f"{status} {error}".strip(), step)
-        for summary in hparams(self._params.pop(trial_id), told):
+        for summary in hparams(self._params.pop(trial_id), results):
             writer.file_writer.add_summary(summary)
         writer.close()
 
@@ -216,12 +216,12 @@ class TensorBoard:
         for writer in self._writers.values():
             writer.close()
 
-    def _add(self, writer: Any, values: Values, step: int) -> None:
+    def _add(self, writer: Any, values: _Values, step: int) -> None:
         """As one event: an event for each value takes many times as long."""
         from tensorboardX.proto.summary_pb2 import Summary
 
-        found = [Summary.Value(tag=name, simple_value=x) for name, x in values.items()]
-        writer.file_writer.add_summary(Summary(value=found), step)
+        summaries = [Summary.Value(tag=name, simple_value=x) for name, x in values.items()]
+        writer.file_writer.add_summary(Summary(value=summaries), step)
 
 
 class WandB:
@@ -256,12 +256,12 @@ class WandB:
             settings=wandb.Settings(silent=True, console="off", disable_git=True),
         )
 
-    def epoch(self, trial_id: str, values: Values) -> None:
+    def epoch(self, trial_id: str, values: _Values) -> None:
         run, step = self._runs[trial_id], int(values["epoch"])
         if step >= run.step:
             run.log(dict(values), step=step)
 
-    def end(self, trial_id: str, values: Values, status: str, error: str) -> None:
+    def end(self, trial_id: str, values: _Values, status: str, error: str) -> None:
         run = self._runs.pop(trial_id)
         run.summary.update({**values, "status": status, "error": error})
         run.finish(exit_code=1 if status == "failed" else 0)
@@ -283,8 +283,8 @@ class MLflow:
             uri = f"sqlite:///{about['place']}/mlflow.db"
         self._client, self._about = MlflowClient(tracking_uri=uri), about
         name = about["options"].get("experiment") or about["study"]
-        found = self._client.get_experiment_by_name(name)
-        self._experiment = found.experiment_id if found else self._client.create_experiment(name)
+        known = self._client.get_experiment_by_name(name)
+        self._experiment = known.experiment_id if known else self._client.create_experiment(name)
         self._runs: dict[str, str] = {}
         self._last: dict[str, int] = {}
         self._groups: dict[str, str] = {}
@@ -298,32 +298,32 @@ class MLflow:
         tags = {"mlflow.parentRunId": self._groups[group], "clsweep.group": group}
         run, last = self._run(trial["trial_id"], tags)
         self._runs[trial["trial_id"]], self._last[trial["trial_id"]] = run, last
-        told = {**trial["params"], **{name: trial[name] for name in IDENTITY}}
-        self._client.log_batch(run, params=[Param(n, str(value)) for n, value in told.items()])
+        params = {**trial["params"], **{name: trial[name] for name in IDENTITY}}
+        self._client.log_batch(run, params=[Param(n, str(value)) for n, value in params.items()])
 
     def _run(self, name: str, tags: Mapping[str, str]) -> tuple[str, int]:
         """Id of the run that has this name in these results, and its last epoch."""
         tag = {"clsweep.id": _identity(self._about, name)}
         which = f"tags.`clsweep.id` = '{tag['clsweep.id']}'"
-        for found in self._client.search_runs([self._experiment], which, max_results=1):
-            self._client.update_run(found.info.run_id, status="RUNNING")
-            return found.info.run_id, int(found.data.metrics.get("epoch", -1))
+        for known in self._client.search_runs([self._experiment], which, max_results=1):
+            self._client.update_run(known.info.run_id, status="RUNNING")
+            return known.info.run_id, int(known.data.metrics.get("epoch", -1))
         run = self._client.create_run(self._experiment, run_name=name, tags={**tags, **tag})
         return run.info.run_id, -1
 
-    def epoch(self, trial_id: str, values: Values) -> None:
+    def epoch(self, trial_id: str, values: _Values) -> None:
         if values["epoch"] > self._last[trial_id]:
             self._last[trial_id] = int(values["epoch"])
             self._log(trial_id, values)
 
-    def _log(self, trial_id: str, values: Values) -> None:
+    def _log(self, trial_id: str, values: _Values) -> None:
         from mlflow.entities import Metric
 
         now, step = int(time.time() * 1000), max(0, self._last[trial_id])
         metrics = [Metric(name, value, now, step) for name, value in values.items()]
         self._client.log_batch(self._runs[trial_id], metrics=metrics)
 
-    def end(self, trial_id: str, values: Values, status: str, error: str) -> None:
+    def end(self, trial_id: str, values: _Values, status: str, error: str) -> None:
         self._log(trial_id, {f"result/{name}": value for name, value in values.items()})
         run = self._runs.pop(trial_id)
         for name, text in {"clsweep.status": status, "clsweep.error": error}.items():
@@ -355,7 +355,7 @@ def _identity(about: Row, name: str) -> str:
 
 
 def _events(file: int) -> Iterator[tuple[str, list[Any]]]:
-    """What the driver writes to an open file, until it says that this is all, or is gone."""
+    """Lines that the driver writes to an open file, until it says that this is all, or is gone."""
     driver, at, rest = os.getppid(), 0, b""
     while True:
         data = os.pread(file, 2**20, at)
@@ -368,15 +368,15 @@ def _events(file: int) -> Iterator[tuple[str, list[Any]]]:
         if not data:
             if os.getppid() != driver:
                 return
-            time.sleep(PAUSE_S)
+            time.sleep(_PAUSE_S)
 
 
-def main() -> None:
+def _serve() -> None:
     """Log until there is nothing more; the last thing to be said is `done`, or what went wrong."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the clients print is nobody's
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    said, code, about = "done", 0, json.loads(sys.argv[1])
+    ending, code, about = "done", 0, json.loads(sys.argv[1])
     try:
         sink = SINKS[about["logger"]](about)
         for kind, event in _events(about["events"]):
@@ -384,10 +384,10 @@ def main() -> None:
         sink.close()
     except BaseException as error:
         text = str(error).strip() or "no reason given"
-        said, code = f"{type(error).__name__}: {text.splitlines()[0]}", 1
+        ending, code = f"{type(error).__name__}: {text.splitlines()[0]}", 1
         if isinstance(error, ImportError):
-            said += f". pip install 'clsweep[{about['logger']}]' brings its client"
-    print(said, file=answer, flush=True)
+            ending += f". pip install 'clsweep[{about['logger']}]' brings its client"
+    print(ending, file=answer, flush=True)
     os._exit(code)  # a client's threads and exit handlers may hang
 
 
@@ -399,4 +399,4 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _serve()

@@ -17,9 +17,6 @@ _STATES, _REQUEST, _EPOCHS = "said", "asked", "epochs"
 LEAVE_S = 10.0  # of the time that a signal leaves, what a run gives its trials
 
 
-# What trials say and are asked, in the folder `scratch`. Writing raises OSError.
-
-
 def write_state(scratch: str, trial_id: str, state: Row, saved: str = "") -> str:
     """Replace what a trial said before; what the run asks.
 
@@ -31,11 +28,11 @@ def write_state(scratch: str, trial_id: str, state: Row, saved: str = "") -> str
 
 
 def read_states(scratch: str, running: Collection[str]) -> dict[str, Row]:
-    """What each of these trials last said, if it did; what others said is forgotten."""
-    found = _read(scratch)
-    for name in found.keys() - set(running):
+    """The last state of each of these trials, if it has one; those of others are dropped."""
+    states = _read(scratch)
+    for name in states.keys() - set(running):
         drop_state(scratch, name)
-    return {name: found[name]["state"] for name in running if name in found}
+    return {name: states[name]["state"] for name in running if name in states}
 
 
 def drop_state(scratch: str, trial_id: str) -> None:
@@ -85,18 +82,18 @@ def checkpoint_all(scratch: str, running: Collection[str], timeout_s: float = LE
     with contextlib.suppress(OSError):
         request_checkpoints(scratch, demand)
         while time.monotonic() < end:
-            said = _read(scratch)
-            if all(said[name]["saved"] == demand for name in said.keys() & set(running)):
+            states = _read(scratch)
+            if all(states[name]["saved"] == demand for name in states.keys() & set(running)):
                 break
             time.sleep(0.05)
 
 
 def _read(scratch: str) -> dict[str, Row]:
-    found: dict[str, Row] = {}
+    states: dict[str, Row] = {}
     for path in _files(f"{scratch}/{_STATES}"):
         with contextlib.suppress(OSError, ValueError):
-            found[path.name] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+            states[path.name] = json.loads(path.read_text(encoding="utf-8"))
+    return states
 
 
 def _files(folder: str) -> list[Path]:

@@ -1,5 +1,5 @@
-"""What a running study shows: a live table on a terminal, plain lines elsewhere, and how long it
-still takes, by the work of its trials.
+"""The display of a running study: a live table on a terminal, plain lines elsewhere, and the time
+left, by the work of its trials.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Estimate:
         return pace * max([(self._work_left - sum(works) + sum(last)) / concurrent, *last])
 
 
-class Progress:
+class RunProgress:
     """Shows a `Tally` while trials start, speak and end. A context manager; nothing is shown before
     and after.
 
@@ -107,7 +107,7 @@ class Progress:
             get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True
         )
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> RunProgress:
         if self._console.is_terminal:
             self._live.start()
         return self
@@ -129,7 +129,7 @@ class Progress:
         self._count_running()
 
     def heard(self, states: Mapping[str, Row]) -> None:
-        """What trials under way last said, by their ids; a plain line if one is due."""
+        """Take in the states of trials under way, by their ids; a plain line if one is due."""
         now = time.monotonic()
         passed, self._last_heard = min(now - self._last_heard, LONGEST_BEAT_S), now
         for trial_id, trial in list(self._running.items()):
@@ -148,8 +148,8 @@ class Progress:
         }
 
     def states(self) -> dict[str, Row]:
-        """What the trials under way say, and for how long they have said nothing."""
-        return {name: told for name, t in list(self._running.items()) if (told := t.told())}
+        """States of the trials under way, with the seconds of their silence."""
+        return {name: state for name, t in list(self._running.items()) if (state := t.last_state())}
 
     def lost(self, row: Row, reason: str, *, goes_on: bool) -> None:
         """A trial lost its process or machine."""
@@ -169,8 +169,10 @@ class Progress:
             self.say(f"{row['trial_id']} failed: {row['error_class']}: {message}")
         elif not self._console.is_terminal and (row["wall_time_s"] or 0) >= LONG_TRIAL_S:
             score = row.get(self.tally.metric)
-            told = "" if score is None else f": {self.tally.metric} {fixed(score)}"
-            self.say(f"{row['trial_id']} {row['status']} in {duration(row['wall_time_s'])}{told}")
+            score_text = "" if score is None else f": {self.tally.metric} {fixed(score)}"
+            self.say(
+                f"{row['trial_id']} {row['status']} in {duration(row['wall_time_s'])}{score_text}"
+            )
 
     def _stopped(self, row: Row) -> None:
         self._running.pop(row["trial_id"], None)
@@ -197,7 +199,7 @@ class Progress:
         parts += [f"{num} {name}" for name, num in ends.items() if num]
         texts = [", ".join(parts), *(["waits for memory"] if self.waits else [])]
         # what the trials under way say, or where they say nothing the mean of those that ended
-        pace = sum(trial.told().get("images_per_s", 0.0) for trial in running.values())
+        pace = sum(trial.last_state().get("images_per_s", 0.0) for trial in running.values())
         pace = pace or self._num_images / max(1e-3, time.monotonic() - self._start)
         if pace and not (running and all(trial.is_silent for trial in running.values())):
             texts.append(f"{count(pace)} images/s")

@@ -36,7 +36,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class RayLostError(Exception):
-    """What of Ray is gone, or did not come; then with the folder that it had."""
+    """Ray is gone in part, or did not come; then with the folder that it had."""
 
     def __init__(self, text: str, folder: str = ""):
         super().__init__(text)
@@ -76,7 +76,7 @@ def _started(*, dashboard: bool) -> Iterator[str]:
         probe.listen()
         port = probe.getsockname()[1]
         try:
-            socket.create_connection(probe.getsockname(), PATIENCE_S).close()
+            socket.create_connection(probe.getsockname(), _PATIENCE_S).close()
         except OSError as error:  # Ray itself would wait for minutes
             expected = (
                 "expected a loopback interface that is up, through which Ray's processes talk"
@@ -136,9 +136,9 @@ def _joined(address: str) -> Iterator[None]:
 def _keep_private(place: Path) -> None:
     """Nobody else reads a file or folder of ours, though Ray may have made it for everybody."""
     with contextlib.suppress(OSError):
-        found = place.lstat()
-        if found.st_uid == os.getuid() and not place.is_symlink():
-            place.chmod(found.st_mode & 0o700)
+        status = place.lstat()
+        if status.st_uid == os.getuid() and not place.is_symlink():
+            place.chmod(status.st_mode & 0o700)
 
 
 @contextlib.contextmanager
@@ -342,7 +342,7 @@ def _handled_by(handler: Any, *numbers: int) -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-PATIENCE_S = 10.0
+_PATIENCE_S = 10.0
 _CLIENT = "ray://"
 
 
@@ -357,8 +357,8 @@ def require_answer(address: str) -> None:
     Raises:
         RequestError: it is no address, or no Ray answers there within `PATIENCE_S`.
     """
-    asked = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    place = asked.removeprefix(_CLIENT)
+    target = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    place = target.removeprefix(_CLIENT)
     if place in ("local", "auto") or "://" in place:
         return
     host, _, port = place.rpartition(":")
@@ -369,13 +369,13 @@ def require_answer(address: str) -> None:
         from ray._private.grpc_utils import init_grpc_channel
         from ray._private.services import resolve_ip_for_localhost
 
-        at = place if asked.startswith(_CLIENT) else f"{resolve_ip_for_localhost(host)}:{port}"
+        at = place if target.startswith(_CLIENT) else f"{resolve_ip_for_localhost(host)}:{port}"
         channel = init_grpc_channel(at, [("grpc.enable_http_proxy", 0)])
         try:
-            grpc.channel_ready_future(channel).result(timeout=PATIENCE_S)
+            grpc.channel_ready_future(channel).result(timeout=_PATIENCE_S)
             return
         except grpc.FutureTimeoutError:
-            reason = f"no Ray answers at {at:.80} within {PATIENCE_S:.0f} s"
+            reason = f"no Ray answers at {at:.80} within {_PATIENCE_S:.0f} s"
         finally:
             channel.close()
     raise RequestError(

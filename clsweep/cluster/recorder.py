@@ -12,7 +12,7 @@ from clsweep.cluster.driver_actor import FolderUnreachableError
 from clsweep.cluster.error_causes import describe
 from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.mailbox import drop_state
-from clsweep.cluster.progress import Progress
+from clsweep.cluster.progress import RunProgress
 from clsweep.cluster.schedulers.racing import SKIPPED
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, SHARE_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.ranking import KeptFiles
@@ -29,12 +29,12 @@ class Recorder:
         self,
         study: Study,
         folder: ResultsFolder,
-        progress: Progress,
-        kept: KeptFiles,
+        progress: RunProgress,
+        retention: KeptFiles,
         loggers: Loggers,
     ):
         self.folder, self._progress = folder, progress
-        self._kept, self._loggers = kept, loggers
+        self._retention, self._loggers = retention, loggers
         self._is_live = study.sections.search.method in LIVE_METHODS
         self.trial_ids: set[str] = set()  # that have a row of this run
         self._num_parts = 0  # written since the last compaction
@@ -89,7 +89,7 @@ class Recorder:
         return full
 
     def _show(self, full: Row) -> None:
-        self._kept.record(full)
+        self._retention.record(full)
         self._progress.ended({"wall_time_s": None, "num_images": None, **full})
 
     def crashed(self, row: Row, error: BaseException | None) -> None:

@@ -35,7 +35,7 @@ class FileRendezvous(TorchConfig):
 
 class _FileBackend(_TorchBackend):
     def on_start(self, worker_group: Any, backend_config: FileRendezvous) -> None:
-        """What Ray Train does, but for the place. A group that is started again has another file:
+        """As in Ray Train, but for the place. A group that is started again has another file:
         what an earlier one has left in its own would mislead it.
         """
         worker_group.execute(_set_torch_distributed_env_vars)

@@ -1,4 +1,4 @@
-"""Whether a study's data is here and what a cluster can hold, checked before anything starts: Tune
+"""A check of a study's data and of a cluster's room before anything starts: Tune
 only warns, and Train would wait for ever.
 """
 
@@ -44,7 +44,7 @@ class Cluster:
 
 
 def max_trials(request: ResourcesSection, cluster: Cluster) -> int:
-    """How many trials fit at once. A worker lies on one node, the workers of a trial on several."""
+    """Trials that fit at once. A worker lies on one node, the workers of a trial on several."""
     return sum(_workers_on(node, request) for node in cluster.up) // request.workers
 
 
@@ -134,7 +134,7 @@ def visible_gpus() -> list[str] | None:
 
 
 def has_autoscaler() -> bool:
-    """Whether this head node may have one: of `ray up`, or KubeRay's. To be called on the head."""
+    """True if this head node may have one: of `ray up`, or KubeRay's. To be called on the head."""
     return RAY_UP_CONFIG.expanduser().is_file() or "RAY_CLUSTER_NAME" in os.environ
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from clsweep.cluster.failures import FailurePolicy
 from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.mailbox import read_epochs, read_states, request_checkpoints
-from clsweep.cluster.progress import Progress
+from clsweep.cluster.progress import RunProgress
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 
@@ -31,7 +31,7 @@ class RunHeartbeat:
     def __init__(
         self,
         folder: ResultsFolder,
-        progress: Progress,
+        progress: RunProgress,
         loggers: Loggers,
         failures: FailurePolicy,
         *,

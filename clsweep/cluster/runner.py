@@ -16,9 +16,9 @@ from clsweep.cluster.driver_actor import started_actor
 from clsweep.cluster.failures import MOST_ALONE, FailurePolicy
 from clsweep.cluster.gpus import look_at_nodes, require_gpus
 from clsweep.cluster.leftovers import end_all_of, remove_leftovers
-from clsweep.cluster.loggers import Loggers, place_of, wanted_loggers
+from clsweep.cluster.loggers import Loggers, sink_place, wanted_loggers
 from clsweep.cluster.mailbox import LEAVE_S, checkpoint_all
-from clsweep.cluster.progress import Estimate, Progress
+from clsweep.cluster.progress import Estimate, RunProgress
 from clsweep.cluster.ray_session import RayLostError, ray_session
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.resources import prepare_files, require_capacity, running_cluster
@@ -52,7 +52,7 @@ _OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What a user asks of a run, beside study and folder: the arguments of `clsweep.run`."""
+    """Options of a run, beside study and folder: the arguments of `clsweep.run`."""
 
     address: str = "local"
     resume: bool = True
@@ -65,7 +65,7 @@ class RunRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """How a run ended. `ran` counts the trials of this run, `left` the planned ones that have no
+    """The end of a run. `ran` counts the trials of this run, `left` the planned ones that have no
     row yet, `open` those of them that were lost too often with their machines, and why.
     """
 
@@ -80,7 +80,7 @@ class RunSummary:
     open: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_study(study: Study, out: str | os.PathLike[str], asked: RunRequest) -> RunSummary:
+def run_study(study: Study, out: str | os.PathLike[str], request: RunRequest) -> RunSummary:
     """Run what is left of a study and record it in `out`; an existing folder is continued, or
     extended where that is sound.
 
@@ -92,20 +92,20 @@ def run_study(study: Study, out: str | os.PathLike[str], asked: RunRequest) -> R
         RequestError: the folder holds another study or another run, or the cluster can never hold a
             trial.
     """
-    wanted_loggers(study, asked.log)
+    wanted_loggers(study, request.log)
     folder, planned = ResultsFolder(str(out)), plan_trials(study)
     with folder.lock():
         if folder.exists():
             planned = numbered_as(folder.plan().to_pylist(), study, planned)
-            _require_same(folder, study, planned, asked)
-        return run_trials(study, planned, folder, asked)
+            _require_same(folder, study, planned, request)
+        return run_trials(study, planned, folder, request)
 
 
 def run_trials(
     study: Study,
     planned: Sequence[PlannedTrial],
     folder: ResultsFolder,
-    asked: RunRequest,
+    request: RunRequest,
     *,
     test: bool = False,
 ) -> RunSummary:
@@ -115,14 +115,14 @@ def run_trials(
         test: score them on the test split too.
     """
     remove_leftovers()
-    run = _Run(study, planned, folder, asked, test)
+    run = _Run(study, planned, folder, request, test)
     left, interrupted = run.left(), False
-    if left and not asked.mixed_versions:
+    if left and not request.mixed_versions:
         _require_one_version(folder, run.recorded())
     if left or run.owes_references():
         activate(study.document.plugins)
         execute(study.document.plugins)
-        if asked.address == "local":  # on a cluster each node does so itself
+        if request.address == "local":  # on a cluster each node does so itself
             prepare_files(study)
         try:
             interrupted = run.work()
@@ -135,7 +135,7 @@ def run_trials(
         run.lay_out()
         if left or folder.has_parts():
             folder.compact()
-        run.kept().settle()
+        run.retention().settle()
     status = {row["trial_id"]: row["status"] for row in run.rows()}
     statuses = [status.get(trial.trial_id) for trial in planned]
     return RunSummary(
@@ -159,12 +159,12 @@ class _Run:
         study: Study,
         planned: Sequence[PlannedTrial],
         folder: ResultsFolder,
-        asked: RunRequest,
+        request: RunRequest,
         test: bool,
     ):
         self._study, self._planned, self._folder = study, planned, folder
-        self._asked, self._test = asked, test
-        self._retried = _tried_again(self.rows()) if asked.retry_failed else set()
+        self._request, self._test = request, test
+        self._retried = _tried_again(self.rows()) if request.retry_failed else set()
         self.failures = FailurePolicy(study.sections.resources.max_restarts)
         self._printed = {} if test else checked_files(study.document.source)
         self.ran: set[str] = set()  # trials that have a row of this session
@@ -172,7 +172,7 @@ class _Run:
     def left(self) -> list[PlannedTrial]:
         """The trials to run, in order."""
         recorded = {row["trial_id"]: row["status"] for row in self.recorded()}
-        done, limit = recorded.keys() | self.failures.open.keys(), self._asked.limit
+        done, limit = recorded.keys() | self.failures.open.keys(), self._request.limit
         if limit is not None:  # what a race has left out did not run
             limit -= sum(recorded[trial_id] != SKIPPED for trial_id in self.ran)
         left = [trial for trial in self._planned if trial.trial_id not in done]
@@ -195,7 +195,7 @@ class _Run:
         rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows
 
-    def kept(self) -> KeptFiles:
+    def retention(self) -> KeptFiles:
         sections = self._study.sections
         return KeptFiles(
             self._folder,
@@ -208,7 +208,7 @@ class _Run:
         )
 
     def owes_references(self) -> bool:
-        """Whether they must yet be scored: the study is new, was cut off, or extended."""
+        """True if they must yet be scored: the study is new, was cut off, or extended."""
         num_recorded = self._folder.references().num_rows if self._folder.exists() else 0
         owed = [] if self._test else placed_references(self._study, self._planned)
         return len(owed) > num_recorded
@@ -221,7 +221,7 @@ class _Run:
             except RayLostError as error:
                 if error.folder:
                     end_all_of(error.folder)
-                if is_again or self._asked.address != "local":
+                if is_again or self._request.address != "local":
                     logs = f" Ray's logs: {error.folder}/ray/session_latest/logs."
                     raise RequestError(
                         f"{error}.{logs * bool(error.folder)} {_CONTINUES}"
@@ -240,7 +240,7 @@ class _Run:
         with contextlib.ExitStack() as stack:
             watchdog = stack.enter_context(Watchdog(self._folder.scratch))
             ray_folder = stack.enter_context(
-                ray_session(self._asked.address, dashboard=resources.workers > 1)
+                ray_session(self._request.address, dashboard=resources.workers > 1)
             )
             watchdog.begin(ray_folder)
             self.failures.is_ray_lost = watchdog.look
@@ -260,13 +260,15 @@ class _Run:
 
         study, folder = self._study, self._folder
         asha = AshaConfig.of(study)
-        capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
+        capacity = require_capacity(study, running_cluster(), self._request.max_concurrent)
         if study.sections.resources.gpus_per_worker:
             require_gpus(study, self.left(), look_at_nodes())
         self.lay_out()
-        kept = self.kept()
-        kept.settle()
-        concurrent = max(1, min(self._asked.max_concurrent or capacity, capacity, len(self.left())))
+        retention = self.retention()
+        retention.settle()
+        concurrent = max(
+            1, min(self._request.max_concurrent or capacity, capacity, len(self.left()))
+        )
         progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
         journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
@@ -274,13 +276,13 @@ class _Run:
             started_actor(folder, asha, needed=asha is not None or not is_alone)
         )
         # What is confirmed is a study from a folder, which shall not say where to write.
-        wanted = [] if self._test else wanted_loggers(study, self._asked.log)
-        place = folder.local_path or place_of(folder.path, study.sections.name)
+        wanted = [] if self._test else wanted_loggers(study, self._request.log)
+        place = folder.local_path or sink_place(folder.path, study.sections.name)
         loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
         heartbeat = RunHeartbeat(folder, progress, loggers, self.failures, is_alone=is_alone)
         stack.enter_context(heartbeat)
         stack.enter_context(errors_passed_on())
-        recorder = Recorder(study, folder, progress, kept, loggers)
+        recorder = Recorder(study, folder, progress, retention, loggers)
         context = TrialContext.of(
             study, folder, driver=driver, one_machine=is_alone, test=self._test
         )
@@ -314,7 +316,7 @@ class _Run:
             return True
         return False
 
-    def _progress(self, concurrent: int, *, is_alone: bool) -> Progress:
+    def _progress(self, concurrent: int, *, is_alone: bool) -> RunProgress:
         sections = self._study.sections
         planned, recorded = self._folder.plan().to_pylist(), self.recorded()
         tally = Tally(
@@ -324,7 +326,7 @@ class _Run:
             mode=sections.metric.mode,
             axes={objective.name: tuple(objective.space) for objective in self._study.objectives},
         )
-        return Progress(
+        return RunProgress(
             tally,
             Estimate(planned, recorded),
             concurrent=concurrent,
@@ -381,9 +383,9 @@ class _Run:
             if folder.has_parts():
                 folder.compact()
             known = folder.plan().to_pylist()
-            asked, ended = folder.study().get("contrasts") or {}, folder.trials(["trial_id"])
-            asked = with_added(document.tree.get("contrasts") or {}, asked, ended.num_rows)
-            document.tree |= {"contrasts": asked} if asked else {}
+            contrasts, ended = folder.study().get("contrasts") or {}, folder.trials(["trial_id"])
+            contrasts = with_added(document.tree.get("contrasts") or {}, contrasts, ended.num_rows)
+            document.tree |= {"contrasts": contrasts} if contrasts else {}
         new_ids = {row["trial_id"] for row in rows}
         # once the best, in a confirmation
         others = [row for row in known if row["trial_id"] not in new_ids]
@@ -406,10 +408,10 @@ def _tried_again(rows: Sequence[Row]) -> set[str]:
 
 
 def _require_same(
-    folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], asked: RunRequest
+    folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], request: RunRequest
 ) -> None:
     """Only the study that the folder holds, or a sound extension of it, goes on there."""
-    if not asked.resume:
+    if not request.resume:
         raise RequestError(
             f"{folder.path}: holds results already. Continue them with --resume, or give another "
             "--out."
@@ -446,7 +448,7 @@ def _require_one_version(folder: ResultsFolder, recorded: Sequence[Row]) -> None
 
 
 def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -> list[str]:
-    """How the user's own images have changed since the plan, which no file of the study says."""
+    """Text on the user's own images that have changed since the plan."""
     plan = folder.plan(["objective", *names])
     first = {row["objective"]: row for row in reversed(plan.to_pylist())}
     changed: list[str] = []

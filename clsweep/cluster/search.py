@@ -1,4 +1,4 @@
-"""What is left of the plan, row by row: drawn rows are handed out as they are, live rows get their
+"""The rest of the plan, row by row: drawn rows are handed out as they are, live rows get their
 values then.
 
 One search walks the interleaved plan for all objectives. For `tpe` and `gp` it holds a design per
@@ -78,7 +78,7 @@ class PlanSearch:
 
     @property
     def awaits(self) -> bool:
-        """Whether more rows may come once a trial that runs has ended."""
+        """True if more rows may come once a trial that runs has ended."""
         return self._race is not None and self._race.awaits
 
     def next_row(self) -> Row | None:
@@ -87,7 +87,7 @@ class PlanSearch:
         return None if trial is None else self._designs[trial.objective].start(trial)
 
     def tell(self, row: Row, outcome: Row) -> None:
-        """How a trial ended: status, metric, epochs_trained and wall_time_s, as in the tables;
+        """The end of a trial: status, metric, epochs_trained and wall_time_s, as in the tables;
         nothing if it left no word.
         """
         ended = Outcome.of(outcome, self._metric, workers=self._workers)
@@ -186,25 +186,25 @@ class LiveDesign(DrawnDesign):
         for num_asked in range(MAX_REPEATS):
             if num_asked == MAX_ASKED[search.method]:
                 imagined.sampler = build_sampler("random", seed)
-            params = self._asked(imagined.ask())
+            params = self._suggested(imagined.ask())
             if params not in tried:
                 break
         return params
 
-    def _asked(self, trial: optuna.Trial) -> Row:
-        """What a sampler suggests for one configuration: nothing for what takes no part in it."""
-        found: Row = {}
+    def _suggested(self, trial: optuna.Trial) -> Row:
+        """A sampler's suggestion for one configuration: nothing for what takes no part in it."""
+        params: Row = {}
         for name in self._conditions.order:
-            if self._conditions.takes_part(name, found):
-                found[name] = trial._suggest(name, self._space[name])
-        return self._conditions.taken(found)
+            if self._conditions.takes_part(name, params):
+                params[name] = trial._suggest(name, self._space[name])
+        return self._conditions.taken(params)
 
 
 def _as_seen(
     entries: Sequence[FrozenTrial], directions: Sequence[StudyDirection], method: str
 ) -> list[FrozenTrial]:
-    """What a sampler is to learn from: no sampler looks at failures, and GPSampler at nothing that
-    was stopped.
+    """Entries that a sampler learns from: no sampler looks at failures, and GPSampler at nothing
+    that was stopped.
 
     A failed configuration counts as the worst one of those that ended, in the analysis too: else
     the search comes back to where training diverges. A stopped one counts for gp with the score
@@ -225,7 +225,7 @@ def _as_seen(
 
 
 def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:
-    """How a configuration ended, from its seeds; the first stands for it while it is judged."""
+    """Outcome of a configuration, from its seeds; the first stands for it while it is judged."""
     if any(outcome.state == TrialState.FAIL for outcome in outcomes):
         return Outcome(status="failed")
     if outcomes[0].state == TrialState.PRUNED:

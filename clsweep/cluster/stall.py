@@ -15,7 +15,7 @@ LONGER = 24
 
 @dataclass
 class RunningTrial:
-    """A trial under way, and what it last said, see `train.pulse.Pulse`.
+    """A trial under way, and what it last said, see `train.attempt.Pulse`.
 
     Attributes:
         share: of its training that is done, 0 to 1.
@@ -53,11 +53,11 @@ class RunningTrial:
             return self.silent_s >= LONGER * stall_s
         return self.silent_s >= max(stall_s, STALLED_STEPS * self.step_s)
 
-    def told(self) -> Row:
-        """What it last said; where it is silent, for how long instead of its pace."""
+    def last_state(self) -> Row:
+        """The state that it last said; where it is silent, seconds of that instead of its pace."""
         if not self.is_silent:
             return self.state
-        state = {name: said for name, said in self.state.items() if name != "images_per_s"}
+        state = {name: value for name, value in self.state.items() if name != "images_per_s"}
         return state | {"silent_s": round(self.silent_s)}
 
     def text(self) -> str:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
-    """What all trials of a run share and no hyperparameter decides."""
+    """The context that all trials of a run share and no hyperparameter decides."""
 
     places: Mapping[str, DataPlace]  # of each objective's data set
     resources: ResourcesSection
@@ -171,7 +171,7 @@ class BrokenDeviceError(RuntimeError):
 
 
 def _outcome(row: Row, context: TrialContext) -> Row:
-    """How a trial ends. One that lacks memory beside its images goes on from its checkpoint once
+    """Outcome of a trial. One that lacks memory beside its images goes on from its checkpoint once
     more, with these on the host; a group of workers begins as a new one, of one mind.
     """
     try:

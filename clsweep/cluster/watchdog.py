@@ -14,13 +14,6 @@ from pathlib import Path
 from clsweep.cluster.leftovers import end_all_of
 from clsweep.cluster.ray_session import OWNER, owner
 
-# The processes of a run's Ray: whether it still works, where Ray itself would let the run wait for
-# ever, and what a killed run leaves on its machine.
-#
-# Temporary folders of a run say whose they are. The next run on the machine removes those of runs
-# that are no more, and ends the processes of their Ray, some of which take a minute to see that
-# they are alone.
-
 LOOK_S = 1.0
 RAY_ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not answer for a minute
 ECHO_S = 2.0  # for the end of a process of Ray to be seen after what it brought about
@@ -64,7 +57,7 @@ class Watchdog:
             end_all_of(self._ray)
 
     def look(self) -> str:
-        """What of Ray is gone, empty if nothing."""
+        """The part of Ray that is gone, empty if none."""
         from ray._private import worker
 
         if not self._lost and worker._global_node is not None:
@@ -102,7 +95,7 @@ class Watchdog:
             os._exit(1)
 
     def _answers(self) -> bool:
-        """Whether the head answers, and knows this machine."""
+        """True if the head answers, and knows this machine."""
         from ray._private.worker import global_worker
 
         with contextlib.suppress(Exception):

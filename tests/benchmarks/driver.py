@@ -30,7 +30,7 @@ from rich.console import Console
 import clsweep
 from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.mailbox import append_epoch, read_epochs, read_states, write_state
-from clsweep.cluster.progress import Estimate, Progress
+from clsweep.cluster.progress import Estimate, RunProgress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
 from clsweep.display.printing import print_table
@@ -85,7 +85,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     kept = KeptFiles(folder, rows, [], encoders="best", checkpoints="best", **best)
     tally = Tally(rows, [], axes=dict.fromkeys(study.sections.objectives, ("tau", "lr")), **best)
     console = Console(file=io.StringIO())
-    progress = Progress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
+    progress = RunProgress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
     recorder = Recorder(study, folder, progress, kept, Loggers([], study, folder.path, print))
     search = PlanSearch(study, trials, [], open_storage(folder.journal_path, alone=True))
     folder.compact = lambda: None  # type: ignore[method-assign]  # by itself, see `compaction`

@@ -134,7 +134,7 @@ UNWRITABLE = [
 @pytest.mark.parametrize("odd", ODD)
 def test_an_argument_of_any_kind_gets_one_line(odd, cli_command, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ray_session, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(ray_session, "_PATIENCE_S", 0.1)
     places = PLACES if odd in EVERYWHERE else PLACES[ROTATED.index(odd) :: len(ROTATED)]
     unwritable = [[*words, "--out", f"{{}}/{LONG}"] for words in UNWRITABLE]
     for words in [*places, *(unwritable if odd == "no UTF-8" else ())]:

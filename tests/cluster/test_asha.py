@@ -161,9 +161,9 @@ def test_the_rules_name_the_objectives_that_are_judged(tmp_path):
 
 JUDGE = """
 import sys
-from clsweep.cluster.desk import Judge, Rules
-rules = Rules(first_seed=5, grace_epochs=1, reduction_factor=3, last_epochs={"a": 20})
-judge = Judge(sys.argv[1], rules)
+from clsweep.cluster.schedulers.asha import AshaConfig, AshaScheduler
+rules = AshaConfig(first_seed=5, grace_epochs=1, reduction_factor=3, last_epochs={"a": 20})
+judge = AshaScheduler(sys.argv[1], rules)
 for config in range(20):
     for epoch in range(1, 10):
         judge.may_go_on("a", config, 5, epoch, float(config))

@@ -218,13 +218,13 @@ def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(write_study,
     pair = results.compare("dcl", "simclr", tuned=True).iloc[0]
     assert (pair["at_a"], pair["winner"]) == (at, "dcl")
     assert "3 fresh seeds" in pair["note"]
-    assert {row["objective"]: row["at"] for row in status_rows(results)}["dcl"] == at
+    assert {row["objective"]: row["at"] for row in status_rows(results.tables)}["dcl"] == at
     assert results.leaderboard()["objective"].tolist()[0] == "dcl"
     told_there = [*first_screen.answer_of(results)[0][:1], *verdicts.recommend_verdict(results)]
     assert all(text.startswith("dcl is best when tuned: it scores") for text in told_there[:2])
     overturned = f"Fresh seeds overturn the pick of dcl: {at} is"
     assert any(text.startswith(overturned) for text in told_there)
-    assert list(best_when_tuned(results, status_rows(results))) == told_there[:1]
+    assert list(best_when_tuned(results.tables, status_rows(results.tables))) == told_there[:1]
 
 
 @pytest.mark.slow

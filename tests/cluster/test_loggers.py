@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from clsweep.cluster import loggers as module
-from clsweep.cluster.loggers import Loggers, place_of, wanted_loggers
+from clsweep.cluster.loggers import Loggers, sink_place, wanted_loggers
 from clsweep.errors import RequestError
 from clsweep.foreign.wandb_runs import HISTORY, _fields, _items, _records, read_wandb
 from clsweep.study.schema import LoggerSection
@@ -114,9 +114,9 @@ def test_tensorboard_has_each_epoch_once_and_the_effective_values(tmp_path):
 
 
 def test_results_of_one_name_in_two_stores_have_places_of_their_own():
-    a, b = place_of("s3://a/tau", "tau"), place_of("s3://b/tau", "tau")
+    a, b = sink_place("s3://a/tau", "tau"), sink_place("s3://b/tau", "tau")
     assert a != b
-    assert place_of("s3://a/tau", "tau") == a
+    assert sink_place("s3://a/tau", "tau") == a
 
 
 # W&B and MLflow.

@@ -5,7 +5,7 @@ import sys
 import threading
 from functools import partial
 
-from clsweep.cluster import recorder
+from clsweep.cluster import run_heartbeat
 from clsweep.cluster.heartbeat import TrialHeartbeat
 from clsweep.cluster.mailbox import (
     checkpoint_all,
@@ -20,7 +20,7 @@ STATE = {"epoch": 1, "epochs": 3, "step": 4, "steps": 9, "loss": 2.0, "images_pe
 
 LEAVES = """
 import signal, sys, threading, time
-from clsweep.cluster.desk import saved_on_term
+from clsweep.cluster.preemption import saved_on_term
 from clsweep.train.notice import Notice
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's
@@ -101,7 +101,9 @@ def test_a_machine_that_is_about_to_go_is_a_demand_once(tmp_path, monkeypatch):
 
     made = RunHeartbeat(*(Folder(), None, None, None), is_alone=False)
     demands = []
-    monkeypatch.setattr(recorder, "ask_to_save", lambda _, demand: demands.append(demand))
+    monkeypatch.setattr(
+        run_heartbeat, "request_checkpoints", lambda _, demand: demands.append(demand)
+    )
     for nodes in ({}, {"n1": 0}, {"n1": 0}, {"n1": 0, "n2": 5}, {}, {"n3": 0}):
         draining.clear()
         draining.update(nodes)

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from clsweep.cluster import progress as module
 from clsweep.cluster.mailbox import read_states, write_state
-from clsweep.cluster.progress import Estimate, Progress
+from clsweep.cluster.progress import Estimate, RunProgress
 from clsweep.cluster.stall import RunningTrial
 from clsweep.results.ranking import Tally
 
@@ -33,7 +33,7 @@ def clock(monkeypatch):
 def progress_of(rows, out, *, recorded=(), **given):
     tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
     given = {"concurrent": 1, "console": Console(file=out, width=200), **given}
-    return Progress(tally, Estimate(rows, recorded), **given)
+    return RunProgress(tally, Estimate(rows, recorded), **given)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from clsweep.errors import RequestError
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(ray_session, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(ray_session, "_PATIENCE_S", 0.5)
     monkeypatch.setattr(services, "resolve_ip_for_localhost", lambda host: host)
 
 

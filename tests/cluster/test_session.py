@@ -27,7 +27,7 @@ from tests.planted import study_at
 WAIT = """
 import os, sys
 import ray
-from clsweep.cluster.losses import remove_orphaned_groups
+from clsweep.cluster.leftovers import remove_orphaned_groups
 from clsweep.cluster.ray_session import ray_session
 
 

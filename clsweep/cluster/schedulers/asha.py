@@ -21,14 +21,6 @@ from clsweep.results.journal import latest_entries, open_storage
 from clsweep.study.design import Study, sampler_of
 from clsweep.study.schema import LIVE_METHODS
 
-# Which configurations are worth more epochs: asynchronous successive halving (ASHA) of what tpe
-# and gp try.
-#
-# The first seed stands for its configuration. Its scores and what was decided are in the
-# configuration's entry of the Optuna journal, which the driver has open too; a judge that is
-# started again goes on from there.
-
-
 _ATTRIBUTE = "asha"  # the user attribute
 
 
@@ -134,7 +126,7 @@ class AshaScheduler:
         return RungState(epoch=epoch, rungs=tuple(rungs))
 
     def _note(self, entry: FrozenTrial, state: RungState, epoch: int, score: float) -> None:
-        """The score first: a scheduler that is killed in between is asked again and writes the same."""
+        """The score first: if killed in between, it is called again and writes the same."""
         try:
             self._storage.set_trial_intermediate_value(entry._trial_id, epoch, score)
             if state.epoch == epoch:

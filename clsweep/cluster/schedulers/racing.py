@@ -21,13 +21,6 @@ from clsweep.display.numbers import number
 from clsweep.study.design import PlannedTrial
 from clsweep.study.schema import FIRST_SEEDS, StudySections
 
-# A race over seeds: a configuration that cannot be the best any more after its first seeds gets no
-# further one.
-#
-# All configurations of an objective run a seed before any gets the next one. What is decided
-# thereby depends on the scores alone, and not on the order in which trials end: a study that was
-# cut decides as it would have done.
-
 _Array = NDArray[np.float64]
 SKIPPED = "skipped"  # status of a planned trial that the race left out
 
@@ -70,11 +63,11 @@ class SeedRacing:
 
     @property
     def awaits(self) -> bool:
-        """Whether a trial that runs may let further ones run."""
+        """True if a trial that runs may let further ones run."""
         return bool(self._running) and any(self._queues.values())
 
     def tell(self, row: Row, status: str | None, score: float | None) -> None:
-        """How a trial ended, now or in an earlier session."""
+        """The end of a trial, now or in an earlier session."""
         objective, turn = row["objective"], self._turn[row["seed"]]
         self._end(objective, turn, row["trial_id"])
         if status == SKIPPED:
@@ -145,7 +138,7 @@ def racing_order(trials: Iterable[PlannedTrial], seeds: Sequence[int]) -> list[P
 
 
 def race_statistics(scores: _Array, *, confidence: float) -> tuple[int, _Array, _Array]:
-    """How the configurations of a race stand after k seeds.
+    """The standing of the configurations of a race after k seeds.
 
     A configuration is out where d > t s sqrt(2 / k). d is the leader's lead on their k common
     seeds; s^2 is what configuration and seed leave of the variance, at (n - 1) (k - 1) degrees of
