@@ -33,7 +33,7 @@ RAY_UP_CONFIG = Path("~/ray_bootstrap_config.yaml")
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What is up, and whether more may come.
+    """Nodes that are up, and whether more may come.
 
     `up` counts a node in full though others may use it now: they end, and trials wait.
     """

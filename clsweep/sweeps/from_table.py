@@ -264,7 +264,7 @@ def reading_options(trials: pd.DataFrame, **wanted: Any) -> dict[str, Any]:
 
 
 def _own_options(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """Options in a file's own metadata. Raises ValueError if `clsweep import` did not write them."""
+    """Options in a file's own metadata. Raises ValueError for any but those of `clsweep import`."""
     options = json.loads(metadata.get(OPTIONS_KEY.encode(), b"{}"))
     kinds = {"metric": str, "mode": str, "params": list, "scales": dict, "seed": str}
     if not isinstance(options, dict) or any(

@@ -89,7 +89,7 @@ def num_resumes(study):
 def headline(study):
     """What `clsweep status` says; the command itself would take as long as some trials."""
     results = clsweep.open_results(study.out)
-    return status_headline(results, status_rows(results))
+    return status_headline(results.tables, status_rows(results.tables))
 
 
 def assert_kept(study, before):
