@@ -40,7 +40,7 @@ def print_confirmation(results: Results, *, top: int | None, style: Style) -> No
         results.data,
         style=style,
         verdict=partial(recommend_verdict, results),
-        notes=confirm_notes(results, top=top),
+        notes=partial(confirm_notes, results, top=top),
     )
 
 
@@ -91,7 +91,7 @@ def print_statistic(
     style: Style,
     within: float | None = None,
     verdict: Callable[[], Sequence[str]] = tuple,
-    notes: Sequence[str] | None = None,
+    notes: Callable[[], Sequence[str]] | None = None,
     following: str = "",
 ) -> None:
     """For programs the whole table. For eyes the shown one, with its notes, between the verdict and
@@ -100,18 +100,19 @@ def print_statistic(
     Scores of the test split have a column that says so where no title does.
 
     Args:
-        notes: those of the data by default.
+        notes: in place of those of the data.
     """
     format, near = style.format, data.within if within is None else within
+    marked = {"score_on": "test"} if data.on_test and format is not Format.table else {}
+    if format in (Format.csv, Format.json):
+        whole = frame.assign(**marked)
+        print_table(records_of(whole), list(map(str, whole)), format=format)
+        return
     sentences = verdict() if format is Format.table else ()
     for sentence in sentences:
         print_note(sentence)
-    chosen = frame
-    if format not in (Format.csv, Format.json):
-        rows = statistic.rows(frame, data)
-        chosen = with_levels(rows, statistic.shown(frame, data, near))
-    if data.on_test and format is not Format.table:
-        chosen = chosen.assign(score_on="test")
+    chosen = with_levels(statistic.rows(frame, data), statistic.shown(frame, data, near))
+    chosen = chosen.assign(**marked)
     header = statistic.header or str(statistic.title)
     header = filled(header, near, data.metric_title, data.images)
     left_out = print_table(
@@ -124,8 +125,11 @@ def print_statistic(
     )
     if format is not Format.table:
         return
-    notes = data.notes if notes is None else notes
-    for note in [*notes, *version_notes(data.trials), *notes_of(frame)]:
+    for note in [
+        *(notes() if notes else data.notes),
+        *version_notes(data.trials),
+        *notes_of(frame),
+    ]:
         print_note(f"- {note}")
     if style.explain:
         say()
@@ -150,11 +154,13 @@ def print_robustness(
     """
     from clsweep.statistics.robustness import ROBUSTNESS, robustness_by
 
+    def notes() -> list[str]:
+        references = results.side_table("references")
+        rows = records_of(references.astype(object).where(references.notna(), None))
+        return [*reference_notes(rows, metric=results.data.metric), *results.data.notes]
+
     frame = results.robustness(by=by, within=within)
-    references = results.side_table("references")
-    rows = records_of(references.astype(object).where(references.notna(), None))
     statistic = robustness_by(by, frame) if by else ROBUSTNESS
-    notes = (*reference_notes(rows, metric=results.data.metric), *results.data.notes)
     print_statistic(statistic, frame, results.data, within=within, notes=notes, **how)
 
 
