@@ -55,7 +55,7 @@ def status(
     import time
 
     from clsweep.cli import status as now
-    from clsweep.results.ranking import spare_of
+    from clsweep.results.standings import drop_order
     from clsweep.results.reading import StudyTables, open_folder, trials_file
     from clsweep.sweeps.notes import reference_notes
 
@@ -76,7 +76,7 @@ def status(
         rows = now.split_marked(now.status_rows(results), results, format)
         if follow and format is Format.table:
             Console().clear()
-        print_table(rows, format=format, spare=spare_of(rows))
+        print_table(rows, format=format, spare=drop_order(rows))
         if format is Format.table:
             if running := now.running_rows(results):
                 say()
@@ -489,7 +489,7 @@ def _write(folder: str, imported: Imported) -> None:
     import pyarrow as pa
 
     from clsweep.results.disk import Disk
-    from clsweep.results.tables import encode, schema_of
+    from clsweep.results.parquet import encode_table, schema_of
     from clsweep.sweeps.from_table import OPTIONS_KEY
 
     disk = Disk(folder)
@@ -507,4 +507,4 @@ def _write(folder: str, imported: Imported) -> None:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # of several types: as texts
             columns[name] = pa.array([None if v is None else str(v) for v in values])
     table = pa.table(columns).replace_schema_metadata({OPTIONS_KEY: json.dumps(imported.told)})
-    disk.write("trials.parquet", encode(table))
+    disk.write("trials.parquet", encode_table(table))

@@ -20,7 +20,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number, settings, texts_of
 from clsweep.errors import RequestError, first_line, nearest
 from clsweep.opened_results import Results
-from clsweep.results.schemas import STATUSES, test_fields
+from clsweep.results.schemas import TRIAL_STATUSES, test_fields
 from clsweep.statistics.recommend import fewer_fresh
 from clsweep.statistics.statistic import level_cell
 from clsweep.study.factors import factors_of
@@ -53,7 +53,7 @@ def table_status(results: Results) -> list[Row]:
     }
     rows: list[Row] = []
     for name, mine in trials.groupby("objective", sort=False):
-        counts = {status: int((mine["status"] == status).sum()) for status in STATUSES}
+        counts = {status: int((mine["status"] == status).sum()) for status in TRIAL_STATUSES}
         picked = best.get(name, {})
         best_columns = {f"best {data.metric}": picked.get("score"), "at": picked.get("at")}
         shown = {n: num for n, num in counts.items() if num or n in ("finished", "failed")}

@@ -16,7 +16,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.schedulers.asha import AshaConfig, AshaScheduler
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
-from clsweep.results.weights import about_encoder, pack
+from clsweep.results.weights import about_encoder, pack_weights
 
 NAMESPACE = "clsweep"
 
@@ -118,7 +118,7 @@ class TrialFiles:
     def keep_encoder(self, row: Row, weights: Mapping[str, Any], normalisation: Row) -> None:
         """Keep an encoder, a state dict on the CPU; on the disk when this returns."""
         arrays = {name: tensor.numpy() for name, tensor in weights.items()}
-        payload = pack(arrays, about_encoder(row, normalisation))
+        payload = pack_weights(arrays, about_encoder(row, normalisation))
         self._do("write", encoder_file(self.trial_id), payload)
 
     def _do(self, method: str, *arguments: Any) -> Any:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from clsweep.catalog.rows import Row
-from clsweep.train.notice import Notice
+from clsweep.train.save_request import SaveRequest
 
 RELAY_S = 6.0  # for the first worker to hear and to save
 
@@ -28,7 +28,7 @@ class TrialHeartbeat:
         self._tell = tell
         self._state: Row = {}
         self._request = self._saved = ""
-        self.notice = Notice(self._answer) if relay is None else _RelayedRequest(relay)
+        self.notice = SaveRequest(self._answer) if relay is None else _RelayedRequest(relay)
 
     def tell(self, state: Row) -> None:
         """Say how far the trial is; a demand that was not heard before gives notice."""
@@ -44,7 +44,7 @@ class TrialHeartbeat:
             self._tell(self._state, self._saved)
 
 
-class _RelayedRequest(Notice):
+class _RelayedRequest(SaveRequest):
     """Of a worker that saves nothing: it asks the first one, by way of the run."""
 
     def __init__(self, relay: Callable[[str], object]):

@@ -10,16 +10,16 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from clsweep.train.notice import Notice
+from clsweep.train.save_request import SaveRequest
 
 TERM_S = 25.0  # Slurm, Kubernetes and spot markets leave 30 s and more
 
-_notice: Notice | None = None  # of the trial that this process works on
+_notice: SaveRequest | None = None  # of the trial that this process works on
 _previous: Any = signal.SIG_DFL  # Ray's own handler
 
 
 @contextlib.contextmanager
-def saved_on_term(notice: Notice) -> Iterator[None]:
+def saved_on_term(notice: SaveRequest) -> Iterator[None]:
     """Meanwhile SIGTERM gives notice, and takes effect once that is answered."""
     global _notice
     _notice = notice
@@ -55,7 +55,7 @@ def _on_term(number: int, frame: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _leave(notice: Notice) -> None:
+def _leave(notice: SaveRequest) -> None:
     notice.give()
     notice.wait(TERM_S)
     os.kill(os.getpid(), signal.SIGTERM)

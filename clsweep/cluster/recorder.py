@@ -15,7 +15,7 @@ from clsweep.cluster.mailbox import drop_state
 from clsweep.cluster.progress import RunProgress
 from clsweep.cluster.schedulers.racing import SKIPPED
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, SHARE_BEFORE_COMPACTION, ResultsFolder
-from clsweep.results.ranking import KeptFiles
+from clsweep.results.retention import Retention
 from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study
 from clsweep.study.schema import LIVE_METHODS
@@ -30,7 +30,7 @@ class Recorder:
         study: Study,
         folder: ResultsFolder,
         progress: RunProgress,
-        retention: KeptFiles,
+        retention: Retention,
         loggers: Loggers,
     ):
         self.folder, self._progress = folder, progress

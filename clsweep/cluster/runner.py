@@ -30,7 +30,7 @@ from clsweep.cluster.watchdog import _CONTINUES, ECHO_S, Watchdog
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.ranking import KeptFiles, Tally
+from clsweep.results.retention import Retention; from clsweep.results.standings import TrialCounts
 from clsweep.study.continuation import difference, extension, numbered_as, with_added
 from clsweep.study.design import (
     PlannedTrial,
@@ -195,9 +195,9 @@ class _Run:
         rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows
 
-    def retention(self) -> KeptFiles:
+    def retention(self) -> Retention:
         sections = self._study.sections
-        return KeptFiles(
+        return Retention(
             self._folder,
             self._folder.plan(["trial_id", "objective", "config"]).to_pylist(),
             self.recorded(),
@@ -319,7 +319,7 @@ class _Run:
     def _progress(self, concurrent: int, *, is_alone: bool) -> RunProgress:
         sections = self._study.sections
         planned, recorded = self._folder.plan().to_pylist(), self.recorded()
-        tally = Tally(
+        tally = TrialCounts(
             planned,
             recorded,
             metric=sections.metric.name,

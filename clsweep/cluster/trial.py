@@ -27,7 +27,7 @@ from clsweep.cluster.heartbeat import TrialHeartbeat
 from clsweep.cluster.mailbox import append_epoch, request_checkpoints, write_state
 from clsweep.cluster.preemption import saved_on_term
 from clsweep.cluster.schedulers.asha import AshaConfig
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.display import text
 from clsweep.errors import RequestError
 from clsweep.study.design import placed_references
@@ -249,7 +249,7 @@ def _train(row: Row, context: TrialContext) -> Row:
     import ray.train
     import torch
 
-    from clsweep.train.attempt import Checkpoints
+    from clsweep.train.checkpoints import Checkpoints
     from clsweep.train.collectives import gather
     from clsweep.train.loop import train_trial
     from clsweep.train.memory import keep_freed_memory, limited_memory
@@ -378,7 +378,7 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list
     import torch
 
     from clsweep.train.memory import limited_memory
-    from clsweep.train.scores import score_reference
+    from clsweep.train.evaluation import score_reference
 
     torch.set_num_threads(context.resources.cpus_per_worker)
     context.plug_in()

@@ -31,11 +31,12 @@ from clsweep.errors import RequestError
 from clsweep.machine import temporary_prefix
 from clsweep.results import schemas
 from clsweep.results.disk import Disk
-from clsweep.results.hold import read_heartbeat
+from clsweep.results.lock import read_heartbeat
 from clsweep.results.store import MISSING, SUFFIX, Store
-from clsweep.results.tables import decode, encode
+from clsweep.results.parquet import decode_table, encode_table
 from clsweep.study.continuation import recorded_study
 from clsweep.study.document import KEPT, Document, from_json, to_json
+from clsweep.results import integrity
 
 PARTS_BEFORE_COMPACTION = 100  # opening a part takes a reader about 6 ms
 # Of the trials that have ended, in a large study: a compaction writes all of them again. A fixed
@@ -85,7 +86,7 @@ class ResultsFolder(Store):
     def check(self) -> None:
         """Raise RequestError for a plan that is not of the study beside it, or damaged."""
         for pause_s in (0.2, 1.0, 0.0):  # a run that extends a study writes one after the other
-            if not (reason := schemas.why_not_of(self._plan, self._document.tree)):
+            if not (reason := integrity.why_not_of(self._plan, self._document.tree)):
                 return
             time.sleep(pause_s)
         advice = "The command that made the folder writes it anew, unless it was edited"
@@ -103,7 +104,7 @@ class ResultsFolder(Store):
         """The planned trials, or those of these columns that they have."""
         known = self._plan.schema.names
         names = [name for name in columns or known if name in known]
-        table = self.decoded("plan.parquet", lambda data: schemas.plan_columns(data, names))
+        table = self.decoded("plan.parquet", lambda data: integrity.plan_columns(data, names))
         return table.select(names).replace_schema_metadata(None)
 
     def params(self) -> list[str]:
@@ -116,15 +117,15 @@ class ResultsFolder(Store):
         schema = schemas.trials_schema(schemas.params_of(known.schema))
         columns = list(columns or schema.names)
         metric = self._document.tree.get("metric", {}).get("name", "knn_top1")
-        present = (*schemas.KEYS, "status")
+        present = (*schemas.TRIAL_KEYS, "status")
         params = [field.name for field in schemas.params_of(known.schema)]
         planned = [name for name in (*schemas.PLANNED, *params) if name in known.schema.names]
         fields = [schema.field(name) for name in dict.fromkeys([*columns, *present, *planned])]
         table = self.with_parts("trials", fields, known.folder, filled=present, present=[metric])
         # the plan is read last: no run records a trial before it is planned
         try:
-            plan = self.plan(list(dict.fromkeys([*schemas.KEYS, *planned])))
-            return schemas.in_plan_order(table, plan, planned).select(columns)
+            plan = self.plan(list(dict.fromkeys([*schemas.TRIAL_KEYS, *planned])))
+            return integrity.in_plan_order(table, plan, planned).select(columns)
         except ValueError as error:
             reason, *trial = error.args
             where = f"{self.place('trials.parquet')} or a part"
@@ -147,7 +148,7 @@ class ResultsFolder(Store):
         with contextlib.suppress(FileNotFoundError):
             return self.decoded(
                 RUNNING,
-                lambda data: schemas.checked_rows(
+                lambda data: integrity.checked_rows(
                     data, [*schema], self._plan.folder, filled=["trial_id"]
                 ),
                 "; without it, nothing is lost",
@@ -161,7 +162,7 @@ class ResultsFolder(Store):
             return schemas.empty(schema)
         return self.decoded(
             "references.parquet",
-            lambda data: schemas.checked_rows(
+            lambda data: integrity.checked_rows(
                 data, [*schema], self._plan.folder, filled=["reference"]
             ),
         )
@@ -176,7 +177,7 @@ class ResultsFolder(Store):
 
     def paper_cells(self) -> pa.Table:
         """A row for each configuration that the study plans at the paper's scale."""
-        return self.decoded(f"{PRINTED}/{CELLS}", decode)
+        return self.decoded(f"{PRINTED}/{CELLS}", decode_table)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
         """The last checkpoint of a trial, None if there is none."""
@@ -210,11 +211,11 @@ class ResultsFolder(Store):
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = schemas.to_table(plan_rows, schemas.plan_schema(params))
         drawn = None if self.files.is_file("study.yaml") else secrets.token_hex().encode()
-        marks = {schemas.STUDY: schemas.digest(tree), schemas.FOLDER: drawn or self._plan.folder}
+        marks = {integrity.STUDY_DIGEST: integrity.digest(tree), integrity.FOLDER_ID: drawn or self._plan.folder}
         if "test" in plan["score_on"].to_pylist():
-            marks[schemas.SCORE_ON] = b"test"
+            marks[integrity.SCORE_ON] = b"test"
         marks = {key: value for key, value in marks.items() if value}
-        self.write("plan.parquet", encode(plan.replace_schema_metadata(marks)))
+        self.write("plan.parquet", encode_table(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self.write("study.yaml", (header + study_yaml).encode())
         for of_plan in ("_marks", "_row_schema"):
@@ -359,9 +360,9 @@ class ResultsFolder(Store):
             self._document  # noqa: B018
 
     @property
-    def _plan(self) -> schemas.Plan:
+    def _plan(self) -> integrity.Plan:
         self.declare()
-        return self.once("plan.parquet", schemas.checked_plan)
+        return self.once("plan.parquet", integrity.checked_plan)
 
     @cached_property
     def _row_schema(self) -> pa.Schema:
@@ -372,11 +373,11 @@ class ResultsFolder(Store):
     def _marks(self) -> dict[bytes, bytes]:
         """What every table's metadata says: its folder, and if scores are of the test split."""
         known = self._plan.schema.metadata or {}
-        return {key: known[key] for key in (schemas.FOLDER, schemas.SCORE_ON) if key in known}
+        return {key: known[key] for key in (integrity.FOLDER_ID, integrity.SCORE_ON) if key in known}
 
     def _write_table(self, name: str, table: pa.Table, *, durable: bool = True) -> None:
         marks = self._marks | (table.schema.metadata or {})
-        self.write(name, encode(table.replace_schema_metadata(marks)), durable=durable)
+        self.write(name, encode_table(table.replace_schema_metadata(marks)), durable=durable)
 
 
 def _of_trials(table: pa.Table, trials: pa.Table) -> pa.Table:

@@ -25,21 +25,14 @@ from clsweep.data.augment import Recipe
 from clsweep.data.draws import derived_seed
 from clsweep.data.splits import SPLIT_SEED, stratified
 from clsweep.model.transfer import to_device
-from clsweep.train.evaluate import (
-    Hits,
-    are_finite,
-    named_hits,
-    require_finite,
-    top_hits,
-    widest_float,
-)
+from clsweep.train.accuracy import Hits, named_hits, top_hits; from clsweep.train.finite import are_finite, require_finite; from clsweep.train.device import widest_float
 from clsweep.train.images import Images
-from clsweep.train.optim import Groups, Moment, adam, constant, cosine, lars, sgd
+from clsweep.train.optim import Groups, Moment, adam, constant, cosine_decay, lars, sgd
 
 LARS_TRUST = 1e-3  # SimSiam (2021)
 BLOCK_ROWS = 8192  # rows held in float64 at once
 
-Schedule = Literal["cosine", "step", "constant"]
+ProbeSchedule = Literal["cosine", "step", "constant"]
 Optimizer = Literal["sgd", "lars", "adam"]
 Views = Literal["plain", "augmented"]
 Redraw = Callable[[int], Tensor]  # epoch -> features (N, D) of the bank's images, augmented anew
@@ -61,7 +54,7 @@ class Tuning(TypedDict):
 
     num_classes: int
     probe_epochs: int
-    probe_schedule: Schedule
+    probe_schedule: ProbeSchedule
     probe_gamma: float
     probe_optimizer: Optimizer
     probe_momentum: float
@@ -303,7 +296,7 @@ def sgd_fit(
 
 # Share of the probe's rate at a moment, at a share of its epochs, with the factor of a step.
 _SCHEDULES: dict[str, Callable[[Moment, float, float], float]] = {
-    "cosine": lambda at, *_: cosine(at),
+    "cosine": lambda at, *_: cosine_decay(at),
     "step": lambda _, done, by: by ** ((done >= 0.6 - _ROUNDING) + (done >= 0.8 - _ROUNDING)),
     "constant": lambda at, *_: constant(at),
 }
@@ -426,7 +419,7 @@ def fine_tuned(network: Network, rows_R: Tensor, **tuning: Unpack[FineTuning]) -
             if len(chosen_B) == 1:
                 continue
             for group in optimizer.param_groups:
-                group["lr"] = lr * cosine(Moment(step, num_steps))
+                group["lr"] = lr * cosine_decay(Moment(step, num_steps))
             draws = images.draw([recipe], chosen_B, generator)
             (x_BCHW,) = images.views(chosen_B, draws)
             optimizer.zero_grad(set_to_none=True)

@@ -9,7 +9,7 @@ from clsweep.cluster import progress as module
 from clsweep.cluster.mailbox import read_states, write_state
 from clsweep.cluster.progress import Estimate, RunProgress
 from clsweep.cluster.stall import RunningTrial
-from clsweep.results.ranking import Tally
+from clsweep.results.standings import TrialCounts
 
 STATE = {"epoch": 3, "epochs": 10, "step": 5, "steps": 10, "loss": 2.5, "images_per_s": 640.0}
 
@@ -31,7 +31,7 @@ def clock(monkeypatch):
 
 
 def progress_of(rows, out, *, recorded=(), **given):
-    tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
+    tally = TrialCounts(rows, [], metric="knn_top1", mode="max", axes={})
     given = {"concurrent": 1, "console": Console(file=out, width=200), **given}
     return RunProgress(tally, Estimate(rows, recorded), **given)
 

@@ -259,10 +259,10 @@ COMPONENTS = (
               source="SimCLR (2020) B.6",
               doc="the same with the best of several rates, chosen on a part of the training "
                   "split"),
-    Component(part="knn_weights", name="similarity", impl="clsweep.train.evaluate:knn_scores",
+    Component(part="knn_weights", name="similarity", impl="clsweep.train.accuracy:knn_scores",
               owns=("knn_k", "knn_temperature"), source="Wu et al. (2018)",
               doc="a neighbour's vote weighs exp(similarity / knn_temperature)"),
-    Component(part="knn_weights", name="uniform", impl="clsweep.train.evaluate:uniform_knn_scores",
+    Component(part="knn_weights", name="uniform", impl="clsweep.train.accuracy:uniform_knn_scores",
               owns=("knn_k",), source="DCL Table 11 (5-NN)",
               doc="a neighbour has one vote; of equal votes the nearer neighbour's class"),
     Component(part="finetune", name="none", source="-", doc="no fine-tuning"),

@@ -7,7 +7,7 @@ from clsweep.catalog.rows import Diagnostic, Metric
 # Shares of the labels that fine-tuning knows, by what the metrics call them.
 FINETUNE_SHARES = {0.01: "1pct", 0.1: "10pct", 1.0: "100pct"}
 _LAYER = ("feature_layer",)
-_CLASSIFIER = "clsweep.train.evaluate:classifier_scores"
+_CLASSIFIER = "clsweep.train.accuracy:classifier_scores"
 _TRANSFER = ("transfer_dataset", "feature_layer")
 METRICS = (
     Metric(name="knn_top1", mode="max", part="knn_weights", owns=_LAYER, every_epoch=True,
@@ -34,14 +34,14 @@ METRICS = (
     Metric(name="transfer_finetune_100pct_top1", mode="max", part="finetune",
            owns=("transfer_dataset",), of="transfer", guesses=1,
            doc="finetune_100pct_top1 on another data set (transfer_dataset)"),
-    Metric(name="rankme", mode="max", unit="", impl="clsweep.train.evaluate:rankme",
+    Metric(name="rankme", mode="max", unit="", impl="clsweep.train.accuracy:rankme",
            takes=("features_ND",), owns=_LAYER, every_epoch=True,
            doc="smooth rank of the features; needs no labels (Garrido et al. 2023)"),
-    Metric(name="lidar", mode="max", unit="", impl="clsweep.train.evaluate:lidar",
+    Metric(name="lidar", mode="max", unit="", impl="clsweep.train.accuracy:lidar",
            takes=("views_NVD",), owns=("feature_layer", "lidar_views"), every_epoch=True,
            doc="smooth rank of what tells images apart, beside what views of one image differ by; "
                "needs lidar_views, no labels (Thilak et al. 2024)"),
-    Metric(name="alpha_req", mode="min", unit="", impl="clsweep.train.evaluate:alpha_req",
+    Metric(name="alpha_req", mode="min", unit="", impl="clsweep.train.accuracy:alpha_req",
            takes=("features_ND",), owns=_LAYER, every_epoch=True,
            doc="|alpha - 1| of spectrum_decay; needs no labels (Agrawal et al. 2022)"),
     Metric(name="alignment", mode="min", unit="", impl="clsweep.train.diagnostics:alignment",
@@ -81,7 +81,7 @@ DIAGNOSTICS = (
     Diagnostic(name="mi_bound", impl="clsweep.train.diagnostics:mi_bound",
                takes=("config", "base_loss"), unit="nats", source="EqCo Eq. 4",
                doc="bound of the mutual information between the views, of infonce and eqco"),
-    Diagnostic(name="spectrum_decay", impl="clsweep.train.evaluate:spectrum_decay",
+    Diagnostic(name="spectrum_decay", impl="clsweep.train.accuracy:spectrum_decay",
                takes=("features_ND",), source="Agrawal et al. (2022) Eq. 1",
                doc="alpha of the eigenvalues j^-alpha of the features' covariance"),
     Diagnostic(name="feature_diversity", impl="clsweep.train.diagnostics:feature_diversity",
