@@ -23,7 +23,7 @@ from clsweep.catalog import DATASET, PARAM
 from clsweep.catalog.plugins import Plugin, plug_in, told
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine, visible_gpus
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.display.numbers import byte_size, duration, number, work
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say

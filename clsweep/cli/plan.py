@@ -21,7 +21,7 @@ from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import require_capacity, require_files, this_machine
-from clsweep.data.found import AbsentError
+from clsweep.data.locations import AbsentError
 from clsweep.display.numbers import count, number, setting, settings
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES

@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from clsweep.catalog import DATASET
-from clsweep.data.found import require_data
+from clsweep.data.locations import require_data
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores

@@ -33,7 +33,8 @@ from clsweep.cluster.trial import TrialContext, keep_references, score_reference
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.ranking import KeptFiles, Tally
+from clsweep.results.ranking import Tally
+from clsweep.results.retention import KeptFiles
 from clsweep.study.continuation import difference, extension, numbered_as, with_added
 from clsweep.study.design import (
     PlannedTrial,

@@ -34,7 +34,7 @@ from clsweep.cluster.desk import (
     say,
 )
 from clsweep.cluster.losses import describe, is_lost, root_cause, text_of
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.display import text
 from clsweep.errors import RequestError
 from clsweep.study.design import placed_references

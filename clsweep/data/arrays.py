@@ -16,17 +16,9 @@ from typing import IO, Any
 import numpy as np
 
 from clsweep.catalog.rows import numbers
-from clsweep.data.cache import require_regular
-from clsweep.data.found import (
-    PARTS,
-    DataPlace,
-    Found,
-    counted,
-    files_digest,
-    mismatch,
-    no_classes,
-    stamp,
-)
+from clsweep.data.found import PARTS, Found, counted, files_digest, mismatch, no_classes, stamp
+from clsweep.data.image_files import require_regular
+from clsweep.data.locations import DataPlace
 from clsweep.display.numbers import setting
 from clsweep.errors import listed
 

@@ -15,19 +15,17 @@ import numpy as np
 
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.data import synthetic
-from clsweep.data.cache import Pictures, Source, cached, needed_size
-from clsweep.data.found import (
+from clsweep.data.cache import Source, cached
+from clsweep.data.found import mismatch, reason_of, sized_dataset, stamp
+from clsweep.data.identity import digest_of, read
+from clsweep.data.image_files import Pictures, needed_size
+from clsweep.data.locations import (
     DataPlace,
     data_folder,
     file_in,
-    mismatch,
     missing_data_message,
-    reason_of,
     require_data,
-    sized_dataset,
-    stamp,
 )
-from clsweep.data.identity import digest_of, read
 from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
 from clsweep.errors import RequestError
 

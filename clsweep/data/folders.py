@@ -1,43 +1,26 @@
 """Folders of image files: by class, ROOT/train/CLASS/*.jpg and ROOT/val (or ROOT/test) likewise, as
-ImageNet is laid out; with their classes in ROOT/labels.csv; or without. And images in tar files, as
-WebDataset packs them.
+ImageNet is laid out; with their classes in ROOT/labels.csv; or without.
 """
 
 from __future__ import annotations
 
 import csv
-import io
-import json
 import os
 import stat
-import tarfile
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
-from clsweep.data.cache import require_regular
-from clsweep.data.found import (
-    HELD_OUT,
-    PARTS,
-    DataPlace,
-    Found,
-    counted,
-    files_digest,
-    mismatch,
-    no_classes,
-    require_all,
-    stamp,
-)
-from clsweep.errors import RequestError, listed
+from clsweep.data.found import HELD_OUT, PARTS, Found, counted, files_digest, mismatch, stamp
+from clsweep.data.locations import DataPlace
+from clsweep.errors import listed
 
 # torchvision's
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _AN_IMAGE = f"at least one image ({', '.join(SUFFIXES)})"
-_CLASSES = ("cls", "txt", "json")  # ends of the files that may hold the class of a sample
-_MAX_CLASS_BYTES = 2**16
 TABLE = "labels.csv"
 _FILES = ("filename", "file_name", "file", "image", "path")
 _LABELS = ("label", "class", "target")
@@ -250,142 +233,3 @@ def _shown(names: Sequence[str]) -> list[str]:
 
 def _refuse(error: OSError) -> NoReturn:
     raise mismatch(error.filename, "a readable folder", error) from None
-
-
-class Sample(NamedTuple):
-    """One image: where its bytes lie, and its class, -1 for none, by what says it."""
-
-    shard: Path
-    name: str
-    start: int
-    size: int
-    labels: Mapping[str, int]
-    label: int = -1
-
-
-def find_shards(place: DataPlace) -> Found:
-    """The images of tar files, as WebDataset packs them: ROOT/train-*.tar, ROOT/val-*.tar or test.
-
-    The files of one sample share a name up to its first dot: `000123.jpg` and `000123.cls`, which
-    holds the number of its class. Where there is no `.cls`, a `.txt` of such a number or a `.json`
-    with its `label` does, if each of them has one. A sample without has no class.
-
-    Raises:
-        RequestError: place, expected and given.
-    """
-    import numpy as np
-
-    root = place.root_folder
-    shards = _shards(root)
-    told, rest = Counter[str](), Counter[str]()
-    samples = {p: [s for at in shards[p] for s in _samples(at, told, rest)] for p in PARTS}
-    says = next((kind for kind in _CLASSES if told[kind] and not rest[kind]), "")
-    for part in PARTS:
-        samples[part] = [s._replace(label=s.labels.get(says, -1)) for s in samples[part]]
-    others = Counter({f"*.{kind}": n for kind, n in (told + rest).items() if kind != says})
-    used = {path.name for part in PARTS for path in shards[part]}
-    others.update(path.name for path in root.iterdir() if path.name not in used)
-    labels = {part: np.array([s.label for s in samples[part]], np.int64) for part in PARTS}
-    if not samples["train"]:
-        raise mismatch(root, "images in train-*.tar", "none")
-
-    def read(part: str, row: int) -> io.BytesIO:
-        sample = samples[part][row]
-        with sample.shard.open("rb") as file:
-            return io.BytesIO(os.pread(file.fileno(), sample.size, sample.start))
-
-    return Found(
-        root=root, labels=labels, open=read, unread=counted(others),
-        describe=lambda: (f"{s} {stamp(s.shard)}" for part in PARTS for s in samples[part]),
-        digest=files_digest(
-            (f"{s.shard.name}/{s.name} {s.label}", s.size) for part in PARTS for s in samples[part]
-        ),
-        name=lambda part, row: f"{samples[part][row].shard}: {samples[part][row].name}",
-    )  # fmt: skip
-
-
-def _shards(root: Path) -> dict[str, list[Path]]:
-    if not root.is_dir():
-        raise mismatch(root, "a folder of train-*.tar files", "no such folder")
-    paths = sorted(root.glob("*.tar"))
-    of = {
-        part: [path for path in paths if path.stem == part or path.name.startswith(f"{part}-")]
-        for part in ("train", *HELD_OUT)
-    }
-    if not of["train"]:
-        raise mismatch(root, "train-*.tar", listed([path.name for path in sorted(root.iterdir())]))
-    parts = {"train": of["train"], "test": next((of[name] for name in HELD_OUT if of[name]), [])}
-    for part in PARTS:
-        require_all(root, parts[part])
-    return parts
-
-
-def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sample]:
-    """The samples of a tar file, in its order. Other files are counted by their ends: `told` those
-    with the number of a class, `rest` all others.
-    """
-    images: dict[str, tarfile.TarInfo] = {}
-    labels: dict[str, dict[str, int]] = {}
-    try:
-        require_regular(shard)
-        with tarfile.open(shard, "r:") as archive:
-            for member in filter(tarfile.TarInfo.isfile, archive):
-                folder, _, name = member.name.rpartition("/")
-                if name.startswith("."):
-                    continue
-                key, _, kind = name.partition(".")
-                key = f"{folder}/{key}"
-                if f".{kind.lower()}" in SUFFIXES:
-                    if key in images:
-                        given = f"{images[key].name} and {member.name}"
-                        raise ValueError(f"expected one image a sample, given {given}")
-                    images[key] = member
-                    continue
-                label = None
-                if (kind := kind.lower()) in _CLASSES:
-                    file = archive.extractfile(member)
-                    text = file.read(_MAX_CLASS_BYTES) if file else b""
-                    label = _class_in(text)
-                    if label is None and kind == "cls":
-                        raise no_classes(f"{shard}: {member.name}", f"{text!r:.40}")
-                if label is None:
-                    rest[kind] += 1
-                else:
-                    told[kind] += 1
-                    labels.setdefault(key, {})[kind] = label
-            _require_end(shard, archive.offset)
-        if alone := sorted(key.lstrip("/") for key in labels.keys() - images):
-            raise mismatch(shard, "an image beside each class", f"none beside {listed(alone)}")
-    except RequestError:
-        raise
-    except (OSError, ValueError, tarfile.TarError) as error:
-        raise mismatch(shard, "a plain tar file", error) from None
-    for key, at in images.items():
-        yield Sample(shard, at.name, at.offset_data, at.size, labels.get(key, {}))
-
-
-def _require_end(shard: Path, at: int) -> None:
-    """ValueError where a tar file has no end, or more behind it: `tarfile` takes a damaged head of
-    a file for the end, too.
-    """
-    with shard.open("rb") as file:
-        file.seek(at)
-        num_zeros = 0
-        while block := file.read(2**20):
-            num_zeros += len(block)
-            if block.strip(b"\0"):
-                raise ValueError(f"expected zeros to the end from byte {at} on, given other bytes")
-    if not num_zeros:
-        raise ValueError(f"expected zeros at the end, given none: cut after {at} bytes")
-
-
-def _class_in(text: bytes) -> int | None:
-    """The number of a class, alone or as `label` of a table in JSON."""
-    if text.strip().isdigit():
-        return int(text)
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    found = found.get("label") if isinstance(found, dict) else found
-    return found if type(found) is int and found >= 0 else None

@@ -12,7 +12,7 @@ from clsweep.catalog import DATASET, Dataset, implementation
 from clsweep.catalog.guard import PartError
 from clsweep.catalog.plugins import told
 from clsweep.data.draws import drawing
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.errors import RequestError
 
 LOOKED_AT = 50_000  # images of a split at most, evenly spaced

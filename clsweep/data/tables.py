@@ -20,11 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clsweep.data.cache import require_regular
 from clsweep.data.found import (
     HELD_OUT,
     PARTS,
-    DataPlace,
     Found,
     counted,
     files_digest,
@@ -33,6 +31,8 @@ from clsweep.data.found import (
     require_all,
     stamp,
 )
+from clsweep.data.image_files import require_regular
+from clsweep.data.locations import DataPlace
 from clsweep.errors import RequestError, listed
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")

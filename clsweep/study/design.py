@@ -20,7 +20,7 @@ from clsweep.catalog.ownership import (
     yardstick_params,
 )
 from clsweep.catalog.plugins import activate
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.errors import StudyError
 from clsweep.study.document import Document
 from clsweep.study.factors import with_factors

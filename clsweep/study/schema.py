@@ -25,7 +25,7 @@ from pydantic import (
 
 from clsweep.catalog import COMPONENT, DATASET, METRIC, PARAM
 from clsweep.catalog.ownership import aliases
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError, nearest
 from clsweep.study.document import Document, Keys, dotted

@@ -261,7 +261,7 @@ class Objective:
 
 def store_size_of(objective: Objective, image_size: int) -> int:
     """Shorter side of pictures at which no crop of a view is blown up, pixels."""
-    from clsweep.data.cache import needed_size
+    from clsweep.data.image_files import needed_size
 
     size = objective.extremes("view_size")[1] or image_size
     if "crop_scale" not in objective.owned:

@@ -26,7 +26,7 @@ from clsweep.catalog import DIAGNOSTIC, METRIC, guard
 from clsweep.catalog.plugins import Plugin, active, plug_in, told
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.errors import UserError
 from clsweep.objective.framework import Embeddings, Losses
 from clsweep.train.attempt import Checkpoints

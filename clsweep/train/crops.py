@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clsweep.data.augment import Draws
-from clsweep.data.cache import SCORED_SHARE, Pictures
+from clsweep.data.image_files import SCORED_SHARE, Pictures
 
 
 def cut_crops(

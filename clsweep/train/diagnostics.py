@@ -24,7 +24,8 @@ from clsweep.catalog import COMPONENT, DIAGNOSTICS, METRICS, MIN_TSNE_POINTS, im
 from clsweep.catalog.ownership import num_others
 from clsweep.catalog.rows import Diagnostic, Metric
 from clsweep.objective.losses import npc_multiplier
-from clsweep.train.evaluate import centred_svdvals, widest_float
+from clsweep.train.device import widest_float
+from clsweep.train.spectrum import centred_svdvals
 
 BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20

@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clsweep.data.augment import LEVELS, VALUES_AT_ONCE, Draws, Recipe, apply, change, draw
-from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split, Splits
 from clsweep.data.draws import derived_seed
+from clsweep.data.image_files import Pictures
 from clsweep.model.transfer import to_device
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import rank, world_size

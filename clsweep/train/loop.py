@@ -19,20 +19,21 @@ from clsweep.catalog.plugins import forget_folders
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
 from clsweep.data.draws import drawing
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.objective.contrast import wide
 from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
-from clsweep.train.attempt import Attempt, Checkpoints, Pulse, Report, Tell
+from clsweep.train.attempt import Attempt, Checkpoints, Report
 from clsweep.train.collectives import distributed, gather, rank, world_size
 from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import StepStatistics, label_free_scores, watched_parameters
+from clsweep.train.finite import DivergedError
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import build_schedule, lr_at, peak_lr, set_lr
+from clsweep.train.progress_reporter import Pulse, Tell
 from clsweep.train.scores import (
-    DivergedError,
     Scores,
     diagnose,
     embed_in_plane,

@@ -16,11 +16,13 @@ from clsweep.catalog.rows import Row
 from clsweep.data.draws import derived_seed
 from clsweep.model.transfer import to_device
 from clsweep.objective.build import build_critic
-from clsweep.train.attempt import Attempt, Pulse
+from clsweep.train.attempt import Attempt
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.evaluate import in_percent
+from clsweep.train.finite import DivergedError
 from clsweep.train.memory import PeakMemory
-from clsweep.train.scores import DivergedError, take_scores
+from clsweep.train.progress_reporter import Pulse
+from clsweep.train.scores import take_scores
 from clsweep.train.state import EpochUnderWay, Precision, TrialState, seeded
 
 DIM = 20  # of each vector (EqCo Eq. 15)

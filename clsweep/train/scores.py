@@ -20,7 +20,7 @@ from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws
 from clsweep.data.datasets import Splits, load_splits, transferred_splits
 from clsweep.data.draws import derived_seed, seed_draws
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
@@ -28,9 +28,10 @@ from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
-from clsweep.train.evaluate import Outcomes, are_finite, hits_among, in_percent
+from clsweep.train.evaluate import Outcomes, hits_among, in_percent
+from clsweep.train.finetune import Network, views_of
+from clsweep.train.finite import DivergedError, are_finite
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
-from clsweep.train.probe import Network, views_of
 from clsweep.train.state import compute_in_float32, seeded, untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]
@@ -39,16 +40,6 @@ EVAL_BATCH = 1024  # images at once, of 32 x 32 pixels; fewer of larger ones
 DIAGNOSED_IMAGES = 1024  # at most, of the validation split, whose two views the diagnostics look at
 LIDAR_IMAGES = 1000  # at most, of the same split (Thilak et al. 2024, 5.1)
 DIAGNOSIS_SEED = 0  # the same views at every epoch and in every trial of the same augmentation
-
-
-class DivergedError(ArithmeticError):
-    """The loss or the features of a trial are no longer finite."""
-
-    @classmethod
-    def of(cls, what: str, config: Mapping[str, Any]) -> DivergedError:
-        """What is wrong, and which of the trial's own hyperparameters may mend it."""
-        remedy = "a smaller lr or a larger tau" if "tau" in config else "a smaller lr"
-        return cls(f"{what}; {remedy} may help")
 
 
 Transfer = Callable[[], tuple[Images, Images]]  # images of another data set: to fit on, to score

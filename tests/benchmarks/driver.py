@@ -36,7 +36,8 @@ from clsweep.cluster.search import PlanSearch
 from clsweep.display.printing import print_table
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.ranking import KeptFiles, Tally
+from clsweep.results.ranking import Tally
+from clsweep.results.retention import KeptFiles
 from clsweep.study.design import plan_row, plan_trials
 
 AT_ONCE = 1000

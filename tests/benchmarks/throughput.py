@@ -37,7 +37,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from clsweep.data.augment import Recipe, apply, draw
-from clsweep.data.cache import Pictures
+from clsweep.data.image_files import Pictures
 from clsweep.display.printing import print_table
 from clsweep.train.collectives import of_first
 from clsweep.train.crops import cut_crops

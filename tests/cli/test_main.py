@@ -12,7 +12,7 @@ from clsweep.catalog import COMPONENT, DATASETS, DIAGNOSTICS, METRICS, PARAMS
 from clsweep.catalog.open_encoders import ROWS as OPEN_ENCODERS
 from clsweep.cli.main import app
 from clsweep.data.datasets import load_splits
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.document import shipped_studies
 from clsweep.study.resolve import load_study

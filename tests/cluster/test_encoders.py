@@ -29,7 +29,7 @@ def best(trials):
 def knn_top1(encoder, row):
     """The score of an encoder on the study's own yardstick."""
     from clsweep.data.datasets import load_splits
-    from clsweep.data.found import DataPlace
+    from clsweep.data.locations import DataPlace
     from clsweep.train.images import on_device
     from clsweep.train.scores import score_encoder
 

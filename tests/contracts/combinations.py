@@ -16,7 +16,7 @@ import torch
 from clsweep.catalog import COMPONENT, DATASET, OBJECTIVE_PARTS, SELECTED_PARTS
 from clsweep.catalog.ownership import default_of, effective, owned_params, refusal
 from clsweep.data.datasets import Splits, load_splits
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.train.images import Images, on_device
 
 Config = dict[str, Any]

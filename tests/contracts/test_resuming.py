@@ -13,20 +13,12 @@ import torch.distributed as dist
 
 from clsweep.catalog import OBJECTIVE_PARTS
 from clsweep.train import attempt as attempts
-from clsweep.train import images, loop, mutual_information
+from clsweep.train import images, loop, mutual_information, progress_reporter
 from clsweep.train.attempt import unpack
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.images import batches
 from clsweep.train.notice import Notice
-from tests.contracts.attempts import (
-    Attempt,
-    Killed,
-    MemoryStore,
-    Row,
-    assert_same,
-    attempt,
-    chain,
-)
+from tests.contracts.attempts import Attempt, Killed, MemoryStore, Row, assert_same, attempt, chain
 from tests.contracts.combinations import (
     BATCH,
     CASES,
@@ -141,7 +133,7 @@ CUT = {
 
 @pytest.fixture
 def told_often(monkeypatch):
-    monkeypatch.setattr(attempts, "TELL_S", 0.0)
+    monkeypatch.setattr(progress_reporter, "TELL_S", 0.0)
 
 
 def asked(
@@ -262,7 +254,7 @@ class ForbiddenStore(MemoryStore):
 def work(of_one: bytes) -> Row:
     """What one worker gets. It alone knows what it is given: what counts is the first one's."""
     loop.load_splits = few_images
-    attempts.TELL_S = 0.0
+    progress_reporter.TELL_S = 0.0
     vars(dist.distributed_c10d)["_unpickler"] = None  # what a group hands out is never executed
     is_first = rank() == 0
     found: Row = {"whole": {}, "cut": {}}

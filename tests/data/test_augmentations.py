@@ -21,8 +21,8 @@ from clsweep.catalog.guard import PartError
 from clsweep.data import augmentations
 from clsweep.data.augment import DRAWN, Augmentation, Draws, Recipe, apply, change, draw
 from clsweep.data.augmentations import gaussian_noise, mixup, normal, random_erasing
-from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split
+from clsweep.data.image_files import Pictures
 from clsweep.train.images import _drawn, on_device
 from tests.contracts.combinations import small_config, some_digits
 

@@ -21,11 +21,12 @@ import pytest
 from PIL import Image
 from torchvision.transforms import v2
 
-from clsweep.data import cache, datasets
-from clsweep.data.cache import Pictures, decode
+from clsweep.data import cache, datasets, image_files
 from clsweep.data.datasets import Splits, load_splits, prepare
 from clsweep.data.folders import scan
-from clsweep.data.found import DataPlace, sized_dataset
+from clsweep.data.found import sized_dataset
+from clsweep.data.image_files import Pictures, decode
+from clsweep.data.locations import DataPlace
 from clsweep.errors import RequestError
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded")
@@ -85,7 +86,7 @@ def decoded(monkeypatch):
         counts["/".join(path.parts[-3:])] += 1
         return decode(path, size, channels)
 
-    monkeypatch.setattr(cache, "decode", counting)
+    monkeypatch.setattr(image_files, "decode", counting)
     return counts
 
 
@@ -330,13 +331,13 @@ from clsweep.data import cache, datasets
 from clsweep.data.found import DataPlace
 from clsweep.data.found import sized_dataset
 root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
-decode, cache.BLOCK_IMAGES, cache.num_cores = cache.decode, 2, lambda: 2
+decode, cache.BLOCK_IMAGES, cache.num_cores = image_files.decode, 2, lambda: 2
 def slow(path, size, channels):
     time.sleep(pause)
     with open(log, "a") as file:
         file.write(f"{path.parent.parent.name}/{path.parent.name}/{path.name}\\n")
     return decode(path, size, channels)
-cache.decode = slow
+image_files.decode = slow
 place = DataPlace(root=root, cache=root + "/../cache")
 datasets.prepare(sized_dataset("imagefolder", place, image_size=16), place)
 assert "torch" not in sys.modules

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from clsweep.catalog import DATASET
-from clsweep.data.found import DataPlace, find
+from clsweep.data.found import find
+from clsweep.data.locations import DataPlace
 from clsweep.train.images import Images, on_device
 from tests.data.own import load, noise, of_rows, refusal
 

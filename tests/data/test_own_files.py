@@ -28,7 +28,8 @@ from torchvision.transforms import v2
 from clsweep.catalog import DATASET
 from clsweep.data import folders
 from clsweep.data.datasets import Splits, load_splits
-from clsweep.data.found import DataPlace, find, sized_dataset
+from clsweep.data.found import find, sized_dataset
+from clsweep.data.locations import DataPlace
 from clsweep.errors import RequestError
 from clsweep.train.images import on_device
 from tests.data.own import SIZE, load, noise, of_rows, png, refusal

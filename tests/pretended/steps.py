@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_epoch

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.train import scores, state
 from clsweep.train.scores import score_reference
 from tests.contracts.combinations import COMBINATIONS, Config, few_images, small_config

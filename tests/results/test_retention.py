@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
-from clsweep.results.ranking import KeptFiles
+from clsweep.results.retention import KeptFiles
 
 
 def plan(*, seeds=2, **configs):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.train import loop
 from clsweep.train.images import batches, on_device
 from clsweep.train.state import new_state

@@ -19,29 +19,15 @@ from typing import Any
 import pytest
 import torch
 
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.train import attempt as attempts
 from clsweep.train import loop, mutual_information
 from clsweep.train import state as states
-from clsweep.train.attempt import (
-    CHECK_STEPS,
-    Pulse,
-    identity_of,
-    pack,
-    unpack,
-    unpack_unverified,
-    verified,
-)
+from clsweep.train.attempt import identity_of, pack, unpack, unpack_unverified, verified
+from clsweep.train.finite import DivergedError
 from clsweep.train.loop import train_trial
-from clsweep.train.scores import DivergedError
-from tests.contracts.attempts import (
-    Killed,
-    MemoryStore,
-    Row,
-    assert_same,
-    attempt,
-    unmeasured,
-)
+from clsweep.train.progress_reporter import CHECK_STEPS, Pulse
+from tests.contracts.attempts import Killed, MemoryStore, Row, assert_same, attempt, unmeasured
 from tests.contracts.combinations import CASES, CRITIC, few_images
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.data.augment import Draws, Recipe, draw
-from clsweep.data.cache import Pictures
+from clsweep.data.image_files import Pictures
 from clsweep.train import crops
 from clsweep.train.crops import cut_crops, cut_middles
 

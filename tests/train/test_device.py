@@ -9,7 +9,7 @@ import torch
 
 from clsweep.cli import check
 from clsweep.cluster import trial
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.study.schema import ResourcesSection
 from clsweep.train import loop, scores
 from clsweep.train.device import trial_device

@@ -16,18 +16,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from clsweep.model.encoders import conv4
-from clsweep.train import evaluate, loop
-from clsweep.train.evaluate import (
-    alpha_req,
-    in_percent,
-    lidar,
-    rankme,
-    spectrum_decay,
-    top_hits,
-)
+from clsweep.train import evaluate, knn, loop
+from clsweep.train.evaluate import in_percent, top_hits
 from clsweep.train.images import Images
 from clsweep.train.loop import train_trial
 from clsweep.train.scores import score_encoder
+from clsweep.train.spectrum import alpha_req, lidar, rankme, spectrum_decay
 from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,7 +32,7 @@ def percent(score: Any) -> Any:
 
 
 knn_scores, uniform_knn_scores, classifier_scores = map(
-    percent, (evaluate.knn_scores, evaluate.uniform_knn_scores, evaluate.classifier_scores)
+    percent, (knn.knn_scores, knn.uniform_knn_scores, evaluate.classifier_scores)
 )
 Features = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -109,7 +103,7 @@ def test_fewer_than_five_classes_make_top5_certain():
 def test_chunks_do_not_show(monkeypatch, chunk_elements):
     features = clusters()
     expected = knn_scores(*features, num_classes=8, knn_k=50)
-    monkeypatch.setattr(evaluate, "CHUNK_ELEMENTS", chunk_elements)
+    monkeypatch.setattr(knn, "CHUNK_ELEMENTS", chunk_elements)
     assert knn_scores(*features, num_classes=8, knn_k=50) == expected
 
 

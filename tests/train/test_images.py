@@ -17,8 +17,8 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.data.augment import Recipe
-from clsweep.data.cache import Pictures
 from clsweep.data.datasets import Split
+from clsweep.data.image_files import Pictures
 from clsweep.train import images as module
 from clsweep.train.device import trial_device
 from clsweep.train.images import (

@@ -17,7 +17,7 @@ import torch
 
 from clsweep.catalog import PARAM, SELECTED_PARTS
 from clsweep.cli.check import another_value
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train import loop, mutual_information

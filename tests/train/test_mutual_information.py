@@ -10,9 +10,9 @@ import torch
 
 from clsweep.catalog.ownership import default_of, owned_params
 from clsweep.train import mutual_information
+from clsweep.train.finite import DivergedError
 from clsweep.train.loop import train_trial
 from clsweep.train.mutual_information import DIM, correlation, draw_pairs
-from clsweep.train.scores import DivergedError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

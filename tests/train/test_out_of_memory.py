@@ -13,7 +13,7 @@ import torch
 
 from clsweep.cluster import trial
 from clsweep.cluster.losses import root_cause
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.errors import RequestError
 from clsweep.study.schema import ResourcesSection
 from clsweep.train.images import on_device

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clsweep.catalog.plugins import activate, told
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.errors import StudyError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study

@@ -24,20 +24,17 @@ from torchvision.transforms.v2.functional import resize
 from clsweep.catalog import DATASET, METRIC
 from clsweep.data.augment import Recipe, apply, draw
 from clsweep.data.datasets import load_splits
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.model.encoders import conv4, layer_of, resnet18
-from clsweep.train import loop, probe, scores
+from clsweep.train import finetune, loop, scores
 from clsweep.train.attempt import unpack
-from clsweep.train.evaluate import in_percent, uniform_knn_scores
+from clsweep.train.evaluate import in_percent
+from clsweep.train.finetune import Network, fine_tuned, labelled_rows
 from clsweep.train.images import Images, on_device, scored_images
+from clsweep.train.knn import uniform_knn_scores
 from clsweep.train.loop import train_trial
-from clsweep.train.probe import Network, fine_tuned, labelled_rows, ridge_probe
-from clsweep.train.scores import (
-    augmented_features,
-    score_encoder,
-    score_reference,
-    transfer_of,
-)
+from clsweep.train.probe import ridge_probe
+from clsweep.train.scores import augmented_features, score_encoder, score_reference, transfer_of
 from clsweep.train.state import derived_seed
 from tests.contracts.attempts import MemoryStore, attempt
 from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
@@ -332,7 +329,7 @@ def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(
             tuned.append(len(rows_R) / len(network.bank))
         return nn.Sequential(network.copy(), nn.Linear(16, 10)).eval()
 
-    monkeypatch.setattr(probe, "fine_tuned", fine_tuned)
+    monkeypatch.setattr(finetune, "fine_tuned", fine_tuned)
     config, splits = small_transfer
     config |= FINE | {"finetune_labels": labels}
     train, val = (on_device(s, splits.train, CPU) for s in (splits.train, splits.val))

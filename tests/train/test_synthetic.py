@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clsweep.catalog import COMPONENT
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.train.loop import train_trial
 from clsweep.train.scores import score_reference
 from studies.records.plain import plain_config

@@ -44,7 +44,7 @@ DATASETS = (
              ".npy"),
             ("huggingface", "clsweep.data.tables:find",
              "a folder of Hugging Face's datasets: save_to_disk, or Parquet files"),
-            ("webdataset", "clsweep.data.folders:find_shards",
+            ("webdataset", "clsweep.data.shards:find_shards",
              "your own tar files: ROOT/train-*.tar and ROOT/val-*.tar"),
         )
     ),
