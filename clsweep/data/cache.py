@@ -20,18 +20,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from clsweep.data.image_files import Pictures
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
 from clsweep.files import sync
 from clsweep.machine import num_cores
-
-if TYPE_CHECKING:
-    pass
-from clsweep.data.image_files import Pictures
 
 Images: TypeAlias = "np.ndarray | Pictures"  # of one size, or each of its own
 Cached: TypeAlias = "dict[str, tuple[Images, np.ndarray]]"

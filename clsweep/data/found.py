@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from clsweep.data.cache import Source
     from clsweep.data.image_files import Encoded
-from clsweep.data import image_files
 from clsweep.data.locations import DataPlace
 
 PARTS = ("train", "test")

@@ -8,13 +8,9 @@ import os
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from clsweep.catalog import DATASET
 from clsweep.errors import RequestError
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
