@@ -256,6 +256,8 @@ def _decoded(
     """Decode pictures of a part into images; a line for each that is broken."""
     from PIL import UnidentifiedImageError
 
+    from clsweep.data import image_files
+
     assert found.open is not None
     broken = []
     for image, row in zip(images, rows, strict=True):

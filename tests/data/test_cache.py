@@ -327,8 +327,8 @@ def test_a_refused_call_or_folder_names_the_flag(call, root, monkeypatch):
 
 SCRIPT = """
 import sys, time
-from clsweep.data import cache, datasets
-from clsweep.data.found import DataPlace
+from clsweep.data import cache, datasets, image_files
+from clsweep.data.locations import DataPlace
 from clsweep.data.found import sized_dataset
 root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 decode, cache.BLOCK_IMAGES, cache.num_cores = image_files.decode, 2, lambda: 2
