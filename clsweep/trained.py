@@ -28,10 +28,10 @@ def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -
     """
     row = _row_with_encoder(folder, trial_id)
     _allow(folder, str(row["encoder"]), trust)
-    from clsweep.results.weights import agreed, unpack
+    from clsweep.results.weights import agreed, unpack_weights
 
     place = folder.place(encoder_file(trial_id))
-    weights, about = unpack(folder.decoded(encoder_file(trial_id), bytes), place)
+    weights, about = unpack_weights(folder.decoded(encoder_file(trial_id), bytes), place)
     import torch
 
     from clsweep.objective.build import build_encoder
@@ -85,7 +85,7 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
     the CPU. RequestError where there is none, as it was not kept or not saved yet, or a damaged
     one.
     """
-    from clsweep.train.attempt import unpack_unverified
+    from clsweep.train.checkpoints import unpack_unverified
 
     payload = folder.checkpoint(trial_id)
     if payload is None:

@@ -20,11 +20,10 @@ from clsweep.cluster.search import PlanSearch
 from clsweep.objective.build import build_encoder
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.journal import open_storage
-from clsweep.results.weights import about_encoder, pack
+from clsweep.results.weights import about_encoder, pack_weights
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train.attempt import identity_of
-from clsweep.train.attempt import pack as pack_checkpoint
+from clsweep.train.checkpoints import identity_of, pack_checkpoint
 
 STUDY = """\
 name: small
@@ -93,7 +92,7 @@ def make_folder(root: Path) -> Path:
     torch.manual_seed(0)
     weights = {name: tensor.numpy() for name, tensor in build_encoder(row).state_dict().items()}
     folder.write(
-        encoder_file(KEPT), pack(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]}))
+        encoder_file(KEPT), pack_weights(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]}))
     )
     again = confirming_study(folder)
     fresh = [plan_row(again, trial) for trial in plan_confirmation(again, folder)]

@@ -25,14 +25,15 @@ _SEES = ("encoder", "view_size", "image_size", "channels")
 ENCODER_PARAMS = ("encoder", "view_size", "pooling", "init", "width", "stem")
 _MEASURED = (*ENCODER_PARAMS, "image_size", "channels")
 ROWS = (
-    Component(part="encoder", name="timm/NAME", impl="clsweep.model.foreign:timm_encoder",
+    Component(part="encoder", name="timm/NAME", impl="clsweep.model.external_encoders:timm_encoder",
               owns=("pooling",), takes=_SEES, source="timm",
               doc="a model of timm, without its classifier; pip install clsweep[timm]"),
     Component(part="encoder", name="torchvision/NAME",
-              impl="clsweep.model.foreign:torchvision_encoder", takes=_SEES, source="torchvision",
+              impl="clsweep.model.external_encoders:torchvision_encoder",
+              takes=_SEES, source="torchvision",
               doc="a classifier of torchvision, without its last linear layer"),
-    Component(part="encoder", name="MODULE:FUNCTION", impl="clsweep.model.foreign:own_encoder",
-              takes=_SEES, source="-",
+    Component(part="encoder", name="MODULE:FUNCTION",
+              impl="clsweep.model.external_encoders:own_encoder", takes=_SEES, source="-",
               doc="what a function of yours returns; it may take channels and image_size by name"),
 )  # fmt: skip
 _PATTERNS = (r"timm/[\w.]+", r"torchvision/\w+", r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -120,7 +121,7 @@ def _asked(wanted: str, count: int) -> list[dict[str, Any]]:
     try:
         run = subprocess.run(
             # with our modules, and none of the working folder before them
-            [sys.executable, "-P", "-m", "clsweep.model.foreign"],
+            [sys.executable, "-P", "-m", "clsweep.model.external_encoders"],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             input=wanted, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip

@@ -46,7 +46,7 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     is_program = path.suffix == PROGRAM
     is_classifier = row.layout == "torchvision" and not is_program
     if is_program:
-        from clsweep.model.foreign import program
+        from clsweep.model.external_encoders import program
     elif is_classifier:
         import torch
 
@@ -107,7 +107,7 @@ def _write(path: Path, content: bytes | Mapping[str, Tensor], about: About) -> N
     """Readers see the old file or the new one, never a part of either."""
     import torch
 
-    from clsweep.results.weights import pack
+    from clsweep.results.weights import pack_weights
 
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
@@ -115,7 +115,7 @@ def _write(path: Path, content: bytes | Mapping[str, Tensor], about: About) -> N
             temporary.write_bytes(content)
         elif path.suffix == ".safetensors":
             arrays = {name: tensor.numpy() for name, tensor in content.items()}
-            temporary.write_bytes(pack(arrays, about))
+            temporary.write_bytes(pack_weights(arrays, about))
         else:
             torch.save(dict(content), temporary)
         os.replace(temporary, path)

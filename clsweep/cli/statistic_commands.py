@@ -55,8 +55,8 @@ def status(
 
     from clsweep.cli import status as now
     from clsweep.findings.notes import reference_notes
-    from clsweep.results.ranking import spare_of
     from clsweep.results.reading import StudyResults, open_folder, trials_file
+    from clsweep.results.standings import drop_order
 
     if trials_file(path):
         require_apart({path: True, "--follow": follow})
@@ -75,7 +75,7 @@ def status(
         rows = now.split_marked(now.status_rows(results), results, format)
         if follow and format is Format.table:
             Console().clear()
-        print_table(rows, format=format, spare=spare_of(rows))
+        print_table(rows, format=format, spare=drop_order(rows))
         if format is Format.table:
             if running := now.running_rows(results):
                 say()
@@ -419,7 +419,7 @@ def _write(folder: str, found: Imported) -> None:
 
     from clsweep.findings.from_trials import TOLD
     from clsweep.results.disk import Disk
-    from clsweep.results.tables import encode, schema_of
+    from clsweep.results.parquet import schema_of, to_parquet
 
     disk = Disk(folder)
     if disk.is_file("study.yaml"):
@@ -436,4 +436,4 @@ def _write(folder: str, found: Imported) -> None:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # of several types: as texts
             columns[name] = pa.array([None if v is None else str(v) for v in values])
     table = pa.table(columns).replace_schema_metadata({TOLD: json.dumps(found.told)})
-    disk.write("trials.parquet", encode(table))
+    disk.write("trials.parquet", to_parquet(table))

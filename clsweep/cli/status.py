@@ -16,9 +16,9 @@ from clsweep.display.numbers import duration
 from clsweep.display.printing import Format
 from clsweep.findings.confirmed import unconfirmed
 from clsweep.findings.notes import SCORED_ON_TEST, version_notes
-from clsweep.results.ranking import Tally
 from clsweep.results.reading import StudyResults, open_folder
-from clsweep.results.schemas import STATUSES
+from clsweep.results.schemas import TRIAL_STATUSES
+from clsweep.results.standings import TrialCounts
 from clsweep.study.factors import FACTORS, split_name
 from clsweep.study.space import declared_axes, only_swept_rows
 from clsweep.version import VERSION_COLUMNS
@@ -44,7 +44,7 @@ def status_rows(results: StudyResults) -> list[Row]:
         for table in (results.plan_table, results.trials_table)
     )
     trials = only_swept_rows(tree, trials)
-    tally = Tally(plan, trials, metric=results.metric, mode=results.mode, axes=axes)
+    tally = TrialCounts(plan, trials, metric=results.metric, mode=results.mode, axes=axes)
     objective_of = {row["trial_id"]: row["objective"] for row in plan}
     for trial_id in folder.heartbeat().get("running", ()) if folder.is_running() else ():
         if trial_id in objective_of:  # else of an extension that is newer than this plan
@@ -115,7 +115,7 @@ def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
 def status_headline(results: StudyResults, rows: Sequence[Row]) -> str:
     """One sentence: running and how long still, finished, or interrupted."""
-    ended = sum(row.get(status, 0) for row in rows for status in STATUSES)
+    ended = sum(row.get(status, 0) for row in rows for status in TRIAL_STATUSES)
     left = sum(row["planned"] for row in rows) - ended
     if results.folder.is_running():
         return f"running: {results.folder.heartbeat().get('headline', '')}"

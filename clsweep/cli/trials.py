@@ -25,7 +25,7 @@ from clsweep.findings.confirmed import unconfirmed
 from clsweep.findings.notes import CONFIRMED_ON_TEST
 from clsweep.questions.column import level
 from clsweep.questions.recommend import fewer_fresh
-from clsweep.results.schemas import STATUSES, test_fields
+from clsweep.results.schemas import TRIAL_STATUSES, test_fields
 from clsweep.study.factors import factors_of
 from clsweep.study.space import declared_axes
 
@@ -53,7 +53,7 @@ def table_status(results: Results) -> list[Row]:
     }
     rows: list[Row] = []
     for name, mine in trials.groupby("objective", sort=False):
-        counts = {status: int((mine["status"] == status).sum()) for status in STATUSES}
+        counts = {status: int((mine["status"] == status).sum()) for status in TRIAL_STATUSES}
         picked = best.get(name, {})
         found = {f"best {material.metric}": picked.get("score"), "at": picked.get("at")}
         shown = {n: num for n, num in counts.items() if num or n in ("finished", "failed")}

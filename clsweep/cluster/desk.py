@@ -30,10 +30,10 @@ from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.journal import latest_entries, open_storage
-from clsweep.results.weights import about_encoder, pack
+from clsweep.results.weights import about_encoder, pack_weights
 from clsweep.study.design import Study, sampler_of
 from clsweep.study.schema import LIVE_METHODS
-from clsweep.train.notice import Notice
+from clsweep.train.save_request import SaveRequest
 
 FOLDER, ASKED, EPOCHS = "said", "asked", "epochs"
 LEAVE_S = 10.0  # of the time that a signal leaves, what a run gives its trials
@@ -223,7 +223,7 @@ class TrialFiles:
     def keep_encoder(self, row: Row, weights: Mapping[str, Any], normalisation: Row) -> None:
         """Keep an encoder, a state dict on the CPU; on the disk when this returns."""
         arrays = {name: tensor.numpy() for name, tensor in weights.items()}
-        payload = pack(arrays, about_encoder(row, normalisation))
+        payload = pack_weights(arrays, about_encoder(row, normalisation))
         self._do("write", encoder_file(self.trial_id), payload)
 
     def _do(self, method: str, *arguments: Any) -> Any:
@@ -261,7 +261,7 @@ class Line:
         self._tell = tell
         self._state: Row = {}
         self._asked = self._saved = ""
-        self.notice = Notice(self._answer) if relay is None else _Relayed(relay)
+        self.notice = SaveRequest(self._answer) if relay is None else _Relayed(relay)
 
     def tell(self, state: Row) -> None:
         """Say how far the trial is; a demand that was not heard before gives notice."""
@@ -277,7 +277,7 @@ class Line:
             self._tell(self._state, self._saved)
 
 
-class _Relayed(Notice):
+class _Relayed(SaveRequest):
     """Of a worker that saves nothing: it asks the first one, by way of the run."""
 
     def __init__(self, relay: Callable[[str], object]):
@@ -294,12 +294,12 @@ class _Relayed(Notice):
 
 TERM_S = 25.0  # Slurm, Kubernetes and spot markets leave 30 s and more
 
-_notice: Notice | None = None  # of the trial that this process works on
+_notice: SaveRequest | None = None  # of the trial that this process works on
 _previous: Any = signal.SIG_DFL  # Ray's own handler
 
 
 @contextlib.contextmanager
-def saved_on_term(notice: Notice) -> Iterator[None]:
+def saved_on_term(notice: SaveRequest) -> Iterator[None]:
     """Meanwhile SIGTERM gives notice, and takes effect once that is answered."""
     global _notice
     _notice = notice
@@ -335,7 +335,7 @@ def _on_term(number: int, frame: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _leave(notice: Notice) -> None:
+def _leave(notice: SaveRequest) -> None:
     notice.give()
     notice.wait(TERM_S)
     os.kill(os.getpid(), signal.SIGTERM)

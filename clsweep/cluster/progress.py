@@ -20,7 +20,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import count, duration, fixed
 from clsweep.display.printing import laid_out
 from clsweep.display.text import printable, shortened
-from clsweep.results.ranking import Tally, spare_of
+from clsweep.results.standings import TrialCounts, drop_order
 
 # Between plain lines: at the beginning, and later.
 PLAIN_S, LATER_PLAIN_S, BEGINNING_S = 10.0, 60.0, 180.0
@@ -159,7 +159,7 @@ class Progress:
 
     def __init__(
         self,
-        tally: Tally,
+        tally: TrialCounts,
         estimate: Estimate,
         *,
         concurrent: int,
@@ -290,7 +290,7 @@ class Progress:
     def _render(self) -> Group:
         rows, room = self.tally.rows(), self._console.width
         table = Table.grid()
-        for head, *lines in laid_out(rows, room=room, spare=spare_of(rows))[0]:
+        for head, *lines in laid_out(rows, room=room, spare=drop_order(rows))[0]:
             table.add_row(Text(head, style="bold"))
             table.add_row(Text("\n".join(lines)))
         lines = [f"{name}: {trial.text()}" for name, trial in list(self._running.items())]

@@ -21,7 +21,7 @@ from clsweep.cluster.progress import Progress
 from clsweep.cluster.search import SKIPPED
 from clsweep.errors import RequestError
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, SHARE_BEFORE_COMPACTION, ResultsFolder
-from clsweep.results.retention import KeptFiles
+from clsweep.results.retention import Retention
 from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study
 from clsweep.study.schema import LIVE_METHODS
@@ -36,7 +36,7 @@ class Recorder:
         study: Study,
         folder: ResultsFolder,
         progress: Progress,
-        kept: KeptFiles,
+        kept: Retention,
         loggers: Loggers,
     ):
         self.folder, self._progress = folder, progress

@@ -33,8 +33,8 @@ from clsweep.cluster.trial import TrialContext, keep_references, score_reference
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.ranking import Tally
-from clsweep.results.retention import KeptFiles
+from clsweep.results.retention import Retention
+from clsweep.results.standings import TrialCounts
 from clsweep.study.continuation import difference, extension, numbered_as, with_added
 from clsweep.study.design import (
     PlannedTrial,
@@ -199,9 +199,9 @@ class _Run:
         rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows
 
-    def kept(self) -> KeptFiles:
+    def kept(self) -> Retention:
         sections = self._study.sections
-        return KeptFiles(
+        return Retention(
             self._folder,
             self._folder.plan(["trial_id", "objective", "config"]).to_pylist(),
             self.recorded(),
@@ -317,7 +317,7 @@ class _Run:
     def _progress(self, concurrent: int, *, is_alone: bool) -> Progress:
         sections = self._study.sections
         planned, recorded = self._folder.plan().to_pylist(), self.recorded()
-        tally = Tally(
+        tally = TrialCounts(
             planned,
             recorded,
             metric=sections.metric.name,

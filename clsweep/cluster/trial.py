@@ -256,7 +256,7 @@ def _train(row: Row, context: TrialContext) -> Row:
     import ray.train
     import torch
 
-    from clsweep.train.attempt import Checkpoints
+    from clsweep.train.checkpoints import Checkpoints
     from clsweep.train.collectives import gather
     from clsweep.train.loop import train_trial
     from clsweep.train.memory import keep_freed_memory, limited_memory
@@ -384,8 +384,8 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list
     context.hide_gpus()
     import torch
 
+    from clsweep.train.evaluation import score_reference
     from clsweep.train.memory import limited_memory
-    from clsweep.train.scores import score_reference
 
     torch.set_num_threads(context.resources.cpus_per_worker)
     context.plug_in()

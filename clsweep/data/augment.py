@@ -20,10 +20,10 @@ from torch import Tensor
 
 from clsweep.catalog.guard import PartError
 from clsweep.catalog.rows import Component
-from clsweep.data import jitter, pixels
+from clsweep.data import image_ops, jitter
 from clsweep.data.augmentations import ATTEMPTS, rectangles
 
-LEVELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # what 1 is in whole numbers
+FULL_SCALE = {torch.uint8: 255.0, torch.uint16: 65535.0}  # what 1 is in whole numbers
 _ORDERS_24 = torch.tensor(list(itertools.permutations(range(4))))
 _BLUR_SIGMA = (0.1, 2.0)
 # Pixels and channels of the images in work at once. On a CPU 3 MiB, near what a core's cache holds.
@@ -125,7 +125,7 @@ class Draws:
         those of `change`.
         """
         joined: dict[str, Any] = {
-            name: torch.cat([getattr(part, name) for part in parts]) for name in DRAWN
+            name: torch.cat([getattr(part, name) for part in parts]) for name in _DRAWN_FIELDS
         }
         return replace(parts[0], **joined, others=(), numbers=(), partners=None)
 
@@ -154,14 +154,16 @@ class Draws:
     def __getitem__(self, rows: slice | Tensor) -> "Draws":
         partners = self.partners and (self.partners[0][rows], self.partners[1][rows])
         numbers = tuple(u_NK[rows] for u_NK in self.numbers)
-        chosen = {name: getattr(self, name)[rows] for name in DRAWN}
+        chosen = {name: getattr(self, name)[rows] for name in _DRAWN_FIELDS}
         return replace(self, **chosen, numbers=numbers, partners=partners)
 
 
-DRAWN = [field.name for field in fields(Draws) if field.type is Tensor]  # what `apply` needs
+_DRAWN_FIELDS = [
+    field.name for field in fields(Draws) if field.type is Tensor
+]  # what `apply` needs
 
 
-def draw(
+def draw_views(
     recipe: Recipe,
     num_images: int,
     image_size: int | Tensor,
@@ -249,7 +251,7 @@ def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
         raise ValueError(
             f"images must have shape ({len(draws)}, C, {size}, {size}) for these draws, got {shape}"
         )
-    if not images_NCHW.is_floating_point() and images_NCHW.dtype not in LEVELS:
+    if not images_NCHW.is_floating_point() and images_NCHW.dtype not in FULL_SCALE:
         raise ValueError(
             f"images must be floating point in [0, 1], uint8 or uint16, got {images_NCHW.dtype}"
         )
@@ -310,10 +312,12 @@ def _make(view_NCVV: Tensor, images_NCHW: Tensor, draws: Draws) -> None:
     resize, rest = _ship([resize, rest], images_NCHW.device, dtype)
     x_NCHW = images_NCHW if is_crop_only else images_NCHW[rest[0]]
     x_NCHW = x_NCHW.to(dtype, memory_format=torch.contiguous_format)
-    if images_NCHW.dtype in LEVELS:
-        x_NCHW.div_(LEVELS[images_NCHW.dtype])
+    if images_NCHW.dtype in FULL_SCALE:
+        x_NCHW.div_(FULL_SCALE[images_NCHW.dtype])
     x_NCHW = (
-        pixels.resize_antialiased(x_NCHW, *resize) if is_small else pixels.resize(x_NCHW, *resize)
+        image_ops.resize_antialiased(x_NCHW, *resize)
+        if is_small
+        else image_ops.resize(x_NCHW, *resize)
     )
     if is_crop_only:
         view_NCVV.copy_(x_NCHW)
@@ -372,12 +376,12 @@ def _rest(draws: Draws, order_3N: Tensor, stops: list[list[int]]) -> tuple[Tenso
 def _finish_(x_NCHW: Tensor, weights_MR: Tensor, stops: list[int]) -> None:
     """Grayscale, blur and solarization of images in the last order."""
     if stops[6] > stops[2]:
-        pixels.grayscale_(x_NCHW[stops[2] : stops[6]])
+        image_ops.grayscale_(x_NCHW[stops[2] : stops[6]])
     if stops[8] > stops[_FIRST_BLURRED]:
-        pixels.blur_(x_NCHW[stops[_FIRST_BLURRED] :], weights_MR)
+        image_ops.blur_(x_NCHW[stops[_FIRST_BLURRED] :], weights_MR)
     for start, stop in ((stops[1], stops[3]), (stops[5], stops[7])):
         if stop > start:
-            pixels.solarize_(x_NCHW[start:stop])
+            image_ops.solarize_(x_NCHW[start:stop])
 
 
 def _ship(

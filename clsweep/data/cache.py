@@ -30,10 +30,10 @@ from clsweep.errors import RequestError
 from clsweep.files import sync
 from clsweep.machine import num_cores
 
-Images: TypeAlias = "np.ndarray | Pictures"  # of one size, or each of its own
-Cached: TypeAlias = "dict[str, tuple[Images, np.ndarray]]"
+StoredImages: TypeAlias = "np.ndarray | Pictures"  # of one size, or each of its own
+Cached: TypeAlias = "dict[str, tuple[StoredImages, np.ndarray]]"
 
-FORMAT = 4  # of the files here; another one is another cache
+_FORMAT = 4  # of the files here; another one is another cache
 BLOCK_IMAGES, BLOCK_BYTES = 512, 2**24  # as many images are decoded at a time as both allow
 _SHOWN = 10  # files that an error names
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -73,7 +73,7 @@ class Source:
     def manifest(self) -> dict[str, Any]:
         """What a cache says of itself."""
         return {
-            "format": FORMAT,
+            "format": _FORMAT,
             "image_size": self.image_size,
             "num_channels": self.num_channels,
             "dtype": self.dtype,
@@ -149,13 +149,13 @@ def _opened(source: Source, folder: Path) -> Cached | None:
         return None
 
 
-def _arrays(source: Source, folder: Path, part: str) -> tuple[Images, np.ndarray]:
+def _arrays(source: Source, folder: Path, part: str) -> tuple[StoredImages, np.ndarray]:
     """ValueError if they are not those of the source."""
     path, num_images, size = folder / f"{part}.npy", len(source.labels[part]), source.image_size
     pixels = np.load(path, mmap_mode="r") if num_images else np.load(path)
     if num_images and pixels.offset + pixels.nbytes != path.stat().st_size:
         raise ValueError(f"{path}: expected {pixels.nbytes} bytes of images")
-    images: Images = pixels
+    images: StoredImages = pixels
     expected: tuple[int, ...] = (num_images, size, size, source.num_channels)
     if source.sizes is not None:
         images = Pictures(pixels, np.load(folder / f"{part}_sizes.npy"), source.num_channels)

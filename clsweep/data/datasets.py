@@ -16,8 +16,7 @@ import numpy as np
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.data import synthetic
 from clsweep.data.cache import Source, cached
-from clsweep.data.found import mismatch, reason_of, sized_dataset, stamp
-from clsweep.data.identity import digest_of, read
+from clsweep.data.identity import digest_images, read_splits
 from clsweep.data.image_files import Pictures, needed_size
 from clsweep.data.locations import (
     DataPlace,
@@ -26,6 +25,7 @@ from clsweep.data.locations import (
     missing_data_message,
     require_data,
 )
+from clsweep.data.sources import layout_error, reason_of, sized_dataset, stamp
 from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
 from clsweep.errors import RequestError
 
@@ -155,8 +155,11 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     row = DATASET[dataset.name]
     # those of the catalog are read whole, however few of their images are used
     whole = dataset if row.makes_images or row.files else row
-    train, test = read(whole, place)
-    if row.is_own and dataset.images_digest not in (None, found := digest_of(whole, train, test)):
+    train, test = read_splits(whole, place)
+    if row.is_own and dataset.images_digest not in (
+        None,
+        found := digest_images(whole, train, test),
+    ):
         expected = f"{row.name}: expected the images that were planned with"
         given = f"(digest {dataset.images_digest}), given others ({found})"
         raise RequestError(f"{expected} {given}: they have changed, or do so at every call")
@@ -243,7 +246,7 @@ def _require_variance(train: Split, place: DataPlace) -> None:
     if not std_C.min() > 0:
         channel, expected = int(std_C.argmin()), "images with differences to learn from"
         given = f"{mean_C[channel]:.3g} at every pixel of channel {channel} of all {len(train)}"
-        raise mismatch(place.root_folder, expected, f"{given} training images")
+        raise layout_error(place.root_folder, expected, f"{given} training images")
 
 
 def idx_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
@@ -406,7 +409,7 @@ def synthetic_images(dataset: Dataset, _place: DataPlace) -> Source:
 
     counts = {"train": dataset.num_train, "test": dataset.num_test}
     return Source(
-        name="synthetic", place=f"{num_classes} classes, {synthetic.VERSION}", image_size=size,
+        name="synthetic", place=f"{num_classes} classes, {synthetic._VERSION}", image_size=size,
         classes=tuple(str(number) for number in range(num_classes)),
         labels={part: synthetic.labels(count, num_classes) for part, count in counts.items()},
         describe=tuple, fill=fill,

@@ -15,7 +15,7 @@ from clsweep.data.draws import drawing
 from clsweep.data.locations import DataPlace
 from clsweep.errors import RequestError
 
-LOOKED_AT = 50_000  # images of a split at most, evenly spaced
+MAX_DIGESTED = 50_000  # images of a split at most, evenly spaced
 
 
 def identified(dataset: Dataset, place: DataPlace) -> Dataset:
@@ -27,21 +27,21 @@ def identified(dataset: Dataset, place: DataPlace) -> Dataset:
     """
     whole = dataset if dataset.makes_images else DATASET[dataset.name]
     try:
-        return replace(dataset, images_digest=digest_of(whole, *read(whole, place)))
+        return replace(dataset, images_digest=digest_images(whole, *read_splits(whole, place)))
     except FileNotFoundError:
         return dataset
     except Exception as error:
         raise RequestError(told(error)) from None
 
 
-def read(dataset: Dataset, place: DataPlace) -> tuple[Any, Any]:
+def read_splits(dataset: Dataset, place: DataPlace) -> tuple[Any, Any]:
     """The splits that the function of a data set gives, to train on and to test on."""
     with drawing(0, "data set"):  # one that is made of draws is the same for all trials
         train, test = implementation(dataset)(dataset, place)
     return train, test
 
 
-def digest_of(dataset: Dataset, *splits: Any) -> str:
+def digest_images(dataset: Dataset, *splits: Any) -> str:
     """Of images and classes.
 
     Raises:
@@ -63,7 +63,7 @@ def digest_of(dataset: Dataset, *splits: Any) -> str:
                 given += f" from {labels.min()} to {labels.max()}"
             raise PartError(f"{dataset.name}: expected {expected}, given {given}", dataset)
         digest.update(np.ascontiguousarray(labels).tobytes())
-        count = min(len(rows), LOOKED_AT)
+        count = min(len(rows), MAX_DIGESTED)
         for row in rows[np.arange(count) * len(rows) // count]:
             digest.update(np.ascontiguousarray(images[row]).tobytes())
     return digest.hexdigest()

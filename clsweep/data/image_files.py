@@ -53,7 +53,7 @@ class Pictures:
         return self.pixels[self.starts[row] : self.starts[row + 1]].reshape(shape)
 
 
-def decode(file: Encoded, store_size: int, num_channels: int = 3) -> np.ndarray:
+def decode_image(file: Encoded, store_size: int, num_channels: int = 3) -> np.ndarray:
     """An image of one or three channels, whole: uint8 (H, W, C), its shorter side resized to
     `store_size` where it is longer (bicubic, antialiased).
 
@@ -81,7 +81,7 @@ def decode(file: Encoded, store_size: int, num_channels: int = 3) -> np.ndarray:
     return np.asarray(picture).reshape(height, width, num_channels)
 
 
-def size_of(file: Encoded) -> tuple[int, int]:
+def read_image_size(file: Encoded) -> tuple[int, int]:
     """Height and width of an image, of its header alone. Raises as `decode`."""
     if isinstance(file, Path):
         require_regular(file)

@@ -15,7 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from clsweep.data.pixels import gray
+from clsweep.data.image_ops import gray
 
 _LETTERS = "bcsh"  # the adjustments, as factor_N4's columns
 # Brightness is the cheapest, so it has most of the slices.

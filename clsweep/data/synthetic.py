@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-VERSION = 2  # of the images
+_VERSION = 2  # of the images
 BLOCK_IMAGES = 64  # drawn from one seed, so that image n is the same however many there are
 _SEED = 20_240_229
 _OWN = 16  # random numbers of an image, beside its cells and phases

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from clsweep.model.transfer import to_device
-from clsweep.objective.contrast import check_positive, check_views, no_autocast, shape_of, wide
+from clsweep.objective.contrastive import check_positive, check_views, no_autocast, shape_of, wide
 
 _TARGET_STD = 1.0  # gamma of VICReg
 _VARIANCE_EPS = 1e-4  # epsilon of VICReg

@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 
 from clsweep.model.halves import halves
 from clsweep.model.layers import RELU, Activation, Norm, mlp
-from clsweep.objective.contrast import wide
+from clsweep.objective.contrastive import wide
 from clsweep.objective.views import Pairs
 
 # What a forward pass gives, by kind and view: "online" projections, "predicted", "target",

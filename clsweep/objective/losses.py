@@ -22,16 +22,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.objective.contrast import (
+from clsweep.objective.contrastive import (
     Negatives,
     batch_loss,
     batch_terms,
     check_pair,
     check_positive,
     check_views,
-    contrast,
     mean_loss,
     no_autocast,
+    pair_loss,
     products,
     query_terms,
     shape_of,
@@ -68,7 +68,7 @@ def infonce(
     Raises:
         ValueError: shapes that do not fit, no negatives, tau <= 0.
     """
-    return contrast(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled=True)
+    return pair_loss(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled=True)
 
 
 def dcl(
@@ -85,7 +85,7 @@ def dcl(
     InfoNCE without the positive in the denominator; U is one joint log-sum-exp over both views.
     Arguments, result and errors as in `infonce`.
     """
-    return contrast(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled=False)
+    return pair_loss(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled=False)
 
 
 def dclw(
@@ -119,7 +119,9 @@ def dclw(
     check_positive(sigma=sigma, delta=delta)
     if weighting not in ("vmf", "exponential"):
         raise ValueError(f"weighting: expected 'vmf' or 'exponential', given {weighting!r}")
-    decoupled = contrast(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled=False)
+    decoupled = pair_loss(
+        z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled=False
+    )
     s_N = (wide(z1_ND) * wide(z2_ND)).sum(1)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not dclw_detach):
         if weighting == "vmf":

@@ -31,9 +31,9 @@ from clsweep.errors import RequestError
 from clsweep.machine import temporary_prefix
 from clsweep.results import schemas
 from clsweep.results.disk import Disk
-from clsweep.results.hold import read_heartbeat
+from clsweep.results.lock import read_heartbeat
+from clsweep.results.parquet import from_parquet, to_parquet
 from clsweep.results.store import MISSING, SUFFIX, Store
-from clsweep.results.tables import decode, encode
 from clsweep.study.continuation import recorded_study
 from clsweep.study.document import KEPT, Document, from_json, to_json
 
@@ -116,14 +116,14 @@ class ResultsFolder(Store):
         schema = schemas.trials_schema(schemas.params_of(known.schema))
         columns = list(columns or schema.names)
         metric = self._document.tree.get("metric", {}).get("name", "knn_top1")
-        present = (*schemas.KEYS, "status")
+        present = (*schemas.TRIAL_KEYS, "status")
         params = [field.name for field in schemas.params_of(known.schema)]
         planned = [name for name in (*schemas.PLANNED, *params) if name in known.schema.names]
         fields = [schema.field(name) for name in dict.fromkeys([*columns, *present, *planned])]
         table = self.with_parts("trials", fields, known.folder, filled=present, present=[metric])
         # the plan is read last: no run records a trial before it is planned
         try:
-            plan = self.plan(list(dict.fromkeys([*schemas.KEYS, *planned])))
+            plan = self.plan(list(dict.fromkeys([*schemas.TRIAL_KEYS, *planned])))
             return schemas.in_plan_order(table, plan, planned).select(columns)
         except ValueError as error:
             reason, *trial = error.args
@@ -176,7 +176,7 @@ class ResultsFolder(Store):
 
     def paper_cells(self) -> pa.Table:
         """A row for each configuration that the study plans at the paper's scale."""
-        return self.decoded(f"{PRINTED}/{CELLS}", decode)
+        return self.decoded(f"{PRINTED}/{CELLS}", from_parquet)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
         """The last checkpoint of a trial, None if there is none."""
@@ -210,11 +210,14 @@ class ResultsFolder(Store):
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = schemas.to_table(plan_rows, schemas.plan_schema(params))
         drawn = None if self.files.is_file("study.yaml") else secrets.token_hex().encode()
-        marks = {schemas.STUDY: schemas.digest(tree), schemas.FOLDER: drawn or self._plan.folder}
+        marks = {
+            schemas.STUDY_DIGEST: schemas.digest(tree),
+            schemas.FOLDER_ID: drawn or self._plan.folder,
+        }
         if "test" in plan["score_on"].to_pylist():
             marks[schemas.SCORE_ON] = b"test"
         marks = {key: value for key, value in marks.items() if value}
-        self.write("plan.parquet", encode(plan.replace_schema_metadata(marks)))
+        self.write("plan.parquet", to_parquet(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self.write("study.yaml", (header + study_yaml).encode())
         for of_plan in ("_marks", "_row_schema"):
@@ -372,11 +375,11 @@ class ResultsFolder(Store):
     def _marks(self) -> dict[bytes, bytes]:
         """What every table's metadata says: its folder, and if scores are of the test split."""
         known = self._plan.schema.metadata or {}
-        return {key: known[key] for key in (schemas.FOLDER, schemas.SCORE_ON) if key in known}
+        return {key: known[key] for key in (schemas.FOLDER_ID, schemas.SCORE_ON) if key in known}
 
     def _write_table(self, name: str, table: pa.Table, *, durable: bool = True) -> None:
         marks = self._marks | (table.schema.metadata or {})
-        self.write(name, encode(table.replace_schema_metadata(marks)), durable=durable)
+        self.write(name, to_parquet(table.replace_schema_metadata(marks)), durable=durable)
 
 
 def _of_trials(table: pa.Table, trials: pa.Table) -> pa.Table:

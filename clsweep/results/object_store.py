@@ -27,7 +27,7 @@ from clsweep.results.disk import Data, require_size
 T = TypeVar("T")
 
 # a store that fails for so long is given up; pyarrow itself asks again for 6 s at most
-PATIENCE_S = 120.0
+_PATIENCE_S = 120.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 NOTICE_AFTER_S = 5.0
 CONCURRENT = 16  # requests on many objects: each waits for the network most of its time
@@ -172,7 +172,7 @@ class ObjectStore:
             raise RequestError(f"{self.place(name)}: cannot be {done}: {reason(error)}") from error
 
 
-_noticed_at = -PATIENCE_S
+_noticed_at = -_PATIENCE_S
 
 
 def patiently(uri: str, action: Callable[[], T]) -> T:
@@ -184,12 +184,12 @@ def patiently(uri: str, action: Callable[[], T]) -> T:
         except (OSError, pa.ArrowException) as error:
             global _noticed_at
             now = time.monotonic()
-            if not _is_passing(error) or now - start + pause > PATIENCE_S:
+            if not _is_passing(error) or now - start + pause > _PATIENCE_S:
                 raise
             # said once, by whichever thread notices first that the store makes everybody wait
-            if now - start > NOTICE_AFTER_S and now - _noticed_at >= PATIENCE_S:
+            if now - start > NOTICE_AFTER_S and now - _noticed_at >= _PATIENCE_S:
                 _noticed_at = now
-                again = f"trying again for up to {PATIENCE_S:.0f} s"
+                again = f"trying again for up to {_PATIENCE_S:.0f} s"
                 print(f"{uri}: {reason(error)}; {again}", file=sys.stderr, flush=True)
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_S)

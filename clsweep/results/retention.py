@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from clsweep.analysis import Place
 from clsweep.catalog.rows import Row
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
-from clsweep.results.ranking import Standings
+from clsweep.results.standings import Standings
 
 
-class KeptFiles:
+class Retention:
     """Which encoders and checkpoints stay in a results folder: whatever an interruption left, from
     rows and files alone.
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM, PARAMS
 from clsweep.catalog.ownership import ALL_THERE_IS, reference_params
 from clsweep.catalog.rows import Row
-from clsweep.results.tables import decode, distinct, schema_of, typed
+from clsweep.results.parquet import distinct, from_parquet, schema_of, typed
 from clsweep.study.continuation import defining
 from clsweep.study.space import declared_spaces
 
@@ -191,10 +191,10 @@ def to_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 # function raises ValueError, or an error of Arrow's, that says what was expected.
 
 
-KEYS = ("trial_id", "objective", "config", "seed")
-STATUSES = ("finished", "stopped", "skipped", "failed")  # of a trial that has its row
-STUDY = b"study"  # in the metadata of a plan: the digest of the study that it is of
-FOLDER = b"folder"  # in that of every table: a number that the folder drew when it was made
+TRIAL_KEYS = ("trial_id", "objective", "config", "seed")
+TRIAL_STATUSES = ("finished", "stopped", "skipped", "failed")  # of a trial that has its row
+STUDY_DIGEST = b"study"  # in the metadata of a plan: the digest of the study that it is of
+FOLDER_ID = b"folder"  # in that of every table: a number that the folder drew when it was made
 SCORE_ON = b"score_on"  # there too: `test`, if that is the split that scores are of
 _OF_IDS = (string.ascii_letters + string.digits + "._-").encode()  # they name files too
 
@@ -216,12 +216,12 @@ class Plan(NamedTuple):
     @property
     def folder(self) -> bytes | None:
         """The number of its folder; None in one of an earlier version."""
-        return (self.schema.metadata or {}).get(FOLDER)
+        return (self.schema.metadata or {}).get(FOLDER_ID)
 
 
 def checked_plan(data: bytes) -> Plan:
     """`plan.parquet`, without the columns that few ask for."""
-    keys, schema = plan_columns(data, KEYS), _plan_schema(data)
+    keys, schema = plan_columns(data, TRIAL_KEYS), _plan_schema(data)
     if not keys.num_rows:
         raise ValueError("expected the planned trials, found none")
     texts = [chunk.buffers()[2] for chunk in keys["trial_id"].chunks]
@@ -234,8 +234,10 @@ def checked_plan(data: bytes) -> Plan:
 def plan_columns(data: bytes, columns: Collection[str]) -> pa.Table:
     """Those of these columns that `plan.parquet` has, in their types."""
     fields = [field for field in _plan_schema(data) if field.name in columns]
-    table = decode(data, [field.name for field in fields])
-    return typed(table, fields, filled=[f.name for f in fields if f.name in (*KEYS, "sampler")])
+    table = from_parquet(data, [field.name for field in fields])
+    return typed(
+        table, fields, filled=[f.name for f in fields if f.name in (*TRIAL_KEYS, "sampler")]
+    )
 
 
 def _plan_schema(data: bytes) -> pa.Schema:
@@ -247,14 +249,14 @@ def _plan_schema(data: bytes) -> pa.Schema:
     taken = {field.name for field in (*ID_FIELDS, *outcome_fields())}
     if wrong := [field.name for field in params if field.name in taken]:
         raise ValueError(f"column {wrong[0]!r}: expected no hyperparameter")
-    required = {*KEYS, "sampler"}
+    required = {*TRIAL_KEYS, "sampler"}
     fields = [f for f in plan_schema(params) if f.name in required or f.name in found.names]
     return pa.schema(fields, metadata=found.metadata)
 
 
 def why_not_of(plan: Plan, tree: Mapping[str, Any]) -> str:
     """Why a plan is not that of a recorded study; empty if it is."""
-    known = (plan.schema.metadata or {}).get(STUDY)
+    known = (plan.schema.metadata or {}).get(STUDY_DIGEST)
     if known not in (None, digest(tree)):
         return "study.yaml has changed since plan.parquet was made of it"
     others = set(plan.keys["objective"].unique().to_pylist()) - set(declared_spaces(tree))
@@ -284,8 +286,8 @@ def checked_rows(
     two studies may have the same ids. Those `filled` have a value in every row, `present` ones are
     there, should there be any row.
     """
-    table = decode(data, [field.name for field in fields])
-    if folder and (table.schema.metadata or {}).get(FOLDER, folder) != folder:
+    table = from_parquet(data, [field.name for field in fields])
+    if folder and (table.schema.metadata or {}).get(FOLDER_ID, folder) != folder:
         raise ValueError("it is a table of another results folder")
     return typed(table, fields, filled=filled, present=present if table.num_rows else ())
 
@@ -315,9 +317,9 @@ def in_plan_order(trials: pa.Table, plan: pa.Table, params: Sequence[str]) -> pa
         if pc.any(pc.equal(ranks[1:], ranks[:-1])).as_py():
             distinct(trials, "trial_id")
         plan = plan.take(ranks)
-    if unknown := set(trials["status"].unique().to_pylist()) - set(STATUSES):
-        raise ValueError(f"status: expected {', '.join(STATUSES)}, found {min(unknown)!r}")
-    for name in dict.fromkeys((*KEYS[1:], *params)):
+    if unknown := set(trials["status"].unique().to_pylist()) - set(TRIAL_STATUSES):
+        raise ValueError(f"status: expected {', '.join(TRIAL_STATUSES)}, found {min(unknown)!r}")
+    for name in dict.fromkeys((*TRIAL_KEYS[1:], *params)):
         planned, found = plan[name], trials[name]
         if planned.equals(found):
             continue

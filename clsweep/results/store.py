@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from clsweep.errors import RequestError, UserError, first_line
 from clsweep.results.disk import Data, Disk
-from clsweep.results.hold import FileLock, Lease
+from clsweep.results.lock import FolderLock, ObjectStoreLease
+from clsweep.results.parquet import from_parquet
 from clsweep.results.schemas import checked_rows, empty, of_one_trial
-from clsweep.results.tables import decode
 
 if TYPE_CHECKING:
     from clsweep.results.object_store import ObjectStore
@@ -43,11 +43,11 @@ class Store:
     def __init__(self, path: str, of_run: str | None = None):
         self.path = path
         self.files: Files = _open_uri(path) if "://" in path else Disk(path)
-        self.held: FileLock | Lease  # the right to write to it
+        self.held: FolderLock | ObjectStoreLease  # the right to write to it
         if isinstance(self.files, Disk):
-            self.held = FileLock(self.files, path, of_run)
+            self.held = FolderLock(self.files, path, of_run)
         else:
-            self.held = Lease(self.files, path, of_run)
+            self.held = ObjectStoreLease(self.files, path, of_run)
         self._known: dict[str, tuple[bytes, Any]] = {}
         # What we have written in parts since the last compaction: opening one takes 6 ms.
         self._written: dict[str, tuple[list[pa.Table], list[pa.Table]]] = {}
@@ -126,7 +126,9 @@ class Store:
             return
         if not self.files.is_file(f"{other}.parquet"):
             return
-        ids = self.decoded(f"{other}.parquet", lambda data: decode(data, ["trial_id"]))["trial_id"]
+        ids = self.decoded(f"{other}.parquet", lambda data: from_parquet(data, ["trial_id"]))[
+            "trial_id"
+        ]
         in_parts = {_trial_id(path) for path in parts} if name == "trials" else set()
         if not in_parts.issuperset(ids.to_pylist()):
             raise RequestError(f"{self.files.place(f'{name}.parquet')}: {MISSING}")

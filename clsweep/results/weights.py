@@ -19,8 +19,8 @@ from clsweep.version import VERSION
 Weights = dict[str, np.ndarray]
 
 # the key of the file's metadata under which all that a reader needs stands as JSON
-ABOUT = "clsweep"
-DIGEST = "sha256"  # of that text and all weights
+_ABOUT = "clsweep"
+_DIGEST = "sha256"  # of that text and all weights
 
 
 def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
@@ -37,17 +37,17 @@ def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
     return {**about, "normalisation": normalisation, "clsweep_version": VERSION}
 
 
-def pack(weights: Mapping[str, np.ndarray], about: Row) -> bytes:
+def pack_weights(weights: Mapping[str, np.ndarray], about: Row) -> bytes:
     """A state dict as a safetensors file."""
     from safetensors.numpy import save
 
     contiguous = {name: np.array(array, order="C") for name, array in weights.items()}
     text = json.dumps(dict(about))
     digest = _digest(contiguous, text)
-    return save(contiguous, metadata={"format": "pt", ABOUT: text, DIGEST: digest})
+    return save(contiguous, metadata={"format": "pt", _ABOUT: text, _DIGEST: digest})
 
 
-def unpack(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
+def unpack_weights(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
     """The state dict of a safetensors file that `pack` made, and what it says of itself;
     RequestError where the file at `place` is damaged, or not one of ours.
     """
@@ -58,8 +58,8 @@ def unpack(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
         weights = {name: array.copy() for name, array in load(payload).items()}
         (length,) = struct.unpack("<Q", payload[:8])
         told = json.loads(payload[8 : 8 + length])["__metadata__"]
-        about = json.loads(told[ABOUT])
-        if told.get(DIGEST, digest := _digest(weights, told[ABOUT])) != digest:
+        about = json.loads(told[_ABOUT])
+        if told.get(_DIGEST, digest := _digest(weights, told[_ABOUT])) != digest:
             raise ValueError("it has changed since it was written")
         if not isinstance(about, dict):
             raise ValueError(f"it says of itself {about!r:.40}")

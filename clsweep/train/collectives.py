@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from clsweep.model.layers import FollowingBatchNorm, GroupedBatchNorm
-from clsweep.objective.contrast import wide
+from clsweep.objective.contrastive import wide
 
 T = TypeVar("T")
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -213,7 +213,7 @@ def gather_features(x_ND: Tensor, num_rows: int) -> Tensor:
     return gather(padded)[:num_rows]
 
 
-def share(num_rows: int) -> slice:
+def worker_rows(num_rows: int) -> slice:
     """This worker's rows of an array that all workers split."""
     longest = -(-num_rows // world_size())
     return slice(min(rank() * longest, num_rows), min((rank() + 1) * longest, num_rows))

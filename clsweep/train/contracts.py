@@ -29,18 +29,18 @@ from clsweep.data.datasets import load_splits
 from clsweep.data.locations import DataPlace
 from clsweep.errors import UserError
 from clsweep.objective.framework import Embeddings, Losses
-from clsweep.train.attempt import Checkpoints
+from clsweep.train.checkpoints import Checkpoints
 from clsweep.train.collectives import distributed, world_size
 from clsweep.train.images import Batch, batches, scored_images
 from clsweep.train.loop import accumulate_gradient, begin_epoch, embed, train_trial
 from clsweep.train.state import TrialState, new_state
 
 # of the machine, not of the trial
-MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s", "num_resumes")
+_MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s", "num_resumes")
 WORLDS_TOLERANCE = 1e-3  # relative, of some steps in float32 summed in another order
 BF16_TOLERANCE = 0.05  # 8 bits, through some layers and their batch norms
 NUM_STEPS = 3
-TIMEOUT_S = 240.0
+_TIMEOUT_S = 240.0
 
 
 class BrokenContractError(UserError):
@@ -193,7 +193,7 @@ def _require_same(
     """All numbers and weights, bit for bit."""
     for found, wanted in zip(actual, expected, strict=True):
         for name, value in (dict.fromkeys(found) | wanted).items():
-            if name not in (*MEASURED, *without) and not _is_same(found.get(name), value):
+            if name not in (*_MEASURED, *without) and not _is_same(found.get(name), value):
                 shown = "other values" if isinstance(value, dict | list) else found.get(name)
                 given = "" if isinstance(value, dict | list) else f" {value}"
                 raise BrokenContractError(f"{name}: expected{given} of {noun} too, given {shown}")
@@ -328,7 +328,7 @@ def take_steps_of_two(config: Mapping[str, Any], place: DataPlace) -> list[Steps
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(TIMEOUT_S)
+            worker.join(_TIMEOUT_S)
             worker.kill()
         failures = [path.read_text() for path in sorted(folder.glob("*.txt"))]
         saved = [folder / f"{rank}.pt" for rank in range(2)]
@@ -342,7 +342,7 @@ def _work(
 ) -> None:
     sys.stdout = sys.stderr  # a plug-in may print
     torch.set_num_threads(1)
-    place_to_meet, timeout = f"file://{folder / 'store'}", timedelta(seconds=TIMEOUT_S / 2)
+    place_to_meet, timeout = f"file://{folder / 'store'}", timedelta(seconds=_TIMEOUT_S / 2)
     dist.init_process_group(
         "gloo", init_method=place_to_meet, rank=rank, world_size=2, timeout=timeout
     )

@@ -27,11 +27,11 @@ from clsweep.objective.losses import npc_multiplier
 from clsweep.train.device import widest_float
 from clsweep.train.spectrum import centred_svdvals
 
-BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
+_BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
 HELD = 2**18  # values of steps that wait to be summed up: 2 MiB in float64
 NEGATIVES = ("negatives", "index_NK", "skip_own")  # what a loss is called with, of a framework's
-ROUNDING = 1e-6  # by which a value of [0, 1] may leave it
+_ROUNDING = 1e-6  # by which a value of [0, 1] may leave it
 
 
 def alignment(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def uniformity(z_ND: Tensor) -> Tensor:
     """
     n_ND = _unit(z_ND, dim=1)
     num_rows, square_N = len(n_ND), n_ND.square().sum(dim=1)
-    block = max(1, BLOCK_ELEMENTS // max(1, num_rows))
+    block = max(1, _BLOCK_ELEMENTS // max(1, num_rows))
     total = n_ND.new_zeros(())
     for first in range(0, num_rows, block):
         rows_B, from_first_N = slice(first, first + block), slice(first, num_rows)
@@ -172,7 +172,7 @@ def diagnostics_of(at_hand: Mapping[str, Any]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def label_free_scores(at_hand: Mapping[str, Any]) -> dict[str, float]:
+def score_without_labels(at_hand: Mapping[str, Any]) -> dict[str, float]:
     """Every metric of the catalog without labels that `at_hand` is enough for, by name."""
     return _taken([row for row in METRICS if row.takes], at_hand)
 
@@ -383,7 +383,7 @@ class _Sums:
         self._values = []
         if self._is_binned:
             bins_SV = (values_SV * NUM_BINS).long().clamp_(0, NUM_BINS - 1)
-            bins_SV.masked_fill_((values_SV - 0.5).abs() > 0.5 + ROUNDING, NUM_BINS)
+            bins_SV.masked_fill_((values_SV - 0.5).abs() > 0.5 + _ROUNDING, NUM_BINS)
             is_added_S = mean_S.isfinite() if self._finite_only else torch.ones_like(mean_S)
             each_SV = is_added_S.long()[:, None].expand_as(bins_SV)
             if self.counts is None:

@@ -20,7 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.data.augment import LEVELS, VALUES_AT_ONCE, Draws, Recipe, apply, change, draw
+from clsweep.data.augment import (
+    FULL_SCALE,
+    VALUES_AT_ONCE,
+    Draws,
+    Recipe,
+    apply,
+    change,
+    draw_views,
+)
 from clsweep.data.datasets import Split, Splits
 from clsweep.data.draws import derived_seed
 from clsweep.data.image_files import Pictures
@@ -90,7 +98,7 @@ class Images:
             assert self.rows_N is not None
             transforms = [replace(t, output_size=t.output_size or self.size) for t in transforms]
             size = torch.from_numpy(self.pictures.sizes[self.rows_N[chosen_M].numpy()].T)
-        drawn = [draw(t, len(chosen_M), size, generator, batch_size) for t in transforms]
+        drawn = [draw_views(t, len(chosen_M), size, generator, batch_size) for t in transforms]
         return tuple(
             replace(view, partners=view.partners and (chosen_M[view.partners[0]], view.partners[1]))
             for view in drawn
@@ -440,7 +448,7 @@ def _moved(pixels_AHWC: Tensor, rows_N: Tensor, device: torch.device) -> Tensor:
 
 def _in_unit(pixels: Tensor) -> Tensor:
     """Whole numbers as float32 in [0, 1]."""
-    return pixels.float() / LEVELS[pixels.dtype]
+    return pixels.float() / FULL_SCALE[pixels.dtype]
 
 
 def _free_memory(device: torch.device) -> int:

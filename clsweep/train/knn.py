@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clsweep.train.accuracy import Hits, named_hits, top_hits
 from clsweep.train.device import widest_float
-from clsweep.train.evaluate import Hits, named_hits, top_hits
 from clsweep.train.finite import require_finite
 
 CHUNK_ELEMENTS = 2**25  # similarities held at once: 128 MiB in float32

@@ -20,20 +20,14 @@ from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
 from clsweep.data.draws import drawing
 from clsweep.data.locations import DataPlace
-from clsweep.objective.contrast import wide
+from clsweep.objective.contrastive import wide
 from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
-from clsweep.train.attempt import Attempt, Checkpoints, Report
+from clsweep.train.checkpoints import Checkpoints, ReportEpoch, TrialCheckpointer
 from clsweep.train.collectives import distributed, gather, rank, world_size
 from clsweep.train.device import trial_device
-from clsweep.train.diagnostics import StepStatistics, label_free_scores, watched_parameters
-from clsweep.train.finite import DivergedError
-from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
-from clsweep.train.memory import PeakMemory
-from clsweep.train.mutual_information import train_critic
-from clsweep.train.optim import build_schedule, lr_at, peak_lr, set_lr
-from clsweep.train.progress_reporter import Pulse, Tell
-from clsweep.train.scores import (
+from clsweep.train.diagnostics import StepStatistics, score_without_labels, watched_parameters
+from clsweep.train.evaluation import (
     Scores,
     diagnose,
     embed_in_plane,
@@ -41,6 +35,12 @@ from clsweep.train.scores import (
     score_encoder,
     transfer_of,
 )
+from clsweep.train.finite import DivergedError
+from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
+from clsweep.train.memory import PeakMemory
+from clsweep.train.mutual_information import train_critic
+from clsweep.train.optim import build_schedule, lr_at, peak_lr, set_lr
+from clsweep.train.progress_reporter import ProgressReporter, ReportProgress
 from clsweep.train.state import (
     AfterStep,
     EpochUnderWay,
@@ -55,13 +55,13 @@ HERE = DataPlace()
 
 def train_trial(
     config: Mapping[str, Any],
-    report: Report,
+    report: ReportEpoch,
     *,
     place: DataPlace = HERE,
     device: str | torch.device = "cpu",
     checkpoints: Checkpoints | None = None,
     test: bool = False,
-    tell: Tell | None = None,
+    tell: ReportProgress | None = None,
 ) -> Row:
     """Pre-train one encoder and score it; in a process group, as one of its workers.
 
@@ -97,7 +97,10 @@ def train_trial(
     forget_folders()
     # parts of the user's own have it too, and may not write to it
     device, config = trial_device(device), MappingProxyType(with_defaults(config))
-    attempt, pulse = Attempt(config, report, checkpoints, device), Pulse(config, tell)
+    attempt, pulse = (
+        TrialCheckpointer(config, report, checkpoints, device),
+        ProgressReporter(config, tell),
+    )
     compute_in_float32()
     try:
         with drawing(config["seed"], "trial"):
@@ -113,8 +116,8 @@ def train_trial(
 
 def _train_encoder(
     config: Mapping[str, Any],
-    attempt: Attempt,
-    pulse: Pulse,
+    attempt: TrialCheckpointer,
+    pulse: ProgressReporter,
     place: DataPlace,
     device: torch.device,
     *,
@@ -146,7 +149,7 @@ def _train_encoder(
         scores = score(encoder, val=tested, objective=objective, last=last, transfer=transfer)
         values = dict(scores.values)
         if objective is not None:
-            values |= label_free_scores(projections(objective, tested, config))
+            values |= score_without_labels(projections(objective, tested, config))
         result |= {f"test_{name}": score for name, score in values.items()}
         result["hits"] += [{**row, "split": "test"} for row in scores.hits]
     return result | {
@@ -168,8 +171,8 @@ def _train(
     train: Images,
     val: Images,
     score: Score,
-    attempt: Attempt,
-    pulse: Pulse,
+    attempt: TrialCheckpointer,
+    pulse: ProgressReporter,
 ) -> Row:
     attempt.resume(state)
     objective = state.objective
@@ -223,7 +226,7 @@ def train_epoch(
     images: Images,
     config: Mapping[str, Any],
     statistics: StepStatistics | None = None,
-    pulse: Pulse | None = None,
+    pulse: ProgressReporter | None = None,
     after_step: AfterStep | None = None,
 ) -> Row:
     """One pass over the training split, or what is left of the one under way: mean losses, and the

@@ -16,13 +16,13 @@ from clsweep.catalog.rows import Row
 from clsweep.data.draws import derived_seed
 from clsweep.model.transfer import to_device
 from clsweep.objective.build import build_critic
-from clsweep.train.attempt import Attempt
+from clsweep.train.accuracy import in_percent
+from clsweep.train.checkpoints import TrialCheckpointer
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
-from clsweep.train.evaluate import in_percent
+from clsweep.train.evaluation import take_scores
 from clsweep.train.finite import DivergedError
 from clsweep.train.memory import PeakMemory
-from clsweep.train.progress_reporter import Pulse
-from clsweep.train.scores import take_scores
+from clsweep.train.progress_reporter import ProgressReporter
 from clsweep.train.state import EpochUnderWay, Precision, TrialState, seeded
 
 DIM = 20  # of each vector (EqCo Eq. 15)
@@ -72,7 +72,10 @@ def _begun(config: Mapping[str, Any], device: torch.device) -> TrialState:
 
 
 def train_critic(
-    config: Mapping[str, Any], attempt: Attempt, device: torch.device, pulse: Pulse
+    config: Mapping[str, Any],
+    attempt: TrialCheckpointer,
+    device: torch.device,
+    pulse: ProgressReporter,
 ) -> Row:
     """Train a critic by Adam on fresh pairs, freeze it, and estimate the mutual information.
 

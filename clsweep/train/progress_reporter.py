@@ -13,13 +13,13 @@ from torch import Tensor
 from clsweep.catalog.rows import Row
 from clsweep.train.finite import DivergedError
 
-Tell = Callable[[Row], object]
+ReportProgress = Callable[[Row], object]
 
-TELL_S = 2.0
-CHECK_STEPS = 50  # to read a loss waits for the device, which no step should
+REPORT_EVERY_S = 2.0
+CHECK_EVERY_STEPS = 50  # to read a loss waits for the device, which no step should
 
 
-class Pulse:
+class ProgressReporter:
     """Of one trial, looked at after every step.
 
     Args:
@@ -30,7 +30,7 @@ class Pulse:
             that may take long; None: nobody listens.
     """
 
-    def __init__(self, config: Mapping[str, Any], tell: Tell | None = None):
+    def __init__(self, config: Mapping[str, Any], tell: ReportProgress | None = None):
         self._config, self._tell = config, tell
         self._begun_at = self._told_at = monotonic()
         self._epoch = self._num_steps = self._num_done = 0
@@ -52,8 +52,8 @@ class Pulse:
             DivergedError: it is not finite; seen within `CHECK_STEPS` steps.
         """
         self._num_done += 1
-        is_due = self._tell is not None and monotonic() - self._told_at >= TELL_S
-        if not is_due and done % CHECK_STEPS:
+        is_due = self._tell is not None and monotonic() - self._told_at >= REPORT_EVERY_S
+        if not is_due and done % CHECK_EVERY_STEPS:
             return
         loss = total.item() / done
         if not math.isfinite(loss):
@@ -74,7 +74,7 @@ class Pulse:
             self._say({"step": self._num_steps, "scoring": 1})
         yield
         took = monotonic() - started
-        is_long, self._scored_s = took >= TELL_S, self._scored_s + took
+        is_long, self._scored_s = took >= REPORT_EVERY_S, self._scored_s + took
         if not is_last and (is_long or self._scores_are_long):
             self._say({"step": self._num_steps})
         self._scores_are_long = is_long

@@ -16,7 +16,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import COLUMNS, levels_of, neighbourhoods, recommend
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.tuned import difference
-from clsweep.results.ranking import Standings
+from clsweep.results.standings import Standings
 from tests.analysis.truths import sweep_of, trials_of
 
 NAN = float("nan")

@@ -10,7 +10,7 @@ from _machine import is_gpu, milliseconds
 from _speed import precision_on
 from _work import config_of, random_images
 
-from clsweep.objective.contrast import wide
+from clsweep.objective.contrastive import wide
 from clsweep.train.images import batches
 from clsweep.train.state import new_state
 

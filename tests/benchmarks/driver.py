@@ -36,8 +36,8 @@ from clsweep.cluster.search import PlanSearch
 from clsweep.display.printing import print_table
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.ranking import Tally
-from clsweep.results.retention import KeptFiles
+from clsweep.results.retention import Retention
+from clsweep.results.standings import TrialCounts
 from clsweep.study.design import plan_row, plan_trials
 
 AT_ONCE = 1000
@@ -83,8 +83,10 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     folder.create(study.document.dump(), rows)
     count_requests(folder.files, calls)
     best: dict[str, Any] = {"metric": "knn_top1", "mode": "max"}
-    kept = KeptFiles(folder, rows, [], encoders="best", checkpoints="best", **best)
-    tally = Tally(rows, [], axes=dict.fromkeys(study.sections.objectives, ("tau", "lr")), **best)
+    kept = Retention(folder, rows, [], encoders="best", checkpoints="best", **best)
+    tally = TrialCounts(
+        rows, [], axes=dict.fromkeys(study.sections.objectives, ("tau", "lr")), **best
+    )
     console = Console(file=io.StringIO())
     progress = Progress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
     recorder = Recorder(study, folder, progress, kept, Loggers([], study, folder.path, print))

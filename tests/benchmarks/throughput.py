@@ -36,7 +36,7 @@ from _work import ENCODERS, MEAN_3, STD_3, config_of, ours, peer, torchvision_re
 from PIL import Image
 from torchvision.transforms import v2
 
-from clsweep.data.augment import Recipe, apply, draw
+from clsweep.data.augment import Recipe, apply, draw_views
 from clsweep.data.image_files import Pictures
 from clsweep.display.printing import print_table
 from clsweep.train.collectives import of_first
@@ -138,7 +138,7 @@ def views(size: int, batch: int, rounds: int) -> Row:
     mean_3, std_3 = (torch.tensor(values)[:, None, None] for values in (MEAN_3, STD_3))
 
     def made() -> torch.Tensor:
-        draws = draw(Recipe(), batch, size, generator)
+        draws = draw_views(Recipe(), batch, size, generator)
         return apply(bytes_NCHW, draws).sub_(mean_3).div_(std_3)
 
     sides = {
@@ -169,7 +169,7 @@ def crops(size: int, rounds: int) -> Row:
     recipe, crop = Recipe(output_size=size).crop_only(), v2.RandomResizedCrop(size, (0.08, 1.0))
 
     def made() -> object:
-        draws = [draw(recipe, VIEWS, torch.from_numpy(sizes.T), generator) for _ in range(2)]
+        draws = [draw_views(recipe, VIEWS, torch.from_numpy(sizes.T), generator) for _ in range(2)]
         return cut_crops(pictures, rows, draws)
 
     sides = {

@@ -24,7 +24,7 @@ from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.document import from_json, to_json
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import ResourcesSection
-from clsweep.train.attempt import identity_of
+from clsweep.train.checkpoints import identity_of
 from clsweep.train.loop import train_trial
 from tests.catalog.test_install import TREE
 from tests.contracts.attempts import assert_same, attempt, chain

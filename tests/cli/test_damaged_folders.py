@@ -16,7 +16,7 @@ from clsweep.cluster.search import PlanSearch
 from clsweep.errors import RequestError, UserError
 from clsweep.results.folder import ResultsFolder, encoder_file
 from clsweep.results.journal import open_storage
-from clsweep.results.weights import pack, unpack
+from clsweep.results.weights import pack_weights, unpack_weights
 from tests.damage import KEPT, damages
 
 LONGEST_S = 30
@@ -130,7 +130,7 @@ def alarm():
 
 def test_a_file_with_another_encoder_is_refused(out):
     file = out / encoder_file(KEPT)
-    weights, about = unpack(file.read_bytes(), file.name)
+    weights, about = unpack_weights(file.read_bytes(), file.name)
     first = min(weights)
     for wrong, edited, told in (
         (first, {**weights, first: weights[first].astype(np.float16)}, about),
@@ -140,7 +140,7 @@ def test_a_file_with_another_encoder_is_refused(out):
         ("width", weights, {**about, "width": 10**12}),
         ("normalisation", weights, {**about, "normalisation": {"mean": ["x"], "std": [1]}}),
     ):
-        file.write_bytes(pack(edited, told))
+        file.write_bytes(pack_weights(edited, told))
         with pytest.raises(RequestError, match=f"of this trial: .*{wrong}: expected .*, given"):
             open_results(out).encoder(KEPT)
 

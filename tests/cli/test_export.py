@@ -15,7 +15,7 @@ from clsweep.api import open_results
 from clsweep.errors import RequestError
 from clsweep.objective.build import build_encoder
 from clsweep.results.folder import ResultsFolder, encoder_file
-from clsweep.results.weights import about_encoder, pack
+from clsweep.results.weights import about_encoder, pack_weights
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from tests.model import own_encoders
@@ -82,7 +82,9 @@ def store(folder, row):
         if name.endswith("running_mean"):
             torch.nn.init.normal_(buffer)
     weights = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
-    folder.write(encoder_file(row["trial_id"]), pack(weights, about_encoder(row, NORMALISATION)))
+    folder.write(
+        encoder_file(row["trial_id"]), pack_weights(weights, about_encoder(row, NORMALISATION))
+    )
 
 
 def features(network):
@@ -139,7 +141,7 @@ def trained(kept, place, encoder, channels):
     network = build_encoder(row)
     weights = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
     told = {"mean": MEAN[:channels], "std": [0.2] * channels}
-    folder.write(encoder_file(row["trial_id"]), pack(weights, about_encoder(row, told)))
+    folder.write(encoder_file(row["trial_id"]), pack_weights(weights, about_encoder(row, told)))
     return folder, row, network.eval()
 
 

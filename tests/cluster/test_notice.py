@@ -14,10 +14,10 @@ STATE = {"epoch": 1, "epochs": 3, "step": 4, "steps": 9, "loss": 2.0, "images_pe
 LEAVES = """
 import signal, sys, threading, time
 from clsweep.cluster.desk import saved_on_term
-from clsweep.train.notice import Notice
+from clsweep.train.save_request import SaveRequest
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's
-notice = Notice(lambda: print("saved", flush=True))
+notice = SaveRequest(lambda: print("saved", flush=True))
 
 def trial():
     with saved_on_term(notice):

@@ -8,7 +8,7 @@ from rich.console import Console
 from clsweep.cluster import progress as module
 from clsweep.cluster.desk import heard, say
 from clsweep.cluster.progress import Estimate, Progress, Running
-from clsweep.results.ranking import Tally
+from clsweep.results.standings import TrialCounts
 
 STATE = {"epoch": 3, "epochs": 10, "step": 5, "steps": 10, "loss": 2.5, "images_per_s": 640.0}
 
@@ -30,7 +30,7 @@ def clock(monkeypatch):
 
 
 def progress_of(rows, out, *, recorded=(), **given):
-    tally = Tally(rows, [], metric="knn_top1", mode="max", axes={})
+    tally = TrialCounts(rows, [], metric="knn_top1", mode="max", axes={})
     given = {"concurrent": 1, "console": Console(file=out, width=200), **given}
     return Progress(tally, Estimate(rows, recorded), **given)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from clsweep.train.attempt import Checkpoints
+from clsweep.train.checkpoints import Checkpoints
 from clsweep.train.loop import train_trial
-from clsweep.train.notice import Notice
+from clsweep.train.save_request import SaveRequest
 
 Row = dict[str, Any]
 # Of the machine, not of the trial.
@@ -58,7 +58,7 @@ def attempt(
     stop_at: int | None = None,
     every_s: float = 0.0,
     keep_end: bool = False,
-    notice: Notice | None = None,
+    notice: SaveRequest | None = None,
     **options: Any,
 ) -> Attempt:
     """One attempt at a trial, killed as it reports an epoch, or told to stop there."""
@@ -71,7 +71,7 @@ def attempt(
             raise Killed
         return False if made.rows[-1]["epoch"] == stop_at else None
 
-    checkpoints = Checkpoints(store, every_s, keep_end, notice or Notice()) if store else None
+    checkpoints = Checkpoints(store, every_s, keep_end, notice or SaveRequest()) if store else None
     with contextlib.suppress(Killed):
         made.result = train_trial(config, report, checkpoints=checkpoints, **options)
     return made

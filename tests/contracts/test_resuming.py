@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 
 from clsweep.catalog import OBJECTIVE_PARTS
-from clsweep.train import attempt as attempts
+from clsweep.train import checkpoints as attempts
 from clsweep.train import images, loop, mutual_information, progress_reporter
-from clsweep.train.attempt import unpack
+from clsweep.train.checkpoints import unpack_checkpoint
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.images import batches
-from clsweep.train.notice import Notice
+from clsweep.train.save_request import SaveRequest
 from tests.contracts.attempts import Attempt, Killed, MemoryStore, Row, assert_same, attempt, chain
 from tests.contracts.combinations import (
     BATCH,
@@ -133,14 +133,14 @@ CUT = {
 
 @pytest.fixture
 def told_often(monkeypatch):
-    monkeypatch.setattr(progress_reporter, "TELL_S", 0.0)
+    monkeypatch.setattr(progress_reporter, "REPORT_EVERY_S", 0.0)
 
 
 def asked(
-    config: Config, store: MemoryStore, at: tuple[int, int], notice: Notice | None = None
+    config: Config, store: MemoryStore, at: tuple[int, int], notice: SaveRequest | None = None
 ) -> Attempt:
     """An attempt that is asked for a checkpoint at a step of an epoch."""
-    notice = notice or Notice()
+    notice = notice or SaveRequest()
 
     def tell(state: Row) -> None:
         if (state["epoch"], state["step"]) == at:
@@ -155,7 +155,7 @@ def cut(config: Config, store: MemoryStore, at: tuple[int, int]) -> Attempt:
     def kill() -> None:
         raise Killed
 
-    return asked(config, store, at, Notice(kill))
+    return asked(config, store, at, SaveRequest(kill))
 
 
 @pytest.mark.usefixtures("told_often")
@@ -207,7 +207,7 @@ def test_by_the_clock_checkpoints_come_within_an_epoch(monkeypatch):
     def saved(every_s: float) -> list[Row]:
         store = MemoryStore()
         attempt(CUT[PLAIN], store, every_s=every_s, tell=tick)
-        return [unpack(payload)["state"] for payload in store.saved]
+        return [unpack_checkpoint(payload)["state"] for payload in store.saved]
 
     steps = [
         state["epoch"] * LAST + (state["under_way"]["step"] if state["under_way"] else 0)
@@ -227,7 +227,7 @@ def test_within_an_epoch_a_trial_is_not_stopped_by_an_earlier_one():
 
 @pytest.mark.usefixtures("told_often")
 def test_asked_while_it_scores_a_trial_saves_the_whole_epoch():
-    store, notice, heard = MemoryStore(), Notice(), []
+    store, notice, heard = MemoryStore(), SaveRequest(), []
 
     def tell(state: Row) -> None:
         heard.append((state["epoch"], state["step"]))
@@ -236,7 +236,7 @@ def test_asked_while_it_scores_a_trial_saves_the_whole_epoch():
 
     attempt(CUT[PLAIN], store, every_s=1e9, tell=tell, notice=notice)
     [payload] = store.saved
-    state = unpack(payload)["state"]
+    state = unpack_checkpoint(payload)["state"]
     assert (state["epoch"], state["under_way"]) == (1, None)
 
 
@@ -254,7 +254,7 @@ class ForbiddenStore(MemoryStore):
 def work(of_one: bytes) -> Row:
     """What one worker gets. It alone knows what it is given: what counts is the first one's."""
     loop.load_splits = few_images
-    progress_reporter.TELL_S = 0.0
+    progress_reporter.REPORT_EVERY_S = 0.0
     vars(dist.distributed_c10d)["_unpickler"] = None  # what a group hands out is never executed
     is_first = rank() == 0
     found: Row = {"whole": {}, "cut": {}}

@@ -21,14 +21,14 @@ from clsweep.train.collectives import (
     gather,
     gather_features,
     rank,
-    share,
     sync_batch_norm,
+    worker_rows,
     world_size,
 )
 from clsweep.train.diagnostics import StepStatistics
+from clsweep.train.evaluation import augmented_features, score_encoder
 from clsweep.train.images import Batch, batches
 from clsweep.train.loop import accumulate_gradient, gather_all
-from clsweep.train.scores import augmented_features, score_encoder
 from clsweep.train.state import new_state
 from tests.contracts.combinations import BATCH, CASES, Config, some_digits
 
@@ -246,7 +246,7 @@ def messages() -> list[int]:
 
 def shared() -> tuple[Tensor, dict[int, slice], dict[int, Tensor]]:
     """Gathered rows, which do not lie in order, and this worker's share of so many rows."""
-    shares = {num: share(num) for num in NUM_ROWS}
+    shares = {num: worker_rows(num) for num in NUM_ROWS}
     features = {num: gather_features(random(num, 3)[shares[num]], num) for num in NUM_ROWS}
     return gather(torch.arange(6.0).reshape(2, 3).T + 10 * rank()), shares, features
 

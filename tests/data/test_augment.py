@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional as tv
 
-from clsweep.data.augment import DRAWN, Draws, Recipe, apply, draw
+from clsweep.data.augment import _DRAWN_FIELDS, Draws, Recipe, apply, draw_views
 from tests.data.launches import Launches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -76,7 +76,7 @@ def torchvision_view(x_CHW: Tensor, draws: Draws, n: int) -> Tensor:
 
 
 def assert_torchvisions(x_NCHW: Tensor, recipe: Recipe, tolerance: float, **given: Tensor) -> None:
-    draws = replace(draw(recipe, len(x_NCHW), x_NCHW.shape[-1], generator(3)), **given)
+    draws = replace(draw_views(recipe, len(x_NCHW), x_NCHW.shape[-1], generator(3)), **given)
     expected = [torchvision_view(x_CHW, draws, n) for n, x_CHW in enumerate(x_NCHW)]
     torch.testing.assert_close(
         apply(x_NCHW, draws), torch.stack(expected), rtol=0.0, atol=tolerance
@@ -133,7 +133,7 @@ def crops(recipe: Recipe, height: int, width: int, num: int) -> Iterator[list[An
     size: Any = height
     if height != width:
         size = torch.tensor([[height], [width]]).expand(2, num)
-    draws = draw(recipe, num, size, generator(4))
+    draws = draw_views(recipe, num, size, generator(4))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         blank, scale = torch.empty(1, height, width), [recipe.crop_scale, recipe.crop_max]
@@ -165,7 +165,7 @@ def test_crops_of_a_picture_are_distributed_as_torchvisions(height, width, crop_
 
 
 def test_jitter_orders_are_uniform_over_the_permutations():
-    order_N4 = draw(Recipe(), 24_000, 8, generator()).order_N4
+    order_N4 = draw_views(Recipe(), 24_000, 8, generator()).order_N4
     assert (order_N4.sort(dim=1).values == torch.arange(4)).all()
     counts = (order_N4 * torch.tensor([64, 16, 4, 1])).sum(dim=1).unique(return_counts=True)[1]
     assert len(counts) == 24
@@ -177,7 +177,7 @@ def test_jitter_orders_are_uniform_over_the_permutations():
 def test_factors_are_uniform_between_color_jitters_bounds(ranges, strength):
     names = ("jitter_brightness", "jitter_contrast", "jitter_saturation", "jitter_hue")
     recipe = Recipe(jitter_strength=strength, **dict(zip(names, ranges, strict=True)))
-    draws = draw(recipe, 10_000, 8, generator(1))
+    draws = draw_views(recipe, 10_000, 8, generator(1))
     for column, middle, reach in zip(draws.factor_N4.T, (1.0, 1.0, 1.0, 0.0), ranges, strict=True):
         low = middle - strength * reach
         inside = stats.uniform(low, 2 * strength * reach)
@@ -186,7 +186,7 @@ def test_factors_are_uniform_between_color_jitters_bounds(ranges, strength):
 
 
 def test_a_brightness_is_never_negative():
-    draws = draw(Recipe(jitter_strength=2.0), 10_000, 8, generator(1))
+    draws = draw_views(Recipe(jitter_strength=2.0), 10_000, 8, generator(1))
     inside = stats.uniform(0.0, 2.6)  # 1 - 1.6 < 0
     assert stats.kstest(draws.factor_N4[:, 0].numpy(), inside.cdf).pvalue > 0.01
 
@@ -195,7 +195,7 @@ def test_probabilities_are_honoured_and_independent():
     recipe = Recipe(
         flip_prob=0.5, jitter_prob=0.8, gray_prob=0.2, blur_prob=0.35, solarize_prob=0.1
     )
-    draws = draw(recipe, 20_000, 8, generator())
+    draws = draw_views(recipe, 20_000, 8, generator())
     masks = torch.stack([draws.flip, draws.jitter, draws.gray, draws.blur, draws.solarize]).double()
     for mask, prob in zip(masks, (0.5, 0.8, 0.2, 0.35, 0.1), strict=True):
         assert stats.binomtest(int(mask.sum()), 20_000, prob).pvalue > 0.01
@@ -216,10 +216,10 @@ def test_probabilities_are_honoured_and_independent():
 def test_recipes_share_the_draws_they_have_in_common(first, second, differing):
     """Of another saturation, only the saturation is another."""
     generators = [generator(), generator()]
-    a, b = (draw(r, 50, 32, g) for r, g in zip((first, second), generators, strict=True))
-    assert {name for name in DRAWN if not torch.equal(getattr(a, name), getattr(b, name))} == (
-        differing
-    )
+    a, b = (draw_views(r, 50, 32, g) for r, g in zip((first, second), generators, strict=True))
+    assert {
+        name for name in _DRAWN_FIELDS if not torch.equal(getattr(a, name), getattr(b, name))
+    } == (differing)
     if differing == {"factor_N4"}:
         assert torch.equal(a.factor_N4[:, [0, 1, 3]], b.factor_N4[:, [0, 1, 3]])
     assert torch.equal(*(g.get_state() for g in generators))
@@ -229,7 +229,7 @@ def test_recipes_share_the_draws_they_have_in_common(first, second, differing):
 @pytest.mark.parametrize("num_channels", [1, 3])
 def test_workers_shares_make_up_the_global_batch(num_channels, output_size):
     x_NCHW = pictures(40, num_channels, 16)
-    draws = draw(replace(Recipe(), output_size=output_size), 40, 16, generator())
+    draws = draw_views(replace(Recipe(), output_size=output_size), 40, 16, generator())
     shares = [slice(0, 10), slice(10, 25), slice(25, 25), slice(25, 40)]
     parts = [apply(x_NCHW[share], draws[share]) for share in shares]
     assert [len(draws[share]) for share in shares] == [10, 15, 0, 15]
@@ -245,7 +245,9 @@ def test_workers_shares_make_up_the_global_batch(num_channels, output_size):
 @pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8)])
 def test_joined_views_are_bit_for_bit_those_made_apart(recipe, num_channels, size):
     x_NCHW, g = pictures(50, num_channels, size), generator()
-    views = [draw(each, 50, size, g) for each in (RECIPES[recipe], RECIPES["everything"], Recipe())]
+    views = [
+        draw_views(each, 50, size, g) for each in (RECIPES[recipe], RECIPES["everything"], Recipe())
+    ]
     joined = Draws.join(views)
     assert (len(joined), joined.image_size, joined.output_size) == (150, size, size)
     assert torch.equal(
@@ -256,7 +258,7 @@ def test_joined_views_are_bit_for_bit_those_made_apart(recipe, num_channels, siz
 @pytest.mark.parametrize("output_size", [None, 40])
 def test_a_large_batch_is_made_in_blocks_that_do_not_show(output_size):
     x_NCHW = pictures(130, 3, 64)
-    draws = draw(replace(Recipe(), output_size=output_size), 130, 64, generator())
+    draws = draw_views(replace(Recipe(), output_size=output_size), 130, 64, generator())
     last = x_NCHW.contiguous(memory_format=torch.channels_last)
     assert apply(last, draws).is_contiguous(memory_format=torch.channels_last)
     one_by_one = torch.cat([apply(x_NCHW[n : n + 1], draws[n : n + 1]) for n in range(130)])
@@ -268,7 +270,7 @@ def test_a_large_batch_is_made_in_blocks_that_do_not_show(output_size):
 @pytest.mark.parametrize(("dtype", "top"), [(torch.uint8, 255), (torch.uint16, 65535)])
 def test_whole_numbers_are_images_in_so_many_steps(dtype, top, output_size):
     levels_NCHW = (pictures(30, 3, 16) * top).to(dtype)
-    draws = draw(replace(Recipe(), output_size=output_size), 30, 16, generator())
+    draws = draw_views(replace(Recipe(), output_size=output_size), 30, 16, generator())
     view = apply(levels_NCHW, draws)
     assert view.dtype == torch.float32
     assert torch.equal(view, apply(levels_NCHW.float() / top, draws))
@@ -280,7 +282,7 @@ def test_whole_numbers_are_images_in_so_many_steps(dtype, top, output_size):
 def test_images_of_a_batch_are_drawn_apart_and_from_the_given_generator_alone():
     state = torch.random.get_rng_state()
     x_NCHW = pictures(1, 3, 32).repeat(64, 1, 1, 1)
-    views = apply(x_NCHW, draw(Recipe(), 64, 32, generator())).flatten(1)
+    views = apply(x_NCHW, draw_views(Recipe(), 64, 32, generator())).flatten(1)
     assert (torch.cdist(views, views) + 9.0 * torch.eye(64)).min() > 0.1, (
         "64 views of one image, no two alike"
     )
@@ -320,7 +322,9 @@ class OnTheHost(TorchDispatchMode):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 @pytest.mark.parametrize("output_size", [None, 12, 48])
 def test_nothing_waits_for_the_device(output_size, dtype):
-    draws = draw(replace(Recipe(), solarize_prob=0.5, output_size=output_size), 40, 32, generator())
+    draws = draw_views(
+        replace(Recipe(), solarize_prob=0.5, output_size=output_size), 40, 32, generator()
+    )
     with OnTheHost() as mode:
         view = apply(torch.empty(40, 3, 32, 32, dtype=dtype, device="meta"), draws)
     assert view.shape == (40, 3, output_size or 32, output_size or 32)
@@ -331,7 +335,7 @@ def test_nothing_waits_for_the_device(output_size, dtype):
 def test_a_batch_of_views_takes_few_operations():
     """Of the whole recipe, with every order of the jitter."""
     images = torch.empty(2048, 3, 32, 32, dtype=torch.uint8, device="meta")
-    draws = draw(replace(Recipe(), solarize_prob=0.5), 2048, 32, generator())
+    draws = draw_views(replace(Recipe(), solarize_prob=0.5), 2048, 32, generator())
     apply(images, draws)  # some tables are made once
     with Launches() as launches:
         apply(images, draws)
@@ -344,7 +348,7 @@ def test_what_a_large_batch_needs_beside_its_views_is_bounded(sizes):
     size, output_size = sizes
     images = torch.empty(400, 3, size, size, dtype=torch.uint8, device="meta")
     with Launches() as launches:
-        view = apply(images, draw(Recipe(output_size=output_size), 400, size, generator()))
+        view = apply(images, draw_views(Recipe(output_size=output_size), 400, size, generator()))
     assert launches.peak_bytes - view.numel() * 4 < 450e6
 
 
@@ -357,7 +361,7 @@ def test_views_are_finite_within_zero_and_one_and_leave_the_images_alone(
     before = x_NCHW.clone()
     view = apply(
         x_NCHW,
-        draw(
+        draw_views(
             replace(Recipe(), jitter_strength=2.5, output_size=output_size), 300, size, generator()
         ),
     )
@@ -371,14 +375,16 @@ def test_views_are_finite_within_zero_and_one_and_leave_the_images_alone(
 @pytest.mark.parametrize("output_size", [None, 20])
 def test_rounding_does_not_brighten_white(output_size):
     recipe = replace(CROP_ONLY, blur_prob=0.5, output_size=output_size)
-    assert apply(torch.ones(300, 3, 45, 45), draw(recipe, 300, 45, generator())).max() <= 1.0
+    assert apply(torch.ones(300, 3, 45, 45), draw_views(recipe, 300, 45, generator())).max() <= 1.0
 
 
 @pytest.mark.parametrize("crop_max", [0.14, 1.0])
 @pytest.mark.parametrize("output_size", [None, 12])
 def test_the_memory_layout_is_kept_and_does_not_matter(output_size, crop_max):
     x_NCHW = pictures(20, 3, 16)
-    draws = draw(replace(Recipe(), output_size=output_size, crop_max=crop_max), 20, 16, generator())
+    draws = draw_views(
+        replace(Recipe(), output_size=output_size, crop_max=crop_max), 20, 16, generator()
+    )
     view = apply(x_NCHW.contiguous(memory_format=torch.channels_last), draws)
     assert view.is_contiguous(memory_format=torch.channels_last)
     assert apply(x_NCHW, draws).is_contiguous()
@@ -389,7 +395,7 @@ def test_the_memory_layout_is_kept_and_does_not_matter(output_size, crop_max):
 def test_autocast_does_not_lower_the_precision(output_size):
     x_NCHW, draws = (
         pictures(40, 3, 32),
-        draw(replace(Recipe(), output_size=output_size), 40, 32, generator()),
+        draw_views(replace(Recipe(), output_size=output_size), 40, 32, generator()),
     )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         view = apply(x_NCHW, draws)
@@ -408,13 +414,13 @@ def test_autocast_does_not_lower_the_precision(output_size):
 )
 def test_images_that_do_not_fit_the_draws_are_refused(images, drawn, message):
     with pytest.raises(ValueError, match=message):
-        apply(images, draw(Recipe(), *drawn, generator()))
+        apply(images, draw_views(Recipe(), *drawn, generator()))
 
 
 def test_squares_given_one_by_one_are_cropped_as_squares_of_one_size():
     recipe = replace(Recipe(), output_size=8)
-    one = draw(recipe, 50, 32, generator(1))
-    each = draw(recipe, 50, torch.full((2, 50), 32), generator(1))
+    one = draw_views(recipe, 50, 32, generator(1))
+    each = draw_views(recipe, 50, torch.full((2, 50), 32), generator(1))
     assert all(torch.equal(getattr(one, n), getattr(each, n)) for n in ("i", "j", "h", "w", "flip"))
 
 
@@ -423,8 +429,8 @@ def test_colours_of_other_channels_are_left_alone(num_channels):
     """Saturation, hue and grayscale need red, green and blue; brightness does not."""
     x_NCHW = pictures(20, num_channels, 16)
     recipe = replace(UNTOUCHED, flip_prob=0.0, gray_prob=1.0)
-    assert torch.allclose(apply(x_NCHW, draw(recipe, 20, 16, generator())), x_NCHW, atol=1e-6)
-    draws = draw(replace(UNTOUCHED, flip_prob=0.0, jitter_prob=1.0), 20, 16, generator())
+    assert torch.allclose(apply(x_NCHW, draw_views(recipe, 20, 16, generator())), x_NCHW, atol=1e-6)
+    draws = draw_views(replace(UNTOUCHED, flip_prob=0.0, jitter_prob=1.0), 20, 16, generator())
     neutral = torch.tensor([1.0, 1.0, 1.0, 0.0])
     hue = replace(draws, factor_N4=torch.where(torch.arange(4) > 1, draws.factor_N4, neutral))
     assert torch.allclose(apply(x_NCHW, hue), x_NCHW, atol=1e-6)

@@ -19,7 +19,15 @@ from torchvision.transforms.v2 import functional as tv
 from clsweep.catalog import Component
 from clsweep.catalog.guard import PartError
 from clsweep.data import augmentations
-from clsweep.data.augment import DRAWN, Augmentation, Draws, Recipe, apply, change, draw
+from clsweep.data.augment import (
+    _DRAWN_FIELDS,
+    Augmentation,
+    Draws,
+    Recipe,
+    apply,
+    change,
+    draw_views,
+)
 from clsweep.data.augmentations import gaussian_noise, mixup, normal, random_erasing
 from clsweep.data.datasets import Split
 from clsweep.data.image_files import Pictures
@@ -150,18 +158,18 @@ def test_what_follows_a_recipe_changes_no_other_draw():
     given = [(), ("noise",), ("erase", "noise", "mix")]
     generators = [generator() for _ in given]
     draws = [
-        draw(Recipe(others=others(*names)), 48, 32, g, 16)
+        draw_views(Recipe(others=others(*names)), 48, 32, g, 16)
         for names, g in zip(given, generators, strict=True)
     ]
-    for name in DRAWN:
+    for name in _DRAWN_FIELDS:
         assert all(torch.equal(getattr(each, name), getattr(draws[0], name)) for each in draws)
     assert all(torch.equal(g.get_state(), generators[0].get_state()) for g in generators)
     assert torch.equal(draws[1].numbers[0], draws[2].numbers[1])
     assert [tuple(u_NK.shape) for u_NK in draws[2].numbers] == [(48, 23), (48, 2), (48, 1)]
-    both = draw(Recipe(others=others("mix", "mix_too")), 48, 32, generator(), 16)
+    both = draw_views(Recipe(others=others("mix", "mix_too")), 48, 32, generator(), 16)
     assert torch.equal(both.numbers[0], draws[2].numbers[2])
     assert not torch.equal(*both.numbers)
-    again = draw(Recipe(others=others("noise")), 48, 32, generators[0])
+    again = draw_views(Recipe(others=others("noise")), 48, 32, generators[0])
     assert not torch.equal(again.numbers[0], draws[1].numbers[0])
     assert Recipe(others=others("noise")).crop_only().others == ()
 
@@ -170,7 +178,7 @@ def test_what_follows_a_recipe_changes_no_other_draw():
 def test_partners_are_others_of_the_same_batch(num, batch):
     found: dict[int, set[int]] = {n: set() for n in range(num)}
     for seed in range(300):
-        drawn = draw(Recipe(others=others("mix")), num, 8, generator(seed), batch)
+        drawn = draw_views(Recipe(others=others("mix")), num, 8, generator(seed), batch)
         assert drawn.partners is not None
         partner_N, their_draws = drawn.partners
         assert torch.equal(their_draws.factor_N4, drawn.factor_N4[partner_N])
@@ -250,6 +258,6 @@ SHAPE, RANGE = r"\(4, 3, 8, 8\) torch.float32", r"values in \[0, 1\], given "
 )
 def test_other_than_such_views_is_an_error_that_names_it(wrong, expected):
     recipe = Recipe(others=(one("mine", wrong, 1),))
-    drawn: Draws = draw(recipe, 4, 8, generator())
+    drawn: Draws = draw_views(recipe, 4, 8, generator())
     with pytest.raises(PartError, match=f"augmentation mine: expected {expected}"):
         change(apply(torch.rand(4, 3, 8, 8), drawn), drawn)

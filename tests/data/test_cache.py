@@ -23,10 +23,10 @@ from torchvision.transforms import v2
 
 from clsweep.data import cache, datasets, image_files
 from clsweep.data.datasets import Splits, load_splits, prepare
-from clsweep.data.folders import scan
-from clsweep.data.found import sized_dataset
-from clsweep.data.image_files import Pictures, decode
+from clsweep.data.image_files import Pictures, decode_image
 from clsweep.data.locations import DataPlace
+from clsweep.data.readers.folders import scan_classes
+from clsweep.data.sources import sized_dataset
 from clsweep.errors import RequestError
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded")
@@ -72,9 +72,9 @@ def folders(root: Path, suffix: str = "") -> list[Path]:
 
 
 def assert_all_decoded(splits: Splits, root: Path) -> None:
-    files = scan(root)[1]["train"]
+    files = scan_classes(root)[1]["train"]
     for image, (_, path) in zip(splits.train.images, files, strict=True):
-        assert np.array_equal(image, decode(root / path, SIZE)), path
+        assert np.array_equal(image, decode_image(root / path, SIZE)), path
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def decoded(monkeypatch):
 
     def counting(path: Path, size: int, channels: int) -> np.ndarray:
         counts["/".join(path.parts[-3:])] += 1
-        return decode(path, size, channels)
+        return decode_image(path, size, channels)
 
-    monkeypatch.setattr(image_files, "decode", counting)
+    monkeypatch.setattr(image_files, "decode_image", counting)
     return counts
 
 
@@ -100,12 +100,12 @@ def test_a_small_folder_is_decoded_once_into_mapped_arrays(root, decoded):
     assert isinstance(splits.train.images.pixels, np.memmap)
     assert splits.train.images is splits.val.images
     assert sorted([*splits.train.rows, *splits.val.rows]) == list(range(30))
-    files = scan(root)[1]["train"]
+    files = scan_classes(root)[1]["train"]
     assert [c for c, _ in files] == [0] * 10 + [1] * 10 + [2] * 10
     for split in (splits.train, splits.val):
         assert [files[row][0] for row in split.rows] == list(split.labels)
         for row in split.rows:
-            assert np.array_equal(split.images[row], decode(root / files[row][1], SIZE))
+            assert np.array_equal(split.images[row], decode_image(root / files[row][1], SIZE))
     assert set(decoded.values()) == {1}
     assert len(decoded) == 36
     load(root)
@@ -123,7 +123,7 @@ def test_a_picture_is_torchvisions_resize_of_the_whole(width, height, tmp_path):
     resize = v2.Resize(SIZE, interpolation=v2.InterpolationMode.BICUBIC, antialias=True)
     is_larger = min(width, height) > SIZE  # no picture is blown up
     expected = np.asarray(resize(picture) if is_larger else picture)
-    found = decode(tmp_path / "a.png", SIZE)
+    found = decode_image(tmp_path / "a.png", SIZE)
     assert found.dtype == np.uint8
     assert np.array_equal(found, expected)
 
@@ -140,7 +140,7 @@ def test_every_mode_becomes_rgb(mode, tmp_path):
     path = tmp_path / ("a.pgm" if mode == "I" else "a.tif")
     picture.save(path)
     expected = np.where(gray > 127, 255, 0) if mode == "1" else gray
-    found = decode(path, SIZE)
+    found = decode_image(path, SIZE)
     assert found.shape == (SIZE, SIZE, 3)
     if mode == "1":  # dithered
         assert set(np.unique(found)) == {0, 255}
@@ -153,7 +153,7 @@ def test_numbers_of_32_bits_are_refused(dtype, tmp_path):
     """As 16 bits those up to 255 were black, in silence."""
     Image.fromarray(np.arange(256, dtype=dtype).reshape(SIZE, SIZE)).save(tmp_path / "a.tif")
     with pytest.raises(ValueError, match="of unknown range"):
-        decode(tmp_path / "a.tif", SIZE)
+        decode_image(tmp_path / "a.tif", SIZE)
 
 
 def test_an_orientation_is_ignored(tmp_path):
@@ -164,7 +164,9 @@ def test_an_orientation_is_ignored(tmp_path):
     exif[0x0112] = 6  # a quarter turn
     picture.save(tmp_path / "a.png")
     picture.save(tmp_path / "b.png", exif=exif)
-    assert np.array_equal(decode(tmp_path / "a.png", SIZE), decode(tmp_path / "b.png", SIZE))
+    assert np.array_equal(
+        decode_image(tmp_path / "a.png", SIZE), decode_image(tmp_path / "b.png", SIZE)
+    )
 
 
 def test_class_folders_may_be_links_and_hidden_files_are_left_out(root):
@@ -256,7 +258,7 @@ def test_a_decompression_bomb_is_an_error(limit, tmp_path, monkeypatch):
     Image.new("RGB", (40, 20)).save(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with pytest.raises(Image.DecompressionBombError):
-        decode(tmp_path / "a.png", SIZE)
+        decode_image(tmp_path / "a.png", SIZE)
 
 
 def test_a_truncated_image_is_an_error_even_where_another_library_allows_it(tmp_path, monkeypatch):
@@ -265,7 +267,7 @@ def test_a_truncated_image_is_an_error_even_where_another_library_allows_it(tmp_
     (tmp_path / "a.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:1500])
     monkeypatch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", True)
     with pytest.raises(OSError, match="truncated"):
-        decode(tmp_path / "a.jpg", SIZE)
+        decode_image(tmp_path / "a.jpg", SIZE)
 
 
 # A disk that is full, a folder that cannot be written.
@@ -329,15 +331,15 @@ SCRIPT = """
 import sys, time
 from clsweep.data import cache, datasets, image_files
 from clsweep.data.locations import DataPlace
-from clsweep.data.found import sized_dataset
+from clsweep.data.sources import sized_dataset
 root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
-decode, cache.BLOCK_IMAGES, cache.num_cores = image_files.decode, 2, lambda: 2
+decode, cache.BLOCK_IMAGES, cache.num_cores = image_files.decode_image, 2, lambda: 2
 def slow(path, size, channels):
     time.sleep(pause)
     with open(log, "a") as file:
         file.write(f"{path.parent.parent.name}/{path.parent.name}/{path.name}\\n")
     return decode(path, size, channels)
-image_files.decode = slow
+image_files.decode_image = slow
 place = DataPlace(root=root, cache=root + "/../cache")
 datasets.prepare(sized_dataset("imagefolder", place, image_size=16), place)
 assert "torch" not in sys.modules
@@ -406,12 +408,12 @@ FOLDERS: list[tuple[str, list[str], str, list[str]]] = [  # emptied, images adde
 
 @pytest.mark.parametrize("name", ["valid", "validation", "test", None])
 def test_the_held_out_part_has_any_of_its_names_or_is_a_fifth(root, name):
-    number = len(scan(root)[1]["test"])
+    number = len(scan_classes(root)[1]["test"])
     (root / "val").rename(root / name) if name else shutil.rmtree(root / "val")
     place = place_of(root)
-    assert len(scan(root)[1]["test"]) == (number if name else 0)
+    assert len(scan_classes(root)[1]["test"]) == (number if name else 0)
     row = sized_dataset("imagefolder", place, image_size=SIZE)
-    num_train = len(scan(root)[1]["train"])
+    num_train = len(scan_classes(root)[1]["train"])
     assert row.num_test == (number if name else num_train // 5)
     assert row.num_train == num_train - (0 if name else num_train // 5)
     if not name:
@@ -433,6 +435,6 @@ def test_what_is_wrong_with_a_folder_is_said(emptied, added, at, words, root):
         else:
             Image.new("RGB", (9, 9)).save(root / name)
     with pytest.raises(RequestError) as error:
-        scan(root)
+        scan_classes(root)
     [line] = str(error.value).splitlines()
     assert all(word in line for word in (str(root / at), *words)), line

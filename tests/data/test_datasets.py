@@ -19,8 +19,8 @@ from sklearn.datasets import load_digits
 from clsweep.catalog import DATASET
 from clsweep.data import datasets, synthetic
 from clsweep.data.datasets import Split, Splits, load_splits
-from clsweep.data.found import sized_dataset
 from clsweep.data.locations import DataPlace, require_data
+from clsweep.data.sources import sized_dataset
 from clsweep.errors import RequestError
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded")
@@ -402,4 +402,4 @@ def test_many_synthetic_images_are_mapped_from_the_cache(tmp_path, monkeypatch):
 
 def test_a_study_of_made_images_does_not_go_on_with_another_version():
     """A run compares the digest of a folder's plan with its own."""
-    assert DATASET["synthetic"].images_digest == f"version {synthetic.VERSION}"
+    assert DATASET["synthetic"].images_digest == f"version {synthetic._VERSION}"

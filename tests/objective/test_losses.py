@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from clsweep.objective import contrast as contrast_terms
+from clsweep.objective import contrastive as contrast_terms
 from clsweep.objective.losses import (
     abscl,
     align_uniform,

@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 
 from clsweep.data.locations import DataPlace
-from clsweep.train import scores, state
-from clsweep.train.scores import score_reference
+from clsweep.train import evaluation, state
+from clsweep.train.evaluation import score_reference
 from tests.contracts.combinations import COMBINATIONS, Config, few_images, small_config
 from tests.pretended.trials import Trial, assert_near, trial
 from tests.train.test_own_trials import row_of, study
@@ -48,7 +48,7 @@ def _on_cpu(config: Config) -> Trial:
 def reference(kind: str, where: str) -> dict[str, Any]:
     """The scores of a reference on a few digits."""
     config = small_config(COMBINATIONS["simclr-dcl-none-two"]) | {"reference": kind}
-    with mock.patch.object(scores, "load_splits", few_images):
+    with mock.patch.object(evaluation, "load_splits", few_images):
         return score_reference(config, place=DataPlace(), device=where)
 
 

@@ -27,11 +27,11 @@ BEGINNING = {
 EPOCH = {("tolist", "train/loop.py:train_epoch"): "its mean losses, after the last step"}
 SCORES = {
     ("copy from the device", "train/images.py:Images.labelled"): "which images have a label",
-    ("item", "train/evaluate.py:are_finite"): "whether a score can be had at all",
-    ("copy from the device", "train/evaluate.py:named_hits"): "which images are right",
-    ("svd", "train/evaluate.py:rankme"): "whether it has converged",
-    ("svd", "train/evaluate.py:centred_svdvals"): "the same",
-    ("index by booleans", "train/evaluate.py:spectrum_decay"): "how many values are left",
+    ("item", "train/finite.py:are_finite"): "whether a score can be had at all",
+    ("copy from the device", "train/accuracy.py:named_hits"): "which images are right",
+    ("svd", "train/spectrum.py:rankme"): "whether it has converged",
+    ("svd", "train/spectrum.py:centred_svdvals"): "the same",
+    ("index by booleans", "train/spectrum.py:spectrum_decay"): "how many values are left",
     ("tolist", "train/diagnostics.py:_Sums.moments"): "the numbers of the epoch's row",
     ("tolist", "train/diagnostics.py:StepStatistics.histogram"): "its bars",
     ("tolist", "train/diagnostics.py:_taken"): "the diagnostics of the representation",
@@ -64,21 +64,21 @@ WAYS: dict[str, tuple[Config, dict[tuple[str, str], str]]] = {
          "finetune_batch_size": 32},
         RIDGE | {
             ("copy from the device", "train/probe.py:labelled_rows"): "labels, to choose by",
-            ("copy from the device", "train/scores.py:_copy"): "weights, for a new encoder",
-            ("copy to the device", "train/scores.py:_copy"): "the encoder that is tuned",
+            ("copy from the device", "train/evaluation.py:_copy"): "weights, for a new encoder",
+            ("copy to the device", "train/evaluation.py:_copy"): "the encoder that is tuned",
             ("copy to the device", "train/probe.py:fine_tuned"): "the classifier on top",
             ("copy from the device", "train/probe.py:_top1"): "which images are right",
         },
     ),
     "transfer": (
         {"transfer_dataset": "digits"},
-        RIDGE | {("item", "train/scores.py:_score_images"): "how many classes there are"},
+        RIDGE | {("item", "train/evaluation.py:_score_images"): "how many classes there are"},
     ),
     "lidar": (
         {"lidar_views": 3},
         RIDGE | {
-            ("linalg", "train/evaluate.py:lidar"): "whether it could be factored",
-            ("svd", "train/evaluate.py:lidar"): "whether it has converged",
+            ("linalg", "train/spectrum.py:lidar"): "whether it could be factored",
+            ("svd", "train/spectrum.py:lidar"): "whether it has converged",
         },
     ),
     "t-SNE": (

@@ -15,9 +15,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from clsweep.catalog.plugins import activate
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train import attempt as attempts
+from clsweep.train import checkpoints as attempts
 from clsweep.train import images, loop, mutual_information
-from clsweep.train.notice import Notice
+from clsweep.train.save_request import SaveRequest
 from tests.contracts.attempts import MEASURED, Attempt, Killed, MemoryStore, attempt, chain
 from tests.contracts.combinations import Config, few_images
 from tests.pretended.device import Log, watched
@@ -74,7 +74,7 @@ def cut_trial(config: Config, where: str, at: tuple[int, int]) -> Trial:
     def kill() -> None:
         raise Killed
 
-    notice = Notice(kill)
+    notice = SaveRequest(kill)
 
     def tell(state: dict[str, Any]) -> None:
         if (state["epoch"], state["step"]) == at:

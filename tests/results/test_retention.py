@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
-from clsweep.results.retention import KeptFiles
+from clsweep.results.retention import Retention
 
 
 def plan(*, seeds=2, **configs):
@@ -34,7 +34,7 @@ def folder(tmp_path):
 def keep(folder, planned, *rows, **changes):
     """The rule, where these trials have ended."""
     given = {"encoders": "best", "checkpoints": "none", "mode": "max", **changes}
-    return KeptFiles(folder, planned, rows, metric="knn_top1", **given)
+    return Retention(folder, planned, rows, metric="knn_top1", **given)
 
 
 def store(folder, *trial_ids):

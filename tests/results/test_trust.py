@@ -18,10 +18,10 @@ from clsweep.cluster import runner
 from clsweep.errors import UserError
 from clsweep.objective.build import build_encoder
 from clsweep.results.folder import ResultsFolder, encoder_file
-from clsweep.results.schemas import STUDY as STUDY_KEY
+from clsweep.results.parquet import from_parquet, to_parquet
+from clsweep.results.schemas import STUDY_DIGEST as STUDY_KEY
 from clsweep.results.schemas import digest
-from clsweep.results.tables import decode, encode
-from clsweep.results.weights import about_encoder, pack, unpack
+from clsweep.results.weights import about_encoder, pack_weights, unpack_weights
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -84,7 +84,8 @@ def out(tmp_path):
     row = next(row for row in rows if row["trial_id"] == TRIAL)
     weights = {name: tensor.numpy() for name, tensor in build_encoder(row).state_dict().items()}
     folder.write(
-        encoder_file(TRIAL), pack(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]}))
+        encoder_file(TRIAL),
+        pack_weights(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]})),
     )
     activate(())
     return tmp_path / "out"
@@ -105,17 +106,17 @@ def _plugins(out, *, listed=False, **changes):
 def _write(out, tree):
     """Another study, of which the plan says that it is its own."""
     (out / "study.yaml").write_text(yaml.safe_dump(tree))
-    plan = decode((out / "plan.parquet").read_bytes())
+    plan = from_parquet((out / "plan.parquet").read_bytes())
     marked = plan.replace_schema_metadata({STUDY_KEY: digest(tree)})
-    (out / "plan.parquet").write_bytes(encode(marked))
+    (out / "plan.parquet").write_bytes(to_parquet(marked))
 
 
 def _with_values(out, column, value):
     for name in ("plan.parquet", "trials.parquet"):
-        table = decode((out / name).read_bytes())
+        table = from_parquet((out / name).read_bytes())
         at = table.column_names.index(column)
         told = pa.array([value] * table.num_rows)
-        (out / name).write_bytes(encode(table.set_column(at, table.schema.field(at), told)))
+        (out / name).write_bytes(to_parquet(table.set_column(at, table.schema.field(at), told)))
 
 
 def _rows_that_call(out, canary):
@@ -162,10 +163,11 @@ def _instead_of_mine(out, encoder):
     tree["base"]["encoder"] = encoder
     _write(out, tree)
     folder = ResultsFolder(str(out))
-    weights, _ = unpack(folder.decoded(encoder_file(TRIAL), bytes), "")
+    weights, _ = unpack_weights(folder.decoded(encoder_file(TRIAL), bytes), "")
     row = next(row for row in folder.trials().to_pylist() if row["trial_id"] == TRIAL)
     folder.write(
-        encoder_file(TRIAL), pack(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]}))
+        encoder_file(TRIAL),
+        pack_weights(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]})),
     )
 
 

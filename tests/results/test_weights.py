@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clsweep.errors import RequestError
-from clsweep.results.weights import pack, unpack
+from clsweep.results.weights import pack_weights, unpack_weights
 
 WEIGHTS = {
     "conv.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -20,7 +20,7 @@ ABOUT = {
 
 def test_what_is_packed_is_unpacked():
     column_major = {**WEIGHTS, "conv.weight": np.asfortranarray(WEIGHTS["conv.weight"])}
-    weights, about = unpack(pack(column_major, ABOUT), "here")
+    weights, about = unpack_weights(pack_weights(column_major, ABOUT), "here")
     assert about == ABOUT
     assert set(weights) == set(WEIGHTS)
     for name, array in WEIGHTS.items():
@@ -34,11 +34,11 @@ def test_a_damaged_file_is_named(length):
         RequestError,
         match=r"out/x\.safetensors: expected an encoder of clsweep, found a damaged file",
     ):
-        unpack(pack(WEIGHTS, ABOUT)[:length], "out/x.safetensors")
+        unpack_weights(pack_weights(WEIGHTS, ABOUT)[:length], "out/x.safetensors")
 
 
 def test_a_file_of_somebody_else_is_refused():
     from safetensors.numpy import save
 
     with pytest.raises(RequestError, match="expected an encoder of clsweep"):
-        unpack(save(WEIGHTS), "x.safetensors")
+        unpack_weights(save(WEIGHTS), "x.safetensors")

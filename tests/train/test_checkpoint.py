@@ -20,13 +20,19 @@ import pytest
 import torch
 
 from clsweep.data.locations import DataPlace
-from clsweep.train import attempt as attempts
+from clsweep.train import checkpoints as attempts
 from clsweep.train import loop, mutual_information
 from clsweep.train import state as states
-from clsweep.train.attempt import identity_of, pack, unpack, unpack_unverified, verified
+from clsweep.train.checkpoints import (
+    identity_of,
+    pack_checkpoint,
+    unpack_checkpoint,
+    unpack_unverified,
+    verified,
+)
 from clsweep.train.finite import DivergedError
 from clsweep.train.loop import train_trial
-from clsweep.train.progress_reporter import CHECK_STEPS, Pulse
+from clsweep.train.progress_reporter import CHECK_EVERY_STEPS, ProgressReporter
 from tests.contracts.attempts import Killed, MemoryStore, Row, assert_same, attempt, unmeasured
 from tests.contracts.combinations import CASES, CRITIC, few_images
 
@@ -91,7 +97,9 @@ def test_the_scale_of_the_loss_goes_on(monkeypatch):
     undisturbed, resumed = MemoryStore(), left_by(CONFIG, kill_at=1)
     attempt(CONFIG, undisturbed)
     attempt(CONFIG, resumed)
-    scales = [unpack(store.saved[1])["state"]["scaler"] for store in (undisturbed, resumed)]
+    scales = [
+        unpack_checkpoint(store.saved[1])["state"]["scaler"] for store in (undisturbed, resumed)
+    ]
     assert scales[0] == scales[1]
     assert (scales[0]["scale"], scales[0]["_growth_tracker"]) == (32.0, 1)
 
@@ -180,10 +188,10 @@ def test_a_compressed_checkpoint_is_not_unpacked():
 
 def test_nothing_but_tensors_and_plain_values_is_read():
     """Whoever can write to the folder cannot have code run by it."""
-    payload = pack({"state": random.Random(0)}, b"")
+    payload = pack_checkpoint({"state": random.Random(0)}, b"")
     assert verified(payload, b"") == payload
     with pytest.raises(Exception, match=r"[Ww]eights"):
-        unpack(payload)
+        unpack_checkpoint(payload)
 
 
 # When.
@@ -220,7 +228,7 @@ def saves(clock):
         store = MemoryStore(on_save=lambda _: clock.passes(save_s))
         config = {**CASES["simclr-dcl-none-two"], "epochs": epochs, "eval_every": epochs}
         attempt(config, store, every_s=every_s)
-        return [unpack(payload)["state"]["epoch"] for payload in store.saved]
+        return [unpack_checkpoint(payload)["state"]["epoch"] for payload in store.saved]
 
     return run
 
@@ -313,7 +321,7 @@ TOLD = {"epochs": 4, "batch_size": 8, "tau": 0.1}
 
 def test_what_is_told_and_when(clock):
     heard = []
-    pulse = Pulse(TOLD, heard.append)
+    pulse = ProgressReporter(TOLD, heard.append)
     pulse.begin_epoch(2, 30)
     for step in range(1, 21):
         clock.passes(0.25)
@@ -326,7 +334,7 @@ def test_what_is_told_and_when(clock):
 
 def test_the_pace_is_that_of_all_steps_without_the_scores(clock):
     heard = []
-    pulse = Pulse(TOLD, heard.append)
+    pulse = ProgressReporter(TOLD, heard.append)
     for epoch in (1, 2, 3):  # each shorter than what lies between two reports
         pulse.begin_epoch(epoch, 5)
         for step in range(1, 6):
@@ -344,7 +352,7 @@ def test_the_pace_is_that_of_all_steps_without_the_scores(clock):
 
 def test_scores_are_said_where_they_may_take_long(clock):
     heard = []
-    pulse = Pulse(TOLD, heard.append)
+    pulse = ProgressReporter(TOLD, heard.append)
     for epoch, seconds in ((1, 0.1), (2, 3.0), (3, 0.1), (4, 0.1)):
         pulse.begin_epoch(epoch, 30)
         with pulse.scoring():
@@ -361,9 +369,9 @@ def test_scores_are_said_where_they_may_take_long(clock):
 
 def test_a_loss_that_is_not_finite_is_seen_within_so_many_steps():
     """Before, nothing is read of the device."""
-    pulse = Pulse(TOLD)
+    pulse = ProgressReporter(TOLD)
     pulse.begin_epoch(3, 1000)
-    for step in range(1, CHECK_STEPS):
+    for step in range(1, CHECK_EVERY_STEPS):
         pulse.step(step, torch.tensor(math.inf))
     with pytest.raises(DivergedError, match=r"in epoch 3, by step 50 of 1000; a smaller lr"):
-        pulse.step(CHECK_STEPS, torch.tensor(math.inf))
+        pulse.step(CHECK_EVERY_STEPS, torch.tensor(math.inf))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
-from clsweep.data.augment import Draws, Recipe, draw
+from clsweep.data.augment import Draws, Recipe, draw_views
 from clsweep.data.image_files import Pictures
 from clsweep.train import crops
 from clsweep.train.crops import cut_crops, cut_middles
@@ -40,7 +40,7 @@ def some_pictures(channels: int) -> tuple[list[Tensor], Pictures]:
 def some_draws(pictures: Pictures, rows: Tensor) -> list[Draws]:
     sizes, generator = torch.from_numpy(pictures.sizes)[rows].T, torch.Generator().manual_seed(1)
     recipes = (replace(Recipe(), output_size=side) for side in VIEWS)
-    return [draw(recipe, len(rows), sizes, generator) for recipe in recipes]
+    return [draw_views(recipe, len(rows), sizes, generator) for recipe in recipes]
 
 
 ROWS = torch.tensor([3, 1, 0, 2, 1, 4, 3])

@@ -11,7 +11,7 @@ from clsweep.cli import check
 from clsweep.cluster import trial
 from clsweep.data.locations import DataPlace
 from clsweep.study.schema import ResourcesSection
-from clsweep.train import loop, scores
+from clsweep.train import evaluation, loop
 from clsweep.train.device import trial_device
 from tests.contracts.combinations import CASES
 
@@ -34,7 +34,7 @@ def begun(request, monkeypatch):
         devices.append(device)
         raise BegunError
 
-    for module in (loop, scores):
+    for module in (loop, evaluation):
         monkeypatch.setattr(module, "scored_images", begin)
     return devices
 
@@ -52,7 +52,7 @@ def test_a_trial_and_a_reference_begin_on_a_gpu_of_some_number(begun):
     with pytest.raises(BegunError):
         loop.train_trial(CONFIG, lambda _: None, device="cuda")
     with pytest.raises(BegunError):
-        scores.score_reference(CONFIG, place=DataPlace(), device="cuda")
+        evaluation.score_reference(CONFIG, place=DataPlace(), device="cuda")
     assert begun == [FIRST] * 2
 
 

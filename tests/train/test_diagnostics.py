@@ -27,7 +27,7 @@ from clsweep.train.diagnostics import (
     grad_norm,
     inter_class_distance,
     intra_class_distance,
-    label_free_scores,
+    score_without_labels,
     std_per_dim,
     tsne_points,
     uniformity,
@@ -56,7 +56,7 @@ def representation_diagnostics(
     names = ("z1_ND", "z2_ND", "features_ND", "labels_N", "num_classes")
     values = (z1, z2, features, labels, num_classes)
     at_hand = dict(zip(names, values, strict=True))
-    found = diagnostics_of(at_hand) | label_free_scores(at_hand)
+    found = diagnostics_of(at_hand) | score_without_labels(at_hand)
     return {name: found[name] for name in sorted(KEYS)}
 
 
@@ -84,7 +84,7 @@ class TestAgainstReferences:
 
     @pytest.mark.parametrize("block_elements", [1, 60 * 59, 10**6])
     def test_uniformity(self, monkeypatch, block_elements):
-        monkeypatch.setattr(diagnostics, "BLOCK_ELEMENTS", block_elements)
+        monkeypatch.setattr(diagnostics, "_BLOCK_ELEMENTS", block_elements)
         z, _ = two_views()
         expected = np.log(np.mean(np.exp(-2 * pdist(unit(z), "sqeuclidean"))))
         assert uniformity(z).item() == pytest.approx(expected, rel=1e-12)

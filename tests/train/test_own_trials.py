@@ -17,7 +17,7 @@ from clsweep.cluster.capacity import prepare_files
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.design import placed_references, plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train.scores import score_reference
+from clsweep.train.evaluation import score_reference
 from tests.contracts.attempts import assert_same, attempt, chain
 from tests.planted import study_at
 

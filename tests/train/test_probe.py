@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from clsweep.train import probe
-from clsweep.train.evaluate import in_percent, top_hits
+from clsweep.train.accuracy import in_percent, top_hits
 from clsweep.train.optim import lars
 from clsweep.train.probe import Standardiser, ridge_fit
 

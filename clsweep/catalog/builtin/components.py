@@ -293,7 +293,7 @@ COMPONENTS = (
               defaults={"lr": 1e-3, "weight_decay": 1e-6},
               source="Kingma & Ba (2015); DCL 4.1 (implementation of [28])",
               doc="Adam; the L2 penalty joins the gradient"),
-    Component(part="lr_schedule", name="cosine", impl="clsweep.train.optim:cosine",
+    Component(part="lr_schedule", name="cosine", impl="clsweep.train.optim:cosine_decay",
               source="DCL 4.1; Loshchilov & Hutter (2017)",
               doc="half a cosine from the peak towards 0"),
     Component(part="lr_schedule", name="constant", impl="clsweep.train.optim:constant",

@@ -7,7 +7,7 @@ from clsweep.catalog.rows import Diagnostic, Metric
 # Shares of the labels that fine-tuning knows, by what the metrics call them.
 FINETUNE_SHARES = {0.01: "1pct", 0.1: "10pct", 1.0: "100pct"}
 _LAYER = ("feature_layer",)
-_CLASSIFIER = "clsweep.train.evaluate:classifier_scores"
+_CLASSIFIER = "clsweep.train.accuracy:classifier_scores"
 _TRANSFER = ("transfer_dataset", "feature_layer")
 METRICS = (
     Metric(name="knn_top1", mode="max", part="knn_weights", owns=_LAYER, every_epoch=True,

@@ -21,7 +21,7 @@ from clsweep.analysis import Place, place_of
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import mentioned
-from clsweep.results.schemas import STATUSES
+from clsweep.results.schemas import TRIAL_STATUSES
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Standings:
         return Ranked(objective, config, rank, score, num_seeds=-missing)
 
 
-class Tally:
+class TrialCounts:
     """The state of a study as counts, from the rows that exist and the trials that run, and each
     objective's best configuration so far. `axes` tell an objective's configurations apart.
     """
@@ -176,7 +176,7 @@ class Tally:
 
     @property
     def num_done(self) -> int:
-        return sum(self.total(status) for status in STATUSES)
+        return sum(self.total(status) for status in TRIAL_STATUSES)
 
     def total(self, count: str) -> int:
         return sum(counts[count] for counts in self.objectives.values())
@@ -197,7 +197,7 @@ class Tally:
         return rows
 
 
-def spare_of(rows: Sequence[Row]) -> list[str]:
+def drop_order(rows: Sequence[Row]) -> list[str]:
     """The columns of `Tally.rows` that a narrow screen lacks: zeros, then what says least."""
     nowhere = [name for name in ("running", "failed") if not any(row[name] for row in rows)]
     return [*nowhere, "seeds", "planned"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clsweep.data.image_files import Encoded
 from clsweep.data.locations import DataPlace
 
-PARTS = ("train", "test")
+DATA_PARTS = ("train", "test")
 # what others call the part that is scored at the end, in the order in which they are looked for
 HELD_OUT = ("val", "valid", "validation", "test")
 MAX_CLASSES = 1000
@@ -37,22 +37,22 @@ def reason_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or first_line(error)
 
 
-def mismatch(place: object, expected: str, given: object) -> RequestError:
+def layout_error(place: object, expected: str, given: object) -> RequestError:
     """Files are not what they should be, in one line; `given` may be what reading them raised."""
     told = f": {reason_of(given)}" if isinstance(given, Exception) else f" {given}"
     return RequestError(f"{place}: expected {expected}, given{told}")
 
 
-def no_classes(place: object, given: object, *, names: str = "") -> RequestError:
+def classes_error(place: object, given: object, *, names: str = "") -> RequestError:
     """Targets that are no classes, for which there is neither a probe nor a metric here; `names`
     says that those of classes would do.
     """
     expected = f"whole numbers from 0 on{names}, one class for each image"
-    return mismatch(place, expected, f"{given}. Regression and several labels are not scored")
+    return layout_error(place, expected, f"{given}. Regression and several labels are not scored")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class DataLayout:
     """The user's own images, of which names, counts and labels are known and no pixel is read.
 
     Args:
@@ -83,7 +83,7 @@ class Found:
     dtype: str = "uint8"
 
 
-def find(dataset: Dataset, place: DataPlace) -> Found:
+def dataset_layout(dataset: Dataset, place: DataPlace) -> DataLayout:
     """What the user's own files hold: labels that can be learned, voted for and split.
 
     Raises:
@@ -91,19 +91,19 @@ def find(dataset: Dataset, place: DataPlace) -> Found:
     """
     import numpy as np
 
-    found: Found = named(dataset.files)(place)
+    found: DataLayout = named(dataset.files)(place)
     root, names = found.root, found.classes
-    train, test = (found.labels[part] for part in PARTS)
+    train, test = (found.labels[part] for part in DATA_PARTS)
     if not len(train):
-        raise mismatch(root, "training images", "none")
+        raise layout_error(root, "training images", "none")
     used = np.unique(train[train >= 0])
     if not (num_classes := len(names or used)):
         return found
     if not 2 <= num_classes <= MAX_CLASSES:
-        raise mismatch(root, f"2 to {MAX_CLASSES} classes", num_classes)
+        raise layout_error(root, f"2 to {MAX_CLASSES} classes", num_classes)
     if (unknown := np.setdiff1d(test[test >= 0], train)).size:
         expected = "test images of classes that the training images have"
-        raise mismatch(root, expected, f"class {names[unknown[0]] if names else unknown[0]}")
+        raise layout_error(root, expected, f"class {names[unknown[0]] if names else unknown[0]}")
     if names:
         return found
     labels = {
@@ -145,7 +145,7 @@ def sized_dataset(
         # a plan without the files: as many test images as `synthetic` would have
         sizes |= {"num_train": num_train, "num_test": num_train // 5}
     elif row.files:
-        found = find(row, place)
+        found = dataset_layout(row, place)
         row = _with_sizes(row, found, sizes)
     row = replace(row, **sizes)
     there = row.num_train + row.num_unlabeled
@@ -161,7 +161,7 @@ def sized_dataset(
     return row
 
 
-def _require_each_class(found: Found, num_train: int, holds_out: bool) -> None:
+def _require_each_class(found: DataLayout, num_train: int, holds_out: bool) -> None:
     """Whether each class has an image for each part that is taken of the training images."""
     import numpy as np
 
@@ -174,7 +174,7 @@ def _require_each_class(found: Found, num_train: int, holds_out: bool) -> None:
                 f"at least 2 training images of each class, one to train on and one to {other}"
             )
             name = f"class {found.classes[few[0]]}" if few[0] >= 0 else "no class"
-            raise mismatch(found.root, expected, f"1 of {name}{given}")
+            raise layout_error(found.root, expected, f"1 of {name}{given}")
 
     labels, beside = found.labels["train"], ""
     if not len(found.labels["test"]):
@@ -182,7 +182,7 @@ def _require_each_class(found: Found, num_train: int, holds_out: bool) -> None:
         try:
             labels = labels[stratified(labels, len(labels) // 5, SPLIT_SEED)[0]]
         except ValueError as error:
-            raise mismatch(
+            raise layout_error(
                 found.root, "images of each class in a fifth to test on", error
             ) from None
         beside = " beside a fifth to test on"
@@ -191,7 +191,7 @@ def _require_each_class(found: Found, num_train: int, holds_out: bool) -> None:
         require_two(labels[some_of_each(labels, num_train)], "validate on", beside)
 
 
-def _with_sizes(row: Dataset, found: Found, stated: Mapping[str, int]) -> Dataset:
+def _with_sizes(row: Dataset, found: DataLayout, stated: Mapping[str, int]) -> Dataset:
     """The row with the sizes of the user's files, which are the stated ones."""
     there: dict[str, Any] = {"num_classes": len(found.classes)}
     if found.image_size:
@@ -199,8 +199,8 @@ def _with_sizes(row: Dataset, found: Found, stated: Mapping[str, int]) -> Datase
     for what, number in there.items():
         if stated.get(what, number) != number:
             expected = f"dataset.{what} to be {number}, as in its files"
-            raise mismatch(found.root, expected, stated[what])
-    train, test = (found.labels[part] for part in PARTS)
+            raise layout_error(found.root, expected, stated[what])
+    train, test = (found.labels[part] for part in DATA_PARTS)
     num_held_out, share = len(test) or len(train) // 5, float((train >= 0).mean())
     num_all = len(train) if len(test) else len(train) - num_held_out
     num_labelled = round(num_all * share)
@@ -211,7 +211,7 @@ def _with_sizes(row: Dataset, found: Found, stated: Mapping[str, int]) -> Datase
     )  # fmt: skip
 
 
-def source(dataset: Dataset, place: DataPlace) -> Source:
+def image_source(dataset: Dataset, place: DataPlace) -> Source:
     """What the cache of the user's own files is made of.
 
     Raises:
@@ -219,17 +219,17 @@ def source(dataset: Dataset, place: DataPlace) -> Source:
     """
     from clsweep.data.cache import Source
 
-    found, changed = find(dataset, place), "the folder has changed since"
+    found, changed = dataset_layout(dataset, place), "the folder has changed since"
     root, num_there = found.root, len(found.labels["train"])
     # behind a + is that of the images that scores are transferred to
     planned = (dataset.images_digest or "").partition("+")[0]
     if planned not in ("", found.digest):
         expected = f"the files that were planned with (digest {planned})"
-        raise mismatch(root, expected, f"others ({found.digest}): {changed}")
+        raise layout_error(root, expected, f"others ({found.digest}): {changed}")
     wanted = dataset.num_train + dataset.num_unlabeled
     if wanted > num_there or len(found.classes) != dataset.num_classes:
         expected = f"{wanted} training images in {dataset.num_classes} classes, as planned"
-        raise mismatch(root, expected, f"{num_there} in {len(found.classes)}: {changed}")
+        raise layout_error(root, expected, f"{num_there} in {len(found.classes)}: {changed}")
     common: dict[str, Any] = {
         "name": dataset.name, "classes": found.classes, "labels": found.labels,
         "describe": found.describe, "num_channels": dataset.channels, "dtype": found.dtype,
@@ -251,7 +251,7 @@ def source(dataset: Dataset, place: DataPlace) -> Source:
 
 
 def _decoded(
-    found: Found, store_size: int, num_channels: int, part: str, rows: range, images: Any
+    found: DataLayout, store_size: int, num_channels: int, part: str, rows: range, images: Any
 ) -> list[str]:
     """Decode pictures of a part into images; a line for each that is broken."""
     from PIL import UnidentifiedImageError
@@ -262,7 +262,7 @@ def _decoded(
     broken = []
     for image, row in zip(images, rows, strict=True):
         try:
-            image[...] = image_files.decode(found.open(part, row), store_size, num_channels)
+            image[...] = image_files.decode_image(found.open(part, row), store_size, num_channels)
         except Exception as error:  # Pillow's plugins raise anything at a damaged file
             is_none = isinstance(error, UnidentifiedImageError)
             reason = "no image, or cut within its head" if is_none else reason_of(error)
@@ -270,16 +270,16 @@ def _decoded(
     return broken
 
 
-def _stored_sizes(found: Found, part: str, store_size: int) -> np.ndarray:
+def _stored_sizes(found: DataLayout, part: str, store_size: int) -> np.ndarray:
     """Height and width of the images as they are kept, int64 (N, 2); 0 where unreadable."""
     import numpy as np
 
-    from clsweep.data.image_files import size_of, stored_size
+    from clsweep.data.image_files import read_image_size, stored_size
 
     def of(row: int) -> tuple[int, int]:
         assert found.open is not None
         try:
-            height, width = size_of(found.open(part, row))
+            height, width = read_image_size(found.open(part, row))
         except Exception:  # Pillow's plugins raise anything at a damaged file
             return 0, 0
         return stored_size(height, width, store_size)
@@ -296,7 +296,7 @@ def files_digest(names_and_sizes: Iterable[tuple[str, int]]) -> str:
     return digest.hexdigest()
 
 
-def require_all(root: Path, paths: Sequence[Path]) -> None:
+def require_all_numbered(root: Path, paths: Sequence[Path]) -> None:
     """Of files whose names say of how many they are, as `train-00001-of-00002`, each lies there
     once.
     """
@@ -309,7 +309,7 @@ def require_all(root: Path, paths: Sequence[Path]) -> None:
             expected = (
                 f"{int(total)} files {paths[0].name.partition('-')[0]}-*-of-{total}, each once"
             )
-            raise mismatch(root, expected, listed(sorted(numbers)))
+            raise layout_error(root, expected, listed(sorted(numbers)))
 
 
 def stamp(path: Path) -> str:
@@ -321,7 +321,7 @@ def stamp(path: Path) -> str:
     return f"{found.st_size} {found.st_mtime_ns}"
 
 
-def counted(others: Counter[str]) -> str:
+def list_counts(others: Counter[str]) -> str:
     """What is not read of some files, and how often."""
     names = [what if count == 1 else f"{count} {what}" for what, count in sorted(others.items())]
     return listed(names) if names else ""

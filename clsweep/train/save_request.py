@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 
-class Notice:
+class SaveRequest:
     """Given by any thread, at any time; the trial looks at `is_given` in every step.
 
     Args:

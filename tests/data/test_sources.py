@@ -26,10 +26,10 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from clsweep.catalog import DATASET
-from clsweep.data import folders
 from clsweep.data.datasets import Splits, load_splits
-from clsweep.data.found import find, sized_dataset
 from clsweep.data.locations import DataPlace
+from clsweep.data.readers import folders
+from clsweep.data.sources import dataset_layout, sized_dataset
 from clsweep.errors import RequestError
 from clsweep.train.images import on_device
 from tests.data.own import SIZE, load, noise, of_rows, png, refusal
@@ -62,12 +62,13 @@ def test_a_table_beside_the_images_has_their_classes(head, tmp_path):
     }
     assert labels.items() <= expected.items()
     assert len(splits.test) == 12 // 5
-    first = find(DATASET["imagefolder"], DataPlace(root=str(tmp_path / "set")))
+    first = dataset_layout(DATASET["imagefolder"], DataPlace(root=str(tmp_path / "set")))
     assert (first.classes, first.unread) == (("cat", "dog"), "")
     text = (tmp_path / "set" / "labels.csv").read_text()
     (tmp_path / "set" / "labels.csv").write_text(text.replace("dog", "cat", 1))
     assert (
-        find(DATASET["imagefolder"], DataPlace(root=str(tmp_path / "set"))).digest != first.digest
+        dataset_layout(DATASET["imagefolder"], DataPlace(root=str(tmp_path / "set"))).digest
+        != first.digest
     )
 
 
@@ -168,7 +169,7 @@ def test_pictures_are_kept_whole_wherever_they_lie(name, write, tmp_path):
 def test_names_of_classes_are_those_of_the_data_set(column, tmp_path):
     made = hub()["train"].rename_columns({"label": "of"}).rename_columns({"of": column})
     made.save_to_disk(tmp_path / "set")
-    found = find(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
+    found = dataset_layout(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
     assert found.labels["train"].tolist() == LABELS
     assert found.classes == ("ants", "bees", "cats")
 
@@ -201,7 +202,7 @@ def test_classes_may_be_names(as_text, tmp_path):
     labels = pa.array(names, as_text) if as_text else pa.array(names).dictionary_encode()
     table(tmp_path / "set", labels)
     table(tmp_path / "set", ["wasp", "ant"], part="val")
-    found = find(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
+    found = dataset_layout(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
     assert found.classes == ("ant", "b e e", "wasp")
     assert found.labels["train"].tolist() == [2, -1, 0, 1, 0, 2, 1]
     assert found.labels["test"].tolist() == [2, 0]
@@ -248,7 +249,7 @@ def test_the_class_of_a_sample_is_read_where_one_file_says_it_throughout(
     for end, text in written.items():
         files |= {f"{i:02}.{end}": text.replace("%d", str(i % 2)).encode() for i in range(12)}
     _tar(tmp_path / "set", files)
-    found = find(DATASET["webdataset"], DataPlace(root=str(tmp_path / "set")))
+    found = dataset_layout(DATASET["webdataset"], DataPlace(root=str(tmp_path / "set")))
     assert found.labels["train"].tolist() == labels
     assert found.unread == unread
 
@@ -398,7 +399,7 @@ def test_images_below_a_class_are_of_that_class_as_in_torchvision(by_class):
     (by_class / "train" / "c1" / "up").symlink_to(by_class / "train")  # where other classes lie
     for i, at in enumerate(("batch2", "batch2/more")):
         (by_class / "train" / "c0" / at / "0.png").write_bytes(png(PICTURES[15 + i]))
-    found = folders.scan(by_class)[1]["train"]
+    found = folders.scan_classes(by_class)[1]["train"]
     (by_class / "train" / "c1" / "up").unlink()
     (by_class / "elsewhere" / "circle").unlink()  # which torchvision follows 40 times
     expected = ImageFolder(str(by_class / "train")).samples

@@ -16,9 +16,17 @@ from typing import IO, Any
 import numpy as np
 
 from clsweep.catalog.rows import numbers
-from clsweep.data.found import PARTS, Found, counted, files_digest, mismatch, no_classes, stamp
 from clsweep.data.image_files import require_regular
 from clsweep.data.locations import DataPlace
+from clsweep.data.sources import (
+    DATA_PARTS,
+    DataLayout,
+    classes_error,
+    files_digest,
+    layout_error,
+    list_counts,
+    stamp,
+)
 from clsweep.display.numbers import setting
 from clsweep.errors import listed
 
@@ -33,7 +41,7 @@ MAX_CHANNELS = 64
 Header = tuple[tuple[int, ...], np.dtype]
 
 
-def find(place: DataPlace) -> Found:
+def arrays_layout(place: DataPlace) -> DataLayout:
     """The images of arrays; real numbers, and whole ones of other types than uint8 and uint16, in
     the stated range alone.
 
@@ -48,16 +56,17 @@ def find(place: DataPlace) -> Found:
     }
     if not keys["train", "images"]:
         expected = "an array train_images, x_train or images"
-        raise mismatch(root, expected, listed(sorted(headers)))
-    images = {part: keys[part, "images"] for part in PARTS if keys[part, "images"]}
+        raise layout_error(root, expected, listed(sorted(headers)))
+    images = {part: keys[part, "images"] for part in DATA_PARTS if keys[part, "images"]}
     shapes = {part: _image_shape(root, name, headers[name]) for part, name in images.items()}
     if len(set(shapes.values())) > 1:
         expected = f"test images like those to train on, {shapes['train']}"
-        raise mismatch(root, expected, shapes["test"])
+        raise layout_error(root, expected, shapes["test"])
     size, num_channels, dtype = shapes["train"]
     limits = _limits(f"{root}: {images['train']}", dtype, place.value_range)
     labels = {
-        part: _labels(root, images.get(part, ""), keys[part, "labels"], headers) for part in PARTS
+        part: _labels(root, images.get(part, ""), keys[part, "labels"], headers)
+        for part in DATA_PARTS
     }
 
     def pixels(part: str, rows: range) -> np.ndarray:
@@ -66,9 +75,9 @@ def find(place: DataPlace) -> Found:
         return array if limits is None else _steps(root, images[part], array, rows, limits)
 
     sized = [(name, _file(root, name).stat().st_size) for name in sorted(headers)]
-    return Found(
+    return DataLayout(
         root=root, labels=labels, pixels=pixels,
-        unread=counted(Counter(headers.keys() - {keys[k] for k in keys if k[0] in images})),
+        unread=list_counts(Counter(headers.keys() - {keys[k] for k in keys if k[0] in images})),
         describe=lambda: [f"{name} {stamp(_file(root, name))}" for name in sorted(headers)],
         digest=files_digest([*sized, (str(place.value_range), 0)]), image_size=size,
         name=lambda part, row: f"{root}: {images[part]}[{row}]", num_channels=num_channels,
@@ -89,7 +98,7 @@ def _headers(root: Path) -> dict[str, Header]:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             return {name.removesuffix(".npy"): _header(archive.open(name)) for name in names}
     except Exception as error:  # what compression raises at damage is of no common class
-        raise mismatch(root, "an .npz file or a folder of .npy files", error) from None
+        raise layout_error(root, "an .npz file or a folder of .npy files", error) from None
 
 
 def _header_of(path: Path) -> Header:
@@ -126,7 +135,7 @@ def _array(root: Path, name: str) -> np.ndarray:
     try:
         return _read(path, name, stamp(path))
     except Exception as error:
-        raise mismatch(path, f"an array {name} that can be read", error) from None
+        raise layout_error(path, f"an array {name} that can be read", error) from None
 
 
 def _image_shape(root: Path, name: str, header: Header) -> tuple[int, int, np.dtype]:
@@ -135,11 +144,11 @@ def _image_shape(root: Path, name: str, header: Header) -> tuple[int, int, np.dt
     channels = shape[3] if len(shape) == 4 else 1
     if len(shape) not in (3, 4) or shape[1] != shape[2] or not 8 <= shape[1] <= 512:
         expected = "squares of 8 to 512 pixels a side, (N, S, S) or (N, S, S, C)"
-        raise mismatch(place, expected, shape)
+        raise layout_error(place, expected, shape)
     if not 1 <= channels <= MAX_CHANNELS:
-        raise mismatch(place, f"1 to {MAX_CHANNELS} channels, which come last", shape)
+        raise layout_error(place, f"1 to {MAX_CHANNELS} channels, which come last", shape)
     if dtype.kind not in "uif":
-        raise mismatch(place, "numbers", dtype)
+        raise layout_error(place, "numbers", dtype)
     return shape[1], channels, dtype
 
 
@@ -147,10 +156,10 @@ def _limits(place: str, dtype: np.dtype, value_range: str | None) -> tuple[float
     """The stated range of numbers whose type has none."""
     if dtype in (np.uint8, np.uint16):
         if value_range is not None:
-            raise mismatch(place, f"no dataset.range, as {dtype} has its own", value_range)
+            raise layout_error(place, f"no dataset.range, as {dtype} has its own", value_range)
         return None
     if value_range is None:
-        raise mismatch(place, f"dataset.range: [low, high] of its {dtype} numbers", "none")
+        raise layout_error(place, f"dataset.range: [low, high] of its {dtype} numbers", "none")
     low, high = numbers(value_range)
     return low, high
 
@@ -164,7 +173,7 @@ def _steps(
     if not is_inside.all():
         at = np.argwhere(~is_inside)[0]
         expected = f"numbers in dataset.range [{setting(low)}, {setting(high)}]"
-        raise mismatch(f"{root}: {name}[{rows.start + at[0]}]", expected, array[tuple(at)])
+        raise layout_error(f"{root}: {name}[{rows.start + at[0]}]", expected, array[tuple(at)])
     share = (array.astype(np.float64) - low) / (high - low)
     return np.rint(share * _LEVELS).astype(np.uint16)
 
@@ -176,11 +185,11 @@ def _labels(root: Path, images: str, name: str, headers: dict[str, Header]) -> n
         return np.full(count, -1, np.int64)
     shape, dtype = headers[name]
     if dtype.kind not in "iu" or (len(shape) > 1 and shape[1:] != (1,)):
-        raise no_classes(f"{root}: {name}", f"{dtype} {shape}")
+        raise classes_error(f"{root}: {name}", f"{dtype} {shape}")
     if shape[:1] != (count,):
         expected = f"whole numbers ({count},), one for each of {images}"
-        raise mismatch(f"{root}: {name}", expected, f"{dtype} {shape}")
+        raise layout_error(f"{root}: {name}", expected, f"{dtype} {shape}")
     labels = _array(root, name).reshape(-1).astype(np.int64)
     if labels.min(initial=0) < -1:
-        raise mismatch(f"{root}: {name}", "classes from 0 on, or -1 for none", labels.min())
+        raise layout_error(f"{root}: {name}", "classes from 0 on, or -1 for none", labels.min())
     return labels

@@ -20,11 +20,11 @@ import torch
 
 from clsweep.catalog.rows import Row
 from clsweep.train.collectives import of_first, rank
-from clsweep.train.notice import Notice
+from clsweep.train.save_request import SaveRequest
 from clsweep.train.state import TrialState
 from clsweep.version import VERSION
 
-Report = Callable[[Row], bool | None]
+ReportEpoch = Callable[[Row], bool | None]
 
 # of an attempt's time that checkpoints may take, if they are not asked for after every epoch
 SAVING_SHARE = 0.05
@@ -55,10 +55,10 @@ class Checkpoints:
     store: CheckpointStore
     every_s: float = 60.0
     keep_end: bool = False
-    notice: Notice = field(default_factory=Notice)
+    notice: SaveRequest = field(default_factory=SaveRequest)
 
 
-class Attempt:
+class TrialCheckpointer:
     """Whether and from where a trial goes on, and its log: the row of every epoch, and what goes to
     the side tables.
 
@@ -74,7 +74,7 @@ class Attempt:
     def __init__(
         self,
         config: Mapping[str, Any],
-        report: Report,
+        report: ReportEpoch,
         checkpoints: Checkpoints | None,
         device: torch.device,
     ):
@@ -105,7 +105,7 @@ class Attempt:
         payload = of_first(payload, self._device)
         if payload is None:
             return
-        saved = unpack(payload)
+        saved = unpack_checkpoint(payload)
         state.load_state_dict(saved["state"])
         self.rows, self.histograms = saved["rows"], saved["histograms"]
         self.points, self.hits = saved["points"], saved["hits"]
@@ -203,13 +203,13 @@ class Attempt:
             "num_resumes": self.num_resumes,
             "time_s": self.earlier_s + start - self._started_at,
         }
-        checkpoints.store.save(pack(contents, self._identity))
+        checkpoints.store.save(pack_checkpoint(contents, self._identity))
         self._saved_at = monotonic()
         self._saving_s = self._saved_at - start
         checkpoints.notice.answer()
 
 
-FORMAT = 7  # of the contents; another one when state or log change their shape
+_FORMAT = 7  # of the contents; another one when state or log change their shape
 _DIGEST_SIZE = hashlib.sha256().digest_size
 # what a trial is called decides no number
 _NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")
@@ -224,11 +224,11 @@ def identity_of(config: Mapping[str, Any]) -> bytes:
     """
     deciding = {name: value for name, value in config.items() if name not in _NAMES_ONLY}
     # what follows is the build's device
-    versions = [FORMAT, VERSION, torch.__version__.partition("+")[0]]
+    versions = [_FORMAT, VERSION, torch.__version__.partition("+")[0]]
     return json.dumps([versions, deciding], sort_keys=True).encode()
 
 
-def pack(contents: Mapping[str, Any], identity: bytes) -> bytes:
+def pack_checkpoint(contents: Mapping[str, Any], identity: bytes) -> bytes:
     """`contents`, of tensors and plain values only, behind a digest of identity and contents."""
     buffer = io.BytesIO()
     torch.save(contents, buffer)
@@ -245,7 +245,7 @@ def verified(payload: bytes | None, identity: bytes) -> bytes | None:
     return payload
 
 
-def unpack(payload: bytes) -> dict[str, Any]:
+def unpack_checkpoint(payload: bytes) -> dict[str, Any]:
     """The contents of a verified payload, tensors on the CPU."""
     body = io.BytesIO(memoryview(payload)[_DIGEST_SIZE:])
     contents: dict[str, Any] = torch.load(body, map_location="cpu", weights_only=True)
@@ -265,7 +265,7 @@ def unpack_unverified(payload: bytes) -> dict[str, Any]:
             raise ValueError("it is compressed")
         if (wrong := archive.testzip()) is not None:
             raise ValueError(f"the checksum of {wrong} is wrong")
-    contents = unpack(payload)
+    contents = unpack_checkpoint(payload)
     if not isinstance(contents, dict) or "state" not in contents:
         raise ValueError("it has no state")
     return contents

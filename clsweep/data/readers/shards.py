@@ -11,20 +11,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from clsweep.data.folders import SUFFIXES
-from clsweep.data.found import (
-    HELD_OUT,
-    PARTS,
-    Found,
-    counted,
-    files_digest,
-    mismatch,
-    no_classes,
-    require_all,
-    stamp,
-)
 from clsweep.data.image_files import require_regular
 from clsweep.data.locations import DataPlace
+from clsweep.data.readers.folders import IMAGE_SUFFIXES
+from clsweep.data.sources import (
+    DATA_PARTS,
+    HELD_OUT,
+    DataLayout,
+    classes_error,
+    files_digest,
+    layout_error,
+    list_counts,
+    require_all_numbered,
+    stamp,
+)
 from clsweep.errors import RequestError, listed
 
 _CLASSES = ("cls", "txt", "json")  # ends of the files that may hold the class of a sample
@@ -42,7 +42,7 @@ class Sample(NamedTuple):
     label: int = -1
 
 
-def find_shards(place: DataPlace) -> Found:
+def shards_layout(place: DataPlace) -> DataLayout:
     """The images of tar files, as WebDataset packs them: ROOT/train-*.tar, ROOT/val-*.tar or test.
 
     The files of one sample share a name up to its first dot: `000123.jpg` and `000123.cls`, which
@@ -57,27 +57,29 @@ def find_shards(place: DataPlace) -> Found:
     root = place.root_folder
     shards = _shards(root)
     told, rest = Counter[str](), Counter[str]()
-    samples = {p: [s for at in shards[p] for s in _samples(at, told, rest)] for p in PARTS}
+    samples = {p: [s for at in shards[p] for s in _samples(at, told, rest)] for p in DATA_PARTS}
     says = next((kind for kind in _CLASSES if told[kind] and not rest[kind]), "")
-    for part in PARTS:
+    for part in DATA_PARTS:
         samples[part] = [s._replace(label=s.labels.get(says, -1)) for s in samples[part]]
     others = Counter({f"*.{kind}": n for kind, n in (told + rest).items() if kind != says})
-    used = {path.name for part in PARTS for path in shards[part]}
+    used = {path.name for part in DATA_PARTS for path in shards[part]}
     others.update(path.name for path in root.iterdir() if path.name not in used)
-    labels = {part: np.array([s.label for s in samples[part]], np.int64) for part in PARTS}
+    labels = {part: np.array([s.label for s in samples[part]], np.int64) for part in DATA_PARTS}
     if not samples["train"]:
-        raise mismatch(root, "images in train-*.tar", "none")
+        raise layout_error(root, "images in train-*.tar", "none")
 
     def read(part: str, row: int) -> io.BytesIO:
         sample = samples[part][row]
         with sample.shard.open("rb") as file:
             return io.BytesIO(os.pread(file.fileno(), sample.size, sample.start))
 
-    return Found(
-        root=root, labels=labels, open=read, unread=counted(others),
-        describe=lambda: (f"{s} {stamp(s.shard)}" for part in PARTS for s in samples[part]),
+    return DataLayout(
+        root=root, labels=labels, open=read, unread=list_counts(others),
+        describe=lambda: (f"{s} {stamp(s.shard)}" for part in DATA_PARTS for s in samples[part]),
         digest=files_digest(
-            (f"{s.shard.name}/{s.name} {s.label}", s.size) for part in PARTS for s in samples[part]
+            (f"{s.shard.name}/{s.name} {s.label}", s.size)
+            for part in DATA_PARTS
+            for s in samples[part]
         ),
         name=lambda part, row: f"{samples[part][row].shard}: {samples[part][row].name}",
     )  # fmt: skip
@@ -85,17 +87,19 @@ def find_shards(place: DataPlace) -> Found:
 
 def _shards(root: Path) -> dict[str, list[Path]]:
     if not root.is_dir():
-        raise mismatch(root, "a folder of train-*.tar files", "no such folder")
+        raise layout_error(root, "a folder of train-*.tar files", "no such folder")
     paths = sorted(root.glob("*.tar"))
     of = {
         part: [path for path in paths if path.stem == part or path.name.startswith(f"{part}-")]
         for part in ("train", *HELD_OUT)
     }
     if not of["train"]:
-        raise mismatch(root, "train-*.tar", listed([path.name for path in sorted(root.iterdir())]))
+        raise layout_error(
+            root, "train-*.tar", listed([path.name for path in sorted(root.iterdir())])
+        )
     parts = {"train": of["train"], "test": next((of[name] for name in HELD_OUT if of[name]), [])}
-    for part in PARTS:
-        require_all(root, parts[part])
+    for part in DATA_PARTS:
+        require_all_numbered(root, parts[part])
     return parts
 
 
@@ -114,7 +118,7 @@ def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sa
                     continue
                 key, _, kind = name.partition(".")
                 key = f"{folder}/{key}"
-                if f".{kind.lower()}" in SUFFIXES:
+                if f".{kind.lower()}" in IMAGE_SUFFIXES:
                     if key in images:
                         given = f"{images[key].name} and {member.name}"
                         raise ValueError(f"expected one image a sample, given {given}")
@@ -126,7 +130,7 @@ def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sa
                     text = file.read(_MAX_CLASS_BYTES) if file else b""
                     label = _class_in(text)
                     if label is None and kind == "cls":
-                        raise no_classes(f"{shard}: {member.name}", f"{text!r:.40}")
+                        raise classes_error(f"{shard}: {member.name}", f"{text!r:.40}")
                 if label is None:
                     rest[kind] += 1
                 else:
@@ -134,11 +138,11 @@ def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sa
                     labels.setdefault(key, {})[kind] = label
             _require_end(shard, archive.offset)
         if alone := sorted(key.lstrip("/") for key in labels.keys() - images):
-            raise mismatch(shard, "an image beside each class", f"none beside {listed(alone)}")
+            raise layout_error(shard, "an image beside each class", f"none beside {listed(alone)}")
     except RequestError:
         raise
     except (OSError, ValueError, tarfile.TarError) as error:
-        raise mismatch(shard, "a plain tar file", error) from None
+        raise layout_error(shard, "a plain tar file", error) from None
     for key, at in images.items():
         yield Sample(shard, at.name, at.offset_data, at.size, labels.get(key, {}))
 

@@ -17,8 +17,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.results import hold as lock
-from clsweep.results import object_store
+from clsweep.results import lock, object_store
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.object_store import ObjectStore
 
@@ -105,9 +104,9 @@ def test_a_clock_that_is_wrong_takes_no_folder_from_a_run_that_beats(s3, monkeyp
 TAKE = """
 import sys, time
 from clsweep.errors import BusyError
-from clsweep.results import hold
+from clsweep.results import lock
 from clsweep.results.folder import ResultsFolder
-hold.STALE_S, hold.RENEW_S = 5.0, 0.1
+lock.STALE_S, lock.RENEW_S = 5.0, 0.1
 print("ready", flush=True)
 while line := sys.stdin.readline():
     place, start = line.split()

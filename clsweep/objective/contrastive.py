@@ -40,7 +40,7 @@ def mean_loss(p: Tensor, n: Tensor, *, coupled: bool) -> Tensor:
     return (-F.logsigmoid(p - n) if coupled else n - p).mean()
 
 
-def contrast(
+def pair_loss(
     z1_ND: Tensor, z2_ND: Tensor, tau: float, negatives: Negatives, *, coupled: bool
 ) -> Tensor:
     if negatives.rows is None:

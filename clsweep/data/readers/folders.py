@@ -14,48 +14,56 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from clsweep.data.found import HELD_OUT, PARTS, Found, counted, files_digest, mismatch, stamp
 from clsweep.data.locations import DataPlace
+from clsweep.data.sources import (
+    DATA_PARTS,
+    HELD_OUT,
+    DataLayout,
+    files_digest,
+    layout_error,
+    list_counts,
+    stamp,
+)
 from clsweep.errors import listed
 
 # torchvision's
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-_AN_IMAGE = f"at least one image ({', '.join(SUFFIXES)})"
-TABLE = "labels.csv"
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+_AN_IMAGE = f"at least one image ({', '.join(IMAGE_SUFFIXES)})"
+LABELS_TABLE = "labels.csv"
 _FILES = ("filename", "file_name", "file", "image", "path")
 _LABELS = ("label", "class", "target")
 
-Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, path below the root
+_Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, path below the root
 
 
-def find(place: DataPlace) -> Found:
+def folders_layout(place: DataPlace) -> DataLayout:
     """The images of a folder by class, or those that its table names."""
     root = place.root_folder
     is_by_class = _is_folder(root / "train") and _folders(root / "train")
-    if (root / TABLE).is_file() and not is_by_class:
+    if (root / LABELS_TABLE).is_file() and not is_by_class:
         return _of_table(root)
-    classes, rows = scan(root)
+    classes, rows = scan_classes(root)
     return _of_paths(root, rows, classes)
 
 
-def find_flat(place: DataPlace) -> Found:
+def flat_folder_layout(place: DataPlace) -> DataLayout:
     """Images without classes: below ROOT/train and ROOT/val or ROOT/test, or all below ROOT."""
     root = place.root_folder
     if not _is_folder(root):
-        raise mismatch(root, "a folder of images", "no such folder")
+        raise layout_error(root, "a folder of images", "no such folder")
     is_split, held_out = _is_folder(root / "train"), _held_out(root)
     folders = {"train": root / "train" if is_split else root}
     if is_split and held_out:
         folders["test"] = root / held_out
-    rows: Rows = {}
+    rows: _Rows = {}
     for part, folder in folders.items():
         rows[part] = [(-1, str((folder / name).relative_to(root))) for name in _below(folder)]
         if not rows[part]:
-            raise mismatch(folder, f"{_AN_IMAGE} in it or below", "none")
+            raise layout_error(folder, f"{_AN_IMAGE} in it or below", "none")
     return _of_paths(root, rows, ())
 
 
-def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...], *beside: str) -> Found:
+def _of_paths(root: Path, rows: _Rows, classes: tuple[str, ...], *beside: str) -> DataLayout:
     import numpy as np
 
     def size(path: str) -> int:
@@ -65,9 +73,11 @@ def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...], *beside: str) ->
             return -1  # decoding will say what is wrong with it
 
     texts = [(name, zlib.crc32((root / name).read_bytes())) for name in beside]
-    return Found(
+    return DataLayout(
         root=root, classes=classes, unread=_unread(root, rows, *beside),
-        labels={part: np.array([n for n, _ in rows.get(part, ())], np.int64) for part in PARTS},
+        labels={
+            part: np.array([n for n, _ in rows.get(part, ())], np.int64) for part in DATA_PARTS
+        },
         digest=files_digest(
             [*((path, size(path)) for part in rows for _, path in rows[part]), *texts]
         ),
@@ -77,11 +87,11 @@ def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...], *beside: str) ->
     )  # fmt: skip
 
 
-def _of_table(root: Path) -> Found:
+def _of_table(root: Path) -> DataLayout:
     """Images that ROOT/labels.csv names, each once, by their path below ROOT or by a name that no
     other has. Those of ROOT/val or ROOT/test are held out, as in `scan`. An empty class is none.
     """
-    table, classes = root / TABLE, dict[str, str]()
+    table, classes = root / LABELS_TABLE, dict[str, str]()
     held_out = _held_out(root) if _is_folder(root / "train") else None
     parts = {"train": "train", held_out: "test"} if held_out else {}
     there = _below(root)
@@ -93,20 +103,20 @@ def _of_table(root: Path) -> Found:
         file, label = (next((row[n] for n in of if n in row), None) for of in (_FILES, _LABELS))
         if file is None or label is None:
             expected = f"columns {' or '.join(_FILES)}, and {' or '.join(_LABELS)}"
-            raise mismatch(table, expected, listed([*row]))
+            raise layout_error(table, expected, listed([*row]))
         name = known.get(_composed(os.path.normpath(file)), "")
         if not name or name in classes:
-            raise mismatch(at, "an image once" if name else f"one image below {root}", file)
+            raise layout_error(at, "an image once" if name else f"one image below {root}", file)
         classes[name] = label
     if missing := [name for name in there if name not in classes]:
-        raise mismatch(table, f"all images below {root}", f"none of {listed(missing)}")
+        raise layout_error(table, f"all images below {root}", f"none of {listed(missing)}")
     number = {label: i for i, label in enumerate(sorted({*classes.values()} - {""}))}
-    rows: Rows = {part: [] for part in PARTS}
+    rows: _Rows = {part: [] for part in DATA_PARTS}
     for name in there:
         part = parts.get(name.partition("/")[0], "") if parts else "train"
         if part:
             rows[part].append((number.get(classes[name], -1), name))
-    return _of_paths(root, rows, tuple(number), TABLE)
+    return _of_paths(root, rows, tuple(number), LABELS_TABLE)
 
 
 def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
@@ -116,17 +126,17 @@ def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
             reader = csv.reader(file, skipinitialspace=True)
             rows = [(f"{table}:{reader.line_num}", [*map(str.strip, row)]) for row in reader if row]
     except (OSError, ValueError, csv.Error) as error:
-        raise mismatch(table, "a table of images and classes", error) from None
+        raise layout_error(table, "a table of images and classes", error) from None
     names = [name.lower() for name in rows[0][1]] if rows else []
     if twice := {name for name in names if names.count(name) > 1}:
-        raise mismatch(table, "each column once", listed(sorted(twice)))
+        raise layout_error(table, "each column once", listed(sorted(twice)))
     for at, cells in rows[1:]:
         if len(cells) != len(names):
-            raise mismatch(at, f"{len(names)} cells, as in the first line", len(cells))
+            raise layout_error(at, f"{len(names)} cells, as in the first line", len(cells))
         yield at, dict(zip(names, cells, strict=True))
 
 
-def _unread(root: Path, rows: Rows, *beside: str) -> str:
+def _unread(root: Path, rows: _Rows, *beside: str) -> str:
     """The other files, by the folder below the root that they are in, and their ends."""
     used = {*beside, *(path for part in rows for _, path in rows[part])}
     others = Counter[str]()
@@ -136,10 +146,10 @@ def _unread(root: Path, rows: Rows, *beside: str) -> str:
         top = f"{below.partition('/')[0]}/" if below else ""
         found = (name for name in _shown(names) if os.path.join(below, name) not in used)
         others.update(f"{top}*{Path(name).suffix}" for name in found)
-    return counted(others)
+    return list_counts(others)
 
 
-def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
+def scan_classes(root: Path) -> tuple[tuple[str, ...], _Rows]:
     """Classes, and the image files below `root` by part, all sorted; `test` lies in ROOT/val or
     ROOT/test, may lack classes of `train`, and is empty where `train` lies alone. Names only, none
     is opened. Those that begin with a dot are left out.
@@ -150,16 +160,16 @@ def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
     if not (is_folder := _is_folder(root)) or not _is_folder(root / "train"):
         other = f"a folder without train/: {listed(_folders(root))}" if is_folder else ""
         given = other or "no such folder"
-        raise mismatch(root, "train/CLASS/*.jpg and val/ or test/ likewise", given)
+        raise layout_error(root, "train/CLASS/*.jpg and val/ or test/ likewise", given)
     train = _classes(root / "train")
     held_out = _held_out(root)
     if held_out is None and len(folders := _folders(root)) > 1:  # one that is called otherwise
-        raise mismatch(root, "val/ or test/ beside train/, or train/ alone", listed(folders))
+        raise layout_error(root, "val/ or test/ beside train/, or train/ alone", listed(folders))
     test = _classes(root / held_out) if held_out else {}
     if unknown := [name for name in test if name not in train]:
-        raise mismatch(root / str(held_out), "classes that train/ has", listed(unknown))
+        raise layout_error(root / str(held_out), "classes that train/ has", listed(unknown))
     if len(train) < 2:
-        raise mismatch(root / "train", "at least 2 class folders", listed(list(train)))
+        raise layout_error(root / "train", "at least 2 class folders", listed(list(train)))
     number = {name: i for i, name in enumerate(train)}
     rows = {
         part: [(number[c], f"{folder}/{path}") for c, paths in found.items() for path in paths]
@@ -176,11 +186,11 @@ def _classes(folder: Path) -> dict[str, list[str]]:
     """The images of each class, by paths from the folder."""
     names = [name for name in _names(folder) if _is_folder(folder / name)]
     if not names:
-        raise mismatch(folder, "a folder of images for each class", "none")
+        raise layout_error(folder, "a folder of images for each class", "none")
     inside = {name: _below(folder / name) for name in names}
     if empty := [name for name, files in inside.items() if not files]:
         others = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
-        raise mismatch(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{others}")
+        raise layout_error(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{others}")
     classes: dict[str, list[str]] = {}
     for name, files in inside.items():
         classes.setdefault(_composed(name), []).extend(f"{name}/{file}" for file in files)
@@ -201,7 +211,9 @@ def _below(folder: Path) -> list[str]:
             continue
         seen.add(real)
         inside[:] = _shown(inside)
-        paths += [Path(at) / name for name in _shown(names) if name.lower().endswith(SUFFIXES)]
+        paths += [
+            Path(at) / name for name in _shown(names) if name.lower().endswith(IMAGE_SUFFIXES)
+        ]
     return sorted(str(path.relative_to(folder)) for path in paths)
 
 
@@ -216,7 +228,7 @@ def _is_folder(path: Path) -> bool:
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not path.is_symlink():
             return False
-        raise mismatch(path, "a folder", error) from None
+        raise layout_error(path, "a folder", error) from None
 
 
 def _names(folder: Path) -> list[str]:
@@ -232,4 +244,4 @@ def _shown(names: Sequence[str]) -> list[str]:
 
 
 def _refuse(error: OSError) -> NoReturn:
-    raise mismatch(error.filename, "a readable folder", error) from None
+    raise layout_error(error.filename, "a readable folder", error) from None

@@ -20,19 +20,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clsweep.data.found import (
-    HELD_OUT,
-    PARTS,
-    Found,
-    counted,
-    files_digest,
-    mismatch,
-    no_classes,
-    require_all,
-    stamp,
-)
 from clsweep.data.image_files import require_regular
 from clsweep.data.locations import DataPlace
+from clsweep.data.sources import (
+    DATA_PARTS,
+    HELD_OUT,
+    DataLayout,
+    classes_error,
+    files_digest,
+    layout_error,
+    list_counts,
+    require_all_numbered,
+    stamp,
+)
 from clsweep.errors import RequestError, listed
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")
@@ -84,7 +84,7 @@ def _parquet_group(path: Path, group: int, column: str, _stamp: str) -> pa.Chunk
         return file.read_row_group(group, columns=[column])[column]
 
 
-def find(place: DataPlace) -> Found:
+def hugging_face_layout(place: DataPlace) -> DataLayout:
     """The images of a folder of `datasets`.
 
     Raises:
@@ -92,9 +92,9 @@ def find(place: DataPlace) -> Found:
     """
     root = place.root_folder
     paths, others = _paths(root)
-    files = {part: [_File(path) for path in paths[part]] for part in PARTS}
+    files = {part: [_File(path) for path in paths[part]] for part in DATA_PARTS}
     try:
-        ends = {part: np.cumsum([file.starts[-1] for file in files[part]]) for part in PARTS}
+        ends = {part: np.cumsum([file.starts[-1] for file in files[part]]) for part in DATA_PARTS}
         first = files["train"][0]
         schema = pq.read_schema(first.path) if first.is_parquet else first.arrow.schema
         image, label, names = _columns(root, schema)
@@ -104,14 +104,14 @@ def find(place: DataPlace) -> Found:
             found = {cell for file in files["train"] for cell in file.cells(label)} - {None}
             names = tuple(sorted(found))
             number = {name: i for i, name in enumerate(names)}
-        labels = {part: _labels(root, files[part], label, number) for part in PARTS}
+        labels = {part: _labels(root, files[part], label, number) for part in DATA_PARTS}
     except RequestError:
         raise
     except _UNREADABLE as error:
-        raise mismatch(root, "a folder of datasets", error) from None
+        raise layout_error(root, "a folder of datasets", error) from None
     largest = max(numbers.max(initial=-1) for numbers in labels.values())
     if names and largest >= len(names):
-        raise mismatch(root, f"classes below {len(names)}", largest)
+        raise layout_error(root, f"classes below {len(names)}", largest)
 
     def locate(part: str, row: int) -> tuple[_File, int]:
         number = int(np.searchsorted(ends[part], row, side="right"))
@@ -136,9 +136,9 @@ def find(place: DataPlace) -> Found:
         file, at = locate(part, row)
         return f"{file.path}: row {at}"
 
-    every = [file.path for part in PARTS for file in files[part]]
-    return Found(
-        root=root, labels=labels, unread=counted(others), open=read, name=name, classes=names,
+    every = [file.path for part in DATA_PARTS for file in files[part]]
+    return DataLayout(
+        root=root, labels=labels, unread=list_counts(others), open=read, name=name, classes=names,
         describe=lambda: (f"{path.name} {stamp(path)}" for path in every),
         digest=files_digest((path.name, path.stat().st_size) for path in every),
     )  # fmt: skip
@@ -147,7 +147,7 @@ def find(place: DataPlace) -> Found:
 def _paths(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     """The files of either part, and the splits that are neither."""
     if not root.is_dir():
-        raise mismatch(root, "a folder of datasets", "no such folder")
+        raise layout_error(root, "a folder of datasets", "no such folder")
     if (root / "dataset_dict.json").is_file():
         splits = {path.parent.name: _arrow_files(path.parent) for path in root.glob("*/state.json")}
     elif (root / "state.json").is_file():
@@ -158,7 +158,7 @@ def _paths(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     if not splits.get("train"):
         expected = "dataset_dict.json, state.json or train-*.parquet"
         given = listed(sorted(splits) or sorted(path.name for path in root.iterdir()))
-        raise mismatch(root, f"{expected}, with a split train", given)
+        raise layout_error(root, f"{expected}, with a split train", given)
     others = Counter(f"split {name}" for name in splits if name not in ("train", test))
     return {"train": splits["train"], "test": splits[test] if test else []}, others
 
@@ -173,7 +173,7 @@ def _arrow_files(folder: Path) -> list[Path]:
         if state.get("_indices_files"):
             raise ValueError("rows chosen by indices: save it again after flatten_indices()")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise mismatch(at, "the state of a data set", error) from None
+        raise layout_error(at, "the state of a data set", error) from None
     return [folder / name for name in names]
 
 
@@ -187,7 +187,7 @@ def _parquet_files(root: Path) -> dict[str, list[Path]]:
             if found:
                 splits.setdefault(name, []).extend(sorted(found))
     for paths in splits.values():
-        require_all(root, paths)
+        require_all_numbered(root, paths)
     return splits
 
 
@@ -201,16 +201,16 @@ def _columns(root: Path, schema: pa.Schema) -> tuple[str, str, tuple[str, ...]]:
     images = typed or encoded
     if len(images) != 1:
         given = listed([f"{field.name} {field.type}" for field in schema])
-        raise mismatch(root, "one column of images", given)
+        raise layout_error(root, "one column of images", given)
     targets = [name for name in _LABELS if name in schema.names]
     label = next((name for name in targets if _is_class(schema.field(name).type)), "")
     if targets and not label:
         given = f"{targets[0]} {schema.field(targets[0]).type}"
-        raise no_classes(root, given, names=", or names")
+        raise classes_error(root, given, names=", or names")
     if not label and (classes := [n for n in features if _type(features[n]) == "ClassLabel"]):
         if len(classes) > 1:
             known = f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
-            raise mismatch(root, f"a column of classes called {known}", listed(classes))
+            raise layout_error(root, f"a column of classes called {known}", listed(classes))
         [label] = classes
     names: Sequence[Any] = features.get(label, {}).get("names") or () if label else ()
     return images[0], label, tuple(map(str, names))
@@ -245,7 +245,7 @@ def _labels(
             if number is not None:
                 if unknown := {*cells} - {*number, None}:
                     expected = "test images of classes that the training images have"
-                    raise mismatch(root, expected, f"class {min(unknown)}")
+                    raise layout_error(root, expected, f"class {min(unknown)}")
                 cells = [number.get(cell) for cell in cells]
             found[:] = [-1 if cell is None else cell for cell in cells]
         if found.min(initial=0) < -1:

@@ -25,10 +25,10 @@ from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
 from clsweep.objective.views import recipes
-from clsweep.train.collectives import gather_features, share
+from clsweep.train.accuracy import Outcomes, hits_among, in_percent
+from clsweep.train.collectives import gather_features, worker_rows
 from clsweep.train.device import trial_device
-from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
-from clsweep.train.evaluate import Outcomes, hits_among, in_percent
+from clsweep.train.diagnostics import diagnostics_of, score_without_labels, tsne_points
 from clsweep.train.finetune import Network, views_of
 from clsweep.train.finite import DivergedError, are_finite
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
@@ -91,7 +91,7 @@ def score_encoder(
     at_hand = {"features_ND": query_MD}
     if config.get("lidar_views"):
         at_hand["views_NVD"] = _several_views(layer, val, config["lidar_views"])
-    outcomes |= label_free_scores(at_hand)
+    outcomes |= score_without_labels(at_hand)
     if classifier is not None:
         logits_MC = _features(nn.Sequential(encoder, classifier), val)
         metrics = _metrics("classifier", config, last)
@@ -234,7 +234,7 @@ def diagnose(
     }
     if len(val.labelled()) == len(val):
         at_hand["labels_N"] = val.labels_N
-    return diagnostics_of(at_hand) | label_free_scores(views)
+    return diagnostics_of(at_hand) | score_without_labels(views)
 
 
 @torch.no_grad()
@@ -277,7 +277,7 @@ def _features(network: nn.Module, images: Images, draws: Draws | None = None) ->
     num = len(images) if draws is None else len(draws)
     was_training = network.training
     network.eval()
-    mine = share(num)
+    mine = worker_rows(num)
     features = []
     # a share may be empty: then one empty chunk
     for chosen in torch.arange(mine.start, mine.stop).split(_at_once(images)):

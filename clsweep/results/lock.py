@@ -33,7 +33,7 @@ STALE_S = 60.0  # a run in an object store that has not said anything for so lon
 RENEW_S = 10.0  # at least so often it does
 
 
-class FileLock:
+class FolderLock:
     """The right of one run to write to a folder on a disk, by a lock. A path may come to name
     another folder under a run, which is deleted, moved or made anew: the file says whose it is, and
     its inode tells it from a copy.
@@ -113,7 +113,7 @@ def _lock(handle: IO[str], *, exclusive: bool) -> bool:
     return True
 
 
-class Lease:
+class ObjectStoreLease:
     """The right of one run to write to an object store's folder, as `FileLock`: it is whose name
     stands in the heartbeat, while that beats. The heartbeat is written over the last one known
     alone, so nobody takes or keeps the folder without having seen who has it.

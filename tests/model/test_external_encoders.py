@@ -14,7 +14,7 @@ from torch import Tensor
 from clsweep.catalog import COMPONENT, PARAM
 from clsweep.catalog.open_encoders import measured, stated
 from clsweep.catalog.ownership import owned_params
-from clsweep.model.foreign import load_initial, measure
+from clsweep.model.external_encoders import load_initial, measure
 from clsweep.objective.build import build_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -22,19 +22,19 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import resize
 
 from clsweep.catalog import DATASET, METRIC
-from clsweep.data.augment import Recipe, apply, draw
+from clsweep.data.augment import Recipe, apply, draw_views
 from clsweep.data.datasets import load_splits
 from clsweep.data.locations import DataPlace
 from clsweep.model.encoders import conv4, layer_of, resnet18
-from clsweep.train import finetune, loop, scores
-from clsweep.train.attempt import unpack
-from clsweep.train.evaluate import in_percent
+from clsweep.train import evaluation, finetune, loop
+from clsweep.train.accuracy import in_percent
+from clsweep.train.checkpoints import unpack_checkpoint
+from clsweep.train.evaluation import augmented_features, score_encoder, score_reference, transfer_of
 from clsweep.train.finetune import Network, fine_tuned, labelled_rows
 from clsweep.train.images import Images, on_device, scored_images
 from clsweep.train.knn import uniform_knn_scores
 from clsweep.train.loop import train_trial
 from clsweep.train.probe import ridge_probe
-from clsweep.train.scores import augmented_features, score_encoder, score_reference, transfer_of
 from clsweep.train.state import derived_seed
 from tests.contracts.attempts import MemoryStore, attempt
 from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
@@ -105,8 +105,8 @@ def test_a_metric_of_ones_own_may_say_which_images_are_right(monkeypatch):
         return {"knn_top1": (arrays[3] == 0)[:num]}
 
     row = replace(METRIC["knn_top1"], part=None, impl="own", owns=())
-    monkeypatch.setattr(scores, "METRICS", [row])
-    monkeypatch.setattr(scores, "implementation", lambda _: zeros)
+    monkeypatch.setattr(evaluation, "METRICS", [row])
+    monkeypatch.setattr(evaluation, "implementation", lambda _: zeros)
     num, images = 40, (some_digits(200), some_digits(40))
     found = score_encoder(encoder(), *images, CONFIG, last=True)
     assert found.values["knn_top1"] == 100 * int((images[1].labels_N == 0).sum()) / 40
@@ -168,7 +168,7 @@ def test_a_supervised_trial_is_scored_by_its_own_classifier(monkeypatch):
     monkeypatch.setattr(loop, "load_splits", few)
     store = MemoryStore()
     result = attempt({**SUPERVISED, "epochs": 6, "lr": 0.2}, store, keep_end=True).result
-    state = unpack(store.saved[-1])["state"]["objective"]
+    state = unpack_checkpoint(store.saved[-1])["state"]["objective"]
     network, classifier = encoder(), nn.Linear(16, 10)
     network.load_state_dict(result["encoder"])
     classifier.load_state_dict({name: state[f"classifier.{name}"] for name in ("weight", "bias")})
@@ -188,7 +188,7 @@ def drawn_views(images: Images, rows: Tensor, generator: torch.Generator) -> Ten
     """Crops and flips of some images."""
     recipe = Recipe(crop_scale=0.08, jitter_prob=0, gray_prob=0, blur_prob=0, output_size=8)
     pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).contiguous()
-    views = apply(pixels[rows], draw(recipe, len(rows), 8, generator))
+    views = apply(pixels[rows], draw_views(recipe, len(rows), 8, generator))
     return ((views - images.mean_1C11) / images.std_1C11).expand(-1, 3, -1, -1)
 
 
