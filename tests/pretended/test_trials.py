@@ -63,10 +63,10 @@ WAYS: dict[str, tuple[Config, dict[tuple[str, str], str]]] = {
         {"finetune": "sgd", "finetune_labels": "0.1, 1", "finetune_epochs": 1,
          "finetune_batch_size": 32},
         RIDGE | {
-            ("copy from the device", "train/probe.py:labelled_rows"): "labels, to choose by",
+            ("copy from the device", "train/finetune.py:labelled_rows"): "labels, to choose by",
             ("copy from the device", "train/evaluation.py:_copy"): "weights, for a new encoder",
             ("copy to the device", "train/evaluation.py:_copy"): "the encoder that is tuned",
-            ("copy to the device", "train/probe.py:fine_tuned"): "the classifier on top",
+            ("copy to the device", "train/finetune.py:fine_tuned"): "the classifier on top",
             ("copy from the device", "train/probe.py:_top1"): "which images are right",
         },
     ),
@@ -103,7 +103,7 @@ def test_a_trial_is_scored_as_on_a_cpu_and_waits_where_it_must(way, device):
     assert {*actual.log.waits} == {*ALWAYS, *beside}
     assert actual.log.waits["tolist", "train/loop.py:train_epoch"] == config["epochs"]
     num_tuned = 2 if way == "fine-tuned" else 0  # of two shares; weight and bias
-    assert actual.log.waits["copy to the device", "train/probe.py:fine_tuned"] == 2 * num_tuned
+    assert actual.log.waits["copy to the device", "train/finetune.py:fine_tuned"] == 2 * num_tuned
     assert actual.log.draws == actual.log.pageable == Counter()
 
 
