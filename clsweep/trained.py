@@ -105,13 +105,13 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
 def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
     """The row of a trial, which has an encoder; RequestError with the reason if it has none."""
     planned, trials = folder.plan(["trial_id"])["trial_id"].to_pylist(), folder.trials()
-    found: list[Row] = trials.filter(pc.equal(trials["trial_id"], trial_id)).to_pylist()
-    row = found[0] if found else {}
+    rows: list[Row] = trials.filter(pc.equal(trials["trial_id"], trial_id)).to_pylist()
+    row = rows[0] if rows else {}
     framework = COMPONENT["framework"].get(str(row.get("framework")))
     wrong = ""
     if trial_id not in planned:
         wrong = f"no such trial.{nearest(trial_id, planned)} See: clsweep trials {folder.path}"
-    elif not found:
+    elif not rows:
         wrong = f"this trial has not finished yet; see clsweep status {folder.path}"
     elif row["status"] == "failed":
         error = f"{row['error_class']}: {(row['error_message'] or '').partition(chr(10))[0]}"
@@ -120,8 +120,8 @@ def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
         given = f"given one of framework {row['framework']}"
         wrong = f"expected a trial that trains an encoder, {given}"
     elif trial_id not in folder.stored("encoders"):
-        kept = listed(folder.stored("encoders"))
-        wrong = f"the encoder of this trial was not kept. Kept: {kept}. {ADVICE}"
+        names = listed(folder.stored("encoders"))
+        wrong = f"the encoder of this trial was not kept. Kept: {names}. {ADVICE}"
     if wrong:
         raise RequestError(f"{_at(folder, trial_id)}: {wrong}")
     return row

@@ -221,7 +221,7 @@ FAULTS = (
     Fault("a damaged table is read", "results/parquet.py",
           "!= _checksum(view[:at], view[footer:]):", "== b\"\":", "tests/results/test_parquet.py"),
     Fault("a folder that was replaced is written to", "results/lock.py",
-          "self.run is not None and self.run != self._found()", "self.run == 0",
+          "self.run is not None and self.run != self._current_run()", "self.run == 0",
           "tests/results/test_lock.py"),
     Fault("the encoder of the worst is kept", "results/retention.py",
           "= min((place, trial_ids)", "= max((place, trial_ids)",

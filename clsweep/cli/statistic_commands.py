@@ -419,7 +419,7 @@ def _write(folder: str, found: Imported) -> None:
 
     from clsweep.findings.from_trials import TOLD
     from clsweep.results.disk import Disk
-    from clsweep.results.parquet import schema_of, to_parquet
+    from clsweep.results.parquet import encode_table, schema_of
 
     disk = Disk(folder)
     if disk.is_file("study.yaml"):
@@ -436,4 +436,4 @@ def _write(folder: str, found: Imported) -> None:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # of several types: as texts
             columns[name] = pa.array([None if v is None else str(v) for v in values])
     table = pa.table(columns).replace_schema_metadata({TOLD: json.dumps(found.told)})
-    disk.write("trials.parquet", to_parquet(table))
+    disk.write("trials.parquet", encode_table(table))

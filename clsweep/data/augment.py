@@ -284,8 +284,8 @@ def change(x_NCHW: Tensor, draws: Draws, other_NCHW: Tensor | None = None) -> Te
     for (row, function), u_NK in zip(draws.others, numbers, strict=True):
         changed_NCHW = function(x_NCHW, u_NK, *([other_NCHW] if row.mixes else []))
         if changed_NCHW.shape != x_NCHW.shape or changed_NCHW.dtype != x_NCHW.dtype:
-            wanted, found = (f"{tuple(x.shape)} {x.dtype}" for x in (x_NCHW, changed_NCHW))
-            raise PartError(f"augmentation {row.name}: expected {wanted}, given {found}", row)
+            wanted, given = (f"{tuple(x.shape)} {x.dtype}" for x in (x_NCHW, changed_NCHW))
+            raise PartError(f"augmentation {row.name}: expected {wanted}, given {given}", row)
         if changed_NCHW.device.type == "cpu" and len(changed_NCHW):  # a GPU would be waited for
             low, high = (end.item() for end in changed_NCHW.aminmax())
             if not -_ROUNDING <= low <= high <= 1 + _ROUNDING:

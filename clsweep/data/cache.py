@@ -119,15 +119,15 @@ def cached(source: Source, cache: Path) -> Cached:
             written.
     """
     folder, partial = source.folder(cache), source.partial(cache)
-    if found := _opened(source, folder):  # also in a folder that may only be read
-        return found
+    if arrays := _opened(source, folder):  # also in a folder that may only be read
+        return arrays
     try:
         from filelock import FileLock
 
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(partial.with_suffix(".lock")):
-            if found := _opened(source, folder):
-                return found  # another process was faster
+            if arrays := _opened(source, folder):
+                return arrays  # another process was faster
             _make(source, partial, folder)
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or error

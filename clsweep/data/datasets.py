@@ -158,10 +158,10 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     train, test = read_splits(whole, place)
     if row.is_own and dataset.images_digest not in (
         None,
-        found := digest_images(whole, train, test),
+        digest := digest_images(whole, train, test),
     ):
         expected = f"{row.name}: expected the images that were planned with"
-        given = f"(digest {dataset.images_digest}), given others ({found})"
+        given = f"(digest {dataset.images_digest}), given others ({digest})"
         raise RequestError(f"{expected} {given}: they have changed, or do so at every call")
     wanted = whole.num_train + whole.num_unlabeled, whole.num_test or len(test)
     if wanted != (len(train), len(test)) and not row.files:
@@ -186,13 +186,13 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
         labelled, unlabeled = unlabeled, labelled
     _, num_val = dataset.split_sizes(val_fraction)
     try:
-        kept, held_out = stratified(train.labels[labelled], num_val, SPLIT_SEED)
+        rest, held_out = stratified(train.labels[labelled], num_val, SPLIT_SEED)
     except ValueError as error:
         raise RequestError(
             f"{dataset.name}: expected enough images of each class for both splits, given "
             f"{len(labelled)} with {num_val} to validate on: {error}"
         ) from None
-    train_rows = np.sort(np.concatenate([labelled[kept], unlabeled]))
+    train_rows = np.sort(np.concatenate([labelled[rest], unlabeled]))
     return Splits(train=train.take(train_rows), val=train.take(labelled[held_out]), test=test)
 
 
@@ -365,9 +365,10 @@ def stl10_files(dataset: Dataset, place: DataPlace) -> Source:
     lengths = {f"{name}_X.bin": count * 3 * size**2 for name, count in counts.items()}
     lengths |= {"train_y.bin": dataset.num_train, "test_y.bin": dataset.num_test}
     for name, length in lengths.items():
-        found = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if found != length:
-            given = "no such file" if found is None else f"expected {length} bytes, given {found}"
+        num_bytes = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if num_bytes != length:
+            expected = f"expected {length} bytes, given {num_bytes}"
+            given = "no such file" if num_bytes is None else expected
             raise RequestError(missing_data_message("stl10", place.root_folder, f"{name}: {given}"))
     parts = {"train": ("train", "unlabeled"), "test": ("test",)}
     raw = {

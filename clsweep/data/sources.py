@@ -39,8 +39,8 @@ def reason_of(error: Exception) -> str:
 
 def layout_error(place: object, expected: str, given: object) -> RequestError:
     """Files are not what they should be, in one line; `given` may be what reading them raised."""
-    told = f": {reason_of(given)}" if isinstance(given, Exception) else f" {given}"
-    return RequestError(f"{place}: expected {expected}, given{told}")
+    what = f": {reason_of(given)}" if isinstance(given, Exception) else f" {given}"
+    return RequestError(f"{place}: expected {expected}, given{what}")
 
 
 def classes_error(place: object, given: object, *, names: str = "") -> RequestError:
@@ -91,26 +91,26 @@ def dataset_layout(dataset: Dataset, place: DataPlace) -> DataLayout:
     """
     import numpy as np
 
-    found: DataLayout = named(dataset.files)(place)
-    root, names = found.root, found.classes
-    train, test = (found.labels[part] for part in DATA_PARTS)
+    layout: DataLayout = named(dataset.files)(place)
+    root, names = layout.root, layout.classes
+    train, test = (layout.labels[part] for part in DATA_PARTS)
     if not len(train):
         raise layout_error(root, "training images", "none")
     used = np.unique(train[train >= 0])
     if not (num_classes := len(names or used)):
-        return found
+        return layout
     if not 2 <= num_classes <= MAX_CLASSES:
         raise layout_error(root, f"2 to {MAX_CLASSES} classes", num_classes)
     if (unknown := np.setdiff1d(test[test >= 0], train)).size:
         expected = "test images of classes that the training images have"
         raise layout_error(root, expected, f"class {names[unknown[0]] if names else unknown[0]}")
     if names:
-        return found
+        return layout
     labels = {
         part: np.where(numbers < 0, -1, np.searchsorted(used, numbers))
-        for part, numbers in found.labels.items()
+        for part, numbers in layout.labels.items()
     }
-    return replace(found, classes=tuple(map(str, used)), labels=labels)
+    return replace(layout, classes=tuple(map(str, used)), labels=labels)
 
 
 def sized_dataset(
@@ -134,7 +134,7 @@ def sized_dataset(
     Raises:
         RequestError: files are not laid out as they should be, or have other sizes than stated.
     """
-    row, found = DATASET[name], None
+    row, layout = DATASET[name], None
     stated = {"image_size": image_size, "num_classes": num_classes, "channels": channels}
     sizes: dict[str, Any] = {what: number for what, number in stated.items() if number}
     if row.makes_images:
@@ -145,8 +145,8 @@ def sized_dataset(
         # a plan without the files: as many test images as `synthetic` would have
         sizes |= {"num_train": num_train, "num_test": num_train // 5}
     elif row.files:
-        found = dataset_layout(row, place)
-        row = _with_sizes(row, found, sizes)
+        layout = dataset_layout(row, place)
+        row = _with_sizes(row, layout, sizes)
     row = replace(row, **sizes)
     there = row.num_train + row.num_unlabeled
     wanted = round(fraction * there) if fraction else num_train
@@ -156,12 +156,12 @@ def sized_dataset(
             raise RequestError(f"expected at most {there}, {given}")
         num_labelled = round(row.num_train * wanted / there)
         row = replace(row, num_train=num_labelled, num_unlabeled=wanted - num_labelled)
-    if found and found.classes:
-        _require_each_class(found, row.num_train, val_fraction is not None)
+    if layout and layout.classes:
+        _require_each_class(layout, row.num_train, val_fraction is not None)
     return row
 
 
-def _require_each_class(found: DataLayout, num_train: int, holds_out: bool) -> None:
+def _require_each_class(layout: DataLayout, num_train: int, holds_out: bool) -> None:
     """Whether each class has an image for each part that is taken of the training images."""
     import numpy as np
 
@@ -173,17 +173,17 @@ def _require_each_class(found: DataLayout, num_train: int, holds_out: bool) -> N
             expected = (
                 f"at least 2 training images of each class, one to train on and one to {other}"
             )
-            name = f"class {found.classes[few[0]]}" if few[0] >= 0 else "no class"
-            raise layout_error(found.root, expected, f"1 of {name}{given}")
+            name = f"class {layout.classes[few[0]]}" if few[0] >= 0 else "no class"
+            raise layout_error(layout.root, expected, f"1 of {name}{given}")
 
-    labels, beside = found.labels["train"], ""
-    if not len(found.labels["test"]):
+    labels, beside = layout.labels["train"], ""
+    if not len(layout.labels["test"]):
         require_two(labels, "test on")
         try:
             labels = labels[stratified(labels, len(labels) // 5, SPLIT_SEED)[0]]
         except ValueError as error:
             raise layout_error(
-                found.root, "images of each class in a fifth to test on", error
+                layout.root, "images of each class in a fifth to test on", error
             ) from None
         beside = " beside a fifth to test on"
     labels = labels[labels >= 0]
@@ -191,23 +191,23 @@ def _require_each_class(found: DataLayout, num_train: int, holds_out: bool) -> N
         require_two(labels[some_of_each(labels, num_train)], "validate on", beside)
 
 
-def _with_sizes(row: Dataset, found: DataLayout, stated: Mapping[str, int]) -> Dataset:
+def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> Dataset:
     """The row with the sizes of the user's files, which are the stated ones."""
-    there: dict[str, Any] = {"num_classes": len(found.classes)}
-    if found.image_size:
-        there |= {"image_size": found.image_size, "channels": found.num_channels}
+    there: dict[str, Any] = {"num_classes": len(layout.classes)}
+    if layout.image_size:
+        there |= {"image_size": layout.image_size, "channels": layout.num_channels}
     for what, number in there.items():
         if stated.get(what, number) != number:
             expected = f"dataset.{what} to be {number}, as in its files"
-            raise layout_error(found.root, expected, stated[what])
-    train, test = (found.labels[part] for part in DATA_PARTS)
+            raise layout_error(layout.root, expected, stated[what])
+    train, test = (layout.labels[part] for part in DATA_PARTS)
     num_held_out, share = len(test) or len(train) // 5, float((train >= 0).mean())
     num_all = len(train) if len(test) else len(train) - num_held_out
     num_labelled = round(num_all * share)
     num_test = int((test >= 0).sum()) if len(test) else round(num_held_out * share)
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
-        num_test=num_test or num_held_out, images_digest=found.digest, unread=found.unread,
+        num_test=num_test or num_held_out, images_digest=layout.digest, unread=layout.unread,
     )  # fmt: skip
 
 
@@ -219,73 +219,75 @@ def image_source(dataset: Dataset, place: DataPlace) -> Source:
     """
     from clsweep.data.cache import Source
 
-    found, changed = dataset_layout(dataset, place), "the folder has changed since"
-    root, num_there = found.root, len(found.labels["train"])
+    layout, changed = dataset_layout(dataset, place), "the folder has changed since"
+    root, num_there = layout.root, len(layout.labels["train"])
     # behind a + is that of the images that scores are transferred to
     planned = (dataset.images_digest or "").partition("+")[0]
-    if planned not in ("", found.digest):
+    if planned not in ("", layout.digest):
         expected = f"the files that were planned with (digest {planned})"
-        raise layout_error(root, expected, f"others ({found.digest}): {changed}")
+        raise layout_error(root, expected, f"others ({layout.digest}): {changed}")
     wanted = dataset.num_train + dataset.num_unlabeled
-    if wanted > num_there or len(found.classes) != dataset.num_classes:
+    if wanted > num_there or len(layout.classes) != dataset.num_classes:
         expected = f"{wanted} training images in {dataset.num_classes} classes, as planned"
-        raise layout_error(root, expected, f"{num_there} in {len(found.classes)}: {changed}")
+        raise layout_error(root, expected, f"{num_there} in {len(layout.classes)}: {changed}")
     common: dict[str, Any] = {
-        "name": dataset.name, "classes": found.classes, "labels": found.labels,
-        "describe": found.describe, "num_channels": dataset.channels, "dtype": found.dtype,
+        "name": dataset.name, "classes": layout.classes, "labels": layout.labels,
+        "describe": layout.describe, "num_channels": dataset.channels, "dtype": layout.dtype,
     }  # fmt: skip
-    if (read := found.pixels) is not None:
+    if (read := layout.pixels) is not None:
 
         def copy(part: str, rows: range, images: Any) -> list[str]:
             images[:] = read(part, rows)
             return []
 
         where = f"{root} {place.value_range}"
-        return Source(**common, place=where, image_size=found.image_size, fill=copy)
+        return Source(**common, place=where, image_size=layout.image_size, fill=copy)
     store_size = dataset.store_size or dataset.image_size
     return Source(
         **common, place=f"{root} {dataset.channels}", image_size=store_size,
-        fill=partial(_decoded, found, store_size, dataset.channels),
-        sizes=lambda part: _stored_sizes(found, part, store_size),
+        fill=partial(_decoded, layout, store_size, dataset.channels),
+        sizes=lambda part: _stored_sizes(layout, part, store_size),
     )  # fmt: skip
 
 
 def _decoded(
-    found: DataLayout, store_size: int, num_channels: int, part: str, rows: range, images: Any
+    layout: DataLayout, store_size: int, num_channels: int, part: str, rows: range, images: Any
 ) -> list[str]:
     """Decode pictures of a part into images; a line for each that is broken."""
     from PIL import UnidentifiedImageError
 
     from clsweep.data import image_files
 
-    assert found.open is not None
+    assert layout.open is not None
     broken = []
     for image, row in zip(images, rows, strict=True):
         try:
-            image[...] = image_files.decode_image(found.open(part, row), store_size, num_channels)
+            image[...] = image_files.decode_image(layout.open(part, row), store_size, num_channels)
         except Exception as error:  # Pillow's plugins raise anything at a damaged file
             is_none = isinstance(error, UnidentifiedImageError)
             reason = "no image, or cut within its head" if is_none else reason_of(error)
-            broken.append(f"{found.name(part, row)}: {reason}")
+            broken.append(f"{layout.name(part, row)}: {reason}")
     return broken
 
 
-def _stored_sizes(found: DataLayout, part: str, store_size: int) -> np.ndarray:
+def _stored_sizes(layout: DataLayout, part: str, store_size: int) -> np.ndarray:
     """Height and width of the images as they are kept, int64 (N, 2); 0 where unreadable."""
     import numpy as np
 
     from clsweep.data.image_files import read_image_size, stored_size
 
     def of(row: int) -> tuple[int, int]:
-        assert found.open is not None
+        assert layout.open is not None
         try:
-            height, width = read_image_size(found.open(part, row))
+            height, width = read_image_size(layout.open(part, row))
         except Exception:  # Pillow's plugins raise anything at a damaged file
             return 0, 0
         return stored_size(height, width, store_size)
 
     with ThreadPoolExecutor(min(32, num_cores())) as pool:
-        return np.array(list(pool.map(of, range(len(found.labels[part])))), np.int64).reshape(-1, 2)
+        return np.array(list(pool.map(of, range(len(layout.labels[part])))), np.int64).reshape(
+            -1, 2
+        )
 
 
 def files_digest(names_and_sizes: Iterable[tuple[str, int]]) -> str:
@@ -302,8 +304,8 @@ def require_all_numbered(root: Path, paths: Sequence[Path]) -> None:
     """
     there: dict[str, list[str]] = {}
     for path in paths:
-        if told := re.search(r"-([0-9]+)-of-([0-9]+)", path.name):
-            there.setdefault(told[2], []).append(told[1])
+        if match := re.search(r"-([0-9]+)-of-([0-9]+)", path.name):
+            there.setdefault(match[2], []).append(match[1])
     for total, numbers in there.items():
         if not len({*numbers}) == len(numbers) == int(total):
             expected = (
@@ -315,10 +317,10 @@ def require_all_numbered(root: Path, paths: Sequence[Path]) -> None:
 def stamp(path: Path) -> str:
     """Size and time of a file; of one that cannot be read, which decoding will say, the reason."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         return str(error.strerror)
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def list_counts(others: Counter[str]) -> str:

@@ -22,7 +22,7 @@ from clsweep.findings import material, tidy
 from clsweep.findings.material import Material
 from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.results.disk import Disk
-from clsweep.results.parquet import from_parquet, schema_of
+from clsweep.results.parquet import decode_table, schema_of
 from clsweep.results.reading import to_frame
 from clsweep.results.schemas import ID_FIELDS, outcome_fields
 
@@ -307,7 +307,7 @@ def read_trials(file: str) -> pd.DataFrame:
         else:
             folder, name = os.path.split(os.path.realpath(file))
             data = Disk(folder).read(name)
-            table, metadata = from_parquet(data, of_others=True), schema_of(data).metadata
+            table, metadata = decode_table(data, of_others=True), schema_of(data).metadata
         # Where pandas keeps an index without a name: the number of a row is no setting.
         index = [n for n in table.column_names if re.fullmatch(r"__index_level_\d+__", n)]
         frame = to_frame(table.drop_columns(index))

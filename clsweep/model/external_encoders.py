@@ -141,8 +141,8 @@ def take_channels(network: nn.Module, channels: int) -> nn.Module:
         ValueError: it has no convolution to replace.
     """
     wanted = inputs(channels)
-    found = ((at, m) for at, m in network.named_modules() if isinstance(m, nn.Conv2d))
-    at, conv = next(found, ("", None))
+    convolutions = ((at, m) for at, m in network.named_modules() if isinstance(m, nn.Conv2d))
+    at, conv = next(convolutions, ("", None))
     if wanted == 3 and (conv is None or conv.in_channels == 3):
         return network
     if conv is None or conv.groups != 1:
@@ -272,9 +272,9 @@ def fitting(network: nn.Module, init: str) -> dict[str, Tensor]:
     prefixes = {name.removesuffix(first) for name in state if name.endswith(first)} | {""}
     prefix = max(sorted(prefixes, key=len), key=lambda p: sum(p + name in state for name in wanted))
     for name, tensor in wanted.items():
-        found = state.get(prefix + name)
-        if found is None or found.shape != tensor.shape:
-            given = "none" if found is None else str(tuple(found.shape))
+        weight = state.get(prefix + name)
+        if weight is None or weight.shape != tensor.shape:
+            given = "none" if weight is None else str(tuple(weight.shape))
             raise ValueError(
                 f"{path}: {prefix}{name}: expected weights of shape {tuple(tensor.shape)}, given "
                 f"{given}"
@@ -293,15 +293,15 @@ def _read(path: Path) -> Mapping[str, Tensor]:
         except SafetensorError as error:
             raise ValueError(str(error)) from None
     try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        weights: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive or pickle raises whatever it comes to
         raise ValueError(first_line(error)) from None
     for key in _NESTED:
-        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
-            found = found[key]
-    if not isinstance(found, Mapping) or not any(isinstance(t, Tensor) for t in found.values()):
+        if isinstance(weights, Mapping) and isinstance(weights.get(key), Mapping):
+            weights = weights[key]
+    if not isinstance(weights, Mapping) or not any(isinstance(t, Tensor) for t in weights.values()):
         raise ValueError("no weights by name")
-    return {str(name): t for name, t in found.items() if isinstance(t, Tensor)}
+    return {str(name): t for name, t in weights.items() if isinstance(t, Tensor)}
 
 
 # A trained encoder as a program that PyTorch loads without this package.

@@ -32,7 +32,7 @@ from clsweep.machine import temporary_prefix
 from clsweep.results import schemas
 from clsweep.results.disk import Disk
 from clsweep.results.lock import read_heartbeat
-from clsweep.results.parquet import from_parquet, to_parquet
+from clsweep.results.parquet import decode_table, encode_table
 from clsweep.results.store import MISSING, SUFFIX, Store
 from clsweep.study.continuation import recorded_study
 from clsweep.study.document import KEPT, Document, from_json, to_json
@@ -176,7 +176,7 @@ class ResultsFolder(Store):
 
     def paper_cells(self) -> pa.Table:
         """A row for each configuration that the study plans at the paper's scale."""
-        return self.decoded(f"{PRINTED}/{CELLS}", from_parquet)
+        return self.decoded(f"{PRINTED}/{CELLS}", decode_table)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
         """The last checkpoint of a trial, None if there is none."""
@@ -217,7 +217,7 @@ class ResultsFolder(Store):
         if "test" in plan["score_on"].to_pylist():
             marks[schemas.SCORE_ON] = b"test"
         marks = {key: value for key, value in marks.items() if value}
-        self.write("plan.parquet", to_parquet(plan.replace_schema_metadata(marks)))
+        self.write("plan.parquet", encode_table(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self.write("study.yaml", (header + study_yaml).encode())
         for of_plan in ("_marks", "_row_schema"):
@@ -232,8 +232,8 @@ class ResultsFolder(Store):
         for name, rows in side.items():
             # an attempt that was killed may have left one
             if rows or self.files.is_file(f"parts/{name}/{trial_id}.parquet"):
-                found = [{"trial_id": trial_id, **more} for more in rows]
-                tables[name] = schemas.to_table(found, schemas.side_schema(name))
+                labelled = [{"trial_id": trial_id, **more} for more in rows]
+                tables[name] = schemas.to_table(labelled, schemas.side_schema(name))
         tables["trials"] = schemas.to_table([row], self._row_schema)
         for name, table in tables.items():
             self._write_table(f"parts/{name}/{trial_id}.parquet", table)
@@ -255,7 +255,11 @@ class ResultsFolder(Store):
         """Replace the epochs of trials under way, by their ids: one file for all of them, which
         nothing that is computed reads. Errors as in `add_trial`.
         """
-        rows = [{"trial_id": name, **row} for name, found in epochs.items() for row in found]
+        rows = [
+            {"trial_id": name, **row}
+            for name, rows_of_trial in epochs.items()
+            for row in rows_of_trial
+        ]
         if not rows:
             self.remove(RUNNING)
             return
@@ -349,12 +353,12 @@ class ResultsFolder(Store):
         def read(data: bytes) -> Document:
             return recorded_study(data, place, lambda: self.decoded(KEPT, from_json))
 
-        found: Document = self.once("study.yaml", read)
-        declare(found.plugins)
+        document: Document = self.once("study.yaml", read)
+        declare(document.plugins)
         if len({*(names := schemas.trials_schema([]).names)}) < len(names):
             raise RequestError(f"{place}: a plug-in's score has the name of another column")
         self._is_declared = True
-        return found
+        return document
 
     def declare(self) -> None:
         """Know the rows of the study's plug-ins, without which its columns have no meaning."""
@@ -379,7 +383,7 @@ class ResultsFolder(Store):
 
     def _write_table(self, name: str, table: pa.Table, *, durable: bool = True) -> None:
         marks = self._marks | (table.schema.metadata or {})
-        self.write(name, to_parquet(table.replace_schema_metadata(marks)), durable=durable)
+        self.write(name, encode_table(table.replace_schema_metadata(marks)), durable=durable)
 
 
 def _of_trials(table: pa.Table, trials: pa.Table) -> pa.Table:

@@ -62,10 +62,10 @@ class FolderLock:
 
     def check(self) -> None:
         """Before anything is written: BusyError where the folder is not that of `run` any more."""
-        if self.run is not None and self.run != self._found():
+        if self.run is not None and self.run != self._current_run():
             raise BusyError(_busy(self._path, {}))
 
-    def _found(self) -> str | None:
+    def _current_run(self) -> str | None:
         """The run that has the folder which is now at this place."""
         try:
             name = self._files.read(".lock").hex()
@@ -144,8 +144,8 @@ class ObjectStoreLease:
         if self.run is None:
             return
         if is_elsewhere := self._version is None:  # another process of the run beats
-            found = read_heartbeat(self._files)
-            self._taken_by = None if found.get("owner") == self.run else found
+            beat = read_heartbeat(self._files)
+            self._taken_by = None if beat.get("owner") == self.run else beat
         if self._taken_by is not None:
             raise BusyError(_busy(self._path, self._taken_by))
         if not is_elsewhere and time.monotonic() - self._said_at > STALE_S / 2:
@@ -167,13 +167,13 @@ class ObjectStoreLease:
             self.run = None
 
     def _take(self) -> None:
-        found, self._version = self._found()
-        if found.get("owner") is not None and not _is_dead(found):
-            if _is_fresh(found):
-                raise BusyError(_busy(self._path, found))
+        beat, self._version = self._versioned_heartbeat()
+        if beat.get("owner") is not None and not _is_dead(beat):
+            if _is_fresh(beat):
+                raise BusyError(_busy(self._path, beat))
             # Stale by our clock, which may differ from that of its machine: see whether it beats.
             time.sleep(2 * RENEW_S)
-            again, version = self._found()
+            again, version = self._versioned_heartbeat()
             if version != self._version:
                 raise BusyError(_busy(self._path, again))
         self.run = uuid.uuid4().hex
@@ -184,7 +184,7 @@ class ObjectStoreLease:
             self.run, self._taken_by = None, None
             raise
 
-    def _found(self) -> tuple[dict[str, Any], str | None]:
+    def _versioned_heartbeat(self) -> tuple[dict[str, Any], str | None]:
         """The heartbeat and its version."""
         content, version = self._files.versioned(HEARTBEAT) or (b"", None)
         return _parsed(content), version

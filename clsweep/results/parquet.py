@@ -24,7 +24,7 @@ _ROWS, _ROWS_PER_BYTE = 100_000, 30
 _COLUMNS = 2_000
 
 
-def to_parquet(table: pa.Table) -> bytes:
+def encode_table(table: pa.Table) -> bytes:
     """A table as a Parquet file with checksums."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, write_page_checksum=True)
@@ -33,7 +33,7 @@ def to_parquet(table: pa.Table) -> bytes:
     return b"".join([data[:start], _MARK, _checksum(data[:start], data[start:]), data[start:]])
 
 
-def from_parquet(
+def decode_table(
     data: bytes, columns: Sequence[str] | None = None, *, of_others: bool = False
 ) -> pa.Table:
     """A Parquet file, or those of the columns that it has. One without checksums is read as well.

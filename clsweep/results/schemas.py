@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM, PARAMS
 from clsweep.catalog.ownership import ALL_THERE_IS, reference_params
 from clsweep.catalog.rows import Row
-from clsweep.results.parquet import distinct, from_parquet, schema_of, typed
+from clsweep.results.parquet import decode_table, distinct, schema_of, typed
 from clsweep.study.continuation import defining
 from clsweep.study.space import declared_spaces
 
@@ -163,8 +163,8 @@ def params_of(schema: pa.Schema) -> list[pa.Field]:
     """The columns of a table that are hyperparameters, of this version or another: its metadata
     says which; where it says nothing, as of earlier versions, the catalog does.
     """
-    told = [field for field in schema if (field.metadata or {}).get(_KIND) == b"param"]
-    return told or param_fields(schema.names)
+    params = [field for field in schema if (field.metadata or {}).get(_KIND) == b"param"]
+    return params or param_fields(schema.names)
 
 
 def plan_schema(params: Iterable[pa.Field]) -> pa.Schema:
@@ -234,24 +234,24 @@ def checked_plan(data: bytes) -> Plan:
 def plan_columns(data: bytes, columns: Collection[str]) -> pa.Table:
     """Those of these columns that `plan.parquet` has, in their types."""
     fields = [field for field in _plan_schema(data) if field.name in columns]
-    table = from_parquet(data, [field.name for field in fields])
+    table = decode_table(data, [field.name for field in fields])
     return typed(
         table, fields, filled=[f.name for f in fields if f.name in (*TRIAL_KEYS, "sampler")]
     )
 
 
 def _plan_schema(data: bytes) -> pa.Schema:
-    found = schema_of(data)
+    schema = schema_of(data)
     known = {field.name: field for field in param_fields(PARAM)}
-    told = {field.name: field for field in params_of(found)}
-    names = [*told, *(name for name in known if name in found.names and name not in told)]
-    params = [known[name] if name in known else told[name] for name in names]
+    recorded = {field.name: field for field in params_of(schema)}
+    names = [*recorded, *(name for name in known if name in schema.names and name not in recorded)]
+    params = [known[name] if name in known else recorded[name] for name in names]
     taken = {field.name for field in (*ID_FIELDS, *outcome_fields())}
     if wrong := [field.name for field in params if field.name in taken]:
         raise ValueError(f"column {wrong[0]!r}: expected no hyperparameter")
     required = {*TRIAL_KEYS, "sampler"}
-    fields = [f for f in plan_schema(params) if f.name in required or f.name in found.names]
-    return pa.schema(fields, metadata=found.metadata)
+    fields = [f for f in plan_schema(params) if f.name in required or f.name in schema.names]
+    return pa.schema(fields, metadata=schema.metadata)
 
 
 def why_not_of(plan: Plan, tree: Mapping[str, Any]) -> str:
@@ -286,7 +286,7 @@ def checked_rows(
     two studies may have the same ids. Those `filled` have a value in every row, `present` ones are
     there, should there be any row.
     """
-    table = from_parquet(data, [field.name for field in fields])
+    table = decode_table(data, [field.name for field in fields])
     if folder and (table.schema.metadata or {}).get(FOLDER_ID, folder) != folder:
         raise ValueError("it is a table of another results folder")
     return typed(table, fields, filled=filled, present=present if table.num_rows else ())
@@ -320,16 +320,16 @@ def in_plan_order(trials: pa.Table, plan: pa.Table, params: Sequence[str]) -> pa
     if unknown := set(trials["status"].unique().to_pylist()) - set(TRIAL_STATUSES):
         raise ValueError(f"status: expected {', '.join(TRIAL_STATUSES)}, found {min(unknown)!r}")
     for name in dict.fromkeys((*TRIAL_KEYS[1:], *params)):
-        planned, found = plan[name], trials[name]
-        if planned.equals(found):
+        planned, recorded = plan[name], trials[name]
+        if planned.equals(recorded):
             continue
         # a live search plans no value
-        differs = pc.and_(pc.is_valid(planned), pc.fill_null(pc.not_equal(planned, found), True))
+        differs = pc.and_(pc.is_valid(planned), pc.fill_null(pc.not_equal(planned, recorded), True))
         if name in ALL_THERE_IS:  # it may hang on what a live search has chosen after the plan
             chosen = [pc.and_(pc.is_null(plan[n]), pc.is_valid(trials[n])) for n in params]
             differs = pc.and_not(differs, functools.reduce(pc.or_, chosen))
         if (at := pc.index(differs, True).as_py()) >= 0:
             trial = trials["trial_id"][at].as_py()
-            what = f"expected {planned[at]} as planned, found {found[at]}"
+            what = f"expected {planned[at]} as planned, found {recorded[at]}"
             raise ValueError(f"trial {trial}: {name}: {what}", trial)
     return trials

@@ -101,15 +101,18 @@ class Standings:
 
     def is_open(self, objective: str, config: int) -> bool:
         """Whether a configuration may still become the best: a seed is left, none was stopped."""
-        found = self._configs[objective, config]
-        return not found.is_stopped and len(found.scores) + len(found.lost) < found.num_planned
+        standing = self._configs[objective, config]
+        return (
+            not standing.is_stopped
+            and len(standing.scores) + len(standing.lost) < standing.num_planned
+        )
 
     def place(self, objective: str, config: int) -> Place | None:
         """See `place_of`; None without a score, or where the scheduler stopped a trial."""
-        found = self._configs[objective, config]
-        if found.is_stopped or not found.scores:
+        standing = self._configs[objective, config]
+        if standing.is_stopped or not standing.scores:
             return None
-        return place_of(config, found.scores.values(), self._mode)
+        return place_of(config, standing.scores.values(), self._mode)
 
     def best(self, objective: str) -> Ranked | None:
         """The best configuration so far; None while none has finished on every seed."""
@@ -129,11 +132,11 @@ class Standings:
         for (objective, number), config in self._configs.items():
             if config.is_whole:
                 places[objective].append(place_of(number, config.scores.values(), self._mode))
-        found = []
+        rankings = []
         for name, own in places.items():
             configs = [self._ranked(name, place, i) for i, place in enumerate(sorted(own), 1)]
-            found.append(Ranking(name, configs, num_left_out=counts[name] - len(own)))
-        return found
+            rankings.append(Ranking(name, configs, num_left_out=counts[name] - len(own)))
+        return rankings
 
     def _ranked(self, objective: str, place: Place, rank: int) -> Ranked:
         missing, signed, config = place

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from clsweep.errors import RequestError, UserError, first_line
 from clsweep.results.disk import Data, Disk
 from clsweep.results.lock import FolderLock, ObjectStoreLease
-from clsweep.results.parquet import from_parquet
+from clsweep.results.parquet import decode_table
 from clsweep.results.schemas import checked_rows, empty, of_one_trial
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Store:
             return
         if not self.files.is_file(f"{other}.parquet"):
             return
-        ids = self.decoded(f"{other}.parquet", lambda data: from_parquet(data, ["trial_id"]))[
+        ids = self.decoded(f"{other}.parquet", lambda data: decode_table(data, ["trial_id"]))[
             "trial_id"
         ]
         in_parts = {_trial_id(path) for path in parts} if name == "trials" else set()
@@ -182,12 +182,12 @@ def _open_uri(uri: str) -> Files:
 
     from clsweep.results.object_store import STORES, ObjectStore, patiently, reason
 
-    asked, expected = uri, f"{uri}: expected a folder or an object store's URI"
+    delayed, expected = uri, f"{uri}: expected a folder or an object store's URI"
     if uri.startswith("s3://") and "allow_delayed_open=" not in uri:
         # One request instead of three for a small object; a missing bucket is noticed at its end.
-        asked += f"{'&' if '?' in uri else '?'}allow_delayed_open=true"
+        delayed += f"{'&' if '?' in uri else '?'}allow_delayed_open=true"
     try:
-        fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(asked))
+        fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(delayed))
     except (pa.ArrowException, OSError) as error:
         raise RequestError(f"{expected}: {reason(error)}") from None
     if isinstance(fs, pafs.LocalFileSystem):

@@ -43,9 +43,9 @@ def named_hits(name: str, hits_2M: Tensor) -> Hits:
 def hits_among(outcomes: Mapping[str, float | Tensor]) -> Hits:
     """Those that are outcomes of images."""
     return {
-        name: found
-        for name, found in outcomes.items()
-        if isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() == 1
+        name: outcome
+        for name, outcome in outcomes.items()
+        if isinstance(outcome, Tensor) and outcome.dtype == torch.bool and outcome.dim() == 1
     }
 
 

@@ -147,10 +147,10 @@ class TrialCheckpointer:
         self.histograms += histogram
         self.points += points
         self.hits = self.hits if hits is None else list(hits)
-        if (found := self._checkpoints) is not None and self._state is not None:
-            is_due = found.every_s == 0 or self._is_asked_for(found)
-            if (is_due and self.goes_on) or (found.keep_end and not self.goes_on):
-                self._save(found)
+        if (checkpoints := self._checkpoints) is not None and self._state is not None:
+            is_due = checkpoints.every_s == 0 or self._is_asked_for(checkpoints)
+            if (is_due and self.goes_on) or (checkpoints.keep_end and not self.goes_on):
+                self._save(checkpoints)
         self._tell([row])
 
     def result(self, images_per_epoch: int) -> Row:

@@ -189,12 +189,12 @@ def _taken(
         for row in rows
         if set(row.takes) <= set(at_hand)
     }
-    found = {name: value for name, value in taken.items() if value is not None}
-    scalars = {name: x for name, x in found.items() if isinstance(x, Tensor)}
+    values = {name: value for name, value in taken.items() if value is not None}
+    scalars = {name: x for name, x in values.items() if isinstance(x, Tensor)}
     if scalars:
         stacked = torch.stack([x.to(widest_float(x.device)) for x in scalars.values()])
-        found |= dict(zip(scalars, stacked.tolist(), strict=True))
-    return found
+        values |= dict(zip(scalars, stacked.tolist(), strict=True))
+    return values
 
 
 def q_b(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | None:
@@ -308,15 +308,15 @@ class StepStatistics:
         cv = population std / mean, and 0 where the mean is 0. Rows of which nothing was added are
         missing.
         """
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for row in self._rows:
             num, mean, squares = self._sums[row.impl].moments()
             if num:
                 # torch's root: in a last bit it is not Python's, and rows stay what they were
                 std = torch.tensor(squares / num, dtype=torch.float64).sqrt().item()
                 cv = std / (mean or 1.0)
-                found[row.name] = mean if row.summary == "mean" else cv
-        return found
+                values[row.name] = mean if row.summary == "mean" else cv
+        return values
 
     def histogram(self) -> list[dict[str, Any]]:
         """The values of each diagnostic that asks for it, q_B and its like, in 20 equal bins of [0,

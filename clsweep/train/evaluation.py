@@ -99,20 +99,22 @@ def score_encoder(
     values, hits = in_percent(outcomes), _packed(outcomes, val)
     if last and transfer is not None:
         bank, query = transfer()
-        found, _ = _score_images(layer, encoder, bank, query, config, last=last, of="transfer")
-        values |= in_percent(found)
-        hits += _packed(found, query)
+        transferred, _ = _score_images(
+            layer, encoder, bank, query, config, last=last, of="transfer"
+        )
+        values |= in_percent(transferred)
+        hits += _packed(transferred, query)
     return Scores(values, query_MD, hits)
 
 
 def _packed(outcomes: Outcomes, images: Images) -> list[Row]:
     """Which of the images are right, by metric: a bit for each, in their order."""
     rows: list[Row] = []
-    for name, found in hits_among(outcomes).items():
-        if len(found) != len(images):
+    for name, is_right in hits_among(outcomes).items():
+        if len(is_right) != len(images):
             expected = f"expected an outcome of each of {len(images)} images"
-            raise LookupError(f"{name}: {expected}, given {len(found)}")
-        bits = np.packbits(found.numpy(force=True)).tobytes()
+            raise LookupError(f"{name}: {expected}, given {len(is_right)}")
+        bits = np.packbits(is_right.numpy(force=True)).tobytes()
         place = {"images": images.digest, "num_images": len(images)}
         rows.append({"metric": name, **place, "bits": bits})
     return rows
@@ -167,9 +169,9 @@ def score_features(
 
 
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
-    found = [m for m in METRICS if m.needs_labels and m.of == of]
+    metrics = [m for m in METRICS if m.needs_labels and m.of == of]
     every_epoch = {"linear_probe"} if config["linear_every"] == "scored" else set()
-    return [m for m in found if last or m.every_epoch or m.part in every_epoch]
+    return [m for m in metrics if last or m.every_epoch or m.part in every_epoch]
 
 
 def take_scores(
@@ -181,7 +183,7 @@ def take_scores(
     Raises:
         PartError: a function that does not give the metric whose row names it.
     """
-    found: dict[str, dict[str, float | Tensor | None]] = {}  # several metrics of one function
+    results: dict[str, dict[str, float | Tensor | None]] = {}  # several metrics of one function
     scores: Outcomes = {}
     for metric in metrics:
         row: Metric | Component = metric
@@ -191,17 +193,17 @@ def take_scores(
                 continue
         if not row.impl:
             continue
-        if row.impl not in found:
+        if row.impl not in results:
             if metric.part:
                 owned = arguments(config, metric.part)
             else:
                 owned = {name: config[name] for name in metric.owns}
-            found[row.impl] = implementation(row)(*given, **named, **owned)
+            results[row.impl] = implementation(row)(*given, **named, **owned)
         name = metric.name.removeprefix("transfer_")
-        if name not in found[row.impl]:
-            others = ", ".join(found[row.impl])
+        if name not in results[row.impl]:
+            others = ", ".join(results[row.impl])
             raise PartError(f"{name}: expected a score of this name, given {others}", row)
-        score = found[row.impl][name]
+        score = results[row.impl][name]
         low, high = metric.limits
         if score is None:  # it was not asked for
             continue

@@ -79,11 +79,11 @@ def finetune_scores(
     Raises:
         ValueError: the training has diverged.
     """
-    asked = numbers(finetune_labels)
+    shares = numbers(finetune_labels)
     scores: dict[str, Tensor | None] = {}
     for share, name in FINETUNE_SHARES.items():
         scores[f"finetune_{name}_top1"] = None
-        if share in asked:
+        if share in shares:
             trained = fine_tuned(network, labelled_rows(bank_labels_N, share), **tuning)
             scores[f"finetune_{name}_top1"] = _top1(trained, network, query_labels_M)
     return scores

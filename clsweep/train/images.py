@@ -242,8 +242,8 @@ def scored_images(
     digest = hashlib.sha256(f"{config['dataset']} {config.get('images_digest')}".encode())
     for places in (split.rows, split.labels):
         digest.update(np.ascontiguousarray(places).tobytes())
-    told = {"view_size": size, "digest": digest.hexdigest()[:16]}
-    return replace(on_device(split, splits.train, device), **told)
+    about = {"view_size": size, "digest": digest.hexdigest()[:16]}
+    return replace(on_device(split, splits.train, device), **about)
 
 
 def steps_per_epoch(images: Images, config: Mapping[str, Any]) -> int:

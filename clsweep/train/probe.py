@@ -231,8 +231,8 @@ def sgd_grid_probe(
         for rows in stratified(bank_labels_N.cpu().numpy(), held_out, SPLIT_SEED)
     )
     kept_views = None if views is None else lambda epoch: views(epoch)[kept_K]
-    kept = bank_ND[kept_K], bank_labels_N[kept_K]
-    fits = sgd_fit(*kept, probe_lrs=grid, redraw=kept_views, **tuning)
+    fitted = bank_ND[kept_K], bank_labels_N[kept_K]
+    fits = sgd_fit(*fitted, probe_lrs=grid, redraw=kept_views, **tuning)
     judged_JD, labels_J = bank_ND[judged_J].float(), bank_labels_N[judged_J]
     hits = [
         int(top_hits(judged_JD @ weight_DC + bias_C, labels_J)[0].sum())

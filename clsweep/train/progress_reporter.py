@@ -32,18 +32,18 @@ class ProgressReporter:
 
     def __init__(self, config: Mapping[str, Any], tell: ReportProgress | None = None):
         self._config, self._tell = config, tell
-        self._begun_at = self._told_at = monotonic()
+        self._begun_at = self._reported_at = monotonic()
         self._epoch = self._num_steps = self._num_done = 0
         self._scored_s = 0.0
-        self._said: Row = {}
+        self._last_state: Row = {}
         self._scores_are_long = True
 
     def begin_epoch(self, epoch: int, num_steps: int, done: int = 0) -> None:
         """`done`: steps of it that an earlier attempt has done."""
         self._epoch, self._num_steps = epoch, num_steps
-        if not self._said:
+        if not self._last_state:
             self._begun_at = monotonic()
-            self._say({"step": done})
+            self._report({"step": done})
 
     def step(self, done: int, total: Tensor) -> None:
         """After `done` steps of the epoch, whose losses come to `total`.
@@ -52,7 +52,7 @@ class ProgressReporter:
             DivergedError: it is not finite; seen within `CHECK_STEPS` steps.
         """
         self._num_done += 1
-        is_due = self._tell is not None and monotonic() - self._told_at >= REPORT_EVERY_S
+        is_due = self._tell is not None and monotonic() - self._reported_at >= REPORT_EVERY_S
         if not is_due and done % CHECK_EVERY_STEPS:
             return
         loss = total.item() / done
@@ -62,7 +62,7 @@ class ProgressReporter:
         if is_due:
             num_images = self._num_done * self._config["batch_size"]
             pace = num_images / (monotonic() - self._begun_at - self._scored_s)
-            self._say({"step": done, "loss": loss, "images_per_s": pace})
+            self._report({"step": done, "loss": loss, "images_per_s": pace})
 
     @contextlib.contextmanager
     def scoring(self) -> Iterator[None]:
@@ -71,17 +71,17 @@ class ProgressReporter:
         """
         started, is_last = monotonic(), self._epoch == self._config["epochs"]
         if self._scores_are_long or is_last:
-            self._say({"step": self._num_steps, "scoring": 1})
+            self._report({"step": self._num_steps, "scoring": 1})
         yield
         took = monotonic() - started
         is_long, self._scored_s = took >= REPORT_EVERY_S, self._scored_s + took
         if not is_last and (is_long or self._scores_are_long):
-            self._say({"step": self._num_steps})
+            self._report({"step": self._num_steps})
         self._scores_are_long = is_long
 
-    def _say(self, state: Row) -> None:
+    def _report(self, state: Row) -> None:
         place = {"epoch": self._epoch, "epochs": self._config["epochs"], "steps": self._num_steps}
-        self._said = {**place, **state}
+        self._last_state = {**place, **state}
         if self._tell:
-            self._tell(self._said)
-        self._told_at = monotonic()
+            self._tell(self._last_state)
+        self._reported_at = monotonic()

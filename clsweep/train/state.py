@@ -246,11 +246,11 @@ class EpochUnderWay:
             self._start += after_step()
 
     def state_dict(self) -> dict[str, Any]:
-        kept = {
+        plain = {
             name: getattr(self, name)
             for name in ("totals", "step", "lr", "is_regularized", "time_s")
         }
-        return kept | {"statistics": self.statistics.state_dict() if self.statistics else None}
+        return plain | {"statistics": self.statistics.state_dict() if self.statistics else None}
 
     @classmethod
     def of_state(

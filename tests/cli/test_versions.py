@@ -4,18 +4,18 @@ import pyarrow as pa
 import pytest
 
 from clsweep.cluster import runner
-from clsweep.results.parquet import from_parquet, to_parquet
+from clsweep.results.parquet import decode_table, encode_table
 
 NOTE = "trials of several versions"
 
 
 def with_versions(file, **columns):
     """Give the first rows of a table the versions that are named, and the others the last one."""
-    table = from_parquet(file.read_bytes())
+    table = decode_table(file.read_bytes())
     for name, values in columns.items():
         column = values + values[-1:] * (table.num_rows - len(values))
         table = table.set_column(table.column_names.index(name), name, pa.array(column))
-    file.write_bytes(to_parquet(table))
+    file.write_bytes(encode_table(table))
 
 
 @pytest.mark.parametrize("column", ["clsweep_version", "torch_version"])

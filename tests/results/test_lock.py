@@ -111,7 +111,7 @@ print("ready", flush=True)
 while line := sys.stdin.readline():
     place, start = line.split()
     folder = ResultsFolder(place)
-    folder.held._found()  # connected: what follows is the claim alone
+    folder.held._versioned_heartbeat()  # connected: what follows is the claim alone
     time.sleep(max(0.0, float(start) - time.time()))
     try:
         with folder.lock():

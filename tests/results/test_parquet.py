@@ -13,35 +13,35 @@ import pytest
 from clsweep.errors import RequestError
 from clsweep.results import parquet
 from clsweep.results.disk import LARGEST_DOCUMENT, Disk
-from clsweep.results.parquet import from_parquet, to_parquet, typed
+from clsweep.results.parquet import decode_table, encode_table, typed
 
 TABLE = pa.table({"trial_id": ["a-0", "b-1"], "config": [0, 1], "tau": [0.1, None]})
 
 
 def test_any_flipped_bit_is_seen():
     """Parquet's checksums of pages alone let some pass: those of the footer."""
-    data, rng = to_parquet(TABLE), random.Random(0)
-    assert from_parquet(data) == TABLE
+    data, rng = encode_table(TABLE), random.Random(0)
+    assert decode_table(data) == TABLE
     for _ in range(300):
         flipped = bytearray(data)
         flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         with contextlib.suppress(ValueError, OSError, pa.ArrowException):
-            assert from_parquet(bytes(flipped)) == TABLE
+            assert decode_table(bytes(flipped)) == TABLE
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
 def test_texts_that_repeat_keep_values_gaps_and_type(kind):
     values = pa.array(["a", None, "ä", "b", ""] * 1000).cast(kind)
     table = pa.table({"loss": values, "none": [None] * 5000})
-    assert from_parquet(to_parquet(table), table.column_names) == table
+    assert decode_table(encode_table(table), table.column_names) == table
 
 
 def test_a_text_that_is_none_is_seen():
     values = pa.array([b"a", b"\xff"] * 2500).view(pa.string())
-    data = to_parquet(pa.table({"loss": values, "tau": [0.1] * 5000}))
+    data = encode_table(pa.table({"loss": values, "tau": [0.1] * 5000}))
     with pytest.raises(pa.ArrowInvalid, match="UTF8"):
-        from_parquet(data)
-    assert from_parquet(data, ["tau"]).column_names == ["tau"]
+        decode_table(data)
+    assert decode_table(data, ["tau"]).column_names == ["tau"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_would_fill_the_memory_is_refused_before_it_is_read(column, message
     assert len(data) < 200_000
     before = pa.total_allocated_bytes()
     with pytest.raises(ValueError, match=message):
-        from_parquet(data)
+        decode_table(data)
     assert pa.total_allocated_bytes() - before < 2**26
 
 
@@ -71,12 +71,12 @@ def test_no_table_of_ours_is_too_large():
     constant = pa.table({"trial_id": ids, "tau": [0.5] * len(ids), "none": [None] * len(ids)})
     texts = pa.table({"text": ["x" * 4000 + str(row) for row in range(20_000)]})
     for table in (constant, texts):
-        assert from_parquet(to_parquet(table)) == table
+        assert decode_table(encode_table(table)) == table
 
 
 def test_other_readers_see_the_table_and_verify_its_pages(tmp_path):
     file = tmp_path / "x.parquet"
-    file.write_bytes(to_parquet(TABLE))
+    file.write_bytes(encode_table(TABLE))
     assert pq.read_table(file, page_checksum_verification=True) == TABLE
     data = bytearray(file.read_bytes())
     data[data.index(b"a-0")] ^= 1
@@ -156,7 +156,7 @@ def test_a_document_without_end_is_not_read(tmp_path):
 
 def test_arrow_s_threads_hold_no_bytes_of_python_s():
     """A thread that lets go of them as the interpreter ends would abort the process."""
-    data = to_parquet(pa.table({"a": [1, 2]}))
+    data = encode_table(pa.table({"a": [1, 2]}))
     before = sys.getrefcount(data)
     source = parquet._source(data)
     assert sys.getrefcount(data) == before
@@ -167,5 +167,5 @@ def test_a_file_without_a_group_of_rows_is_an_empty_table():
     sink = pa.BufferOutputStream()
     schema = pa.schema([("name", pa.string()), ("number", pa.float64())])
     pq.ParquetWriter(sink, schema).close()
-    table = from_parquet(sink.getvalue().to_pybytes())
+    table = decode_table(sink.getvalue().to_pybytes())
     assert (table.num_rows, table.schema) == (0, schema)

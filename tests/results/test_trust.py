@@ -18,7 +18,7 @@ from clsweep.cluster import runner
 from clsweep.errors import UserError
 from clsweep.objective.build import build_encoder
 from clsweep.results.folder import ResultsFolder, encoder_file
-from clsweep.results.parquet import from_parquet, to_parquet
+from clsweep.results.parquet import decode_table, encode_table
 from clsweep.results.schemas import STUDY_DIGEST as STUDY_KEY
 from clsweep.results.schemas import digest
 from clsweep.results.weights import about_encoder, pack_weights, unpack_weights
@@ -106,17 +106,17 @@ def _plugins(out, *, listed=False, **changes):
 def _write(out, tree):
     """Another study, of which the plan says that it is its own."""
     (out / "study.yaml").write_text(yaml.safe_dump(tree))
-    plan = from_parquet((out / "plan.parquet").read_bytes())
+    plan = decode_table((out / "plan.parquet").read_bytes())
     marked = plan.replace_schema_metadata({STUDY_KEY: digest(tree)})
-    (out / "plan.parquet").write_bytes(to_parquet(marked))
+    (out / "plan.parquet").write_bytes(encode_table(marked))
 
 
 def _with_values(out, column, value):
     for name in ("plan.parquet", "trials.parquet"):
-        table = from_parquet((out / name).read_bytes())
+        table = decode_table((out / name).read_bytes())
         at = table.column_names.index(column)
         told = pa.array([value] * table.num_rows)
-        (out / name).write_bytes(to_parquet(table.set_column(at, table.schema.field(at), told)))
+        (out / name).write_bytes(encode_table(table.set_column(at, table.schema.field(at), told)))
 
 
 def _rows_that_call(out, canary):

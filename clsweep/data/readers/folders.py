@@ -144,8 +144,8 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
         inside[:] = _shown(inside)
         below = os.path.relpath(at, root).removeprefix(".")
         top = f"{below.partition('/')[0]}/" if below else ""
-        found = (name for name in _shown(names) if os.path.join(below, name) not in used)
-        others.update(f"{top}*{Path(name).suffix}" for name in found)
+        unread = (name for name in _shown(names) if os.path.join(below, name) not in used)
+        others.update(f"{top}*{Path(name).suffix}" for name in unread)
     return list_counts(others)
 
 
@@ -172,8 +172,8 @@ def scan_classes(root: Path) -> tuple[tuple[str, ...], _Rows]:
         raise layout_error(root / "train", "at least 2 class folders", listed(list(train)))
     number = {name: i for i, name in enumerate(train)}
     rows = {
-        part: [(number[c], f"{folder}/{path}") for c, paths in found.items() for path in paths]
-        for part, folder, found in (("train", "train", train), ("test", held_out, test))
+        part: [(number[c], f"{folder}/{path}") for c, paths in paths_of.items() for path in paths]
+        for part, folder, paths_of in (("train", "train", train), ("test", held_out, test))
     }
     return tuple(train), rows
 

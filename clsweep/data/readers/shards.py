@@ -56,12 +56,12 @@ def shards_layout(place: DataPlace) -> DataLayout:
 
     root = place.root_folder
     shards = _shards(root)
-    told, rest = Counter[str](), Counter[str]()
-    samples = {p: [s for at in shards[p] for s in _samples(at, told, rest)] for p in DATA_PARTS}
-    says = next((kind for kind in _CLASSES if told[kind] and not rest[kind]), "")
+    classes, rest = Counter[str](), Counter[str]()
+    samples = {p: [s for at in shards[p] for s in _samples(at, classes, rest)] for p in DATA_PARTS}
+    says = next((kind for kind in _CLASSES if classes[kind] and not rest[kind]), "")
     for part in DATA_PARTS:
         samples[part] = [s._replace(label=s.labels.get(says, -1)) for s in samples[part]]
-    others = Counter({f"*.{kind}": n for kind, n in (told + rest).items() if kind != says})
+    others = Counter({f"*.{kind}": n for kind, n in (classes + rest).items() if kind != says})
     used = {path.name for part in DATA_PARTS for path in shards[part]}
     others.update(path.name for path in root.iterdir() if path.name not in used)
     labels = {part: np.array([s.label for s in samples[part]], np.int64) for part in DATA_PARTS}
@@ -103,7 +103,7 @@ def _shards(root: Path) -> dict[str, list[Path]]:
     return parts
 
 
-def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sample]:
+def _samples(shard: Path, classes: Counter[str], rest: Counter[str]) -> Iterator[Sample]:
     """The samples of a tar file, in its order. Other files are counted by their ends: `told` those
     with the number of a class, `rest` all others.
     """
@@ -134,7 +134,7 @@ def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sa
                 if label is None:
                     rest[kind] += 1
                 else:
-                    told[kind] += 1
+                    classes[kind] += 1
                     labels.setdefault(key, {})[kind] = label
             _require_end(shard, archive.offset)
         if alone := sorted(key.lstrip("/") for key in labels.keys() - images):
@@ -167,8 +167,8 @@ def _class_in(text: bytes) -> int | None:
     if text.strip().isdigit():
         return int(text)
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    found = found.get("label") if isinstance(found, dict) else found
-    return found if type(found) is int and found >= 0 else None
+    content = content.get("label") if isinstance(content, dict) else content
+    return content if type(content) is int and content >= 0 else None
