@@ -36,8 +36,8 @@ from clsweep.train.knn import uniform_knn_scores
 from clsweep.train.loop import train_trial
 from clsweep.train.probe import ridge_probe
 from clsweep.train.state import derived_seed
-from tests.contracts.attempts import MemoryStore, attempt
-from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
+from tests.contracts.attempts import MemoryStore, assert_same, attempt
+from tests.contracts.combinations import CASES, COMBINATIONS, few_images, small_config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -400,3 +400,27 @@ def test_raw_pixels_need_no_seed():
     probe = {**SGD, "probe_views": "augmented", "probe_epochs": 4}
     scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe}, place=DataPlace())
     assert scores["linear_top1"] > 40
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_the_test_split_is_scored_with_the_same_yardstick(monkeypatch, epochs):
+    """As a validation split it has the same scores; and it changes nothing else."""
+    config = {**CASES["simclr-dcl-none-two"], "epochs": epochs}
+    monkeypatch.setattr(loop, "load_splits", few_images)
+    plain, scored = attempt(config), attempt(config, test=True)
+    tests = {name: value for name, value in scored.result.items() if name.startswith("test_")}
+    scored.result = {name: value for name, value in scored.result.items() if name not in tests}
+    hits = scored.result["hits"]
+    scored.result["hits"] = [row for row in hits if row["split"] == "validation"]
+    assert_same(scored, plain)
+
+    test = few_images(config, DataPlace()).test
+    monkeypatch.setattr(loop, "load_splits", lambda *args: replace(few_images(*args), val=test))
+    result = attempt(config).result
+    assert [row for row in hits if row["split"] == "test"] == [
+        {**row, "split": "test"} for row in result["hits"]
+    ]
+    metrics = [name.removeprefix("test_") for name in tests]
+    assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} <= {*metrics}
+    assert tests == {f"test_{name}": result[name] for name in metrics}
+    assert tests != {f"test_{name}": plain.result[name] for name in metrics}
