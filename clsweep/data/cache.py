@@ -42,7 +42,7 @@ _ELSEWHERE = "Name another folder with --set dataset.cache=FOLDER"
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What a cache is made of.
+    """The images and labels that a cache is made of.
 
     Args:
         name: of the data set.
@@ -71,7 +71,7 @@ class Source:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What a cache says of itself."""
+        """The description in a cache of its content."""
         return {
             "format": _FORMAT,
             "image_size": self.image_size,

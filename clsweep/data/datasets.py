@@ -144,7 +144,7 @@ def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
 
 
 def _stated(config: Mapping[str, Any], name: str, default: Any) -> Any:
-    """What a row says; of a row of a DataFrame NaN and NA say nothing."""
+    """The values that a row states; of a DataFrame's row NaN and NA state nothing."""
     value = config.get(name)
     says_nothing = value is None or type(value).__name__ == "NAType" or value != value
     return default if says_nothing else value
@@ -327,7 +327,7 @@ MAX_SYNTHETIC_BYTES = 2**30  # held in memory; more is written to the cache
 
 
 def is_cached(dataset: Dataset) -> bool:
-    """Whether the images of a data set are mapped from the cache."""
+    """The images of a data set are mapped from the cache."""
     num_bytes = (dataset.num_train + dataset.num_test) * dataset.image_size**2 * 3
     return bool(dataset.arrays) and (dataset.name != "synthetic" or num_bytes > MAX_SYNTHETIC_BYTES)
 
@@ -345,7 +345,7 @@ def prepare(dataset: Dataset, place: DataPlace) -> None:
 
 
 def source_of(dataset: Dataset, place: DataPlace) -> Source:
-    """What the cache of a data set is made of.
+    """The source of a data set's cache.
 
     Raises:
         RequestError: the files are not there, or not those that the study was planned with.

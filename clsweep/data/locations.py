@@ -101,7 +101,7 @@ def _fault_of(path: Path) -> str:
 
 
 def missing_data_message(name: str, root: Path, reason: str) -> str:
-    """What to do about a data set that is not there."""
+    """The message about a data set that is not there, with the remedies."""
     row = DATASET[name]
     fetch = "Fetch them with --set dataset.download=true, name" if row.reader else "Name"
     packed = ", packed as .gz or not" if "-idx" in "".join(row.layout) else ""

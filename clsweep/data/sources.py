@@ -1,4 +1,4 @@
-"""What a study's data set holds, asked without loading torch: the sizes that a study chooses or
+"""The content of a study's data set, read without torch: the sizes that a study chooses or
 that the user's own files have, and where each image lies in them.
 """
 
@@ -33,7 +33,7 @@ MAX_CLASSES = 1000
 
 
 def reason_of(error: Exception) -> str:
-    """What an error says, in a line; of a file that cannot be read without its name."""
+    """The message of an error, in a line; of a file that cannot be read without its name."""
     return getattr(error, "strerror", None) or first_line(error)
 
 
@@ -84,7 +84,7 @@ class DataLayout:
 
 
 def dataset_layout(dataset: Dataset, place: DataPlace) -> DataLayout:
-    """What the user's own files hold: labels that can be learned, voted for and split.
+    """The layout of the user's own files: labels that can be learned, voted for and split.
 
     Raises:
         RequestError: one line: place, expected, given.
@@ -162,7 +162,7 @@ def sized_dataset(
 
 
 def _require_each_class(layout: DataLayout, num_train: int, holds_out: bool) -> None:
-    """Whether each class has an image for each part that is taken of the training images."""
+    """Require an image of each class for each part that is taken of the training images."""
     import numpy as np
 
     from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
@@ -212,7 +212,7 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
 
 
 def image_source(dataset: Dataset, place: DataPlace) -> Source:
-    """What the cache of the user's own files is made of.
+    """The source of the cache of the user's own files.
 
     Raises:
         RequestError: the files are not those that the study was planned with.
@@ -324,6 +324,6 @@ def stamp(path: Path) -> str:
 
 
 def list_counts(others: Counter[str]) -> str:
-    """What is not read of some files, and how often."""
+    """Names with their counts, such as files that are not read."""
     names = [what if count == 1 else f"{count} {what}" for what, count in sorted(others.items())]
     return listed(names) if names else ""

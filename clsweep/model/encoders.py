@@ -189,7 +189,7 @@ class BlockFeatures(nn.Module):
 
 
 def layer_of(encoder: nn.Module, projector: nn.Module | None, layer: str) -> nn.Module:
-    """What maps images to the features of a layer: "encoder", "projector" (its raw output) or the
+    """The network up to a layer of features: "encoder", "projector" (its raw output) or the
     name of one of the encoder's modules.
 
     Raises:

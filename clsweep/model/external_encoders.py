@@ -100,7 +100,7 @@ def torchvision_encoder(
 
 
 def own_encoder(*, encoder: str, view_size: int, image_size: int, channels: int) -> nn.Module:
-    """What `module:function` returns. Of `channels` and `image_size` it is called with those that
+    """The encoder of `module:function`. Of `channels` and `image_size` it is called with those that
     it takes by name; without `channels` the first convolution is adapted to them.
 
     Raises:
@@ -250,7 +250,7 @@ def load_initial(network: nn.Module, init: str) -> None:
 
 
 def fitting(network: nn.Module, init: str) -> dict[str, Tensor]:
-    """What a file has of the weights of a network, by the network's names; the network may lie on
+    """The weights in a file of a network, by the network's names; the network may lie on
     the meta device.
 
     Raises:

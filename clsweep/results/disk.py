@@ -49,7 +49,7 @@ class Disk:
         return path
 
     def is_file(self, name: str) -> bool:
-        """Whether it is there; RequestError where that is no file of this folder."""
+        """The file is there; RequestError where that is no file of this folder."""
         path = self.inside(name)
         try:
             status = os.stat(path)

@@ -1,7 +1,7 @@
 """The results folder: one small file per finished trial while the study runs, compacted at the end.
 
 What is read may be damaged, or made by anybody: it is checked once, before anything is
-computed from it (`store`, `checked`, `study.recorded`, `weights`).
+computed from it (`store`, `schemas`, `weights`).
 
 Every file is written whole. A trial counts as finished when its part of the trials table is there;
 its epochs and other side tables are written before. Compaction writes the tables first and removes
@@ -74,7 +74,7 @@ class ResultsFolder(Store):
     # What the folder holds.
 
     def exists(self) -> bool:
-        """Whether it has a study; RequestError where it has trials without one."""
+        """The folder has a study; RequestError where it has trials without one."""
         if self.files.is_file("study.yaml"):
             return True
         if self.files.is_file("trials.parquet") or self.parts("trials"):
@@ -186,15 +186,15 @@ class ResultsFolder(Store):
             return None
 
     def has_parts(self) -> bool:
-        """Whether trials wait for compaction: the last run was cut off, or another is at work."""
+        """Trials wait for compaction: the last run was cut off, or another is at work."""
         return any(self.parts(name) for name in ("trials", *schemas.SIDE_TABLES))
 
     def heartbeat(self) -> dict[str, Any]:
-        """What the running study last said of itself; empty if it never did, or not readably."""
+        """The last heartbeat of the run; empty if there is none, or none that can be read."""
         return read_heartbeat(self.files)
 
     def is_running(self) -> bool:
-        """Whether a run holds the folder; in an object store, whether it has lately said so."""
+        """A run holds the folder; in an object store, by its latest heartbeat."""
         return self.held.is_held()
 
     # What a run writes.
@@ -377,7 +377,7 @@ class ResultsFolder(Store):
 
     @cached_property
     def _marks(self) -> dict[bytes, bytes]:
-        """What every table's metadata says: its folder, and if scores are of the test split."""
+        """Every table's metadata: its folder, and if scores are of the test split."""
         known = self._plan.schema.metadata or {}
         return {key: known[key] for key in (schemas.FOLDER_ID, schemas.SCORE_ON) if key in known}
 

@@ -1,4 +1,4 @@
-"""Who holds a results folder: one run at a time. On a disk the operating system's lock says so and
+"""The lock of a results folder: one run at a time. On a disk it is the operating system's, and
 is free when its process is gone; in an object store a heartbeat does, which goes stale.
 """
 
@@ -47,7 +47,7 @@ class FolderLock:
         self.run = run  # whose it is, for its other processes to write by
 
     def is_held(self) -> bool:
-        """Whether any run holds the folder."""
+        """Any run holds the folder."""
         try:
             # to be read only: the folder may be somebody else's
             with open(self._files.descriptor(".lock")) as handle:
@@ -214,7 +214,7 @@ class ObjectStoreLease:
 
 
 class _Beat(BaseModel):
-    """What a heartbeat may say, each in its type."""
+    """The fields of a heartbeat, each in its type."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -228,7 +228,7 @@ class _Beat(BaseModel):
 
 
 def read_heartbeat(files: Disk | ObjectStore) -> dict[str, Any]:
-    """What the running study last said of itself; empty if it never did, or not readably."""
+    """The last heartbeat of the run; empty if there is none, or none that can be read."""
     for _ in range(3):  # an object may be replaced while it is read
         try:
             if beat := _parsed(files.read(HEARTBEAT)):
@@ -253,7 +253,7 @@ def _is_fresh(beat: Mapping[str, Any]) -> bool:
 
 
 def _is_dead(beat: Mapping[str, Any]) -> bool:
-    """Whether the heartbeat is that of a process of this very machine that is no more."""
+    """The heartbeat is that of a process of this very machine that is no more."""
     import psutil
 
     here = machine()

@@ -196,7 +196,7 @@ def patiently(uri: str, action: Callable[[], T]) -> T:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Whether a store that says so may say otherwise in a while."""
+    """The error may pass in a while."""
     match = _AWS_ERROR.search(str(error))
     if match is None:
         return False  # the clients of the other stores have asked again themselves
@@ -205,7 +205,7 @@ def _is_passing(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in a user's words."""
+    """The error in a user's words."""
     match = _AWS_ERROR.search(str(error))
     if match is None:
         return first_line(error)

@@ -11,8 +11,7 @@ from clsweep.results.standings import Standings
 
 
 class Retention:
-    """Which encoders and checkpoints stay in a results folder: whatever an interruption left, from
-    rows and files alone.
+    """Retention of encoders and checkpoints, by rows and files alone, after any interruption.
 
     `best` keeps those of each objective's best configuration, of all its seeds, as its score is a
     mean over them. A file goes only when its configuration can no longer become the best:

@@ -136,7 +136,7 @@ def side_schema(name: str) -> pa.Schema:
 
 
 def references_schema() -> pa.Schema:
-    """What is reached without training: the lines that every score is read against."""
+    """Scores reached without training, which every score is read against."""
     fields = [
         pa.field("reference", pa.string(), nullable=False),  # raw_pixels | untrained
         *_fields(_TEXT, "dataset"),
@@ -206,7 +206,7 @@ def digest(tree: Mapping[str, Any]) -> bytes:
 
 
 class Plan(NamedTuple):
-    """What every reader needs of `plan.parquet`: `KEYS` of each trial, and the schema of the whole
+    """The part of `plan.parquet` that every reader needs: `TRIAL_KEYS`, and the schema of the whole
     table, its hyperparameters marked as such.
     """
 

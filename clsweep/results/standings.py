@@ -46,7 +46,7 @@ class Ranking:
 
 @dataclass
 class _Config:
-    """What is known of one configuration."""
+    """One configuration: its scores so far, and its lost trials."""
 
     num_planned: int = 0
     scores: dict[str, float] = field(default_factory=dict)  # by trial
@@ -59,7 +59,7 @@ class _Config:
 
 
 class Standings:
-    """How the configurations of a study stand, while its trials end in whatever order: by trial_id,
+    """The configurations of a study in order, while its trials end in whatever order: by trial_id,
     objective and config of the planned ones, and status and metric of those `recorded`.
     """
 
@@ -100,7 +100,7 @@ class Standings:
         return key if key is not None and trial_id in self._configs[key].scores else None
 
     def is_open(self, objective: str, config: int) -> bool:
-        """Whether a configuration may still become the best: a seed is left, none was stopped."""
+        """A configuration may still become the best: a seed is left, none was stopped."""
         standing = self._configs[objective, config]
         return (
             not standing.is_stopped

@@ -134,7 +134,7 @@ class Store:
             raise RequestError(f"{self.files.place(f'{name}.parquet')}: {MISSING}")
 
     def decoded(self, name: str, decode: Callable[[bytes], T], advice: str = "") -> T:
-        """What a file holds; a part that is gone is for the caller to handle."""
+        """The content of a file; a part that is gone is for the caller to handle."""
         for attempt in range(3):
             try:
                 data = self.files.read(name)
@@ -154,7 +154,7 @@ class Store:
         raise AssertionError
 
     def once(self, name: str, decode: Callable[[bytes], Any]) -> Any:
-        """What a file holds, decoded again only where it has changed."""
+        """The content of a file, decoded again only where it has changed."""
 
         def again(data: bytes) -> Any:
             known, value = self._known.get(name, (None, None))

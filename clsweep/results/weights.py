@@ -24,7 +24,7 @@ _DIGEST = "sha256"  # of that text and all weights
 
 
 def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
-    """What a reader needs to build and to feed an encoder, and all hyperparameters."""
+    """All that a reader needs to build and to feed an encoder, and all hyperparameters."""
     encoder = COMPONENT["encoder"][row["encoder"]]
     names = ["trial_id", "encoder", *encoder.owns, *encoder.takes, "dataset", "seed"]
     names += [name for name in PARAM if row.get(name) is not None and name not in names]
@@ -70,7 +70,7 @@ def unpack_weights(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]
 
 
 def agreed(about: Row, row: Row) -> dict[str, Any]:
-    """What the file of an encoder says, with what the row of its trial says. Raises ValueError or
+    """The description of an encoder by its file and by the row of its trial. Raises ValueError or
     LookupError where they disagree, or an encoder cannot be so.
     """
     normalisation: Any = about["normalisation"]

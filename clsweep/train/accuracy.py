@@ -23,7 +23,7 @@ def classifier_scores(logits_MC: Tensor, labels_M: Tensor) -> Hits:
 
 
 def top_hits(scores_BC: Tensor, labels_B: Tensor, *, guess_above: float | None = None) -> Tensor:
-    """Whether a row's label has the highest score, and one of the five highest: bool (2, B).
+    """A row's label has the highest score, and one of the five highest: bool (2, B).
 
     A class whose score is not above `guess_above` is no guess; None: every class may be one.
     """

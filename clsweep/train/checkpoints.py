@@ -1,5 +1,4 @@
-"""One attempt at a trial: it goes on from the checkpoint of an earlier one, reports, and leaves
-checkpoints itself.
+"""Checkpoints of a trial: an attempt goes on from that of an earlier one, and leaves its own.
 
 A checkpoint, bytes, is checked before it is believed. One that is damaged, or of another trial,
 counts as none: the trial begins again, and only time is lost.
@@ -34,7 +33,7 @@ class CheckpointStore(Protocol):
     """Where one trial keeps its latest checkpoint. What it raises fails the trial."""
 
     def load(self) -> bytes | None:
-        """What was saved last, by this or an earlier process; None if there is nothing."""
+        """The payload saved last, by this or an earlier process; None if there is none."""
 
     def save(self, payload: bytes) -> None:
         """Keep this in place of the one before: a process that dies leaves one of the two."""
@@ -59,8 +58,8 @@ class Checkpoints:
 
 
 class TrialCheckpointer:
-    """Whether and from where a trial goes on, and its log: the row of every epoch, and what goes to
-    the side tables.
+    """The checkpoints of a trial and its log: the row of every epoch, and the rows of the side
+    tables.
 
     In a process group every worker makes one. The first alone reads and saves checkpoints, and what
     its report answers holds for all.
@@ -121,7 +120,7 @@ class TrialCheckpointer:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is another epoch to train."""
+        """There is another epoch to train."""
         return not self._was_stopped and self.epochs_trained < self._config["epochs"]
 
     def after_step(self) -> float:
@@ -186,7 +185,7 @@ class TrialCheckpointer:
         self._was_stopped = of_first(answer is False, self._device)
 
     def _is_asked_for(self, checkpoints: Checkpoints) -> bool:
-        """Whether by a notice, or as the latest is too old: never, where every epoch has one."""
+        """A checkpoint is requested, or the latest is too old."""
         pause = max(checkpoints.every_s, self._saving_s / SAVING_SHARE)
         is_late = checkpoints.every_s > 0 and monotonic() - self._saved_at >= pause
         return checkpoints.notice.is_given or is_late
@@ -216,7 +215,7 @@ _NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")
 
 
 def identity_of(config: Mapping[str, Any]) -> bytes:
-    """What two attempts must have in common for the second to go on from the first.
+    """All that two attempts have in common if the second may go on from the first.
 
     All that decides the numbers, and the versions that a trial's row states. The device and the
     number of workers may change, as they may between two trials: what is computed is the same up to

@@ -1,4 +1,4 @@
-"""What every trial relies on, tried on a configuration: a part of one's own is sound if it holds.
+"""Contracts that every trial relies on, tried on a configuration: a sound part keeps them.
 
 Each contract is a function that raises where it is broken.
 """
@@ -44,7 +44,7 @@ _TIMEOUT_S = 240.0
 
 
 class BrokenContractError(UserError):
-    """What was expected, and what was found."""
+    """A contract that does not hold: what was expected, and what was given."""
 
 
 def _changes_nothing(
@@ -171,7 +171,7 @@ class _Store:
 def _rows(
     config: Mapping[str, Any], place: DataPlace, store: _Store | None = None, kill_at: int = 0
 ) -> list[Row]:
-    """What a trial reports, and its result, if it is not killed at an epoch."""
+    """The rows that a trial reports, and its result, if it is not killed at an epoch."""
     rows: list[Row] = []
 
     def report(row: Row) -> None:
@@ -302,7 +302,7 @@ def take_steps(
 
 
 def in_one_graph(state: TrialState, model: Any, batch: Batch) -> tuple[Embeddings, Losses]:
-    """What `accumulate_gradient` does in two passes: one graph of all chunks."""
+    """The gradient of `accumulate_gradient` in one graph of all chunks instead of two passes."""
     parts = [embed(state, model, batch.chunks, number) for number in range(len(batch.chunks))]
     together = {
         kind: {view: torch.cat([part[kind][view] for part in parts]) for view in views}
@@ -316,7 +316,7 @@ def in_one_graph(state: TrialState, model: Any, batch: Batch) -> tuple[Embedding
 
 
 def take_steps_of_two(config: Mapping[str, Any], place: DataPlace) -> list[Steps]:
-    """What each of two workers gets, which are processes with the plug-ins of this one.
+    """The steps of each of two workers, which are processes with the plug-ins of this one.
 
     Raises:
         RuntimeError: one of them fails, in one line.

@@ -1,4 +1,4 @@
-"""What a representation and its training look like, beside the score.
+"""Diagnostics of a representation and its training, beside the score.
 
 Shapes: N samples, D dimensions, C classes, B rows at once. z are representations, raw (not
 normalised), float32 or wider, of any scale and on any device; n(z) is a row of unit length, and a
@@ -180,7 +180,7 @@ def score_without_labels(at_hand: Mapping[str, Any]) -> dict[str, float]:
 def _taken(
     rows: Sequence[Diagnostic] | Sequence[Metric], at_hand: Mapping[str, Any]
 ) -> dict[str, float]:
-    """What rows give of what is `at_hand`, those that take no more than that.
+    """The values of the rows that `at_hand` is enough for, by name.
 
     Waits for the device once, and once inside of the singular values.
     """
@@ -228,7 +228,7 @@ def query_grad_norm(objective: Any, prepared: Any, config: Mapping[str, Any]) ->
 
 
 def _contrasts_samples(config: Mapping[str, Any]) -> bool:
-    """Whether samples are contrasted with other samples at a temperature."""
+    """Samples are contrasted with other samples at a temperature."""
     framework = COMPONENT["framework"][config["framework"]]
     is_contrast = framework.pairs_views and framework.views_of_negatives > 0
     return is_contrast and "tau" in COMPONENT["loss"][config["loss"]].owns
@@ -255,7 +255,7 @@ def _gradient_norms(
 
 
 class StepStatistics:
-    """What the catalog's diagnostics say of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
+    """The catalog's diagnostics of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
     and the gradient norms (DCL A.9, Fig. 5; EqCo Fig. 4).
 
     Adding never waits for the device; what reads the sums does.

@@ -1,4 +1,4 @@
-"""What an encoder is worth: scores on the validation split, and diagnostics of its
+"""Evaluation of an encoder: scores on the validation split, and diagnostics of its
 representation; also on the images of another data set, and of data that no training has touched.
 """
 
@@ -46,7 +46,7 @@ Transfer = Callable[[], tuple[Images, Images]]  # images of another data set: to
 
 
 class Scores(NamedTuple):
-    """What an encoder scores.
+    """The scores of an encoder.
 
     Attributes:
         values: by metric; where images are right or wrong, the share that is right, percent.
@@ -332,7 +332,7 @@ def transfer_of(
     *,
     test: bool = False,
 ) -> Transfer | None:
-    """How to get the images of `transfer_dataset`, labelled training images and those to score;
+    """A function that reads `transfer_dataset`: labelled training images and those to score;
     None where the trial names no data set.
 
     They are normalised as the encoder was trained, with the statistics of `splits`, and resized to
@@ -393,7 +393,7 @@ def score_reference(
 
 
 class _Pixels(nn.Module):
-    """What an encoder is given as features: its channels, which gray images repeat, once; images of
+    """The input of an encoder as features: its channels, which gray images repeat, once; images of
     more than 64 pixels a side averaged down to 32.
     """
 

@@ -42,7 +42,7 @@ class Network:
 
 
 class FineTuning(TypedDict):
-    """How `fine_tuned` trains; `seed` is that of the order and the views."""
+    """The hyperparameters of `fine_tuned`; `seed` is that of the order and the views."""
 
     num_classes: int
     finetune_lr: float

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def are_finite(*tensors: Tensor) -> bool:
-    """Whether all numbers are; waits for the device."""
+    """All numbers are finite; waits for the device."""
     return all(bool(torch.isfinite(x).all()) for x in tensors)
 
 
@@ -25,6 +25,6 @@ class DivergedError(ArithmeticError):
 
     @classmethod
     def of(cls, what: str, config: Mapping[str, Any]) -> DivergedError:
-        """What is wrong, and which of the trial's own hyperparameters may mend it."""
+        """The error, with those of the trial's own hyperparameters that may mend it."""
         remedy = "a smaller lr or a larger tau" if "tau" in config else "a smaller lr"
         return cls(f"{what}; {remedy} may help")

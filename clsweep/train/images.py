@@ -131,7 +131,7 @@ class Images:
 
     @property
     def _pins(self) -> bool:
-        """Whether what a thread reads lies in page-locked memory, from which a GPU takes it."""
+        """A thread reads into page-locked memory, from which a GPU takes it."""
         return self.device.type == "cuda"
 
     def _moved(self, pixels_MCHW: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def images_on(where: str) -> Iterator[None]:
 
 
 def are_resident() -> bool:
-    """Whether the latest trial has images on a GPU."""
+    """The latest trial has images on a GPU."""
     return any(each.rows_N is None for held in _held.values() for each in held.values())
 
 
@@ -305,7 +305,7 @@ def _batches_at_once(batch_size: int) -> int:
 
 
 def made_at_once(images: Images, config: Mapping[str, Any]) -> int:
-    """How many images have their views made at once, unless a batch or chunk has more: on a GPU as
+    """The number of images whose views are made at once, unless a batch has more: on a GPU as
     many as fit into a number of values, so that views take the same memory at every size.
     """
     if images.device.type == "cpu":

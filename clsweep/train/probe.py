@@ -38,7 +38,7 @@ _ROUNDING = 1e-9
 
 
 class Tuning(TypedDict):
-    """How `sgd_fit` trains.
+    """The hyperparameters of `sgd_fit`.
 
     Args:
         probe_schedule: "cosine": half a cosine towards 0 over all steps; "step": x probe_gamma
