@@ -91,7 +91,7 @@ class Images:
         batch_size: int = 0,
     ) -> tuple[Draws, ...]:
         """Independent views of each of the chosen images (DCL A.4), for `views` and `fetch`, as
-        `data.augment.draw` draws them.
+        `data.augment.draw_views` draws them.
         """
         size: int | Tensor = self.size
         if self.pictures is not None:
