@@ -46,7 +46,7 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     is_program = path.suffix == PROGRAM
     is_classifier = row.layout == "torchvision" and not is_program
     if is_program:
-        from clsweep.model.external_encoders import program
+        from clsweep.model.torch_export import program
     elif is_classifier:
         import torch
 

@@ -139,7 +139,7 @@ def run_trials(
         run.lay_out()
         if left or folder.has_parts():
             folder.compact()
-        run.kept().settle()
+        run.kept().apply()
     status = {row["trial_id"]: row["status"] for row in run.rows()}
     statuses = [status.get(trial.trial_id) for trial in planned]
     return RunSummary(
@@ -267,7 +267,7 @@ class _Run:
             require_gpus(study, self.left(), look_at_nodes())
         self.lay_out()
         kept = self.kept()
-        kept.settle()
+        kept.apply()
         concurrent = max(1, min(self._asked.max_concurrent or capacity, capacity, len(self.left())))
         progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
@@ -391,7 +391,7 @@ class _Run:
             folder.create(document.dump(), [*rows, *others], document.plugins)
         files, self._printed = self._printed, {}
         if files:
-            folder.add_printed(files, paper_cells(document.source))
+            folder.add_paper_tables(files, paper_cells(document.source))
 
 
 def _tried_again(rows: Sequence[Row]) -> set[str]:

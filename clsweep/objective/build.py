@@ -13,7 +13,8 @@ from clsweep.catalog import COMPONENT, Component, Part, implementation
 from clsweep.catalog.guard import PartError, said
 from clsweep.catalog.open_encoders import NONE
 from clsweep.catalog.ownership import arguments, num_features
-from clsweep.model.external_encoders import load_initial, take_channels
+from clsweep.model.external_encoders import take_channels
+from clsweep.model.initial_weights import load_initial
 from clsweep.objective.framework import Comparison, Framework
 from clsweep.objective.views import num_global_views, targets
 

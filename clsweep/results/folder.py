@@ -29,7 +29,7 @@ from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
 from clsweep.machine import temporary_prefix
-from clsweep.results import schemas
+from clsweep.results import integrity, schemas
 from clsweep.results.disk import Disk
 from clsweep.results.lock import read_heartbeat
 from clsweep.results.parquet import decode_table, encode_table
@@ -43,7 +43,7 @@ PARTS_BEFORE_COMPACTION = 100  # opening a part takes a reader about 6 ms
 SHARE_BEFORE_COMPACTION = 0.03
 CHUNKS = 50  # of what has been written since are joined: a row alone takes 150 KiB of memory
 JOURNAL = "optuna.journal"
-PRINTED, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
+PAPER_TABLES, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 RUNNING = "parts/running.parquet"
 
 
@@ -85,7 +85,7 @@ class ResultsFolder(Store):
     def check(self) -> None:
         """Raise RequestError for a plan that is not of the study beside it, or damaged."""
         for pause_s in (0.2, 1.0, 0.0):  # a run that extends a study writes one after the other
-            if not (reason := schemas.why_not_of(self._plan, self._document.tree)):
+            if not (reason := integrity.why_not_of(self._plan, self._document.tree)):
                 return
             time.sleep(pause_s)
         advice = "The command that made the folder writes it anew, unless it was edited"
@@ -103,7 +103,7 @@ class ResultsFolder(Store):
         """The planned trials, or those of these columns that they have."""
         known = self._plan.schema.names
         names = [name for name in columns or known if name in known]
-        table = self.decoded("plan.parquet", lambda data: schemas.plan_columns(data, names))
+        table = self.decoded("plan.parquet", lambda data: integrity.plan_columns(data, names))
         return table.select(names).replace_schema_metadata(None)
 
     def params(self) -> list[str]:
@@ -124,7 +124,7 @@ class ResultsFolder(Store):
         # the plan is read last: no run records a trial before it is planned
         try:
             plan = self.plan(list(dict.fromkeys([*schemas.TRIAL_KEYS, *planned])))
-            return schemas.in_plan_order(table, plan, planned).select(columns)
+            return integrity.in_plan_order(table, plan, planned).select(columns)
         except ValueError as error:
             reason, *trial = error.args
             where = f"{self.place('trials.parquet')} or a part"
@@ -147,7 +147,7 @@ class ResultsFolder(Store):
         with contextlib.suppress(FileNotFoundError):
             return self.decoded(
                 RUNNING,
-                lambda data: schemas.checked_rows(
+                lambda data: integrity.checked_rows(
                     data, [*schema], self._plan.folder, filled=["trial_id"]
                 ),
                 "; without it, nothing is lost",
@@ -161,22 +161,22 @@ class ResultsFolder(Store):
             return schemas.empty(schema)
         return self.decoded(
             "references.parquet",
-            lambda data: schemas.checked_rows(
+            lambda data: integrity.checked_rows(
                 data, [*schema], self._plan.folder, filled=["reference"]
             ),
         )
 
-    def printed(self) -> dict[str, str]:
+    def paper_tables(self) -> dict[str, str]:
         """The files of a paper's numbers that the study has, by name; empty if it has none."""
-        names = sorted(name for name in self.files.names(PRINTED) if name.endswith(".csv"))
+        names = sorted(name for name in self.files.names(PAPER_TABLES) if name.endswith(".csv"))
         return {
-            name: self.decoded(f"{PRINTED}/{name}", lambda data: data.decode("utf-8"))
+            name: self.decoded(f"{PAPER_TABLES}/{name}", lambda data: data.decode("utf-8"))
             for name in names
         }
 
     def paper_cells(self) -> pa.Table:
         """A row for each configuration that the study plans at the paper's scale."""
-        return self.decoded(f"{PRINTED}/{CELLS}", decode_table)
+        return self.decoded(f"{PAPER_TABLES}/{CELLS}", decode_table)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
         """The last checkpoint of a trial, None if there is none."""
@@ -211,11 +211,11 @@ class ResultsFolder(Store):
         plan = schemas.to_table(plan_rows, schemas.plan_schema(params))
         drawn = None if self.files.is_file("study.yaml") else secrets.token_hex().encode()
         marks = {
-            schemas.STUDY_DIGEST: schemas.digest(tree),
-            schemas.FOLDER_ID: drawn or self._plan.folder,
+            integrity.STUDY_DIGEST: integrity.digest(tree),
+            integrity.FOLDER_ID: drawn or self._plan.folder,
         }
         if "test" in plan["score_on"].to_pylist():
-            marks[schemas.SCORE_ON] = b"test"
+            marks[integrity.SCORE_ON] = b"test"
         marks = {key: value for key, value in marks.items() if value}
         self.write("plan.parquet", encode_table(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
@@ -270,7 +270,7 @@ class ResultsFolder(Store):
     def remove_unfinished(self) -> None:
         """Remove what writers that were killed left; nobody else may be writing."""
         parts = (f"parts/{name}" for name in ("trials", *schemas.SIDE_TABLES))
-        self.files.remove_unfinished(["", PRINTED, *SUFFIX, "parts", *parts])
+        self.files.remove_unfinished(["", PAPER_TABLES, *SUFFIX, "parts", *parts])
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
@@ -289,14 +289,14 @@ class ResultsFolder(Store):
     def add_references(self, rows: Sequence[Row]) -> None:
         self._write_table("references.parquet", schemas.to_table(rows, schemas.references_schema()))
 
-    def add_printed(self, files: Mapping[str, str], cells: Sequence[Row]) -> None:
+    def add_paper_tables(self, files: Mapping[str, str], cells: Sequence[Row]) -> None:
         """Keep a paper's numbers: the study's cells at its scale, then the files by name."""
         params = schemas.param_fields({name for row in cells for name in row})
         self._write_table(
-            f"{PRINTED}/{CELLS}", schemas.to_table(cells, schemas.plan_schema(params))
+            f"{PAPER_TABLES}/{CELLS}", schemas.to_table(cells, schemas.plan_schema(params))
         )
         for name, text in files.items():
-            self.write(f"{PRINTED}/{name}", text.encode())
+            self.write(f"{PAPER_TABLES}/{name}", text.encode())
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -366,9 +366,9 @@ class ResultsFolder(Store):
             self._document  # noqa: B018
 
     @property
-    def _plan(self) -> schemas.Plan:
+    def _plan(self) -> integrity.Plan:
         self.declare()
-        return self.once("plan.parquet", schemas.checked_plan)
+        return self.once("plan.parquet", integrity.checked_plan)
 
     @cached_property
     def _row_schema(self) -> pa.Schema:
@@ -379,7 +379,9 @@ class ResultsFolder(Store):
     def _marks(self) -> dict[bytes, bytes]:
         """Every table's metadata: its folder, and if scores are of the test split."""
         known = self._plan.schema.metadata or {}
-        return {key: known[key] for key in (schemas.FOLDER_ID, schemas.SCORE_ON) if key in known}
+        return {
+            key: known[key] for key in (integrity.FOLDER_ID, integrity.SCORE_ON) if key in known
+        }
 
     def _write_table(self, name: str, table: pa.Table, *, durable: bool = True) -> None:
         marks = self._marks | (table.schema.metadata or {})

@@ -59,7 +59,7 @@ class Retention:
         if self._checkpoints != "none":
             self._prune("checkpoints")
 
-    def settle(self) -> None:
+    def apply(self) -> None:
         """While no trial runs: remove too what trials left that stopped before they had a row."""
         self._folder.remove_unfinished()
         for trial_id in self._folder.stored("encoders"):

@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from clsweep.errors import RequestError, UserError, first_line
 from clsweep.results.disk import Data, Disk
+from clsweep.results.integrity import checked_rows, of_one_trial
 from clsweep.results.lock import FolderLock, ObjectStoreLease
 from clsweep.results.parquet import decode_table
-from clsweep.results.schemas import checked_rows, empty, of_one_trial
+from clsweep.results.schemas import empty
 
 if TYPE_CHECKING:
     from clsweep.results.object_store import ObjectStore

@@ -48,13 +48,13 @@ class Checkpoints:
         every_s: at least so many seconds between two of them, and twenty times what one takes,
             within an epoch too; 0: after every epoch, and nowhere else.
         keep_end: save one after the last epoch too, to stay when the trial is over.
-        notice: asks for one after the step that is being taken.
+        save_request: asks for one after the step that is being taken.
     """
 
     store: CheckpointStore
     every_s: float = 60.0
     keep_end: bool = False
-    notice: SaveRequest = field(default_factory=SaveRequest)
+    save_request: SaveRequest = field(default_factory=SaveRequest)
 
 
 class TrialCheckpointer:
@@ -188,7 +188,7 @@ class TrialCheckpointer:
         """A checkpoint is requested, or the latest is too old."""
         pause = max(checkpoints.every_s, self._saving_s / SAVING_SHARE)
         is_late = checkpoints.every_s > 0 and monotonic() - self._saved_at >= pause
-        return checkpoints.notice.is_given or is_late
+        return checkpoints.save_request.is_given or is_late
 
     def _save(self, checkpoints: Checkpoints) -> None:
         assert self._state is not None
@@ -205,7 +205,7 @@ class TrialCheckpointer:
         checkpoints.store.save(pack_checkpoint(contents, self._identity))
         self._saved_at = monotonic()
         self._saving_s = self._saved_at - start
-        checkpoints.notice.answer()
+        checkpoints.save_request.answer()
 
 
 _FORMAT = 7  # of the contents; another one when state or log change their shape

@@ -181,7 +181,7 @@ def _rows(
 
     checkpoints = Checkpoints(store, every_s=0.0) if store else None
     if store and checkpoints and store.is_last:
-        checkpoints.notice.give()
+        checkpoints.save_request.give()
     with contextlib.suppress(_KilledError):
         rows.append(train_trial(config, report, place=place, checkpoints=checkpoints))
     return rows

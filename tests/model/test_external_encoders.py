@@ -14,7 +14,8 @@ from torch import Tensor
 from clsweep.catalog import COMPONENT, PARAM
 from clsweep.catalog.open_encoders import measured, stated
 from clsweep.catalog.ownership import owned_params
-from clsweep.model.external_encoders import load_initial, measure
+from clsweep.model.initial_weights import load_initial
+from clsweep.model.measure_encoders import measure
 from clsweep.objective.build import build_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")

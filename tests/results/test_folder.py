@@ -352,9 +352,9 @@ def test_what_a_live_search_chooses_is_no_difference(local, plan):
 
 
 def test_a_papers_numbers_are_kept_with_the_cells_at_its_scale(local, plan):
-    assert local.printed() == {}
-    local.add_printed({"b.csv": "# study: x\n", "a.csv": "τ\n"}, plan[:2])
+    assert local.paper_tables() == {}
+    local.add_paper_tables({"b.csv": "# study: x\n", "a.csv": "τ\n"}, plan[:2])
     again = ResultsFolder(local.path)
-    assert list(again.printed().items()) == [("a.csv", "τ\n"), ("b.csv", "# study: x\n")]
+    assert list(again.paper_tables().items()) == [("a.csv", "τ\n"), ("b.csv", "# study: x\n")]
     cells = again.paper_cells().to_pylist()
     assert [row["tau"] for row in cells] == [row["tau"] for row in plan[:2]]

@@ -99,14 +99,14 @@ def test_the_rule_holds_again_after_an_interruption(folder, rule, left):
     unfinished = Path(folder.path, "encoders", ".0123.tmp")
     unfinished.write_bytes(b"half")
     rows = row("a-0-s0", 60.0), row("a-1-s0", 70.0), row("b-0-s0", None)
-    keep(folder, plan(seeds=1, a=3, b=1), *rows, encoders=rule).settle()
+    keep(folder, plan(seeds=1, a=3, b=1), *rows, encoders=rule).apply()
     assert folder.stored("encoders") == left
     assert not unfinished.exists()
 
 
 def test_the_best_is_among_those_that_are_stored(folder):
     store(folder, "a-1-s0")  # a-0 ran while none were kept
-    keep(folder, plan(seeds=1, a=2), row("a-0-s0", 90.0), row("a-1-s0", 80.0)).settle()
+    keep(folder, plan(seeds=1, a=2), row("a-0-s0", 90.0), row("a-1-s0", 80.0)).apply()
     assert folder.stored("encoders") == ["a-1-s0"]
 
 
@@ -115,7 +115,7 @@ def test_with_further_seeds_the_new_best_has_at_least_those(folder):
     end(keep(folder, plan(seeds=1, a=2)), folder, *rows)
     assert folder.stored("encoders") == ["a-0-s0"]
     kept = keep(folder, plan(seeds=2, a=2), *rows)
-    kept.settle()
+    kept.apply()
     end(kept, folder, row("a-0-s1", 10.0))
     assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
     end(kept, folder, row("a-1-s1", 70.0))
@@ -129,7 +129,7 @@ def test_a_failed_seed_that_is_tried_again_makes_its_configuration_open(folder):
         folder, plan(a=2), *others, row("a-0-s1", 90.0)
     )  # the failed row of a-0-s0 does not stand
     store(folder, "a-0-s1")
-    kept.settle()
+    kept.apply()
     end(kept, folder, row("a-0-s0", 90.0))
     assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
 
