@@ -31,6 +31,7 @@ from clsweep.errors import RequestError
 from clsweep.machine import temporary_prefix
 from clsweep.results import integrity, schemas
 from clsweep.results.disk import Disk
+from clsweep.results.integrity import FOLDER_ID, SCORE_ON, STUDY_DIGEST, Plan, checked_rows
 from clsweep.results.lock import read_heartbeat
 from clsweep.results.parquet import decode_table, encode_table
 from clsweep.results.store import MISSING, SUFFIX, Store
@@ -147,9 +148,7 @@ class ResultsFolder(Store):
         with contextlib.suppress(FileNotFoundError):
             return self.decoded(
                 RUNNING,
-                lambda data: integrity.checked_rows(
-                    data, [*schema], self._plan.folder, filled=["trial_id"]
-                ),
+                lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["trial_id"]),
                 "; without it, nothing is lost",
             )
         return schemas.empty(schema)
@@ -161,9 +160,7 @@ class ResultsFolder(Store):
             return schemas.empty(schema)
         return self.decoded(
             "references.parquet",
-            lambda data: integrity.checked_rows(
-                data, [*schema], self._plan.folder, filled=["reference"]
-            ),
+            lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["reference"]),
         )
 
     def paper_tables(self) -> dict[str, str]:
@@ -210,12 +207,9 @@ class ResultsFolder(Store):
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = schemas.to_table(plan_rows, schemas.plan_schema(params))
         drawn = None if self.files.is_file("study.yaml") else secrets.token_hex().encode()
-        marks = {
-            integrity.STUDY_DIGEST: integrity.digest(tree),
-            integrity.FOLDER_ID: drawn or self._plan.folder,
-        }
+        marks = {STUDY_DIGEST: integrity.digest(tree), FOLDER_ID: drawn or self._plan.folder}
         if "test" in plan["score_on"].to_pylist():
-            marks[integrity.SCORE_ON] = b"test"
+            marks[SCORE_ON] = b"test"
         marks = {key: value for key, value in marks.items() if value}
         self.write("plan.parquet", encode_table(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
@@ -255,11 +249,7 @@ class ResultsFolder(Store):
         """Replace the epochs of trials under way, by their ids: one file for all of them, which
         nothing that is computed reads. Errors as in `add_trial`.
         """
-        rows = [
-            {"trial_id": name, **row}
-            for name, rows_of_trial in epochs.items()
-            for row in rows_of_trial
-        ]
+        rows = [{"trial_id": name, **row} for name, own in epochs.items() for row in own]
         if not rows:
             self.remove(RUNNING)
             return
@@ -366,7 +356,7 @@ class ResultsFolder(Store):
             self._document  # noqa: B018
 
     @property
-    def _plan(self) -> integrity.Plan:
+    def _plan(self) -> Plan:
         self.declare()
         return self.once("plan.parquet", integrity.checked_plan)
 
@@ -379,9 +369,7 @@ class ResultsFolder(Store):
     def _marks(self) -> dict[bytes, bytes]:
         """Every table's metadata: its folder, and if scores are of the test split."""
         known = self._plan.schema.metadata or {}
-        return {
-            key: known[key] for key in (integrity.FOLDER_ID, integrity.SCORE_ON) if key in known
-        }
+        return {key: known[key] for key in (FOLDER_ID, SCORE_ON) if key in known}
 
     def _write_table(self, name: str, table: pa.Table, *, durable: bool = True) -> None:
         marks = self._marks | (table.schema.metadata or {})

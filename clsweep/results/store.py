@@ -127,9 +127,8 @@ class Store:
             return
         if not self.files.is_file(f"{other}.parquet"):
             return
-        ids = self.decoded(f"{other}.parquet", lambda data: decode_table(data, ["trial_id"]))[
-            "trial_id"
-        ]
+        only_ids = functools.partial(decode_table, columns=["trial_id"])
+        ids = self.decoded(f"{other}.parquet", only_ids)["trial_id"]
         in_parts = {_trial_id(path) for path in parts} if name == "trials" else set()
         if not in_parts.issuperset(ids.to_pylist()):
             raise RequestError(f"{self.files.place(f'{name}.parquet')}: {MISSING}")

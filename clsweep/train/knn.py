@@ -32,7 +32,7 @@ def knn_scores(
         bank_ND, query_MD: features, any scale; compared by cosine similarity s in float32.
         bank_labels_N, query_labels_M: int64 classes in [0, num_classes).
         knn_k: number of voters k, at most N.
-        knn_temperature: of the votes; never the loss's tau, so that no sweep moves the yardstick.
+        knn_temperature: of the votes; never the loss's tau, so that no sweep changes the protocol.
 
     Returns:
         {"knn_top1", "knn_top5"}: whether each query is right, bool (M,).
