@@ -44,7 +44,7 @@ def work_of(row: Row) -> float:
 
 @dataclass
 class Running:
-    """A trial under way, and what it last said, see `train.pulse.Pulse`.
+    """A trial under way, and what it last said, see `train.progress_reporter.ProgressReporter`.
 
     Attributes:
         share: of its training that is done, 0 to 1.
@@ -147,7 +147,7 @@ class Estimate:
 
 
 class Progress:
-    """Shows a `Tally` while trials start, speak and end. A context manager; nothing is shown before
+    """Shows `TrialCounts` while trials start, speak and end. A context manager; nothing is shown before
     and after.
 
     Args:

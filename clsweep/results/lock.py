@@ -114,7 +114,7 @@ def _lock(handle: IO[str], *, exclusive: bool) -> bool:
 
 
 class ObjectStoreLease:
-    """The right of one run to write to an object store's folder, as `FileLock`: it is whose name
+    """The right of one run to write to an object store's folder, as `FolderLock`: it is whose name
     stands in the heartbeat, while that beats. The heartbeat is written over the last one known
     alone, so nobody takes or keeps the folder without having seen who has it.
     """

@@ -124,9 +124,9 @@ def test_a_model_of_torchvision_gives_what_its_classifier_is_given():
     ],
 )  # fmt: skip
 def test_what_cannot_be_an_encoder_is_said_in_one_line(given, says):
-    found = measure(given)
-    assert says in found["error"]
-    assert len(found["error"].splitlines()) == 1
+    actual = measure(given)
+    assert says in actual["error"]
+    assert len(actual["error"].splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -173,9 +173,9 @@ def test_images_that_do_not_fit_give_the_same(changes, device):
 
 @pytest.mark.slow
 def test_images_of_different_sizes(tmp_path, device):
-    found = study(tmp_path, pictures(tmp_path), {"precision": "fp32"})
-    given: dict[str, Any] = {"place": found.sections.dataset.place, "num_images": 0}
-    config = row_of(found)
+    resolved = study(tmp_path, pictures(tmp_path), {"precision": "fp32"})
+    given: dict[str, Any] = {"place": resolved.sections.dataset.place, "num_images": 0}
+    config = row_of(resolved)
     actual = device.call(trial, config, "cuda:0", **given)
     assert_near(actual.made, trial(config, "cpu", **given).made)
     colours = ("copy to the device", "data/jitter.py:_channels")  # once for all trials

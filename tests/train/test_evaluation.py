@@ -91,13 +91,13 @@ def test_hits_are_those_of_scikit_learn_image_by_image():
 
 def test_images_have_a_digest_of_their_own_and_keep_it():
     splits = load_splits(few_config := {**CONFIG, "dataset": "digits"}, DataPlace())
-    found = [
+    actual = [
         scored_images(split, splits, few_config | more, CPU).digest
         for split, more in ((splits.val, {}), (splits.val, {"view_size": 4}), (splits.test, {}))
     ]
-    assert found[0] == found[1] != found[2]
+    assert actual[0] == actual[1] != actual[2]
     other = {**few_config, "dataset": "synthetic"}
-    assert scored_images(splits.val, splits, other, CPU).digest not in found
+    assert scored_images(splits.val, splits, other, CPU).digest not in actual
 
 
 def test_a_metric_of_ones_own_may_say_which_images_are_right(monkeypatch):
@@ -108,8 +108,8 @@ def test_a_metric_of_ones_own_may_say_which_images_are_right(monkeypatch):
     monkeypatch.setattr(evaluation, "METRICS", [row])
     monkeypatch.setattr(evaluation, "implementation", lambda _: zeros)
     num, images = 40, (some_digits(200), some_digits(40))
-    found = score_encoder(encoder(), *images, CONFIG, last=True)
-    assert found.values["knn_top1"] == 100 * int((images[1].labels_N == 0).sum()) / 40
+    actual = score_encoder(encoder(), *images, CONFIG, last=True)
+    assert actual.values["knn_top1"] == 100 * int((images[1].labels_N == 0).sum()) / 40
     num = 1
     with pytest.raises(LookupError, match="outcome of each of 40 images, given 1"):
         score_encoder(encoder(), *images, CONFIG, last=True)
@@ -377,8 +377,8 @@ def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction):
     bank, queries = ((x - mean) / std for x in pixels)
     oracle = KNeighborsClassifier(1, metric="cosine").fit(bank, train.labels)
     expected = 100 * np.mean(oracle.predict(queries) == val.labels)
-    asked = {"reference": "raw_pixels", **YARDSTICK, **split_of}
-    assert score_reference(asked, place=DataPlace())["knn_top1"] == pytest.approx(expected)
+    config = {"reference": "raw_pixels", **YARDSTICK, **split_of}
+    assert score_reference(config, place=DataPlace())["knn_top1"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},
