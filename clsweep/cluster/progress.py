@@ -147,8 +147,8 @@ class Estimate:
 
 
 class Progress:
-    """Shows `TrialCounts` while trials start, speak and end. A context manager; nothing is shown before
-    and after.
+    """Shows `TrialCounts` while trials start, speak and end. A context manager; nothing is shown
+    before and after.
 
     Args:
         estimate: of how long the study still takes.
