@@ -47,5 +47,5 @@ def listed(names: Sequence[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in a line; its type where it says nothing."""
+    """The message of an error, in a line; its type where it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

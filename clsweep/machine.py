@@ -1,4 +1,4 @@
-"""What this process may use of its machine, and the machine's processes, told apart for good: the
+"""The cores that this process may use, and the machine's processes, told apart for good: the
 system gives an id again, but never with the same start.
 """
 
@@ -52,7 +52,7 @@ def temporary_prefix() -> str:
 
 
 def here() -> str:
-    """What tells apart all places where process ids count anew, as far as the system says."""
+    """The name of a place where process ids count anew, as far as the system says."""
     return machine() or socket.gethostname()
 
 

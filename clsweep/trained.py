@@ -1,4 +1,4 @@
-"""What a trial has left as torch objects: its encoder, its last checkpoint."""
+"""The encoder and the last checkpoint of a trial as torch objects."""
 
 from __future__ import annotations
 

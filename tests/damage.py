@@ -23,8 +23,7 @@ from clsweep.results.journal import open_storage
 from clsweep.results.weights import about_encoder, pack_weights
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train.checkpoints import identity_of
-from clsweep.train.checkpoints import pack_checkpoint
+from clsweep.train.checkpoints import identity_of, pack_checkpoint
 
 STUDY = """\
 name: small

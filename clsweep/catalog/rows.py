@@ -242,7 +242,7 @@ class Dataset:
         store_size: of pictures that are kept whole, pixels that the shorter side has at most.
         options: those of the numbers that a study may choose or, of the user's own files, state.
         keeps_whole: whether images are pictures of any size, of which views are crops.
-        files: "module:function": DataPlace -> a `data.found.Found`, of the user's own files.
+        files: "module:function": DataPlace -> a `data.sources.DataLayout`, of the user's own files.
         folder: of its files below `dataset.root`; empty if it needs none there.
         layout: the files in that folder; an IDX file may be packed, as NAME.gz.
         reader: torchvision's class that reads and fetches it, if there is one.

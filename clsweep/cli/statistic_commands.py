@@ -55,8 +55,8 @@ def status(
     import time
 
     from clsweep.cli import status as now
-    from clsweep.results.standings import drop_order
     from clsweep.results.reading import StudyTables, open_folder, trials_file
+    from clsweep.results.standings import drop_order
     from clsweep.sweeps.notes import reference_notes
 
     if trials_file(path):

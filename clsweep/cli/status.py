@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import duration
 from clsweep.display.printing import Format
-from clsweep.results.standings import TrialCounts
 from clsweep.results.reading import StudyTables, open_folder
 from clsweep.results.schemas import TRIAL_STATUSES
+from clsweep.results.standings import TrialCounts
 from clsweep.study.factors import FACTORS, split_name
 from clsweep.study.space import declared_axes, only_swept_rows
 from clsweep.sweeps.fresh_seeds import unconfirmed

@@ -16,8 +16,8 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.runner import RunRequest, RunSummary, run_trials
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.standings import Ranked, Standings
 from clsweep.results.reading import open_folder
+from clsweep.results.standings import Ranked, Standings
 from clsweep.study.continuation import changed_values, defining, difference
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import apply_setting

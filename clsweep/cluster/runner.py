@@ -30,7 +30,8 @@ from clsweep.cluster.watchdog import _CONTINUES, ECHO_S, Watchdog
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.retention import Retention; from clsweep.results.standings import TrialCounts
+from clsweep.results.retention import Retention
+from clsweep.results.standings import TrialCounts
 from clsweep.study.continuation import difference, extension, numbered_as, with_added
 from clsweep.study.design import (
     PlannedTrial,
@@ -135,7 +136,7 @@ def run_trials(
         run.lay_out()
         if left or folder.has_parts():
             folder.compact()
-        run.retention().settle()
+        run.retention().apply()
     status = {row["trial_id"]: row["status"] for row in run.rows()}
     statuses = [status.get(trial.trial_id) for trial in planned]
     return RunSummary(
@@ -265,7 +266,7 @@ class _Run:
             require_gpus(study, self.left(), look_at_nodes())
         self.lay_out()
         retention = self.retention()
-        retention.settle()
+        retention.apply()
         concurrent = max(
             1, min(self._request.max_concurrent or capacity, capacity, len(self.left()))
         )
@@ -393,7 +394,7 @@ class _Run:
             folder.create(document.dump(), [*rows, *others], document.plugins)
         files, self._printed = self._printed, {}
         if files:
-            folder.add_printed(files, paper_cells(document.source))
+            folder.add_paper_tables(files, paper_cells(document.source))
 
 
 def _tried_again(rows: Sequence[Row]) -> set[str]:

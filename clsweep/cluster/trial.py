@@ -377,8 +377,8 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list
     context.hide_gpus()
     import torch
 
-    from clsweep.train.memory import limited_memory
     from clsweep.train.evaluation import score_reference
+    from clsweep.train.memory import limited_memory
 
     torch.set_num_threads(context.resources.cpus_per_worker)
     context.plug_in()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from clsweep.catalog.guard import PartError
 from clsweep.catalog.rows import Component
-from clsweep.data import jitter, image_ops
+from clsweep.data import image_ops, jitter
 from clsweep.data.augmentations import ATTEMPTS, rectangles
 
 FULL_SCALE = {torch.uint8: 255.0, torch.uint16: 65535.0}  # what 1 is in whole numbers
@@ -78,7 +78,7 @@ class Recipe:
 
     @property
     def mixes(self) -> bool:
-        """Whether a view needs that of another image."""
+        """A view needs that of another image."""
         return any(row.mixes for row, _ in self.others)
 
     def crop_only(self) -> "Recipe":
@@ -91,7 +91,7 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """What was drawn for one view of N images: CPU tensors, one row an image.
+    """The draws of one view of N images: CPU tensors, one row an image.
 
     `draws[a:b]` is a worker's share, and so is `draws[rows]` with an int64 tensor.
     """
@@ -147,7 +147,7 @@ class Draws:
         return len(self.i)
 
     def of_crops(self) -> "Draws":
-        """What is left to do where the crops are made already, resized to output_size."""
+        """The draws that remain where the crops are made already, resized to output_size."""
         start, side = torch.zeros_like(self.i), torch.full_like(self.i, self.output_size)
         return replace(self, image_size=self.output_size, i=start, j=start, h=side, w=side)
 
@@ -158,7 +158,9 @@ class Draws:
         return replace(self, **chosen, numbers=numbers, partners=partners)
 
 
-_DRAWN_FIELDS = [field.name for field in fields(Draws) if field.type is Tensor]  # what `apply` needs
+_DRAWN_FIELDS = [
+    field.name for field in fields(Draws) if field.type is Tensor
+]  # what `apply` needs
 
 
 def draw_views(
@@ -282,8 +284,8 @@ def change(x_NCHW: Tensor, draws: Draws, other_NCHW: Tensor | None = None) -> Te
     for (row, function), u_NK in zip(draws.others, numbers, strict=True):
         changed_NCHW = function(x_NCHW, u_NK, *([other_NCHW] if row.mixes else []))
         if changed_NCHW.shape != x_NCHW.shape or changed_NCHW.dtype != x_NCHW.dtype:
-            wanted, found = (f"{tuple(x.shape)} {x.dtype}" for x in (x_NCHW, changed_NCHW))
-            raise PartError(f"augmentation {row.name}: expected {wanted}, given {found}", row)
+            wanted, given = (f"{tuple(x.shape)} {x.dtype}" for x in (x_NCHW, changed_NCHW))
+            raise PartError(f"augmentation {row.name}: expected {wanted}, given {given}", row)
         if changed_NCHW.device.type == "cpu" and len(changed_NCHW):  # a GPU would be waited for
             low, high = (end.item() for end in changed_NCHW.aminmax())
             if not -_ROUNDING <= low <= high <= 1 + _ROUNDING:
@@ -313,7 +315,9 @@ def _make(view_NCVV: Tensor, images_NCHW: Tensor, draws: Draws) -> None:
     if images_NCHW.dtype in FULL_SCALE:
         x_NCHW.div_(FULL_SCALE[images_NCHW.dtype])
     x_NCHW = (
-        image_ops.resize_antialiased(x_NCHW, *resize) if is_small else image_ops.resize(x_NCHW, *resize)
+        image_ops.resize_antialiased(x_NCHW, *resize)
+        if is_small
+        else image_ops.resize(x_NCHW, *resize)
     )
     if is_crop_only:
         view_NCVV.copy_(x_NCHW)
@@ -353,7 +357,7 @@ def _orders(draws: Draws) -> tuple[Tensor, list[list[int]]]:
 
 
 def _rest(draws: Draws, order_3N: Tensor, stops: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """What the device must know after the resize: the moves to the next order (3, N), the last one
+    """The draws that follow the resize: the moves to the next order (3, N), the last one
     back to the images' own, the factors of the adjustments in the order of each half of the jitter,
     (2, 4, N), and the weights of the blur.
     """
@@ -432,7 +436,7 @@ def _jitter_factors(u_N4: Tensor, recipe: Recipe) -> Tensor:
 
 
 def _positions(draws: Draws) -> list[Tensor]:
-    """What `pixels.resize` takes, for views no smaller than the image: nothing is antialiased."""
+    """Arguments of `image_ops.resize`, for views no smaller than the image."""
     size, start_2N1 = draws.output_size, torch.stack([draws.j, draws.i])[:, :, None]  # x before y
     length_2N1 = torch.stack([draws.w, draws.h])[:, :, None]
     position_2NV = (torch.arange(size) + 0.5) * (length_2N1.double() / size) - 0.5
@@ -445,7 +449,7 @@ def _positions(draws: Draws) -> list[Tensor]:
 
 
 def _filters(draws: Draws) -> list[Tensor]:
-    """What `pixels.resize_antialiased` takes, for views smaller than the image."""
+    """Arguments of `image_ops.resize_antialiased`, for views smaller than the image."""
     size, start_2N = draws.output_size, torch.stack([draws.j, draws.i])
     length_2N = torch.stack([draws.w, draws.h])
     # each crop is cut out in a window as long as the longest side of any, so that small crops make

@@ -15,9 +15,17 @@ import numpy as np
 
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.data import synthetic
-from clsweep.data.image_files import Pictures, needed_size; from clsweep.data.cache import Source, cached
-from clsweep.data.locations import DataPlace, data_folder, file_in, missing_data_message, require_data; from clsweep.data.sources import layout_error, reason_of, sized_dataset, stamp
+from clsweep.data.cache import Source, cached
 from clsweep.data.identity import digest_images, read_splits
+from clsweep.data.image_files import Pictures, needed_size
+from clsweep.data.locations import (
+    DataPlace,
+    data_folder,
+    file_in,
+    missing_data_message,
+    require_data,
+)
+from clsweep.data.sources import layout_error, reason_of, sized_dataset, stamp
 from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
 from clsweep.errors import RequestError
 
@@ -136,7 +144,7 @@ def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
 
 
 def _stated(config: Mapping[str, Any], name: str, default: Any) -> Any:
-    """What a row says; of a row of a DataFrame NaN and NA say nothing."""
+    """The values that a row states; of a DataFrame's row NaN and NA state nothing."""
     value = config.get(name)
     says_nothing = value is None or type(value).__name__ == "NAType" or value != value
     return default if says_nothing else value
@@ -148,9 +156,12 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     # those of the catalog are read whole, however few of their images are used
     whole = dataset if row.makes_images or row.files else row
     train, test = read_splits(whole, place)
-    if row.is_own and dataset.images_digest not in (None, found := digest_images(whole, train, test)):
+    if row.is_own and dataset.images_digest not in (
+        None,
+        digest := digest_images(whole, train, test),
+    ):
         expected = f"{row.name}: expected the images that were planned with"
-        given = f"(digest {dataset.images_digest}), given others ({found})"
+        given = f"(digest {dataset.images_digest}), given others ({digest})"
         raise RequestError(f"{expected} {given}: they have changed, or do so at every call")
     wanted = whole.num_train + whole.num_unlabeled, whole.num_test or len(test)
     if wanted != (len(train), len(test)) and not row.files:
@@ -175,13 +186,13 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
         labelled, unlabeled = unlabeled, labelled
     _, num_val = dataset.split_sizes(val_fraction)
     try:
-        kept, held_out = stratified(train.labels[labelled], num_val, SPLIT_SEED)
+        rest, held_out = stratified(train.labels[labelled], num_val, SPLIT_SEED)
     except ValueError as error:
         raise RequestError(
             f"{dataset.name}: expected enough images of each class for both splits, given "
             f"{len(labelled)} with {num_val} to validate on: {error}"
         ) from None
-    train_rows = np.sort(np.concatenate([labelled[kept], unlabeled]))
+    train_rows = np.sort(np.concatenate([labelled[rest], unlabeled]))
     return Splits(train=train.take(train_rows), val=train.take(labelled[held_out]), test=test)
 
 
@@ -316,7 +327,7 @@ MAX_SYNTHETIC_BYTES = 2**30  # held in memory; more is written to the cache
 
 
 def is_cached(dataset: Dataset) -> bool:
-    """Whether the images of a data set are mapped from the cache."""
+    """The images of a data set are mapped from the cache."""
     num_bytes = (dataset.num_train + dataset.num_test) * dataset.image_size**2 * 3
     return bool(dataset.arrays) and (dataset.name != "synthetic" or num_bytes > MAX_SYNTHETIC_BYTES)
 
@@ -334,7 +345,7 @@ def prepare(dataset: Dataset, place: DataPlace) -> None:
 
 
 def source_of(dataset: Dataset, place: DataPlace) -> Source:
-    """What the cache of a data set is made of.
+    """The source of a data set's cache.
 
     Raises:
         RequestError: the files are not there, or not those that the study was planned with.
@@ -354,9 +365,10 @@ def stl10_files(dataset: Dataset, place: DataPlace) -> Source:
     lengths = {f"{name}_X.bin": count * 3 * size**2 for name, count in counts.items()}
     lengths |= {"train_y.bin": dataset.num_train, "test_y.bin": dataset.num_test}
     for name, length in lengths.items():
-        found = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if found != length:
-            given = "no such file" if found is None else f"expected {length} bytes, given {found}"
+        num_bytes = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if num_bytes != length:
+            expected = f"expected {length} bytes, given {num_bytes}"
+            given = "no such file" if num_bytes is None else expected
             raise RequestError(missing_data_message("stl10", place.root_folder, f"{name}: {given}"))
     parts = {"train": ("train", "unlabeled"), "test": ("test",)}
     raw = {

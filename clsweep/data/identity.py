@@ -1,4 +1,4 @@
-"""Which images a data set of the user's own holds: known by what its function gives."""
+"""The identity of a data set of the user's own: a digest of the images that its function gives."""
 
 from __future__ import annotations
 

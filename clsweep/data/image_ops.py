@@ -122,7 +122,7 @@ def blur_(x_MCVV: Tensor, weight_MR: Tensor) -> None:
 def _reflected_taps(
     num_weights: int, size: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """How often a pixel (columns) adds to a blurred one (rows): twice where it is its mirror."""
+    """The times that a pixel (columns) adds to a blurred one (rows): two where it is its mirror."""
     source_V = torch.arange(size, device=device)
     target_V1 = source_V[:, None]
     weight_R11 = torch.arange(num_weights, device=device)[:, None, None]

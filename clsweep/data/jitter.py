@@ -50,7 +50,7 @@ def _places_of_orders() -> Tensor:
 
 
 def adjust_(x_MCHW: Tensor, factor_4M: Tensor, rest_4M: Tensor, stops: Sequence[int]) -> None:
-    """What the words say of images that lie in the order of WORDS.
+    """The values of images that lie in the order of WORDS.
 
     Args:
         factor_4M: of each adjustment; rest_4M: 1 - factor_4M.

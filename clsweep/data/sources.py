@@ -1,15 +1,12 @@
-"""What a study's data set holds, asked without loading torch: the sizes that a study chooses or
+"""The content of a study's data set, read without torch: the sizes that a study chooses or
 that the user's own files have, and where each image lies in them.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import math
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.errors import RequestError, first_line, listed
 from clsweep.machine import num_cores
-from clsweep.data import image_files
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from clsweep.data.image_files import Encoded; from clsweep.data.cache import Source
+    from clsweep.data.cache import Source
+    from clsweep.data.image_files import Encoded
+from clsweep.data.locations import DataPlace
 
 DATA_PARTS = ("train", "test")
 # what others call the part that is scored at the end, in the order in which they are looked for
@@ -35,14 +33,14 @@ MAX_CLASSES = 1000
 
 
 def reason_of(error: Exception) -> str:
-    """What an error says, in a line; of a file that cannot be read without its name."""
+    """The message of an error, in a line; of a file that cannot be read without its name."""
     return getattr(error, "strerror", None) or first_line(error)
 
 
 def layout_error(place: object, expected: str, given: object) -> RequestError:
     """Files are not what they should be, in one line; `given` may be what reading them raised."""
-    told = f": {reason_of(given)}" if isinstance(given, Exception) else f" {given}"
-    return RequestError(f"{place}: expected {expected}, given{told}")
+    what = f": {reason_of(given)}" if isinstance(given, Exception) else f" {given}"
+    return RequestError(f"{place}: expected {expected}, given{what}")
 
 
 def classes_error(place: object, given: object, *, names: str = "") -> RequestError:
@@ -86,33 +84,33 @@ class DataLayout:
 
 
 def dataset_layout(dataset: Dataset, place: DataPlace) -> DataLayout:
-    """What the user's own files hold: labels that can be learned, voted for and split.
+    """The layout of the user's own files: labels that can be learned, voted for and split.
 
     Raises:
         RequestError: one line: place, expected, given.
     """
     import numpy as np
 
-    found: DataLayout = named(dataset.files)(place)
-    root, names = found.root, found.classes
-    train, test = (found.labels[part] for part in DATA_PARTS)
+    layout: DataLayout = named(dataset.files)(place)
+    root, names = layout.root, layout.classes
+    train, test = (layout.labels[part] for part in DATA_PARTS)
     if not len(train):
         raise layout_error(root, "training images", "none")
     used = np.unique(train[train >= 0])
     if not (num_classes := len(names or used)):
-        return found
+        return layout
     if not 2 <= num_classes <= MAX_CLASSES:
         raise layout_error(root, f"2 to {MAX_CLASSES} classes", num_classes)
     if (unknown := np.setdiff1d(test[test >= 0], train)).size:
         expected = "test images of classes that the training images have"
         raise layout_error(root, expected, f"class {names[unknown[0]] if names else unknown[0]}")
     if names:
-        return found
+        return layout
     labels = {
         part: np.where(numbers < 0, -1, np.searchsorted(used, numbers))
-        for part, numbers in found.labels.items()
+        for part, numbers in layout.labels.items()
     }
-    return replace(found, classes=tuple(map(str, used)), labels=labels)
+    return replace(layout, classes=tuple(map(str, used)), labels=labels)
 
 
 def sized_dataset(
@@ -136,7 +134,7 @@ def sized_dataset(
     Raises:
         RequestError: files are not laid out as they should be, or have other sizes than stated.
     """
-    row, found = DATASET[name], None
+    row, layout = DATASET[name], None
     stated = {"image_size": image_size, "num_classes": num_classes, "channels": channels}
     sizes: dict[str, Any] = {what: number for what, number in stated.items() if number}
     if row.makes_images:
@@ -147,8 +145,8 @@ def sized_dataset(
         # a plan without the files: as many test images as `synthetic` would have
         sizes |= {"num_train": num_train, "num_test": num_train // 5}
     elif row.files:
-        found = dataset_layout(row, place)
-        row = _with_sizes(row, found, sizes)
+        layout = dataset_layout(row, place)
+        row = _with_sizes(row, layout, sizes)
     row = replace(row, **sizes)
     there = row.num_train + row.num_unlabeled
     wanted = round(fraction * there) if fraction else num_train
@@ -158,13 +156,13 @@ def sized_dataset(
             raise RequestError(f"expected at most {there}, {given}")
         num_labelled = round(row.num_train * wanted / there)
         row = replace(row, num_train=num_labelled, num_unlabeled=wanted - num_labelled)
-    if found and found.classes:
-        _require_each_class(found, row.num_train, val_fraction is not None)
+    if layout and layout.classes:
+        _require_each_class(layout, row.num_train, val_fraction is not None)
     return row
 
 
-def _require_each_class(found: DataLayout, num_train: int, holds_out: bool) -> None:
-    """Whether each class has an image for each part that is taken of the training images."""
+def _require_each_class(layout: DataLayout, num_train: int, holds_out: bool) -> None:
+    """Require an image of each class for each part that is taken of the training images."""
     import numpy as np
 
     from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
@@ -175,17 +173,17 @@ def _require_each_class(found: DataLayout, num_train: int, holds_out: bool) -> N
             expected = (
                 f"at least 2 training images of each class, one to train on and one to {other}"
             )
-            name = f"class {found.classes[few[0]]}" if few[0] >= 0 else "no class"
-            raise layout_error(found.root, expected, f"1 of {name}{given}")
+            name = f"class {layout.classes[few[0]]}" if few[0] >= 0 else "no class"
+            raise layout_error(layout.root, expected, f"1 of {name}{given}")
 
-    labels, beside = found.labels["train"], ""
-    if not len(found.labels["test"]):
+    labels, beside = layout.labels["train"], ""
+    if not len(layout.labels["test"]):
         require_two(labels, "test on")
         try:
             labels = labels[stratified(labels, len(labels) // 5, SPLIT_SEED)[0]]
         except ValueError as error:
             raise layout_error(
-                found.root, "images of each class in a fifth to test on", error
+                layout.root, "images of each class in a fifth to test on", error
             ) from None
         beside = " beside a fifth to test on"
     labels = labels[labels >= 0]
@@ -193,101 +191,103 @@ def _require_each_class(found: DataLayout, num_train: int, holds_out: bool) -> N
         require_two(labels[some_of_each(labels, num_train)], "validate on", beside)
 
 
-def _with_sizes(row: Dataset, found: DataLayout, stated: Mapping[str, int]) -> Dataset:
+def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> Dataset:
     """The row with the sizes of the user's files, which are the stated ones."""
-    there: dict[str, Any] = {"num_classes": len(found.classes)}
-    if found.image_size:
-        there |= {"image_size": found.image_size, "channels": found.num_channels}
+    there: dict[str, Any] = {"num_classes": len(layout.classes)}
+    if layout.image_size:
+        there |= {"image_size": layout.image_size, "channels": layout.num_channels}
     for what, number in there.items():
         if stated.get(what, number) != number:
             expected = f"dataset.{what} to be {number}, as in its files"
-            raise layout_error(found.root, expected, stated[what])
-    train, test = (found.labels[part] for part in DATA_PARTS)
+            raise layout_error(layout.root, expected, stated[what])
+    train, test = (layout.labels[part] for part in DATA_PARTS)
     num_held_out, share = len(test) or len(train) // 5, float((train >= 0).mean())
     num_all = len(train) if len(test) else len(train) - num_held_out
     num_labelled = round(num_all * share)
     num_test = int((test >= 0).sum()) if len(test) else round(num_held_out * share)
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
-        num_test=num_test or num_held_out, images_digest=found.digest, unread=found.unread,
+        num_test=num_test or num_held_out, images_digest=layout.digest, unread=layout.unread,
     )  # fmt: skip
 
 
 def image_source(dataset: Dataset, place: DataPlace) -> Source:
-    """What the cache of the user's own files is made of.
+    """The source of the cache of the user's own files.
 
     Raises:
         RequestError: the files are not those that the study was planned with.
     """
     from clsweep.data.cache import Source
 
-    found, changed = dataset_layout(dataset, place), "the folder has changed since"
-    root, num_there = found.root, len(found.labels["train"])
+    layout, changed = dataset_layout(dataset, place), "the folder has changed since"
+    root, num_there = layout.root, len(layout.labels["train"])
     # behind a + is that of the images that scores are transferred to
     planned = (dataset.images_digest or "").partition("+")[0]
-    if planned not in ("", found.digest):
+    if planned not in ("", layout.digest):
         expected = f"the files that were planned with (digest {planned})"
-        raise layout_error(root, expected, f"others ({found.digest}): {changed}")
+        raise layout_error(root, expected, f"others ({layout.digest}): {changed}")
     wanted = dataset.num_train + dataset.num_unlabeled
-    if wanted > num_there or len(found.classes) != dataset.num_classes:
+    if wanted > num_there or len(layout.classes) != dataset.num_classes:
         expected = f"{wanted} training images in {dataset.num_classes} classes, as planned"
-        raise layout_error(root, expected, f"{num_there} in {len(found.classes)}: {changed}")
+        raise layout_error(root, expected, f"{num_there} in {len(layout.classes)}: {changed}")
     common: dict[str, Any] = {
-        "name": dataset.name, "classes": found.classes, "labels": found.labels,
-        "describe": found.describe, "num_channels": dataset.channels, "dtype": found.dtype,
+        "name": dataset.name, "classes": layout.classes, "labels": layout.labels,
+        "describe": layout.describe, "num_channels": dataset.channels, "dtype": layout.dtype,
     }  # fmt: skip
-    if (read := found.pixels) is not None:
+    if (read := layout.pixels) is not None:
 
         def copy(part: str, rows: range, images: Any) -> list[str]:
             images[:] = read(part, rows)
             return []
 
         where = f"{root} {place.value_range}"
-        return Source(**common, place=where, image_size=found.image_size, fill=copy)
+        return Source(**common, place=where, image_size=layout.image_size, fill=copy)
     store_size = dataset.store_size or dataset.image_size
     return Source(
         **common, place=f"{root} {dataset.channels}", image_size=store_size,
-        fill=partial(_decoded, found, store_size, dataset.channels),
-        sizes=lambda part: _stored_sizes(found, part, store_size),
+        fill=partial(_decoded, layout, store_size, dataset.channels),
+        sizes=lambda part: _stored_sizes(layout, part, store_size),
     )  # fmt: skip
 
 
 def _decoded(
-    found: DataLayout, store_size: int, num_channels: int, part: str, rows: range, images: Any
+    layout: DataLayout, store_size: int, num_channels: int, part: str, rows: range, images: Any
 ) -> list[str]:
     """Decode pictures of a part into images; a line for each that is broken."""
     from PIL import UnidentifiedImageError
 
-    from clsweep.data import cache
+    from clsweep.data import image_files
 
-    assert found.open is not None
+    assert layout.open is not None
     broken = []
     for image, row in zip(images, rows, strict=True):
         try:
-            image[...] = image_files.decode_image(found.open(part, row), store_size, num_channels)
+            image[...] = image_files.decode_image(layout.open(part, row), store_size, num_channels)
         except Exception as error:  # Pillow's plugins raise anything at a damaged file
             is_none = isinstance(error, UnidentifiedImageError)
             reason = "no image, or cut within its head" if is_none else reason_of(error)
-            broken.append(f"{found.name(part, row)}: {reason}")
+            broken.append(f"{layout.name(part, row)}: {reason}")
     return broken
 
 
-def _stored_sizes(found: DataLayout, part: str, store_size: int) -> np.ndarray:
+def _stored_sizes(layout: DataLayout, part: str, store_size: int) -> np.ndarray:
     """Height and width of the images as they are kept, int64 (N, 2); 0 where unreadable."""
     import numpy as np
 
     from clsweep.data.image_files import read_image_size, stored_size
 
     def of(row: int) -> tuple[int, int]:
-        assert found.open is not None
+        assert layout.open is not None
         try:
-            height, width = read_image_size(found.open(part, row))
+            height, width = read_image_size(layout.open(part, row))
         except Exception:  # Pillow's plugins raise anything at a damaged file
             return 0, 0
         return stored_size(height, width, store_size)
 
     with ThreadPoolExecutor(min(32, num_cores())) as pool:
-        return np.array(list(pool.map(of, range(len(found.labels[part])))), np.int64).reshape(-1, 2)
+        return np.array(list(pool.map(of, range(len(layout.labels[part])))), np.int64).reshape(
+            -1, 2
+        )
 
 
 def files_digest(names_and_sizes: Iterable[tuple[str, int]]) -> str:
@@ -304,8 +304,8 @@ def require_all_numbered(root: Path, paths: Sequence[Path]) -> None:
     """
     there: dict[str, list[str]] = {}
     for path in paths:
-        if told := re.search(r"-([0-9]+)-of-([0-9]+)", path.name):
-            there.setdefault(told[2], []).append(told[1])
+        if match := re.search(r"-([0-9]+)-of-([0-9]+)", path.name):
+            there.setdefault(match[2], []).append(match[1])
     for total, numbers in there.items():
         if not len({*numbers}) == len(numbers) == int(total):
             expected = (
@@ -317,116 +317,13 @@ def require_all_numbered(root: Path, paths: Sequence[Path]) -> None:
 def stamp(path: Path) -> str:
     """Size and time of a file; of one that cannot be read, which decoding will say, the reason."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         return str(error.strerror)
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def list_counts(others: Counter[str]) -> str:
-    """What is not read of some files, and how often."""
+    """Names with their counts, such as files that are not read."""
     names = [what if count == 1 else f"{count} {what}" for what, count in sorted(others.items())]
     return listed(names) if names else ""
-
-
-# Whether a data set's files are there.
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataPlace:
-    """Where files lie: the user's own in `root`, in `cache` what is made of them once."""
-
-    root: str = "data"
-    cache: str = "~/.cache/clsweep"
-    download: bool = False  # fetch what is missing
-    value_range: str | None = None  # "0, 1": of numbers whose type says none
-    transfer_root: str = ""  # of the data set that scores are transferred to; empty: root
-
-    def absolute(self) -> DataPlace:
-        """The same folders, wherever a process works. `~` stays: each machine has its own home."""
-        root, cache, transfer_root = (
-            path if not path or path.startswith("~") else os.path.abspath(path)
-            for path in (self.root, self.cache, self.transfer_root)
-        )
-        return replace(self, root=root, cache=cache, transfer_root=transfer_root)
-
-    @property
-    def transferred(self) -> DataPlace:
-        """Where the files of the data set lie that scores are transferred to."""
-        return replace(self, root=self.transfer_root or self.root, value_range=None)
-
-    @property
-    def root_folder(self) -> Path:
-        return Path(self.root).expanduser().absolute()
-
-    @property
-    def cache_folder(self) -> Path:
-        return Path(self.cache).expanduser().absolute()
-
-
-def data_folder(name: str, root: Path) -> Path:
-    """The folder of a data set's files."""
-    return root / DATASET[name].folder
-
-
-class AbsentError(RequestError):
-    """A data set has no folder here; another machine may have it."""
-
-
-def require_data(name: str, root: Path) -> None:
-    """Raise RequestError if a file of the data set is missing, cut or unreadable; AbsentError if
-    its folder is missing. Says place, layout, what is wrong and what to do.
-    """
-    row = DATASET[name]
-    if row.folder and not data_folder(name, root).is_dir():
-        raise AbsentError(missing_data_message(name, root, "no such folder"))
-    for file in row.layout:
-        if fault := _fault_of(file_in(data_folder(name, root), file)):
-            raise RequestError(missing_data_message(name, root, f"{file}: {fault}"))
-
-
-def file_in(folder: Path, name: str) -> Path:
-    """A file of a data set, or where it is not there the packed one."""
-    packed = folder / f"{name}.gz"
-    return packed if not (folder / name).exists() and packed.exists() else folder / name
-
-
-def _fault_of(path: Path) -> str:
-    """Why a file cannot be read, from its head and its length; empty if it can."""
-    is_packed = path.suffix == ".gz"
-    try:
-        with path.open("rb") as file:
-            head, length = file.read(16), os.fstat(file.fileno()).st_size
-            if is_packed:  # RFC 1952: the length unpacked is at the end
-                file.seek(max(0, length - 4))
-                length = int.from_bytes(file.read(4), "little")
-                file.seek(0)
-                with gzip.open(file) as content:
-                    head = content.read(16)
-    except FileNotFoundError:
-        return "no such file"
-    except (OSError, EOFError, zlib.error) as error:
-        return getattr(error, "strerror", None) or str(error)
-    if not head:
-        return "an empty file"
-    if "-idx" in path.name:  # http://yann.lecun.com/exdb/mnist: type and rank, then the shape
-        rank = head[3] if len(head) > 3 else 4
-        shape = [int.from_bytes(head[i : i + 4]) for i in range(4, 4 + 4 * rank, 4)]
-        expected = 4 + 4 * rank + math.prod(shape)
-        if head[:3] != b"\0\0\x08" or rank > 3 or length != expected:
-            given = "a cut archive" if is_packed else f"{length:,}"
-            return f"expected {expected:,} bytes by its head, given {given}"
-    return ""
-
-
-def missing_data_message(name: str, root: Path, reason: str) -> str:
-    """What to do about a data set that is not there."""
-    row = DATASET[name]
-    fetch = "Fetch them with --set dataset.download=true, name" if row.reader else "Name"
-    packed = ", packed as .gz or not" if "-idx" in "".join(row.layout) else ""
-    layout = f"They are {', '.join(row.layout)}{packed}. " if row.layout else ""
-    return (
-        f"{name}: expected its files in {data_folder(name, root).absolute()}: {reason}. "
-        f"{layout}{fetch} another folder with --set dataset.root=FOLDER, "
-        "or use the embedded data with --set dataset.name=digits."
-    )

@@ -38,13 +38,13 @@ def stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.nda
     rng = np.random.RandomState(seed)
     kept_of = _in_proportion(counts, num_kept, rng)
     held_of = _in_proportion(counts - kept_of, num_held_out, rng)
-    kept, held_out = [], []
+    others, held_out = [], []
     by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
     for rows, num, rest in zip(by_class, kept_of, held_of, strict=True):
         drawn = rows[rng.permutation(len(rows))]
-        kept.append(drawn[:num])
+        others.append(drawn[:num])
         held_out.append(drawn[num : num + rest])
-    return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held_out))
+    return np.sort(np.concatenate(others)), np.sort(np.concatenate(held_out))
 
 
 def _in_proportion(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:

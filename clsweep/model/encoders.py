@@ -174,22 +174,22 @@ class BlockFeatures(nn.Module):
         self.encoder, self.block, self.pool = encoder, block, SpatialMean()
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        found: list[Tensor] = []
+        outputs: list[Tensor] = []
 
         def keep(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-            found.append(output)
+            outputs.append(output)
 
         hook = self.encoder.get_submodule(self.block).register_forward_hook(keep)
         try:
             self.encoder(x_NCHW)
         finally:
             hook.remove()
-        features: Tensor = self.pool(found[0]) if found[0].ndim == 4 else found[0]
+        features: Tensor = self.pool(outputs[0]) if outputs[0].ndim == 4 else outputs[0]
         return features
 
 
 def layer_of(encoder: nn.Module, projector: nn.Module | None, layer: str) -> nn.Module:
-    """What maps images to the features of a layer: "encoder", "projector" (its raw output) or the
+    """The network up to a layer of features: "encoder", "projector" (its raw output) or the
     name of one of the encoder's modules.
 
     Raises:

@@ -7,20 +7,14 @@ Shape suffixes: C channels, 3 where images are gray; S pixels a side.
 from __future__ import annotations
 
 import inspect
-import io
-import json
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, implementation, named
-from clsweep.catalog.open_encoders import digest_of, parted
-from clsweep.errors import RequestError, first_line, nearest
+from clsweep.catalog import named
+from clsweep.errors import first_line, nearest
 
 _PROBE = 2  # images that a network is measured with
 
@@ -100,7 +94,7 @@ def torchvision_encoder(
 
 
 def own_encoder(*, encoder: str, view_size: int, image_size: int, channels: int) -> nn.Module:
-    """What `module:function` returns. Of `channels` and `image_size` it is called with those that
+    """The encoder of `module:function`. Of `channels` and `image_size` it is called with those that
     it takes by name; without `channels` the first convolution is adapted to them.
 
     Raises:
@@ -141,8 +135,8 @@ def take_channels(network: nn.Module, channels: int) -> nn.Module:
         ValueError: it has no convolution to replace.
     """
     wanted = inputs(channels)
-    found = ((at, m) for at, m in network.named_modules() if isinstance(m, nn.Conv2d))
-    at, conv = next(found, ("", None))
+    convolutions = ((at, m) for at, m in network.named_modules() if isinstance(m, nn.Conv2d))
+    at, conv = next(convolutions, ("", None))
     if wanted == 3 and (conv is None or conv.in_channels == 3):
         return network
     if conv is None or conv.groups != 1:
@@ -226,148 +220,3 @@ def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int
             )
     network.num_features = features.shape[1]  # type: ignore[assignment]
     return network
-
-
-# Weights that an encoder begins with: of an exported file, of a checkpoint of PyTorch.
-
-
-# the keys under which others keep a state dict
-_NESTED = ("state_dict", "model_state_dict", "model", "teacher", "student", "encoder")
-_COUNTERS = "num_batches_tracked"  # of batch norm; older files lack it, and nothing hangs on it
-
-
-def load_initial(network: nn.Module, init: str) -> None:
-    """Put the weights of a file into a network. All of the network's must be there, under its own
-    names behind any common prefix; what else the file has is left alone.
-
-    Args:
-        init: PATH#DIGEST, a .safetensors file or one of torch.save.
-
-    Raises:
-        ValueError: the file has changed, cannot be read, or lacks a weight.
-    """
-    network.load_state_dict(fitting(network, init), strict=False)
-
-
-def fitting(network: nn.Module, init: str) -> dict[str, Tensor]:
-    """What a file has of the weights of a network, by the network's names; the network may lie on
-    the meta device.
-
-    Raises:
-        ValueError: as `load_initial`.
-    """
-    text, digest = parted(init)
-    path = Path(text)
-    try:
-        if digest and digest_of(path) != digest:
-            raise ValueError("it has changed since the study was planned")
-        state = _read(path)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or first_line(error)
-        raise ValueError(f"{path}: expected weights to begin with, given: {reason}") from None
-    wanted = {n: t for n, t in network.state_dict().items() if not n.endswith(_COUNTERS)}
-    # What stands before the network's names in the file, as `module.encoder_q.`: that under which
-    # the most of them are found; the shortest of equals.
-    first = next(iter(wanted))
-    prefixes = {name.removesuffix(first) for name in state if name.endswith(first)} | {""}
-    prefix = max(sorted(prefixes, key=len), key=lambda p: sum(p + name in state for name in wanted))
-    for name, tensor in wanted.items():
-        found = state.get(prefix + name)
-        if found is None or found.shape != tensor.shape:
-            given = "none" if found is None else str(tuple(found.shape))
-            raise ValueError(
-                f"{path}: {prefix}{name}: expected weights of shape {tuple(tensor.shape)}, given "
-                f"{given}"
-            )
-    counters = {n for n in network.state_dict() if n.endswith(_COUNTERS) and prefix + n in state}
-    return {name: state[prefix + name] for name in (*wanted, *counters)}
-
-
-def _read(path: Path) -> Mapping[str, Tensor]:
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise ValueError(str(error)) from None
-    try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged archive or pickle raises whatever it comes to
-        raise ValueError(first_line(error)) from None
-    for key in _NESTED:
-        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
-            found = found[key]
-    if not isinstance(found, Mapping) or not any(isinstance(t, Tensor) for t in found.values()):
-        raise ValueError("no weights by name")
-    return {str(name): t for name, t in found.items() if isinstance(t, Tensor)}
-
-
-# A trained encoder as a program that PyTorch loads without this package.
-
-
-class Normalised(nn.Module):
-    """Images in [0, 1], float32 (N, C, S, S), as the trial gave them to its encoder -> (N, D)."""
-
-    def __init__(self, encoder: nn.Module, normalisation: Mapping[str, Sequence[float]]):
-        super().__init__()
-        self.encoder = encoder
-        for name in ("mean", "std"):
-            self.register_buffer(name, torch.tensor(normalisation[name])[None, :, None, None])
-
-    def forward(self, x_NCSS: Tensor) -> Tensor:
-        x_NCSS = (x_NCSS - self.get_buffer("mean")) / self.get_buffer("std")
-        if x_NCSS.shape[1] == 1:
-            x_NCSS = x_NCSS.expand(-1, 3, -1, -1)
-        features_ND: Tensor = self.encoder(x_NCSS)
-        return features_ND
-
-
-def program(encoder: nn.Module, about: Mapping[str, Any]) -> bytes:
-    """The encoder as a program of torch.export, which begins with its normalisation, for any number
-    of images: float32 (N, C, S, S) in [0, 1] -> (N, D).
-
-    Args:
-        about: of the encoder: its name as `encoder`, normalisation and image_size.
-
-    Raises:
-        RequestError: torch.export cannot follow it.
-    """
-    whole, size = Normalised(encoder, about["normalisation"]).eval(), about["image_size"]
-    x_NCSS = torch.rand(2, len(about["normalisation"]["mean"]), size, size)
-    any_number, file = {0: torch.export.Dim("images", min=1)}, io.BytesIO()
-    try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            made = torch.export.export(whole, (x_NCSS,), dynamic_shapes=(any_number,))
-            torch.export.save(made, file)
-    except Exception as error:  # whatever it meets in an encoder of others
-        reason = f"torch.export cannot follow it: {first_line(error)}"
-        expected = "Expected a name that ends in .safetensors or .pt"
-        raise RequestError(f"{about['encoder']}: {reason}. {expected}") from None
-    return file.getvalue()
-
-
-# Run as a script: the width of the features of encoders, see `measured`.
-
-
-def measure(config: Mapping[str, Any]) -> dict[str, Any]:
-    """{"num_features": D}, or {"error": one line}; builds on the meta device, without values."""
-    row = COMPONENT["encoder"][config["encoder"]]
-    try:
-        with torch.device("meta"):
-            given = {name: config[name] for name in (*row.owns, *row.takes)}
-            network = implementation(row)(**given)
-            if "channels" not in row.takes:
-                take_channels(network, config["channels"])
-        if config.get("init", "none") != "none":
-            fitting(network, config["init"])
-    except Exception as error:  # libraries raise anything at names and sizes
-        return {"error": first_line(error)}
-    return {"num_features": network.num_features}
-
-
-if __name__ == "__main__":
-    answer, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
-    print(json.dumps([measure(each) for each in json.load(sys.stdin)]), file=answer)

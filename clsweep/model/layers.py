@@ -1,4 +1,4 @@
-"""What an objective has beside its encoder: heads (projectors, predictors and critics are all
+"""The layers of an objective beside its encoder: heads (projectors, predictors and critics are all
 multi-layer perceptrons), batch norm over groups, memories of earlier embeddings.
 """
 

@@ -13,7 +13,8 @@ from clsweep.catalog import COMPONENT, Component, Part, implementation
 from clsweep.catalog.guard import PartError, said
 from clsweep.catalog.open_encoders import NONE
 from clsweep.catalog.ownership import arguments, num_features
-from clsweep.model.initial_weights import load_initial; from clsweep.model.external_encoders import take_channels
+from clsweep.model.external_encoders import take_channels
+from clsweep.model.initial_weights import load_initial
 from clsweep.objective.framework import Comparison, Framework
 from clsweep.objective.views import num_global_views, targets
 
@@ -56,14 +57,14 @@ def watch(network: nn.Module, row: Component, width: int) -> None:
     def before(_: nn.Module, given: tuple[Tensor, ...]) -> None:
         versions[:] = [given[0]._version]
 
-    def after(_: nn.Module, given: tuple[Tensor, ...], found: Any) -> None:
+    def after(_: nn.Module, given: tuple[Tensor, ...], output: Any) -> None:
         x, wanted = given[0], (len(given[0]), width)
         if x._version != versions[0]:
             raise PartError(f"{row.name}: expected to leave the images, changed in place", row)
         is_half = torch.is_autocast_enabled(x.device.type)
-        if getattr(found, "shape", None) != wanted or (found.dtype != x.dtype and not is_half):
+        if getattr(output, "shape", None) != wanted or (output.dtype != x.dtype and not is_half):
             expected = f"features of shape {wanted} in {x.dtype}"
-            raise PartError(f"{row.name}: expected {expected}, given {said(found)}", row)
+            raise PartError(f"{row.name}: expected {expected}, given {said(output)}", row)
 
     network.register_forward_pre_hook(before)
     network.register_forward_hook(after)

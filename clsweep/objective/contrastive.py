@@ -1,4 +1,4 @@
-"""What the contrastive losses share: positive logits, the log-sum-exp of the negatives, and their
+"""The core of the contrastive losses: positive logits, the log-sum-exp of the negatives, and their
 fused gradient.
 
 Shapes, forms and the letters p and n are those of `losses.py`.
@@ -19,7 +19,7 @@ BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**24}
 
 
 class Negatives(NamedTuple):
-    """Which negatives the queries have, as `infonce` says; in the batch form rows is None."""
+    """The negatives of the queries, as `infonce` says; in the batch form rows is None."""
 
     rows: Tensor | None
     index_NK: Tensor | None

@@ -1,4 +1,4 @@
-"""What shapes the distribution of projections: variances and correlations, or all of it.
+"""Losses of the distribution of projections: variances and correlations, or all of it.
 
 Shapes: V views, N samples of the global batch, D features, M slices, T points. Projections are raw.
 Half types are computed in float32, whatever autocast says; gradients have the inputs' type.

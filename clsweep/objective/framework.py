@@ -1,4 +1,4 @@
-"""What a framework is: what is compared with what.
+"""The base of the frameworks, which choose what is compared with what.
 
 A framework turns one worker's views into embeddings (`forward`, local) and the embeddings of the
 global batch into a loss (`loss`); the training loop gathers in between. So no framework knows how
@@ -45,7 +45,7 @@ class Losses(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How views are compared: the loss of a pair, the pairs, the regularizer's share (DimCL Eq. 6).
+    """A comparison of views: the loss of a pair, the pairs, the regularizer's share (DimCL Eq. 6).
 
     `targets` are the views that others are compared with, where a framework tells targets from
     predictions; empty: all. A regularizer `of_all_views` takes these together, and a generator.
@@ -81,7 +81,7 @@ class Comparison:
         return Losses(mixed * num_terms if is_sum else mixed, base, regularizer)
 
     def draw(self) -> Embeddings:
-        """What the regularizer draws for a step: a seed, the same on every worker."""
+        """The regularizer's draw for a step: a seed, the same on every worker."""
         if not self.of_all_views:
             return {}
         return {"seed": {0: torch.randint(2**62, (1,), generator=self.draws)}}
@@ -103,7 +103,7 @@ class Comparison:
 
 
 class Framework(nn.Module):
-    """What a trial trains around its `encoder`.
+    """The module that a trial trains around its `encoder`.
 
     A step calls `forward` on each worker, `prepare` and `loss` on the gathered embeddings. After
     the optimiser `after_step` lets momentum encoders and memories follow.
@@ -237,7 +237,7 @@ class MomentumFramework(PairFramework):
 
     @property
     def followed(self) -> list[nn.Module]:
-        """What has a slowly following copy in `target`, in this order."""
+        """The modules that have a slowly following copy in `target`, in this order."""
         return [self.encoder, self.projector]
 
     def project_both(

@@ -22,7 +22,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.objective.contrastive import Negatives, batch_loss, batch_terms, check_pair, check_positive, check_views, pair_loss, mean_loss, no_autocast, products, query_terms, shape_of, wide
+from clsweep.objective.contrastive import (
+    Negatives,
+    batch_loss,
+    batch_terms,
+    check_pair,
+    check_positive,
+    check_views,
+    mean_loss,
+    no_autocast,
+    pair_loss,
+    products,
+    query_terms,
+    shape_of,
+    wide,
+)
 
 # Least variance, or squared norm, to divide by: a collapsed column gets a gradient of sane size,
 # any other its own.
@@ -105,7 +119,9 @@ def dclw(
     check_positive(sigma=sigma, delta=delta)
     if weighting not in ("vmf", "exponential"):
         raise ValueError(f"weighting: expected 'vmf' or 'exponential', given {weighting!r}")
-    decoupled = pair_loss(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled=False)
+    decoupled = pair_loss(
+        z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled=False
+    )
     s_N = (wide(z1_ND) * wide(z2_ND)).sum(1)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not dclw_detach):
         if weighting == "vmf":

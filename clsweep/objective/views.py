@@ -1,4 +1,4 @@
-"""How many views an image gets, how each is drawn, and which are positives of each other."""
+"""The views of an image: their number, how each is drawn, and which are positives of each other."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
 
 
 def augmentations(config: Mapping[str, Any]) -> tuple[Augmentation, ...]:
-    """What follows the recipe in a trial's views, in its order."""
+    """The augmentations that follow the recipe in a trial's views, in their order."""
     rows = chosen("augmentation", config.get("augmentation", "none"))
     return tuple(
         (row, partial(implementation(row), **{name: config[name] for name in row.owns}))
@@ -85,7 +85,7 @@ def augmentations(config: Mapping[str, Any]) -> tuple[Augmentation, ...]:
 def pairs_and_compute(
     config: Mapping[str, Any], pairs: Pairs, image_size: int
 ) -> dict[str, int | float]:
-    """What a trial's views give and what they cost, for each image (ECPP Table 1 and Fig. 1).
+    """The pairs and the compute of a trial's views, for each image (ECPP Table 1 and Fig. 1).
 
     Returns:
         pairs_per_image: positive pairs, each of which is one term of the loss.

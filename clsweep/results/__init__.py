@@ -1,1 +1,1 @@
-"""What happened: typed Parquet tables, written atomically, readable while the study runs."""
+"""Results: typed Parquet tables, written atomically, readable while the study runs."""

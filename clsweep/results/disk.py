@@ -49,18 +49,18 @@ class Disk:
         return path
 
     def is_file(self, name: str) -> bool:
-        """Whether it is there; RequestError where that is no file of this folder."""
+        """The file is there; RequestError where that is no file of this folder."""
         path = self.inside(name)
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             if not os.path.islink(self.place(name)):
                 return False
             raise RequestError(f"{self.place(name)}: expected a file, given a dead link") from None
         except OSError as error:
             raise RequestError(f"{self.place(name)}: cannot be read: {error.strerror}") from None
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "something else"
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "something else"
             raise RequestError(f"{self.place(name)}: expected a file, found {kind}")
         return True
 

@@ -1,7 +1,7 @@
 """The results folder: one small file per finished trial while the study runs, compacted at the end.
 
 What is read may be damaged, or made by anybody: it is checked once, before anything is
-computed from it (`store`, `checked`, `study.recorded`, `weights`).
+computed from it (`store`, `schemas`, `weights`).
 
 Every file is written whole. A trial counts as finished when its part of the trials table is there;
 its epochs and other side tables are written before. Compaction writes the tables first and removes
@@ -29,14 +29,14 @@ from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
 from clsweep.machine import temporary_prefix
-from clsweep.results import schemas
+from clsweep.results import integrity, schemas
 from clsweep.results.disk import Disk
+from clsweep.results.integrity import FOLDER_ID, SCORE_ON, STUDY_DIGEST, Plan, checked_rows
 from clsweep.results.lock import read_heartbeat
-from clsweep.results.store import MISSING, SUFFIX, Store
 from clsweep.results.parquet import decode_table, encode_table
+from clsweep.results.store import MISSING, SUFFIX, Store
 from clsweep.study.continuation import recorded_study
 from clsweep.study.document import KEPT, Document, from_json, to_json
-from clsweep.results import integrity
 
 PARTS_BEFORE_COMPACTION = 100  # opening a part takes a reader about 6 ms
 # Of the trials that have ended, in a large study: a compaction writes all of them again. A fixed
@@ -44,7 +44,7 @@ PARTS_BEFORE_COMPACTION = 100  # opening a part takes a reader about 6 ms
 SHARE_BEFORE_COMPACTION = 0.03
 CHUNKS = 50  # of what has been written since are joined: a row alone takes 150 KiB of memory
 JOURNAL = "optuna.journal"
-PRINTED, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
+PAPER_TABLES, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 RUNNING = "parts/running.parquet"
 
 
@@ -75,7 +75,7 @@ class ResultsFolder(Store):
     # What the folder holds.
 
     def exists(self) -> bool:
-        """Whether it has a study; RequestError where it has trials without one."""
+        """The folder has a study; RequestError where it has trials without one."""
         if self.files.is_file("study.yaml"):
             return True
         if self.files.is_file("trials.parquet") or self.parts("trials"):
@@ -148,9 +148,7 @@ class ResultsFolder(Store):
         with contextlib.suppress(FileNotFoundError):
             return self.decoded(
                 RUNNING,
-                lambda data: integrity.checked_rows(
-                    data, [*schema], self._plan.folder, filled=["trial_id"]
-                ),
+                lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["trial_id"]),
                 "; without it, nothing is lost",
             )
         return schemas.empty(schema)
@@ -162,22 +160,20 @@ class ResultsFolder(Store):
             return schemas.empty(schema)
         return self.decoded(
             "references.parquet",
-            lambda data: integrity.checked_rows(
-                data, [*schema], self._plan.folder, filled=["reference"]
-            ),
+            lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["reference"]),
         )
 
-    def printed(self) -> dict[str, str]:
+    def paper_tables(self) -> dict[str, str]:
         """The files of a paper's numbers that the study has, by name; empty if it has none."""
-        names = sorted(name for name in self.files.names(PRINTED) if name.endswith(".csv"))
+        names = sorted(name for name in self.files.names(PAPER_TABLES) if name.endswith(".csv"))
         return {
-            name: self.decoded(f"{PRINTED}/{name}", lambda data: data.decode("utf-8"))
+            name: self.decoded(f"{PAPER_TABLES}/{name}", lambda data: data.decode("utf-8"))
             for name in names
         }
 
     def paper_cells(self) -> pa.Table:
         """A row for each configuration that the study plans at the paper's scale."""
-        return self.decoded(f"{PRINTED}/{CELLS}", decode_table)
+        return self.decoded(f"{PAPER_TABLES}/{CELLS}", decode_table)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
         """The last checkpoint of a trial, None if there is none."""
@@ -187,15 +183,15 @@ class ResultsFolder(Store):
             return None
 
     def has_parts(self) -> bool:
-        """Whether trials wait for compaction: the last run was cut off, or another is at work."""
+        """Trials wait for compaction: the last run was cut off, or another is at work."""
         return any(self.parts(name) for name in ("trials", *schemas.SIDE_TABLES))
 
     def heartbeat(self) -> dict[str, Any]:
-        """What the running study last said of itself; empty if it never did, or not readably."""
+        """The last heartbeat of the run; empty if there is none, or none that can be read."""
         return read_heartbeat(self.files)
 
     def is_running(self) -> bool:
-        """Whether a run holds the folder; in an object store, whether it has lately said so."""
+        """A run holds the folder; in an object store, by its latest heartbeat."""
         return self.held.is_held()
 
     # What a run writes.
@@ -211,9 +207,9 @@ class ResultsFolder(Store):
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = schemas.to_table(plan_rows, schemas.plan_schema(params))
         drawn = None if self.files.is_file("study.yaml") else secrets.token_hex().encode()
-        marks = {integrity.STUDY_DIGEST: integrity.digest(tree), integrity.FOLDER_ID: drawn or self._plan.folder}
+        marks = {STUDY_DIGEST: integrity.digest(tree), FOLDER_ID: drawn or self._plan.folder}
         if "test" in plan["score_on"].to_pylist():
-            marks[integrity.SCORE_ON] = b"test"
+            marks[SCORE_ON] = b"test"
         marks = {key: value for key, value in marks.items() if value}
         self.write("plan.parquet", encode_table(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
@@ -230,8 +226,8 @@ class ResultsFolder(Store):
         for name, rows in side.items():
             # an attempt that was killed may have left one
             if rows or self.files.is_file(f"parts/{name}/{trial_id}.parquet"):
-                found = [{"trial_id": trial_id, **more} for more in rows]
-                tables[name] = schemas.to_table(found, schemas.side_schema(name))
+                labelled = [{"trial_id": trial_id, **more} for more in rows]
+                tables[name] = schemas.to_table(labelled, schemas.side_schema(name))
         tables["trials"] = schemas.to_table([row], self._row_schema)
         for name, table in tables.items():
             self._write_table(f"parts/{name}/{trial_id}.parquet", table)
@@ -253,7 +249,7 @@ class ResultsFolder(Store):
         """Replace the epochs of trials under way, by their ids: one file for all of them, which
         nothing that is computed reads. Errors as in `add_trial`.
         """
-        rows = [{"trial_id": name, **row} for name, found in epochs.items() for row in found]
+        rows = [{"trial_id": name, **row} for name, own in epochs.items() for row in own]
         if not rows:
             self.remove(RUNNING)
             return
@@ -264,7 +260,7 @@ class ResultsFolder(Store):
     def remove_unfinished(self) -> None:
         """Remove what writers that were killed left; nobody else may be writing."""
         parts = (f"parts/{name}" for name in ("trials", *schemas.SIDE_TABLES))
-        self.files.remove_unfinished(["", PRINTED, *SUFFIX, "parts", *parts])
+        self.files.remove_unfinished(["", PAPER_TABLES, *SUFFIX, "parts", *parts])
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
@@ -283,14 +279,14 @@ class ResultsFolder(Store):
     def add_references(self, rows: Sequence[Row]) -> None:
         self._write_table("references.parquet", schemas.to_table(rows, schemas.references_schema()))
 
-    def add_printed(self, files: Mapping[str, str], cells: Sequence[Row]) -> None:
+    def add_paper_tables(self, files: Mapping[str, str], cells: Sequence[Row]) -> None:
         """Keep a paper's numbers: the study's cells at its scale, then the files by name."""
         params = schemas.param_fields({name for row in cells for name in row})
         self._write_table(
-            f"{PRINTED}/{CELLS}", schemas.to_table(cells, schemas.plan_schema(params))
+            f"{PAPER_TABLES}/{CELLS}", schemas.to_table(cells, schemas.plan_schema(params))
         )
         for name, text in files.items():
-            self.write(f"{PRINTED}/{name}", text.encode())
+            self.write(f"{PAPER_TABLES}/{name}", text.encode())
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -347,12 +343,12 @@ class ResultsFolder(Store):
         def read(data: bytes) -> Document:
             return recorded_study(data, place, lambda: self.decoded(KEPT, from_json))
 
-        found: Document = self.once("study.yaml", read)
-        declare(found.plugins)
+        document: Document = self.once("study.yaml", read)
+        declare(document.plugins)
         if len({*(names := schemas.trials_schema([]).names)}) < len(names):
             raise RequestError(f"{place}: a plug-in's score has the name of another column")
         self._is_declared = True
-        return found
+        return document
 
     def declare(self) -> None:
         """Know the rows of the study's plug-ins, without which its columns have no meaning."""
@@ -360,7 +356,7 @@ class ResultsFolder(Store):
             self._document  # noqa: B018
 
     @property
-    def _plan(self) -> integrity.Plan:
+    def _plan(self) -> Plan:
         self.declare()
         return self.once("plan.parquet", integrity.checked_plan)
 
@@ -371,9 +367,9 @@ class ResultsFolder(Store):
 
     @cached_property
     def _marks(self) -> dict[bytes, bytes]:
-        """What every table's metadata says: its folder, and if scores are of the test split."""
+        """Every table's metadata: its folder, and if scores are of the test split."""
         known = self._plan.schema.metadata or {}
-        return {key: known[key] for key in (integrity.FOLDER_ID, integrity.SCORE_ON) if key in known}
+        return {key: known[key] for key in (FOLDER_ID, SCORE_ON) if key in known}
 
     def _write_table(self, name: str, table: pa.Table, *, durable: bool = True) -> None:
         marks = self._marks | (table.schema.metadata or {})

@@ -60,7 +60,7 @@ def _damaged(path: str, reason: str) -> RequestError:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a trial, or a configuration on all its seeds, ended."""
+    """The end of a trial, or of a configuration on all its seeds."""
 
     status: str | None  # as in the tables; None: it left no word
     score: float | None = None

@@ -1,4 +1,4 @@
-"""Who holds a results folder: one run at a time. On a disk the operating system's lock says so and
+"""The lock of a results folder: one run at a time. On a disk it is the operating system's, and
 is free when its process is gone; in an object store a heartbeat does, which goes stale.
 """
 
@@ -47,7 +47,7 @@ class FolderLock:
         self.run = run  # whose it is, for its other processes to write by
 
     def is_held(self) -> bool:
-        """Whether any run holds the folder."""
+        """Any run holds the folder."""
         try:
             # to be read only: the folder may be somebody else's
             with open(self._files.descriptor(".lock")) as handle:
@@ -62,10 +62,10 @@ class FolderLock:
 
     def check(self) -> None:
         """Before anything is written: BusyError where the folder is not that of `run` any more."""
-        if self.run is not None and self.run != self._found():
+        if self.run is not None and self.run != self._current_run():
             raise BusyError(_busy(self._path, {}))
 
-    def _found(self) -> str | None:
+    def _current_run(self) -> str | None:
         """The run that has the folder which is now at this place."""
         try:
             name = self._files.read(".lock").hex()
@@ -114,7 +114,7 @@ def _lock(handle: IO[str], *, exclusive: bool) -> bool:
 
 
 class ObjectStoreLease:
-    """The right of one run to write to an object store's folder, as `FileLock`: it is whose name
+    """The right of one run to write to an object store's folder, as `FolderLock`: it is whose name
     stands in the heartbeat, while that beats. The heartbeat is written over the last one known
     alone, so nobody takes or keeps the folder without having seen who has it.
     """
@@ -144,8 +144,8 @@ class ObjectStoreLease:
         if self.run is None:
             return
         if is_elsewhere := self._version is None:  # another process of the run beats
-            found = read_heartbeat(self._files)
-            self._taken_by = None if found.get("owner") == self.run else found
+            beat = read_heartbeat(self._files)
+            self._taken_by = None if beat.get("owner") == self.run else beat
         if self._taken_by is not None:
             raise BusyError(_busy(self._path, self._taken_by))
         if not is_elsewhere and time.monotonic() - self._said_at > STALE_S / 2:
@@ -167,13 +167,13 @@ class ObjectStoreLease:
             self.run = None
 
     def _take(self) -> None:
-        found, self._version = self._found()
-        if found.get("owner") is not None and not _is_dead(found):
-            if _is_fresh(found):
-                raise BusyError(_busy(self._path, found))
+        beat, self._version = self._versioned_heartbeat()
+        if beat.get("owner") is not None and not _is_dead(beat):
+            if _is_fresh(beat):
+                raise BusyError(_busy(self._path, beat))
             # Stale by our clock, which may differ from that of its machine: see whether it beats.
             time.sleep(2 * RENEW_S)
-            again, version = self._found()
+            again, version = self._versioned_heartbeat()
             if version != self._version:
                 raise BusyError(_busy(self._path, again))
         self.run = uuid.uuid4().hex
@@ -184,7 +184,7 @@ class ObjectStoreLease:
             self.run, self._taken_by = None, None
             raise
 
-    def _found(self) -> tuple[dict[str, Any], str | None]:
+    def _versioned_heartbeat(self) -> tuple[dict[str, Any], str | None]:
         """The heartbeat and its version."""
         content, version = self._files.versioned(HEARTBEAT) or (b"", None)
         return _parsed(content), version
@@ -214,7 +214,7 @@ class ObjectStoreLease:
 
 
 class _Beat(BaseModel):
-    """What a heartbeat may say, each in its type."""
+    """The fields of a heartbeat, each in its type."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -228,7 +228,7 @@ class _Beat(BaseModel):
 
 
 def read_heartbeat(files: Disk | ObjectStore) -> dict[str, Any]:
-    """What the running study last said of itself; empty if it never did, or not readably."""
+    """The last heartbeat of the run; empty if there is none, or none that can be read."""
     for _ in range(3):  # an object may be replaced while it is read
         try:
             if beat := _parsed(files.read(HEARTBEAT)):
@@ -253,7 +253,7 @@ def _is_fresh(beat: Mapping[str, Any]) -> bool:
 
 
 def _is_dead(beat: Mapping[str, Any]) -> bool:
-    """Whether the heartbeat is that of a process of this very machine that is no more."""
+    """The heartbeat is that of a process of this very machine that is no more."""
     import psutil
 
     here = machine()

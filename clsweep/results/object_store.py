@@ -116,8 +116,8 @@ class ObjectStore:
         def replace() -> str | None:
             if made := self._s3("put_object", name, Body=data, **condition):
                 return str(made["ETag"])
-            found = self._get(name)
-            return found[1] if found and found[0] == data else None
+            stored = self._get(name)
+            return stored[1] if stored and stored[0] == data else None
 
         return self._do("written", name, replace)
 
@@ -143,15 +143,15 @@ class ObjectStore:
             answer = getattr(client, request)(Bucket=bucket, Key=key, **options)
             return answer | {"Body": answer["Body"].read()} if "Body" in answer else answer
         except ClientError as error:
-            told, about = error.response.get("Error", {}), error.response["ResponseMetadata"]
-            code, status = told.get("Code", ""), about.get("HTTPStatusCode")
+            details, about = error.response.get("Error", {}), error.response["ResponseMetadata"]
+            code, status = details.get("Code", ""), about.get("HTTPStatusCode")
             if code in _REFUSED or status == 412:
                 return None
             kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", code).upper() or "UNKNOWN"
-            said = f"{told.get('Message') or kind} ({error.operation_name})"
+            message = f"{details.get('Message') or kind} ({error.operation_name})"
         except BotoCoreError as error:
-            kind, status, said = "NETWORK_CONNECTION", 0, f"curlCode: 0, {error}"
-        raise OSError(f"AWS Error {kind} (HTTP status {status}) during S3 operation: {said}")
+            kind, status, message = "NETWORK_CONNECTION", 0, f"curlCode: 0, {error}"
+        raise OSError(f"AWS Error {kind} (HTTP status {status}) during S3 operation: {message}")
 
     def remove_unfinished(self, folders: Iterable[str]) -> None:
         """There is nothing: an upload that was cut off is no object."""
@@ -196,20 +196,20 @@ def patiently(uri: str, action: Callable[[], T]) -> T:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Whether a store that says so may say otherwise in a while."""
-    found = _AWS_ERROR.search(str(error))
-    if found is None:
+    """The error may pass in a while."""
+    match = _AWS_ERROR.search(str(error))
+    if match is None:
         return False  # the clients of the other stores have asked again themselves
-    code, status, _ = found.groups()
+    code, status, _ = match.groups()
     return code in _PASSING or status == "429" or (status or "").startswith("5")
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in a user's words."""
-    found = _AWS_ERROR.search(str(error))
-    if found is None:
+    """The error in a user's words."""
+    match = _AWS_ERROR.search(str(error))
+    if match is None:
         return first_line(error)
-    code, status, message = found.groups()
+    code, status, message = match.groups()
     if code in _REASONS:
         detail = _CURL.search(message)
         return f"{_REASONS[code]}{f': {detail[1].splitlines()[0]}' if detail else ''}"

@@ -144,8 +144,8 @@ class CellTables(StudyTables):
         return cell_document(self.folder.document(), self.cell).tree
 
     def planned(self, columns: Sequence[str]) -> pa.Table:
-        found = self._here(self.folder.plan(list(dict.fromkeys([*columns, "objective"]))))
-        return found.select([name for name in columns if name in found.column_names])
+        table = self._here(self.folder.plan(list(dict.fromkeys([*columns, "objective"]))))
+        return table.select([name for name in columns if name in table.column_names])
 
     @cached_property
     def plan_table(self) -> pa.Table:
@@ -158,12 +158,12 @@ class CellTables(StudyTables):
     @cached_property
     def references(self) -> pd.DataFrame:
         """Those of the cell's data set, and of its encoders."""
-        found = self.whole.references
+        rows = self.whole.references
         for name in ("dataset", *SPLIT_COLUMNS, *reference_params()):
-            if name in found and name in self.plan_table.column_names:
+            if name in rows and name in self.plan_table.column_names:
                 here = self.plan_table[name].unique().to_pylist()
-                found = found[found[name].isin(here) | found[name].isna()]
-        return found.reset_index(drop=True)
+                rows = rows[rows[name].isin(here) | rows[name].isna()]
+        return rows.reset_index(drop=True)
 
     def frame_here(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The cell's rows of a table in which objectives have the cell in front."""
@@ -211,8 +211,8 @@ def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
     folder = ResultsFolder(str(path))
     if not folder.exists():
         below = [] if folder.local_path is None else Path(folder.local_path).glob("*/study.yaml")
-        found = sorted(file.parent.name for file in below if file.is_file())[:5]
-        hint = f" It holds: {', '.join(found)}." if found else ""
+        names = sorted(file.parent.name for file in below if file.is_file())[:5]
+        hint = f" It holds: {', '.join(names)}." if names else ""
         expected = "expected a results folder (it has a study.yaml), found none."
         raise RequestError(f"{path}: {expected}{hint}")
     folder.check()

@@ -21,7 +21,6 @@ from clsweep.analysis import Place, place_of
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import mentioned
-from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.schemas import TRIAL_STATUSES
 
 
@@ -47,7 +46,7 @@ class Ranking:
 
 @dataclass
 class _Config:
-    """What is known of one configuration."""
+    """One configuration: its scores so far, and its lost trials."""
 
     num_planned: int = 0
     scores: dict[str, float] = field(default_factory=dict)  # by trial
@@ -60,7 +59,7 @@ class _Config:
 
 
 class Standings:
-    """How the configurations of a study stand, while its trials end in whatever order: by trial_id,
+    """The configurations of a study in order, while its trials end in whatever order: by trial_id,
     objective and config of the planned ones, and status and metric of those `recorded`.
     """
 
@@ -101,16 +100,19 @@ class Standings:
         return key if key is not None and trial_id in self._configs[key].scores else None
 
     def is_open(self, objective: str, config: int) -> bool:
-        """Whether a configuration may still become the best: a seed is left, none was stopped."""
-        found = self._configs[objective, config]
-        return not found.is_stopped and len(found.scores) + len(found.lost) < found.num_planned
+        """A configuration may still become the best: a seed is left, none was stopped."""
+        standing = self._configs[objective, config]
+        return (
+            not standing.is_stopped
+            and len(standing.scores) + len(standing.lost) < standing.num_planned
+        )
 
     def place(self, objective: str, config: int) -> Place | None:
         """See `place_of`; None without a score, or where the scheduler stopped a trial."""
-        found = self._configs[objective, config]
-        if found.is_stopped or not found.scores:
+        standing = self._configs[objective, config]
+        if standing.is_stopped or not standing.scores:
             return None
-        return place_of(config, found.scores.values(), self._mode)
+        return place_of(config, standing.scores.values(), self._mode)
 
     def best(self, objective: str) -> Ranked | None:
         """The best configuration so far; None while none has finished on every seed."""
@@ -130,11 +132,11 @@ class Standings:
         for (objective, number), config in self._configs.items():
             if config.is_whole:
                 places[objective].append(place_of(number, config.scores.values(), self._mode))
-        found = []
+        rankings = []
         for name, own in places.items():
             configs = [self._ranked(name, place, i) for i, place in enumerate(sorted(own), 1)]
-            found.append(Ranking(name, configs, num_left_out=counts[name] - len(own)))
-        return found
+            rankings.append(Ranking(name, configs, num_left_out=counts[name] - len(own)))
+        return rankings
 
     def _ranked(self, objective: str, place: Place, rank: int) -> Ranked:
         missing, signed, config = place
@@ -199,7 +201,7 @@ class TrialCounts:
 
 
 def drop_order(rows: Sequence[Row]) -> list[str]:
-    """The columns of `Tally.rows` that a narrow screen lacks: zeros, then what says least."""
+    """The columns of `TrialCounts.rows` that a narrow screen lacks: zeros, then what says least."""
     nowhere = [name for name in ("running", "failed") if not any(row[name] for row in rows)]
     return [*nowhere, "seeds", "planned"]
 
@@ -208,93 +210,3 @@ def describe_params(row: Row, names: Sequence[str]) -> str:
     """`tau=0.2, batch_size=64`, without the parameters that the row's objective does not own."""
     texts = ((name, mentioned(row.get(name))) for name in names)
     return ", ".join(f"{name}={text}" for name, text in texts if text)
-
-
-class KeptFiles:
-    """Which encoders and checkpoints stay in a results folder: whatever an interruption left, from
-    rows and files alone.
-
-    `best` keeps those of each objective's best configuration, of all its seeds, as its score is a
-    mean over them. A file goes only when its configuration can no longer become the best:
-
-    - A trial without a row is under way: its files stay.
-    - A configuration with a seed to come, and none stopped or skipped, is open: they stay.
-    - Of the others that have files, the best one's stay, one that lost a seed after all others.
-
-    So at most (objectives + trials at once) x seeds encoders lie in the folder. A race runs seed by
-    seed, and keeps those of all configurations that are still in it. What was removed does not come
-    back if further seeds make another configuration the best.
-
-    Args:
-        folder: a results folder that this run holds.
-        planned: trial_id, objective and config of every planned trial.
-        rows: of the trials that have ended.
-        encoders: all | best | none, which keeps no further ones.
-        checkpoints: last | best | none, of trials that have ended. Those of failed trials stay, for
-            another attempt.
-        metric, mode: what is best. Only a finished trial can be: it has had all its epochs.
-    """
-
-    def __init__(
-        self,
-        folder: ResultsFolder,
-        planned: Iterable[Row],
-        rows: Iterable[Row],
-        *,
-        encoders: str,
-        checkpoints: str,
-        metric: str,
-        mode: str,
-    ):
-        self._folder, self._encoders, self._checkpoints = folder, encoders, checkpoints
-        self._standings = Standings(planned, metric=metric, mode=mode)
-        self._status: dict[str, str] = {}  # of the trials that have a row
-        for row in rows:
-            self._note(row)
-
-    def record(self, row: Row) -> None:
-        """After the row of a trial was written: remove what it supersedes, or its own files."""
-        self._note(row)
-        if self._encoders == "best" or row["status"] == "failed":
-            self._prune("encoders")
-        if self._checkpoints != "none":
-            self._prune("checkpoints")
-
-    def settle(self) -> None:
-        """While no trial runs: remove too what trials left that stopped before they had a row."""
-        self._folder.remove_unfinished()
-        for trial_id in self._folder.stored("encoders"):
-            if trial_id not in self._status:
-                self._folder.remove(encoder_file(trial_id))
-        self._prune("encoders")
-        self._prune("checkpoints")
-
-    def _note(self, row: Row) -> None:
-        self._standings.add(row)
-        self._status[row["trial_id"]] = row["status"]
-
-    def _prune(self, kind: str) -> None:
-        """Remove the files of a kind that go: of a failed trial its encoder does."""
-        is_encoder = kind == "encoders"
-        how = self._encoders if is_encoder else self._checkpoints
-        stored = [name for name in self._folder.stored(kind) if name in self._status]
-        wanted = self._of_the_best(stored) if how == "best" else set(stored * is_encoder)
-        failed = {trial_id for trial_id in stored if self._status[trial_id] == "failed"}
-        for trial_id in set(stored) - (wanted - failed if is_encoder else wanted | failed):
-            self._folder.remove((encoder_file if is_encoder else checkpoint_file)(trial_id))
-
-    def _of_the_best(self, stored: Sequence[str]) -> set[str]:
-        """Those trials whose configuration is open, or the best of its objective among them."""
-        wanted: set[str] = set()
-        by_config: dict[tuple[str, int], list[str]] = {}
-        for trial_id in stored:
-            if (key := self._standings.scored(trial_id)) is not None:
-                by_config.setdefault(key, []).append(trial_id)
-        best: dict[str, tuple[Place, list[str]]] = {}
-        for key, trial_ids in by_config.items():
-            if self._standings.is_open(*key):
-                wanted.update(trial_ids)
-            elif (place := self._standings.place(*key)) is not None:
-                objective = key[0]
-                best[objective] = min((place, trial_ids), best.get(objective, (place, trial_ids)))
-        return wanted.union(*(trial_ids for _, trial_ids in best.values()))

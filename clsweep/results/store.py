@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from clsweep.errors import RequestError, UserError, first_line
 from clsweep.results.disk import Data, Disk
+from clsweep.results.integrity import checked_rows, of_one_trial
 from clsweep.results.lock import FolderLock, ObjectStoreLease
-from clsweep.results.integrity import checked_rows, of_one_trial; from clsweep.results.schemas import empty
 from clsweep.results.parquet import decode_table
+from clsweep.results.schemas import empty
 
 if TYPE_CHECKING:
     from clsweep.results.object_store import ObjectStore
@@ -126,13 +127,14 @@ class Store:
             return
         if not self.files.is_file(f"{other}.parquet"):
             return
-        ids = self.decoded(f"{other}.parquet", lambda data: decode_table(data, ["trial_id"]))["trial_id"]
+        only_ids = functools.partial(decode_table, columns=["trial_id"])
+        ids = self.decoded(f"{other}.parquet", only_ids)["trial_id"]
         in_parts = {_trial_id(path) for path in parts} if name == "trials" else set()
         if not in_parts.issuperset(ids.to_pylist()):
             raise RequestError(f"{self.files.place(f'{name}.parquet')}: {MISSING}")
 
     def decoded(self, name: str, decode: Callable[[bytes], T], advice: str = "") -> T:
-        """What a file holds; a part that is gone is for the caller to handle."""
+        """The content of a file; a part that is gone is for the caller to handle."""
         for attempt in range(3):
             try:
                 data = self.files.read(name)
@@ -152,7 +154,7 @@ class Store:
         raise AssertionError
 
     def once(self, name: str, decode: Callable[[bytes], Any]) -> Any:
-        """What a file holds, decoded again only where it has changed."""
+        """The content of a file, decoded again only where it has changed."""
 
         def again(data: bytes) -> Any:
             known, value = self._known.get(name, (None, None))
@@ -180,12 +182,12 @@ def _open_uri(uri: str) -> Files:
 
     from clsweep.results.object_store import STORES, ObjectStore, patiently, reason
 
-    asked, expected = uri, f"{uri}: expected a folder or an object store's URI"
+    delayed, expected = uri, f"{uri}: expected a folder or an object store's URI"
     if uri.startswith("s3://") and "allow_delayed_open=" not in uri:
         # One request instead of three for a small object; a missing bucket is noticed at its end.
-        asked += f"{'&' if '?' in uri else '?'}allow_delayed_open=true"
+        delayed += f"{'&' if '?' in uri else '?'}allow_delayed_open=true"
     try:
-        fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(asked))
+        fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(delayed))
     except (pa.ArrowException, OSError) as error:
         raise RequestError(f"{expected}: {reason(error)}") from None
     if isinstance(fs, pafs.LocalFileSystem):

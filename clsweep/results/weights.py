@@ -24,7 +24,7 @@ _DIGEST = "sha256"  # of that text and all weights
 
 
 def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
-    """What a reader needs to build and to feed an encoder, and all hyperparameters."""
+    """All that a reader needs to build and to feed an encoder, and all hyperparameters."""
     encoder = COMPONENT["encoder"][row["encoder"]]
     names = ["trial_id", "encoder", *encoder.owns, *encoder.takes, "dataset", "seed"]
     names += [name for name in PARAM if row.get(name) is not None and name not in names]
@@ -57,31 +57,34 @@ def unpack_weights(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]
     try:
         weights = {name: array.copy() for name, array in load(payload).items()}
         (length,) = struct.unpack("<Q", payload[:8])
-        told = json.loads(payload[8 : 8 + length])["__metadata__"]
-        about = json.loads(told[_ABOUT])
-        if told.get(_DIGEST, digest := _digest(weights, told[_ABOUT])) != digest:
+        metadata = json.loads(payload[8 : 8 + length])["__metadata__"]
+        about = json.loads(metadata[_ABOUT])
+        if metadata.get(_DIGEST, digest := _digest(weights, metadata[_ABOUT])) != digest:
             raise ValueError("it has changed since it was written")
         if not isinstance(about, dict):
             raise ValueError(f"it says of itself {about!r:.40}")
     except (SafetensorError, struct.error, ValueError, LookupError, TypeError, RecursionError) as e:
-        found = f"found a damaged file: {str(e).splitlines()[0]}"
-        raise RequestError(f"{place}: expected an encoder of clsweep, {found}") from None
+        damage = f"found a damaged file: {str(e).splitlines()[0]}"
+        raise RequestError(f"{place}: expected an encoder of clsweep, {damage}") from None
     return weights, about
 
 
 def agreed(about: Row, row: Row) -> dict[str, Any]:
-    """What the file of an encoder says, with what the row of its trial says. Raises ValueError or
+    """The description of an encoder by its file and by the row of its trial. Raises ValueError or
     LookupError where they disagree, or an encoder cannot be so.
     """
-    told: Any = about["normalisation"]
-    pair = [told.get(key) if isinstance(told, Mapping) else None for key in ("mean", "std")]
+    normalisation: Any = about["normalisation"]
+    pair = [
+        normalisation.get(key) if isinstance(normalisation, Mapping) else None
+        for key in ("mean", "std")
+    ]
     mean, std = (each if isinstance(each, list) else [] for each in pair)
     is_finite = all(isinstance(n, float | int) and math.isfinite(n) for n in [*mean, *std])
     if not 0 < len(mean) == len(std) or not is_finite:
         raise ValueError(
-            f"normalisation: expected mean and std of the channels, given {told!r:.80}"
+            f"normalisation: expected mean and std of the channels, given {normalisation!r:.80}"
         )
-    expected = about_encoder(row, told)
+    expected = about_encoder(row, normalisation)
     for name, value in expected.items():
         if name != "clsweep_version" and about.get(name, value) != value:
             given = f"given {about[name]!r:.80}"

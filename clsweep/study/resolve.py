@@ -27,7 +27,8 @@ from clsweep.catalog.ownership import (
     refusal,
     trial_owns,
 )
-from clsweep.data.locations import DataPlace; from clsweep.data.sources import sized_dataset
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import METRIC
 from clsweep.errors import RequestError
-from clsweep.results.standings import Ranked, Ranking, Standings, describe_params
 from clsweep.results.reading import CellTables, StudyTables, to_frame
+from clsweep.results.standings import Ranked, Ranking, Standings, describe_params
 from clsweep.study.schema import ConfirmSection
 from clsweep.study.space import declared_axes, only_swept_rows
 

@@ -387,7 +387,7 @@ def printed_of(study: StudyTables, *, within: float | None = None) -> list[Print
     difference that agrees: 1 point by default, of another unit about a twentieth of the range that
     was printed, or its last decimal.
     """
-    if not (files := study.folder.printed()):
+    if not (files := study.folder.paper_tables()):
         return []
     cells = _with_folders(to_frame(study.folder.paper_cells()))
     trials = _with_folders(study.trials)

@@ -1,1 +1,1 @@
-"""How one trial trains; knows torch, and neither Ray nor Optuna."""
+"""Training of one trial; knows torch, and neither Ray nor Optuna."""

@@ -1,5 +1,4 @@
-"""One attempt at a trial: it goes on from the checkpoint of an earlier one, reports, and leaves
-checkpoints itself.
+"""Checkpoints of a trial: an attempt goes on from that of an earlier one, and leaves its own.
 
 A checkpoint, bytes, is checked before it is believed. One that is damaged, or of another trial,
 counts as none: the trial begins again, and only time is lost.
@@ -7,24 +6,20 @@ counts as none: the trial begins again, and only time is lost.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
-import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from clsweep.catalog.rows import Row
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.save_request import SaveRequest
-from clsweep.train.finite import DivergedError
 from clsweep.train.state import TrialState
 from clsweep.version import VERSION
 
@@ -38,7 +33,7 @@ class CheckpointStore(Protocol):
     """Where one trial keeps its latest checkpoint. What it raises fails the trial."""
 
     def load(self) -> bytes | None:
-        """What was saved last, by this or an earlier process; None if there is nothing."""
+        """The payload saved last, by this or an earlier process; None if there is none."""
 
     def save(self, payload: bytes) -> None:
         """Keep this in place of the one before: a process that dies leaves one of the two."""
@@ -53,18 +48,18 @@ class Checkpoints:
         every_s: at least so many seconds between two of them, and twenty times what one takes,
             within an epoch too; 0: after every epoch, and nowhere else.
         keep_end: save one after the last epoch too, to stay when the trial is over.
-        notice: asks for one after the step that is being taken.
+        save_request: asks for one after the step that is being taken.
     """
 
     store: CheckpointStore
     every_s: float = 60.0
     keep_end: bool = False
-    notice: SaveRequest = field(default_factory=SaveRequest)
+    save_request: SaveRequest = field(default_factory=SaveRequest)
 
 
 class TrialCheckpointer:
-    """Whether and from where a trial goes on, and its log: the row of every epoch, and what goes to
-    the side tables.
+    """The checkpoints of a trial and its log: the row of every epoch, and the rows of the side
+    tables.
 
     In a process group every worker makes one. The first alone reads and saves checkpoints, and what
     its report answers holds for all.
@@ -125,7 +120,7 @@ class TrialCheckpointer:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is another epoch to train."""
+        """There is another epoch to train."""
         return not self._was_stopped and self.epochs_trained < self._config["epochs"]
 
     def after_step(self) -> float:
@@ -151,10 +146,10 @@ class TrialCheckpointer:
         self.histograms += histogram
         self.points += points
         self.hits = self.hits if hits is None else list(hits)
-        if (found := self._checkpoints) is not None and self._state is not None:
-            is_due = found.every_s == 0 or self._is_asked_for(found)
-            if (is_due and self.goes_on) or (found.keep_end and not self.goes_on):
-                self._save(found)
+        if (checkpoints := self._checkpoints) is not None and self._state is not None:
+            is_due = checkpoints.every_s == 0 or self._is_asked_for(checkpoints)
+            if (is_due and self.goes_on) or (checkpoints.keep_end and not self.goes_on):
+                self._save(checkpoints)
         self._tell([row])
 
     def result(self, images_per_epoch: int) -> Row:
@@ -190,10 +185,10 @@ class TrialCheckpointer:
         self._was_stopped = of_first(answer is False, self._device)
 
     def _is_asked_for(self, checkpoints: Checkpoints) -> bool:
-        """Whether by a notice, or as the latest is too old: never, where every epoch has one."""
+        """A checkpoint is requested, or the latest is too old."""
         pause = max(checkpoints.every_s, self._saving_s / SAVING_SHARE)
         is_late = checkpoints.every_s > 0 and monotonic() - self._saved_at >= pause
-        return checkpoints.notice.is_given or is_late
+        return checkpoints.save_request.is_given or is_late
 
     def _save(self, checkpoints: Checkpoints) -> None:
         assert self._state is not None
@@ -210,7 +205,7 @@ class TrialCheckpointer:
         checkpoints.store.save(pack_checkpoint(contents, self._identity))
         self._saved_at = monotonic()
         self._saving_s = self._saved_at - start
-        checkpoints.notice.answer()
+        checkpoints.save_request.answer()
 
 
 _FORMAT = 7  # of the contents; another one when state or log change their shape
@@ -220,7 +215,7 @@ _NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")
 
 
 def identity_of(config: Mapping[str, Any]) -> bytes:
-    """What two attempts must have in common for the second to go on from the first.
+    """All that two attempts have in common if the second may go on from the first.
 
     All that decides the numbers, and the versions that a trial's row states. The device and the
     number of workers may change, as they may between two trials: what is computed is the same up to
@@ -279,80 +274,3 @@ def _digest(identity: bytes, body: bytes | memoryview) -> bytes:
     digest = hashlib.sha256(identity)
     digest.update(body)
     return digest.digest()
-
-
-# What a trial says while an epoch is under way, and whether its loss is still finite.
-
-
-Tell = Callable[[Row], object]
-
-TELL_S = 2.0
-CHECK_STEPS = 50  # to read a loss waits for the device, which no step should
-
-
-class Pulse:
-    """Of one trial, looked at after every step.
-
-    Args:
-        config: as in `train_trial`.
-        tell: called at most every `TELL_S` with epoch, epochs, step, steps, loss (the mean of the
-            epoch so far) and images_per_s (of all steps so far, of this attempt, without the
-            scores), without the last two before the first step, and with `scoring` before scores
-            that may take long; None: nobody listens.
-    """
-
-    def __init__(self, config: Mapping[str, Any], tell: Tell | None = None):
-        self._config, self._tell = config, tell
-        self._begun_at = self._told_at = monotonic()
-        self._epoch = self._num_steps = self._num_done = 0
-        self._scored_s = 0.0
-        self._said: Row = {}
-        self._scores_are_long = True
-
-    def begin_epoch(self, epoch: int, num_steps: int, done: int = 0) -> None:
-        """`done`: steps of it that an earlier attempt has done."""
-        self._epoch, self._num_steps = epoch, num_steps
-        if not self._said:
-            self._begun_at = monotonic()
-            self._say({"step": done})
-
-    def step(self, done: int, total: Tensor) -> None:
-        """After `done` steps of the epoch, whose losses come to `total`.
-
-        Raises:
-            DivergedError: it is not finite; seen within `CHECK_STEPS` steps.
-        """
-        self._num_done += 1
-        is_due = self._tell is not None and monotonic() - self._told_at >= TELL_S
-        if not is_due and done % CHECK_STEPS:
-            return
-        loss = total.item() / done
-        if not math.isfinite(loss):
-            where = f"in epoch {self._epoch}, by step {done} of {self._num_steps}"
-            raise DivergedError.of(f"the loss is {loss} {where}", self._config)
-        if is_due:
-            num_images = self._num_done * self._config["batch_size"]
-            pace = num_images / (monotonic() - self._begun_at - self._scored_s)
-            self._say({"step": done, "loss": loss, "images_per_s": pace})
-
-    @contextlib.contextmanager
-    def scoring(self) -> Iterator[None]:
-        """Around the scores after the steps of an epoch. If they were long, say that it goes on, as
-        whoever listens may have a demand; what follows the last epoch is not said to have ended.
-        """
-        started, is_last = monotonic(), self._epoch == self._config["epochs"]
-        if self._scores_are_long or is_last:
-            self._say({"step": self._num_steps, "scoring": 1})
-        yield
-        took = monotonic() - started
-        is_long, self._scored_s = took >= TELL_S, self._scored_s + took
-        if not is_last and (is_long or self._scores_are_long):
-            self._say({"step": self._num_steps})
-        self._scores_are_long = is_long
-
-    def _say(self, state: Row) -> None:
-        place = {"epoch": self._epoch, "epochs": self._config["epochs"], "steps": self._num_steps}
-        self._said = {**place, **state}
-        if self._tell:
-            self._tell(self._said)
-        self._told_at = monotonic()

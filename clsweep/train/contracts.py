@@ -1,4 +1,4 @@
-"""What every trial relies on, tried on a configuration: a part of one's own is sound if it holds.
+"""Contracts that every trial relies on, tried on a configuration: a sound part keeps them.
 
 Each contract is a function that raises where it is broken.
 """
@@ -44,7 +44,7 @@ _TIMEOUT_S = 240.0
 
 
 class BrokenContractError(UserError):
-    """What was expected, and what was found."""
+    """A contract that does not hold: what was expected, and what was given."""
 
 
 def _changes_nothing(
@@ -171,7 +171,7 @@ class _Store:
 def _rows(
     config: Mapping[str, Any], place: DataPlace, store: _Store | None = None, kill_at: int = 0
 ) -> list[Row]:
-    """What a trial reports, and its result, if it is not killed at an epoch."""
+    """The rows that a trial reports, and its result, if it is not killed at an epoch."""
     rows: list[Row] = []
 
     def report(row: Row) -> None:
@@ -181,7 +181,7 @@ def _rows(
 
     checkpoints = Checkpoints(store, every_s=0.0) if store else None
     if store and checkpoints and store.is_last:
-        checkpoints.notice.give()
+        checkpoints.save_request.give()
     with contextlib.suppress(_KilledError):
         rows.append(train_trial(config, report, place=place, checkpoints=checkpoints))
     return rows
@@ -191,20 +191,22 @@ def _require_same(
     actual: list[Row], expected: list[Row], noun: str, without: Sequence[str] = ()
 ) -> None:
     """All numbers and weights, bit for bit."""
-    for found, wanted in zip(actual, expected, strict=True):
-        for name, value in (dict.fromkeys(found) | wanted).items():
-            if name not in (*_MEASURED, *without) and not _is_same(found.get(name), value):
-                shown = "other values" if isinstance(value, dict | list) else found.get(name)
+    for row, wanted in zip(actual, expected, strict=True):
+        for name, value in (dict.fromkeys(row) | wanted).items():
+            if name not in (*_MEASURED, *without) and not _is_same(row.get(name), value):
+                shown = "other values" if isinstance(value, dict | list) else row.get(name)
                 given = "" if isinstance(value, dict | list) else f" {value}"
                 raise BrokenContractError(f"{name}: expected{given} of {noun} too, given {shown}")
 
 
-def _is_same(found: Any, wanted: Any) -> bool:
+def _is_same(actual: Any, wanted: Any) -> bool:
     if isinstance(wanted, Tensor):
-        return isinstance(found, Tensor) and torch.equal(found, wanted)
+        return isinstance(actual, Tensor) and torch.equal(actual, wanted)
     if isinstance(wanted, dict):
-        return found.keys() == wanted.keys() and all(_is_same(found[k], wanted[k]) for k in wanted)
-    return bool(found == wanted)
+        return actual.keys() == wanted.keys() and all(
+            _is_same(actual[k], wanted[k]) for k in wanted
+        )
+    return bool(actual == wanted)
 
 
 @dataclass(frozen=True)
@@ -240,27 +242,27 @@ def _bears_half(config: Mapping[str, Any], place: DataPlace) -> None:
 
 def _goes_in_chunks(config: Mapping[str, Any], place: DataPlace) -> None:
     halves = {**config, "chunk_size": config["batch_size"] // 2}
-    found = take_steps(halves, place, count=1)
+    chunked = take_steps(halves, place, count=1)
     wanted = take_steps(halves, place, count=1, accumulate=in_one_graph)
-    _require_alike(found.gradient, wanted.gradient, "gradient of {}: expected that of one pass")
-    _require_alike(found.buffers, wanted.buffers, "buffer {}: expected to be changed once")
+    _require_alike(chunked.gradient, wanted.gradient, "gradient of {}: expected that of one pass")
+    _require_alike(chunked.buffers, wanted.buffers, "buffer {}: expected to be changed once")
 
 
-def _require_alike(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str) -> None:
+def _require_alike(actual: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str) -> None:
     """All tensors, up to rounding of them all."""
     size = math.sqrt(sum(float(x.double().square().sum()) for x in wanted.values()))
     for name, x in wanted.items():
-        if not float((found[name] - x).double().norm()) <= WORLDS_TOLERANCE * size:
+        if not float((actual[name] - x).double().norm()) <= WORLDS_TOLERANCE * size:
             raise BrokenContractError(what.format(name))
 
 
 def _spreads(config: Mapping[str, Any], place: DataPlace) -> None:
     alone = take_steps(config, place)
     for worker in take_steps_of_two(config, place):
-        for found, wanted in zip(worker.losses, alone.losses, strict=True):
-            if not abs(found - wanted) <= WORLDS_TOLERANCE * (1e-2 + abs(wanted)):
+        for loss, wanted in zip(worker.losses, alone.losses, strict=True):
+            if not abs(loss - wanted) <= WORLDS_TOLERANCE * (1e-2 + abs(wanted)):
                 raise BrokenContractError(
-                    f"loss: expected {wanted:.6g} of two workers too, given {found:.6g}"
+                    f"loss: expected {wanted:.6g} of two workers too, given {loss:.6g}"
                 )
         expected = "gradient of {}: expected that of one worker"
         _require_alike(worker.gradient, alone.gradient, expected)
@@ -287,8 +289,8 @@ def take_steps(
         range(count), batches(images, config, 0, state.view_generator), strict=False
     ):
         state.optimizer.zero_grad()
-        prepared, found = accumulate(state, model, batch)
-        losses.append(float(found.total.detach()))
+        prepared, loss = accumulate(state, model, batch)
+        losses.append(float(loss.total.detach()))
         if step == 0:
             named = objective.named_parameters()
             gradient = {n: p.grad.clone() for n, p in named if p.grad is not None}
@@ -300,7 +302,7 @@ def take_steps(
 
 
 def in_one_graph(state: TrialState, model: Any, batch: Batch) -> tuple[Embeddings, Losses]:
-    """What `accumulate_gradient` does in two passes: one graph of all chunks."""
+    """The gradient of `accumulate_gradient` in one graph of all chunks instead of two passes."""
     parts = [embed(state, model, batch.chunks, number) for number in range(len(batch.chunks))]
     together = {
         kind: {view: torch.cat([part[kind][view] for part in parts]) for view in views}
@@ -314,7 +316,7 @@ def in_one_graph(state: TrialState, model: Any, batch: Batch) -> tuple[Embedding
 
 
 def take_steps_of_two(config: Mapping[str, Any], place: DataPlace) -> list[Steps]:
-    """What each of two workers gets, which are processes with the plug-ins of this one.
+    """The steps of each of two workers, which are processes with the plug-ins of this one.
 
     Raises:
         RuntimeError: one of them fails, in one line.
@@ -348,9 +350,9 @@ def _work(
     )
     try:
         plug_in(plugins)
-        found = vars(take_steps(config, place))
+        steps = vars(take_steps(config, place))
     except Exception as error:
         (folder / f"{rank}.txt").write_text(told(error))
         os._exit(1)  # the other one need not wait for this one's farewell
-    torch.save(found, folder / f"{rank}.pt")
+    torch.save(steps, folder / f"{rank}.pt")
     dist.destroy_process_group()

@@ -33,3 +33,8 @@ def without_bf16() -> list[str]:
     gpus = range(torch.cuda.device_count())
     old = [gpu for gpu in gpus if torch.cuda.get_device_capability(gpu) < (8, 0)]
     return [torch.cuda.get_device_name(gpu) for gpu in old]
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """float64, or float32 on a device that has no float64 (Apple's)."""
+    return torch.float32 if device.type == "mps" else torch.float64

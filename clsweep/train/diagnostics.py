@@ -1,4 +1,4 @@
-"""What a representation and its training look like, beside the score.
+"""Diagnostics of a representation and its training, beside the score.
 
 Shapes: N samples, D dimensions, C classes, B rows at once. z are representations, raw (not
 normalised), float32 or wider, of any scale and on any device; n(z) is a row of unit length, and a
@@ -24,7 +24,8 @@ from clsweep.catalog import COMPONENT, DIAGNOSTICS, METRICS, MIN_TSNE_POINTS, im
 from clsweep.catalog.ownership import num_others
 from clsweep.catalog.rows import Diagnostic, Metric
 from clsweep.objective.losses import npc_multiplier
-from clsweep.train.spectrum import centred_svdvals; from clsweep.train.device import widest_float
+from clsweep.train.device import widest_float
+from clsweep.train.spectrum import centred_svdvals
 
 _BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
@@ -179,7 +180,7 @@ def score_without_labels(at_hand: Mapping[str, Any]) -> dict[str, float]:
 def _taken(
     rows: Sequence[Diagnostic] | Sequence[Metric], at_hand: Mapping[str, Any]
 ) -> dict[str, float]:
-    """What rows give of what is `at_hand`, those that take no more than that.
+    """The values of the rows that `at_hand` is enough for, by name.
 
     Waits for the device once, and once inside of the singular values.
     """
@@ -188,12 +189,12 @@ def _taken(
         for row in rows
         if set(row.takes) <= set(at_hand)
     }
-    found = {name: value for name, value in taken.items() if value is not None}
-    scalars = {name: x for name, x in found.items() if isinstance(x, Tensor)}
+    values = {name: value for name, value in taken.items() if value is not None}
+    scalars = {name: x for name, x in values.items() if isinstance(x, Tensor)}
     if scalars:
         stacked = torch.stack([x.to(widest_float(x.device)) for x in scalars.values()])
-        found |= dict(zip(scalars, stacked.tolist(), strict=True))
-    return found
+        values |= dict(zip(scalars, stacked.tolist(), strict=True))
+    return values
 
 
 def q_b(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | None:
@@ -227,7 +228,7 @@ def query_grad_norm(objective: Any, prepared: Any, config: Mapping[str, Any]) ->
 
 
 def _contrasts_samples(config: Mapping[str, Any]) -> bool:
-    """Whether samples are contrasted with other samples at a temperature."""
+    """Samples are contrasted with other samples at a temperature."""
     framework = COMPONENT["framework"][config["framework"]]
     is_contrast = framework.pairs_views and framework.views_of_negatives > 0
     return is_contrast and "tau" in COMPONENT["loss"][config["loss"]].owns
@@ -254,7 +255,7 @@ def _gradient_norms(
 
 
 class StepStatistics:
-    """What the catalog's diagnostics say of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
+    """The catalog's diagnostics of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
     and the gradient norms (DCL A.9, Fig. 5; EqCo Fig. 4).
 
     Adding never waits for the device; what reads the sums does.
@@ -307,15 +308,15 @@ class StepStatistics:
         cv = population std / mean, and 0 where the mean is 0. Rows of which nothing was added are
         missing.
         """
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for row in self._rows:
             num, mean, squares = self._sums[row.impl].moments()
             if num:
                 # torch's root: in a last bit it is not Python's, and rows stay what they were
                 std = torch.tensor(squares / num, dtype=torch.float64).sqrt().item()
                 cv = std / (mean or 1.0)
-                found[row.name] = mean if row.summary == "mean" else cv
-        return found
+                values[row.name] = mean if row.summary == "mean" else cv
+        return values
 
     def histogram(self) -> list[dict[str, Any]]:
         """The values of each diagnostic that asks for it, q_B and its like, in 20 equal bins of [0,

@@ -1,4 +1,4 @@
-"""What an encoder is worth: scores on the validation split, and diagnostics of its
+"""Evaluation of an encoder: scores on the validation split, and diagnostics of its
 representation; also on the images of another data set, and of data that no training has touched.
 """
 
@@ -25,12 +25,13 @@ from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
 from clsweep.objective.views import recipes
+from clsweep.train.accuracy import Outcomes, hits_among, in_percent
 from clsweep.train.collectives import gather_features, worker_rows
 from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import diagnostics_of, score_without_labels, tsne_points
-from clsweep.train.accuracy import Outcomes, hits_among, in_percent; from clsweep.train.finite import are_finite
-from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
 from clsweep.train.finetune import Network, views_of
+from clsweep.train.finite import DivergedError, are_finite
+from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
 from clsweep.train.state import compute_in_float32, seeded, untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]
@@ -41,21 +42,11 @@ LIDAR_IMAGES = 1000  # at most, of the same split (Thilak et al. 2024, 5.1)
 DIAGNOSIS_SEED = 0  # the same views at every epoch and in every trial of the same augmentation
 
 
-class DivergedError(ArithmeticError):
-    """The loss or the features of a trial are no longer finite."""
-
-    @classmethod
-    def of(cls, what: str, config: Mapping[str, Any]) -> DivergedError:
-        """What is wrong, and which of the trial's own hyperparameters may mend it."""
-        remedy = "a smaller lr or a larger tau" if "tau" in config else "a smaller lr"
-        return cls(f"{what}; {remedy} may help")
-
-
 Transfer = Callable[[], tuple[Images, Images]]  # images of another data set: to fit on, to score
 
 
 class Scores(NamedTuple):
-    """What an encoder scores.
+    """The scores of an encoder.
 
     Attributes:
         values: by metric; where images are right or wrong, the share that is right, percent.
@@ -108,20 +99,22 @@ def score_encoder(
     values, hits = in_percent(outcomes), _packed(outcomes, val)
     if last and transfer is not None:
         bank, query = transfer()
-        found, _ = _score_images(layer, encoder, bank, query, config, last=last, of="transfer")
-        values |= in_percent(found)
-        hits += _packed(found, query)
+        transferred, _ = _score_images(
+            layer, encoder, bank, query, config, last=last, of="transfer"
+        )
+        values |= in_percent(transferred)
+        hits += _packed(transferred, query)
     return Scores(values, query_MD, hits)
 
 
 def _packed(outcomes: Outcomes, images: Images) -> list[Row]:
     """Which of the images are right, by metric: a bit for each, in their order."""
     rows: list[Row] = []
-    for name, found in hits_among(outcomes).items():
-        if len(found) != len(images):
+    for name, is_right in hits_among(outcomes).items():
+        if len(is_right) != len(images):
             expected = f"expected an outcome of each of {len(images)} images"
-            raise LookupError(f"{name}: {expected}, given {len(found)}")
-        bits = np.packbits(found.numpy(force=True)).tobytes()
+            raise LookupError(f"{name}: {expected}, given {len(is_right)}")
+        bits = np.packbits(is_right.numpy(force=True)).tobytes()
         place = {"images": images.digest, "num_images": len(images)}
         rows.append({"metric": name, **place, "bits": bits})
     return rows
@@ -176,9 +169,9 @@ def score_features(
 
 
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
-    found = [m for m in METRICS if m.needs_labels and m.of == of]
+    metrics = [m for m in METRICS if m.needs_labels and m.of == of]
     every_epoch = {"linear_probe"} if config["linear_every"] == "scored" else set()
-    return [m for m in found if last or m.every_epoch or m.part in every_epoch]
+    return [m for m in metrics if last or m.every_epoch or m.part in every_epoch]
 
 
 def take_scores(
@@ -190,7 +183,7 @@ def take_scores(
     Raises:
         PartError: a function that does not give the metric whose row names it.
     """
-    found: dict[str, dict[str, float | Tensor | None]] = {}  # several metrics of one function
+    results: dict[str, dict[str, float | Tensor | None]] = {}  # several metrics of one function
     scores: Outcomes = {}
     for metric in metrics:
         row: Metric | Component = metric
@@ -200,17 +193,17 @@ def take_scores(
                 continue
         if not row.impl:
             continue
-        if row.impl not in found:
+        if row.impl not in results:
             if metric.part:
                 owned = arguments(config, metric.part)
             else:
                 owned = {name: config[name] for name in metric.owns}
-            found[row.impl] = implementation(row)(*given, **named, **owned)
+            results[row.impl] = implementation(row)(*given, **named, **owned)
         name = metric.name.removeprefix("transfer_")
-        if name not in found[row.impl]:
-            others = ", ".join(found[row.impl])
+        if name not in results[row.impl]:
+            others = ", ".join(results[row.impl])
             raise PartError(f"{name}: expected a score of this name, given {others}", row)
-        score = found[row.impl][name]
+        score = results[row.impl][name]
         low, high = metric.limits
         if score is None:  # it was not asked for
             continue
@@ -339,7 +332,7 @@ def transfer_of(
     *,
     test: bool = False,
 ) -> Transfer | None:
-    """How to get the images of `transfer_dataset`, labelled training images and those to score;
+    """A function that reads `transfer_dataset`: labelled training images and those to score;
     None where the trial names no data set.
 
     They are normalised as the encoder was trained, with the statistics of `splits`, and resized to
@@ -400,7 +393,7 @@ def score_reference(
 
 
 class _Pixels(nn.Module):
-    """What an encoder is given as features: its channels, which gray images repeat, once; images of
+    """The input of an encoder as features: its channels, which gray images repeat, once; images of
     more than 64 pixels a side averaged down to 32.
     """
 

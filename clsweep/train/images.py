@@ -20,10 +20,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.data.augment import FULL_SCALE, VALUES_AT_ONCE, Draws, Recipe, apply, change, draw_views
-from clsweep.data.image_files import Pictures
+from clsweep.data.augment import (
+    FULL_SCALE,
+    VALUES_AT_ONCE,
+    Draws,
+    Recipe,
+    apply,
+    change,
+    draw_views,
+)
 from clsweep.data.datasets import Split, Splits
 from clsweep.data.draws import derived_seed
+from clsweep.data.image_files import Pictures
 from clsweep.model.transfer import to_device
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import rank, world_size
@@ -83,7 +91,7 @@ class Images:
         batch_size: int = 0,
     ) -> tuple[Draws, ...]:
         """Independent views of each of the chosen images (DCL A.4), for `views` and `fetch`, as
-        `data.augment.draw` draws them.
+        `data.augment.draw_views` draws them.
         """
         size: int | Tensor = self.size
         if self.pictures is not None:
@@ -123,7 +131,7 @@ class Images:
 
     @property
     def _pins(self) -> bool:
-        """Whether what a thread reads lies in page-locked memory, from which a GPU takes it."""
+        """A thread reads into page-locked memory, from which a GPU takes it."""
         return self.device.type == "cuda"
 
     def _moved(self, pixels_MCHW: Tensor) -> Tensor:
@@ -186,7 +194,7 @@ def images_on(where: str) -> Iterator[None]:
 
 
 def are_resident() -> bool:
-    """Whether the latest trial has images on a GPU."""
+    """The latest trial has images on a GPU."""
     return any(each.rows_N is None for held in _held.values() for each in held.values())
 
 
@@ -234,8 +242,8 @@ def scored_images(
     digest = hashlib.sha256(f"{config['dataset']} {config.get('images_digest')}".encode())
     for places in (split.rows, split.labels):
         digest.update(np.ascontiguousarray(places).tobytes())
-    told = {"view_size": size, "digest": digest.hexdigest()[:16]}
-    return replace(on_device(split, splits.train, device), **told)
+    about = {"view_size": size, "digest": digest.hexdigest()[:16]}
+    return replace(on_device(split, splits.train, device), **about)
 
 
 def steps_per_epoch(images: Images, config: Mapping[str, Any]) -> int:
@@ -297,7 +305,7 @@ def _batches_at_once(batch_size: int) -> int:
 
 
 def made_at_once(images: Images, config: Mapping[str, Any]) -> int:
-    """How many images have their views made at once, unless a batch or chunk has more: on a GPU as
+    """The number of images whose views are made at once, unless a batch has more: on a GPU as
     many as fit into a number of values, so that views take the same memory at every size.
     """
     if images.device.type == "cpu":

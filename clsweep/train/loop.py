@@ -23,15 +23,24 @@ from clsweep.data.locations import DataPlace
 from clsweep.objective.contrastive import wide
 from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
-from clsweep.train.checkpoints import TrialCheckpointer, Checkpoints, ReportEpoch; from clsweep.train.progress_reporter import ProgressReporter, ReportProgress
+from clsweep.train.checkpoints import Checkpoints, ReportEpoch, TrialCheckpointer
 from clsweep.train.collectives import distributed, gather, rank, world_size
 from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import StepStatistics, score_without_labels, watched_parameters
+from clsweep.train.evaluation import (
+    Scores,
+    diagnose,
+    embed_in_plane,
+    projections,
+    score_encoder,
+    transfer_of,
+)
+from clsweep.train.finite import DivergedError
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import build_schedule, lr_at, peak_lr, set_lr
-from clsweep.train.finite import DivergedError; from clsweep.train.evaluation import Scores, diagnose, embed_in_plane, projections, score_encoder, transfer_of
+from clsweep.train.progress_reporter import ProgressReporter, ReportProgress
 from clsweep.train.state import (
     AfterStep,
     EpochUnderWay,
@@ -70,7 +79,7 @@ def train_trial(
             bit. The first worker's count.
         test: score the test split too, once, at the end. Pairs of vectors have none, and a trial
             that is scored on the test split anyway has its scores already.
-        tell: what hears every few seconds how far the trial is, see `Pulse`.
+        tell: what hears every few seconds how far the trial is, see `ProgressReporter`.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
@@ -88,13 +97,14 @@ def train_trial(
     forget_folders()
     # parts of the user's own have it too, and may not write to it
     device, config = trial_device(device), MappingProxyType(with_defaults(config))
-    attempt, pulse = TrialCheckpointer(config, report, checkpoints, device), ProgressReporter(config, tell)
+    checkpointer = TrialCheckpointer(config, report, checkpoints, device)
+    reporter = ProgressReporter(config, tell)
     compute_in_float32()
     try:
         with drawing(config["seed"], "trial"):
             if DATASET[config["dataset"]].kind == "pairs":
-                return train_critic(config, attempt, device, pulse)
-            return _train_encoder(config, attempt, pulse, place, device, test=test)
+                return train_critic(config, checkpointer, device, reporter)
+            return _train_encoder(config, checkpointer, reporter, place, device, test=test)
     except (SystemExit, GeneratorExit) as error:  # nobody else would say where
         name = type(error).__name__
         what = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else name
@@ -104,8 +114,8 @@ def train_trial(
 
 def _train_encoder(
     config: Mapping[str, Any],
-    attempt: TrialCheckpointer,
-    pulse: ProgressReporter,
+    checkpointer: TrialCheckpointer,
+    reporter: ProgressReporter,
     place: DataPlace,
     device: torch.device,
     *,
@@ -122,14 +132,14 @@ def _train_encoder(
         encoder, objective = untrained_encoder(config, device), None
         scores = on_val(encoder, last=True)
         points = embed_in_plane(scores.features_MD, val, config)
-        attempt.end_epoch({"epoch": 0, **scores.values}, points=points, hits=scores.hits)
-        result = attempt.result(0)
+        checkpointer.end_epoch({"epoch": 0, **scores.values}, points=points, hits=scores.hits)
+        result = checkpointer.result(0)
     else:
         state = new_state(config, device)
         objective, encoder = state.objective, state.objective.encoder
-        result = _train(state, config, train, val, on_val, attempt, pulse)
+        result = _train(state, config, train, val, on_val, checkpointer, reporter)
     split = "test" if config["val_fraction"] is None else "validation"
-    result["hits"] = [{**row, "split": split} for row in attempt.hits]
+    result["hits"] = [{**row, "split": split} for row in checkpointer.hits]
     if test and config["val_fraction"] is not None:
         last = result["status"] == "finished"
         tested = scored_images(splits.test, splits, config, device)
@@ -159,37 +169,39 @@ def _train(
     train: Images,
     val: Images,
     score: Score,
-    attempt: TrialCheckpointer,
-    pulse: ProgressReporter,
+    checkpointer: TrialCheckpointer,
+    reporter: ProgressReporter,
 ) -> Row:
-    attempt.resume(state)
+    checkpointer.resume(state)
     objective = state.objective
     model = distributed(objective) if world_size() > 1 else objective
     epoch_images = steps_per_epoch(train, config) * config["batch_size"]
-    while attempt.goes_on:
+    while checkpointer.goes_on:
         epoch = state.epoch + 1
         is_last = epoch == config["epochs"]
         is_scored = is_last or epoch % config["eval_every"] == 0
         so_far = begin_epoch(state, train, StepStatistics() if is_scored else None)
         statistics = so_far.statistics
         row: Row = {"epoch": epoch}
-        row |= train_epoch(state, model, train, config, statistics, pulse, attempt.after_step)
+        row |= train_epoch(
+            state, model, train, config, statistics, reporter, checkpointer.after_step
+        )
         row["time_s"] = so_far.time_s
         if not math.isfinite(row["train_loss"]):
             raise DivergedError.of(f"the loss is {row['train_loss']} in epoch {epoch}", config)
         row["images_per_s"] = epoch_images / row["time_s"]
         histogram, points, hits = list[Row](), list[Row](), None
         if statistics is not None:
-            with pulse.scoring():
+            with reporter.scoring():
                 scores = score(objective.encoder, last=is_last, objective=objective)
                 features, hits = scores.features_MD, scores.hits
                 row |= scores.values | statistics.summary()
                 row |= diagnose(objective, val, features, config, base_loss=row["base_loss"])
                 histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
                 points = embed_in_plane(features, val, config) if is_last else []
-        attempt.end_epoch(row, histogram, points, hits)
-    told = {"precision": state.precision.name, "lr_peak": peak_lr(config)}
-    result = attempt.result(epoch_images) | told
+        checkpointer.end_epoch(row, histogram, points, hits)
+    more = {"precision": state.precision.name, "lr_peak": peak_lr(config)}
+    result = checkpointer.result(epoch_images) | more
     if COMPONENT["framework"][config["framework"]].pairs_views:
         pairs = cast(PairFramework, objective).comparison.pairs
         result |= pairs_and_compute(config, pairs, train.size)
@@ -214,7 +226,7 @@ def train_epoch(
     images: Images,
     config: Mapping[str, Any],
     statistics: StepStatistics | None = None,
-    pulse: ProgressReporter | None = None,
+    reporter: ProgressReporter | None = None,
     after_step: AfterStep | None = None,
 ) -> Row:
     """One pass over the training split, or what is left of the one under way: mean losses, and the
@@ -224,16 +236,16 @@ def train_epoch(
         state: advanced to the end of the epoch.
         model: the state's objective, or what distributes it.
         statistics: collects the diagnostics of every step, if given.
-        pulse: looks at every step, if given.
+        reporter: looks at every step, if given.
         after_step: called after every step, and returns the seconds that it took.
 
     Raises:
-        DivergedError: the loss is not finite, as the pulse sees.
+        DivergedError: the loss is not finite, as the reporter sees.
     """
     so_far = begin_epoch(state, images, statistics)
     per_epoch = steps_per_epoch(images, config)
-    if pulse is not None:
-        pulse.begin_epoch(state.epoch + 1, per_epoch, so_far.step)
+    if reporter is not None:
+        reporter.begin_epoch(state.epoch + 1, per_epoch, so_far.step)
     model.train()
     if not so_far.step:
         state.begin_epoch()
@@ -247,8 +259,8 @@ def train_epoch(
     for step, batch in enumerate(epoch_batches, start=state.epoch * per_epoch + so_far.step):
         so_far.lr = lr(step)
         _take_step(state, model, batch, (step + 1) / num_steps, of_steps)
-        if pulse is not None:
-            pulse.step(so_far.step + 1, so_far.totals[0])
+        if reporter is not None:
+            reporter.step(so_far.step + 1, so_far.totals[0])
         so_far.end_step(after_step)
     state.epoch, state.under_way = state.epoch + 1, None
     total, base, regularizer = (so_far.totals / per_epoch).tolist()
@@ -391,5 +403,5 @@ def frozen_statistics(module: nn.Module) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.track_running_stats = True
-        for buffers, kept in before:
-            buffers.update(kept)
+        for buffers, copies in before:
+            buffers.update(copies)

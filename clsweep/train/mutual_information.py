@@ -16,11 +16,13 @@ from clsweep.catalog.rows import Row
 from clsweep.data.draws import derived_seed
 from clsweep.model.transfer import to_device
 from clsweep.objective.build import build_critic
-from clsweep.train.checkpoints import TrialCheckpointer; from clsweep.train.progress_reporter import ProgressReporter
-from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.accuracy import in_percent
+from clsweep.train.checkpoints import TrialCheckpointer
+from clsweep.train.diagnostics import diagnostics_of, mi_bound
+from clsweep.train.evaluation import take_scores
+from clsweep.train.finite import DivergedError
 from clsweep.train.memory import PeakMemory
-from clsweep.train.finite import DivergedError; from clsweep.train.evaluation import take_scores
+from clsweep.train.progress_reporter import ProgressReporter
 from clsweep.train.state import EpochUnderWay, Precision, TrialState, seeded
 
 DIM = 20  # of each vector (EqCo Eq. 15)
@@ -70,7 +72,10 @@ def _begun(config: Mapping[str, Any], device: torch.device) -> TrialState:
 
 
 def train_critic(
-    config: Mapping[str, Any], attempt: TrialCheckpointer, device: torch.device, pulse: ProgressReporter
+    config: Mapping[str, Any],
+    checkpointer: TrialCheckpointer,
+    device: torch.device,
+    reporter: ProgressReporter,
 ) -> Row:
     """Train a critic by Adam on fresh pairs, freeze it, and estimate the mutual information.
 
@@ -83,7 +88,7 @@ def train_critic(
     memory = PeakMemory(device)
     state = _begun(config, device)
     critic, optimizer, generator = state.objective, state.optimizer, state.draw_generator
-    attempt.resume(state)
+    checkpointer.resume(state)
     dataset = DATASET[config["dataset"]]
     draw, owned = implementation(dataset), {name: config[name] for name in dataset.owns}
 
@@ -93,12 +98,12 @@ def train_critic(
         return loss
 
     num_pairs_per_epoch = STEPS_PER_EPOCH * config["batch_size"]
-    while attempt.goes_on:
+    while checkpointer.goes_on:
         if state.under_way is None:
             no_views = state.view_generator.get_state()
             state.under_way = EpochUnderWay(torch.zeros((), device=device), began_at=no_views)
         so_far = state.under_way
-        pulse.begin_epoch(state.epoch + 1, STEPS_PER_EPOCH, so_far.step)
+        reporter.begin_epoch(state.epoch + 1, STEPS_PER_EPOCH, so_far.step)
         for step in range(so_far.step, STEPS_PER_EPOCH):
             state.draw_for("step")
             loss = loss_of_fresh_pairs()
@@ -106,8 +111,8 @@ def train_critic(
             loss.backward()
             optimizer.step()
             so_far.totals += loss.detach()
-            pulse.step(step + 1, so_far.totals)
-            so_far.end_step(attempt.after_step)
+            reporter.step(step + 1, so_far.totals)
+            so_far.end_step(checkpointer.after_step)
         state.epoch, state.under_way = state.epoch + 1, None
         mean, time_s = so_far.totals.item() / STEPS_PER_EPOCH, so_far.time_s
         if not math.isfinite(mean):
@@ -121,8 +126,8 @@ def train_critic(
             state.draw_for("scores")
             metrics = [metric for metric in METRICS if metric.kind == "pairs"]
             row |= in_percent(take_scores(metrics, config, loss_of_fresh_pairs, config))
-        attempt.end_epoch(row)
-    return attempt.result(num_pairs_per_epoch) | {
+        checkpointer.end_epoch(row)
+    return checkpointer.result(num_pairs_per_epoch) | {
         "lr_peak": config["lr"],
         "peak_memory_gib": memory.peak_gib(),
     }

@@ -1,4 +1,4 @@
-"""That a trial is to save now, because its process may be about to end."""
+"""A request that a trial saves now, because its process may be about to end."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class SaveRequest:
             self._saved.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it is answered in time."""
+        """Wait for the answer; False if it does not come in time."""
         return self._saved.wait(timeout_s)

@@ -1,4 +1,4 @@
-"""What a trial is made of between two steps, and all that a checkpoint has to hold of it: random
+"""The state of a trial between two steps, and all that a checkpoint has to hold of it: random
 streams from its one seed, the number format of its networks, its epoch under way.
 
 A trial trains in the precision that its plan names, or fails. No device chooses one: the numbers of
@@ -246,17 +246,17 @@ class EpochUnderWay:
             self._start += after_step()
 
     def state_dict(self) -> dict[str, Any]:
-        kept = {
+        plain = {
             name: getattr(self, name)
             for name in ("totals", "step", "lr", "is_regularized", "time_s")
         }
-        return kept | {"statistics": self.statistics.state_dict() if self.statistics else None}
+        return plain | {"statistics": self.statistics.state_dict() if self.statistics else None}
 
     @classmethod
     def of_state(
         cls, state: Mapping[str, Any], device: torch.device, began_at: torch.Generator
     ) -> EpochUnderWay:
-        """What `state_dict` gave; the generator is back at the beginning of the epoch."""
+        """The epoch that `state_dict` describes; the generator is back at its beginning."""
         parts = dict(state)
         start, totals = perf_counter() - parts.pop("time_s"), parts.pop("totals").to(device)
         statistics = None

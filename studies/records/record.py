@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from scipy import stats
 
-from clsweep.data.found import DataPlace
+from clsweep.data.locations import DataPlace
 from clsweep.train.loop import train_trial
 from clsweep.version import VERSION
 from studies.records.plain import plain_config

@@ -15,8 +15,8 @@ from torch.nn.functional import normalize
 from clsweep.objective.build import build_objective
 from clsweep.objective.framework import Embeddings
 from clsweep.objective.losses import dcl, infonce
-from clsweep.train.knn import knn_scores
 from clsweep.train.images import batches
+from clsweep.train.knn import knn_scores
 from clsweep.train.loop import accumulate_gradient
 from clsweep.train.state import new_state, seeded
 

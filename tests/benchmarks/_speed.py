@@ -16,9 +16,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from clsweep.objective.build import build_objective
+from clsweep.train.evaluation import score_encoder
 from clsweep.train.images import batches
 from clsweep.train.memory import PeakMemory
-from clsweep.train.evaluation import score_encoder
 from clsweep.train.state import new_state
 
 Row = dict[str, Any]

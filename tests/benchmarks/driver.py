@@ -36,7 +36,8 @@ from clsweep.cluster.search import PlanSearch
 from clsweep.display.printing import print_table
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.retention import Retention; from clsweep.results.standings import TrialCounts
+from clsweep.results.retention import Retention
+from clsweep.results.standings import TrialCounts
 from clsweep.study.design import plan_row, plan_trials
 
 AT_ONCE = 1000
@@ -83,7 +84,9 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     count_requests(folder.files, calls)
     best: dict[str, Any] = {"metric": "knn_top1", "mode": "max"}
     kept = Retention(folder, rows, [], encoders="best", checkpoints="best", **best)
-    tally = TrialCounts(rows, [], axes=dict.fromkeys(study.sections.objectives, ("tau", "lr")), **best)
+    tally = TrialCounts(
+        rows, [], axes=dict.fromkeys(study.sections.objectives, ("tau", "lr")), **best
+    )
     console = Console(file=io.StringIO())
     progress = RunProgress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
     recorder = Recorder(study, folder, progress, kept, Loggers([], study, folder.path, print))

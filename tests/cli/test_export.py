@@ -82,7 +82,9 @@ def store(folder, row):
         if name.endswith("running_mean"):
             torch.nn.init.normal_(buffer)
     weights = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
-    folder.write(encoder_file(row["trial_id"]), pack_weights(weights, about_encoder(row, NORMALISATION)))
+    folder.write(
+        encoder_file(row["trial_id"]), pack_weights(weights, about_encoder(row, NORMALISATION))
+    )
 
 
 def features(network):

@@ -30,8 +30,8 @@ def knn_top1(encoder, row):
     """The score of an encoder on the study's own yardstick."""
     from clsweep.data.datasets import load_splits
     from clsweep.data.locations import DataPlace
-    from clsweep.train.images import on_device
     from clsweep.train.evaluation import score_encoder
+    from clsweep.train.images import on_device
 
     cpu, splits = torch.device("cpu"), load_splits(row, DataPlace())
     train, val = (on_device(split, splits.train, cpu) for split in (splits.train, splits.val))

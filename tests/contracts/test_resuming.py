@@ -13,20 +13,12 @@ import torch.distributed as dist
 
 from clsweep.catalog import OBJECTIVE_PARTS
 from clsweep.train import checkpoints as attempts
-from clsweep.train import images, loop, mutual_information
+from clsweep.train import images, loop, mutual_information, progress_reporter
 from clsweep.train.checkpoints import unpack_checkpoint
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.images import batches
 from clsweep.train.save_request import SaveRequest
-from tests.contracts.attempts import (
-    Attempt,
-    Killed,
-    MemoryStore,
-    Row,
-    assert_same,
-    attempt,
-    chain,
-)
+from tests.contracts.attempts import Attempt, Killed, MemoryStore, Row, assert_same, attempt, chain
 from tests.contracts.combinations import (
     BATCH,
     CASES,
@@ -40,7 +32,6 @@ from tests.contracts.combinations import (
     small_config,
     some_digits,
 )
-from clsweep.train import progress_reporter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,11 +17,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from clsweep.model.encoders import conv4
-from clsweep.train.collectives import gather, gather_features, rank, worker_rows, sync_batch_norm, world_size
+from clsweep.train.collectives import (
+    gather,
+    gather_features,
+    rank,
+    sync_batch_norm,
+    worker_rows,
+    world_size,
+)
 from clsweep.train.diagnostics import StepStatistics
+from clsweep.train.evaluation import augmented_features, score_encoder
 from clsweep.train.images import Batch, batches
 from clsweep.train.loop import accumulate_gradient, gather_all
-from clsweep.train.evaluation import augmented_features, score_encoder
 from clsweep.train.state import new_state
 from tests.contracts.combinations import BATCH, CASES, Config, some_digits
 

@@ -12,7 +12,8 @@ from PIL import Image
 
 from clsweep.catalog import DATASET
 from clsweep.data.datasets import Splits, load_splits
-from clsweep.data.locations import DataPlace; from clsweep.data.sources import sized_dataset
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import sized_dataset
 from clsweep.errors import RequestError
 
 SIZE = 16

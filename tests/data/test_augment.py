@@ -217,9 +217,9 @@ def test_recipes_share_the_draws_they_have_in_common(first, second, differing):
     """Of another saturation, only the saturation is another."""
     generators = [generator(), generator()]
     a, b = (draw_views(r, 50, 32, g) for r, g in zip((first, second), generators, strict=True))
-    assert {name for name in _DRAWN_FIELDS if not torch.equal(getattr(a, name), getattr(b, name))} == (
-        differing
-    )
+    assert {
+        name for name in _DRAWN_FIELDS if not torch.equal(getattr(a, name), getattr(b, name))
+    } == (differing)
     if differing == {"factor_N4"}:
         assert torch.equal(a.factor_N4[:, [0, 1, 3]], b.factor_N4[:, [0, 1, 3]])
     assert torch.equal(*(g.get_state() for g in generators))
@@ -245,7 +245,9 @@ def test_workers_shares_make_up_the_global_batch(num_channels, output_size):
 @pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8)])
 def test_joined_views_are_bit_for_bit_those_made_apart(recipe, num_channels, size):
     x_NCHW, g = pictures(50, num_channels, size), generator()
-    views = [draw_views(each, 50, size, g) for each in (RECIPES[recipe], RECIPES["everything"], Recipe())]
+    views = [
+        draw_views(each, 50, size, g) for each in (RECIPES[recipe], RECIPES["everything"], Recipe())
+    ]
     joined = Draws.join(views)
     assert (len(joined), joined.image_size, joined.output_size) == (150, size, size)
     assert torch.equal(
@@ -320,7 +322,9 @@ class OnTheHost(TorchDispatchMode):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 @pytest.mark.parametrize("output_size", [None, 12, 48])
 def test_nothing_waits_for_the_device(output_size, dtype):
-    draws = draw_views(replace(Recipe(), solarize_prob=0.5, output_size=output_size), 40, 32, generator())
+    draws = draw_views(
+        replace(Recipe(), solarize_prob=0.5, output_size=output_size), 40, 32, generator()
+    )
     with OnTheHost() as mode:
         view = apply(torch.empty(40, 3, 32, 32, dtype=dtype, device="meta"), draws)
     assert view.shape == (40, 3, output_size or 32, output_size or 32)
@@ -378,7 +382,9 @@ def test_rounding_does_not_brighten_white(output_size):
 @pytest.mark.parametrize("output_size", [None, 12])
 def test_the_memory_layout_is_kept_and_does_not_matter(output_size, crop_max):
     x_NCHW = pictures(20, 3, 16)
-    draws = draw_views(replace(Recipe(), output_size=output_size, crop_max=crop_max), 20, 16, generator())
+    draws = draw_views(
+        replace(Recipe(), output_size=output_size, crop_max=crop_max), 20, 16, generator()
+    )
     view = apply(x_NCHW.contiguous(memory_format=torch.channels_last), draws)
     assert view.is_contiguous(memory_format=torch.channels_last)
     assert apply(x_NCHW, draws).is_contiguous()

@@ -19,10 +19,18 @@ from torchvision.transforms.v2 import functional as tv
 from clsweep.catalog import Component
 from clsweep.catalog.guard import PartError
 from clsweep.data import augmentations
-from clsweep.data.augment import _DRAWN_FIELDS, Augmentation, Draws, Recipe, apply, change, draw_views
+from clsweep.data.augment import (
+    _DRAWN_FIELDS,
+    Augmentation,
+    Draws,
+    Recipe,
+    apply,
+    change,
+    draw_views,
+)
 from clsweep.data.augmentations import gaussian_noise, mixup, normal, random_erasing
-from clsweep.data.image_files import Pictures
 from clsweep.data.datasets import Split
+from clsweep.data.image_files import Pictures
 from clsweep.train.images import _drawn, on_device
 from tests.contracts.combinations import small_config, some_digits
 
@@ -60,9 +68,9 @@ def erased(x_CHW: Tensor, u_K: list[float], prob: float, low: float, high: float
 def test_erasing_is_a_loop_over_the_images(shape, areas, monkeypatch):
     x_NCHW, u_NK = torch.rand(300, *shape, generator=generator(1)), numbers(300, 23)
     monkeypatch.setattr(augmentations, "LEAST_ERASED", areas[0])
-    found = random_erasing(x_NCHW, u_NK, erase_prob=0.6, erase_max=areas[1])
+    actual = random_erasing(x_NCHW, u_NK, erase_prob=0.6, erase_max=areas[1])
     loop = [erased(x, u, 0.6, *areas) for x, u in zip(x_NCHW, u_NK.tolist(), strict=True)]
-    assert torch.equal(found, torch.stack(loop))
+    assert torch.equal(actual, torch.stack(loop))
 
 
 def test_erasing_has_torchvisions_distribution():
@@ -71,8 +79,8 @@ def test_erasing_has_torchvisions_distribution():
     ones, num = torch.ones(1, 32, 32), 2000
     reference = v2.RandomErasing(p=0.6, scale=(0.02, 0.33))
     theirs = torch.stack([reference(ones) for _ in range(num)])[:, 0] == 0
-    found = random_erasing(ones.expand(num, 1, 32, 32), numbers(num, 23), **ERASING)
-    ours = found[:, 0] == 0
+    actual = random_erasing(ones.expand(num, 1, 32, 32), numbers(num, 23), **ERASING)
+    ours = actual[:, 0] == 0
     assert stats.binomtest(int(ours.any((1, 2)).sum()), num, 0.6).pvalue > 0.01
     ours, theirs = (erased[erased.any((1, 2))] for erased in (ours, theirs))
     for measured in (
@@ -119,8 +127,8 @@ def _hashed(x: np.ndarray) -> np.ndarray:
 def test_noise_is_a_loop_over_the_images():
     """Integers decide it, the same on every device, then the quantile function of scipy."""
     x_NCHW, u_NK = torch.rand(40, 2, 5, 5, generator=generator(1)), numbers(40, 2)
-    found = gaussian_noise(x_NCHW, u_NK, noise_std=0.3)
-    for x_CHW, u_K, y_CHW in zip(x_NCHW, u_NK.double().tolist(), found, strict=True):
+    actual = gaussian_noise(x_NCHW, u_NK, noise_std=0.3)
+    for x_CHW, u_K, y_CHW in zip(x_NCHW, u_NK.double().tolist(), actual, strict=True):
         first, second = u_K
         key = _hashed(_hashed(np.array([first * 2**24], np.uint32)) ^ np.uint32(second * 2**24))
         bits = _hashed(_hashed(np.arange(50, dtype=np.uint32)) ^ key) >> np.uint32(9)
@@ -168,16 +176,16 @@ def test_what_follows_a_recipe_changes_no_other_draw():
 
 @pytest.mark.parametrize(("num", "batch"), [(48, 16), (30, 0), (6, 2), (3, 1)])
 def test_partners_are_others_of_the_same_batch(num, batch):
-    found: dict[int, set[int]] = {n: set() for n in range(num)}
+    actual: dict[int, set[int]] = {n: set() for n in range(num)}
     for seed in range(300):
         drawn = draw_views(Recipe(others=others("mix")), num, 8, generator(seed), batch)
         assert drawn.partners is not None
         partner_N, their_draws = drawn.partners
         assert torch.equal(their_draws.factor_N4, drawn.factor_N4[partner_N])
         for n, partner in enumerate(partner_N.tolist()):
-            found[n].add(partner)
+            actual[n].add(partner)
     size = batch or num
-    for n, partners in found.items():
+    for n, partners in actual.items():
         same = set(range(n // size * size, n // size * size + size))
         assert partners == (same - {n} or {n})
 

@@ -21,13 +21,13 @@ import pytest
 from PIL import Image
 from torchvision.transforms import v2
 
-from clsweep.data import cache, datasets
-from clsweep.data.image_files import Pictures, decode_image
+from clsweep.data import cache, datasets, image_files
 from clsweep.data.datasets import Splits, load_splits, prepare
+from clsweep.data.image_files import Pictures, decode_image
+from clsweep.data.locations import DataPlace
 from clsweep.data.readers.folders import scan_classes
-from clsweep.data.locations import DataPlace; from clsweep.data.sources import sized_dataset
+from clsweep.data.sources import sized_dataset
 from clsweep.errors import RequestError
-from clsweep.data import image_files
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded")
 
@@ -67,8 +67,8 @@ def load(root: Path, *, size: int = SIZE) -> Splits:
 
 def folders(root: Path, suffix: str = "") -> list[Path]:
     """What lies in the cache beside the locks: complete caches, or partial ones."""
-    found = (root.parent / "cache").glob("imagefolder-*")
-    return sorted(path for path in found if path.is_dir() and path.suffix == suffix)
+    paths = (root.parent / "cache").glob("imagefolder-*")
+    return sorted(path for path in paths if path.is_dir() and path.suffix == suffix)
 
 
 def assert_all_decoded(splits: Splits, root: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_picture_is_torchvisions_resize_of_the_whole(width, height, tmp_path):
     resize = v2.Resize(SIZE, interpolation=v2.InterpolationMode.BICUBIC, antialias=True)
     is_larger = min(width, height) > SIZE  # no picture is blown up
     expected = np.asarray(resize(picture) if is_larger else picture)
-    found = decode_image(tmp_path / "a.png", SIZE)
-    assert found.dtype == np.uint8
-    assert np.array_equal(found, expected)
+    actual = decode_image(tmp_path / "a.png", SIZE)
+    assert actual.dtype == np.uint8
+    assert np.array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16", "I"])
@@ -140,12 +140,12 @@ def test_every_mode_becomes_rgb(mode, tmp_path):
     path = tmp_path / ("a.pgm" if mode == "I" else "a.tif")
     picture.save(path)
     expected = np.where(gray > 127, 255, 0) if mode == "1" else gray
-    found = decode_image(path, SIZE)
-    assert found.shape == (SIZE, SIZE, 3)
+    actual = decode_image(path, SIZE)
+    assert actual.shape == (SIZE, SIZE, 3)
     if mode == "1":  # dithered
-        assert set(np.unique(found)) == {0, 255}
+        assert set(np.unique(actual)) == {0, 255}
     else:
-        assert np.abs(found.astype(int) - expected[..., None]).max() <= 1
+        assert np.abs(actual.astype(int) - expected[..., None]).max() <= 1
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
@@ -164,7 +164,9 @@ def test_an_orientation_is_ignored(tmp_path):
     exif[0x0112] = 6  # a quarter turn
     picture.save(tmp_path / "a.png")
     picture.save(tmp_path / "b.png", exif=exif)
-    assert np.array_equal(decode_image(tmp_path / "a.png", SIZE), decode_image(tmp_path / "b.png", SIZE))
+    assert np.array_equal(
+        decode_image(tmp_path / "a.png", SIZE), decode_image(tmp_path / "b.png", SIZE)
+    )
 
 
 def test_class_folders_may_be_links_and_hidden_files_are_left_out(root):
@@ -327,7 +329,7 @@ def test_a_refused_call_or_folder_names_the_flag(call, root, monkeypatch):
 
 SCRIPT = """
 import sys, time
-from clsweep.data import cache, datasets
+from clsweep.data import cache, datasets, image_files
 from clsweep.data.locations import DataPlace
 from clsweep.data.sources import sized_dataset
 root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])

@@ -19,7 +19,8 @@ from sklearn.datasets import load_digits
 from clsweep.catalog import DATASET
 from clsweep.data import datasets, synthetic
 from clsweep.data.datasets import Split, Splits, load_splits
-from clsweep.data.locations import DataPlace, require_data; from clsweep.data.sources import sized_dataset
+from clsweep.data.locations import DataPlace, require_data
+from clsweep.data.sources import sized_dataset
 from clsweep.errors import RequestError
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded")

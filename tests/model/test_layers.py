@@ -192,13 +192,13 @@ def test_it_is_full_when_the_last_random_row_is_gone(size, batch, needed):
 
 def test_of_a_batch_larger_than_the_memory_random_distinct_rows_stay():
     """EqCo 2.3, K < N."""
-    kept = set()
+    stayed = set()
     for seed in range(60):
         memory = queue(2)
         memory.put(rows(5), generator(seed))
         assert len(set(numbers(memory))) == 2
-        kept.add(tuple(numbers(memory)))
-    assert len(kept) == 10, "every two of five"
+        stayed.add(tuple(numbers(memory)))
+    assert len(stayed) == 10, "every two of five"
 
 
 def test_rows_and_queries_of_another_type_are_taken_and_no_gradient():

@@ -60,14 +60,14 @@ def test_value_and_gradients_are_those_of_the_convolution(
     def forward(x_NCHW: Tensor, weight: Tensor) -> Tensor:
         return torch.func.functional_call(ours, {"weight": weight}, (x_NCHW,))
 
-    found = value_and_gradients(forward, x_NCHW, weight)
+    actual = value_and_gradients(forward, x_NCHW, weight)
     exact = value_and_gradients(
         lambda x, w: F.conv2d(x, w, padding=1), x_NCHW.double(), weight.double()
     )
-    for mine, theirs in zip(found, exact, strict=True):
+    for mine, theirs in zip(actual, exact, strict=True):
         assert_close(mine, theirs, 5e-6)
         assert not torch.equal(mine, theirs.float())  # else nothing was tested
-    assert found[0].is_contiguous(memory_format=torch.channels_last)
+    assert actual[0].is_contiguous(memory_format=torch.channels_last)
 
 
 def test_only_gradients_that_are_needed():

@@ -110,8 +110,8 @@ def value_and_grad(loss: Loss, *inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 def assert_same(actual: Loss, expected: Loss, *inputs: Tensor, tolerance: float = 1e-10) -> None:
     """In value and gradient."""
-    found, wanted = value_and_grad(actual, *inputs), value_and_grad(expected, *inputs)
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    actual, wanted = value_and_grad(actual, *inputs), value_and_grad(expected, *inputs)
+    torch.testing.assert_close(actual, wanted, rtol=tolerance, atol=tolerance)
 
 
 def dot(a_D: Tensor, b_D: Tensor) -> Tensor:

@@ -278,8 +278,8 @@ def test_nnclr_contrasts_nearest_neighbours_with_the_other_views_predictions():
     assert z[0].grad is None
     assert torch.equal(objective.support.rows_KD, support), "not before"
     objective.after_step(prepared, 0.5, generator())
-    kept = torch.cat([F.normalize(z[0].detach(), dim=1), support[N:]])
-    torch.testing.assert_close(objective.support.rows_KD, kept)
+    support_now = torch.cat([F.normalize(z[0].detach(), dim=1), support[N:]])
+    torch.testing.assert_close(objective.support.rows_KD, support_now)
 
 
 # Barlow Twins, supervised, critic.

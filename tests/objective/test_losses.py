@@ -221,11 +221,11 @@ def test_classifier_losses_differ_by_the_true_class_in_the_denominator(
 @pytest.mark.parametrize("rows", [1, 4, 9])
 @pytest.mark.parametrize("loss", BLOCKWISE)
 def test_size_of_the_blocks_changes_nothing(loss, rows, monkeypatch):
-    inputs, found = views(9, 9), []  # 18 anchors, be they rows or columns
+    inputs, actual = views(9, 9), []  # 18 anchors, be they rows or columns
     for _ in range(2):
-        found.append((*value_and_grad(BLOCKWISE[loss], *inputs), npc_multiplier(*inputs, 0.1)))
+        actual.append((*value_and_grad(BLOCKWISE[loss], *inputs), npc_multiplier(*inputs, 0.1)))
         monkeypatch.setitem(contrast_terms.BLOCK_ELEMENTS, "cpu", rows * 18 + 1)
-    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(*actual, rtol=1e-12, atol=1e-12)
 
 
 class Largest(TorchDispatchMode):

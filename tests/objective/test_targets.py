@@ -91,10 +91,10 @@ def sinkhorn_reference(scores_NK: Tensor, epsilon: float, iterations: int) -> Te
 @pytest.mark.parametrize("size", [(1, 2), (3, 5), (6, 4)])
 def test_codes_and_their_loss_are_those_of_the_paper(size):
     for epsilon, iterations in ((0.05, 3), (0.2, 1), (1.0, 10)):
-        found = sinkhorn(scores(*size), epsilon, iterations)
+        actual = sinkhorn(scores(*size), epsilon, iterations)
         expected = sinkhorn_reference(scores(*size).detach(), epsilon, iterations)
-        torch.testing.assert_close(found, expected, **EXACT)
-        assert not found.requires_grad
+        torch.testing.assert_close(actual, expected, **EXACT)
+        assert not actual.requires_grad
     for tau in (0.05, 0.1, 1.0):
         given = {"targets_NK": codes(*size), "tau": tau}
         expected_loss = partial(cross_entropy_reference, **given)
@@ -107,9 +107,9 @@ def test_half_types_are_computed_in_float32_and_a_small_epsilon_overflows_nothin
     given = scores(6, 4).detach().to(dtype).requires_grad_()
     value, grad = value_and_grad(lambda s: soft_cross_entropy(s, codes(6, 4).to(dtype), 0.1), given)
     assert (value.dtype, grad.dtype) == (torch.float32, dtype)
-    found = sinkhorn(given, 0.001, 3)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found.sum(1), torch.ones(6))
+    actual = sinkhorn(given, 0.001, 3)
+    assert actual.dtype == torch.float32
+    torch.testing.assert_close(actual.sum(1), torch.ones(6))
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_each_epoch_and_seed_of_a_trial_has_draws_of_its_own():
             train_epoch(state, state.objective, some_digits(16), config)
         return int(state.objective.comparison.draw()["seed"][0])
 
-    found = [slices(0, 1), slices(0, 2), slices(1, 1)]
-    assert len(set(found)) == 3
-    assert slices(0, 2) == found[1]
+    actual = [slices(0, 1), slices(0, 2), slices(1, 1)]
+    assert len(set(actual)) == 3
+    assert slices(0, 2) == actual[1]
 
 
 # SwAV.

@@ -105,14 +105,14 @@ def test_every_named_recipe_is_that_of_its_paper():
     """That draws and views of any recipe are torchvision's is of test_augment.py."""
     assert list(PAPERS) == list(COMPONENT["recipe"])
     for name, expected in PAPERS.items():
-        found = []
+        actual = []
         for r in recipes(named(name)):
             ranges = (r.jitter_brightness, r.jitter_contrast, r.jitter_saturation, r.jitter_hue)
             ranges = tuple(round(r.jitter_strength * x, 12) for x in ranges)
             assert (r.crop_max, r.flip_prob, r.gray_prob) == (1.0, 0.5, 0.2)
             rates = (r.jitter_prob, r.blur_prob, r.solarize_prob)
-            found.append((r.crop_scale, ranges, *rates, r.output_size))
-        assert found == expected, name
+            actual.append((r.crop_scale, ranges, *rates, r.output_size))
+        assert actual == expected, name
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_every_named_recipe_is_that_of_its_paper():
 def test_views_after_the_global_ones_are_small_and_have_crops_of_their_own(
     kind, num_views, num_global
 ):
-    found = made(kind, num_views=num_views, num_global_views=num_global, crop_max=0.9)
+    actual = made(kind, num_views=num_views, num_global_views=num_global, crop_max=0.9)
     large = (replace(LARGE, crop_max=0.9),) * num_global
-    assert found == large + (SMALL,) * (num_views - num_global)
+    assert actual == large + (SMALL,) * (num_views - num_global)
 
 
 @pytest.mark.parametrize(("num_views", "num_global"), [(2, 2), (4, 2), (4, 3), (10, 4)])
@@ -146,8 +146,8 @@ def test_targets_of_the_other_kinds_of_views():
         ("all", all_pairs(3), every),
         ("first", core_pairs(3), {(0, 1), (0, 2)}),
     ):
-        found = Comparison(criterion=torch.zeros, pairs=pairs, targets=targets(kind, 3, 2))
-        assert set(found.directions) == expected
+        actual = Comparison(criterion=torch.zeros, pairs=pairs, targets=targets(kind, 3, 2))
+        assert set(actual.directions) == expected
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_pairs_and_compute_are_those_of_ecpp_table_1(num_views):
         assert {view for pair in pairs_of(k) for view in pair} == set(range(k))
         config = {"views": views, "recipe": "simclr", **COLOUR, **MULTI_VIEW}
         config |= {"num_views": k, "small_view_size": 96, "view_size": 224}
-        found = pairs_and_compute(config, pairs_of(k), 500)
-        assert found["pairs_per_image"] == num_pairs
-        assert found["compute_per_image"] == pytest.approx(2 + (k - 2) * small)
-        assert found["pairs_per_compute"] == pytest.approx(num_pairs / (2 + (k - 2) * small))
+        actual = pairs_and_compute(config, pairs_of(k), 500)
+        assert actual["pairs_per_image"] == num_pairs
+        assert actual["compute_per_image"] == pytest.approx(2 + (k - 2) * small)
+        assert actual["pairs_per_compute"] == pytest.approx(num_pairs / (2 + (k - 2) * small))
         full = pairs_and_compute(config | {"small_view_size": 224}, pairs_of(k), 500)
         assert full["compute_per_image"] == k

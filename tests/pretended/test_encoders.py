@@ -32,9 +32,9 @@ def test_an_encoder_trains_and_is_fine_tuned_as_on_a_cpu(name, device, tmp_path)
     if name.startswith("timm/"):
         pytest.importorskip("timm")
     base = {"encoder": name, "precision": "fp32", "epochs": 1, "eval_every": 1}
-    found = study(tmp_path, {"name": "digits"}, base | FINE_TUNED | ENCODERS[name])
-    actual = device.call(trial, row_of(found), "cuda:0", num_images=16)
-    assert_near(actual.made, _on_cpu(row_of(found)).made)
+    resolved = study(tmp_path, {"name": "digits"}, base | FINE_TUNED | ENCODERS[name])
+    actual = device.call(trial, row_of(resolved), "cuda:0", num_images=16)
+    assert_near(actual.made, _on_cpu(row_of(resolved)).made)
     assert not actual.log.draws
     assert not [at for _, at in actual.log.waits if at.startswith(("model/", "objective/"))]
 

@@ -8,21 +8,9 @@ from typing import Any
 import pytest
 
 from tests.contracts.attempts import assert_same
-from tests.contracts.combinations import (
-    COMBINATIONS,
-    CRITIC,
-    PAIR_CASES,
-    Config,
-    small_config,
-)
+from tests.contracts.combinations import COMBINATIONS, CRITIC, PAIR_CASES, Config, small_config
 from tests.pretended.device import MixedDevicesError
-from tests.pretended.trials import (
-    assert_near,
-    cut_trial,
-    killed_trial,
-    own_trial,
-    trial,
-)
+from tests.pretended.trials import assert_near, cut_trial, killed_trial, own_trial, trial
 from tests.train.test_own_trials import pictures, row_of, study
 
 pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded")
@@ -39,11 +27,11 @@ BEGINNING = {
 EPOCH = {("tolist", "train/loop.py:train_epoch"): "its mean losses, after the last step"}
 SCORES = {
     ("copy from the device", "train/images.py:Images.labelled"): "which images have a label",
-    ("item", "train/evaluate.py:are_finite"): "whether a score can be had at all",
-    ("copy from the device", "train/evaluate.py:named_hits"): "which images are right",
-    ("svd", "train/evaluate.py:rankme"): "whether it has converged",
-    ("svd", "train/evaluate.py:centred_svdvals"): "the same",
-    ("index by booleans", "train/evaluate.py:spectrum_decay"): "how many values are left",
+    ("item", "train/finite.py:are_finite"): "whether a score can be had at all",
+    ("copy from the device", "train/accuracy.py:named_hits"): "which images are right",
+    ("svd", "train/spectrum.py:rankme"): "whether it has converged",
+    ("svd", "train/spectrum.py:centred_svdvals"): "the same",
+    ("index by booleans", "train/spectrum.py:spectrum_decay"): "how many values are left",
     ("tolist", "train/diagnostics.py:_Sums.moments"): "the numbers of the epoch's row",
     ("tolist", "train/diagnostics.py:StepStatistics.histogram"): "its bars",
     ("tolist", "train/diagnostics.py:_taken"): "the diagnostics of the representation",
@@ -75,22 +63,22 @@ WAYS: dict[str, tuple[Config, dict[tuple[str, str], str]]] = {
         {"finetune": "sgd", "finetune_labels": "0.1, 1", "finetune_epochs": 1,
          "finetune_batch_size": 32},
         RIDGE | {
-            ("copy from the device", "train/probe.py:labelled_rows"): "labels, to choose by",
-            ("copy from the device", "train/scores.py:_copy"): "weights, for a new encoder",
-            ("copy to the device", "train/scores.py:_copy"): "the encoder that is tuned",
-            ("copy to the device", "train/probe.py:fine_tuned"): "the classifier on top",
+            ("copy from the device", "train/finetune.py:labelled_rows"): "labels, to choose by",
+            ("copy from the device", "train/evaluation.py:_copy"): "weights, for a new encoder",
+            ("copy to the device", "train/evaluation.py:_copy"): "the encoder that is tuned",
+            ("copy to the device", "train/finetune.py:fine_tuned"): "the classifier on top",
             ("copy from the device", "train/probe.py:_top1"): "which images are right",
         },
     ),
     "transfer": (
         {"transfer_dataset": "digits"},
-        RIDGE | {("item", "train/scores.py:_score_images"): "how many classes there are"},
+        RIDGE | {("item", "train/evaluation.py:_score_images"): "how many classes there are"},
     ),
     "lidar": (
         {"lidar_views": 3},
         RIDGE | {
-            ("linalg", "train/evaluate.py:lidar"): "whether it could be factored",
-            ("svd", "train/evaluate.py:lidar"): "whether it has converged",
+            ("linalg", "train/spectrum.py:lidar"): "whether it could be factored",
+            ("svd", "train/spectrum.py:lidar"): "whether it has converged",
         },
     ),
     "t-SNE": (
@@ -115,7 +103,7 @@ def test_a_trial_is_scored_as_on_a_cpu_and_waits_where_it_must(way, device):
     assert {*actual.log.waits} == {*ALWAYS, *beside}
     assert actual.log.waits["tolist", "train/loop.py:train_epoch"] == config["epochs"]
     num_tuned = 2 if way == "fine-tuned" else 0  # of two shares; weight and bias
-    assert actual.log.waits["copy to the device", "train/probe.py:fine_tuned"] == 2 * num_tuned
+    assert actual.log.waits["copy to the device", "train/finetune.py:fine_tuned"] == 2 * num_tuned
     assert actual.log.draws == actual.log.pageable == Counter()
 
 
@@ -185,9 +173,9 @@ def test_images_that_do_not_fit_give_the_same(changes, device):
 
 @pytest.mark.slow
 def test_images_of_different_sizes(tmp_path, device):
-    found = study(tmp_path, pictures(tmp_path), {"precision": "fp32"})
-    given: dict[str, Any] = {"place": found.sections.dataset.place, "num_images": 0}
-    config = row_of(found)
+    resolved = study(tmp_path, pictures(tmp_path), {"precision": "fp32"})
+    given: dict[str, Any] = {"place": resolved.sections.dataset.place, "num_images": 0}
+    config = row_of(resolved)
     actual = device.call(trial, config, "cuda:0", **given)
     assert_near(actual.made, trial(config, "cpu", **given).made)
     colours = ("copy to the device", "data/jitter.py:_channels")  # once for all trials

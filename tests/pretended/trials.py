@@ -15,8 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from clsweep.catalog.plugins import activate
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train import checkpoints as attempts
-from clsweep.train import images, loop, mutual_information
+from clsweep.train import images, loop, mutual_information, progress_reporter
 from clsweep.train.save_request import SaveRequest
 from tests.contracts.attempts import MEASURED, Attempt, Killed, MemoryStore, attempt, chain
 from tests.contracts.combinations import Config, few_images
@@ -80,7 +79,7 @@ def cut_trial(config: Config, where: str, at: tuple[int, int]) -> Trial:
         if (state["epoch"], state["step"]) == at:
             notice.give()
 
-    with mock.patch.object(attempts, "TELL_S", 0.0):
+    with mock.patch.object(progress_reporter, "REPORT_EVERY_S", 0.0):
         trial(config, where, store=store, every_s=1e9, tell=tell, notice=notice)
     assert store.payload is not None
     return trial(config, where, store=store, every_s=1e9)

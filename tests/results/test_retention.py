@@ -43,40 +43,40 @@ def store(folder, *trial_ids):
         folder.write(checkpoint_file(trial_id), b"state")
 
 
-def end(kept, folder, *rows):
+def end(retention, folder, *rows):
     for each in rows:
         store(folder, each["trial_id"])
-        kept.record(each)
+        retention.record(each)
 
 
 def test_a_configuration_with_a_seed_to_come_keeps_those_it_has(folder):
-    kept = keep(folder, plan(a=3))
-    end(kept, folder, row("a-1-s0", 10.0), row("a-0-s0", 50.0), row("a-0-s1", 50.0))
+    retention = keep(folder, plan(a=3))
+    end(retention, folder, row("a-1-s0", 10.0), row("a-0-s0", 50.0), row("a-0-s1", 50.0))
     assert folder.stored("encoders") == ["a-0-s0", "a-0-s1", "a-1-s0"]
-    end(kept, folder, row("a-1-s1", 95.0))  # on the mean of both it is the best
+    end(retention, folder, row("a-1-s1", 95.0))  # on the mean of both it is the best
     assert folder.stored("encoders") == ["a-1-s0", "a-1-s1"]
 
 
 def test_a_trial_under_way_keeps_its_encoder_until_its_row_is_there(folder):
-    kept = keep(folder, plan(seeds=1, a=3), row("a-0-s0", 90.0))
+    retention = keep(folder, plan(seeds=1, a=3), row("a-0-s0", 90.0))
     store(folder, "a-0-s0", "a-1-s0", "a-2-s0")
-    kept.record(row("a-1-s0", 80.0))
+    retention.record(row("a-1-s0", 80.0))
     assert folder.stored("encoders") == ["a-0-s0", "a-2-s0"]
 
 
 def test_a_configuration_that_the_scheduler_stopped_keeps_nothing(folder):
-    kept = keep(folder, plan(a=2), row("a-0-s0", 20.0), row("a-0-s1", 20.0))
+    retention = keep(folder, plan(a=2), row("a-0-s0", 20.0), row("a-0-s1", 20.0))
     store(folder, "a-0-s0", "a-0-s1")
-    end(kept, folder, row("a-1-s1", 90.0), row("a-1-s0", 30.0, "stopped"))
+    end(retention, folder, row("a-1-s1", 90.0), row("a-1-s0", 30.0, "stopped"))
     assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
 
 
 def test_where_every_configuration_lost_a_seed_the_best_of_them_stays(folder):
-    kept = keep(folder, plan(seeds=3, a=3))
-    end(kept, folder, row("a-0-s0", 99.0), row("a-0-s1", None), row("a-0-s2", None))
-    end(kept, folder, row("a-1-s0", 70.0), row("a-1-s1", 70.0), row("a-1-s2", float("nan")))
+    retention = keep(folder, plan(seeds=3, a=3))
+    end(retention, folder, row("a-0-s0", 99.0), row("a-0-s1", None), row("a-0-s2", None))
+    end(retention, folder, row("a-1-s0", 70.0), row("a-1-s1", 70.0), row("a-1-s2", float("nan")))
     assert folder.stored("encoders") == ["a-1-s0", "a-1-s1"], "more seeds before a higher mean"
-    end(kept, folder, *(row(f"a-2-s{seed}", 50.0) for seed in range(3)))
+    end(retention, folder, *(row(f"a-2-s{seed}", 50.0) for seed in range(3)))
     # a whole one before all others
     assert folder.stored("encoders") == ["a-2-s0", "a-2-s1", "a-2-s2"]
 
@@ -84,8 +84,8 @@ def test_where_every_configuration_lost_a_seed_the_best_of_them_stays(folder):
 @pytest.mark.parametrize("rule", ["all", "best", "none"])
 def test_a_failed_trial_keeps_none(folder, rule):
     store(folder, "a-0-s0", "a-0-s1")
-    kept = keep(folder, plan(a=1), row("a-0-s0", 50.0), encoders=rule)
-    kept.record(row("a-0-s1", None))
+    retention = keep(folder, plan(a=1), row("a-0-s0", 50.0), encoders=rule)
+    retention.record(row("a-0-s1", None))
     assert folder.stored("encoders") == ["a-0-s0"]
 
 
@@ -99,14 +99,14 @@ def test_the_rule_holds_again_after_an_interruption(folder, rule, left):
     unfinished = Path(folder.path, "encoders", ".0123.tmp")
     unfinished.write_bytes(b"half")
     rows = row("a-0-s0", 60.0), row("a-1-s0", 70.0), row("b-0-s0", None)
-    keep(folder, plan(seeds=1, a=3, b=1), *rows, encoders=rule).settle()
+    keep(folder, plan(seeds=1, a=3, b=1), *rows, encoders=rule).apply()
     assert folder.stored("encoders") == left
     assert not unfinished.exists()
 
 
 def test_the_best_is_among_those_that_are_stored(folder):
     store(folder, "a-1-s0")  # a-0 ran while none were kept
-    keep(folder, plan(seeds=1, a=2), row("a-0-s0", 90.0), row("a-1-s0", 80.0)).settle()
+    keep(folder, plan(seeds=1, a=2), row("a-0-s0", 90.0), row("a-1-s0", 80.0)).apply()
     assert folder.stored("encoders") == ["a-1-s0"]
 
 
@@ -114,38 +114,38 @@ def test_with_further_seeds_the_new_best_has_at_least_those(folder):
     rows = [row("a-0-s0", 80.0), row("a-1-s0", 70.0)]
     end(keep(folder, plan(seeds=1, a=2)), folder, *rows)
     assert folder.stored("encoders") == ["a-0-s0"]
-    kept = keep(folder, plan(seeds=2, a=2), *rows)
-    kept.settle()
-    end(kept, folder, row("a-0-s1", 10.0))
+    retention = keep(folder, plan(seeds=2, a=2), *rows)
+    retention.apply()
+    end(retention, folder, row("a-0-s1", 10.0))
     assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
-    end(kept, folder, row("a-1-s1", 70.0))
+    end(retention, folder, row("a-1-s1", 70.0))
     assert folder.stored("encoders") == ["a-1-s1"]
 
 
 def test_a_failed_seed_that_is_tried_again_makes_its_configuration_open(folder):
     others = [row("a-1-s0", 50.0), row("a-1-s1", 50.0)]
     store(folder, "a-1-s0", "a-1-s1")
-    kept = keep(
+    retention = keep(
         folder, plan(a=2), *others, row("a-0-s1", 90.0)
     )  # the failed row of a-0-s0 does not stand
     store(folder, "a-0-s1")
-    kept.settle()
-    end(kept, folder, row("a-0-s0", 90.0))
+    retention.apply()
+    end(retention, folder, row("a-0-s0", 90.0))
     assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
 
 
 def test_checkpoints_go_by_the_same_rule_and_those_of_failed_trials_stay(folder):
-    kept = keep(folder, plan(a=3), encoders="none", checkpoints="best")
-    end(kept, folder, row("a-0-s0", 99.0), row("a-0-s1", 51.0), row("a-1-s0", 80.0))
+    retention = keep(folder, plan(a=3), encoders="none", checkpoints="best")
+    end(retention, folder, row("a-0-s0", 99.0), row("a-0-s1", 51.0), row("a-1-s0", 80.0))
     assert folder.stored("checkpoints") == ["a-0-s0", "a-0-s1", "a-1-s0"]
-    end(kept, folder, row("a-1-s1", 80.0), row("a-2-s0", None), row("a-2-s1", 85.0))
+    end(retention, folder, row("a-1-s1", 80.0), row("a-2-s0", None), row("a-2-s1", 85.0))
     assert folder.stored("checkpoints") == ["a-1-s0", "a-1-s1", "a-2-s0"]
 
 
 def test_checkpoints_of_ended_trials_go_unless_the_best_are_asked_for(folder):
-    kept = keep(folder, plan(a=1), encoders="none", checkpoints="last")
+    retention = keep(folder, plan(a=1), encoders="none", checkpoints="last")
     store(folder, "a-0-s0", "a-0-s1")
-    kept.record(row("a-0-s0", 99.0))
+    retention.record(row("a-0-s0", 99.0))
     assert folder.stored("checkpoints") == ["a-0-s1"]
 
 
@@ -158,7 +158,7 @@ def test_a_large_sweep_holds_few_encoders_and_loses_none_that_the_best_needs(
     """
     rng, seeds, places = random.Random(f"{mode} {num_scores}"), 3, 4
     planned = plan(seeds=seeds, a=20, b=20)
-    kept, waiting = keep(folder, planned, mode=mode), list(planned)
+    retention, waiting = keep(folder, planned, mode=mode), list(planned)
     running, rows = [], []
     while waiting or running:
         while waiting and len(running) < places:
@@ -166,7 +166,7 @@ def test_a_large_sweep_holds_few_encoders_and_loses_none_that_the_best_needs(
         trial_id = running.pop(rng.randrange(len(running)))
         score = None if rng.random() < 0.1 else float(rng.randrange(num_scores))
         rows.append(row(trial_id, score))
-        end(kept, folder, rows[-1])
+        end(retention, folder, rows[-1])
         assert len(folder.stored("encoders")) <= (2 + places) * seeds
     frame = pd.DataFrame(rows)
     frame[["objective", "config", "seed"]] = frame["trial_id"].str.split("-", expand=True)

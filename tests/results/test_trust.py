@@ -84,7 +84,8 @@ def out(tmp_path):
     row = next(row for row in rows if row["trial_id"] == TRIAL)
     weights = {name: tensor.numpy() for name, tensor in build_encoder(row).state_dict().items()}
     folder.write(
-        encoder_file(TRIAL), pack_weights(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]}))
+        encoder_file(TRIAL),
+        pack_weights(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]})),
     )
     activate(())
     return tmp_path / "out"
@@ -114,8 +115,8 @@ def _with_values(out, column, value):
     for name in ("plan.parquet", "trials.parquet"):
         table = decode_table((out / name).read_bytes())
         at = table.column_names.index(column)
-        told = pa.array([value] * table.num_rows)
-        (out / name).write_bytes(encode_table(table.set_column(at, table.schema.field(at), told)))
+        values = pa.array([value] * table.num_rows)
+        (out / name).write_bytes(encode_table(table.set_column(at, table.schema.field(at), values)))
 
 
 def _rows_that_call(out, canary):
@@ -165,7 +166,8 @@ def _instead_of_mine(out, encoder):
     weights, _ = unpack_weights(folder.decoded(encoder_file(TRIAL), bytes), "")
     row = next(row for row in folder.trials().to_pylist() if row["trial_id"] == TRIAL)
     folder.write(
-        encoder_file(TRIAL), pack_weights(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]}))
+        encoder_file(TRIAL),
+        pack_weights(weights, about_encoder(row, {"mean": [0.5], "std": [0.2]})),
     )
 
 
@@ -210,11 +212,11 @@ def test_no_command_executes_what_a_folder_names(out, tmp_path, cli_command, mon
 
 
 def test_the_file_and_its_digest_are_told_and_trusted(out, tmp_path, cli_command, monkeypatch):
-    (told,) = yaml.safe_load((out / "study.yaml").read_text())["plugins"].values()
+    (plugin,) = yaml.safe_load((out / "study.yaml").read_text())["plugins"].values()
     command = ("export", f"{out}/{TRIAL}", "--out", str(tmp_path / "x.safetensors"))
     code, _, error = cli_command(*command)
     assert code == 2
-    assert f"plug-in mine.py ({told})" in error
+    assert f"plug-in mine.py ({plugin})" in error
     assert "--trust" in error
     assert cli_command(*command, "--trust")[0] == 0
     activate(())
@@ -245,8 +247,8 @@ def test_a_module_is_told_with_its_file(out, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(out))
     with pytest.raises(UserError) as caught:
         open_results(str(out)).encoder(TRIAL)
-    told = hashlib.sha256((out / "evil_module.py").read_bytes()).hexdigest()[:16]
-    assert f"encoder evil_module:build, of {out}/evil_module.py ({told})" in str(caught.value)
+    digest = hashlib.sha256((out / "evil_module.py").read_bytes()).hexdigest()[:16]
+    assert f"encoder evil_module:build, of {out}/evil_module.py ({digest})" in str(caught.value)
 
 
 def test_a_pattern_that_never_ends_is_not_matched(out):

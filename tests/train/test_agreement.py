@@ -37,7 +37,7 @@ def loss(z_2ND: Tensor) -> Tensor:
 
 def test_losses_and_knn_of_a_trial_are_those_of_a_plain_loop(monkeypatch):
     monkeypatch.setattr(loop, "load_splits", few_images)
-    found = attempt(CONFIG)
+    actual = attempt(CONFIG)
     splits, state = few_images(CONFIG, DataPlace()), new_state(CONFIG, CPU)
     train, val = splits.train, splits.val
     images = on_device(train, train, CPU)
@@ -49,8 +49,8 @@ def test_losses_and_knn_of_a_trial_are_those_of_a_plain_loop(monkeypatch):
     ]
     optimizer = torch.optim.SGD(groups, momentum=0.9)
     steps = len(train) // CONFIG["batch_size"]
-    for epoch, row in enumerate(found.rows):
-        failures = []
+    for epoch, row in enumerate(actual.rows):
+        losses = []
         for step, batch in enumerate(batches(images, CONFIG, epoch, state.view_generator)):
             warm, done = 2 * steps, epoch * steps + step
             cosine = 0.5 + 0.5 * math.cos(math.pi * (done - warm) / (4 * steps))
@@ -70,5 +70,5 @@ def test_losses_and_knn_of_a_trial_are_those_of_a_plain_loop(monkeypatch):
         CONFIG["knn_k"], metric="cosine", weights=lambda d: np.exp((1 - d) / 0.1)
     ).fit(bank, train.labels)
     expected = 100 * voters.score(queries, val.labels)
-    assert found.result["knn_top1"] == pytest.approx(expected)
+    assert actual.result["knn_top1"] == pytest.approx(expected)
     assert 15 < expected < 85, "neither trivial nor hopeless"

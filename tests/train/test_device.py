@@ -11,7 +11,7 @@ from clsweep.cli import check
 from clsweep.cluster import trial
 from clsweep.data.locations import DataPlace
 from clsweep.study.schema import ResourcesSection
-from clsweep.train import loop, evaluation
+from clsweep.train import evaluation, loop
 from clsweep.train.device import trial_device
 from tests.contracts.combinations import CASES
 

@@ -18,7 +18,21 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from clsweep.catalog import DIAGNOSTIC
 from clsweep.model.encoders import conv4, resnet18, resnet50
 from clsweep.train import diagnostics
-from clsweep.train.diagnostics import StepStatistics, alignment, diagnostics_of, effective_rank, feature_diversity, grad_norm, inter_class_distance, intra_class_distance, score_without_labels, std_per_dim, tsne_points, uniformity, watched_parameters
+from clsweep.train.diagnostics import (
+    StepStatistics,
+    alignment,
+    diagnostics_of,
+    effective_rank,
+    feature_diversity,
+    grad_norm,
+    inter_class_distance,
+    intra_class_distance,
+    score_without_labels,
+    std_per_dim,
+    tsne_points,
+    uniformity,
+    watched_parameters,
+)
 from tests.operations import Operations
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -42,8 +56,8 @@ def representation_diagnostics(
     names = ("z1_ND", "z2_ND", "features_ND", "labels_N", "num_classes")
     values = (z1, z2, features, labels, num_classes)
     at_hand = dict(zip(names, values, strict=True))
-    found = diagnostics_of(at_hand) | score_without_labels(at_hand)
-    return {name: found[name] for name in sorted(KEYS)}
+    actual = diagnostics_of(at_hand) | score_without_labels(at_hand)
+    return {name: actual[name] for name in sorted(KEYS)}
 
 
 def two_views(num: int = 60, dim: int = 7, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -144,8 +158,8 @@ class TestKnownValues:
         (z1, z2), labels = two_views(), torch.arange(60) % 3
         expected = representation_diagnostics(z1, z2, z2, labels, 3)
         scaled = scale * z1, scale * z2, scale * z2
-        found = representation_diagnostics(*scaled, labels, 3)
-        assert found == pytest.approx(expected, rel=1e-6)
+        actual = representation_diagnostics(*scaled, labels, 3)
+        assert actual == pytest.approx(expected, rel=1e-6)
 
 
 class TestDegenerate:
@@ -153,8 +167,8 @@ class TestDegenerate:
     def test_collapsed_to_a_point(self, value):
         z = torch.full((50, 6), value)
         expected = dict.fromkeys(KEYS, 0.0) | {"feature_diversity": float(value == 0)}
-        found = representation_diagnostics(z, z, z, torch.arange(50) % 3, 3)
-        assert found == pytest.approx(expected, abs=1e-7)
+        actual = representation_diagnostics(z, z, z, torch.arange(50) % 3, 3)
+        assert actual == pytest.approx(expected, abs=1e-7)
 
     def test_rounding_around_a_point_is_no_rank(self):
         """What an encoder that ignores its images gives out in float32."""

@@ -71,10 +71,10 @@ def test_it_runs_whole_on_a_pretended_gpu(tmp_path):
         assert child.call(_main, tmp_path) == 0
     finally:
         child.close()
-    found = json.loads((tmp_path / "gpu.json").read_text())
-    assert found["device"] == "cuda:0"
-    assert {stage["ended"] for stage in found["stages"].values()} == {"whole"}
-    (graph,) = found["stages"]["graphs"]["rows"]
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert report["device"] == "cuda:0"
+    assert {stage["ended"] for stage in report["stages"].values()} == {"whole"}
+    (graph,) = report["stages"]["graphs"]["rows"]
     assert graph["capture"].endswith("not on this device")
     assert graph["eager ms"] > 0
 
@@ -86,12 +86,12 @@ def test_a_stage_that_breaks_keeps_what_it_found(benchmark):
         yield {"what": "seen before", "ok": True}
         raise ZeroDivisionError
 
-    def write(found: dict[str, Any]) -> None:
-        written.append(len(found["rows"]))
+    def write(actual: dict[str, Any]) -> None:
+        written.append(len(actual["rows"]))
 
-    found = benchmark.run(breaks, CPU, True, time.monotonic() + 60, write)
-    assert [row["what"] for row in found["rows"]] == ["seen before"]
-    assert found["ended"].startswith("Traceback")
+    actual = benchmark.run(breaks, CPU, True, time.monotonic() + 60, write)
+    assert [row["what"] for row in actual["rows"]] == ["seen before"]
+    assert actual["ended"].startswith("Traceback")
     assert written == [1, 1]  # after the row, and at the end
     assert benchmark.run(breaks, CPU, True, 0.0, write)["ended"] == "the time was up"
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.data.augment import Recipe
-from clsweep.data.image_files import Pictures
 from clsweep.data.datasets import Split
+from clsweep.data.image_files import Pictures
 from clsweep.train import images as module
 from clsweep.train.device import trial_device
 from clsweep.train.images import (
@@ -51,10 +51,10 @@ def some_split(num_images: int = 50, *, channels: int = 3, unlabeled: int = 0) -
 def all_views(
     images: Images, config: dict[str, Any], seed: int = 4
 ) -> list[tuple[list[Tensor], Tensor]]:
-    found = batches(images, config, 0, torch.Generator().manual_seed(seed))
+    all_batches = batches(images, config, 0, torch.Generator().manual_seed(seed))
     return [
         ([torch.cat(view) for view in zip(*(make() for make in b.chunks), strict=True)], b.labels_N)
-        for b in found
+        for b in all_batches
     ]
 
 
@@ -272,8 +272,8 @@ def test_views_of_a_picture_are_torchvisions_of_the_whole():
             expected = tv.resized_crop(x, *box, [pixels] * 2, antialias=True)
             if drawn.flip[n]:
                 expected = expected.flip(2)
-            found = view[n] * images.std_1C11[0] + images.mean_1C11[0]
-            assert torch.allclose(found, expected.float() / 255, atol=1e-5)
+            actual = view[n] * images.std_1C11[0] + images.mean_1C11[0]
+            assert torch.allclose(actual, expected.float() / 255, atol=1e-5)
 
 
 def test_the_statistics_of_pictures_are_those_of_all_their_pixels():

@@ -98,8 +98,8 @@ def test_a_row_an_epoch_and_the_last_one_is_the_result(configs):
     result = train_trial({**configs["dcl"], "epochs": 2}, rows.append)
     names = {"epoch", "train_loss", "base_loss", "lr", "time_s", "images_per_s", *METRICS, *LOOKS}
     assert [(row["epoch"], set(row)) for row in rows] == [(1, names), (2, names | PROBED)]
-    kept = {*METRICS, *PROBED, *LOOKS, "train_loss", "base_loss"}
-    assert {name: result[name] for name in kept} == {name: rows[-1][name] for name in kept}
+    names = {*METRICS, *PROBED, *LOOKS, "train_loss", "base_loss"}
+    assert {name: result[name] for name in names} == {name: rows[-1][name] for name in names}
     assert result["num_images"] == 2 * STEPS * 64
     assert result["lr_peak"] == 0.1 * 64 / 256
     assert (result["pairs_per_image"], result["compute_per_image"]) == (1, 2)
@@ -340,8 +340,8 @@ def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statis
 
 
 def test_a_diverged_trial_names_hyperparameters_of_its_own():
-    told = str(DivergedError.of("x", {"lr": 1, "tau": 1}))
-    assert told == "x; a smaller lr or a larger tau may help"
+    message = str(DivergedError.of("x", {"lr": 1, "tau": 1}))
+    assert message == "x; a smaller lr or a larger tau may help"
     assert str(DivergedError.of("x", {"lr": 1})) == "x; a smaller lr may help"
 
 
@@ -357,5 +357,5 @@ print(sorted({"sklearn", "scipy", "pandas", "torch._dynamo", "sympy"} & {*sys.mo
 
 def test_the_first_trial_of_a_process_loads_no_more_than_it_needs():
     """Each of these takes from half a second to two."""
-    said = subprocess.run([sys.executable, "-c", FIRST_TRIAL], capture_output=True, text=True)
-    assert said.stdout == "[]\n", said.stderr
+    done = subprocess.run([sys.executable, "-c", FIRST_TRIAL], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

@@ -10,9 +10,9 @@ import torch
 
 from clsweep.catalog.ownership import default_of, owned_params
 from clsweep.train import mutual_information
+from clsweep.train.finite import DivergedError
 from clsweep.train.loop import train_trial
 from clsweep.train.mutual_information import DIM, correlation, draw_pairs
-from clsweep.train.finite import DivergedError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -71,10 +71,10 @@ def test_one_seed_one_estimate_and_eqco_is_infonce_where_alpha_is_the_number_of_
 ):
     monkeypatch.setattr(mutual_information, "STEPS_PER_EPOCH", 20)
     short = {"epochs": 1, "batch_size": 16, "estimate_batches": 10}
-    found = estimate("infonce", **short)
-    assert estimate("infonce", **short) == found
-    assert estimate("infonce", **short, seed=1) != found
-    assert estimate("eqco", **short, alpha=15.0) == pytest.approx(found, rel=1e-4)
+    actual = estimate("infonce", **short)
+    assert estimate("infonce", **short) == actual
+    assert estimate("infonce", **short, seed=1) != actual
+    assert estimate("eqco", **short, alpha=15.0) == pytest.approx(actual, rel=1e-4)
 
 
 def test_divergence_is_said():
@@ -98,5 +98,5 @@ def test_table_9_at_the_end_where_the_losses_differ_most():
 )
 @pytest.mark.parametrize(("loss", "nats"), TABLE_9)
 def test_table_9(loss, nats, num_pairs):
-    found = estimate(loss, mutual_information=nats, batch_size=num_pairs)
-    assert found == pytest.approx(TABLE_9[loss, nats][num_pairs], abs=0.2)
+    actual = estimate(loss, mutual_information=nats, batch_size=num_pairs)
+    assert actual == pytest.approx(TABLE_9[loss, nats][num_pairs], abs=0.2)

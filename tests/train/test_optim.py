@@ -27,8 +27,8 @@ def config(**changes: Any) -> dict[str, Any]:
      ("linear", {64: 0.05, 256: 0.2, 1024: 0.8})],
 )  # fmt: skip
 def test_peak_lr(rule, expected):
-    found = {size: peak_lr(config(lr_rule=rule, batch_size=size)) for size in expected}
-    assert found == pytest.approx(expected, rel=1e-12)
+    actual = {size: peak_lr(config(lr_rule=rule, batch_size=size)) for size in expected}
+    assert actual == pytest.approx(expected, rel=1e-12)
 
 
 PER_EPOCH, EPOCHS, WARMUP = 7, 20, 2
@@ -45,13 +45,13 @@ PER_EPOCH, EPOCHS, WARMUP = 7, 20, 2
 )
 def test_schedules_are_torchs_after_a_warm_up(name, torchs, warmup):
     num_warmup = warmup * PER_EPOCH
-    found = rates({"lr_schedule": name}, num_warmup)
-    assert found[:num_warmup] == pytest.approx(
+    actual = rates({"lr_schedule": name}, num_warmup)
+    assert actual[:num_warmup] == pytest.approx(
         [0.7 * (step + 1) / num_warmup for step in range(num_warmup)], rel=1e-12
     )
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.7)
     reference = torchs(optimizer, EPOCHS * PER_EPOCH - num_warmup)
-    for rate in found[num_warmup:]:
+    for rate in actual[num_warmup:]:
         assert rate == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
         optimizer.step()
         reference.step()
@@ -111,15 +111,15 @@ def test_three_steps_of_lars(trust, decay, clip):
     """g = trust |p| / (|gradient| + decay |p|) x (gradient + decay p) of weights, decayed or not;
     then as in SGD. Clipped, as solo-learn: the scale over the rate is at most 1.
     """
-    kept, clipped = {}, []
+    plain, clipped = {}, []
 
     def update(name: str, p: Tensor, grad: Tensor) -> Tensor:
         if p.ndim > 1:
             scale = float(trust * p.norm() / (grad.norm() + decay * p.norm()))
             clipped.append(clip and scale / 0.05 > 1)
             grad = (min(scale / 0.05, 1.0) if clip else scale) * (grad + decay * p)
-        kept[name] = 0.9 * kept[name] + grad if name in kept else grad
-        return p - 0.05 * kept[name]
+        plain[name] = 0.9 * plain[name] + grad if name in plain else grad
+        return p - 0.05 * plain[name]
 
     module = network()
     given = {"weight_decay": decay, "lars_trust": trust, "lars_clip": clip, "lr_rule": "linear"}
@@ -163,8 +163,8 @@ def test_an_optimiser_is_torchs_to_the_last_bit(name, torchs, given):
 
         def make(module: nn.Module = module, is_ours: bool = is_ours) -> torch.optim.Optimizer:
             ours = build_optimizer(module, config(optimizer=name))
-            kept = ("params", "lr", "weight_decay", "betas")
-            groups = [{k: g[k] for k in kept if k in g} for g in ours.param_groups]
+            options = ("params", "lr", "weight_decay", "betas")
+            groups = [{k: g[k] for k in options if k in g} for g in ours.param_groups]
             return ours if is_ours else torchs(groups, fused=True, **given)
 
         optimizer = make()

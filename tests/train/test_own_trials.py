@@ -56,22 +56,22 @@ def study(folder: Path, dataset: dict[str, Any], base: dict[str, Any], **others:
     return load_study(study_at(folder / "study.yaml", **tree))
 
 
-def row_of(found: Any) -> dict[str, Any]:
-    [trial] = plan_trials(found)
-    return plan_row(found, trial)
+def row_of(resolved: Any) -> dict[str, Any]:
+    [trial] = plan_trials(resolved)
+    return plan_row(resolved, trial)
 
 
 @pytest.mark.parametrize("dataset", [five_channels, pictures])
 def test_a_trial_on_ones_own_files(dataset, tmp_path):
-    found = study(tmp_path, dataset(tmp_path), {})
-    row, place = row_of(found), found.sections.dataset.place
+    resolved = study(tmp_path, dataset(tmp_path), {})
+    row, place = row_of(resolved), resolved.sections.dataset.place
     whole = attempt(row, place=place)
     assert whole.result["status"] == "finished"
     channels = len(whole.result["normalisation"]["mean"])
     assert channels == row["channels"]
     first = next(iter(whole.result["encoder"].values()))
     assert first.shape[1] == channels
-    for reference, _ in placed_references(found, plan_trials(found)):
+    for reference, _ in placed_references(resolved, plan_trials(resolved)):
         assert score_reference(reference, place=place)["knn_top1"] > 50
 
 
@@ -80,11 +80,11 @@ def test_images_without_classes_are_scored_on_a_second_set(tmp_path):
     flat = dataset | {"name": "imagefiles", "transfer_root": dataset["root"]}
     base = {"transfer_dataset": "imagefolder", "epochs": 1}
     metric = {"name": "transfer_linear_top1"}
-    found = study(tmp_path, flat, base, metric=metric)
-    row = row_of(found)
+    resolved = study(tmp_path, flat, base, metric=metric)
+    row = row_of(resolved)
     assert (row["num_classes"], row["num_train"], row["num_unlabeled"]) == (0, 42, 42)
     assert all(row["images_digest"].split("+"))
-    result = attempt(row, place=found.sections.dataset.place).result
+    result = attempt(row, place=resolved.sections.dataset.place).result
     assert result["transfer_linear_top1"] > 33
     assert "knn_top1" not in result
     taken = {m.name for m in METRICS if is_taken(m, row)}
@@ -113,17 +113,17 @@ def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path
         ({"name": "digits"}, "imagefolder", own["root"]),
     ):
         base = {"transfer_dataset": name, "epochs": 1, "linear_probe": "ridge"}
-        found = study(tmp_path, dataset | {"transfer_root": root}, base)
-        prepare_files(found)  # as before a run: caches of both
-        row = row_of(found)
-        result = attempt(row, place=found.sections.dataset.place).result
+        resolved = study(tmp_path, dataset | {"transfer_root": root}, base)
+        prepare_files(resolved)  # as before a run: caches of both
+        row = row_of(resolved)
+        result = attempt(row, place=resolved.sections.dataset.place).result
         assert result["transfer_linear_top1"] > 33
         assert row["images_digest"].partition("+")[2]
     (tmp_path / "another" / "train" / "c0" / "0.png").write_text("no picture")
-    found = study(tmp_path, own | {"transfer_root": str(tmp_path / "another")},
+    resolved = study(tmp_path, own | {"transfer_root": str(tmp_path / "another")},
                   {"transfer_dataset": "imagefolder"})  # fmt: skip
     with pytest.raises(RequestError, match=r"c0/0\.png: no image, or cut within"):
-        prepare_files(found)
+        prepare_files(resolved)
 
 
 def test_store_size_follows_the_smallest_crop(tmp_path):
@@ -141,8 +141,8 @@ def test_store_size_follows_the_smallest_crop(tmp_path):
 
 def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_path):
     dataset = five_channels(tmp_path)
-    found = study(tmp_path, dataset, {"epochs": 1})
-    row, place = row_of(found), found.sections.dataset.place
+    resolved = study(tmp_path, dataset, {"epochs": 1})
+    row, place = row_of(resolved), resolved.sections.dataset.place
     trained = attempt(row, place=place).result["encoder"]
     torch.save(trained, tmp_path / "a.pt")
     base = row | {"init": stated(tmp_path / "a.pt"), "epochs": 0, "reference": "untrained"}
@@ -175,18 +175,18 @@ def test_encoders_of_others_are_swept_beside_the_catalogs(tmp_path, method):
     many, base = {"trials_per_objective": 3}, {"pooling": "max", "epochs": 1}
     search = {"method": method, **(many if method == "tpe" else {})}
     space = {"encoder": {"choices": names}, "view_size": {"choices": [12, 16]}}
-    found = study(tmp_path, five_channels(tmp_path), base, space=space, search=search)
-    planned, place = plan_trials(found), found.sections.dataset.place
+    resolved = study(tmp_path, five_channels(tmp_path), base, space=space, search=search)
+    planned, place = plan_trials(resolved), resolved.sections.dataset.place
     for name, width in zip(names, (16, 512, 6), strict=True):
-        row = plan_row(found, planned[0], {"encoder": name, "view_size": 16})
+        row = plan_row(resolved, planned[0], {"encoder": name, "view_size": 16})
         assert row["proj_hidden"] == width
         if method == "tpe":  # its row has a place in the tables
-            assert {*row} <= {*plan_row(found, planned[0])}
+            assert {*row} <= {*plan_row(resolved, planned[0])}
         assert row.get("pooling") == ("max" if name.startswith("timm/") else None)
         if method == "grid":
             assert attempt(row, place=place).result["status"] == "finished"
     if method == "tpe":
-        assert plan_row(found, planned[0])["proj_hidden"] == 0  # not known yet
+        assert plan_row(resolved, planned[0])["proj_hidden"] == 0  # not known yet
     space = {"encoder": {"choices": [*names, "timm/resnt10t", "timm/test_vit"]}}
     with pytest.raises(StudyError) as caught:
         study(tmp_path, five_channels(tmp_path), base, space=space)
@@ -199,7 +199,7 @@ def test_encoders_of_others_are_swept_beside_the_catalogs(tmp_path, method):
 @pytest.mark.slow
 def test_a_vit_on_five_channels_is_planned_trained_and_gone_on_with(tmp_path):
     base = {"encoder": "timm/vit_tiny_patch16_224", "view_size": 32, "epochs": 2}
-    found = study(tmp_path, five_channels(tmp_path), base)
-    row, place = row_of(found), found.sections.dataset.place
+    resolved = study(tmp_path, five_channels(tmp_path), base)
+    row, place = row_of(resolved), resolved.sections.dataset.place
     assert row["proj_hidden"] == 192
     assert_same(chain(row, kills=[1], place=place)[-1], attempt(row, place=place))

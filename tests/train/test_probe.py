@@ -102,8 +102,8 @@ class TestRidge:
         expected = ridge_probe(bank, bank_labels, queries, labels, num_classes=8, probe_l2=1e-3)
         bank = torch.cat([bank, torch.full((len(bank), 2), constant, dtype=torch.float64)], dim=1)
         queries = torch.cat([queries, torch.randn(len(queries), 2)], dim=1)
-        found = ridge_probe(bank, bank_labels, queries, labels, num_classes=8, probe_l2=1e-3)
-        assert found == expected
+        actual = ridge_probe(bank, bank_labels, queries, labels, num_classes=8, probe_l2=1e-3)
+        assert actual == expected
         weight, _ = ridge_fit(
             bank, bank_labels, standardise=Standardiser.of(bank), num_classes=8, probe_l2=1e-3
         )
@@ -226,14 +226,14 @@ class TestSgd:
 class TestBoth:
     def test_dtype_does_not_show_and_of_few_classes_top5_is_certain(self, score, arguments):
         for num_classes in (8, 3):
-            found = []
+            actual = []
             for dtype in (torch.float32, torch.float64):
                 bank, bank_labels, queries, labels = clusters(num_classes=num_classes)
                 given = bank.to(dtype), bank_labels, queries.to(dtype), labels
-                found.append(score(*given, num_classes=num_classes, **arguments))
-            assert found[0] == found[1]
-            assert found[0]["linear_top1"] < found[0]["linear_top5"]
-            assert (found[0]["linear_top5"] == 100) == (num_classes == 3)
+                actual.append(score(*given, num_classes=num_classes, **arguments))
+            assert actual[0] == actual[1]
+            assert actual[0]["linear_top1"] < actual[0]["linear_top5"]
+            assert (actual[0]["linear_top5"] == 100) == (num_classes == 3)
 
     @pytest.mark.parametrize("which", [0, 2])
     def test_a_diverged_encoder_has_no_score(self, score, arguments, which):
@@ -254,14 +254,14 @@ class TestGrid:
         """Against scikit-learn's split and a loop over the rates."""
         features = clusters(num_bank=200)
         bank, bank_labels = features[:2]
-        kept, judged = train_test_split(
+        fitted, judged = train_test_split(
             np.arange(200), test_size=40, stratify=bank_labels.numpy(), random_state=0
         )
-        kept, judged = np.sort(kept), np.sort(judged)
+        fitted, judged = np.sort(fitted), np.sort(judged)
         lrs, right = (1e-6, 0.01, 0.3), []
         for lr in lrs:
             arguments = SGD | {"probe_lr": lr}
-            weight, bias = sgd_fit(bank[kept], bank_labels[kept], num_classes=8, **arguments)
+            weight, bias = sgd_fit(bank[fitted], bank_labels[fitted], num_classes=8, **arguments)
             guessed = (bank[judged] @ weight + bias).argmax(dim=1)
             right.append(int((guessed == bank_labels[judged]).sum()))
         assert right[0] < max(right), "one rate must be too small"

@@ -25,23 +25,23 @@ def test_it_logs_each_seed_and_what_they_say_together(record, tmp_path):
     log = tmp_path / "log.jsonl"
     words = ["--set", "epochs=1", "width=4", "--target", "5", "--log", str(log), "--device", "cpu"]
     record.main(["digits", "--seeds", "0", "1", *words, "--precision", "fp32"])
-    head, *seeds, told = map(json.loads, log.read_text().splitlines())
+    head, *seeds, together = map(json.loads, log.read_text().splitlines())
     assert (head["config"]["val_fraction"], head["config"]["epochs"]) == (None, 1)
     assert [row["seed"] for row in seeds] == [0, 1]
     assert all(0 < row["train_s"] < row["whole_s"] for row in seeds)
     scores = [row["knn_top1"] for row in seeds]
-    assert told["knn_top1_mean"] == pytest.approx(np.mean(scores))
-    assert told["knn_top1_sd"] == pytest.approx(np.std(scores, ddof=1))
+    assert together["knn_top1_mean"] == pytest.approx(np.mean(scores))
+    assert together["knn_top1_sd"] == pytest.approx(np.std(scores, ddof=1))
     assert scores[0] != scores[1]
-    assert told["verdict"] == record.verdict(scores, 5)
+    assert together["verdict"] == record.verdict(scores, 5)
 
 
 def test_a_target_at_the_true_mean_is_rarely_called_reached(record):
     """At the level that it names, either way; one that lies far below or above is told."""
     rng = np.random.default_rng(0)
-    told = [record.verdict(list(rng.normal(88, 0.3, 5)), 88) for _ in range(2000)]
+    verdicts = [record.verdict(list(rng.normal(88, 0.3, 5)), 88) for _ in range(2000)]
     for word in ("reached", "missed"):
-        assert 0.035 < told.count(word) / len(told) < 0.065  # 0.05, three standard errors
+        assert 0.035 < verdicts.count(word) / len(verdicts) < 0.065  # 0.05, three standard errors
     assert record.verdict([88.1, 88.3, 88.2], 80) == "reached"
     assert record.verdict([88.1, 88.3, 88.2], 90) == "missed"
     assert record.verdict([99.0], 80).startswith("not resolved")

@@ -48,20 +48,20 @@ def accumulated(
     """Gradients, and buffers after the step, of one batch, in float64."""
     state = new_state(config, CPU)
     objective = state.objective.double().train(train)
-    _, failures = accumulate(state, objective, first_batch(config, torch.float64))
-    found = {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}
-    return found | dict(objective.named_buffers()) | {"loss": failures.total.detach()}
+    _, losses = accumulate(state, objective, first_batch(config, torch.float64))
+    actual = {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}
+    return actual | dict(objective.named_buffers()) | {"loss": losses.total.detach()}
 
 
 def step(state: TrialState, batch: Batch) -> Any:
     return accumulate_gradient(state, state.objective, batch)
 
 
-def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], atol: float) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], atol: float) -> None:
+    assert actual.keys() == expected.keys()
     for key, x in expected.items():
         torch.testing.assert_close(
-            found[key], x, rtol=1e-9, atol=atol, msg=lambda m, k=key: f"{k}: {m}"
+            actual[key], x, rtol=1e-9, atol=atol, msg=lambda m, k=key: f"{k}: {m}"
         )
 
 

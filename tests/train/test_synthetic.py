@@ -12,8 +12,8 @@ import pytest
 
 from clsweep.catalog import COMPONENT
 from clsweep.data.locations import DataPlace
-from clsweep.train.loop import train_trial
 from clsweep.train.evaluation import score_reference
+from clsweep.train.loop import train_trial
 from studies.records.plain import plain_config
 
 # 2,000 images to train on and 500 to score: two standard errors are at most 4.5 points

@@ -17,7 +17,16 @@ import numpy as np
 
 from clsweep.catalog.rows import numbers
 from clsweep.data.image_files import require_regular
-from clsweep.data.sources import DATA_PARTS, DataLayout, list_counts, files_digest, layout_error, classes_error, stamp; from clsweep.data.locations import DataPlace
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import (
+    DATA_PARTS,
+    DataLayout,
+    classes_error,
+    files_digest,
+    layout_error,
+    list_counts,
+    stamp,
+)
 from clsweep.display.numbers import setting
 from clsweep.errors import listed
 
@@ -56,7 +65,8 @@ def arrays_layout(place: DataPlace) -> DataLayout:
     size, num_channels, dtype = shapes["train"]
     limits = _limits(f"{root}: {images['train']}", dtype, place.value_range)
     labels = {
-        part: _labels(root, images.get(part, ""), keys[part, "labels"], headers) for part in DATA_PARTS
+        part: _labels(root, images.get(part, ""), keys[part, "labels"], headers)
+        for part in DATA_PARTS
     }
 
     def pixels(part: str, rows: range) -> np.ndarray:

@@ -1,32 +1,34 @@
 """Folders of image files: by class, ROOT/train/CLASS/*.jpg and ROOT/val (or ROOT/test) likewise, as
-ImageNet is laid out; with their classes in ROOT/labels.csv; or without. And images in tar files, as
-WebDataset packs them.
+ImageNet is laid out; with their classes in ROOT/labels.csv; or without.
 """
 
 from __future__ import annotations
 
 import csv
-import io
-import json
 import os
 import stat
-import tarfile
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
-from clsweep.data.image_files import require_regular
-from clsweep.data.sources import HELD_OUT, DATA_PARTS, DataLayout, list_counts, files_digest, layout_error, classes_error, require_all_numbered, stamp; from clsweep.data.locations import DataPlace
-from clsweep.errors import RequestError, listed
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import (
+    DATA_PARTS,
+    HELD_OUT,
+    DataLayout,
+    files_digest,
+    layout_error,
+    list_counts,
+    stamp,
+)
+from clsweep.errors import listed
 
 # torchvision's
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _AN_IMAGE = f"at least one image ({', '.join(IMAGE_SUFFIXES)})"
-_CLASSES = ("cls", "txt", "json")  # ends of the files that may hold the class of a sample
-_MAX_CLASS_BYTES = 2**16
 LABELS_TABLE = "labels.csv"
 _FILES = ("filename", "file_name", "file", "image", "path")
 _LABELS = ("label", "class", "target")
@@ -73,7 +75,9 @@ def _of_paths(root: Path, rows: _Rows, classes: tuple[str, ...], *beside: str) -
     texts = [(name, zlib.crc32((root / name).read_bytes())) for name in beside]
     return DataLayout(
         root=root, classes=classes, unread=_unread(root, rows, *beside),
-        labels={part: np.array([n for n, _ in rows.get(part, ())], np.int64) for part in DATA_PARTS},
+        labels={
+            part: np.array([n for n, _ in rows.get(part, ())], np.int64) for part in DATA_PARTS
+        },
         digest=files_digest(
             [*((path, size(path)) for part in rows for _, path in rows[part]), *texts]
         ),
@@ -140,8 +144,8 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
         inside[:] = _shown(inside)
         below = os.path.relpath(at, root).removeprefix(".")
         top = f"{below.partition('/')[0]}/" if below else ""
-        found = (name for name in _shown(names) if os.path.join(below, name) not in used)
-        others.update(f"{top}*{Path(name).suffix}" for name in found)
+        unread = (name for name in _shown(names) if os.path.join(below, name) not in used)
+        others.update(f"{top}*{Path(name).suffix}" for name in unread)
     return list_counts(others)
 
 
@@ -168,8 +172,8 @@ def scan_classes(root: Path) -> tuple[tuple[str, ...], _Rows]:
         raise layout_error(root / "train", "at least 2 class folders", listed(list(train)))
     number = {name: i for i, name in enumerate(train)}
     rows = {
-        part: [(number[c], f"{folder}/{path}") for c, paths in found.items() for path in paths]
-        for part, folder, found in (("train", "train", train), ("test", held_out, test))
+        part: [(number[c], f"{folder}/{path}") for c, paths in paths_of.items() for path in paths]
+        for part, folder, paths_of in (("train", "train", train), ("test", held_out, test))
     }
     return tuple(train), rows
 
@@ -207,7 +211,9 @@ def _below(folder: Path) -> list[str]:
             continue
         seen.add(real)
         inside[:] = _shown(inside)
-        paths += [Path(at) / name for name in _shown(names) if name.lower().endswith(IMAGE_SUFFIXES)]
+        paths += [
+            Path(at) / name for name in _shown(names) if name.lower().endswith(IMAGE_SUFFIXES)
+        ]
     return sorted(str(path.relative_to(folder)) for path in paths)
 
 
@@ -239,142 +245,3 @@ def _shown(names: Sequence[str]) -> list[str]:
 
 def _refuse(error: OSError) -> NoReturn:
     raise layout_error(error.filename, "a readable folder", error) from None
-
-
-class Sample(NamedTuple):
-    """One image: where its bytes lie, and its class, -1 for none, by what says it."""
-
-    shard: Path
-    name: str
-    start: int
-    size: int
-    labels: Mapping[str, int]
-    label: int = -1
-
-
-def find_shards(place: DataPlace) -> DataLayout:
-    """The images of tar files, as WebDataset packs them: ROOT/train-*.tar, ROOT/val-*.tar or test.
-
-    The files of one sample share a name up to its first dot: `000123.jpg` and `000123.cls`, which
-    holds the number of its class. Where there is no `.cls`, a `.txt` of such a number or a `.json`
-    with its `label` does, if each of them has one. A sample without has no class.
-
-    Raises:
-        RequestError: place, expected and given.
-    """
-    import numpy as np
-
-    root = place.root_folder
-    shards = _shards(root)
-    told, rest = Counter[str](), Counter[str]()
-    samples = {p: [s for at in shards[p] for s in _samples(at, told, rest)] for p in DATA_PARTS}
-    says = next((kind for kind in _CLASSES if told[kind] and not rest[kind]), "")
-    for part in DATA_PARTS:
-        samples[part] = [s._replace(label=s.labels.get(says, -1)) for s in samples[part]]
-    others = Counter({f"*.{kind}": n for kind, n in (told + rest).items() if kind != says})
-    used = {path.name for part in DATA_PARTS for path in shards[part]}
-    others.update(path.name for path in root.iterdir() if path.name not in used)
-    labels = {part: np.array([s.label for s in samples[part]], np.int64) for part in DATA_PARTS}
-    if not samples["train"]:
-        raise layout_error(root, "images in train-*.tar", "none")
-
-    def read(part: str, row: int) -> io.BytesIO:
-        sample = samples[part][row]
-        with sample.shard.open("rb") as file:
-            return io.BytesIO(os.pread(file.fileno(), sample.size, sample.start))
-
-    return DataLayout(
-        root=root, labels=labels, open=read, unread=list_counts(others),
-        describe=lambda: (f"{s} {stamp(s.shard)}" for part in DATA_PARTS for s in samples[part]),
-        digest=files_digest(
-            (f"{s.shard.name}/{s.name} {s.label}", s.size) for part in DATA_PARTS for s in samples[part]
-        ),
-        name=lambda part, row: f"{samples[part][row].shard}: {samples[part][row].name}",
-    )  # fmt: skip
-
-
-def _shards(root: Path) -> dict[str, list[Path]]:
-    if not root.is_dir():
-        raise layout_error(root, "a folder of train-*.tar files", "no such folder")
-    paths = sorted(root.glob("*.tar"))
-    of = {
-        part: [path for path in paths if path.stem == part or path.name.startswith(f"{part}-")]
-        for part in ("train", *HELD_OUT)
-    }
-    if not of["train"]:
-        raise layout_error(root, "train-*.tar", listed([path.name for path in sorted(root.iterdir())]))
-    parts = {"train": of["train"], "test": next((of[name] for name in HELD_OUT if of[name]), [])}
-    for part in DATA_PARTS:
-        require_all_numbered(root, parts[part])
-    return parts
-
-
-def _samples(shard: Path, told: Counter[str], rest: Counter[str]) -> Iterator[Sample]:
-    """The samples of a tar file, in its order. Other files are counted by their ends: `told` those
-    with the number of a class, `rest` all others.
-    """
-    images: dict[str, tarfile.TarInfo] = {}
-    labels: dict[str, dict[str, int]] = {}
-    try:
-        require_regular(shard)
-        with tarfile.open(shard, "r:") as archive:
-            for member in filter(tarfile.TarInfo.isfile, archive):
-                folder, _, name = member.name.rpartition("/")
-                if name.startswith("."):
-                    continue
-                key, _, kind = name.partition(".")
-                key = f"{folder}/{key}"
-                if f".{kind.lower()}" in IMAGE_SUFFIXES:
-                    if key in images:
-                        given = f"{images[key].name} and {member.name}"
-                        raise ValueError(f"expected one image a sample, given {given}")
-                    images[key] = member
-                    continue
-                label = None
-                if (kind := kind.lower()) in _CLASSES:
-                    file = archive.extractfile(member)
-                    text = file.read(_MAX_CLASS_BYTES) if file else b""
-                    label = _class_in(text)
-                    if label is None and kind == "cls":
-                        raise classes_error(f"{shard}: {member.name}", f"{text!r:.40}")
-                if label is None:
-                    rest[kind] += 1
-                else:
-                    told[kind] += 1
-                    labels.setdefault(key, {})[kind] = label
-            _require_end(shard, archive.offset)
-        if alone := sorted(key.lstrip("/") for key in labels.keys() - images):
-            raise layout_error(shard, "an image beside each class", f"none beside {listed(alone)}")
-    except RequestError:
-        raise
-    except (OSError, ValueError, tarfile.TarError) as error:
-        raise layout_error(shard, "a plain tar file", error) from None
-    for key, at in images.items():
-        yield Sample(shard, at.name, at.offset_data, at.size, labels.get(key, {}))
-
-
-def _require_end(shard: Path, at: int) -> None:
-    """ValueError where a tar file has no end, or more behind it: `tarfile` takes a damaged head of
-    a file for the end, too.
-    """
-    with shard.open("rb") as file:
-        file.seek(at)
-        num_zeros = 0
-        while block := file.read(2**20):
-            num_zeros += len(block)
-            if block.strip(b"\0"):
-                raise ValueError(f"expected zeros to the end from byte {at} on, given other bytes")
-    if not num_zeros:
-        raise ValueError(f"expected zeros at the end, given none: cut after {at} bytes")
-
-
-def _class_in(text: bytes) -> int | None:
-    """The number of a class, alone or as `label` of a table in JSON."""
-    if text.strip().isdigit():
-        return int(text)
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    found = found.get("label") if isinstance(found, dict) else found
-    return found if type(found) is int and found >= 0 else None

@@ -21,7 +21,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clsweep.data.image_files import require_regular
-from clsweep.data.sources import HELD_OUT, DATA_PARTS, DataLayout, list_counts, files_digest, layout_error, classes_error, require_all_numbered, stamp; from clsweep.data.locations import DataPlace
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import (
+    DATA_PARTS,
+    HELD_OUT,
+    DataLayout,
+    classes_error,
+    files_digest,
+    layout_error,
+    list_counts,
+    require_all_numbered,
+    stamp,
+)
 from clsweep.errors import RequestError, listed
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")
@@ -90,8 +101,8 @@ def hugging_face_layout(place: DataPlace) -> DataLayout:
         others.update(name for name in schema.names if name not in (image, label))
         number = None
         if label and _is_text(schema.field(label).type):
-            found = {cell for file in files["train"] for cell in file.cells(label)} - {None}
-            names = tuple(sorted(found))
+            used = {cell for file in files["train"] for cell in file.cells(label)} - {None}
+            names = tuple(sorted(used))
             number = {name: i for i, name in enumerate(names)}
         labels = {part: _labels(root, files[part], label, number) for part in DATA_PARTS}
     except RequestError:
@@ -171,10 +182,10 @@ def _parquet_files(root: Path) -> dict[str, list[Path]]:
     splits: dict[str, list[Path]] = {}
     for folder in (root, root / "data"):
         for name in ("train", *HELD_OUT):
-            found = [*folder.glob(f"{name}-*.parquet"), *folder.glob(f"{name}.parquet")]
-            found += folder.glob(f"{name}/*.parquet")
-            if found:
-                splits.setdefault(name, []).extend(sorted(found))
+            paths = [*folder.glob(f"{name}-*.parquet"), *folder.glob(f"{name}.parquet")]
+            paths += folder.glob(f"{name}/*.parquet")
+            if paths:
+                splits.setdefault(name, []).extend(sorted(paths))
     for paths in splits.values():
         require_all_numbered(root, paths)
     return splits
@@ -182,8 +193,8 @@ def _parquet_files(root: Path) -> dict[str, list[Path]]:
 
 def _columns(root: Path, schema: pa.Schema) -> tuple[str, str, tuple[str, ...]]:
     """The column of the images, that of their classes, or "", and their names, if there are any."""
-    told = (schema.metadata or {}).get(b"huggingface")
-    features: Any = json.loads(told)["info"]["features"] if told else {}
+    metadata = (schema.metadata or {}).get(b"huggingface")
+    features: Any = json.loads(metadata)["info"]["features"] if metadata else {}
     typed = [name for name, kind in features.items() if _type(kind) == "Image"]
     structs = [field for field in schema if pa.types.is_struct(field.type)]
     encoded = [f.name for f in structs if {"bytes", "path"} <= {inner.name for inner in f.type}]
@@ -228,7 +239,7 @@ def _labels(
     """
     parts = [np.zeros(0, np.int64)]
     for file in files:
-        found = np.full(file.starts[-1], -1, np.int64)
+        labels = np.full(file.starts[-1], -1, np.int64)
         if label:
             cells = file.cells(label)
             if number is not None:
@@ -236,8 +247,8 @@ def _labels(
                     expected = "test images of classes that the training images have"
                     raise layout_error(root, expected, f"class {min(unknown)}")
                 cells = [number.get(cell) for cell in cells]
-            found[:] = [-1 if cell is None else cell for cell in cells]
-        if found.min(initial=0) < -1:
+            labels[:] = [-1 if cell is None else cell for cell in cells]
+        if labels.min(initial=0) < -1:
             raise ValueError(f"{file.path.name}: {label}: expected classes from 0 on or -1")
-        parts.append(found)
+        parts.append(labels)
     return np.concatenate(parts)

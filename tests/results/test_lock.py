@@ -17,8 +17,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.results import lock
-from clsweep.results import object_store
+from clsweep.results import lock, object_store
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.object_store import ObjectStore
 
@@ -88,8 +87,8 @@ def test_a_fresh_heartbeat_of_another_machine_refuses_by_name(s3, monkeypatch):
     elsewhere = {**OF_ANOTHER, "pid": os.getpid()}
     monkeypatch.setattr(lock.time, "time", lambda: 1000.0)
     write_heartbeat(s3, **elsewhere, time=1000.0 - lock.STALE_S + 1)
-    told = rf"process {os.getpid()} on node7, last heard of at "
-    with pytest.raises(BusyError, match=told):
+    message = rf"process {os.getpid()} on node7, last heard of at "
+    with pytest.raises(BusyError, match=message):
         take(s3)
 
 
@@ -107,12 +106,12 @@ import sys, time
 from clsweep.errors import BusyError
 from clsweep.results import lock
 from clsweep.results.folder import ResultsFolder
-hold.STALE_S, hold.RENEW_S = 5.0, 0.1
+lock.STALE_S, lock.RENEW_S = 5.0, 0.1
 print("ready", flush=True)
 while line := sys.stdin.readline():
     place, start = line.split()
     folder = ResultsFolder(place)
-    folder.held._found()  # connected: what follows is the claim alone
+    folder.held._versioned_heartbeat()  # connected: what follows is the claim alone
     time.sleep(max(0.0, float(start) - time.time()))
     try:
         with folder.lock():
@@ -202,8 +201,8 @@ def test_a_claim_that_the_store_gets_late_is_refused(s3, s3_server):
 def test_a_write_whose_answer_is_lost_is_known_for_ours(s3, monkeypatch):
     real, lost = ObjectStore._s3, []
 
-    def lose_the_first(self, request, *asked, **given):
-        answer = real(self, request, *asked, **given)
+    def lose_the_first(self, request, *more, **given):
+        answer = real(self, request, *more, **given)
         if request == "put_object" and not lost:
             lost.append(answer)
             raise OSError("AWS Error SLOW_DOWN (HTTP status 503) during PutObject operation: slow")

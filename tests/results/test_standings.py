@@ -87,7 +87,9 @@ def tally(scores, metric=METRIC):
         for row in plan(dcl=2)
         if (name := row["trial_id"].removeprefix("dcl-")) in scores
     ]
-    (shown,) = TrialCounts(plan(dcl=2), rows, metric=metric, mode="max", axes={"dcl": ["tau"]}).rows()
+    (shown,) = TrialCounts(
+        plan(dcl=2), rows, metric=metric, mode="max", axes={"dcl": ["tau"]}
+    ).rows()
     return shown
 
 

@@ -1,5 +1,4 @@
-"""Checkpoints: which count, when they are saved, and what a trial tells that is stopped or that
-goes on from one, or whose epoch is under way.
+"""Checkpoints: which count, and when they are saved.
 
 That every objective goes on bit for bit is a contract of its own, in
 `tests/contracts/test_resuming.py`.
@@ -9,24 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import random
 import zipfile
-from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
 import pytest
 import torch
 
-from clsweep.data.locations import DataPlace
-from clsweep.train import checkpoints as attempts
-from clsweep.train import loop, mutual_information
+from clsweep.train import checkpoints, loop, mutual_information
 from clsweep.train import state as states
-from clsweep.train.progress_reporter import CHECK_EVERY_STEPS, ProgressReporter; from clsweep.train.checkpoints import identity_of, pack_checkpoint, unpack_checkpoint, unpack_unverified, verified
-from clsweep.train.loop import train_trial
-from clsweep.train.finite import DivergedError
-from tests.contracts.attempts import Killed, MemoryStore, Row, assert_same, attempt, unmeasured
+from clsweep.train.checkpoints import (
+    identity_of,
+    pack_checkpoint,
+    unpack_checkpoint,
+    unpack_unverified,
+    verified,
+)
+from tests.contracts.attempts import Killed, MemoryStore, Row, assert_same, attempt
 from tests.contracts.combinations import CASES, CRITIC, few_images
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -90,7 +89,9 @@ def test_the_scale_of_the_loss_goes_on(monkeypatch):
     undisturbed, resumed = MemoryStore(), left_by(CONFIG, kill_at=1)
     attempt(CONFIG, undisturbed)
     attempt(CONFIG, resumed)
-    scales = [unpack_checkpoint(store.saved[1])["state"]["scaler"] for store in (undisturbed, resumed)]
+    scales = [
+        unpack_checkpoint(store.saved[1])["state"]["scaler"] for store in (undisturbed, resumed)
+    ]
     assert scales[0] == scales[1]
     assert (scales[0]["scale"], scales[0]["_growth_tracker"]) == (32.0, 1)
 
@@ -151,8 +152,8 @@ def test_which_checkpoint_counts(saved, monkeypatch):
         assert not counts(**{name: value}), name
     build = metadata.version("torch").partition("+")[0] + "+another"
     for module, name, value, expected in (
-        (attempts, "FORMAT", 0, False),
-        (attempts, "VERSION", "0.0", False),
+        (checkpoints, "_FORMAT", 0, False),
+        (checkpoints, "VERSION", "0.0", False),
         (torch, "__version__", "1.0.0", False),
         (torch, "__version__", build, True),
     ):
@@ -193,7 +194,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.epoch_s, self.train_epoch = 1000.0, 0.0, loop.train_epoch
-        monkeypatch.setattr(attempts, "monotonic", lambda: self.now)
+        monkeypatch.setattr(checkpoints, "monotonic", lambda: self.now)
         monkeypatch.setattr(loop, "train_epoch", self.slow_epoch)
 
     def slow_epoch(self, *args: Any) -> Row:
@@ -243,126 +244,3 @@ def test_the_time_of_earlier_attempts_is_known_up_to_their_checkpoint(clock):
     clock.passes(1e6)  # nobody was at work
     attempt(CONFIG, store, kill_at=2)
     assert attempt(CONFIG, store).result["earlier_s"] == 14
-
-
-# Stopping.
-
-
-@pytest.mark.parametrize("config", [CONFIG, CRITIC], ids=["encoder", "critic"])
-def test_told_to_stop_a_trial_ends_with_that_epoch(config):
-    """At its last one it is finished."""
-    undisturbed, stopped = attempt(config), attempt(config, stop_at=2)
-    assert unmeasured(stopped.rows) == unmeasured(undisturbed.rows[:2])
-    result = stopped.result
-    assert (result["status"], result["epochs_trained"]) == ("stopped", 2)
-    assert result["num_images"] * 3 == undisturbed.result["num_images"] * 2
-    names = set(stopped.rows[-1]) - {"epoch", "lr", "time_s", "images_per_s"}
-    assert all(result[name] == stopped.rows[-1][name] for name in names)
-    assert not {"linear_top1", "mi_estimate"} & {*result}
-    assert_same(attempt(config, stop_at=3), undisturbed)
-
-
-def test_only_false_stops():
-    for answer in (None, True, 0, ""):
-        result = train_trial(CRITIC, lambda _, answer=answer: answer)
-        assert result["status"] == "finished"
-
-
-@pytest.mark.parametrize("config", [CONFIG, CRITIC], ids=["encoder", "critic"])
-def test_killed_after_it_was_told_to_stop_a_trial_stops_there_again(config):
-    """The checkpoint of that epoch is there and the trial's own row is not: nothing further is
-    trained.
-    """
-    store = left_by(config, kill_at=2)
-    again = attempt(config, store, stop_at=2)
-    assert len(store.saved) == 2
-    assert_same(again, attempt(config, stop_at=2))
-
-
-# The test split.
-
-
-@pytest.mark.parametrize("epochs", [0, 2])
-def test_the_test_split_is_scored_with_the_same_yardstick(monkeypatch, epochs):
-    """As a validation split it has the same scores; and it changes nothing else."""
-    config = {**CASES["simclr-dcl-none-two"], "epochs": epochs}
-    plain, scored = attempt(config), attempt(config, test=True)
-    tests = {name: value for name, value in scored.result.items() if name.startswith("test_")}
-    scored.result = {name: value for name, value in scored.result.items() if name not in tests}
-    hits = scored.result["hits"]
-    scored.result["hits"] = [row for row in hits if row["split"] == "validation"]
-    assert_same(scored, plain)
-
-    test = few_images(config, DataPlace()).test
-    monkeypatch.setattr(loop, "load_splits", lambda *args: replace(few_images(*args), val=test))
-    result = attempt(config).result
-    assert [row for row in hits if row["split"] == "test"] == [
-        {**row, "split": "test"} for row in result["hits"]
-    ]
-    metrics = [name.removeprefix("test_") for name in tests]
-    assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} <= {*metrics}
-    assert tests == {f"test_{name}": result[name] for name in metrics}
-    assert tests != {f"test_{name}": plain.result[name] for name in metrics}
-
-
-# What is told while an epoch runs.
-
-TOLD = {"epochs": 4, "batch_size": 8, "tau": 0.1}
-
-
-def test_what_is_told_and_when(clock):
-    heard = []
-    pulse = ProgressReporter(TOLD, heard.append)
-    pulse.begin_epoch(2, 30)
-    for step in range(1, 21):
-        clock.passes(0.25)
-        pulse.step(step, torch.tensor(3.0 * step))
-    assert [state["step"] for state in heard] == [0, 8, 16], "the first one before any step"
-    assert heard[2] == {
-        "epoch": 2, "epochs": 4, "step": 16, "steps": 30, "loss": 3.0, "images_per_s": 8 * 8 / 2.0
-    }  # fmt: skip
-
-
-def test_the_pace_is_that_of_all_steps_without_the_scores(clock):
-    heard = []
-    pulse = ProgressReporter(TOLD, heard.append)
-    for epoch in (1, 2, 3):  # each shorter than what lies between two reports
-        pulse.begin_epoch(epoch, 5)
-        for step in range(1, 6):
-            clock.passes(0.1 * epoch)
-            pulse.step(step, torch.tensor(3.0 * step))
-        with pulse.scoring():
-            clock.passes(1.5)
-    told = [state["images_per_s"] for state in heard if "images_per_s" in state]
-    assert told
-    # 5 steps of 0.1 s, 5 of 0.2 s, then some of 0.3 s
-    possible = [8 * (10 + n) / (1.5 + 0.3 * n) for n in range(1, 6)]
-    possible += [8 * (5 + n) / (0.5 + 0.2 * n) for n in range(1, 6)]
-    assert all(any(abs(pace - each) < 1e-6 for each in possible) for pace in told)
-
-
-def test_scores_are_said_where_they_may_take_long(clock):
-    heard = []
-    pulse = ProgressReporter(TOLD, heard.append)
-    for epoch, seconds in ((1, 0.1), (2, 3.0), (3, 0.1), (4, 0.1)):
-        pulse.begin_epoch(epoch, 30)
-        with pulse.scoring():
-            clock.passes(seconds)
-    said = [(state["epoch"], "scoring" in state) for state in heard]
-    assert said == [
-        (1, False),
-        (1, True), (1, False),  # nothing is known of them yet
-        (2, False),  # as long as the first, which were short
-        (3, True), (3, False),
-        (4, True),  # and what follows the last epoch
-    ]  # fmt: skip
-
-
-def test_a_loss_that_is_not_finite_is_seen_within_so_many_steps():
-    """Before, nothing is read of the device."""
-    pulse = ProgressReporter(TOLD)
-    pulse.begin_epoch(3, 1000)
-    for step in range(1, CHECK_EVERY_STEPS):
-        pulse.step(step, torch.tensor(math.inf))
-    with pytest.raises(DivergedError, match=r"in epoch 3, by step 50 of 1000; a smaller lr"):
-        pulse.step(CHECK_EVERY_STEPS, torch.tensor(math.inf))

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from clsweep.catalog import DATASET
-from clsweep.data.locations import DataPlace; from clsweep.data.sources import dataset_layout
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import dataset_layout
 from clsweep.train.images import Images, on_device
 from tests.data.own import load, noise, of_rows, refusal
 
@@ -38,10 +39,10 @@ def test_arrays_keep_their_pixels(shape, dtype, kind, tmp_path):
         for name, array in arrays.items():
             np.save(root / f"{name}.npy", array)
     splits = load("arrays", root)
-    found = of_rows(splits)
-    assert len(found) == 20
+    actual = of_rows(splits)
+    assert len(actual) == 20
     side, channels = shape[0], shape[2] if len(shape) == 3 else 1
-    for row, (pixels, label) in found.items():
+    for row, (pixels, label) in actual.items():
         assert pixels.dtype == dtype
         assert np.array_equal(pixels, arrays["train_images"][row].reshape(side, side, channels))
         assert label == row % 2
@@ -76,9 +77,9 @@ def test_views_of_16_bits_are_those_of_the_numbers(tmp_path):
     rows = torch.arange(len(held))
     expected = images[splits.train.rows] / 65535
     mean, std = (np.asarray(x) for x in (expected.mean((0, 1, 2)), expected.std((0, 1, 2))))
-    found = held.plain(rows).permute(0, 2, 3, 1).numpy()
-    assert np.allclose(found, (expected - mean) / std, atol=1e-4)
-    assert found.shape[-1] == 5, "no gray images: they are not repeated"
+    actual = held.plain(rows).permute(0, 2, 3, 1).numpy()
+    assert np.allclose(actual, (expected - mean) / std, atol=1e-4)
+    assert actual.shape[-1] == 5, "no gray images: they are not repeated"
 
 
 @pytest.mark.parametrize(
@@ -132,11 +133,11 @@ def test_arrays_that_cannot_be_meant_are_refused(arrays, value_range, says, tmp_
 def test_classes_are_the_numbers_that_occur(tmp_path):
     labels = np.random.default_rng(0).choice([-1, 3, 10**12, 70], 60)
     np.savez(tmp_path / "set.npz", images=noise(60, 8, 8), labels=labels, y_test=labels)
-    found = dataset_layout(DATASET["arrays"], DataPlace(root=str(tmp_path / "set.npz")))
+    actual = dataset_layout(DATASET["arrays"], DataPlace(root=str(tmp_path / "set.npz")))
     there, numbers = np.unique(labels, return_inverse=True)
-    assert found.classes == tuple(map(str, there[1:]))
-    assert np.array_equal(found.labels["train"], numbers - 1)
-    assert found.unread == "y_test"
+    assert actual.classes == tuple(map(str, there[1:]))
+    assert np.array_equal(actual.labels["train"], numbers - 1)
+    assert actual.unread == "y_test"
 
 
 @pytest.mark.parametrize("name", ["images", "labels"])

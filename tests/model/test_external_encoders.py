@@ -14,7 +14,8 @@ from torch import Tensor
 from clsweep.catalog import COMPONENT, PARAM
 from clsweep.catalog.open_encoders import measured, stated
 from clsweep.catalog.ownership import owned_params
-from clsweep.model.initial_weights import load_initial; from clsweep.model.measure_encoders import measure
+from clsweep.model.initial_weights import load_initial
+from clsweep.model.measure_encoders import measure
 from clsweep.objective.build import build_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -123,9 +124,9 @@ def test_a_model_of_torchvision_gives_what_its_classifier_is_given():
     ],
 )  # fmt: skip
 def test_what_cannot_be_an_encoder_is_said_in_one_line(given, says):
-    found = measure(given)
-    assert says in found["error"]
-    assert len(found["error"].splitlines()) == 1
+    actual = measure(given)
+    assert says in actual["error"]
+    assert len(actual["error"].splitlines()) == 1
 
 
 @pytest.mark.slow

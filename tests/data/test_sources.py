@@ -26,9 +26,10 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from clsweep.catalog import DATASET
-from clsweep.data.readers import folders
 from clsweep.data.datasets import Splits, load_splits
-from clsweep.data.locations import DataPlace; from clsweep.data.sources import dataset_layout, sized_dataset
+from clsweep.data.locations import DataPlace
+from clsweep.data.readers import folders
+from clsweep.data.sources import dataset_layout, sized_dataset
 from clsweep.errors import RequestError
 from clsweep.train.images import on_device
 from tests.data.own import SIZE, load, noise, of_rows, png, refusal
@@ -66,7 +67,8 @@ def test_a_table_beside_the_images_has_their_classes(head, tmp_path):
     text = (tmp_path / "set" / "labels.csv").read_text()
     (tmp_path / "set" / "labels.csv").write_text(text.replace("dog", "cat", 1))
     assert (
-        dataset_layout(DATASET["imagefolder"], DataPlace(root=str(tmp_path / "set"))).digest != first.digest
+        dataset_layout(DATASET["imagefolder"], DataPlace(root=str(tmp_path / "set"))).digest
+        != first.digest
     )
 
 
@@ -149,14 +151,14 @@ def test_pictures_are_kept_whole_wherever_they_lie(name, write, tmp_path):
     write(root)
     splits = load(name, root)
     every = of_rows(splits) | (of_rows(Splits(splits.test, splits.test, splits.test)))
-    found = [every[row] for row in sorted(every)] if name != "imagefiles" else list(every.values())
+    actual = [every[row] for row in sorted(every)] if name != "imagefiles" else list(every.values())
     if len(splits.test) == 4:  # a fifth, where there is no test part
         assert {len(splits.train), len(splits.val)} == {12, 4}
     expected = {pixels.tobytes(): label for pixels, label in zip(PICTURES, LABELS, strict=True)}
-    for pixels, label in found:
+    for pixels, label in actual:
         assert label == (-1 if name == "imagefiles" else expected[pixels.tobytes()])
         assert pixels.tobytes() in expected
-    assert len({pixels.tobytes() for pixels, _ in found}) == 20
+    assert len({pixels.tobytes() for pixels, _ in actual}) == 20
     [image, *_] = load(name, root, channels=1).train.images
     gray = {np.asarray(Image.fromarray(picture).convert("L")).tobytes() for picture in PICTURES}
     assert image.shape[2] == 1
@@ -167,9 +169,9 @@ def test_pictures_are_kept_whole_wherever_they_lie(name, write, tmp_path):
 def test_names_of_classes_are_those_of_the_data_set(column, tmp_path):
     made = hub()["train"].rename_columns({"label": "of"}).rename_columns({"of": column})
     made.save_to_disk(tmp_path / "set")
-    found = dataset_layout(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
-    assert found.labels["train"].tolist() == LABELS
-    assert found.classes == ("ants", "bees", "cats")
+    actual = dataset_layout(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
+    assert actual.labels["train"].tolist() == LABELS
+    assert actual.classes == ("ants", "bees", "cats")
 
 
 def table(root: Path, labels: Any, *, part: str = "train", name: str = "label") -> None:
@@ -200,10 +202,10 @@ def test_classes_may_be_names(as_text, tmp_path):
     labels = pa.array(names, as_text) if as_text else pa.array(names).dictionary_encode()
     table(tmp_path / "set", labels)
     table(tmp_path / "set", ["wasp", "ant"], part="val")
-    found = dataset_layout(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
-    assert found.classes == ("ant", "b e e", "wasp")
-    assert found.labels["train"].tolist() == [2, -1, 0, 1, 0, 2, 1]
-    assert found.labels["test"].tolist() == [2, 0]
+    actual = dataset_layout(DATASET["huggingface"], DataPlace(root=str(tmp_path / "set")))
+    assert actual.classes == ("ant", "b e e", "wasp")
+    assert actual.labels["train"].tolist() == [2, -1, 0, 1, 0, 2, 1]
+    assert actual.labels["test"].tolist() == [2, 0]
     table(tmp_path / "set", ["wasp", "fly"], part="val")
     assert "of classes that the training images have, given class fly" in refusal(
         "huggingface", tmp_path / "set"
@@ -247,9 +249,9 @@ def test_the_class_of_a_sample_is_read_where_one_file_says_it_throughout(
     for end, text in written.items():
         files |= {f"{i:02}.{end}": text.replace("%d", str(i % 2)).encode() for i in range(12)}
     _tar(tmp_path / "set", files)
-    found = dataset_layout(DATASET["webdataset"], DataPlace(root=str(tmp_path / "set")))
-    assert found.labels["train"].tolist() == labels
-    assert found.unread == unread
+    actual = dataset_layout(DATASET["webdataset"], DataPlace(root=str(tmp_path / "set")))
+    assert actual.labels["train"].tolist() == labels
+    assert actual.unread == unread
 
 
 def test_what_is_not_read_of_the_users_files_is_said(by_class, tmp_path):
@@ -397,12 +399,12 @@ def test_images_below_a_class_are_of_that_class_as_in_torchvision(by_class):
     (by_class / "train" / "c1" / "up").symlink_to(by_class / "train")  # where other classes lie
     for i, at in enumerate(("batch2", "batch2/more")):
         (by_class / "train" / "c0" / at / "0.png").write_bytes(png(PICTURES[15 + i]))
-    found = folders.scan_classes(by_class)[1]["train"]
+    actual = folders.scan_classes(by_class)[1]["train"]
     (by_class / "train" / "c1" / "up").unlink()
     (by_class / "elsewhere" / "circle").unlink()  # which torchvision follows 40 times
     expected = ImageFolder(str(by_class / "train")).samples
-    named = {(str(by_class / path), label) for label, path in found}
-    assert len(found) == 14
+    named = {(str(by_class / path), label) for label, path in actual}
+    assert len(actual) == 14
     assert named == set(expected)
 
 
@@ -455,8 +457,8 @@ def test_scoring_resizes_the_whole_picture_and_takes_its_middle(by_class):
     splits = load("imagefolder", by_class)
     held = on_device(splits.train, splits.train, torch.device("cpu"))
     held = replace(held, view_size=14)
-    found = held.plain(torch.arange(3)) * held.std_1C11 + held.mean_1C11
-    for row, x in zip(splits.train.rows, found, strict=False):
+    actual = held.plain(torch.arange(3)) * held.std_1C11 + held.mean_1C11
+    for row, x in zip(splits.train.rows, actual, strict=False):
         picture = Image.fromarray(splits.train.images[row])
         papers = v2.Compose([v2.Resize(16), v2.CenterCrop(14)])  # bilinear, 8/7 of 14
         expected = np.asarray(papers(picture), dtype=np.float32) / 255

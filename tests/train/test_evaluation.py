@@ -26,17 +26,18 @@ from clsweep.data.augment import Recipe, apply, draw_views
 from clsweep.data.datasets import load_splits
 from clsweep.data.locations import DataPlace
 from clsweep.model.encoders import conv4, layer_of, resnet18
-from clsweep.train import loop, probe, evaluation
+from clsweep.train import evaluation, finetune, loop
+from clsweep.train.accuracy import in_percent
 from clsweep.train.checkpoints import unpack_checkpoint
-from clsweep.train.accuracy import in_percent; from clsweep.train.knn import uniform_knn_scores
-from clsweep.train.images import Images, on_device, scored_images
-from clsweep.train.loop import train_trial
-from clsweep.train.finetune import Network, fine_tuned, labelled_rows; from clsweep.train.probe import ridge_probe
 from clsweep.train.evaluation import augmented_features, score_encoder, score_reference, transfer_of
+from clsweep.train.finetune import Network, fine_tuned, labelled_rows
+from clsweep.train.images import Images, on_device, scored_images
+from clsweep.train.knn import uniform_knn_scores
+from clsweep.train.loop import train_trial
+from clsweep.train.probe import ridge_probe
 from clsweep.train.state import derived_seed
-from tests.contracts.attempts import MemoryStore, attempt
-from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
-from clsweep.train import finetune
+from tests.contracts.attempts import MemoryStore, assert_same, attempt
+from tests.contracts.combinations import CASES, COMBINATIONS, few_images, small_config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -90,13 +91,13 @@ def test_hits_are_those_of_scikit_learn_image_by_image():
 
 def test_images_have_a_digest_of_their_own_and_keep_it():
     splits = load_splits(few_config := {**CONFIG, "dataset": "digits"}, DataPlace())
-    found = [
+    actual = [
         scored_images(split, splits, few_config | more, CPU).digest
         for split, more in ((splits.val, {}), (splits.val, {"view_size": 4}), (splits.test, {}))
     ]
-    assert found[0] == found[1] != found[2]
+    assert actual[0] == actual[1] != actual[2]
     other = {**few_config, "dataset": "synthetic"}
-    assert scored_images(splits.val, splits, other, CPU).digest not in found
+    assert scored_images(splits.val, splits, other, CPU).digest not in actual
 
 
 def test_a_metric_of_ones_own_may_say_which_images_are_right(monkeypatch):
@@ -107,8 +108,8 @@ def test_a_metric_of_ones_own_may_say_which_images_are_right(monkeypatch):
     monkeypatch.setattr(evaluation, "METRICS", [row])
     monkeypatch.setattr(evaluation, "implementation", lambda _: zeros)
     num, images = 40, (some_digits(200), some_digits(40))
-    found = score_encoder(encoder(), *images, CONFIG, last=True)
-    assert found.values["knn_top1"] == 100 * int((images[1].labels_N == 0).sum()) / 40
+    actual = score_encoder(encoder(), *images, CONFIG, last=True)
+    assert actual.values["knn_top1"] == 100 * int((images[1].labels_N == 0).sum()) / 40
     num = 1
     with pytest.raises(LookupError, match="outcome of each of 40 images, given 1"):
         score_encoder(encoder(), *images, CONFIG, last=True)
@@ -376,8 +377,8 @@ def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction):
     bank, queries = ((x - mean) / std for x in pixels)
     oracle = KNeighborsClassifier(1, metric="cosine").fit(bank, train.labels)
     expected = 100 * np.mean(oracle.predict(queries) == val.labels)
-    asked = {"reference": "raw_pixels", **YARDSTICK, **split_of}
-    assert score_reference(asked, place=DataPlace())["knn_top1"] == pytest.approx(expected)
+    config = {"reference": "raw_pixels", **YARDSTICK, **split_of}
+    assert score_reference(config, place=DataPlace())["knn_top1"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},
@@ -399,3 +400,27 @@ def test_raw_pixels_need_no_seed():
     probe = {**SGD, "probe_views": "augmented", "probe_epochs": 4}
     scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe}, place=DataPlace())
     assert scores["linear_top1"] > 40
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_the_test_split_is_scored_with_the_same_yardstick(monkeypatch, epochs):
+    """As a validation split it has the same scores; and it changes nothing else."""
+    config = {**CASES["simclr-dcl-none-two"], "epochs": epochs}
+    monkeypatch.setattr(loop, "load_splits", few_images)
+    plain, scored = attempt(config), attempt(config, test=True)
+    tests = {name: value for name, value in scored.result.items() if name.startswith("test_")}
+    scored.result = {name: value for name, value in scored.result.items() if name not in tests}
+    hits = scored.result["hits"]
+    scored.result["hits"] = [row for row in hits if row["split"] == "validation"]
+    assert_same(scored, plain)
+
+    test = few_images(config, DataPlace()).test
+    monkeypatch.setattr(loop, "load_splits", lambda *args: replace(few_images(*args), val=test))
+    result = attempt(config).result
+    assert [row for row in hits if row["split"] == "test"] == [
+        {**row, "split": "test"} for row in result["hits"]
+    ]
+    metrics = [name.removeprefix("test_") for name in tests]
+    assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} <= {*metrics}
+    assert tests == {f"test_{name}": result[name] for name in metrics}
+    assert tests != {f"test_{name}": plain.result[name] for name in metrics}
