@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clsweep.model.layers import FeatureQueue, GroupedBatchNorm, group_norms, mlp
+from clsweep.model.queues import FeatureQueue; from clsweep.model.grouped_norm import GroupedBatchNorm, group_norms; from clsweep.model.heads import mlp
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
