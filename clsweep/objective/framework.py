@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from clsweep.model.halves import halves
-from clsweep.model.layers import RELU, Activation, Norm, mlp
+from clsweep.model.heads import RELU, Activation, Norm, mlp
 from clsweep.objective.contrastive import wide
 from clsweep.objective.views import Pairs
 

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from clsweep.model.layers import FeatureQueue
+from clsweep.model.queues import FeatureQueue
 from clsweep.objective.contrastive import check_positive, shape_of, wide
 from clsweep.objective.framework import (
     Criterion,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from clsweep.model.layers import FollowingBatchNorm, GroupedBatchNorm
+from clsweep.model.grouped_norm import FollowingBatchNorm, GroupedBatchNorm
 from clsweep.objective.contrastive import wide
 
 T = TypeVar("T")
