@@ -8,7 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from clsweep.model.queues import FeatureQueue; from clsweep.model.heads import Norm, mlp; from clsweep.model.grouped_norm import group_norms
+from clsweep.model.grouped_norm import group_norms
+from clsweep.model.heads import Norm, mlp
+from clsweep.model.queues import FeatureQueue
 from clsweep.model.transfer import to_device
 from clsweep.objective.framework import (
     ComparingFramework,
