@@ -8,14 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clsweep.catalog import (
-    DATASET,
-    DIAGNOSTIC,
-    METRIC,
-    METRICS,
-    PARAM,
-    Value,
-)
+from clsweep.catalog import DATASET, DIAGNOSTIC, METRIC, METRICS, PARAM, Value
 from clsweep.catalog.open_encoders import ENCODER_PARAMS, NONE, is_open, why_not
 from clsweep.catalog.ownership import (
     ALL_THERE_IS,

@@ -57,10 +57,10 @@ def test_losses_and_knn_of_a_trial_are_those_of_a_plain_loop(monkeypatch):
             for group in optimizer.param_groups:
                 group["lr"] = 0.15 * ((done + 1) / warm if done < warm else cosine)
             optimizer.zero_grad()
-            failures.append(loss(model(torch.cat(batch.chunks[0]()))))
-            failures[-1].backward()
+            losses.append(loss(model(torch.cat(batch.chunks[0]()))))
+            losses[-1].backward()
             optimizer.step()
-        assert row["train_loss"] == pytest.approx(torch.stack(failures).mean().item(), rel=1e-5)
+        assert row["train_loss"] == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
     pixels = [torch.tensor(x.images[x.rows] / 255).permute(0, 3, 1, 2) for x in (train, val)]
     mean, std = pixels[0].mean(), pixels[0].std(correction=0)
     with torch.no_grad():
