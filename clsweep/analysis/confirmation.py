@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pandas as pd
 from scipy import special
 
-from clsweep.analysis.images import Hits
+from clsweep.analysis.image_intervals import TrialHits
 
 FRESH_COLUMNS = {
     "fresh": "mean of the metric over the fresh seeds that finished",
@@ -31,7 +31,7 @@ def confirmation(
     *,
     metric: str,
     limits: tuple[float, float] = (-math.inf, math.inf),
-    hits: Mapping[str, Hits] | None = None,
+    hits: Mapping[str, TrialHits] | None = None,
     luck: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """`best` with the columns of `FRESH_COLUMNS`, without the configurations that no fresh seed has

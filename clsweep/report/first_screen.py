@@ -10,7 +10,7 @@ from dataclasses import replace
 import pandas as pd
 
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.tuned import whole
+from clsweep.analysis.best_setting import nameable_rows
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, settings, work
 from clsweep.report.content import Section, Step
@@ -173,7 +173,7 @@ def next_steps(context: ReportContext) -> tuple[Step, ...]:
         steps.append(Step(f"{left}: run the same command again and only they run"))
     for folder, names in {} if data.left else _to_confirm(context).items():
         of = data.confirming[folder]
-        num = {sweep.objective: int(whole(sweep).sum()) for sweep in data.sweeps}
+        num = {sweep.objective: int(nameable_rows(sweep).sum()) for sweep in data.sweeps}
         trials = {name: min(of.top, num[name]) * len(of.seeds) for name in names}
         seeds = "" if of.is_named else f" --seeds {','.join(map(str, of.seeds))}"
         best = f"Run the best of {listed(names)} on fresh seeds and on the test set"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from clsweep.analysis import Place
+from clsweep.analysis import RankKey
 from clsweep.catalog.rows import Row
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.standings import Standings
@@ -89,7 +89,7 @@ class Retention:
         for trial_id in stored:
             if (key := self._standings.scored(trial_id)) is not None:
                 by_config.setdefault(key, []).append(trial_id)
-        best: dict[str, tuple[Place, list[str]]] = {}
+        best: dict[str, tuple[RankKey, list[str]]] = {}
         for key, trial_ids in by_config.items():
             if self._standings.is_open(*key):
                 wanted.update(trial_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.comparison import table as analysis
+from clsweep.analysis import compare as analysis
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import as_far_as_levels
 from clsweep.statistics import charts
@@ -209,7 +209,7 @@ MEANS = Statistic(
     levels="value_a",
     sentences=lambda context: compared(means(context), "mean", context.words),
     figures=lambda context: [difference_forest(means(context), context.data)],
-    formulas={"comparison": analysis.COLUMNS},
+    formulas={"comparison": analysis.COMPARISON_COLUMNS},
 )
 LEADS_TUNED = Statistic(
     name="comparison-tuned",

@@ -22,7 +22,7 @@ from clsweep.sweeps.notes import worded
 from clsweep.sweeps.study_data import StudyData
 
 if TYPE_CHECKING:
-    from clsweep.analysis.reference import Printed
+    from clsweep.analysis.reproduce import Printed
 
 TableFunction = Callable[..., pd.DataFrame]  # (answers, what else is asked) -> a table
 TableRequest = tuple[TableFunction, Mapping[str, Any]]

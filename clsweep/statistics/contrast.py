@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from clsweep.analysis import contrasts as analysis
+from clsweep.analysis import contrast as analysis
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import KEYS, Sweep, as_far_as_levels
+from clsweep.analysis.sweep import TRIAL_KEYS, Sweep, as_far_as_levels
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -38,14 +38,14 @@ def contrasts(of: Statistics, *, more: Mapping[str, Any] | None = None) -> pd.Da
     data = of.data
     chosen = contrasts_with(more, data) if more else data.contrasts
     # metrics: the columns of numbers that are no settings and name no trial
-    others = {*data.params, *KEYS}
+    others = {*data.params, *TRIAL_KEYS}
     numbers = [str(n) for n in data.trials.select_dtypes(["number"]) if n not in others]
     for each in chosen:
         require_known("objective", each.of, [sweep.objective for sweep in data.sweeps])
         require_known("metric", [each.metric], numbers)
     metrics = dict.fromkeys(each.metric for each in chosen)
     measured = {name: sweeps_by(data, name) for name in metrics}
-    table, ends = analysis.contrasts(chosen, measured), ["low", "high"]
+    table, ends = analysis.contrast_table(chosen, measured), ["low", "high"]
     for name, sweeps in measured.items():
         these = table["metric"] == name
         table.loc[these, ends] = as_far_as_levels(table.loc[these, ends], sweeps)
@@ -177,7 +177,7 @@ CONTRASTS = Statistic(
     intro="a side is the mean of all settings with the values asked for",
     sentences=lambda context: tuple(map(sentence, records_of(context.compute(contrasts)))),
     figures=lambda context: [_figure(context)],
-    formulas={"contrasts": analysis.COLUMNS},
+    formulas={"contrasts": analysis.CONTRAST_COLUMNS},
 )  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from clsweep.analysis.nested import holding
+from clsweep.analysis.nested import conditional
 from clsweep.analysis.regions import cut
-from clsweep.analysis.robustness import response as analysis
+from clsweep.analysis import marginals as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
@@ -37,7 +37,7 @@ SHORT_EDGES = (
 
 def marginals(of: Statistics, *objectives: str) -> pd.DataFrame:
     """One row per value of each swept hyperparameter, see `analysis.robustness.response`."""
-    return analysis.marginals(chosen_sweeps(of.data.spaces, objectives))
+    return analysis.marginal_levels(chosen_sweeps(of.data.spaces, objectives))
 
 
 def marginal_figures(marginals: pd.DataFrame, data: StudyData) -> list[Figure]:
@@ -153,7 +153,7 @@ def heatmap_figures(data: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
 
 def _having(sweep: Sweep, pair: tuple[str, str]) -> Sweep:
     """The configurations that have both hyperparameters."""
-    return holding(holding(sweep.measured, pair[0]), pair[1])
+    return conditional(conditional(sweep.measured, pair[0]), pair[1])
 
 
 def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
@@ -255,5 +255,5 @@ MARGINALS = Statistic(
         *marginal_figures(context.compute(marginals), context.data),
         *heatmap_figures(context.data, context.compute(sensitivity)),
     ),
-    formulas={"marginals": analysis.COLUMNS},
+    formulas={"marginals": analysis.MARGINAL_COLUMNS},
 )

@@ -13,7 +13,7 @@ from clsweep.analysis import CONFIDENCE, SIGNIFICANCE, reasons
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
-from clsweep.analysis.sweep import Array, Sweep, check_by
+from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
@@ -32,7 +32,7 @@ MEANINGS = {
     "at": 'value of `by`, or a bin of its values, such as "batch_size=256"; empty for the whole '
     "objective",
     "num_trials": "finished trials with a finite metric",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 LINK_FORMULAS = {
     "objective": "name, in order of first appearance",
@@ -45,7 +45,7 @@ LINK_FORMULAS = {
     "p_holm": "of rho = 0, on the scale of the interval; Holm over all diagnostics and objectives",
     "resolved": "whether p_holm is below the level of significance: the diagnostic is higher "
     "(rho > 0) or lower with the metric, an association and no cause",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 MIN_CONFIGS = 10
 
@@ -66,8 +66,8 @@ def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
     tables = [means.reindex(columns=[metric, *diagnostics, "num"]) for means in tables]
     shown = [name for name in diagnostics if any(means[name].notna().any() for means in tables)]
     start, end = (
-        [name for name in MEANINGS if name not in reasons.COLUMNS],
-        [*reasons.COLUMNS],
+        [name for name in MEANINGS if name not in reasons.REASON_COLUMNS],
+        [*reasons.REASON_COLUMNS],
     )
     if not shown:
         return pd.DataFrame(columns=[*start, metric, *end])

@@ -203,7 +203,7 @@ RECOMMEND = Statistic(
     ),
     levels="score",
     rows=with_fresh,
-    formulas={"recommendation": analysis.COLUMNS},
+    formulas={"recommendation": analysis.RECOMMEND_COLUMNS},
 )
 RECOMMEND_IN_REPORT = replace(
     RECOMMEND,

@@ -135,5 +135,5 @@ def requests(context: ReportContext) -> Iterator[TableRequest]:
 @cache
 def formulas() -> Mapping[str, Mapping[str, str]]:
     """Name of a table -> its columns, as appendix and documentation explain them."""
-    columns = {"most tables": reasons.COLUMNS}
+    columns = {"most tables": reasons.REASON_COLUMNS}
     return columns | {name: each for q in all_statistics() for name, each in q.formulas.items()}

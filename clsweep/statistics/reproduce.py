@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from clsweep.analysis import reasons
-from clsweep.analysis import reference as analysis
-from clsweep.analysis.contrasts import Contrast, contrasts
-from clsweep.analysis.reference import RESOLVABLE, Verdict
+from clsweep.analysis import reproduce as analysis
+from clsweep.analysis.contrast import Contrast, contrast_table
+from clsweep.analysis.reproduce import RESOLVABLE, Verdict
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, is_number, setting, settings
@@ -51,7 +51,7 @@ DIFFERENCE_COLUMNS = {
     "num_seeds": "seeds that it rests on",
     "verdict": f"{SAME}, {OTHER}: the interval excludes 0, and which way; its size is of another "
     "scale than the paper's",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 
 
@@ -88,7 +88,7 @@ def _measured(context: ReportContext) -> list[Layout]:
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
     """The columns of `reproduce` that hold hyperparameters."""
-    return [str(name) for name in frame if name not in (*_KEYS, *analysis.COLUMNS)]
+    return [str(name) for name in frame if name not in (*_KEYS, *analysis.REPRODUCE_COLUMNS)]
 
 
 def layouts(frame: pd.DataFrame) -> list[Layout]:
@@ -343,7 +343,7 @@ REPRODUCTION = Statistic(
         *differing(printed_numbers(context)),
     ),
     figures=figures,
-    formulas={"reproduction": analysis.COLUMNS},
+    formulas={"reproduction": analysis.REPRODUCE_COLUMNS},
 )
 
 
@@ -364,7 +364,7 @@ def differences(of: Statistics) -> pd.DataFrame:
             if differences and all(
                 cell.levels.get(name, place[name]) == place[name] for name in PLACE_COLUMNS
             ):
-                table = contrasts(differences, {metric: sweeps_by(cell.data, metric)})
+                table = contrast_table(differences, {metric: sweeps_by(cell.data, metric)})
                 table_rows += [place | {"verdict": _sign(row)} | row for row in records_of(table)]
     columns = [*_ABOUT, *PLACE_COLUMNS, *DIFFERENCE_COLUMNS]
     return pd.DataFrame(table_rows, columns=columns).dropna(subset=["estimate"], ignore_index=True)

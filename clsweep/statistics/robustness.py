@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis.reasons import Note
-from clsweep.analysis.robustness import table as analysis
+from clsweep.analysis import robustness as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -26,6 +26,7 @@ from clsweep.statistics.statistic import Column, Statistic, between, fraction, l
 from clsweep.statistics.wording import interval, known, listed, num_of, text_in
 from clsweep.sweeps.notes import is_measured, note_text
 from clsweep.sweeps.study_data import StudyData
+from clsweep.analysis import tolerance_curve
 
 
 def robustness(
@@ -37,7 +38,7 @@ def robustness(
 
 def tolerance(of: Statistics) -> pd.DataFrame:
     """Share of the space within delta points of the best, one row per objective and delta."""
-    return analysis.tolerance_curve(of.data.spaces, within=of.data.within)
+    return tolerance_curve.tolerance_curve(of.data.spaces, within=of.data.within)
 
 
 def by_each(context: ReportContext) -> pd.DataFrame:
@@ -298,7 +299,7 @@ ROBUSTNESS = Statistic(
     figures=lambda context: [
         robustness_forest(context.compute(robustness, **_near(context)), context.data)
     ],
-    formulas={"robustness": analysis.COLUMNS},
+    formulas={"robustness": analysis.ROBUSTNESS_COLUMNS},
 )
 ROBUSTNESS_MORE = Statistic(
     name="robustness-more",
@@ -324,7 +325,7 @@ TOLERANCE = Statistic(
     ahead=True,
     has_notes=False,
     figures=lambda context: [tolerance_curves(context.compute(tolerance), context.data)],
-    formulas={"tolerance": analysis.TOLERANCE_COLUMNS},
+    formulas={"tolerance": tolerance_curve.TOLERANCE_COLUMNS},
 )
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.recommend import level_of
-from clsweep.analysis.sensitivity import searched
-from clsweep.analysis.sweep import STATUSES
-from clsweep.analysis.tuned import whole
+from clsweep.analysis.recommend import config_level
+from clsweep.analysis import importance
+from clsweep.analysis.sweep import TRIAL_STATUSES
+from clsweep.analysis.best_setting import nameable_rows
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import count, settings, work
@@ -62,7 +62,7 @@ _MAX_POINTS = 1500
 def history(of: Statistics) -> pd.DataFrame:
     """One row per configuration in the order of the plan, with `HISTORY_COLUMNS`."""
     trials, metric = of.data.trials, of.data.metric
-    rank = trials["status"].map({state: i for i, state in enumerate(STATUSES)})
+    rank = trials["status"].map({state: i for i, state in enumerate(TRIAL_STATUSES)})
     groups = [trials["objective"], trials["config"]]
     worst = rank.groupby(groups).max().to_dict()
     seen = trials[metric].astype(float).groupby(groups).mean().to_dict()
@@ -79,31 +79,31 @@ def history(of: Statistics) -> pd.DataFrame:
             "score": [seen[key] for key in keys],
             "num_seeds": counts,
             "best": sweep.sign * np.fmax.accumulate(whole),
-            "state": [STATUSES[worst[key]] for key in keys],
+            "state": [TRIAL_STATUSES[worst[key]] for key in keys],
         }
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
 
 
 def top(of: Statistics, num: int = 5) -> pd.DataFrame:
-    """The best `num` configurations of each objective (`tuned.whole`), with `TOP_COLUMNS`."""
+    """The best `num` configurations of each objective (`best_setting.nameable_rows`), with `TOP_COLUMNS`."""
     rows = []
     for sweep in of.data.sweeps:
         measured = sweep.measured
-        means = np.where(whole(measured), measured.means, -np.inf)
+        means = np.where(nameable_rows(measured), measured.means, -np.inf)
         order = np.argsort(-means, kind="stable")[: min(num, int(np.isfinite(means).sum()))]
         for rank, i in enumerate(order.tolist(), 1):
             scores = sweep.sign * measured.scores[i]
             seeds = tuple(scores[np.isfinite(scores)].tolist())
             row = {"objective": sweep.objective, "rank": rank, "seeds": seeds}
-            rows.append(row | level_of(measured, i))
+            rows.append(row | config_level(measured, i))
     return pd.DataFrame(rows, columns=list(TOP_COLUMNS))
 
 
 def importance(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
     """Which hyperparameter matters to a search, see `analysis.sensitivity.searched`."""
     sweeps = [sweep for sweep in of.data.sweeps if sweep.of_space.not_measured]
-    return searched.importance(sweeps, within=of.near(within))
+    return importance.importance(sweeps, within=of.near(within))
 
 
 def saved(of: Statistics) -> pd.DataFrame:
@@ -300,7 +300,7 @@ IMPORTANCE = Statistic(
         Column("verdict", lambda row: "matters" if row["resolved"] else status_text(row["reason"])),
     ),
     sentences=lambda context: importances(context.compute(importance), context.words),
-    formulas={"importance": searched.COLUMNS},
+    formulas={"importance": importance.IMPORTANCE_COLUMNS},
     terms={
         "importance": "Share of the variance over the swept space that goes with one "
         "hyperparameter, by a smooth surrogate through whatever the search tried.",

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.sensitivity import table as analysis
+from clsweep.analysis import sensitivity as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
@@ -259,5 +259,5 @@ SENSITIVITY = Statistic(
     ),
     sentences=lambda context: effects(context.compute(sensitivity), context.words),
     figures=lambda context: sensitivity_figures(context.compute(sensitivity), context.data),
-    formulas={"sensitivity": analysis.COLUMNS},
+    formulas={"sensitivity": analysis.SENSITIVITY_COLUMNS},
 )

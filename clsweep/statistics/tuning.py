@@ -23,12 +23,12 @@ _NEAREST = TEXTS["DEFAULT_NEAREST"].partition(" (")[0]  # as a note has it
 def tuning_cost(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
     """One row per objective: tries until near the best, and the gain over the default."""
     data = of.data
-    return analysis.tuning_cost(data.spaces, defaults=data.defaults, within=of.near(within))
+    return analysis.cost_of_tuning(data.spaces, defaults=data.defaults, within=of.near(within))
 
 
 def best_of_k(of: Statistics) -> pd.DataFrame:
     """Expected score of the best of k configurations tried at random, with intervals."""
-    return analysis.best_of_k(of.data.spaces)
+    return analysis.expected_best_of_k(of.data.spaces)
 
 
 def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
@@ -121,5 +121,5 @@ BEST_OF_K = Statistic(
     ahead=True,
     has_notes=False,
     figures=lambda context: [best_of_k_curves(context.compute(best_of_k), context.data)],
-    formulas={"best of k": analysis.COLUMNS},
+    formulas={"best of k": analysis.BEST_OF_K_COLUMNS},
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from clsweep.analysis.comparison import table as analysis
+from clsweep.analysis import compare as analysis
 from clsweep.analysis.sweep import as_far_as_levels
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -19,6 +19,7 @@ from clsweep.statistics.statistic import Column, Statistic, between, half, level
 from clsweep.statistics.wording import along, listed, number, passes, places_of
 from clsweep.sweeps.notes import status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
+from clsweep.analysis import region_winners
 
 REGION_HEIGHT = 30
 
@@ -29,7 +30,7 @@ def winners(of: Statistics, *, by: str) -> pd.DataFrame:
     counts = [sum(by in sweep.params for sweep in group) for group in groups]
     enough = min(max(counts), 2)  # where one alone sweeps it there is nothing to win
     competing = [group for group, num in zip(groups, counts, strict=True) if num >= enough]
-    frames = [as_far_as_levels(analysis.winners(x, by=by), x) for x in competing]
+    frames = [as_far_as_levels(region_winners.region_winners(x, by=by), x) for x in competing]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -133,5 +134,5 @@ WINNERS = Statistic(
     has_notes=False,
     sentences=lambda context: best_regions(_by_each(context), context.words),
     figures=_draw,
-    formulas={"winners": analysis.WINNER_COLUMNS},
+    formulas={"winners": region_winners.WINNER_COLUMNS},
 )

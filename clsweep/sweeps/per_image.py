@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from clsweep.analysis.images import Hits, parts_of
-from clsweep.analysis.noise import settled
-from clsweep.analysis.resample import luck, packed
+from clsweep.analysis.image_intervals import TrialHits, image_parts
+from clsweep.analysis.seed_effects import impute_seed_effect
+from clsweep.analysis.cross_fit import selection_bias; from clsweep.analysis.score_table import drop_nan_columns
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables, to_frame
 
@@ -43,7 +43,7 @@ def lucky(study: StudyTables, metric: str, mode: str) -> dict[str, float]:
     sign = 1.0 if mode == "max" else -1.0
     place = {"split": study.score_on, "column": metric}
     ended = to_frame(study.trials_table)  # objectives with their cell, as confirmed ones have it
-    hits = Hits(partial(hits_in, study.folder, ended, metric, **place))
+    hits = TrialHits(partial(hits_in, study.folder, ended, metric, **place))
     finished = ended[ended["status"] == "finished"].dropna(subset=metric)
     bias = {}
     for name, trials in finished.groupby("objective"):
@@ -51,6 +51,6 @@ def lucky(study: StudyTables, metric: str, mode: str) -> dict[str, float]:
         scores = table.to_numpy(dtype=float)
         counts = np.isfinite(scores).sum(axis=1)
         images = hits.of(str(name), sign, table.index.to_numpy(), counts, counts)
-        values = packed(settled(sign * scores))
-        bias[str(name)] = sign * max(0.0, luck(values, parts_of(images)))
+        values = drop_nan_columns(impute_seed_effect(sign * scores))
+        bias[str(name)] = sign * max(0.0, selection_bias(values, image_parts(images)))
     return bias

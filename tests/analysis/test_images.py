@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy import special
 
-from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.images import Hits, apart, joined, variances_of, widened
-from clsweep.analysis.reading import read_sweeps
-from clsweep.analysis.resample import best_level, packed
+from clsweep.analysis.evidence import Evidence
+from clsweep.analysis.image_intervals import TrialHits, variance_of_difference, stack_effects, variances_of, widened
+from clsweep.analysis.read_sweeps import read_sweeps
+from clsweep.analysis.cross_fit import best_level; from clsweep.analysis.score_table import drop_nan_columns
 from clsweep.errors import RequestError
 
 NUM = 150
@@ -34,7 +34,7 @@ def planted(configs=3, seeds=4, num=NUM, digest="0f", seed=0):
 
 def images_of(trials, configs=(0, 1, 2), sign=1.0, counts=4, measured=4):
     each = np.ones(len(configs), int)
-    return Hits(lambda: trials).of("a", sign, np.array(configs), counts * each, measured * each)
+    return TrialHits(lambda: trials).of("a", sign, np.array(configs), counts * each, measured * each)
 
 
 def by_loops(hits, weights):
@@ -63,7 +63,7 @@ def test_variances_over_new_images_are_those_of_the_two_way_table():
     sums = [(1, 0, 0), (0, 0, 1), (1, -1, 0), (1 / 3, 1 / 3, 1 / 3), (0.5, 0.5, -1)]
     found = [images.variance(np.array(weights, float)) for weights in sums]
     found += [*images.of_each, *images.against(1)]
-    found += [apart(images.rows([0]), images.rows([2]), one, one)[0]]
+    found += [variance_of_difference(images.rows([0]), images.rows([2]), one, one)[0]]
     found += [images.averaged(np.array([0, 0, 1]), 2).variance(row) for row in np.eye(2)]
     sums += [*unit, *(unit - unit[1]), (1, 0, -1), (0.5, 0.5, 0), (0, 0, 1)]
     expected = [by_loops(hits, weights) if any(weights) else 0.0 for weights in sums]
@@ -71,20 +71,20 @@ def test_variances_over_new_images_are_those_of_the_two_way_table():
     t_of_149 = special.stdtrit(NUM - 1, 0.975)
     half = t_of_149 * images.of_each**0.5
     assert images.half_width(images.of_each) == pytest.approx(half, rel=1e-5)
-    assert Hits(lambda: trials).half_width("a", 1) == pytest.approx(half[1], rel=1e-5)
+    assert TrialHits(lambda: trials).half_width("a", 1) == pytest.approx(half[1], rel=1e-5)
     assert widened(1.0, 7.0, 4.0) == (-1.0, 9.0)  # half widths add up as their squares do
 
 
 def test_a_difference_of_the_same_images_knows_that_some_are_hard_for_all():
     weights, (same, other) = np.ones(1), (images_of(planted(1, seed=s)[1], (0,)) for s in range(2))
-    moved, freedom = apart(same, same, weights, weights)
+    moved, freedom = variance_of_difference(same, same, weights, weights)
     assert moved == pytest.approx(0.5 * (100 / NUM) ** 2)  # half an image
     assert freedom == NUM - 1
     others = replace(other, digest="0e", num=90)
-    moved, freedom = apart(same, others, weights, weights)
+    moved, freedom = variance_of_difference(same, others, weights, weights)
     assert moved == pytest.approx(same.variance(weights) + others.variance(weights))
     assert freedom == 89
-    assert apart(None, same, weights, weights) == (0.0, np.inf)
+    assert variance_of_difference(None, same, weights, weights) == (0.0, np.inf)
 
 
 def test_a_statistic_without_a_formula_varies_as_it_does_where_one_is():
@@ -159,8 +159,8 @@ def test_bits_of_another_number_of_images_are_refused():
 def test_tables_one_below_the_other_may_have_images_of_their_own():
     (_, trials), (_, others) = planted(), planted(num=90, digest="0e")
     images, apart_from = images_of(trials), images_of(others)
-    assert joined([images, None]) is None
-    same, both = joined([images, images]), joined([images, apart_from])
+    assert stack_effects([images, None]) is None
+    same, both = stack_effects([images, images]), stack_effects([images, apart_from])
     assert (same.digest, same.num, both.num, len(both.draws)) == ("0f", NUM, 90, 6)
     lead = np.array([1.0, 0, 0, -1.0, 0, 0])
     alone = images.of_each[0] + apart_from.of_each[0]
@@ -170,8 +170,8 @@ def test_tables_one_below_the_other_may_have_images_of_their_own():
 
 def test_hits_go_to_another_process_without_their_folder():
     trials = planted()[1]
-    sent = pickle.loads(pickle.dumps(Hits(lambda: trials)))
-    assert sent.half_width("a", 0) == Hits(lambda: trials).half_width("a", 0) > 0
+    sent = pickle.loads(pickle.dumps(TrialHits(lambda: trials)))
+    assert sent.half_width("a", 0) == TrialHits(lambda: trials).half_width("a", 0) > 0
     assert sent.half_width("a", 9) == sent.half_width("b", 0) == 0.0
 
 
@@ -186,7 +186,7 @@ def test_a_sweep_reads_its_hits_once_and_only_when_asked():
     table = trials.assign(status="finished", sampler="grid")
     (without,) = read_sweeps(table, metric="score", params=["lr"])
     assert without.images is None
-    sweep = replace(without, hits=Hits(read))
+    sweep = replace(without, hits=TrialHits(read))
     assert not asked
     assert sweep.measured.images.num == sweep.images.num == NUM
     assert len(asked) == 1
@@ -234,8 +234,8 @@ def test_the_best_of_equal_settings_is_not_too_good_nor_too_bad(gaps):
                 rows.append((config, scores[config, seed], "0f", num, bits))
         table = pd.DataFrame(rows, columns=["config", "score", "images", "num_images", "bits"])
         table["objective"] = "a"
-        images = Hits(lambda known=table: known).known["a"][1]
-        values, truth = packed(scores), 100 * special.ndtr(1.8 / 3**0.5)
+        images = TrialHits(lambda known=table: known).known["a"][1]
+        values, truth = drop_nan_columns(scores), 100 * special.ndtr(1.8 / 3**0.5)
         free = (best_level(values, parts, clipped=False) for parts in (None, images.parts))
         found.append([float(level) - truth for level in free])
     seeds, both = np.mean(found, axis=0)

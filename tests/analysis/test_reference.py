@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.reference import Printed, Verdict, half_widths, reproduce
+from clsweep.analysis.reproduce import Printed, Verdict, half_widths, reproduce
 from tests.analysis import truths
 
 # Rows of one noise, whose seeds differ in their mean by what the freedom of 6 allows for.

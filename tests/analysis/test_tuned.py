@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.comparison.table import compare
+from clsweep.analysis.compare import compare
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.recommend import recommend
-from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.tuned import difference, pick
+from clsweep.analysis.robustness import robustness
+from clsweep.analysis.best_setting import tuned_difference, best_setting
 from tests.analysis.truths import sweep_of
 
 NAN = float("nan")
@@ -71,9 +71,9 @@ def test_fresh_seeds_decide_and_are_paired():
     assert robustness([first]).iloc[0]["best_at"] == "tau=2"
     # a later round of the first alone takes nothing back; a single seed, or none of the first, does
     later = {**fresh_a, 0: fresh_a[0] | {13: 99.0, 14: 99.0}}
-    assert pick(replace(first, fresh=later)).row == 1
+    assert best_setting(replace(first, fresh=later)).row == 1
     for unknown in ({1: fresh_a[1]}, {0: {10: 84.0}, 1: {10: 88.0}}):
-        assert pick(replace(first, fresh=unknown)).row == 0
+        assert best_setting(replace(first, fresh=unknown)).row == 0
     # a second round of the picks alone counts in what they are worth, and in their difference
     more = (fresh_a | {1: fresh_a[1] | {13: 90.0}}, {0: fresh_b[0] | {13: 85.5, 14: 70.0}})
     first, second = replace(first, fresh=more[0]), replace(second, fresh=more[1])
@@ -81,7 +81,7 @@ def test_fresh_seeds_decide_and_are_paired():
     assert (again["estimate"], again["num_pairs"]) == (np.mean([*lead, 4.5]), 4)
     assert recommend([first])["when_tuned"][0] == np.mean([88, 86.5, 88.5, 90])
     failed = {0: {10: NAN, 11: 99.0}, 1: {10: 88.0, 11: 87.0}}
-    assert pick(replace(first, fresh=failed)).row == 1
+    assert best_setting(replace(first, fresh=failed)).row == 1
 
 
 def test_equal_settings_win_nothing_on_fresh_seeds_either():
@@ -92,7 +92,7 @@ def test_equal_settings_win_nothing_on_fresh_seeds_either():
     for _ in range(300):
         fresh = [tables(rng, [0.0] * 3, 5) for _ in names]
         told = [dict(enumerate(dict(enumerate(row)) for row in table)) for table in fresh]
-        row = difference(*(replace(x, fresh=y) for x, y in zip(tried, told, strict=True)))[0]
+        row = tuned_difference(*(replace(x, fresh=y) for x, y in zip(tried, told, strict=True)))[0]
         won.append(row["side"] != 0)
     assert 0.01 < np.mean(won) <= 0.065  # a plain t-test of them: 0.1
 
@@ -101,7 +101,7 @@ def test_nothing_is_best_until_a_configuration_has_all_planned_seeds():
     lucky = [[99.0, NAN, NAN], [90.0, 91.0, NAN]]
     for scores, found in ((lucky, None), ([*lucky, [80.0, 81.0, 82.0]], 2)):
         (sweep, other) = both(scores, [[80.0, 81.0, 82.0]], planned_seeds=3)
-        assert (picked := pick(sweep)) is found or picked.row == found
+        assert (picked := best_setting(sweep)) is found or picked.row == found
         for table in (recommend([sweep]), robustness([sweep])):
             name = "config" if "config" in table else "best"
             assert np.isnan(table.iloc[0][name]) == (found is None)

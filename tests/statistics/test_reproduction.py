@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import clsweep
-from clsweep.analysis.reference import Verdict
+from clsweep.analysis.reproduce import Verdict
 from clsweep.api import open_results
 from clsweep.report.sections import build_report, section_of
 from clsweep.statistics import registry

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.comparison.evidence import term
-from clsweep.analysis.comparison.pairing import pair
-from clsweep.analysis.comparison.table import winners
+from clsweep.analysis.mean_tests import mean_term
+from clsweep.analysis.pairing import pair
+from clsweep.analysis.region_winners import region_winners
 from clsweep.analysis.noise import noise_of
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from tests.analysis.comparison.test_table import compare, one, sweep
 from tests.analysis.draws import drawing
@@ -44,7 +44,7 @@ def test_noise_six_times_at_one_value_gives_few_false_verdicts():
         found = tables(rng, noise=noise)
         with drawing(seed=k):
             false[0] += compare(found, by="tau")["resolved"].any()
-            false[1] += winners(found, by="tau")["resolved"].any()
+            false[1] += region_winners(found, by="tau")["resolved"].any()
     assert (false <= 8).all(), false  # 4 of 50 are 7.5 %; 16 where the noise is taken as even
 
 
@@ -95,7 +95,7 @@ def test_rows_that_differ_by_constants_alone_have_as_many_draws_as_seeds():
 def test_a_common_shift_is_that_of_the_analysis_of_variance_and_leaves_large_differences():
     rng = np.random.default_rng(4)
     x = rng.normal(0, 1, (20, 3)) + np.array([1.5, 0.0, -1.0])
-    shifted = term(x, x, x, x)
+    shifted = mean_term(x, x, x, x)
     assert shifted.variance == pytest.approx(stats.sem(x.mean(axis=0)) ** 2)
     assert 2 <= shifted.freedom <= 3
     assert shifted.shift_p < 0.05
@@ -108,7 +108,7 @@ def test_a_common_shift_is_that_of_the_analysis_of_variance_and_leaves_large_dif
     rows, seeds = np.eye(20)[c], np.eye(3)[s][:, 1:]
     left = [np.linalg.lstsq(m, x[c, s])[1][0] for m in (rows, np.hstack([rows, seeds]))]
     f = (left[0] - left[1]) / 2.0 / (left[1] / 36.0)
-    assert term(x, x, x, x).shift_p == pytest.approx(stats.f.sf(f, 2, 36))
+    assert mean_term(x, x, x, x).shift_p == pytest.approx(stats.f.sf(f, 2, 36))
 
 
 @pytest.mark.parametrize("seeds", [[8, 9, 10], [2, 3, 4]])
@@ -174,7 +174,7 @@ def test_crashing_below_a_level_wins_nothing(stat):
         false += row["winner"] == "a"
         if stat == "mean":
             with drawing(seed=k):
-                false += (winners(found, by="tau")["winner"] == "a").any()
+                false += (region_winners(found, by="tau")["winner"] == "a").any()
     assert false <= 3
 
 

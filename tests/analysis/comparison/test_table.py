@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.comparison import evidence
-from clsweep.analysis.comparison.evidence import sample_term, term
-from clsweep.analysis.comparison.pairing import pair
-from clsweep.analysis.comparison.table import WINNER_COLUMNS, compare, winners
+from clsweep.analysis import evidence
+from clsweep.analysis.mean_tests import sample_mean_term, mean_term
+from clsweep.analysis.pairing import pair
+from clsweep.analysis.region_winners import WINNER_COLUMNS, region_winners; from clsweep.analysis.compare import compare
 from clsweep.analysis.holm import holm
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
+from clsweep.analysis import mean_tests
 
 SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
 DCL = [88.3, 89.4, 90.8, 89.9, 89.6, 90.3, 89.6, 89.0, 88.5, 88.0, 87.7]
@@ -40,11 +41,11 @@ def test_sign_flips_are_enumerated_exactly():
         units = rng.normal(0.4, 1, num)
         sums = [np.dot(signs, units) for signs in itertools.product((1, -1), repeat=num)]
         expected = sum(abs(x) >= abs(units.sum()) - 1e-9 for x in sums) / len(sums)
-        assert evidence.sign_flips(units, rng) == (expected, min(1.0, 2 / 2**num))
+        assert mean_tests.sign_flips(units, rng) == (expected, min(1.0, 2 / 2**num))
         oracle = stats.permutation_test(
             (units, np.zeros(num)), lambda x, y: x.mean() - y.mean(), permutation_type="samples"
         )
-        assert evidence.sign_flips(units, rng)[0] == pytest.approx(oracle.pvalue)
+        assert mean_tests.sign_flips(units, rng)[0] == pytest.approx(oracle.pvalue)
 
 
 def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
@@ -52,22 +53,22 @@ def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
     for num in (400, 5000):
         units = rng.normal(0, 1, num)
         units += 2.0 / math.sqrt(num) - units.mean()
-        p, p_min = evidence.sign_flips(units, rng)
+        p, p_min = mean_tests.sign_flips(units, rng)
         expected = 2 * stats.norm.sf(units.sum() / np.linalg.norm(units))
         assert (p, p_min) == (pytest.approx(expected, abs=0.01), 1e-4)
-    assert evidence.sign_flips(np.ones(3000), rng)[0] == 1e-4
-    assert evidence.sign_flips(np.zeros(3000), rng)[0] == 1.0
+    assert mean_tests.sign_flips(np.ones(3000), rng)[0] == 1e-4
+    assert mean_tests.sign_flips(np.zeros(3000), rng)[0] == 1.0
 
 
 def test_interval_of_one_setting_is_that_of_t_and_of_a_sample_that_of_scipy():
     rng = np.random.default_rng(2)
     d = rng.normal(1, 1, (1, 5))
-    found = evidence.mean_effect([term(d, d, d, d)], rng)
+    found = mean_tests.mean_effect([mean_term(d, d, d, d)], rng)
     expected = stats.t.interval(0.95, 4, d.mean(), stats.sem(d[0]))
     assert (found.low, found.high) == pytest.approx(expected, abs=0.1)
     assert found.se == pytest.approx(stats.sem(d[0]))
     d = rng.exponential(1, 200)
-    found = evidence.mean_effect([sample_term(d, d[:, None])], rng)
+    found = mean_tests.mean_effect([sample_mean_term(d, d[:, None])], rng)
     bca = stats.bootstrap((d,), np.mean, n_resamples=5000, rng=rng).confidence_interval
     assert (found.low, found.high) == pytest.approx(tuple(bca), abs=0.03)
 
@@ -271,7 +272,7 @@ def test_either_order_of_two_says_the_same(stat):
         for (a, b), by in [*asked, ("ab", "tau")][: 4 if stat == "mean" else 3]:
             with drawing(200):
                 there, back = (compare(sides, *ab, stat=stat, by=by) for ab in ((a, b), (b, a)))
-                won = winners(sides[:2], by=by) if by else None
+                won = region_winners(sides[:2], by=by) if by else None
             for name, other in (("estimate", "estimate"), ("low", "high"), ("high", "low")):
                 with np.errstate(divide="ignore"):
                     turned = 1 / back[other] if stat == "std" else -back[other]
@@ -300,7 +301,7 @@ def test_planted_winners():
     other = sweep("fixed", rng.normal(0, 1, (2, 3)), sigma=[1, 2])
     adaptive = sweep("searched", rng.normal(9, 1, (6, 3)), tau=range(6), sampler="tpe")
     levels = {"a": [3, 3, 3, 0, 0, 0], "b": [0, 0, 0, 3, 3, 0], "c": [-1] * 6}
-    out = winners([*field(rng, levels), other, adaptive], by="tau")
+    out = region_winners([*field(rng, levels), other, adaptive], by="tau")
     assert list(out.columns) == list(WINNER_COLUMNS)
     assert list(out["region"]) == [f"tau={k}" for k in range(6)]
     assert list(out["value_low"]) == list(out["value_high"]) == list(range(6))
@@ -314,13 +315,13 @@ def test_planted_winners():
 
 def test_nobody_to_beat_and_nobody_at_all():
     rng = np.random.default_rng(1)
-    out = winners(field(rng, {"a": [1, 2, 3]}), by="tau")
+    out = region_winners(field(rng, {"a": [1, 2, 3]}), by="tau")
     assert (out["winner"] == "").all()
     assert (out["reason"] == Reason.NOBODY_ELSE).all()
     tpe = sweep("a", rng.normal(0, 1, (3, 3)), tau=range(3), sampler="tpe")
-    assert list(winners([tpe], by="tau")["reason"]) == [Reason.NOBODY_COMPETES]
+    assert list(region_winners([tpe], by="tau")["reason"]) == [Reason.NOBODY_COMPETES]
     with pytest.raises(ValueError, match=r"no objective sweeps 'taus'. Did you mean 'tau'"):
-        winners([tpe], by="taus")
+        region_winners([tpe], by="taus")
 
 
 @pytest.mark.slow
@@ -329,5 +330,5 @@ def test_planted_ties_have_few_false_winners():
     curve, false = [0, 1, 2, 2, 1, 0], 0
     for k in range(100):
         with drawing(400, k):
-            false += winners(field(rng, dict.fromkeys("abc", curve)), by="tau")["resolved"].any()
+            false += region_winners(field(rng, dict.fromkeys("abc", curve)), by="tau")["resolved"].any()
     assert false <= 10

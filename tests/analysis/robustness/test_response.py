@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.response import COLUMNS, marginals
-from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.marginals import MARGINAL_COLUMNS, marginal_levels
+from clsweep.analysis.robustness import robustness
 from tests.analysis import truths
 from tests.analysis.draws import drawing
 from tests.planted import planted
@@ -134,7 +134,7 @@ WHOLE = {(1.0, size) for size in (32, 64, 128)}
 )  # fmt: skip
 def test_lost_configurations_take_their_settings_along(lost, by, options, levels, said):
     sweep = lost_grid(lost, **options)
-    table = marginals([sweep]).query("param == @by")
+    table = marginal_levels([sweep]).query("param == @by")
     if levels:
         assert table["mean"].to_list() == pytest.approx(levels, nan_ok=True)
     figures = {"settings": said[1]} if said and said[1] else {}
@@ -209,8 +209,8 @@ RNG = np.random.default_rng(0)
 
 def test_a_grid_has_the_mean_of_every_value_and_a_band_of_seed_noise():
     scores = RNG.normal(size=(6, 3)) + np.repeat([1.0, 5.0], 3)[:, None]
-    table = marginals([truths.sweep(scores, truths.grid(2, 3))])
-    assert list(table.columns) == list(COLUMNS)
+    table = marginal_levels([truths.sweep(scores, truths.grid(2, 3))])
+    assert list(table.columns) == list(MARGINAL_COLUMNS)
     assert list(table["param"]) == ["a", "a", "b", "b", "b"]
     assert table["mean"].iloc[0] == pytest.approx(scores[:3].mean())
     assert table["mean"].iloc[3] == pytest.approx(scores[[1, 4]].mean())
@@ -223,7 +223,7 @@ def test_a_grid_has_the_mean_of_every_value_and_a_band_of_seed_noise():
 
 def test_samples_are_cut_into_bins_of_equal_count():
     tau = 10 ** RNG.uniform(-2, 0, 100)
-    table = marginals([truths.sweep(np.log10(tau)[:, None], {"tau": tau}, sampler="random")])
+    table = marginal_levels([truths.sweep(np.log10(tau)[:, None], {"tau": tau}, sampler="random")])
     assert len(table) == 8
     assert set(table["num_configs"]) <= {12, 13}
     assert (table["value_low"].iloc[1:].to_numpy() > table["value_high"].iloc[:-1].to_numpy()).all()
@@ -236,7 +236,7 @@ def test_samples_are_cut_into_bins_of_equal_count():
 def test_categories_and_few_values():
     loss, size = np.resize(["a", "b"], 40), np.resize([32, 64, 128, 256, 512], 40)
     swept = truths.sweep(RNG.normal(size=(40, 1)), {"loss": loss, "size": size}, sampler="qmc")
-    table = marginals([swept])
+    table = marginal_levels([swept])
     assert list(table["label"]) == ["a", "b", "32", "64", "128", "256", "512"]
     assert table["position"].isna().tolist() == [True] * 2 + [False] * 5
     assert (table["value_low"].iloc[2:] == table["value_high"].iloc[2:]).all()
@@ -253,7 +253,7 @@ def test_categories_and_few_values():
     ],
 )  # fmt: skip
 def test_notes(scores, options, reason):
-    table = marginals([truths.sweep(scores, truths.grid(2, 3), **options)])
+    table = marginal_levels([truths.sweep(scores, truths.grid(2, 3), **options)])
     assert reason in {each.reason for notes in table["note"] for each in notes}
     assert table["low"].isna().all() == (reason != Reason.UNBALANCED)
 
@@ -262,7 +262,7 @@ def test_configurations_that_failed_on_every_seed_say_nothing_of_the_noise():
     """The interval of a value without failures is the t interval of the noise of measured ones."""
     scores = np.arange(6.0)[:, None] * 3 + np.random.default_rng(1).normal(size=(6, 3))
     scores[:2] = np.nan
-    found = marginals([truths.sweep(scores, {"tau": 2.0 ** np.arange(6)}, failed_as="worst")])
+    found = marginal_levels([truths.sweep(scores, {"tau": 2.0 ** np.arange(6)}, failed_as="worst")])
     noise = scores[2:].var(axis=1, ddof=1).mean()
     half = stats.t.ppf(0.975, 4 * 2) * np.sqrt(noise / 3)
     middle = found[found["label"].isin(["8", "16"])]  # the highest and the lowest may be doubted

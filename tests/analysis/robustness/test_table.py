@@ -7,20 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis import resample
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis import bootstrap
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.response import marginals
-from clsweep.analysis.robustness.table import (
-    COLUMNS,
-    TOLERANCE_COLUMNS,
-    robustness,
-    tolerance_curve,
-)
+from clsweep.analysis.marginals import marginal_levels
+from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS, robustness; from clsweep.analysis.tolerance_curve import TOLERANCE_COLUMNS, tolerance_curve
 from clsweep.sweeps.notes import note_text
 from tests.analysis.draws import drawing
 from tests.analysis.test_resample import slow_tail
 from tests.analysis.truths import trials_of
+from clsweep.analysis import spread
 
 TAUS = [0.07, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
@@ -54,7 +50,7 @@ def test_table_18_of_the_dcl_paper():
     before = trials.copy(deep=True)
     out = measure(trials)
     pd.testing.assert_frame_equal(trials, before)
-    assert list(out.columns) == list(COLUMNS)
+    assert list(out.columns) == list(ROBUSTNESS_COLUMNS)
     assert list(out["objective"]) == ["simclr", "dcl"]  # first appearance, not the alphabet
     simclr, dcl = out.iloc[0], out.iloc[1]
     assert round(simclr["sd"], 2) == 1.87  # the paper prints 1.44
@@ -213,7 +209,7 @@ def test_intervals_hold_however_bad_the_failed_configurations_are():
             for name, value in zip(names, true, strict=True):
                 low, high = row[f"{name}_low"], row[f"{name}_high"]
                 hits.append(not (value < low - 1e-9 or value > high + 1e-9))
-        low = marginals(sweeps_of(trials)).query("param == 'tau'")["low"]
+        low = marginal_levels(sweeps_of(trials)).query("param == 'tau'")["low"]
         lost = trials.groupby("config")["acc"].count().eq(0).groupby(np.arange(30) // 5).any()
         assert low.isna().tolist() == lost.tolist()
     assert np.mean(hits) > 0.9
@@ -282,11 +278,11 @@ def test_user_mistakes(trials, options, message):
 def test_share_within_is_not_halved_by_picking_the_best_on_its_own_noise():
     truth = np.where(np.arange(64) < 32, 90.0, 87.0)
     tables = truth[:, None] + np.random.default_rng(0).normal(0, 0.5, (300, 64, 3))
-    crossed = resample.statistics(tables, within=1.0)["share"].mean()
+    crossed = spread.spread_statistics(tables, within=1.0)["share"].mean()
     plain = (tables.mean(-1) >= tables.mean(-1).max(-1, keepdims=True) - 1).mean()
     assert crossed == pytest.approx(0.50, abs=0.03)
     assert plain < crossed
-    assert resample.statistics(tables[..., :1], within=1.0)["share"].mean() < 0.3  # one seed
+    assert spread.spread_statistics(tables[..., :1], within=1.0)["share"].mean() < 0.3  # one seed
 
 
 def test_an_unfinished_grid_is_a_sample_of_the_space_and_says_so():

@@ -6,8 +6,8 @@ from scipy import optimize, stats
 
 from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sensitivity import anova
-from clsweep.analysis.sensitivity.table import sensitivity
+from clsweep.analysis import anova
+from clsweep.analysis.sensitivity import sensitivity
 from tests.analysis.truths import grid, sweep
 
 SHAPE = (6, 5)
@@ -205,7 +205,7 @@ def test_seeds_are_blocks_where_they_are_seen_to_shift():
     assert 0.01 < shift < 0.05
     assert blocked < 0.05 < alone
     assert resolved(cells)[0]["a"]
-    noise = anova.noise_of(cells, np.arange(6), np.zeros(6, dtype=bool), 1.0)
+    noise = anova.cell_noise(cells, np.arange(6), np.zeros(6, dtype=bool), 1.0)
     assert noise.p_value(anova.effects_of(cells.mean(axis=1), noise)[0,]) == pytest.approx(blocked)
 
 
@@ -257,15 +257,15 @@ def test_what_a_weak_effect_needs():
 
     (row, _), _ = anova.anova(np.tile([-1.0, 1.0], (6, 1)), "a")
     assert [row[name] for name in ("needs_seeds", "needs_high")] == [np.inf] * 2
-    noise = anova.Noise(1.0, 1.0, 1 / 3, 12, 6)
+    noise = anova.CellNoise(1.0, 1.0, 1 / 3, 12, 6)
     share = float(np.var(level)) + 5 / 18  # as on average observed, noise included
-    needed = anova._needed(anova.Part(share, 5), noise, 3.0, 0.05)["needs_seeds"]
+    needed = anova._needed(anova.Effect(share, 5), noise, 3.0, 0.05)["needs_seeds"]
     assert 0.7 < np.mean([is_found(int(needed)) for _ in range(200)]) < 0.9
     held = []
     for _ in range(400):  # the range holds the true number in 80 % of studies
         scores = level + rng.normal(size=(6, 3))
-        seen = anova.Noise(1.0, 1.0, scores.var(axis=1, ddof=1).mean() / 3, 12, 6)
-        ends = anova._needed(anova.Part(float(scores.mean(axis=1).var()), 5), seen, 3.0, 0.05)
+        seen = anova.CellNoise(1.0, 1.0, scores.var(axis=1, ddof=1).mean() / 3, 12, 6)
+        ends = anova._needed(anova.Effect(float(scores.mean(axis=1).var()), 5), seen, 3.0, 0.05)
         held.append(ends["needs_low"] <= needed <= ends["needs_high"])
     assert 0.75 < np.mean(held) < 0.85
 
@@ -304,9 +304,9 @@ def test_cells_that_failed_on_every_seed_say_nothing_of_the_noise():
     trace, square = np.trace(form), np.trace(form @ form)
     p = stats.f.sf(8 * means.var() / (noise / 3) / trace, trace**2 / square, 12)
     assert bool(table["resolved"].any()) == (p < 0.05)
-    cells, order = anova.cells_of(found)
+    cells, order = anova.grid_of(found)
     silent = found.silent[order]
-    made = anova.noise_of(cells.reshape(8, -1), np.arange(8), silent, means.var())
+    made = anova.cell_noise(cells.reshape(8, -1), np.arange(8), silent, means.var())
     effect = anova.effects_of(means[order], made)[0,]
     assert not made.notes  # even, and no shift
     assert made.p_value(effect) == pytest.approx(p)

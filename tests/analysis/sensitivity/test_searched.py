@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.response import marginals
-from clsweep.analysis.sensitivity.searched import importance
+from clsweep.analysis.marginals import marginal_levels
+from clsweep.analysis.importance import importance
 from clsweep.display.numbers import mentioned
 from clsweep.statistics import verdicts
 from tests.planted import planted
@@ -115,7 +115,7 @@ def test_a_best_setting_that_is_not_usable_is_named():
 def test_bands_of_curves_hold_the_truth_where_the_search_hardly_looked():
     held = []
     for seed in range(6):
-        for row in marginals(sweeps_of(search(seed)[0])).to_dict("records"):
+        for row in marginal_levels(sweeps_of(search(seed)[0])).to_dict("records"):
             name = row["param"]
             others = sum(mean_part(each) for each in RANGES if each != name)
             held.append(row["low"] <= 90 - others - part(name, row["position"]) <= row["high"])
@@ -130,7 +130,7 @@ def test_too_few_or_noise_alone_says_so_and_draws_nothing(level):
     (row,) = importance(sweeps, within=1.0).to_dict("records")
     assert row["reason"] == Reason.FEW_FOR_SURROGATE
     assert not row["resolved"]
-    assert marginals(sweeps)["mean"].isna().all()
+    assert marginal_levels(sweeps)["mean"].isna().all()
     found = clsweep.analyse(trials.assign(sampler="tpe"))
     [why] = verdicts.robustness_verdict(found, by="tau")
     assert (why,) == verdicts.robustness_verdict(found)

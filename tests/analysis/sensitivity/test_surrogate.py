@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from clsweep.analysis.sensitivity import sobol, surrogate
+from clsweep.analysis import sobol, surrogate
 from tests.analysis.truths import ishigami, planted
 
 RNG = np.random.default_rng(0)

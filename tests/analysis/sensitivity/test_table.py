@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sensitivity.table import sensitivity
+from clsweep.analysis.sensitivity import sensitivity
 from tests.analysis.truths import additive, grid, ishigami, planted, sweep, trials_of
 
 

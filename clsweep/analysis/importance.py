@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
+from clsweep.analysis import CONFIDENCE, TAIL, reasons, bootstrap
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.sensitivity import sobol, surrogate, table
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis import sobol, surrogate, sensitivity
+from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.threads import in_threads
-from clsweep.analysis.tuned import pick
+from clsweep.analysis.best_setting import best_setting
 
-COLUMNS = {
+IMPORTANCE_COLUMNS = {
     "objective": "name",
     "param": "swept hyperparameter",
     "importance": "its share of the variance over the space with all its interactions: the total "
@@ -33,11 +33,11 @@ COLUMNS = {
     "usable_high": "",
     "r2": "share of the variance of configurations left out that the surrogate explains",
     "num_configs": "configurations with a score",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 POINTS = 17  # along a continuous parameter
-KEPT = 64  # sweeps whose surrogate is asked for again
-Rows = list[dict[str, Any]]
+_CACHE_SIZE = 64  # sweeps whose surrogate is asked for again
+_Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Curve:
     def ends(self) -> Array:
         """(2, points) of the interval of each level."""
         low, middle, high = np.quantile(self.draws, [TAIL, 0.5, 1.0 - TAIL], axis=1)
-        widen = table.WIDEN
+        widen = sensitivity.WIDEN
         return np.stack([middle - widen * (middle - low), middle + widen * (high - middle)])
 
     def usable(self, within: float) -> tuple[Any, Any]:
@@ -81,12 +81,12 @@ def importance(sweeps: Sequence[Sweep], *, within: float) -> pd.DataFrame:
     within: how far below the best level still counts as usable, in units of the metric.
     """
     found = in_threads(lambda sweep: _importances(sweep, within), sweeps)
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return pd.DataFrame([row for rows in found for row in rows], columns=list(IMPORTANCE_COLUMNS))
 
 
-def _importances(sweep: Sweep, within: float) -> Rows:
-    rows, known, _ = read(sweep.of_space)
-    out, best = [], pick(sweep)
+def _importances(sweep: Sweep, within: float) -> _Rows:
+    rows, known, _ = read_surrogate(sweep.of_space)
+    out, best = [], best_setting(sweep)
     for row in sorted(rows, key=lambda row: -np.nan_to_num(row.get("total", 0.0))):
         if row["order"] > 1:
             continue
@@ -111,12 +111,12 @@ def _is_outside(low: float, high: float, value: Any) -> bool:
     return not low - slack <= float(value) <= high + slack
 
 
-@lru_cache(KEPT)
-def read(sweep: Sweep) -> tuple[Rows, dict[str, Curve], tuple[Note, ...]]:
-    """The rows of `table.analysed` with what a search cannot know, the curve of each
+@lru_cache(_CACHE_SIZE)
+def read_surrogate(sweep: Sweep) -> tuple[_Rows, dict[str, Curve], tuple[Note, ...]]:
+    """The rows of `sensitivity.sensitivity_rows` with what a search cannot know, the curve of each
     hyperparameter, none where the surrogate predicts too little, and the notes.
     """
-    rows, model = table.analysed(sweep, searched=True)
+    rows, model = sensitivity.sensitivity_rows(sweep, searched=True)
     said = [note(Reason.TRIED_WHERE_GOOD, r2=rows[0]["r2"])] if model else []
     if sweep.num_stopped:
         figures = {"stopped": sweep.num_stopped, "trials": sweep.num_trials}
@@ -128,7 +128,7 @@ def read(sweep: Sweep) -> tuple[Rows, dict[str, Curve], tuple[Note, ...]]:
 
 def _curves(sweep: Sweep, fitted: surrogate.Surrogate, space: surrogate.Space) -> dict[str, Curve]:
     places = [np.linspace(0, 1, POINTS)[:, None] if x is None else x for x in space.levels]
-    rng = np.random.default_rng(resample.SEED)
+    rng = np.random.default_rng(bootstrap.DRAWS_SEED)
     drawn = sobol.main_effects(fitted, space, places, rng)
     found = {}
     for name, at, draws in zip(space.names, places, drawn, strict=True):

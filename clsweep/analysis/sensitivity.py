@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import MIN_SAMPLED, TAIL, reasons, resample
-from clsweep.analysis.nested import folded
-from clsweep.analysis.noise import CLEAR, Codes, copies, unshifted
+from clsweep.analysis import MIN_SAMPLED, TAIL, reasons, bootstrap
+from clsweep.analysis.nested import nested_as_factor
+from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect; from clsweep.analysis.arrays import Codes; from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.sensitivity import anova, sobol, surrogate
-from clsweep.analysis.sensitivity.surrogate import Space, Surrogate
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis import anova, sobol, surrogate
+from clsweep.analysis.surrogate import Space, Surrogate
+from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.threads import in_threads
-from clsweep.analysis.unseen import blindness
+from clsweep.analysis.hidden_noise import hidden_noise_note
+from clsweep.analysis import score_table
 
 # Every column, in order; formulas in `anova`, `sobol` and `surrogate`.
-COLUMNS = {
+SENSITIVITY_COLUMNS = {
     "objective": "name",
     "method": '"anova" for a whole grid, "sobol" for a sample of the space; empty where nothing '
     "was measured",
@@ -72,7 +73,7 @@ COLUMNS = {
     "lower end is 0",
     "needs_high": "",
     "needs_configs": "configurations that it would take, likewise",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 # no kernel is quite right: the draws' own quantiles covered 88-100 % (strong noise and kinks least)
 WIDEN = 1.15
@@ -96,8 +97,8 @@ def sensitivity(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
     Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
     """
-    found = in_threads(lambda sweep: analysed(sweep)[0], sweeps)
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    found = in_threads(lambda sweep: sensitivity_rows(sweep)[0], sweeps)
+    return pd.DataFrame([row for rows in found for row in rows], columns=list(SENSITIVITY_COLUMNS))
 
 
 def noise_level(num_configs: int) -> float:
@@ -110,22 +111,22 @@ def noise_level(num_configs: int) -> float:
     return 2.0 / float(np.sqrt(num_configs))
 
 
-def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, Any]], Model | None]:
+def sensitivity_rows(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, Any]], Model | None]:
     """The rows of one objective, and the surrogate that they are of, if there is one that predicts.
 
     searched: also where the samples favour good configurations.
     """
     num = int(sweep.alive.sum())
     texts = dict.fromkeys(("method", "term", "cell", "opposite"), "")
-    common: dict[str, Any] = dict.fromkeys(COLUMNS, np.nan) | texts
+    common: dict[str, Any] = dict.fromkeys(SENSITIVITY_COLUMNS, np.nan) | texts
     common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
     if why := _unmeasurable(sweep, searched=searched):
         return [{**common, **noted(why=why)}], None
     are_stopped = sweep.num_stopped and not sweep.failed[~sweep.alive].any()
     lost = sweep.lost(Reason.STOPPED_LEFT_OUT if are_stopped else Reason.LEFT_OUT)
     notes = [*sweep.failures, *lost]
-    whole, nested = folded(sweep)
-    if nested and sweep.is_grid and anova.cells_of(whole):
+    whole, nested = nested_as_factor(sweep)
+    if nested and sweep.is_grid and anova.grid_of(whole):
         sweep, notes = whole, [*nested, *notes]
     if off := surrogate.off_axis(sweep):
         sweep = replace(sweep, params=tuple(name for name in sweep.params if name not in off))
@@ -143,11 +144,11 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     noise = np.zeros(num)
     if is_repeated := bool((counts[~silent] > 1).any()):
         # What a seed does to all moves no mean against another.
-        still = unshifted(scores[~silent], CLEAR)
-        noise = np.where(silent, 0.0, resample.noise_variance(still) / counts)
+        still = remove_seed_effect(scores[~silent], CLEAR)
+        noise = np.where(silent, 0.0, score_table.noise_variance(still) / counts)
     if is_repeated and np.ptp(means) > 0:
         common["r2_ceiling"] = float(1.0 - noise.mean() / means.var(ddof=1))
-    grid = anova.cells_of(sweep) if sweep.is_grid else None
+    grid = anova.grid_of(sweep) if sweep.is_grid else None
     model = None
     if grid is not None:
         common["method"], (cells, order) = "anova", grid
@@ -155,7 +156,7 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
         for row in terms:
             if "cell" in row:
                 row |= _cell(sweep, str(row["term"]), row, order)
-        notes += blindness(scores[~silent])
+        notes += hidden_noise_note(scores[~silent])
     else:
         common["method"] = "sobol"
         told = space, inputs, noise, groups
@@ -217,7 +218,7 @@ def _from_surrogate(
     groups: (n,) of copies, of which a random one stands for all: what is the same wherever an inert
         parameter moves, its noise included, would be taken for the response.
     """
-    rng = np.random.default_rng(resample.SEED)
+    rng = np.random.default_rng(bootstrap.DRAWS_SEED)
     order = rng.permutation(np.lexsort(inputs.T))  # whatever the configurations' numbers are
     order = order[np.sort(np.unique(groups[order], return_index=True)[1])]
     num, means = len(order), sweep.means[sweep.alive]
@@ -276,7 +277,7 @@ def _below_gate(r2: float, ceiling: float, num: int, variance: float, sweep: Swe
         weak = note(Reason.SURROGATE_WEAK, r2=r2, ceiling=ceiling)
     if np.isnan(ceiling) or ceiling >= 0.5:
         return [weak, note(Reason.NEEDS_CONFIGS, needs_configs=2 * num)]
-    noise = float(resample.noise_variance(unshifted(sweep.scores[sweep.alive], CLEAR)))
+    noise = float(score_table.noise_variance(remove_seed_effect(sweep.scores[sweep.alive], CLEAR)))
     # Noise a quarter of the spread: a ceiling of 0.75.
     seeds = int(np.ceil(3.0 * noise / (ceiling * variance)))
     return [weak, note(Reason.NEEDS_SEEDS, needs_seeds=seeds)]

@@ -13,21 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, place_of, resample
-from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.images import apart, parts_of
-from clsweep.analysis.noise import noise_of, own_shift, seed_shift, settled, two_way
+from clsweep.analysis import CONFIDENCE, TAIL, rank_key, bootstrap
+from clsweep.analysis.evidence import Evidence
+from clsweep.analysis.image_intervals import variance_of_difference, image_parts
+from clsweep.analysis.noise import noise_of; from clsweep.analysis.seed_effects import own_shift, seed_shift, impute_seed_effect, two_way
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.tuning import noisy_tables
+from clsweep.analysis import cross_fit
+from clsweep.analysis import score_table
 
-Side = tuple[Array, Array | None]  # (n, S) and the parts of the images
+ScoresAndParts = tuple[Array, Array | None]  # (n, S) and the parts of the images
 PAIR = np.array([1.0, -1.0])
 FEWEST_FRESH = 2  # seeds: one has no noise to compare with
 
 
 @dataclass(frozen=True, eq=False)
-class Pick:
+class BestSetting:
     """The setting that an objective is named with.
 
     Attributes:
@@ -47,7 +49,7 @@ class Pick:
     fresh: Array = field(default_factory=lambda: np.empty(0))
 
 
-def pick(sweep: Sweep) -> Pick | None:
+def best_setting(sweep: Sweep) -> BestSetting | None:
     """The best setting; None while no configuration may be named (`whole`).
 
     It has the best mean over the study's seeds. Fresh seeds overturn it where another that ran on
@@ -56,7 +58,7 @@ def pick(sweep: Sweep) -> Pick | None:
     on the noise of the fresh seeds. Ties: `place_of`.
     """
     sweep = sweep.measured
-    may = whole(sweep)
+    may = nameable_rows(sweep)
     if not may.any():
         return None
     means = np.where(may, sweep.means, -np.inf)
@@ -64,12 +66,12 @@ def pick(sweep: Sweep) -> Pick | None:
 
     def place(row: int) -> Any:
         scores = sweep.scores[row]
-        return place_of(sweep.configs[row], scores[np.isfinite(scores)].tolist(), "max")
+        return rank_key(sweep.configs[row], scores[np.isfinite(scores)].tolist(), "max")
 
     first = min(near.tolist(), key=place)
     rows, fresh = _fresh(sweep, np.flatnonzero(may).tolist())
     if sweep.configs[first] not in sweep.fresh or not rows:
-        return Pick(first, first, first)
+        return BestSetting(first, first, first)
     best = max(range(len(rows)), key=lambda at: (fresh[at].mean(), sweep.means[rows[at]], -at))
     lead, at = (np.nan, np.nan, np.nan), best
     if first in rows and rows[best] != first:
@@ -80,10 +82,10 @@ def pick(sweep: Sweep) -> Pick | None:
     scores = {s: sweep.sign * x for s, x in sweep.fresh[sweep.configs[rows[at]]].items()}
     seeds = sorted(seed for seed, score in scores.items() if np.isfinite(score))
     fresh = np.array([scores[seed] for seed in seeds])
-    return Pick(rows[at], first, rows[best], lead, tuple(seeds), fresh)
+    return BestSetting(rows[at], first, rows[best], lead, tuple(seeds), fresh)
 
 
-def passed_over(sweep: Sweep, best: int) -> tuple[float, list[Note]]:
+def lead_of_incomplete(sweep: Sweep, best: int) -> tuple[float, list[Note]]:
     """By how much the highest mean is above the best one only as seeds of it are missing, with a
     note; 0 where it is not. In a race these were left out: on those that it ran on it is no better.
     """
@@ -105,7 +107,7 @@ def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[floa
     """
     num, tail = len(apart), TAIL / tries
     lead, se = float(apart.mean()), float(apart.std(ddof=1)) / len(apart) ** 0.5
-    is_noisy = se > resample.EPSILON * max(1.0, abs(lead))
+    is_noisy = se > score_table.EPSILON * max(1.0, abs(lead))
     half = -float(special.stdtrit(num - 1, tail)) * se if is_noisy else np.nan
     if images := sweep.images:
         variance = float(images.rows(rows).variance(PAIR))
@@ -113,7 +115,7 @@ def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[floa
     return lead, lead - half, lead + half
 
 
-def whole(sweep: Sweep) -> NDArray[np.bool_]:
+def nameable_rows(sweep: Sweep) -> NDArray[np.bool_]:
     """(n,) bool, which configurations may be named the best: those with a score on every planned
     seed; where no plan is known, on as many as any has. A mean of fewer is more often high by
     chance.
@@ -139,7 +141,7 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], Array]:
     return [], np.empty((0, 0))
 
 
-def level(sweep: Sweep, found: Pick) -> float:
+def tuned_level(sweep: Sweep, found: BestSetting) -> float:
     """The level of an objective when tuned, larger is better: as `difference` has it. NaN where one
     seed picks and scores.
     """
@@ -147,68 +149,68 @@ def level(sweep: Sweep, found: Pick) -> float:
         return float(found.fresh.mean())
     if len(sweep.configs) > 1 and not sweep.measured.has_repeats:
         return np.nan
-    return float(resample.best_level(*_table(sweep)))
+    return float(cross_fit.best_level(*_table(sweep)))
 
 
-def _table(sweep: Sweep) -> Side:
+def _table(sweep: Sweep) -> ScoresAndParts:
     """The scores of what may be named, whose gaps of failed seeds are closed."""
-    may = whole(sweep)
-    scores = resample.packed(settled(sweep.measured.scores[may]))
-    return scores, parts_of(sweep.measured.images, may)
+    may = nameable_rows(sweep)
+    scores = score_table.drop_nan_columns(impute_seed_effect(sweep.measured.scores[may]))
+    return scores, image_parts(sweep.measured.images, may)
 
 
-def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:
+def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:
     """a - b, both at their best settings: the columns of `comparison.table`, why there is no
     interval, and notes.
 
     Where the settings of both ran again on two or more common fresh seeds, the levels are the means
     over these, which took no part in the picking, and the differences at each seed have a
     t-interval. What the images of the study owe to the picking is still in them, so the interval
-    reaches to the difference without it (`resample.luck`).
+    reaches to the difference without it (`cross_fit.selection_bias`).
 
     On the study's seeds each level is cross-fitted: picked on all seeds but one and scored on that
-    one, for each seed in turn, and so over parts of the images (`resample.folds`), so that none is
+    one, for each seed in turn, and so over parts of the images (`cross_fit.cross_fit_folds`), so that none is
     too good. The interval is t SE about the estimate, SE from bootstrap tables of new noise around
     shrunken means (`tuning.noisy_tables`).
 
     Where a setting that lacks seeds scores higher than the one named, the interval reaches to the
     difference with that one too.
     """
-    pick_a, pick_b = pick(a), pick(b)
+    pick_a, pick_b = best_setting(a), best_setting(b)
     notes = [each.of(x.objective) for x in (a, b) for each in x.measured.failures]
     if pick_a is None or pick_b is None:
         lost = a if pick_a is None else b
-        return {}, no_whole(lost).of(lost.objective), notes
+        return {}, why_no_best(lost).of(lost.objective), notes
     picked = (a, pick_a), (b, pick_b)
-    missed = [passed_over(x.measured, p.row) for x, p in picked]
+    missed = [lead_of_incomplete(x.measured, p.row) for x, p in picked]
     notes += [n.of(x.objective) for x, (_, of) in zip((a, b), missed, strict=True) for n in of]
     at = {"at_a": a.label(pick_a.row), "at_b": b.label(pick_b.row)}
     sides = _table(a), _table(b)
     tables = sides[0][0], sides[1][0]
-    complete = all(np.isfinite(x.measured.scores[whole(x)]).all() for x in (a, b))
+    complete = all(np.isfinite(x.measured.scores[nameable_rows(x)]).all() for x in (a, b))
     by_seed = complete and np.array_equal(a.seeds, b.seeds)  # else a column is no seed
     shared = sorted({*pick_a.seeds} & {*pick_b.seeds})
     found, luck, num_pairs = Evidence(np.nan), 0.0, len(shared)
     if num_pairs >= FEWEST_FRESH:
         notes = [note(Reason.ON_FRESH, seeds=num_pairs), *notes]
         held = [p.fresh[np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
-        luck = resample.luck(*sides[0]) - resample.luck(*sides[1])
+        luck = cross_fit.selection_bias(*sides[0]) - cross_fit.selection_bias(*sides[1])
         found, num = Evidence.of_values(held[0] - held[1]), num_pairs
         values = float(held[0].mean()), float(held[1].mean())
     else:
         aside = tuple(x.objective for x, p in picked if p.seeds)
         notes += [note(Reason.FRESH_ASIDE, of=aside)] if aside else []
         num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
-        values = float(resample.best_level(*sides[0])), float(resample.best_level(*sides[1]))
+        values = float(cross_fit.best_level(*sides[0])), float(cross_fit.best_level(*sides[1]))
         if by_seed and all(len(x) == 1 for x in tables):
             found, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
         else:
             found = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in picked)
-    found = found.over_images(*apart(of_a, of_b, np.ones(1), np.ones(1)), too_good=luck)
+    found = found.over_images(*variance_of_difference(of_a, of_b, np.ones(1), np.ones(1)), too_good=luck)
     for more in (-missed[0][0], missed[1][0]):  # either side may have a better setting
         found = found.over_images(0.0, 1.0, too_good=more)
-    nothing = Reason.SAME_SCORES if abs(found.estimate) < resample.EPSILON else Reason.NO_NOISE
+    nothing = Reason.SAME_SCORES if abs(found.estimate) < score_table.EPSILON else Reason.NO_NOISE
     silent = None if np.isfinite(found.se) else note(nothing)
     why = note(Reason.ONE_SEED) if num < 2 else silent
     pairs = {"num_pairs": num_pairs} if num_pairs else {}
@@ -216,7 +218,7 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     return _row(found, values, a.sign, num) | at | pairs, why, notes
 
 
-def no_whole(sweep: Sweep) -> Note:
+def why_no_best(sweep: Sweep) -> Note:
     """Why an objective has no best setting."""
     if not sweep.measured.alive.any():
         return sweep.no_score or note(Reason.NO_SCORE)
@@ -249,8 +251,8 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
         own = [(each.variance / each.num_seeds, each.own_freedom) for each in shifts]
     draws = []
     for stream, table in enumerate(tables):
-        rng = np.random.default_rng([resample.SEED, stream])
-        draws.append(np.concatenate([resample.best_level(x) for x in noisy_tables(table, rng)]))
+        rng = np.random.default_rng([bootstrap.DRAWS_SEED, stream])
+        draws.append(np.concatenate([cross_fit.best_level(x) for x in noisy_tables(table, rng)]))
     num = min(map(len, draws))
     apart = draws[0][:num] - draws[1][:num]
     # Draws carry the doubt of the noise level, as t does against z: it counts once.

@@ -31,7 +31,7 @@ from scipy import linalg, special
 from scipy.spatial import distance
 
 from clsweep.analysis.nested import parents_of
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
 
 MAX_FIT = 160  # configurations that the hyperparameters are fitted to; the cost is cubic
 MAX_CONDITION = 384  # configurations that the process is conditioned on
@@ -40,7 +40,7 @@ NUM_FOLDS = 5
 JITTER = 1e-8
 STARTS = ((0.5, 0.3, 2.0, 0.01), (1.0, 0.1, 10.0, 0.3))  # length scales, weights, variance, nugget
 # A number that takes at most so many values, each twice on average, is drawn from them.
-MAX_LEVELS = 16
+_MAX_LEVELS = 16
 # Normal priors, mean and standard deviation: of log l, logit w, log v and the log of the nugget.
 PRIORS = ((np.log(0.7), 1.0), (-1.0, 2.0), (np.log(3.0), 1.5), (np.log(0.01), 2.5))
 
@@ -128,7 +128,7 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
         low, high = ends_of(sweep, name)
         unit = (axis - low) / (high - low)
         distinct = np.unique(unit)
-        is_listed = len(distinct) <= min(MAX_LEVELS, len(unit) / 2)
+        is_listed = len(distinct) <= min(_MAX_LEVELS, len(unit) / 2)
         levels.append(distinct[:, None] if is_listed else None)
         columns.append(unit[:, None])
     owner = np.repeat(np.arange(len(names)), [column.shape[1] for column in columns])

@@ -11,20 +11,24 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis import reasons, resample
-from clsweep.analysis.images import less, parts_of, spread_of, widened
-from clsweep.analysis.nested import branch, holding
-from clsweep.analysis.noise import settled
+from clsweep.analysis import reasons, bootstrap
+from clsweep.analysis.image_intervals import spread_without, image_parts, spread_of, widened
+from clsweep.analysis.nested import branch_note, conditional
+from clsweep.analysis.seed_effects import impute_seed_effect
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.robustness.response import Response, band, respond, slope
-from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
+from clsweep.analysis.response import Response, band, respond, slope
+from clsweep.analysis.sweep import WORST, Sweep, check_by; from clsweep.analysis.arrays import Array
 from clsweep.analysis.threads import in_threads
-from clsweep.analysis.tuned import no_whole, passed_over, pick
-from clsweep.analysis.unseen import blindness
+from clsweep.analysis.best_setting import why_no_best, lead_of_incomplete, best_setting
+from clsweep.analysis.hidden_noise import hidden_noise_note
+from clsweep.analysis import cross_fit
+from clsweep.analysis import score_table
+from clsweep.analysis import spread
+from clsweep.analysis import spread_intervals
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says; units are those of the metric.
-COLUMNS = {
+ROBUSTNESS_COLUMNS = {
     "objective": "name, in order of first appearance",
     "num_configs": "configurations tried, with or without a finished seed",
     "num_seeds": "different seeds tried",
@@ -93,11 +97,11 @@ COLUMNS = {
     "(marginal) table, without what a seed gives to all",
     "noise_of": 'what that is the noise of: "seeds" (grid), or the "configurations" that share a '
     "value or bin",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 STATISTICS = ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10")
-LEVELS = ("mean", "iqm", "worst_10")  # in the metric's own sign
-TEXT = ("best_at", "worst_at", "band_param", "band_end", "noise_of")
+_LEVELS = ("mean", "iqm", "worst_10")  # in the metric's own sign
+_TEXT = ("best_at", "worst_at", "band_param", "band_end", "noise_of")
 Bounds = dict[str, tuple[float, float]]  # of each statistic; larger is better
 FITTED = ("regret", "share_within", "tolerance_area", "worst_10")  # against the best one
 # Below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %.
@@ -110,7 +114,7 @@ TOLERANCE_COLUMNS = {
     "low": "interval of share, for this delta alone; where trials failed, it reaches to that "
     "without them",
     "high": "",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 STEPS = 50
 
@@ -141,7 +145,7 @@ def robustness(
     mixture, stopped trials) there are counts and the best only. One seed: no interval and no
     sd_star.
 
-    What the 95 % intervals cover: see `resample.intervals`.
+    What the 95 % intervals cover: see `spread_intervals.spread_intervals`.
 
     Raises:
         ValueError: `within` out of range, a `by` that no objective sweeps.
@@ -150,21 +154,21 @@ def robustness(
         raise ValueError(f"within: expected a number >= 0, got {within!r}")
     check_by(by, sweeps)
     rows = in_threads(lambda sweep: _row(sweep, by, within), sweeps)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(ROBUSTNESS_COLUMNS))
 
 
 def _row(all_seeds: Sweep, by: str | None, within: float) -> dict[str, Any]:
     """The row of one objective: the best by all seeds, the rest by what speaks for the space."""
     sweep = all_seeds.of_space
-    row: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
+    row: dict[str, Any] = {**dict.fromkeys(ROBUSTNESS_COLUMNS, np.nan), **dict.fromkeys(_TEXT, "")}
     row |= {"objective": sweep.objective, "num_configs": len(sweep.configs)}
     row |= {"num_seeds": len(sweep.seeds), "num_failed": sweep.num_failed}
     notes = list(sweep.missing)
     if by is not None and by not in sweep.params:
         return row | noted(*notes, why=note(Reason.NOT_SWEPT, param=by))
     if by is not None:
-        notes += branch(sweep, by)
-        sweep = holding(sweep, by)
+        notes += branch_note(sweep, by)
+        sweep = conditional(sweep, by)
     table, why = Response.of_configs(sweep), sweep.nothing
     if why:
         row |= _extremes(table, all_seeds, notes, with_worst=False)
@@ -199,8 +203,8 @@ def _measure(
     intervals.
     """
     values, num = table.scores[table.alive], len(table.scores)
-    values = _by_row(resample.packed(values if table.param else settled(values)))
-    row["mean"] = sweep.sign * float(resample.row_means(values).mean())
+    values = in_resample_order(score_table.drop_nan_columns(values if table.param else impute_seed_effect(values)))
+    row["mean"] = sweep.sign * float(score_table.row_means(values).mean())
     if num == 1:
         return False
     if not table.param:
@@ -208,13 +212,13 @@ def _measure(
     if len(values) == 1:
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
     population = table.sampled and not table.param
-    parts = parts_of(table.images, table.alive)
-    point = resample.statistics(values, within=within, parts=parts)
+    parts = image_parts(table.images, table.alive)
+    point = spread.spread_statistics(values, within=within, parts=parts)
     if table.shift:  # which is no part of the noise
-        still = resample.packed(table.still[table.alive])
-        point["sd_star"] = resample.statistics(still, within=within)["sd_star"]
-    point["sd_star"] = less(point["sd_star"], spread_of(table.images, table.alive))
-    bounds = _intervals(table, within, notes)
+        still = score_table.drop_nan_columns(table.still[table.alive])
+        point["sd_star"] = spread.spread_statistics(still, within=within)["sd_star"]
+    point["sd_star"] = spread_without(point["sd_star"], spread_of(table.images, table.alive))
+    bounds = statistic_intervals(table, within, notes)
     if not bounds:
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
         notes += [note(alone), note(Reason.NOT_CORRECTED)]
@@ -222,11 +226,11 @@ def _measure(
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        without = _intervals(_table(sweep.measured, by), within, [])
+        without = statistic_intervals(_table(sweep.measured, by), within, [])
         for name, (low, high) in without.items():  # they hold whatever failed trials count as
             mine = bounds[name]
             bounds[name] = float(np.minimum(mine[0], low)), float(np.maximum(mine[1], high))
-    rows = np.flatnonzero(table.alive)[resample.row_means(table.scores[table.alive]).argsort()]
+    rows = np.flatnonzero(table.alive)[score_table.row_means(table.scores[table.alive]).argsort()]
     worst = table.failing[rows[: max(1, len(rows) // 10)]]
     if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
@@ -236,8 +240,8 @@ def _measure(
             low, high = (max(end, 1.0 / len(values)) for end in bounds[name])
             bounds[name] = low, high
     for name, ends in bounds.items():  # percentiles may lie beside what chance made small
-        bounds[name] = _holding(ends, point[name])
-    level = float(resample.best_level(values, parts))
+        bounds[name] = including(ends, point[name])
+    level = float(cross_fit.best_level(values, parts))
     lost = level - point["worst_10"]
     if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
         notes.append(note(Reason.NOISY_SHARE))
@@ -246,7 +250,7 @@ def _measure(
     return bool(bounds)
 
 
-def _holding(ends: Any, point: Any) -> Any:
+def including(ends: Any, point: Any) -> Any:
     """The ends of an interval, the point in between; an open end stays open."""
     return np.minimum(ends[0], point), np.maximum(ends[1], point)
 
@@ -255,53 +259,53 @@ def _columns(point: Mapping[str, Any], bounds: Mapping[str, Any], sweep: Sweep) 
     """The statistics and their intervals by column, levels in the metric's own sign."""
     row: dict[str, Any] = {}
     for key in STATISTICS:
-        factor = sweep.sign if key in LEVELS else 1.0
+        factor = sweep.sign if key in _LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])
         if key in bounds:
             ends = bounds[key]
-            if key in LEVELS:
+            if key in _LEVELS:
                 ends = sweep.limited(sweep.turned(*ends))
             row[f"{key}_low"], row[f"{key}_high"] = ends
     return row
 
 
-def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
+def statistic_intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
     """The intervals of a table's statistics; a seed's shift of all rows is taken out, widens the
     intervals of levels by its own, and is said in `notes`.
     """
     if shift := table.shift:
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
-    values = _by_row(resample.packed(table.still[table.alive]))
+    values = in_resample_order(score_table.drop_nan_columns(table.still[table.alive]))
     images = table.images and table.images.rows(table.alive)
-    parts, population = parts_of(images), table.sampled and not table.param
-    bounds = resample.intervals(values, population=population, within=within, parts=parts)
-    notes += blindness(values) if table.of_seeds else ()
+    parts, population = image_parts(images), table.sampled and not table.param
+    bounds = spread_intervals.spread_intervals(values, population=population, within=within, parts=parts)
+    notes += hidden_noise_note(values) if table.of_seeds else ()
     if shift and bounds:
-        bounds |= {name: widened(*bounds[name], shift.half_width) for name in LEVELS}
+        bounds |= {name: widened(*bounds[name], shift.half_width) for name in _LEVELS}
     if bounds and images:
-        low, high = less(bounds["sd_star"], images.spread)
+        low, high = spread_without(bounds["sd_star"], images.spread)
         bounds["sd_star"] = float(low), float(high)
-        moved = images.variance_of(lambda each: resample.statistics(each, within=within), values)
+        moved = images.variance_of(lambda each: spread.spread_statistics(each, within=within), values)
         for name, variance in ((name, moved[name]) for name in bounds if name in moved):
             bounds[name] = widened(*bounds[name], images.half_width(variance))
-        near = resample.statistics(_drawn_in(values, bounds["sd_star"][0]), within=within)
+        near = spread.spread_statistics(shrunk_to_spread(values, bounds["sd_star"][0]), within=within)
         for name in ("share", "tolerance_area"):
             bounds[name] = bounds[name][0], max(bounds[name][1], float(near[name]))
-        bounds |= resample.limited(bounds)
+        bounds |= spread_intervals.limited(bounds)
     return bounds
 
 
-def _drawn_in(values: Array, sd_star: float) -> Array:
+def shrunk_to_spread(values: Array, sd_star: float) -> Array:
     """A table whose settings are spread by no more than `sd_star`, without noise: what images add
     to a spread makes equal settings look far apart.
     """
-    means = resample.row_means(values)
+    means = score_table.row_means(values)
     sd = means.std(ddof=1)
     kept = min(1.0, sd_star / sd) if sd > 0 else 0.0
     return np.asarray(means.mean() + kept * (means - means.mean()))[:, None]
 
 
-def _by_row(values: Array) -> Array:
+def in_resample_order(values: Array) -> Array:
     """In the memory order of the resamples, which is faster."""
     return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
 
@@ -312,18 +316,18 @@ def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bo
     That of worst_10 has no lower one either where most trials of a row in it failed.
     """
     unknown = table.unknown[table.alive]
-    means = resample.row_means(values)
-    best = resample.best_level(values, parts_of(table.images, table.alive))
+    means = score_table.row_means(values)
+    best = cross_fit.best_level(values, image_parts(table.images, table.alive))
     low: dict[str, Any] = {name: ends[0] for name, ends in bounds.items()}
     high = {name: ends[1] for name, ends in bounds.items()}
     low["worst_10"] = np.nan
     if unknown.any():
         low["mean"] = np.nan
         high |= dict.fromkeys(("sd", "sd_star", "regret"), np.nan)
-        sunk = resample.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
+        sunk = spread.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
         is_trimmed = unknown.sum() <= len(means) / 4
-        low["iqm"] += sunk - resample.interquartile_mean(means) if is_trimmed else np.nan
-        near = resample.nearness(means[unknown], best, within=within)
+        low["iqm"] += sunk - spread.interquartile_mean(means) if is_trimmed else np.nan
+        near = spread.nearness(means[unknown], best, within=within)
         for name in ("share", "tolerance_area"):
             low[name] = max(0.0, low[name] - float(near[name]) * unknown.mean())
     return {name: (low[name], high[name]) for name in bounds}
@@ -363,14 +367,14 @@ def _extremes(
     table: Response, sweep: Sweep, notes: list[Note], *, with_worst: bool
 ) -> dict[str, Any]:
     """Best and worst row of a table, in the metric's own sign; of configurations the best is the
-    pick of `tuned.pick`, and where there is none `notes` says why.
+    pick of `best_setting.best_setting`, and where there is none `notes` says why.
     """
     alive: NDArray[np.intp] = np.flatnonzero(table.alive)
     if not len(alive):
         return {}
-    means = resample.row_means(table.scores[alive] if table.param else settled(table.scores[alive]))
+    means = score_table.row_means(table.scores[alive] if table.param else impute_seed_effect(table.scores[alive]))
     top, low = int(alive[means.argmax()]), int(alive[means.argmin()])
-    picked = None if table.param else pick(sweep)
+    picked = None if table.param else best_setting(sweep)
     row: dict[str, Any] = {}
     if table.param or picked:
         top = picked.row if picked else top
@@ -379,10 +383,10 @@ def _extremes(
         if picked and picked.row != picked.first:
             notes.append(note(Reason.BY_STUDY_SEEDS, at=sweep.label(picked.first)))
         if picked:
-            notes += passed_over(sweep.measured, picked.row)[1]
+            notes += lead_of_incomplete(sweep.measured, picked.row)[1]
         row["best_at"] = table.label(top)
     elif sweep.measured.alive.any():
-        notes.append(no_whole(sweep).of("best"))
+        notes.append(why_no_best(sweep).of("best"))
     if with_worst and len(alive) > 1:
         row["worst_at"] = table.label(low)
         if not table.unknown.any():
@@ -411,7 +415,7 @@ def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataF
     alone = note(Reason.ONE_CONFIG)
     missing = [x.nothing or (x.too_few or alone if len(x.configs) == 1 else None) for x in sweeps]
     gaps = [_gaps(x).max() for x, why in zip(sweeps, missing, strict=True) if not why]
-    gap, reach = max(gaps, default=0.0), resample.AREA_WIDTHS * within
+    gap, reach = max(gaps, default=0.0), spread.AREA_WIDTHS * within
     if 0 < gap < reach:
         power = 10.0 ** np.floor(np.log10(gap))
         steps = (step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12))
@@ -429,7 +433,7 @@ def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataF
 def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
     """The rows of one objective."""
     gaps = _gaps(sweep)
-    at = deltas + float(resample.rounding(sweep.means[sweep.alive]))
+    at = deltas + float(score_table.rounding(sweep.means[sweep.alive]))
     share = _shares(gaps[None], at)[0]
     bounds = np.full((2, len(deltas)), np.nan)
     notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
@@ -443,7 +447,7 @@ def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
             bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
         if sweep.is_grid:
             bounds[0] = np.maximum(bounds[0], 1.0 / len(gaps))
-        bounds = np.array(_holding(bounds, share))
+        bounds = np.array(including(bounds, share))
     else:
         notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
     table = np.stack([deltas, share, *bounds], axis=1).tolist()
@@ -458,39 +462,39 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     """(2, deltas) ends of the intervals of the shares, as `_intervals` has that of share."""
     population = not sweep.is_grid
     table = Response.of_configs(sweep)
-    values = _by_row(resample.packed(table.still[table.alive]))
-    lucky = resample.luck(values, parts_of(sweep.images, sweep.alive))
+    values = in_resample_order(score_table.drop_nan_columns(table.still[table.alive]))
+    lucky = cross_fit.selection_bias(values, image_parts(sweep.images, sweep.alive))
 
     def measure(drawn: Array, full: Array) -> dict[str, Array]:
-        means = resample.row_means(full)
-        free = resample.best_level(full, clipped=False) - lucky
+        means = score_table.row_means(full)
+        free = cross_fit.best_level(full, clipped=False) - lucky
         best = np.clip(free, means.mean(axis=-1), means.max(axis=-1))
-        return {"share": _shares(best[:, None] - resample.row_means(drawn), deltas)}
+        return {"share": _shares(best[:, None] - score_table.row_means(drawn), deltas)}
 
     def near(each: Array) -> dict[str, Array]:
-        gaps = resample.best_level(each)[..., None] - resample.row_means(each)
+        gaps = cross_fit.best_level(each)[..., None] - score_table.row_means(each)
         return {"share": _shares(np.atleast_2d(gaps), deltas)}
 
-    drawn = resample.collect(values, measure, population=population)["share"]
+    drawn = bootstrap.resampled(values, measure, population=population)["share"]
     share = _shares(_gaps(sweep)[None], deltas)[0]
     pairs = [
-        resample.bounds(column, len(values), population=population, estimate=at)
+        bootstrap.percentile_interval(column, len(values), population=population, estimate=at)
         for column, at in zip(drawn.T, share, strict=True)
     ]
     low, high = np.array(pairs).T
     if images := sweep.images:
         found = images.rows(sweep.alive).variance_of(near, values)
         low, high = widened(low, high, images.half_width(found.get("share", 0.0)))
-        sd_star = _intervals(table, 1.0, [])["sd_star"]
-        high = np.maximum(high, near(_drawn_in(values, sd_star[0]))["share"][0])
+        sd_star = statistic_intervals(table, 1.0, [])["sd_star"]
+        high = np.maximum(high, near(shrunk_to_spread(values, sd_star[0]))["share"][0])
     return np.clip([low, high], 0.0, 1.0)
 
 
 def _gaps(sweep: Sweep) -> Array:
     """(n,) L - m_i of the configurations with a score."""
-    values = resample.packed(settled(sweep.scores[sweep.alive]))
-    best = resample.best_level(values, parts_of(sweep.images, sweep.alive))
-    return np.asarray(best - resample.row_means(values))
+    values = score_table.drop_nan_columns(impute_seed_effect(sweep.scores[sweep.alive]))
+    best = cross_fit.best_level(values, image_parts(sweep.images, sweep.alive))
+    return np.asarray(best - score_table.row_means(values))
 
 
 def _shares(gaps: Array, deltas: Array) -> Array:

@@ -19,21 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, resample
-from clsweep.analysis.comparison.pairing import Pairing
-from clsweep.analysis.images import apart
-from clsweep.analysis.noise import (
-    UNEVEN,
-    Codes,
-    Noise,
-    chance_of,
-    copies,
-    half_width,
-    noise_of,
-    seed_shift,
-)
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap
+from clsweep.analysis.pairing import Pairing
+from clsweep.analysis.image_intervals import variance_of_difference
+from clsweep.analysis.noise import UNEVEN, Noise, chance_of_own_variance, copies, half_width, noise_of; from clsweep.analysis.arrays import Codes; from clsweep.analysis.seed_effects import seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.sweep import Array
+from clsweep.analysis.arrays import Array
+from clsweep.analysis import score_table
 
 # Where the noise looks just even, the doubt may widen a 95 % interval by this much. Before the
 # scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
@@ -136,7 +128,7 @@ def sample_term(values: Array, scores: Array, crossed: tuple[Array, Array] | Non
     crossed: (C, S) what the values are means of, by seed, where seeds may shift all settings; the
         same of the whole sample, which shows that.
     """
-    rounding = float(resample.rounding(scores.reshape(-1)))
+    rounding = float(score_table.rounding(scores.reshape(-1)))
     firsts, parts = _once(scores)
     table, weights = values[firsts][None], parts[None]
     noise = noise_of(table)
@@ -162,7 +154,7 @@ def term(
     variance, and the doubt that its rows have more noise than the others, unless noise is uneven
     beyond doubt.
     """
-    rounding = float(resample.rounding(scores.reshape(-1)))
+    rounding = float(score_table.rounding(scores.reshape(-1)))
     firsts, parts = _once(scores)
     table, everywhere = part[firsts], whole[_once(all_scores)[0]]
     present, noise = np.isfinite(table), noise_of(everywhere)
@@ -196,7 +188,7 @@ def _once(scores: Array) -> tuple[Codes, Array]:
 def _chance(squares: float, freedom: float, others: float, rest: float) -> float:
     """`chance_of` a single part, with what the doubt may cost here."""
     q, d, r, e = (np.array([each]) for each in (squares, freedom, others, rest))
-    return float(chance_of(q, d, r, e, UNEVEN, WIDER, min(MOST * freedom**2, 0.5))[0])
+    return float(chance_of_own_variance(q, d, r, e, UNEVEN, WIDER, min(MOST * freedom**2, 0.5))[0])
 
 
 @dataclass(frozen=True)
@@ -232,7 +224,7 @@ class Evidence:
     @classmethod
     def of_t(cls, estimate: float, se: float, freedom: float) -> Evidence:
         """By t; the estimate alone where its error is no more than rounding."""
-        if not se > resample.EPSILON * max(1.0, abs(estimate)):
+        if not se > score_table.EPSILON * max(1.0, abs(estimate)):
             return cls(estimate)
         half = -float(special.stdtrit(freedom, TAIL)) * se
         p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
@@ -327,7 +319,7 @@ def mean_difference(
     """
     found, repeats, notes = _over_seeds(part, whole, num_parts, rng)
     weights = (np.full(len(s.scores), 1.0 / len(s.scores)) for s in (part.a, part.b))
-    return found.over_images(*apart(part.a.images, part.b.images, *weights)), repeats, notes
+    return found.over_images(*variance_of_difference(part.a.images, part.b.images, *weights)), repeats, notes
 
 
 def _over_seeds(
@@ -360,7 +352,7 @@ def _over_seeds(
 def _terms(part: Pairing, whole: Pairing) -> list[Term]:
     """The independent tables whose means add up to the difference: one where scores are paired."""
     sides, everywhere = ((pairing.a.scores, pairing.b.scores) for pairing in (part, whole))
-    means = [resample.row_means(side) for side in sides]
+    means = [score_table.row_means(side) for side in sides]
     if part.paired and not part.fixed:
         crossed = None
         if part.crossed:
@@ -443,13 +435,13 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
         if not term.is_normal
     )
     size = max(t.weights.size for t in terms)
-    num = int(np.clip(CELLS // size, resample.NUM_RESAMPLES, MAX_RESAMPLES))
+    num = int(np.clip(CELLS // size, bootstrap.NUM_RESAMPLES, MAX_RESAMPLES))
     draws = estimate + np.sum([_mean_draws(term, num, rng) for term in terms], axis=0)
     z = special.ndtri([TAIL, (1.0 + CONFIDENCE) / 2.0])
     bias = special.ndtri((draws < estimate).mean())
     levels = special.ndtr(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
     low, high = np.quantile(draws, levels)
-    return Evidence(estimate, float(low), float(high), *resample.tail_p(draws, draws), se, freedom)
+    return Evidence(estimate, float(low), float(high), *bootstrap.tail_p(draws, draws), se, freedom)
 
 
 def units_of(term: Term) -> Array:
@@ -462,7 +454,7 @@ def units_of(term: Term) -> Array:
     at any row".
     """
     table, present = term.table, np.isfinite(term.table)
-    counts, means = present.sum(axis=1, keepdims=True), resample.row_means(table)[:, None]
+    counts, means = present.sum(axis=1, keepdims=True), score_table.row_means(table)[:, None]
     inflated = term.estimate + (table - means) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
     return (term.weights * np.where(counts > 1, inflated, table))[present]
 

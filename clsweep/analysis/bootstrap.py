@@ -30,15 +30,15 @@ EPSILON = 1e-13  # of the largest score: what rounding may make of equal ones
 NUM_RESAMPLES = 2000  # of a small table: 50 lie beyond each end of an interval
 # What cannot be below 0, and the most that it can be.
 MOST = {"sd": np.inf, "sd_star": np.inf, "regret": np.inf, "share": 1.0, "tolerance_area": 1.0}
-SEED = 0  # of every draw: the same trials give the same numbers
-CELLS = 1_000_000  # scores drawn for one table; it sets the number of resamples of a large one
-CHUNK = 400_000  # scores held at once
+DRAWS_SEED = 0  # of every draw: the same trials give the same numbers
+_DRAWN_SCORES = 1_000_000  # scores drawn for one table; it sets the number of resamples of a large one
+CHUNK_SCORES = 400_000  # scores held at once
 FEWEST = 24  # resamples of the largest tables
 # Where scores are missing: parts that the scores of a row are left out in, and rounds of it.
 MOST_BLOCKS, MOST_FOLDS, FOLD_CELLS = 30, 60, 20_000
 FOLDED = 40_000  # cells of the folds that are looked at together
 TINY = np.finfo(np.float64).tiny
-NORMAL_BELOW = 200  # resamples that are too few for percentiles: their standard deviation instead
+_FEW_RESAMPLES = 200  # resamples that are too few for percentiles: their standard deviation instead
 
 
 def rounding(scores: Array) -> Array:
@@ -199,14 +199,14 @@ def statistics(values: Array, *, within: float, parts: Array | None = None) -> d
     return found | {"worst_10": worst_tenth(values, parts)}
 
 
-def size(values: Array) -> int:
+def num_resamples(values: Array) -> int:
     """Number of resamples of this table: of more than 500 scores fewer than `NUM_RESAMPLES`, so
     many that a million scores are drawn, and 24 at least.
     """
-    return int(min(NUM_RESAMPLES, max(FEWEST, CELLS // values.size)))
+    return int(min(NUM_RESAMPLES, max(FEWEST, _DRAWN_SCORES // values.size)))
 
 
-def collect(
+def resampled(
     values: Array, measure: Callable[[Array, Array], dict[str, Array]], *, population: bool
 ) -> dict[str, Array]:
     """`measure` of every resample: of (b, n, S) drawn tables and those of the configurations as
@@ -225,11 +225,11 @@ def collect(
         level of the best stays that of the configurations tried: drawn with replacement, the best
         one would be missing from every third resample. Those of a grid stay fixed.
     """
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(DRAWS_SEED)
     values = values[row_means(values).argsort(kind="stable")]  # whatever their numbers are
     present, middle, num = np.isfinite(values), row_means(values).mean(), len(values)
-    draw, centred = noise_tables(values, rng), centres(values) - middle
-    every, step, parts = size(values), max(1, CHUNK // values.size), []
+    draw, centred = noise_tables(values, rng), shrunk_means(values) - middle
+    every, step, parts = num_resamples(values), max(1, CHUNK_SCORES // values.size), []
     for start in range(0, every, step):
         noise = draw(min(step, every - start))
         noise += middle
@@ -245,7 +245,7 @@ def collect(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def bounds(
+def percentile_interval(
     drawn: Array, num: int, *, population: bool, estimate: float, centre: float | None = None
 ) -> tuple[float, float]:
     """Interval from the resamples of one statistic that rests on `num` configurations: their
@@ -259,7 +259,7 @@ def bounds(
     if len(drawn) < 2 or not np.isfinite(drawn).all():
         return np.nan, np.nan
     tail = (1.0 - CONFIDENCE) / 2.0
-    if len(drawn) < NORMAL_BELOW:
+    if len(drawn) < _FEW_RESAMPLES:
         half = float(special.stdtrit(len(drawn) - 1, 1.0 - tail) * drawn.std(ddof=1))
         middle = estimate if centre is None else centre
         return middle - half, middle + half
@@ -319,14 +319,14 @@ def intervals(
     point = {name: float(x) for name, x in found.items()}
     free = best_level(values, parts, clipped=False)
     point["regret"] = float(nearness(row_means(values), free, within=within)["regret"])
-    draws = collect(values, measure, population=population)
+    draws = resampled(values, measure, population=population)
     moved = {name: point[name] for name in ("mean", "regret", "tolerance_area", "iqm")}
-    moved["iqm"] -= float(draws["iqm"].mean() - interquartile_mean(centres(values)))
+    moved["iqm"] -= float(draws["iqm"].mean() - interquartile_mean(shrunk_means(values)))
     ends = {}
     for name, drawn in draws.items():
         rests_on = max(2, num // 10) if name == "worst_10" else num
         at, centre = point[name], moved.get(name)
-        ends[name] = bounds(drawn, rests_on, population=population, estimate=at, centre=centre)
+        ends[name] = percentile_interval(drawn, rests_on, population=population, estimate=at, centre=centre)
     ends["iqm"] = min(ends["iqm"][0], point["iqm"]), max(ends["iqm"][1], point["iqm"])
     # Nine tenths of the images often pick another one than the worst, which lies lower.
     low, high = ends["worst_10"]
@@ -341,7 +341,7 @@ def limited(bounds: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float,
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
 
-def centres(values: Array) -> Array:
+def shrunk_means(values: Array) -> Array:
     """(n,) the means shrunk to the spread that is not noise: mean + (sd_star / sd) (m_i - mean)."""
     means = row_means(values)
     found = spread(values)
@@ -371,12 +371,12 @@ def noise_tables(values: Array, rng: np.random.Generator) -> Callable[[int], Arr
     return draw
 
 
-def renewed(table: Array, rng: np.random.Generator) -> Callable[[int], Array]:
+def redrawn_tables(table: Array, rng: np.random.Generator) -> Callable[[int], Array]:
     """Draws `size` tables (size, n, S) of shrunken means and new noise: the means hold noise
     already. What has no score in (n, S) keeps none.
     """
     alive = np.isfinite(table).any(axis=1)
-    middle, noise = centres(table[alive])[:, None], noise_tables(table[alive], rng)
+    middle, noise = shrunk_means(table[alive])[:, None], noise_tables(table[alive], rng)
 
     def draw(num: int) -> Array:
         drawn = np.full((num, *table.shape), np.nan)

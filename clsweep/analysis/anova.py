@@ -37,15 +37,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, resample
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap
 from clsweep.analysis.holm import holm
-from clsweep.analysis.noise import seed_shift
+from clsweep.analysis.seed_effects import seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
+from clsweep.analysis import score_table
 
 NOISE, HIGHER = "seed noise", "higher interactions"
 POWER = 0.8
-UNEVEN = 0.1  # level of the test whether noise differs between cells
+_UNEVEN_LEVEL = 0.1  # level of the test whether noise differs between cells
 MAX_SEEDS = 1000  # an effect that needs more is as good as none
 OUTSIDE = 0.1  # chance that an effect needs fewer seeds than the range says, or more
 # An evenly spread set: 256 of its points tell a quantile as well as thousands of random ones.
@@ -53,7 +54,7 @@ LOG2_DRAWS = 8
 LARGE = 2e3  # above it the square root of a noncentral chi-square is as good as normal
 
 
-def cells_of(sweep: Sweep) -> tuple[Array, NDArray[np.intp]] | None:
+def grid_of(sweep: Sweep) -> tuple[Array, NDArray[np.intp]] | None:
     """Scores as an array (L_1, ..., L_d, S) where the configurations with a score are a complete
     grid, and which of these each cell is; else None.
 
@@ -72,7 +73,7 @@ def cells_of(sweep: Sweep) -> tuple[Array, NDArray[np.intp]] | None:
 
 
 @dataclass(frozen=True)
-class Part:
+class Effect:
     """V_u of an effect, and the moments of n V_u / c where there is none: `inflation` times a
     chi-square of `freedom`.
     """
@@ -90,13 +91,13 @@ class Part:
         """What is left of the whole when an effect is taken out."""
         freedom = max(self.freedom - other.freedom, 0.0)
         inflation = max(self.expected - other.expected, 0.0) / freedom if freedom > 0 else 1.0
-        return Part(max(self.variance - other.variance, 0.0), freedom, inflation)
+        return Effect(max(self.variance - other.variance, 0.0), freedom, inflation)
 
 
-def effects_of(means: Array, noise: "Noise") -> dict[tuple[int, ...], Part]:
+def effects_of(means: Array, noise: "Noise") -> dict[tuple[int, ...], Effect]:
     """The effects of `decompose`, each as a part."""
     if noise.roots is None:
-        return {term: Part(*told) for term, told in decompose(means).items()}
+        return {term: Effect(*told) for term, told in decompose(means).items()}
     roots = noise.roots.reshape(*means.shape, -1)
     return {
         term: noise.part(variance, effect_of(roots, term, means.ndim))
@@ -156,10 +157,10 @@ def anova(
     silent: (n,) cells whose scores are the level of failed trials, without noise.
     """
     values = cells.reshape(-1, cells.shape[-1])
-    means = resample.row_means(values).reshape(cells.shape[:-1])
+    means = score_table.row_means(values).reshape(cells.shape[:-1])
     groups = np.arange(len(values)) if groups is None else groups
     silent = np.zeros(len(values), dtype=bool) if silent is None else silent
-    noise = noise_of(values, groups, silent, float(means.var()))
+    noise = cell_noise(values, groups, silent, float(means.var()))
     effects = effects_of(means, noise)
     named = {
         term: {"term": " x ".join(names[axis] for axis in term) or HIGHER, "order": len(term) or 3}
@@ -189,14 +190,14 @@ def anova(
 
 
 def _shares(
-    means: Array, effects: Mapping[tuple[int, ...], Part], noise: "Noise"
+    means: Array, effects: Mapping[tuple[int, ...], Effect], noise: "Noise"
 ) -> list[dict[str, Any]]:
     """The shares of the effects and their intervals, then those of the seed noise."""
     rows: list[dict[str, Any]] = []
     total = sum(noise.corrected(part) for part in effects.values()) + noise.variance
     everything = _everything(means, noise)
 
-    def with_interval(column: str, value: float, part: Part) -> dict[str, float]:
+    def with_interval(column: str, value: float, part: Effect) -> dict[str, float]:
         low, high = _share_interval(part, everything.without(part), noise)
         return {column: value, f"{column}_low": min(low, value), f"{column}_high": max(high, value)}
 
@@ -217,14 +218,14 @@ def _shares(
             passing = replace(effect, variance=variance)
         row["null"] = min(1.0, noise.corrected(passing) / total)
         rows.append(row)
-    low, high = _share_interval(everything, Part(0.0, 0.0), noise)
+    low, high = _share_interval(everything, Effect(0.0, 0.0), noise)
     share = noise.variance / total
     ends = {"first_low": min(1.0 - high, share), "first_high": max(1.0 - low, share)}
     return [*rows, {"term": NOISE, "order": 0, "first": share, "resolved": False} | ends]
 
 
 @dataclass(frozen=True)
-class Noise:
+class CellNoise:
     """The noise of a trial, that of a cell mean, and how well they are known.
 
     Attributes:
@@ -247,20 +248,20 @@ class Noise:
     roots: Array | None = None
     notes: tuple[Note, ...] = ()
 
-    def part(self, variance: float, shares: Array) -> Part:
+    def part(self, variance: float, shares: Array) -> Effect:
         """An effect whose P_u times `roots` is (L_1, ..., L_d, groups)."""
         shares = shares.reshape(self.num_cells, -1)
         gram = shares.T @ shares
         trace, square = float(np.trace(gram)), float(np.square(gram).sum())
         if trace <= 1e-9:  # what is equal in all copies: nothing is seen of it, not even noise
-            return Part(variance, 0.0)
-        return Part(variance, trace**2 / square, square / trace)
+            return Effect(variance, 0.0)
+        return Effect(variance, trace**2 / square, square / trace)
 
-    def corrected(self, part: Part) -> float:
+    def corrected(self, part: Effect) -> float:
         """V* = max(0, V - df c / n)."""
         return max(0.0, part.variance - part.expected * self.per_mean / self.num_cells)
 
-    def p_value(self, part: Part) -> float:
+    def p_value(self, part: Effect) -> float:
         """Of no effect, by F = (n V / df) / c."""
         if not part.freedom:
             return 1.0
@@ -278,9 +279,9 @@ class Noise:
         return scale, residual + np.maximum(of_seeds - residual, 0.0) / self.num_cells
 
 
-def noise_of(
+def cell_noise(
     values: Array, groups: NDArray[np.intp], silent: NDArray[np.bool_], spread: float
-) -> Noise:
+) -> CellNoise:
     """The noise of cells (n, S), of which copies count once and silent ones not; spread: the
     variance of their means.
 
@@ -294,11 +295,11 @@ def noise_of(
     freedom = int((counts - 1).sum())
     num, num_seeds = len(values), own.shape[1]
     if not freedom:
-        return Noise(0.0, 0.0, 0.0, 0, num)
+        return CellNoise(0.0, 0.0, 0.0, 0, num)
     mean_count = float(np.mean(1.0 / counts[codes]))
-    pooled = max(float(resample.noise_variance(own)), least)
-    plain = Noise(pooled * len(rows) / num, pooled, pooled * mean_count, freedom, num)
-    squares, known = resample.noise_variance(own[:, None, :]), counts > 1
+    pooled = max(float(score_table.noise_variance(own)), least)
+    plain = CellNoise(pooled * len(rows) / num, pooled, pooled * mean_count, freedom, num)
+    squares, known = score_table.noise_variance(own[:, None, :]), counts > 1
     is_uneven = not is_even(squares[known], counts[known] - 1)
     if is_uneven or len(own) < num:
         scale = (
@@ -335,14 +336,14 @@ def is_even(squares: Array, freedom: Array) -> bool:
         return True
     rest = freedom.sum() - freedom
     p_values = special.betaincc(freedom / 2, rest / 2, sums / sums.sum())
-    return bool(p_values.min() * len(sums) >= UNEVEN)
+    return bool(p_values.min() * len(sums) >= _UNEVEN_LEVEL)
 
 
-def _everything(means: Array, noise: Noise, without: int | None = None) -> Part:
+def _everything(means: Array, noise: CellNoise, without: int | None = None) -> Effect:
     """All effects, or all that do not involve one parameter: the means averaged over it."""
     averaged = means if without is None else means.mean(axis=without)
     if noise.roots is None:
-        return Part(float(averaged.var()), averaged.size - 1)
+        return Effect(float(averaged.var()), averaged.size - 1)
     shares = noise.roots.reshape(*means.shape, -1)
     shares = shares - shares.mean(axis=tuple(range(means.ndim)), keepdims=True)
     if without is not None:
@@ -350,7 +351,7 @@ def _everything(means: Array, noise: Noise, without: int | None = None) -> Part:
     return noise.part(float(averaged.var()), shares)
 
 
-def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]:
+def _share_interval(part: Effect, rest: Effect, noise: CellNoise) -> tuple[float, float]:
     """Generalised confidence interval of V_part / (V_part + V_rest + sigma^2) (Weerahandi 1993).
 
     Given sigma^2, n V / c is noncentral chi-square, so its noncentrality n V_true / c has an exact
@@ -367,7 +368,7 @@ def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]
     dimensions = 4 if noise.shift_freedom else 3
     points = (
         qmc.Sobol(dimensions, scramble=False).random_base2(LOG2_DRAWS)
-        + np.random.default_rng(resample.SEED).random(dimensions)
+        + np.random.default_rng(bootstrap.DRAWS_SEED).random(dimensions)
     ) % 1.0
     scale, variance = noise.drawn(points)
     num_over_c = noise.num_cells / (noise.per_mean * scale)
@@ -395,7 +396,7 @@ def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
     return np.nan_to_num(found)
 
 
-def _needed(part: Part, noise: Noise, num_seeds: float, level: float) -> dict[str, float]:
+def _needed(part: Effect, noise: CellNoise, num_seeds: float, level: float) -> dict[str, float]:
     """Seeds per cell for 80 % power at this level: for the effect as it was seen, and for the ends
     of its one-sided 90 % intervals (inf: more than `MAX_SEEDS`).
 
@@ -430,7 +431,7 @@ def _needed(part: Part, noise: Noise, num_seeds: float, level: float) -> dict[st
     return {"needs_seeds": seen, "needs_low": low, "needs_high": high}
 
 
-def _largest(means: Array, term: tuple[int, ...], noise: Noise, num_looks: int) -> dict[str, float]:
+def _largest(means: Array, term: tuple[int, ...], noise: CellNoise, num_looks: int) -> dict[str, float]:
     """The largest interaction effect of a pair: its cell (as flat index), and its t-interval that
     allows for a look at `num_looks` cells (Bonferroni).
 

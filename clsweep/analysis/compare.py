@@ -13,27 +13,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.comparison.evidence import Evidence, mean_difference
-from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, Side, pair, unmatched
-from clsweep.analysis.comparison.spreads import Measures, spread_effect
+from clsweep.analysis import CONFIDENCE, reasons, bootstrap
+from clsweep.analysis.evidence import Evidence; from clsweep.analysis.mean_tests import mean_difference
+from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, Side, pair, unmatched
+from clsweep.analysis.spread_tests import Measures, spread_effect
 from clsweep.analysis.holm import holm
-from clsweep.analysis.images import parts_of, spread_of, variances_of
-from clsweep.analysis.nested import branch, holding
-from clsweep.analysis.noise import settled, unshifted
+from clsweep.analysis.image_intervals import image_parts, spread_of, variances_of
+from clsweep.analysis.nested import branch_note, conditional
+from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut, means_by
-from clsweep.analysis.sweep import Array, Sweep, check_by
+from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.analysis.threads import in_threads
-from clsweep.analysis.tuned import difference
+from clsweep.analysis.best_setting import tuned_difference
 from clsweep.display.cells import records_of
 from clsweep.errors import nearest
+from clsweep.analysis import cross_fit
+from clsweep.analysis import score_table
 
-TUNED = "tuned"
-STATS = ("mean", "std", "within", TUNED)
+_TUNED = "tuned"
+STATS = ("mean", "std", "within", _TUNED)
 # A pair is a setting of the hyperparameters that both objectives sweep, and a seed. d_cs = the
 # scores' difference.
-COLUMNS = {
+COMPARISON_COLUMNS = {
     "a": "first objective",
     "b": "second objective",
     "region": 'where: "" for everywhere, or a value or bin of `by`, such as "tau=0.1"',
@@ -66,9 +68,9 @@ COLUMNS = {
     "winner": "the better objective (std: the more robust), where the interval excludes no "
     "difference and p_holm <= 1 - confidence; else empty",
     "resolved": "whether there is one",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
-TEXT = ("a", "b", "region", "stat", "at_a", "at_b", "winner")
+_TEXT = ("a", "b", "region", "stat", "at_a", "at_b", "winner")
 WINNER_COLUMNS = {
     "by": "the hyperparameter",
     "region": 'a value or a bin of it, such as "tau=0.1" or "tau=0.05..0.08"',
@@ -84,12 +86,12 @@ WINNER_COLUMNS = {
     "p_holm": "the largest p of best against each of the others, corrected for all regions (Holm)",
     "winner": "the objective, where it is resolved against every other; else empty",
     "resolved": "whether there is one",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 WINNER_TEXT = ("region", "objective", "runner_up", "winner")
 FEWEST_SETTINGS, FEW_RANDOM = 3, 32  # for a spread, and that a sample of fewer is few
-ROUNDING = 1e-12  # of a level: less of a difference is none
-ALPHA = 1.0 - CONFIDENCE + 1e-12
+_ROUNDING = 1e-12  # of a level: less of a difference is none
+LARGEST_P = 1.0 - CONFIDENCE + 1e-12
 
 
 def compare(
@@ -112,21 +114,21 @@ def compare(
 
     mean: mean_c mean_s d_cs. On a grid the settings are all there are: its noise is that of the
         seeds, pooled over the settings, and the p-value flips signs of (setting, seed) pairs
-        (`evidence.units_of`). Of a qmc or random design the settings are a sample: their mean
+        (`mean_tests.units_of`). Of a qmc or random design the settings are a sample: their mean
         differences are the draws, and are flipped (a qmc design is taken as a random one, so that
-        its intervals cover more than they say). The interval (`evidence.mean_effect`) is BCa, with
+        its intervals cover more than they say). The interval (`mean_tests.mean_effect`) is BCa, with
         the width of t. A shift that a seed gives to both objectives cancels. One seed of a grid: p
         only, under "no difference at any setting"; never resolved.
     std: SD* of a / SD* of b; within: difference of the shares within `within` points of each one's
         own best (`spreads.spread_effect`), for three settings and two seeds or more.
     tuned: a - b, each at its best setting, picked on other seeds than it is scored on
-        (`tuned.difference`); on fresh seeds where both have them.
+        (`best_setting.tuned_difference`); on fresh seeds where both have them.
     by: the noise of a grid is pooled over all its regions. Where a region, or objectives of one
         setting each, have too few pairs for sign flips to reach 1 - confidence, p is the tail of
         the bootstrap, which is that of t.
 
     The model has one noise variance, independent between settings. Where a region may have more,
-    the interval and p are widened by the chance that it has (`evidence.Doubt`). Where a seed seems
+    the interval and p are widened by the chance that it has (`mean_tests.HeteroscedasticAlternative`). Where a seed seems
     to shift all settings, the seeds are the draws. Exact copies of a row count once. Failed trials
     that decide a verdict undo it (`gated`). All rates are in STATISTICS.md.
 
@@ -140,7 +142,7 @@ def compare(
         raise ValueError(f"within: expected >= 0, got {within!r}.")
     sweeps = _chosen(sweeps, a, b)
     check_by(by, sweeps)
-    if stat == TUNED:
+    if stat == _TUNED:
         if by is not None:
             raise ValueError(f"by: expected none of objectives that are tuned, got {by!r}")
         sweeps = [sweep.measured for sweep in sweeps]  # failed trials are no settings to pick
@@ -150,7 +152,7 @@ def compare(
         found = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
         return _table([row for rows in found for row in rows])
 
-    out = gated(sweeps, table, ("a", "b", "region"))
+    out = robust_to_failures(sweeps, table, ("a", "b", "region"))
     return out if a in (None, sweeps[0].objective) else _turned(out)
 
 
@@ -182,7 +184,7 @@ def _chosen(sweeps: Sequence[Sweep], a: str | None, b: str | None) -> Sequence[S
     return [sweep for sweep in sweeps if sweep.objective in (a, b)]
 
 
-def gated(
+def robust_to_failures(
     sweeps: Sequence[Sweep], table: Callable[[Sequence[Sweep]], pd.DataFrame], keys: Sequence[str]
 ) -> pd.DataFrame:
     """`table` of the sweeps, whose rows are known by `keys`; where failed trials count in the
@@ -214,12 +216,12 @@ def gated(
 
 def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:
     """The rows of one pair of objectives, without what needs the other rows."""
-    blank: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
+    blank: dict[str, Any] = {**dict.fromkeys(COMPARISON_COLUMNS, np.nan), **dict.fromkeys(_TEXT, "")}
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
     if stat == "mean" and by is None and all(map(_is_one, (a, b))):  # both senses are one
-        a, b, stat = replace(a, fresh={}), replace(b, fresh={}), TUNED
-    if stat == TUNED:
-        row, why, notes = difference(a, b)
+        a, b, stat = replace(a, fresh={}), replace(b, fresh={}), _TUNED
+    if stat == _TUNED:
+        row, why, notes = tuned_difference(a, b)
         return [blank | row | noted(*notes, why=why)]
     missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]
     lacking = note(Reason.NOT_SWEPT, param=by)
@@ -230,16 +232,16 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         return [blank | noted(*missing, why=missing[0])]
     told = [n.of(x.objective) for x in (a, b) for n in (*x.failures, *x.cut_short)]
     if by is not None:
-        told += [each.of(x.objective) for x in (a, b) for each in branch(x, by)]
-        a, b = holding(a, by), holding(b, by)
+        told += [each.of(x.objective) for x in (a, b) for each in branch_note(x, by)]
+        a, b = conditional(a, by), conditional(b, by)
     pairing = pair(a, b)
-    parts = pairing.split(None if by is None else cut(by, (a, b), per_bin=PER_BIN))
+    parts = pairing.split(None if by is None else cut(by, (a, b), per_bin=PAIRS_PER_BIN))
     if not parts:
         no_pair = note(Reason.NO_PAIR, a=a.objective, b=b.objective)
         return [blank | noted(*pairing.notes, why=no_pair)]
     rows = []
     for label, part in parts.items():
-        rng = np.random.default_rng(resample.SEED)
+        rng = np.random.default_rng(bootstrap.DRAWS_SEED)
         if stat == "mean":
             row, why, notes = _mean(part, pairing, len(parts), rng)
             row |= {f"value_{n}": x.sign * row[f"value_{n}"] for n, x in (("a", a), ("b", b))}
@@ -279,7 +281,7 @@ def _mean(
     if part.crossed and part.fixed and len(sides[0]) > 1:  # and enough for the sign flips
         flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
         needed = np.maximum(needed, float(flips))
-    value_a, value_b = (float(resample.row_means(side).mean()) for side in sides)
+    value_a, value_b = (float(score_table.row_means(side).mean()) for side in sides)
     row = {**_bounds(found), "value_a": value_a, "value_b": value_b, "needed": needed}
     row["images"] = found.images_deciding(repeats) if part.fixed else 0
     row["over_images"] = bool(found.images) and part.fixed
@@ -290,7 +292,7 @@ def _spread(
     part: Pairing, stat: str, within: float, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
     def still(side: Side) -> Array:
-        return resample.packed(unshifted(side.scores) if part.crossed else side.scores)
+        return score_table.drop_nan_columns(remove_seed_effect(side.scores) if part.crossed else side.scores)
 
     sides = still(part.a), still(part.b)
     fewest = min(map(len, sides))
@@ -302,15 +304,15 @@ def _spread(
     def log_sd_star(tables: Array, redrawn: bool, *, of_images: float) -> Array:
         """log of sqrt( max(0, sd^2 - s_w^2 / S - v) ), v of the images; -inf for none."""
         num = tables.shape[-2]  # redrawn rows repeat, and vary by (n - 1) / n less
-        variance = np.square(resample.row_means(tables).std(axis=-1, ddof=1))
+        variance = np.square(score_table.row_means(tables).std(axis=-1, ddof=1))
         variance = variance * (num / (num - 1) if redrawn else 1.0)
-        variance -= resample.noise_variance(tables) / resample.mean_seeds(tables) + of_images
+        variance -= score_table.noise_variance(tables) / score_table.mean_seeds(tables) + of_images
         with np.errstate(divide="ignore"):
             return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
 
     def share_within(tables: Array, _: bool, *, lucky: float) -> Array:
-        means, best = resample.row_means(tables), resample.best_level(tables) - lucky
-        reach = best - within - resample.rounding(means)
+        means, best = score_table.row_means(tables), cross_fit.best_level(tables) - lucky
+        reach = best - within - score_table.rounding(means)
         return np.asarray((means >= reach[..., None]).mean(axis=-1))
 
     both: list[Callable[[Array, bool], Array]] = []
@@ -318,14 +320,14 @@ def _spread(
         if stat == "std":
             both.append(partial(log_sd_star, of_images=spread_of(side.images)))
             continue
-        lucky = resample.luck(table, parts_of(side.images))
+        lucky = cross_fit.selection_bias(table, image_parts(side.images))
         both.append(partial(share_within, lucky=lucky))
     measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     found = _spread_over_images(part, sides, measures, effect)
     shown = sides
     if stat == "within":  # as `robustness` has it
-        shown = resample.packed(settled(part.a.scores)), resample.packed(settled(part.b.scores))
+        shown = score_table.drop_nan_columns(impute_seed_effect(part.a.scores)), score_table.drop_nan_columns(impute_seed_effect(part.b.scores))
     values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
     row = _bounds(found) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":
@@ -375,7 +377,7 @@ def _superiority(part: Pairing) -> float:
         there = np.isfinite(a)
         a, b = a[there], b[there]
     else:
-        a, b = resample.row_means(a), resample.row_means(b)
+        a, b = score_table.row_means(a), score_table.row_means(b)
     if part.paired:
         return float((a > b).mean() + 0.5 * (a == b).mean())
     ranks = pd.Series(np.concatenate([a, b])).rank().to_numpy()[: len(a)]
@@ -386,22 +388,22 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Adds what needs all rows: p_holm, the winners, and what unresolved ones need."""
     adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
     for row, p_holm in zip(rows, adjusted, strict=True):
-        row["estimate"] = _rounded(row["estimate"], abs(row["value_a"]))
+        row["estimate"] = without_rounding(row["estimate"], abs(row["value_a"]))
         winner, side = "", row.get("side", 0)
-        if side and p_holm <= ALPHA:
+        if side and p_holm <= LARGEST_P:
             winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
         row |= {"p_holm": p_holm, "winner": winner, "resolved": bool(winner)}
         if side and not winner:
             tests = int(np.isfinite(adjusted).sum())
             alone = note(Reason.RESOLVED_ALONE, tests=tests)
-            row["note"] += (alone if row["p"] <= ALPHA else note(Reason.RESOLVED_BY_INTERVAL),)
+            row["note"] += (alone if row["p"] <= LARGEST_P else note(Reason.RESOLVED_BY_INTERVAL),)
         is_open = not winner and not row["reason"] and np.isfinite(row["low"])
         if not is_open or row["stat"] == "within":
             continue
         needed, num = row.get("needed", np.full(3, np.nan)), row.get("images", 0)
         may_do = row.get("over_images") and row["estimate"] and np.isfinite(needed[1])
         if not np.isfinite(needed[0]) and not may_do:
-            if row["stat"] in ("mean", TUNED):
+            if row["stat"] in ("mean", _TUNED):
                 why = note(Reason.IMAGES_DECIDE, images=num) if num else note(Reason.NO_DIFFERENCE)
                 row |= noted(*row["note"], why=why)
             continue
@@ -409,12 +411,12 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
             needed = np.maximum(needed, row["num_seeds"] + 1)
         of = "needs_seeds" if row["fixed"] else "needs_configs"
         row |= dict(zip((of, "needs_low", "needs_high"), needed, strict=True))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
 
 
-def _rounded(lead: float, level: float) -> float:
+def without_rounding(lead: float, level: float) -> float:
     """Nobody leads by what rounding makes of such levels."""
-    return 0.0 if abs(lead) < ROUNDING * level else lead
+    return 0.0 if abs(lead) < _ROUNDING * level else lead
 
 
 def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
@@ -422,7 +424,7 @@ def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
     that sweep it evenly.
 
     The best was picked on the same scores that test it. So it wins only if it is resolved against
-    every other: each interval of `evidence.mean_difference` excludes zero, and the largest of the
+    every other: each interval of `mean_tests.mean_difference` excludes zero, and the largest of the
     p-values, corrected over the regions, is <= 1 - confidence (an intersection-union test, Berger
     1982). With two equal objectives that happens as seldom as the two-sided test says, with more of
     them less often.
@@ -430,7 +432,7 @@ def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
     Raises ValueError for a `by` that no objective sweeps.
     """
     check_by(by, sweeps)
-    return gated(sweeps, lambda sweeps: _winners(sweeps, by), ("region",))
+    return robust_to_failures(sweeps, lambda sweeps: _winners(sweeps, by), ("region",))
 
 
 def _met(
@@ -440,7 +442,7 @@ def _met(
     if region not in parts:
         lacking = note(Reason.NO_PAIR, a=best.objective, b=other.objective)
         return Evidence(np.nan), [*whole.notes, lacking]
-    rng = np.random.default_rng(resample.SEED)
+    rng = np.random.default_rng(bootstrap.DRAWS_SEED)
     test, _, more = mean_difference(parts[region], whole, len(parts), rng)
     return test, [*whole.notes, *more]
 
@@ -449,13 +451,13 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
     lacking = note(Reason.NOT_SWEPT, param=by)
     notes = [lacking.of(sweep.objective) for sweep in sweeps if by not in sweep.params]
     notes += [s.nothing.of(s.objective) for s in sweeps if by in s.params and s.nothing]
-    notes += [each.of(s.objective) for s in sweeps for each in branch(s, by)]
-    competing = [holding(s, by) for s in sweeps if by in s.params and not s.nothing]
+    notes += [each.of(s.objective) for s in sweeps for each in branch_note(s, by)]
+    competing = [conditional(s, by) for s in sweeps if by in s.params and not s.nothing]
     if not competing:
         blank = {**dict.fromkeys(WINNER_COLUMNS, np.nan), **dict.fromkeys(WINNER_TEXT, "")}
         nobody = {"by": by, "resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
         return pd.DataFrame([blank | nobody], columns=list(WINNER_COLUMNS))
-    regions = cut(by, competing, per_bin=PER_BIN)
+    regions = cut(by, competing, per_bin=PAIRS_PER_BIN)
     # (objectives, regions): mean of the configurations there that have a score; NaN for none
     at = [regions.place(sweep.settings[by][sweep.alive]) for sweep in competing]
     levels = [sweep.means[sweep.alive] for sweep in competing]
@@ -487,7 +489,7 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
             test, more = _met(*met, row["region"], *(competing[at] for at in (best, other)))
             said += more
             tests.append(test if best < other else test.turned)
-        lead = _rounded(tests[0].estimate, abs(row["mean"]))
+        lead = without_rounding(tests[0].estimate, abs(row["mean"]))
         row |= {"lead": lead, "low": tests[0].low, "high": tests[0].high}
         row["p_holm"] = float(np.max([test.p for test in tests]))  # NaN where one is
         row["excludes"] = all(test.low > 0 for test in tests)
@@ -495,6 +497,6 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
 
     found = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
     found["p_holm"] = holm(found["p_holm"].to_numpy())
-    found["resolved"] = found["excludes"] & (found["p_holm"] <= ALPHA)
+    found["resolved"] = found["excludes"] & (found["p_holm"] <= LARGEST_P)
     found["winner"] = found["objective"].where(found["resolved"], "")
     return found.reindex(columns=list(WINNER_COLUMNS))

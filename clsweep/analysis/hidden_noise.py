@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from clsweep.analysis.noise import MOST, UNEVEN, WIDER, WORST, Array, chance_of, noise_of
+from clsweep.analysis.noise import MOST, UNEVEN, WIDER, WORST, chance_of_own_variance, noise_of; from clsweep.analysis.arrays import Array
 from clsweep.analysis.reasons import Note, Reason, note
 
 # A factor of noise that is missed this often is said, from so much on, where the worst tenth is one
@@ -13,20 +13,20 @@ from clsweep.analysis.reasons import Note, Reason, note
 MISSED, LEAST_SAID, FEW = 0.2, 3.0, 20
 
 
-def blindness(values: Array) -> tuple[Note, ...]:
+def hidden_noise_note(values: Array) -> tuple[Note, ...]:
     """A note on how much more noise the worst of few configurations (n, S) may have unseen."""
     noise = noise_of(values)
     if len(values) >= FEW or not noise.pooled > 0 or noise.is_uneven:
         return ()
     least = int(noise.freedoms[noise.freedoms > 0].min())
-    factor = unseen(least, noise.freedom - least)
+    factor = hidden_factor(least, noise.freedom - least)
     if not LEAST_SAID <= factor < np.inf:
         return ()
     figures = {"settings": len(values), "seeds": least + 1, "factor": round(factor)}
     return (note(Reason.UNEVEN_UNSEEN, **figures),)
 
 
-def unseen(freedom: int, others: int) -> float:
+def hidden_factor(freedom: int, others: int) -> float:
     """The factor of noise of the worst configuration at which its chance to have noise of its own
     stays below a half in `MISSED` of all tables; degrees of freedom of it and of the others.
 
@@ -38,5 +38,5 @@ def unseen(freedom: int, others: int) -> float:
     ratios = np.geomspace(0.1, 1e6, 1000)
     ones = np.ones(len(ratios))
     sums = ratios * freedom, ones * freedom, ones * others, ones * others
-    seen = chance_of(*sums, UNEVEN, WIDER, MOST) > 1.0 / (1.0 + WORST)
+    seen = chance_of_own_variance(*sums, UNEVEN, WIDER, MOST) > 1.0 / (1.0 + WORST)
     return float(np.sqrt(ratios[seen.argmax()] / special.fdtri(freedom, others, MISSED)))

@@ -21,7 +21,7 @@ cancels. An image's mean is never seen, so it is drawn: `Images.draws` are means
 of images, the same samples for all configurations.
 
 What is picked on some images is too good on these. So the images stand in parts: nine pick, the
-tenth scores (`Images.parts`, `resample.folds`).
+tenth scores (`Images.parts`, `cross_fit.cross_fit_folds`).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from clsweep.errors import RequestError
 Array = NDArray[np.float64]
 
 IMAGES = NEW, FIXED = "new", "fixed"  # which ones intervals are for: others like them, or these
-NUM_DRAWS = 512  # of images; of so many images or fewer, variances of sums are exact
-DRAWN = 2**21  # scores of drawn tables held together
-KEPT = 256
-PARTS = 10  # of the images, of which one scores what the others pick
+NUM_IMAGE_DRAWS = 512  # of images; of so many images or fewer, variances of sums are exact
+_DRAWN_SCORES = 2**21  # scores of drawn tables held together
+_CACHE_SIZE = 256
+NUM_PARTS = 10  # of the images, of which one scores what the others pick
 FEWEST_IMAGES = 2
 OF_ROWS = ("draws", "own", "grain", "moves")
 MATCH = 1e-6  # percent: how far a score may lie from the share of its own hits
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class ImageEffects:
     """What the scored images leave open of the means of some rows.
 
     Attributes:
@@ -71,11 +71,11 @@ class Images:
     grain: Array
     moves: Array
 
-    def rows(self, chosen: Any) -> Images:
+    def rows(self, chosen: Any) -> ImageEffects:
         """Those of some rows."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in OF_ROWS})
 
-    def averaged(self, groups: NDArray[Any], num: int) -> Images:
+    def averaged(self, groups: NDArray[Any], num: int) -> ImageEffects:
         """Those of the means over the rows of each of `num` groups; 0 where one has none."""
         scaled = self.scaled(1.0 / np.bincount(groups, minlength=num)[groups])
         means: dict[str, Any] = {}
@@ -85,7 +85,7 @@ class Images:
             np.add.at(means[name], groups, parts)
         return replace(self, **means)
 
-    def scaled(self, factor: Array) -> Images:
+    def scaled(self, factor: Array) -> ImageEffects:
         """Those of the means times a factor each."""
         columns, squares = factor[:, None], np.square(factor)
         draws, moves = self.draws * columns, self.moves * columns
@@ -151,11 +151,11 @@ class Images:
 
 
 def variances_of(
-    statistic: Callable[[list[Array]], Mapping[str, Array]], sides: list[tuple[Images, Array]]
+    statistic: Callable[[list[Array]], Mapping[str, Array]], sides: list[tuple[ImageEffects, Array]]
 ) -> dict[str, Any]:
     """`Images.variance_of` of a statistic of several tables; other images have other draws."""
     rng = np.random.default_rng(0)
-    step = max(1, DRAWN // sum(scores.size for _, scores in sides))
+    step = max(1, _DRAWN_SCORES // sum(scores.size for _, scores in sides))
     of_seeds = [np.sqrt(i.own)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
     grains = [np.sqrt(i.grain)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
     of_images = [i.draws + grain for (i, _), grain in zip(sides, grains, strict=True)]
@@ -166,7 +166,7 @@ def variances_of(
                 scores + move.T[start : start + step, :, None]
                 for move, (_, scores) in zip(moves, sides, strict=True)
             ])
-            for start in range(0, NUM_DRAWS, step)
+            for start in range(0, NUM_IMAGE_DRAWS, step)
         ]  # fmt: skip
         found.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
     return {
@@ -176,22 +176,22 @@ def variances_of(
     }
 
 
-def joined(parts: Sequence[Images | None]) -> Images | None:
+def stack_effects(parts: Sequence[ImageEffects | None]) -> ImageEffects | None:
     """The rows of several tables one below the other; None where one has no images."""
     known = [part for part in parts if part]
     if len(known) < len(parts):
         return None
     rows = {name: np.concatenate([getattr(part, name) for part in known]) for name in OF_ROWS}
     digest, num = "+".join({part.digest: 0 for part in known}), min(part.num for part in known)
-    return Images(digest, num, **rows)
+    return ImageEffects(digest, num, **rows)
 
 
-def parts_of(images: Images | None, rows: Any = slice(None)) -> Array | None:
+def image_parts(images: ImageEffects | None, rows: Any = slice(None)) -> Array | None:
     """`Images.parts` of some rows; None where nobody knows them."""
     return images.rows(rows).parts if images else None
 
 
-def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[float, float]:
+def variance_of_difference(a: ImageEffects | None, b: ImageEffects | None, wa: Array, wb: Array) -> tuple[float, float]:
     """Variance of  wa m_a - wb m_b  over new images, of two tables; and its degrees of freedom. 0
     where one of both does not say which images it has right.
     """
@@ -205,12 +205,12 @@ def apart(a: Images | None, b: Images | None, wa: Array, wb: Array) -> tuple[flo
     return max(0.0, moved - own) + grain, a.num - 1.0
 
 
-def spread_of(images: Images | None, rows: Any = slice(None)) -> float:
+def spread_of(images: ImageEffects | None, rows: Any = slice(None)) -> float:
     """`Images.spread` of some rows; 0 where nobody knows them."""
     return images.rows(rows).spread if images else 0.0
 
 
-def less(spread: Any, variance: float) -> Any:
+def spread_without(spread: Any, variance: float) -> Any:
     """sqrt(max(0, spread^2 - variance)): a spread without a part of its variance."""
     return np.sqrt(np.maximum(0.0, np.square(spread) - variance))
 
@@ -222,7 +222,7 @@ def widened(low: Any, high: Any, more: Any) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Hits:
+class TrialHits:
     """Which images the trials of some objectives have right.
 
     Attributes:
@@ -237,7 +237,7 @@ class Hits:
         return {"known": self.known}
 
     @cached_property
-    def known(self) -> dict[str, tuple[pd.Series[int], Images]]:
+    def known(self) -> dict[str, tuple[pd.Series[int], ImageEffects]]:
         """By objective: the number of trials of each configuration, and their images, with draws
         of the score; nothing where an objective was scored on several sets of images.
         """
@@ -253,7 +253,7 @@ class Hits:
         configs: NDArray[Any],
         counts: NDArray[np.int64],
         measured: NDArray[np.int64],
-    ) -> Images | None:
+    ) -> ImageEffects | None:
         """Those of the means of configurations over `counts` scores, of which so many are
         `measured`, larger is better; None where one does not say which images it has right.
         """
@@ -279,7 +279,7 @@ class Hits:
         return float(images.half_width(images.of_each[at]))
 
 
-def _images_in(trials: pd.DataFrame) -> tuple[pd.Series[int], Images] | None:
+def _images_in(trials: pd.DataFrame) -> tuple[pd.Series[int], ImageEffects] | None:
     places = trials[["images", "num_images"]].drop_duplicates()
     if len(places) != 1 or places["num_images"].iloc[0] < FEWEST_IMAGES:
         return None
@@ -305,7 +305,7 @@ def _images_in(trials: pd.DataFrame) -> tuple[pd.Series[int], Images] | None:
     pooled = np.nanmean(own) if np.isfinite(own).any() else 0.0
     alone = np.where(np.isfinite(own), own, pooled) / counts.to_numpy() / num
     grain = np.full(len(counts), (50.0 / num) ** 2)
-    return counts, Images(digest, num, np.array(draws), alone, grain, np.array(moves))
+    return counts, ImageEffects(digest, num, np.array(draws), alone, grain, np.array(moves))
 
 
 def _unpacked(bits: bytes, num: int) -> Array:
@@ -314,21 +314,21 @@ def _unpacked(bits: bytes, num: int) -> Array:
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=num).astype(np.float64)
 
 
-@lru_cache(KEPT)
+@lru_cache(_CACHE_SIZE)
 def _parts(digest: str, num: int) -> Array:
     """(M, K) weights of the mean over each of K parts, which an image falls into by chance."""
-    part = np.random.default_rng([*digest.encode(), num]).permutation(num) % PARTS
-    inside = np.equal.outer(part, np.arange(PARTS))
-    return np.asarray(inside / inside.sum(axis=0) if num >= PARTS else np.zeros((num, PARTS)))
+    part = np.random.default_rng([*digest.encode(), num]).permutation(num) % NUM_PARTS
+    inside = np.equal.outer(part, np.arange(NUM_PARTS))
+    return np.asarray(inside / inside.sum(axis=0) if num >= NUM_PARTS else np.zeros((num, NUM_PARTS)))
 
 
-@lru_cache(KEPT)
+@lru_cache(_CACHE_SIZE)
 def _samples(digest: str, num: int) -> NDArray[np.float32]:
     """(M, B) weights whose sums over centred outcomes are how much other samples of images move
     their mean: of variance 1 / M (M - 1), and uncorrelated, exactly where M <= B.
     """
     rng = np.random.default_rng([*digest.encode(), num])
-    weights = rng.standard_normal((num, NUM_DRAWS))
-    if num <= NUM_DRAWS:
-        weights = np.sqrt(NUM_DRAWS) * np.linalg.qr(weights.T)[0].T
+    weights = rng.standard_normal((num, NUM_IMAGE_DRAWS))
+    if num <= NUM_IMAGE_DRAWS:
+        weights = np.sqrt(NUM_IMAGE_DRAWS) * np.linalg.qr(weights.T)[0].T
     return np.asarray(weights / np.sqrt(num * (num - 1.0)), np.float32)

@@ -23,10 +23,10 @@ from itertools import combinations
 
 import numpy as np
 
-from clsweep.analysis.sensitivity.surrogate import Space, Surrogate, fit, refits
-from clsweep.analysis.sweep import Array
+from clsweep.analysis.surrogate import Space, Surrogate, fit, refits
+from clsweep.analysis.arrays import Array
 
-NUM_DRAWS = 240
+_NUM_DRAWS = 240
 NUM_REFITS = 12
 # with so many configurations the hyperparameters are all but known
 LARGE, NUM_REFITS_LARGE = 256, 4
@@ -116,7 +116,7 @@ def draws(surrogate: Surrogate, space: Space, rng: np.random.Generator) -> list[
     parts = []
     num_refits = NUM_REFITS if len(surrogate.inputs) <= LARGE else NUM_REFITS_LARGE
     for refit in refits(surrogate, num_refits, rng):
-        centres, drawn = refit.paths(extra, NUM_DRAWS // num_refits, rng)
+        centres, drawn = refit.paths(extra, _NUM_DRAWS // num_refits, rng)
         integrals = Integrals(refit, space, centres, rng)
         average = drawn.mean(axis=1, keepdims=True)  # about the posterior mean
         if not terms:
@@ -146,7 +146,7 @@ def main_effects(
     """
     extra, parts = _extra(space, rng), []
     for refit in refits(surrogate, NUM_REFITS, rng):
-        centres, drawn = refit.paths(extra, NUM_DRAWS // NUM_REFITS, rng)
+        centres, drawn = refit.paths(extra, _NUM_DRAWS // NUM_REFITS, rng)
         integrals = Integrals(refit, space, centres, rng)
         parts.append([
             refit.factor_of(param, at, centres[:, space.owner == param])

@@ -27,7 +27,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons
-from clsweep.analysis.noise import Levels
+from clsweep.analysis.seed_effects import Levels
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
@@ -48,9 +48,9 @@ class Verdict(StrEnum):
 
 Trials = list[dict[str, Any]]
 RESOLVABLE = (Verdict.AGREES, Verdict.DIFFERS, Verdict.NOT_RESOLVED)
-PLACES = ("dataset", "encoder")
-FIRST = (*PLACES, "num_train", "epochs", "batch_size")  # of what differs in scale
-COLUMNS = {
+_PLACES = ("dataset", "encoder")
+_FIRST = (*_PLACES, "num_train", "epochs", "batch_size")  # of what differs in scale
+REPRODUCE_COLUMNS = {
     "item": "table or figure of the paper",
     "value": "the printed number",
     "spread": "the printed standard deviation",
@@ -73,7 +73,7 @@ COLUMNS = {
     "here": "its values in the run",
     "there": "its values in the paper, or in the study of the paper",
     "printed_note": "misprints and readings of the printed number",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 
 
@@ -142,11 +142,11 @@ def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
     """
     tables = [each for each in printed if not each.rows.empty]
     settings = list(dict.fromkeys(name for each in tables for name in each.settings))
-    before = ["paper", "item", "objective", *PLACES, *settings, "metric"]
-    columns = [*before, *(name for name in COLUMNS if name not in before)]
+    before = ["paper", "item", "objective", *_PLACES, *settings, "metric"]
+    columns = [*before, *(name for name in REPRODUCE_COLUMNS if name not in before)]
     rows = [
         {"paper": each.paper, "item": each.item}
-        | {name: row[name] for name in ("objective", *PLACES, *each.settings, "metric")}
+        | {name: row[name] for name in ("objective", *_PLACES, *each.settings, "metric")}
         | {"value": row["value"], "spread": row["spread"], "delta_to": row.get("delta_to", "")}
         | {"printed_note": row["note"]}
         | _answer(row, each)
@@ -179,7 +179,7 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
     if not scored:
         return _said(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
     # a configuration's number is of its data set and encoder, where they are factors
-    configs = {tuple(str(trial.get(name)) for name in (*PLACES, "config")) for trial in scored}
+    configs = {tuple(str(trial.get(name)) for name in (*_PLACES, "config")) for trial in scored}
     if len(configs) > 1:
         why = note(Reason.SEVERAL_SETTINGS, configs=len(configs))
         return _said(Verdict.NOT_RESOLVED, why=why)
@@ -188,7 +188,7 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
 
 def _measured(row: Mapping[str, Any], printed: Printed, trial: Mapping[str, Any]) -> dict[str, Any]:
     mine, names = printed.finished[row["objective"]], ("config", "seed", row["metric"])
-    for name in PLACES:  # noise is pooled within a data set and an encoder
+    for name in _PLACES:  # noise is pooled within a data set and an encoder
         if not _is_empty(here := trial.get(name)):
             mine = [other for other in mine if other[name] == here]
     frame = pd.DataFrame([[other[name] for name in names] for other in mine], columns=names)
@@ -227,7 +227,7 @@ def _in_place(trials: Trials, row: Mapping[str, Any], printed: Printed) -> Trial
     has not.
     """
     rows, stand_ins = printed.rows, printed.stand_ins
-    for name in PLACES:
+    for name in _PLACES:
         there = {stand_ins.get(value, value) for value in rows[name]}
         here = {trial.get(name) for trial in trials} if row[name] else set()
         if there & here or len(here) > 1:
@@ -251,7 +251,7 @@ def _matching(trials: Trials, row: Mapping[str, Any], settings: Sequence[str]) -
 def _cells(row: Mapping[str, Any], printed: Printed) -> list[dict[str, Any]]:
     """The configurations of the study at the paper's scale that the number may belong to."""
     wanted = {name: row[name] for name in printed.settings if not _is_empty(row[name])}
-    wanted |= {n: printed.stand_ins.get(row[n], row[n]) for n in PLACES if row[n]}
+    wanted |= {n: printed.stand_ins.get(row[n], row[n]) for n in _PLACES if row[n]}
     return [
         cell
         for cell in printed.cells_of.get(row["objective"], ())
@@ -270,8 +270,8 @@ def _apart(
     fixed: Sequence[str],
 ) -> list[tuple[str, Any, Any]]:
     """What the run fixes otherwise than the paper: name, value here, value there."""
-    paper = dict(cell) | {name: row[name] for name in PLACES if row[name]}
-    names = [*FIRST, *(name for name in fixed if name not in FIRST)]
+    paper = dict(cell) | {name: row[name] for name in _PLACES if row[name]}
+    names = [*_FIRST, *(name for name in fixed if name not in _FIRST)]
     return [
         (name, trial.get(name), paper[name])
         for name in names

@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, reasons
-from clsweep.analysis.comparison.evidence import Evidence
+from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
-from clsweep.analysis.images import Hits, joined
-from clsweep.analysis.noise import noise_of, unshifted
+from clsweep.analysis.image_intervals import TrialHits, stack_effects
+from clsweep.analysis.noise import noise_of; from clsweep.analysis.seed_effects import remove_seed_effect
 from clsweep.analysis.power import ENOUGH_SEEDS
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.resample import rounding
-from clsweep.analysis.sweep import ANYWHERE, KEYS, Array, Sweep
+from clsweep.analysis.score_table import rounding
+from clsweep.analysis.sweep import ANYWHERE, TRIAL_KEYS, Sweep; from clsweep.analysis.arrays import Array
 from clsweep.display.numbers import settings
 
-COLUMNS = {
+CONTRAST_COLUMNS = {
     "contrast": "its name",
     "objective": "the first that it is of",
     "metric": "what it is of",
@@ -58,10 +58,10 @@ COLUMNS = {
     "needs_low": "the same for the far end of its 80 % interval",
     "needs_high": "and for the near end",
     "added_after": "trials that had ended when it was asked; 0: it was asked before",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
-ALPHA = 1.0 - CONFIDENCE
-VERDICTS = ("shown", "equivalent", "excluded")
+_LARGEST_P = 1.0 - CONFIDENCE
+_VERDICTS = ("shown", "equivalent", "excluded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +100,12 @@ class Contrast:
         return first if self.minus is None else f"{first}, less that{_at(self.minus) or ' of all'}"
 
 
-def scored_by(sweep: Sweep, trials: pd.DataFrame, metric: str, hits: Hits | None = None) -> Sweep:
+def scored_by(sweep: Sweep, trials: pd.DataFrame, metric: str, hits: TrialHits | None = None) -> Sweep:
     """The same configurations with another column of their finished trials as the score, larger
     first; failed ones have none. `hits` are those of that column.
     """
     own = trials[(trials["objective"] == sweep.objective) & (trials["status"] == "finished")]
-    table = own.reindex(columns=[*KEYS, metric])
+    table = own.reindex(columns=[*TRIAL_KEYS, metric])
     table = table.pivot(index="config", columns="seed", values=metric)
     scores = table.reindex(index=sweep.configs, columns=sweep.seeds).to_numpy(dtype=float)
     failed = np.zeros(scores.shape, dtype=bool)
@@ -118,7 +118,7 @@ def _at(values: Mapping[str, Any]) -> str:
     return f" at {', '.join(texts)}" if values else ""
 
 
-def contrasts(asked: Sequence[Contrast], sweeps: Mapping[str, Sequence[Sweep]]) -> pd.DataFrame:
+def contrast_table(asked: Sequence[Contrast], sweeps: Mapping[str, Sequence[Sweep]]) -> pd.DataFrame:
     """One row per contrast with the columns of `COLUMNS`, in the order in which they are asked.
 
     Failed trials count as in every statistic. Where they do not count at all the verdict must be
@@ -133,14 +133,14 @@ def contrasts(asked: Sequence[Contrast], sweeps: Mapping[str, Sequence[Sweep]]) 
     if any(x.num_failed for each in sweeps.values() for x in each):
         without = _judged(asked, [_evidence(each, measured[each.metric]) for each in asked])
         for row, other in zip(rows, without, strict=True):
-            if any(row[name] != other[name] for name in VERDICTS):
-                row |= dict.fromkeys(VERDICTS, False)
+            if any(row[name] != other[name] for name in _VERDICTS):
+                row |= dict.fromkeys(_VERDICTS, False)
                 row |= noted(*row["note"], why=note(Reason.FAILURES_DECIDE))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(CONTRAST_COLUMNS))
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Estimate:
     evidence: Evidence
     num_seeds: int = 0
     why: Note | None = None
@@ -148,7 +148,7 @@ class _Found:
     configs: int = 0  # of the objective with fewest, where they are a sample
 
 
-def _judged(asked: Sequence[Contrast], found: Sequence[_Found]) -> list[dict[str, Any]]:
+def _judged(asked: Sequence[Contrast], found: Sequence[_Estimate]) -> list[dict[str, Any]]:
     """The rows, with p-values corrected for all that are asked."""
     tests = {"p": [x.evidence.p for x in found]}
     tests["p_margin"] = [_p_margin(x.evidence, a.margin) for x, a in zip(found, asked, strict=True)]
@@ -172,25 +172,25 @@ def _judged(asked: Sequence[Contrast], found: Sequence[_Found]) -> list[dict[str
     return [rows[at] for at in sorted(rows)]
 
 
-def _row(asked: Contrast, x: _Found, p: Mapping[str, float], num: int) -> dict[str, Any]:
+def _row(asked: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dict[str, Any]:
     """One of `num` that are tested, with its corrected p-values."""
     found, notes = x.evidence, x.notes
     row = {
-        **dict.fromkeys(COLUMNS, np.nan),
+        **dict.fromkeys(CONTRAST_COLUMNS, np.nan),
         "contrast": asked.name, "objective": asked.of[0], "metric": asked.metric,
         "what": asked.what, "estimate": found.estimate, "low": found.low, "high": found.high,
         "num_seeds": x.num_seeds, "p": found.p, "p_holm": p["p"],
         "margin": asked.margin, "p_margin": p["p_margin"],
         "published": asked.published, "p_published": p["p_published"],
-        "shown": p["p"] <= ALPHA and (found.low > 0 or found.high < 0),
-        "equivalent": p["p_margin"] <= ALPHA, "excluded": p["p_published"] <= ALPHA,
+        "shown": p["p"] <= _LARGEST_P and (found.low > 0 or found.high < 0),
+        "equivalent": p["p_margin"] <= _LARGEST_P, "excluded": p["p_published"] <= _LARGEST_P,
         "detectable": found.detectable, "added_after": asked.added_after,
     }  # fmt: skip
     if asked.added_after:
         notes = (note(Reason.ASKED_LATER, trials=asked.added_after), *notes)
-    if x.why is None and not row["shown"] and found.p <= ALPHA:
+    if x.why is None and not row["shown"] and found.p <= _LARGEST_P:
         notes = (*notes, note(Reason.RESOLVED_ALONE, tests=num))
-    if x.why is None and not any(row[name] for name in VERDICTS):
+    if x.why is None and not any(row[name] for name in _VERDICTS):
         # In a sample its configurations are the noise, whatever the number of seeds.
         of, repeats = ("needs_configs", x.configs) if x.configs else ("needs_seeds", x.num_seeds)
         needs = found.repeats_needed(float(repeats))
@@ -219,7 +219,7 @@ def _p_published(found: Evidence, published: float) -> float:
     return min(1.0, 2 * float(special.stdtr(found.freedom, -short / found.se)))
 
 
-def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
+def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
     """What the trials say of one contrast."""
     named, weights = {x.objective: x for x in sweeps}, dict[str, Array]()
     for sign, name, at in asked.sides:
@@ -250,17 +250,17 @@ def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Found:
     if not variance**0.5 > scale or not found.freedom > 0:
         why = Reason.ONE_SEED if is_grid and found.num_seeds < 2 else Reason.NO_NOISE
         why = Reason.NO_DIFFERENCE if found.freedom > 0 and abs(estimate) <= scale else why
-        return _Found(Evidence(estimate), found.num_seeds, note(why), notes)
+        return _Estimate(Evidence(estimate), found.num_seeds, note(why), notes)
     evidence = Evidence.of_t(estimate, variance**0.5, found.freedom)
-    if images := joined([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
+    if images := stack_effects([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
         every = np.concatenate([part.weights for part in parts])
         evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
     configs = 0 if is_grid else min(len(part.rows) for part in parts)
-    return _Found(evidence, found.num_seeds, None, notes, configs)
+    return _Estimate(evidence, found.num_seeds, None, notes, configs)
 
 
-def _nothing(why: Note) -> _Found:
-    return _Found(Evidence(np.nan), 0, why)
+def _nothing(why: Note) -> _Estimate:
+    return _Estimate(Evidence(np.nan), 0, why)
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +335,7 @@ def _of_grid(parts: Sequence[_Part], *, enough: int = ENOUGH_SEEDS) -> _Sum:
             term = float(at.var(ddof=1)) / num, num - 1.0
             cancels = abs(weights.sum()) < 1e-9  # what a seed does to all of them
             if cancels and num < enough:
-                even = noise_of(unshifted(table[:, whole])).of_sum(np.square(weights) / num)
+                even = noise_of(remove_seed_effect(table[:, whole])).of_sum(np.square(weights) / num)
                 term = _larger(even, term)
             terms.append(term)
     if fewest < 2:

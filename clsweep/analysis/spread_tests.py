@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy import special
 
-from clsweep.analysis import TAIL, resample
-from clsweep.analysis.comparison.evidence import CELLS, CHUNK, Evidence
-from clsweep.analysis.sweep import Array
+from clsweep.analysis import TAIL, bootstrap
+from clsweep.analysis.mean_tests import _DRAWN_SCORES, CHUNK; from clsweep.analysis.evidence import Evidence
+from clsweep.analysis.arrays import Array
 
 FEWEST_RESAMPLES = 30
 # Resamples that are too few for percentiles: their spread and a t quantile instead.
-NORMAL_BELOW = 400
+_FEW_RESAMPLES = 400
 Measures = tuple[Callable[[Array, bool], Array], Callable[[Array, bool], Array]]
 
 
@@ -41,7 +41,7 @@ def spread_effect(
     has fewer resamples; below 400 the interval is estimate -+ t SD of the resamples.
     moves: (C, D) of each side, by how much the means of other images differ: each resample has one.
     """
-    num = int(np.clip(CELLS // (a.size + b.size), FEWEST_RESAMPLES, resample.NUM_RESAMPLES))
+    num = int(np.clip(_DRAWN_SCORES // (a.size + b.size), FEWEST_RESAMPLES, bootstrap.NUM_RESAMPLES))
     with np.errstate(invalid="ignore"):
         of_a, of_b = measures
         estimate = float(of_a(a, False) - of_b(b, False))
@@ -56,7 +56,7 @@ def spread_effect(
         tail = float(special.ndtr(np.sqrt(n / (n - 1)) * special.stdtrit(n - 1, tail)))
     known = np.isfinite(draws).all()
     se = float(draws.std(ddof=1)) if known else np.nan
-    is_cut = num < min(NORMAL_BELOW, resample.NUM_RESAMPLES)
+    is_cut = num < min(_FEW_RESAMPLES, bootstrap.NUM_RESAMPLES)
     if is_cut and known and np.isfinite(estimate):
         reach = float(special.stdtrit(num - 1, 1.0 - tail)) * se
         low, high = estimate - reach, estimate + reach
@@ -67,7 +67,7 @@ def spread_effect(
     # The nearest draw outwards, not a point between two, which infinite ones do not have.
     low = float(np.quantile(low_draws, tail, method="lower"))
     high = float(np.quantile(high_draws, 1.0 - tail, method="higher"))
-    return Evidence(estimate, low, high, *resample.tail_p(low_draws, high_draws), se, np.inf)
+    return Evidence(estimate, low, high, *bootstrap.tail_p(low_draws, high_draws), se, np.inf)
 
 
 def _redrawn(
@@ -87,7 +87,7 @@ def _redrawn(
     for start in range(0, num, step):
         size = min(step, num - start)
         if fixed:
-            drawn = [resample.renewed(side, rng)(size) for side in (a, b)]
+            drawn = [bootstrap.redrawn_tables(side, rng)(size) for side in (a, b)]
             rows_a, rows_b = np.arange(len(a)), np.arange(len(b))
         else:
             rows_a = rng.integers(0, len(a), (size, len(a)))

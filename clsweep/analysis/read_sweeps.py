@@ -11,19 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis.scales import encloses, scale_of
-from clsweep.analysis.sweep import (
-    ADAPTIVE_SAMPLERS,
-    ANYWHERE,
-    CHANCE,
-    EVEN_SAMPLERS,
-    FAILED_AS,
-    KEYS,
-    LEFT_OUT,
-    STATUSES,
-    WORST,
-    Array,
-    Sweep,
-)
+from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS, ANYWHERE, CHANCE, EVEN_SAMPLERS, FAILED_AS, TRIAL_KEYS, LEFT_OUT, TRIAL_STATUSES, WORST, Sweep; from clsweep.analysis.arrays import Array
 from clsweep.errors import nearest
 
 
@@ -115,13 +103,13 @@ def _check_options(mode: str, failed_as: str, chance: float | None) -> None:
 
 
 def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
-    labels = [*KEYS, "status", "sampler"]
+    labels = [*TRIAL_KEYS, "status", "sampler"]
     check_columns(trials, *labels, metric, *params)
     if trials.empty:
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:
         raise ValueError(f"trials: missing values in {', '.join(gaps)}")
-    for column, known in {"status": STATUSES, "sampler": EVEN_SAMPLERS + ADAPTIVE_SAMPLERS}.items():
+    for column, known in {"status": TRIAL_STATUSES, "sampler": EVEN_SAMPLERS + ADAPTIVE_SAMPLERS}.items():
         if unknown := [value for value in trials[column].unique() if value not in known]:
             raise ValueError(
                 f"trials: {column} is expected to be one of {', '.join(known)}; got {unknown[0]!r}"

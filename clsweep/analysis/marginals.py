@@ -14,19 +14,21 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.images import Images, parts_of
-from clsweep.analysis.nested import branch, holding, others_of
-from clsweep.analysis.noise import TwoWay, half_width, noise_of, seed_shift, settled
+from clsweep.analysis import CONFIDENCE, reasons, bootstrap
+from clsweep.analysis.image_intervals import ImageEffects, image_parts
+from clsweep.analysis.nested import branch_note, conditional, others_of
+from clsweep.analysis.seed_effects import TwoWay, seed_shift, impute_seed_effect; from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.regions import Codes, cut, means_by, numbers_in
-from clsweep.analysis.sensitivity.searched import read
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.arrays import Codes; from clsweep.analysis.regions import cut, means_by, numbers_in
+from clsweep.analysis.importance import read_surrogate
+from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
+from clsweep.analysis import cross_fit
+from clsweep.analysis import score_table
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says, in the metric's own sign.
-COLUMNS = {
+MARGINAL_COLUMNS = {
     "objective": "name",
     "param": "the swept hyperparameter",
     "position": "the value; the centre of a bin on the hyperparameter's axis (log where it is); "
@@ -41,9 +43,9 @@ COLUMNS = {
     "spread of m_i, the "
     "configurations being a sample of it. It ends where the metric ends",
     "high": "",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
-MAX_BINS = 8
+_MAX_BINS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,7 @@ class Response:
     of_seeds: bool = True
     balanced: bool = True
     notes: tuple[Note, ...] = ()
-    images: Images | None = None
+    images: ImageEffects | None = None
     shift: TwoWay | None = None
 
     @classmethod
@@ -144,7 +146,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         used, found = shared_settings(sweep, param, levels)
         balanced = found > 0
         rows = used if balanced else rows
-        table = _average(settled(sweep.scores[rows]), levels[rows], num)
+        table = _average(impute_seed_effect(sweep.scores[rows]), levels[rows], num)
         # seen best by all configurations, which all values share
         shift = seed_shift(sweep.scores[rows]) if num > 1 else None
         if not balanced:
@@ -212,10 +214,10 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
         return {}
     scores = table.scores[rows][usable]
     means = np.full(len(rows), -np.inf)
-    means[usable] = resample.row_means(scores)
-    slack = float(resample.rounding(means[usable]))
+    means[usable] = score_table.row_means(scores)
+    slack = float(score_table.rounding(means[usable]))
     best = int(means.argmax())
-    level = float(resample.best_level(scores, parts_of(table.images, rows[usable])))
+    level = float(cross_fit.best_level(scores, image_parts(table.images, rows[usable])))
     first, last = _run(means >= level - within - slack, best)
     end = ("", "low", "high", "both")[(first == 0) + 2 * (last == len(rows) - 1)]
     found: dict[str, Any] = {"band_low": float(table.low[rows[first]]), "band_end": end}
@@ -224,8 +226,8 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     freedom = int((counts - 1).sum())
     if not freedom:
         return found
-    variance = float(resample.noise_variance(table.still[rows][usable]))
-    found["level_noise"] = float(np.sqrt(variance / resample.mean_seeds(scores)))
+    variance = float(score_table.noise_variance(table.still[rows][usable]))
+    found["level_noise"] = float(np.sqrt(variance / score_table.mean_seeds(scores)))
     tail = (1 - CONFIDENCE) / (len(scores) - 1)
     quantile = float(special.stdtrit(freedom * table.freedom_kept, 1 - tail))
     spread = variance * (1 / counts + 1 / counts.min())
@@ -233,7 +235,7 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
         images = table.images.rows(rows[usable])
         spread = spread + [images.against(row).max() for row in range(len(scores))]
     means[usable] -= quantile * np.sqrt(spread)
-    top = float(resample.row_means(scores).max())
+    top = float(score_table.row_means(scores).max())
     shown = means >= top - within - slack
     if shown[best]:
         sure = (float(table.middle[rows[at]]) for at in _run(shown, best))
@@ -269,7 +271,7 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
     else:
         position, scores = table.low, table.scores
         means = np.full(len(scores), np.nan)
-        means[table.alive] = resample.row_means(scores[table.alive])
+        means[table.alive] = score_table.row_means(scores[table.alive])
     if not (position[np.isfinite(position)] > 0).all():
         return np.nan, np.nan, np.nan
     used = np.isfinite(position) & np.isfinite(means)
@@ -319,12 +321,12 @@ def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
     """(num, columns) averages over the configurations (n, S) of each level; NaN for none.
 
     Of a complete table a column is a seed. Else it is made of one score of each configuration
-    (`resample.packed`): the columns of a level vary about its mean, mean_i m_i, as much as the
+    (`score_table.drop_nan_columns`): the columns of a level vary about its mean, mean_i m_i, as much as the
     scores say of that mean,  s_w^2 / k^2 sum_i (1 / S_i)  over its k configurations.
     """
-    table = resample.packed(scores)
+    table = score_table.drop_nan_columns(scores)
     present = np.isfinite(table)
-    counts, means = present.sum(axis=1), resample.row_means(table)
+    counts, means = present.sum(axis=1), score_table.row_means(table)
     size = np.maximum(np.bincount(levels, minlength=num), 1)
     off = np.zeros((num, table.shape[1]))
     np.add.at(off, levels, np.where(present, table - means[:, None], 0.0))
@@ -339,7 +341,7 @@ def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
     return np.where(np.arange(table.shape[1]) < columns[:, None], averages, np.nan)
 
 
-def marginals(sweeps: Sequence[Sweep]) -> pd.DataFrame:
+def marginal_levels(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """One row per objective, swept hyperparameter and value (or bin of equal count, at most 8) with
     these `COLUMNS`.
 
@@ -355,14 +357,14 @@ def marginals(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         for name in sweep.params
         for row in (_searched if sweep.not_measured else _rows)(sweep, name)
     ]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(MARGINAL_COLUMNS))
 
 
 def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
-    sweep = holding(whole, name)
-    regions = cut(name, [sweep], max_bins=MAX_BINS, scored=True)
+    sweep = conditional(whole, name)
+    regions = cut(name, [sweep], max_bins=_MAX_BINS, scored=True)
     groups, num = regions.place(sweep.settings[name]), len(regions)
-    used, notes = sweep.alive, [*branch(whole, name)]
+    used, notes = sweep.alive, [*branch_note(whole, name)]
     if sweep.is_grid and not sweep.alive.all():
         # Other averages would differ by what they rest on.
         shared, found = shared_settings(sweep, name, groups)
@@ -410,7 +412,7 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
 
 def _searched(sweep: Sweep, name: str) -> list[dict[str, Any]]:
     """The level along one hyperparameter by the surrogate."""
-    rows, curves, notes = read(sweep)
+    rows, curves, notes = read_surrogate(sweep)
     start = {"objective": sweep.objective, "param": name, "label": ""}
     if name not in curves:
         return [start | noted(*notes) | {"reason": rows[0]["reason"] or Reason.NO_SCORE}]

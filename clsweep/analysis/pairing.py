@@ -11,18 +11,18 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.images import Images
-from clsweep.analysis.noise import own_shift, seed_shift
+from clsweep.analysis.image_intervals import ImageEffects
+from clsweep.analysis.seed_effects import own_shift, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.regions import Codes, Regions, numbers_in, rounded
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.arrays import Codes; from clsweep.analysis.regions import Regions, numbers_in, rounded
+from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import mentioned
 
-ALL = slice(None)
+_ALL = slice(None)
 
 # fewer pairs could not be told apart by flipping signs, 2^-9, once several bins are looked at
-PER_BIN = 10
-KEPT = 64  # pairs of sweeps: each statistic of a report asks for them again
+PAIRS_PER_BIN = 10
+_CACHE_SIZE = 64  # pairs of sweeps: each statistic of a report asks for them again
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +33,9 @@ class Side:
 
     scores: Array
     settings: pd.DataFrame
-    images: Images | None
+    images: ImageEffects | None
 
-    def at(self, rows: Codes, columns: Codes | slice = ALL) -> Side:
+    def at(self, rows: Codes, columns: Codes | slice = _ALL) -> Side:
         """The part of it that these rows are, with these columns of scores."""
         images = self.images and self.images.rows(rows)
         return Side(self.scores[rows][:, columns], self.settings.iloc[rows], images)
@@ -103,7 +103,7 @@ def unmatched(a: Sweep, b: Sweep) -> Note | None:
     return note(Reason.NO_COUNTERPART, a=lone.objective, at=text, b=other.objective)
 
 
-@lru_cache(KEPT)
+@lru_cache(_CACHE_SIZE)
 def pair(a: Sweep, b: Sweep) -> Pairing:
     """Pairs two objectives over the settings of the hyperparameters that both sweep, and over their
     common seeds.
@@ -168,7 +168,7 @@ def _shifts(a: Sweep, b: Sweep) -> tuple[tuple[float, float, float], ...]:
     return tuple((each.variance / each.num_seeds, each.own_freedom, each.p) for each in shifts)
 
 
-@lru_cache(KEPT)
+@lru_cache(_CACHE_SIZE)
 def _alone(sweep: Sweep) -> Side:
     """All that an objective has a score of, in an order of its own."""
     table, images = sweep.scores[sweep.alive], sweep.images
@@ -176,7 +176,7 @@ def _alone(sweep: Sweep) -> Side:
     return Side(table, sweep.settings[sweep.alive], images).at(_order(table), _order(table.T))
 
 
-def _images(sweep: Sweep, codes: Codes, settings: Codes) -> Images | None:
+def _images(sweep: Sweep, codes: Codes, settings: Codes) -> ImageEffects | None:
     """Those of the settings, over the configurations that share one."""
     if (images := sweep.images) is None:
         return None
@@ -197,7 +197,7 @@ def _order(*tables: Array) -> Codes:
     return np.lexsort(keys).astype(np.int64)
 
 
-@lru_cache(KEPT)
+@lru_cache(_CACHE_SIZE)
 def _matched(
     a: Sweep, b: Sweep
 ) -> tuple[list[str], tuple[pd.DataFrame, pd.DataFrame], tuple[Codes, Codes]]:
