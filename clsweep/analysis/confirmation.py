@@ -13,7 +13,7 @@ from clsweep.analysis.images import Hits
 FRESH_COLUMNS = {
     "fresh": "mean of the metric over the fresh seeds that finished",
     "fresh_low": "95 % t-interval of that mean, as far as the metric goes; none with one seed. For "
-    "new images it reaches further by what the picking owes to the images (resample.luck)",
+    "new images it reaches further by what the picking owes to the images (cross_fit.luck)",
     "fresh_high": "its upper end",
     "fresh_seeds": "fresh seeds that finished",
     "fresh_failed": "fresh seeds that failed, which count in no mean",

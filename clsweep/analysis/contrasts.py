@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, reasons
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.images import Hits, joined
-from clsweep.analysis.noise import noise_of, unshifted
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.power import ENOUGH_SEEDS
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.resample import rounding
-from clsweep.analysis.sweep import ANYWHERE, KEYS, Array, Sweep
+from clsweep.analysis.score_table import rounding
+from clsweep.analysis.seed_effects import unshifted
+from clsweep.analysis.sweep import ANYWHERE, KEYS, Sweep
 from clsweep.display.numbers import settings
 
 COLUMNS = {

@@ -21,7 +21,7 @@ cancels. An image's mean is never seen, so it is drawn: `Images.draws` are means
 of images, the same samples for all configurations.
 
 What is picked on some images is too good on these. So the images stand in parts: nine pick, the
-tenth scores (`Images.parts`, `resample.folds`).
+tenth scores (`Images.parts`, `cross_fit.folds`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.noise import half_width
 from clsweep.errors import RequestError
-
-Array = NDArray[np.float64]
 
 IMAGES = NEW, FIXED = "new", "fixed"  # which ones intervals are for: others like them, or these
 NUM_DRAWS = 512  # of images; of so many images or fewer, variances of sums are exact

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.scales import encloses, scale_of
 from clsweep.analysis.sweep import (
     ADAPTIVE_SAMPLERS,
@@ -21,7 +22,6 @@ from clsweep.analysis.sweep import (
     LEFT_OUT,
     STATUSES,
     WORST,
-    Array,
     Sweep,
 )
 from clsweep.errors import nearest

@@ -11,10 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from clsweep.analysis import reasons, resample
-from clsweep.analysis.noise import CLEAR, unshifted
+from clsweep.analysis import reasons, score_table
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.sweep import ANYWHERE, Array, Sweep
+from clsweep.analysis.seed_effects import CLEAR, unshifted
+from clsweep.analysis.sweep import ANYWHERE, Sweep
 from clsweep.analysis.tuned import Pick, level, no_whole, passed_over, pick, whole
 
 Rows = NDArray[np.int64]
@@ -246,7 +247,7 @@ def _shrunk(sweep: Sweep, near: Rows) -> Array:
     if not sweep.has_repeats or square == 0.0:
         return means
     shares = (1 - 1 / sizes) / np.maximum(sweep.counts, 1)
-    noise = float(resample.noise_variance(values)) * float(shares[used].mean())
+    noise = float(score_table.noise_variance(values)) * float(shares[used].mean())
     return around + max(0.0, 1 - noise / square) * (means - around)
 
 

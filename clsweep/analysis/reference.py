@@ -24,15 +24,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from clsweep.analysis import reasons
-from clsweep.analysis.noise import Levels
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.seed_effects import Levels
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
-
-Array = NDArray[np.float64]
 
 
 class Verdict(StrEnum):

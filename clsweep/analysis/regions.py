@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting, settings
-
-Codes = NDArray[np.int64]
 
 MANTISSA_BITS = 40  # numbers match when equal to about 12 significant digits
 MAX_BINS = 6

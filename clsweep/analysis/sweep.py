@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.images import Hits, Images
-from clsweep.analysis.noise import Levels, Noise, noise_of, settled
+from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.resample import row_means
+from clsweep.analysis.score_table import row_means
+from clsweep.analysis.seed_effects import Levels, settled
 from clsweep.display.numbers import settings
 from clsweep.errors import nearest
-
-Array = NDArray[np.float64]
 
 STATUSES = ("finished", "skipped", "stopped", "failed")  # the worst last
 EVEN_SAMPLERS = ("grid", "qmc", "random")
@@ -240,7 +240,7 @@ class Sweep:
     @cached_property
     def means(self) -> Array:
         """(n,) mean score over the seeds present, NaN for a configuration without any; where scores
-        are missing, without what a seed likely gives to all (`noise.settled`).
+        are missing, without what a seed likely gives to all (`seed_effects.settled`).
         """
         means = np.full(len(self.scores), np.nan)
         means[self.alive] = row_means(settled(self.scores[self.alive]))

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, place_of, resample
+from clsweep.analysis import CONFIDENCE, TAIL, cross_fit, place_of, resample, score_table
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.images import apart, parts_of
-from clsweep.analysis.noise import noise_of, own_shift, seed_shift, settled, two_way
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.seed_effects import own_shift, seed_shift, settled, two_way
+from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.tuning import noisy_tables
 
 Side = tuple[Array, Array | None]  # (n, S) and the parts of the images
@@ -105,7 +107,7 @@ def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[floa
     """
     num, tail = len(apart), TAIL / tries
     lead, se = float(apart.mean()), float(apart.std(ddof=1)) / len(apart) ** 0.5
-    is_noisy = se > resample.EPSILON * max(1.0, abs(lead))
+    is_noisy = se > score_table.EPSILON * max(1.0, abs(lead))
     half = -float(special.stdtrit(num - 1, tail)) * se if is_noisy else np.nan
     if images := sweep.images:
         variance = float(images.rows(rows).variance(PAIR))
@@ -147,13 +149,13 @@ def level(sweep: Sweep, found: Pick) -> float:
         return float(found.fresh.mean())
     if len(sweep.configs) > 1 and not sweep.measured.has_repeats:
         return np.nan
-    return float(resample.best_level(*_table(sweep)))
+    return float(cross_fit.best_level(*_table(sweep)))
 
 
 def _table(sweep: Sweep) -> Side:
     """The scores of what may be named, whose gaps of failed seeds are closed."""
     may = whole(sweep)
-    scores = resample.packed(settled(sweep.measured.scores[may]))
+    scores = score_table.packed(settled(sweep.measured.scores[may]))
     return scores, parts_of(sweep.measured.images, may)
 
 
@@ -164,10 +166,10 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     Where the settings of both ran again on two or more common fresh seeds, the levels are the means
     over these, which took no part in the picking, and the differences at each seed have a
     t-interval. What the images of the study owe to the picking is still in them, so the interval
-    reaches to the difference without it (`resample.luck`).
+    reaches to the difference without it (`cross_fit.luck`).
 
     On the study's seeds each level is cross-fitted: picked on all seeds but one and scored on that
-    one, for each seed in turn, and so over parts of the images (`resample.folds`), so that none is
+    one, for each seed in turn, and so over parts of the images (`cross_fit.folds`), so that none is
     too good. The interval is t SE about the estimate, SE from bootstrap tables of new noise around
     shrunken means (`tuning.noisy_tables`).
 
@@ -192,14 +194,14 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     if num_pairs >= FEWEST_FRESH:
         notes = [note(Reason.ON_FRESH, seeds=num_pairs), *notes]
         held = [p.fresh[np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
-        luck = resample.luck(*sides[0]) - resample.luck(*sides[1])
+        luck = cross_fit.luck(*sides[0]) - cross_fit.luck(*sides[1])
         found, num = Evidence.of_values(held[0] - held[1]), num_pairs
         values = float(held[0].mean()), float(held[1].mean())
     else:
         aside = tuple(x.objective for x, p in picked if p.seeds)
         notes += [note(Reason.FRESH_ASIDE, of=aside)] if aside else []
         num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
-        values = float(resample.best_level(*sides[0])), float(resample.best_level(*sides[1]))
+        values = float(cross_fit.best_level(*sides[0])), float(cross_fit.best_level(*sides[1]))
         if by_seed and all(len(x) == 1 for x in tables):
             found, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
         else:
@@ -208,7 +210,7 @@ def difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[No
     found = found.over_images(*apart(of_a, of_b, np.ones(1), np.ones(1)), too_good=luck)
     for more in (-missed[0][0], missed[1][0]):  # either side may have a better setting
         found = found.over_images(0.0, 1.0, too_good=more)
-    nothing = Reason.SAME_SCORES if abs(found.estimate) < resample.EPSILON else Reason.NO_NOISE
+    nothing = Reason.SAME_SCORES if abs(found.estimate) < score_table.EPSILON else Reason.NO_NOISE
     silent = None if np.isfinite(found.se) else note(nothing)
     why = note(Reason.ONE_SEED) if num < 2 else silent
     pairs = {"num_pairs": num_pairs} if num_pairs else {}
@@ -250,7 +252,7 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     draws = []
     for stream, table in enumerate(tables):
         rng = np.random.default_rng([resample.SEED, stream])
-        draws.append(np.concatenate([resample.best_level(x) for x in noisy_tables(table, rng)]))
+        draws.append(np.concatenate([cross_fit.best_level(x) for x in noisy_tables(table, rng)]))
     num = min(map(len, draws))
     apart = draws[0][:num] - draws[1][:num]
     # Draws carry the doubt of the noise level, as t does against z: it counts once.

@@ -12,11 +12,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
+from clsweep.analysis import CONFIDENCE, TAIL, cross_fit, reasons, resample, score_table
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.images import parts_of
-from clsweep.analysis.noise import CLEAR, half_width, seed_shift, settled, unshifted
+from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.seed_effects import CLEAR, seed_shift, settled, unshifted
+from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 
 # n = configurations tried, N = those of them with a score. Levels are in the metric's own sign.
@@ -92,7 +94,7 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(resample.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
+    point = _curve(score_table.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
     # What a seed gives to all is added below. Rows whose noise is uneven seem to share some, too.
     draws, num = _draws(sweep, unshifted(sweep.scores, CLEAR), ks), len(sweep.configs)
     half = _half_width(draws)
@@ -151,10 +153,12 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(resample.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
+    point = _curve(score_table.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
     draws = _draws(sweep, unshifted(sweep.scores), ks)
     parts = parts_of(given.images, given.alive)
-    level = float(resample.best_level(resample.packed(settled(given.scores[given.alive])), parts))
+    level = float(
+        cross_fit.best_level(score_table.packed(settled(given.scores[given.alive])), parts)
+    )
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
@@ -165,13 +169,13 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         gain = level - float(sweep.means[default])
 
         def gains(tables: Array) -> Array:
-            return best_levels(tables) - resample.row_means(tables[:, default])
+            return best_levels(tables) - score_table.row_means(tables[:, default])
 
         drawn_gains = [np.empty(0)]
         if sweep.has_repeats:
-            drawn_gains += map(gains, noisy_tables(resample.packed(unshifted(sweep.scores))))
+            drawn_gains += map(gains, noisy_tables(score_table.packed(unshifted(sweep.scores))))
         half = float(_half_width(np.concatenate(drawn_gains)))
-        half = 0.0 if half <= float(resample.rounding(sweep.means[sweep.alive])) else half
+        half = 0.0 if half <= float(score_table.rounding(sweep.means[sweep.alive])) else half
         half = float(np.hypot(half, _of_images(sweep, gains)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
     return {**row, **noted(*notes, *sweep.missing)}
@@ -184,14 +188,14 @@ def _of_images(sweep: Sweep, statistic: Callable[[Array], Array]) -> Any:
     if (images := sweep.images) is None:
         return 0.0
     found = images.variance_of(
-        lambda each: {"": statistic(each)}, resample.packed(settled(sweep.scores))
+        lambda each: {"": statistic(each)}, score_table.packed(settled(sweep.scores))
     )
     return images.half_width(found.get("", 0.0))
 
 
 def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:
     """Smallest k at which a curve over the listed k reaches its last value less `within`."""
-    target = curve[-1] - within - float(resample.rounding(curve))
+    target = curve[-1] - within - float(score_table.rounding(curve))
     at = int((curve >= target).argmax())
     if at == 0:
         return int(ks[0])
@@ -222,12 +226,12 @@ def _crossfit(
     """A weighted mean of the scores of resamples (B, n, S) by how the configurations look (B, n) on
     other seeds: `ranked` of the looks gives the weighted sum of any values (B, n).
 
-    Summed over the folds of `resample.folds`, then divided by the weight of those that have a
+    Summed over the folds of `cross_fit.folds`, then divided by the weight of those that have a
     score: given that the pick has one.
     """
     scored: Any = 0.0
     weight: Any = 0.0
-    for fold in resample.folds(tables, parts):
+    for fold in cross_fit.folds(tables, parts):
         for looks, scores in zip(*fold, strict=True):
             counted, total = np.isfinite(scores), ranked(looks)
             scored = scored + total(np.where(counted, scores, 0.0))
@@ -241,7 +245,7 @@ def _curve(scores: Array, weights: Array, parts: Array | None) -> Array:
     def ranked(looks: Array) -> Callable[[Array], Array]:
         order = np.argsort(looks[0])
         looks = looks[0, order]
-        slack = resample.EPSILON * np.abs(looks[np.isfinite(looks)]).max(initial=0.0)
+        slack = score_table.EPSILON * np.abs(looks[np.isfinite(looks)]).max(initial=0.0)
         runs = np.append(0, np.cumsum(looks[1:] > looks[:-1] + slack))
         return lambda values: (
             (np.bincount(runs, values[0, order]) / np.bincount(runs))[runs] @ weights
@@ -275,7 +279,7 @@ def _draws(sweep: Sweep, scores: Array, ks: NDArray[np.int64]) -> Array:
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
     weights = _weights(len(sweep.configs), ks)
-    tables = noisy_tables(resample.packed(scores), redraw=not sweep.is_grid)
+    tables = noisy_tables(score_table.packed(scores), redraw=not sweep.is_grid)
     return np.concatenate([_curves(chunk, weights) for chunk in tables])
 
 

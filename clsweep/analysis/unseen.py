@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from clsweep.analysis.noise import MOST, UNEVEN, WIDER, WORST, Array, chance_of, noise_of
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.noise import MOST, UNEVEN, WIDER, WORST, chance_of, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 
 # A factor of noise that is missed this often is said, from so much on, where the worst tenth is one

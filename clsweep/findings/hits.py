@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from clsweep.analysis.cross_fit import luck
 from clsweep.analysis.images import Hits, parts_of
-from clsweep.analysis.noise import settled
-from clsweep.analysis.resample import luck, packed
+from clsweep.analysis.score_table import packed
+from clsweep.analysis.seed_effects import settled
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, to_frame
 

@@ -10,10 +10,11 @@ import pandas as pd
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, SIGNIFICANCE, reasons
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
-from clsweep.analysis.sweep import Array, Sweep, check_by
+from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting

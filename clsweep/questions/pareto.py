@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import reasons
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.recommend import EQUAL, levels_of, ties
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.tuned import no_whole, pick, whole
 from clsweep.findings.material import Material, worker_seconds
 from clsweep.questions import charts

@@ -10,11 +10,14 @@ import pandas as pd
 from scipy import special
 
 from clsweep.analysis import TAIL, reasons
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.images import Images, joined, parts_of
-from clsweep.analysis.noise import noise_of, settled, unshifted
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.resample import best_level, packed, row_means
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.score_table import packed, row_means
+from clsweep.analysis.seed_effects import settled, unshifted
+from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
 from clsweep.findings.material import label_free_scores

@@ -9,6 +9,7 @@ from operator import itemgetter
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis import tolerance_curve
 from clsweep.analysis.reasons import Note
 from clsweep.analysis.robustness import table as analysis
 from clsweep.analysis.sweep import Sweep
@@ -34,7 +35,7 @@ def robustness(of: Answers, *, by: str | None = None, within: float | None = Non
 
 def tolerance(of: Answers) -> pd.DataFrame:
     """Share of the space within delta points of the best, one row per objective and delta."""
-    return analysis.tolerance_curve(of.material.spaces, within=of.material.within)
+    return tolerance_curve.tolerance_curve(of.material.spaces, within=of.material.within)
 
 
 def by_each(asked: Asked) -> pd.DataFrame:
@@ -319,5 +320,5 @@ TOLERANCE = Question(
     ahead=True,
     has_notes=False,
     draw=lambda asked: [tolerance_curves(asked.ask(tolerance), asked.material)],
-    formulas={"tolerance": analysis.TOLERANCE_COLUMNS},
+    formulas={"tolerance": tolerance_curve.TOLERANCE_COLUMNS},
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from clsweep.analysis.comparison import table as analysis
+from clsweep.analysis import region_winners
 from clsweep.analysis.sweep import as_far_as_levels
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -29,7 +29,7 @@ def winners(of: Answers, *, by: str) -> pd.DataFrame:
     counts = [sum(by in sweep.params for sweep in group) for group in groups]
     enough = min(max(counts), 2)  # where one alone sweeps it there is nothing to win
     competing = [group for group, num in zip(groups, counts, strict=True) if num >= enough]
-    frames = [as_far_as_levels(analysis.winners(x, by=by), x) for x in competing]
+    frames = [as_far_as_levels(region_winners.winners(x, by=by), x) for x in competing]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -129,5 +129,5 @@ QUESTION = Question(
     has_notes=False,
     say=lambda asked: best_regions(_by_each(asked), asked.words),
     draw=_draw,
-    formulas={"winners": analysis.WINNER_COLUMNS},
+    formulas={"winners": region_winners.WINNER_COLUMNS},
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis import recommend, tuning
+from clsweep.analysis import recommend, region_winners, tolerance_curve, tuning
 from clsweep.analysis.comparison import table as comparison
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.robustness import response, table
@@ -21,13 +21,13 @@ RNG = np.random.default_rng(8)
 ASKED = {
     "robustness": lambda sweeps: table.robustness(sweeps),
     "robustness by": lambda sweeps: table.robustness(sweeps, by="tau"),
-    "tolerance": lambda sweeps: table.tolerance_curve(sweeps),
+    "tolerance": lambda sweeps: tolerance_curve.tolerance_curve(sweeps),
     "marginals": lambda sweeps: response.marginals(sweeps),
     "sensitivity": lambda sweeps: sensitivity.sensitivity(sweeps),
     "compare": lambda sweeps: comparison.compare(sweeps),
     "compare std": lambda sweeps: comparison.compare(sweeps, stat="std"),
     "compare within": lambda sweeps: comparison.compare(sweeps, stat="within"),
-    "winners": lambda sweeps: comparison.winners(sweeps, by="tau"),
+    "winners": lambda sweeps: region_winners.winners(sweeps, by="tau"),
     "best_of_k": lambda sweeps: tuning.best_of_k(sweeps),
     "tuning_cost": lambda sweeps: tuning.tuning_cost(sweeps, defaults={"dcl": {"tau": 0.0}}),
     "recommend": lambda sweeps: recommend.recommend(sweeps),

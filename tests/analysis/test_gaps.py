@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.noise import settled, two_way
 from clsweep.analysis.reading import read_sweeps
-from clsweep.analysis.robustness.table import robustness, tolerance_curve
+from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.seed_effects import settled, two_way
+from clsweep.analysis.tolerance_curve import tolerance_curve
 from clsweep.analysis.tuning import best_of_k, tuning_cost
 from tests.analysis import truths
 from tests.analysis.draws import drawing

@@ -10,9 +10,10 @@ import pytest
 from scipy import special
 
 from clsweep.analysis.comparison.evidence import Evidence
+from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.images import Hits, apart, joined, variances_of, widened
 from clsweep.analysis.reading import read_sweeps
-from clsweep.analysis.resample import best_level, packed
+from clsweep.analysis.score_table import packed
 from clsweep.errors import RequestError
 
 NUM = 150

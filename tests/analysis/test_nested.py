@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.comparison.table import winners
 from clsweep.analysis.nested import folded, parents_of
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.recommend import recommend
+from clsweep.analysis.region_winners import winners
 from clsweep.analysis.robustness.response import marginals
 from clsweep.analysis.sensitivity.table import sensitivity
 

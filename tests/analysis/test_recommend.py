@@ -10,11 +10,12 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.comparison.table import compare
-from clsweep.analysis.noise import Levels, noise_of, seed_shift
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import COLUMNS, levels_of, neighbourhoods, recommend
 from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.seed_effects import Levels, seed_shift
 from clsweep.analysis.tuned import difference
 from clsweep.results.ranking import Standings
 from tests.analysis.truths import sweep_of, trials_of

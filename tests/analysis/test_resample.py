@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis import resample
+from clsweep.analysis import cross_fit, resample, score_table, spread, spread_intervals
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.unseen import blindness, unseen
 from tests.analysis.draws import drawing
@@ -54,19 +54,19 @@ def slow_tail(values, num):
 def test_tail_level_against_loops(num, gaps):
     rng = np.random.default_rng(1)
     for _ in range(20):
-        values = resample.packed(with_gaps(rng)) if gaps else rng.normal(80, 2, (9, 4))
+        values = score_table.packed(with_gaps(rng)) if gaps else rng.normal(80, 2, (9, 4))
         expected = slow_tail(values, num)
-        assert resample.tail_level(values, num, clipped=False) == pytest.approx(expected)
+        assert cross_fit.tail_level(values, num, clipped=False) == pytest.approx(expected)
         means = np.sort([np.nanmean(row) for row in values])
         clipped = min(max(expected, means[:num].mean()), means.mean())
-        assert resample.tail_level(values, num) == pytest.approx(clipped)
-        assert resample.best_level(values, clipped=False) == pytest.approx(-slow_tail(-values, 1))
+        assert cross_fit.tail_level(values, num) == pytest.approx(clipped)
+        assert cross_fit.best_level(values, clipped=False) == pytest.approx(-slow_tail(-values, 1))
 
 
 def test_packed():
     rng = np.random.default_rng(2)
     values = with_gaps(rng, rows=40, seeds=5)
-    table = resample.packed(values)
+    table = score_table.packed(values)
     counts = np.isfinite(values).sum(axis=1)
     assert table.shape == (40, counts.max())
     for row, count in enumerate(counts):
@@ -76,20 +76,20 @@ def test_packed():
     full = table[counts > 2, :3]
     assert {tuple(cells.argsort()) for cells in full} >= {(0, 1, 2), (2, 1, 0)}
     # Nor do the seeds' names, which only order the columns.
-    np.testing.assert_array_equal(resample.packed(values[:, [3, 0, 4, 2, 1]]), table)
+    np.testing.assert_array_equal(score_table.packed(values[:, [3, 0, 4, 2, 1]]), table)
     shifted = [np.roll(cells, k) for k, cells in enumerate(values)]  # each row has seeds of its own
-    np.testing.assert_array_equal(resample.packed(np.array(shifted)), table)
+    np.testing.assert_array_equal(score_table.packed(np.array(shifted)), table)
     complete = rng.normal(size=(3, 4))
-    assert resample.packed(complete) is complete
+    assert score_table.packed(complete) is complete
 
 
 def test_leading_axes_are_kept_and_a_gap_in_one_table_leaves_the_others_alone():
     tables = np.random.default_rng(0).normal(80, 1, (5, 8, 3))
     tables[2, 4, 1] = np.nan
-    tables[2] = resample.packed(tables[2])
-    together = resample.statistics(tables, within=1.0)
+    tables[2] = score_table.packed(tables[2])
+    together = spread.statistics(tables, within=1.0)
     for index, table in enumerate(tables):
-        alone = resample.statistics(table, within=1.0)
+        alone = spread.statistics(table, within=1.0)
         for name, value in alone.items():
             assert together[name][index] == pytest.approx(float(value)), name
 
@@ -98,32 +98,32 @@ def test_interquartile_mean():
     rng = np.random.default_rng(0)
     for num in (4, 8, 20, 64):
         x = rng.normal(size=num)
-        assert resample.interquartile_mean(x) == pytest.approx(stats.trim_mean(x, 0.25))
-    assert resample.interquartile_mean(np.array([1.0])) == 1.0
-    assert resample.interquartile_mean(np.array([1.0, 5.0])) == 3.0
+        assert spread.interquartile_mean(x) == pytest.approx(stats.trim_mean(x, 0.25))
+    assert spread.interquartile_mean(np.array([1.0])) == 1.0
+    assert spread.interquartile_mean(np.array([1.0, 5.0])) == 3.0
     # 1.25 values are cut on each side of five: the outer ones whole, a quarter of their neighbours.
-    of_five = resample.interquartile_mean(np.array([9.0, 0.0, 3.0, 1.0, 100.0]))
+    of_five = spread.interquartile_mean(np.array([9.0, 0.0, 3.0, 1.0, 100.0]))
     assert of_five == pytest.approx((0.75 * 1 + 3 + 0.75 * 9) / 2.5)
 
 
 def test_nearness_by_hand():
-    found = resample.nearness(np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0)
+    found = spread.nearness(np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0)
     known = {"regret": (0 + 1 + 6 + 20) / 4, "share": 0.5, "tolerance_area": (1 + 0.9 + 0.4) / 4}
     assert {name: found[name] for name in known} == pytest.approx(known)
     # The noise above the best makes up for that below it only where the area has no limit.
-    open_ended = resample.nearness(np.array([91.0, 89.0]), np.array(90.0), within=1.0, most=np.inf)
+    open_ended = spread.nearness(np.array([91.0, 89.0]), np.array(90.0), within=1.0, most=np.inf)
     assert open_ended["tolerance_area"] == pytest.approx(1.0)
     for scale in (1e-9, 1.0, 1e9):  # exactly `within` away is within, on any scale
         means = scale * np.array([0.9, 0.6, 0.3])
-        found = resample.nearness(means, means[0], within=scale * 0.3)
+        found = spread.nearness(means, means[0], within=scale * 0.3)
         assert found["share"] == pytest.approx(2 / 3)
-    at_once = resample.nearness(np.array([90.0, 89.0]), np.array(90.0), within=0.0)
+    at_once = spread.nearness(np.array([90.0, 89.0]), np.array(90.0), within=0.0)
     assert at_once["tolerance_area"] == 0.5
 
 
 def intervals(values, num, *, population=False):
     with drawing(num):
-        return resample.intervals(values, population=population, within=1.0)
+        return spread_intervals.intervals(values, population=population, within=1.0)
 
 
 def test_large_tables_take_fewer_resamples():
@@ -145,17 +145,17 @@ def test_the_two_kinds_of_interval_agree(population):
 
 def test_resamples_keep_the_pattern_of_missing_seeds():
     values = with_gaps(np.random.default_rng(0))
-    values = values[resample.row_means(values).argsort()]  # the order that rows are drawn in
+    values = values[score_table.row_means(values).argsort()]  # the order that rows are drawn in
 
     def seen(drawn, tried):
         assert (np.isfinite(tried) == np.isfinite(values)).all()
-        means = resample.row_means(tried).mean(axis=1)
+        means = score_table.row_means(tried).mean(axis=1)
         return {"gaps": np.isnan(drawn).sum(axis=(1, 2)), "mean": means}
 
     for population in (False, True):
         with drawing(500):
             found = resample.collect(values, seen, population=population)
-        assert found["mean"].mean() == pytest.approx(resample.row_means(values).mean(), abs=0.1)
+        assert found["mean"].mean() == pytest.approx(score_table.row_means(values).mean(), abs=0.1)
         assert (len(set(found["gaps"])) > 1) == population
 
 

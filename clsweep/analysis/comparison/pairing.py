@@ -11,11 +11,12 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis.arrays import Array, Codes
 from clsweep.analysis.images import Images
-from clsweep.analysis.noise import own_shift, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.regions import Codes, Regions, numbers_in, rounded
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.regions import Regions, numbers_in, rounded
+from clsweep.analysis.seed_effects import own_shift, seed_shift
+from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import mentioned
 
 ALL = slice(None)

@@ -11,8 +11,9 @@ import numpy as np
 from scipy import special
 
 from clsweep.analysis import TAIL, resample
-from clsweep.analysis.comparison.evidence import CELLS, CHUNK, Evidence
-from clsweep.analysis.sweep import Array
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.comparison.evidence import Evidence
+from clsweep.analysis.mean_tests import CELLS, CHUNK
 
 FEWEST_RESAMPLES = 30
 # Resamples that are too few for percentiles: their spread and a t quantile instead.

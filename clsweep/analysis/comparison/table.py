@@ -4,26 +4,28 @@ wins where along a hyperparameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.comparison.evidence import Evidence, mean_difference
+from clsweep.analysis import CONFIDENCE, cross_fit, reasons, resample, score_table
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, Side, pair, unmatched
 from clsweep.analysis.comparison.spreads import Measures, spread_effect
 from clsweep.analysis.holm import holm
 from clsweep.analysis.images import parts_of, spread_of, variances_of
+from clsweep.analysis.mean_tests import mean_difference
 from clsweep.analysis.nested import branch, holding
-from clsweep.analysis.noise import settled, unshifted
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.regions import cut, means_by
-from clsweep.analysis.sweep import Array, Sweep, check_by
+from clsweep.analysis.regions import cut
+from clsweep.analysis.seed_effects import settled, unshifted
+from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.analysis.threads import in_threads
 from clsweep.analysis.tuned import difference
 from clsweep.display.cells import records_of
@@ -69,24 +71,6 @@ COLUMNS = {
     **reasons.COLUMNS,
 }
 TEXT = ("a", "b", "region", "stat", "at_a", "at_b", "winner")
-WINNER_COLUMNS = {
-    "by": "the hyperparameter",
-    "region": 'a value or a bin of it, such as "tau=0.1" or "tau=0.05..0.08"',
-    "value_low": "edges of the bin, equal for a value; NaN for a category",
-    "value_high": "",
-    "objective": "the one with the best mean there, over all its configurations in the region",
-    "mean": "its mean, in the metric's own sign",
-    "runner_up": "the second best mean",
-    "lead": "mean difference of best and runner-up over their pairs, positive = better; best was "
-    "picked for it, so optimistic",
-    "low": "interval of the lead",
-    "high": "",
-    "p_holm": "the largest p of best against each of the others, corrected for all regions (Holm)",
-    "winner": "the objective, where it is resolved against every other; else empty",
-    "resolved": "whether there is one",
-    **reasons.COLUMNS,
-}
-WINNER_TEXT = ("region", "objective", "runner_up", "winner")
 FEWEST_SETTINGS, FEW_RANDOM = 3, 32  # for a spread, and that a sample of fewer is few
 ROUNDING = 1e-12  # of a level: less of a difference is none
 ALPHA = 1.0 - CONFIDENCE + 1e-12
@@ -112,11 +96,11 @@ def compare(
 
     mean: mean_c mean_s d_cs. On a grid the settings are all there are: its noise is that of the
         seeds, pooled over the settings, and the p-value flips signs of (setting, seed) pairs
-        (`evidence.units_of`). Of a qmc or random design the settings are a sample: their mean
+        (`mean_tests.units_of`). Of a qmc or random design the settings are a sample: their mean
         differences are the draws, and are flipped (a qmc design is taken as a random one, so that
-        its intervals cover more than they say). The interval (`evidence.mean_effect`) is BCa, with
-        the width of t. A shift that a seed gives to both objectives cancels. One seed of a grid: p
-        only, under "no difference at any setting"; never resolved.
+        its intervals cover more than they say). The interval (`mean_tests.mean_effect`) is BCa,
+        with the width of t. A shift that a seed gives to both objectives cancels. One seed of a
+        grid: p only, under "no difference at any setting"; never resolved.
     std: SD* of a / SD* of b; within: difference of the shares within `within` points of each one's
         own best (`spreads.spread_effect`), for three settings and two seeds or more.
     tuned: a - b, each at its best setting, picked on other seeds than it is scored on
@@ -126,9 +110,9 @@ def compare(
         the bootstrap, which is that of t.
 
     The model has one noise variance, independent between settings. Where a region may have more,
-    the interval and p are widened by the chance that it has (`evidence.Doubt`). Where a seed seems
-    to shift all settings, the seeds are the draws. Exact copies of a row count once. Failed trials
-    that decide a verdict undo it (`gated`). All rates are in STATISTICS.md.
+    the interval and p are widened by the chance that it has (`mean_tests.Doubt`). Where a seed
+    seems to shift all settings, the seeds are the draws. Exact copies of a row count once. Failed
+    trials that decide a verdict undo it (`gated`). All rates are in STATISTICS.md.
 
     Raises ValueError for an unknown objective, a against itself, an option out of range, a `by`
     that neither sweeps.
@@ -279,7 +263,7 @@ def _mean(
     if part.crossed and part.fixed and len(sides[0]) > 1:  # and enough for the sign flips
         flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
         needed = np.maximum(needed, float(flips))
-    value_a, value_b = (float(resample.row_means(side).mean()) for side in sides)
+    value_a, value_b = (float(score_table.row_means(side).mean()) for side in sides)
     row = {**_bounds(found), "value_a": value_a, "value_b": value_b, "needed": needed}
     row["images"] = found.images_deciding(repeats) if part.fixed else 0
     row["over_images"] = bool(found.images) and part.fixed
@@ -290,7 +274,7 @@ def _spread(
     part: Pairing, stat: str, within: float, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
     def still(side: Side) -> Array:
-        return resample.packed(unshifted(side.scores) if part.crossed else side.scores)
+        return score_table.packed(unshifted(side.scores) if part.crossed else side.scores)
 
     sides = still(part.a), still(part.b)
     fewest = min(map(len, sides))
@@ -302,15 +286,15 @@ def _spread(
     def log_sd_star(tables: Array, redrawn: bool, *, of_images: float) -> Array:
         """log of sqrt( max(0, sd^2 - s_w^2 / S - v) ), v of the images; -inf for none."""
         num = tables.shape[-2]  # redrawn rows repeat, and vary by (n - 1) / n less
-        variance = np.square(resample.row_means(tables).std(axis=-1, ddof=1))
+        variance = np.square(score_table.row_means(tables).std(axis=-1, ddof=1))
         variance = variance * (num / (num - 1) if redrawn else 1.0)
-        variance -= resample.noise_variance(tables) / resample.mean_seeds(tables) + of_images
+        variance -= score_table.noise_variance(tables) / score_table.mean_seeds(tables) + of_images
         with np.errstate(divide="ignore"):
             return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
 
     def share_within(tables: Array, _: bool, *, lucky: float) -> Array:
-        means, best = resample.row_means(tables), resample.best_level(tables) - lucky
-        reach = best - within - resample.rounding(means)
+        means, best = score_table.row_means(tables), cross_fit.best_level(tables) - lucky
+        reach = best - within - score_table.rounding(means)
         return np.asarray((means >= reach[..., None]).mean(axis=-1))
 
     both: list[Callable[[Array, bool], Array]] = []
@@ -318,14 +302,17 @@ def _spread(
         if stat == "std":
             both.append(partial(log_sd_star, of_images=spread_of(side.images)))
             continue
-        lucky = resample.luck(table, parts_of(side.images))
+        lucky = cross_fit.luck(table, parts_of(side.images))
         both.append(partial(share_within, lucky=lucky))
     measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     found = _spread_over_images(part, sides, measures, effect)
     shown = sides
     if stat == "within":  # as `robustness` has it
-        shown = resample.packed(settled(part.a.scores)), resample.packed(settled(part.b.scores))
+        shown = (
+            score_table.packed(settled(part.a.scores)),
+            score_table.packed(settled(part.b.scores)),
+        )
     values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
     row = _bounds(found) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":
@@ -375,7 +362,7 @@ def _superiority(part: Pairing) -> float:
         there = np.isfinite(a)
         a, b = a[there], b[there]
     else:
-        a, b = resample.row_means(a), resample.row_means(b)
+        a, b = score_table.row_means(a), score_table.row_means(b)
     if part.paired:
         return float((a > b).mean() + 0.5 * (a == b).mean())
     ranks = pd.Series(np.concatenate([a, b])).rank().to_numpy()[: len(a)]
@@ -415,86 +402,3 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def _rounded(lead: float, level: float) -> float:
     """Nobody leads by what rounding makes of such levels."""
     return 0.0 if abs(lead) < ROUNDING * level else lead
-
-
-def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
-    """One row per value or bin of `by`, with the columns of `WINNER_COLUMNS`, among the objectives
-    that sweep it evenly.
-
-    The best was picked on the same scores that test it. So it wins only if it is resolved against
-    every other: each interval of `evidence.mean_difference` excludes zero, and the largest of the
-    p-values, corrected over the regions, is <= 1 - confidence (an intersection-union test, Berger
-    1982). With two equal objectives that happens as seldom as the two-sided test says, with more of
-    them less often.
-
-    Raises ValueError for a `by` that no objective sweeps.
-    """
-    check_by(by, sweeps)
-    return gated(sweeps, lambda sweeps: _winners(sweeps, by), ("region",))
-
-
-def _met(
-    whole: Pairing, parts: Mapping[str, Pairing], region: str, best: Sweep, other: Sweep
-) -> tuple[Evidence, list[Note]]:
-    """The difference of two in a region, and its notes."""
-    if region not in parts:
-        lacking = note(Reason.NO_PAIR, a=best.objective, b=other.objective)
-        return Evidence(np.nan), [*whole.notes, lacking]
-    rng = np.random.default_rng(resample.SEED)
-    test, _, more = mean_difference(parts[region], whole, len(parts), rng)
-    return test, [*whole.notes, *more]
-
-
-def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
-    lacking = note(Reason.NOT_SWEPT, param=by)
-    notes = [lacking.of(sweep.objective) for sweep in sweeps if by not in sweep.params]
-    notes += [s.nothing.of(s.objective) for s in sweeps if by in s.params and s.nothing]
-    notes += [each.of(s.objective) for s in sweeps for each in branch(s, by)]
-    competing = [holding(s, by) for s in sweeps if by in s.params and not s.nothing]
-    if not competing:
-        blank = {**dict.fromkeys(WINNER_COLUMNS, np.nan), **dict.fromkeys(WINNER_TEXT, "")}
-        nobody = {"by": by, "resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
-        return pd.DataFrame([blank | nobody], columns=list(WINNER_COLUMNS))
-    regions = cut(by, competing, per_bin=PER_BIN)
-    # (objectives, regions): mean of the configurations there that have a score; NaN for none
-    at = [regions.place(sweep.settings[by][sweep.alive]) for sweep in competing]
-    levels = [sweep.means[sweep.alive] for sweep in competing]
-    means = np.stack([means_by(*each, len(regions)) for each in zip(at, levels, strict=True)])
-
-    @cache
-    def parts_of(ab: tuple[int, ...]) -> tuple[Pairing, dict[str, Pairing]]:
-        whole = pair(*(competing[place] for place in ab))
-        return whole, whole.split(regions)
-
-    def contest(k: int) -> dict[str, Any] | None:
-        """The best of a region against every other."""
-        known = np.argsort(-means[:, k], kind="stable")[: np.isfinite(means[:, k]).sum()].tolist()
-        if not known:
-            return None
-        best, *others = known
-        row: dict[str, Any] = {
-            "by": by, "region": regions.named[k], "p_holm": np.nan, "excludes": False,
-            "value_low": regions.low[k], "value_high": regions.high[k],
-            "objective": competing[best].objective,
-            "mean": competing[best].sign * float(means[best, k]),
-            "runner_up": competing[others[0]].objective if others else "",
-        }  # fmt: skip
-        if not others:
-            return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
-        tests, said = [], list(notes)
-        for other in others:
-            met = parts_of(tuple(sorted((best, other))))  # as `compare` has them
-            test, more = _met(*met, row["region"], *(competing[at] for at in (best, other)))
-            said += more
-            tests.append(test if best < other else test.turned)
-        lead = _rounded(tests[0].estimate, abs(row["mean"]))
-        row |= {"lead": lead, "low": tests[0].low, "high": tests[0].high}
-        row["p_holm"] = float(np.max([test.p for test in tests]))  # NaN where one is
-        row["excludes"] = all(test.low > 0 for test in tests)
-        return row | noted(*said)
-
-    found = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
-    found["p_holm"] = holm(found["p_holm"].to_numpy())
-    found["resolved"] = found["excludes"] & (found["p_holm"] <= ALPHA)
-    found["winner"] = found["objective"].where(found["resolved"], "")
-    return found.reindex(columns=list(WINNER_COLUMNS))

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis import reasons, resample
+from clsweep.analysis import cross_fit, reasons, score_table, spread, spread_intervals
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.images import less, parts_of, spread_of, widened
 from clsweep.analysis.nested import branch, holding
-from clsweep.analysis.noise import settled
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.robustness.response import Response, band, respond, slope
-from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
+from clsweep.analysis.response import Response, band, respond, slope
+from clsweep.analysis.seed_effects import settled
+from clsweep.analysis.sweep import WORST, Sweep, check_by
 from clsweep.analysis.threads import in_threads
 from clsweep.analysis.tuned import no_whole, passed_over, pick
 from clsweep.analysis.unseen import blindness
@@ -47,7 +48,7 @@ COLUMNS = {
     "best": "m_i of the best configuration, that of `recommend`; picked on its own noise, so "
     "optimistic",
     "best_level": "L: level of the best, picked without the seed that scores it "
-    "(cross-fitted, resample.best_level). Regret and shares count against it",
+    "(cross-fitted, cross_fit.best_level). Regret and shares count against it",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
     "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
     "the worst score seen. Intervals are then open (none) at the end that it could move",
@@ -68,7 +69,7 @@ COLUMNS = {
     "iqm_low": "interval of iqm",
     "iqm_high": "",
     "worst_10": "level of the worst 10 % of configurations, of fewer than 20 of the worst one, "
-    "cross-fitted likewise (resample.tail_level): no worse than the worst m_i, which had bad luck",
+    "cross-fitted likewise (cross_fit.tail_level): no worse than the worst m_i, which had bad luck",
     "worst_10_low": "interval of worst_10",
     "worst_10_high": "",
     "band_param": "the hyperparameter of the band and the slope: `by`, or the only one swept",
@@ -102,17 +103,6 @@ Bounds = dict[str, tuple[float, float]]  # of each statistic; larger is better
 FITTED = ("regret", "share_within", "tolerance_area", "worst_10")  # against the best one
 # Below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %.
 FEW_RANDOM = 32
-TOLERANCE_COLUMNS = {
-    "objective": "name, in order of first appearance",
-    "delta": "how far below the best level L, in units of the metric",
-    "share": "T(delta) = #{i: m_i >= L - delta} / number of configurations; L cross-fitted over "
-    "seeds",
-    "low": "interval of share, for this delta alone; where trials failed, it reaches to that "
-    "without them",
-    "high": "",
-    **reasons.COLUMNS,
-}
-STEPS = 50
 
 FEW_SETTINGS = 20  # of fewer the worst tenth is the worst setting
 
@@ -141,7 +131,7 @@ def robustness(
     mixture, stopped trials) there are counts and the best only. One seed: no interval and no
     sd_star.
 
-    What the 95 % intervals cover: see `resample.intervals`.
+    What the 95 % intervals cover: see `spread_intervals.intervals`.
 
     Raises:
         ValueError: `within` out of range, a `by` that no objective sweeps.
@@ -199,8 +189,8 @@ def _measure(
     intervals.
     """
     values, num = table.scores[table.alive], len(table.scores)
-    values = _by_row(resample.packed(values if table.param else settled(values)))
-    row["mean"] = sweep.sign * float(resample.row_means(values).mean())
+    values = _by_row(score_table.packed(values if table.param else settled(values)))
+    row["mean"] = sweep.sign * float(score_table.row_means(values).mean())
     if num == 1:
         return False
     if not table.param:
@@ -209,10 +199,10 @@ def _measure(
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
     population = table.sampled and not table.param
     parts = parts_of(table.images, table.alive)
-    point = resample.statistics(values, within=within, parts=parts)
+    point = spread.statistics(values, within=within, parts=parts)
     if table.shift:  # which is no part of the noise
-        still = resample.packed(table.still[table.alive])
-        point["sd_star"] = resample.statistics(still, within=within)["sd_star"]
+        still = score_table.packed(table.still[table.alive])
+        point["sd_star"] = spread.statistics(still, within=within)["sd_star"]
     point["sd_star"] = less(point["sd_star"], spread_of(table.images, table.alive))
     bounds = _intervals(table, within, notes)
     if not bounds:
@@ -226,7 +216,7 @@ def _measure(
         for name, (low, high) in without.items():  # they hold whatever failed trials count as
             mine = bounds[name]
             bounds[name] = float(np.minimum(mine[0], low)), float(np.maximum(mine[1], high))
-    rows = np.flatnonzero(table.alive)[resample.row_means(table.scores[table.alive]).argsort()]
+    rows = np.flatnonzero(table.alive)[score_table.row_means(table.scores[table.alive]).argsort()]
     worst = table.failing[rows[: max(1, len(rows) // 10)]]
     if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
@@ -237,7 +227,7 @@ def _measure(
             bounds[name] = low, high
     for name, ends in bounds.items():  # percentiles may lie beside what chance made small
         bounds[name] = _holding(ends, point[name])
-    level = float(resample.best_level(values, parts))
+    level = float(cross_fit.best_level(values, parts))
     lost = level - point["worst_10"]
     if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
         notes.append(note(Reason.NOISY_SHARE))
@@ -271,23 +261,23 @@ def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
     """
     if shift := table.shift:
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
-    values = _by_row(resample.packed(table.still[table.alive]))
+    values = _by_row(score_table.packed(table.still[table.alive]))
     images = table.images and table.images.rows(table.alive)
     parts, population = parts_of(images), table.sampled and not table.param
-    bounds = resample.intervals(values, population=population, within=within, parts=parts)
+    bounds = spread_intervals.intervals(values, population=population, within=within, parts=parts)
     notes += blindness(values) if table.of_seeds else ()
     if shift and bounds:
         bounds |= {name: widened(*bounds[name], shift.half_width) for name in LEVELS}
     if bounds and images:
         low, high = less(bounds["sd_star"], images.spread)
         bounds["sd_star"] = float(low), float(high)
-        moved = images.variance_of(lambda each: resample.statistics(each, within=within), values)
+        moved = images.variance_of(lambda each: spread.statistics(each, within=within), values)
         for name, variance in ((name, moved[name]) for name in bounds if name in moved):
             bounds[name] = widened(*bounds[name], images.half_width(variance))
-        near = resample.statistics(_drawn_in(values, bounds["sd_star"][0]), within=within)
+        near = spread.statistics(_drawn_in(values, bounds["sd_star"][0]), within=within)
         for name in ("share", "tolerance_area"):
             bounds[name] = bounds[name][0], max(bounds[name][1], float(near[name]))
-        bounds |= resample.limited(bounds)
+        bounds |= spread_intervals.limited(bounds)
     return bounds
 
 
@@ -295,7 +285,7 @@ def _drawn_in(values: Array, sd_star: float) -> Array:
     """A table whose settings are spread by no more than `sd_star`, without noise: what images add
     to a spread makes equal settings look far apart.
     """
-    means = resample.row_means(values)
+    means = score_table.row_means(values)
     sd = means.std(ddof=1)
     kept = min(1.0, sd_star / sd) if sd > 0 else 0.0
     return np.asarray(means.mean() + kept * (means - means.mean()))[:, None]
@@ -312,18 +302,18 @@ def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bo
     That of worst_10 has no lower one either where most trials of a row in it failed.
     """
     unknown = table.unknown[table.alive]
-    means = resample.row_means(values)
-    best = resample.best_level(values, parts_of(table.images, table.alive))
+    means = score_table.row_means(values)
+    best = cross_fit.best_level(values, parts_of(table.images, table.alive))
     low: dict[str, Any] = {name: ends[0] for name, ends in bounds.items()}
     high = {name: ends[1] for name, ends in bounds.items()}
     low["worst_10"] = np.nan
     if unknown.any():
         low["mean"] = np.nan
         high |= dict.fromkeys(("sd", "sd_star", "regret"), np.nan)
-        sunk = resample.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
+        sunk = spread.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
         is_trimmed = unknown.sum() <= len(means) / 4
-        low["iqm"] += sunk - resample.interquartile_mean(means) if is_trimmed else np.nan
-        near = resample.nearness(means[unknown], best, within=within)
+        low["iqm"] += sunk - spread.interquartile_mean(means) if is_trimmed else np.nan
+        near = spread.nearness(means[unknown], best, within=within)
         for name in ("share", "tolerance_area"):
             low[name] = max(0.0, low[name] - float(near[name]) * unknown.mean())
     return {name: (low[name], high[name]) for name in bounds}
@@ -368,7 +358,9 @@ def _extremes(
     alive: NDArray[np.intp] = np.flatnonzero(table.alive)
     if not len(alive):
         return {}
-    means = resample.row_means(table.scores[alive] if table.param else settled(table.scores[alive]))
+    means = score_table.row_means(
+        table.scores[alive] if table.param else settled(table.scores[alive])
+    )
     top, low = int(alive[means.argmax()]), int(alive[means.argmin()])
     picked = None if table.param else pick(sweep)
     row: dict[str, Any] = {}
@@ -389,111 +381,3 @@ def _extremes(
             row |= {"worst": sweep.sign * float(means.min())}
             row["range"] = abs(row.get("best", np.nan) - row["worst"])
     return row
-
-
-def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataFrame:
-    """One row per objective and delta with the columns of `TOLERANCE_COLUMNS`; one row without a
-    delta where nothing is measured. Intervals are percentiles of the resampled shares, as for
-    share_within in `robustness`.
-
-    Args:
-        sweeps: from `read_sweeps`.
-        within: how far below the best still counts as good, in units of the metric. The largest
-            delta is ten times that, or less where every configuration of every objective is nearer
-            to its best: then the next of 1, 2 and 5 times a power of ten. All objectives share the
-            51 deltas from 0.
-
-    Raises:
-        ValueError: `within` out of range.
-    """
-    if not 0 < within < np.inf:
-        raise ValueError(f"within: expected a number > 0, got {within!r}")
-    alone = note(Reason.ONE_CONFIG)
-    missing = [x.nothing or (x.too_few or alone if len(x.configs) == 1 else None) for x in sweeps]
-    gaps = [_gaps(x).max() for x, why in zip(sweeps, missing, strict=True) if not why]
-    gap, reach = max(gaps, default=0.0), resample.AREA_WIDTHS * within
-    if 0 < gap < reach:
-        power = 10.0 ** np.floor(np.log10(gap))
-        steps = (step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12))
-        reach = float(min(reach, next(steps)))
-    deltas = np.linspace(0.0, reach, STEPS + 1)
-    rows: list[dict[str, Any]] = []
-    for sweep, why in zip(sweeps, missing, strict=True):
-        if why:
-            rows.append({"objective": sweep.objective, **noted(why=why)})
-        else:
-            rows += _curve(sweep, deltas)
-    return pd.DataFrame(rows, columns=list(TOLERANCE_COLUMNS))
-
-
-def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
-    """The rows of one objective."""
-    gaps = _gaps(sweep)
-    at = deltas + float(resample.rounding(sweep.means[sweep.alive]))
-    share = _shares(gaps[None], at)[0]
-    bounds = np.full((2, len(deltas)), np.nan)
-    notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
-    if sweep.has_repeats:
-        bounds = _share_bounds(sweep, at)
-        if sweep.measured.has_repeats and sweep.failed.any():  # as those of `robustness`
-            low, high = _share_bounds(sweep.measured, at)
-            bounds = np.array([np.minimum(bounds[0], low), np.maximum(bounds[1], high)])
-        if (unknown := sweep.unknown[sweep.alive]).any():  # they may be any further off
-            near = _shares(gaps[None, unknown], at)[0]
-            bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
-        if sweep.is_grid:
-            bounds[0] = np.maximum(bounds[0], 1.0 / len(gaps))
-        bounds = np.array(_holding(bounds, share))
-    else:
-        notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
-    table = np.stack([deltas, share, *bounds], axis=1).tolist()
-    names = ("delta", "share", "low", "high")
-    return [
-        {"objective": sweep.objective, **dict(zip(names, cells, strict=True)), **noted(*notes)}
-        for cells in table
-    ]
-
-
-def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
-    """(2, deltas) ends of the intervals of the shares, as `_intervals` has that of share."""
-    population = not sweep.is_grid
-    table = Response.of_configs(sweep)
-    values = _by_row(resample.packed(table.still[table.alive]))
-    lucky = resample.luck(values, parts_of(sweep.images, sweep.alive))
-
-    def measure(drawn: Array, full: Array) -> dict[str, Array]:
-        means = resample.row_means(full)
-        free = resample.best_level(full, clipped=False) - lucky
-        best = np.clip(free, means.mean(axis=-1), means.max(axis=-1))
-        return {"share": _shares(best[:, None] - resample.row_means(drawn), deltas)}
-
-    def near(each: Array) -> dict[str, Array]:
-        gaps = resample.best_level(each)[..., None] - resample.row_means(each)
-        return {"share": _shares(np.atleast_2d(gaps), deltas)}
-
-    drawn = resample.collect(values, measure, population=population)["share"]
-    share = _shares(_gaps(sweep)[None], deltas)[0]
-    pairs = [
-        resample.bounds(column, len(values), population=population, estimate=at)
-        for column, at in zip(drawn.T, share, strict=True)
-    ]
-    low, high = np.array(pairs).T
-    if images := sweep.images:
-        found = images.rows(sweep.alive).variance_of(near, values)
-        low, high = widened(low, high, images.half_width(found.get("share", 0.0)))
-        sd_star = _intervals(table, 1.0, [])["sd_star"]
-        high = np.maximum(high, near(_drawn_in(values, sd_star[0]))["share"][0])
-    return np.clip([low, high], 0.0, 1.0)
-
-
-def _gaps(sweep: Sweep) -> Array:
-    """(n,) L - m_i of the configurations with a score."""
-    values = resample.packed(settled(sweep.scores[sweep.alive]))
-    best = resample.best_level(values, parts_of(sweep.images, sweep.alive))
-    return np.asarray(best - resample.row_means(values))
-
-
-def _shares(gaps: Array, deltas: Array) -> Array:
-    """(B, n) gaps -> (B, deltas) share of each row's gaps that are at most delta."""
-    inside = [np.searchsorted(row, deltas, side="right") for row in np.sort(gaps, axis=-1)]
-    return np.array(inside) / gaps.shape[-1]

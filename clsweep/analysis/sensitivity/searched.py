@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import sobol, surrogate, table
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.threads import in_threads
 from clsweep.analysis.tuned import pick
 

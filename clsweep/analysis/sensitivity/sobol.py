@@ -23,8 +23,8 @@ from itertools import combinations
 
 import numpy as np
 
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.sensitivity.surrogate import Space, Surrogate, fit, refits
-from clsweep.analysis.sweep import Array
 
 NUM_DRAWS = 240
 NUM_REFITS = 12

@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 from scipy import linalg, special
 from scipy.spatial import distance
 
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.nested import parents_of
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.sweep import Sweep
 
 MAX_FIT = 160  # configurations that the hyperparameters are fitted to; the cost is cubic
 MAX_CONDITION = 384  # configurations that the process is conditioned on

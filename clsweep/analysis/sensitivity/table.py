@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import MIN_SAMPLED, TAIL, reasons, resample
+from clsweep.analysis import MIN_SAMPLED, TAIL, reasons, resample, score_table
+from clsweep.analysis.arrays import Array, Codes
 from clsweep.analysis.nested import folded
-from clsweep.analysis.noise import CLEAR, Codes, copies, unshifted
+from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.seed_effects import CLEAR, unshifted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
 from clsweep.analysis.sensitivity.surrogate import Space, Surrogate
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.threads import in_threads
 from clsweep.analysis.unseen import blindness
 
@@ -144,7 +146,7 @@ def analysed(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, An
     if is_repeated := bool((counts[~silent] > 1).any()):
         # What a seed does to all moves no mean against another.
         still = unshifted(scores[~silent], CLEAR)
-        noise = np.where(silent, 0.0, resample.noise_variance(still) / counts)
+        noise = np.where(silent, 0.0, score_table.noise_variance(still) / counts)
     if is_repeated and np.ptp(means) > 0:
         common["r2_ceiling"] = float(1.0 - noise.mean() / means.var(ddof=1))
     grid = anova.cells_of(sweep) if sweep.is_grid else None
@@ -276,7 +278,7 @@ def _below_gate(r2: float, ceiling: float, num: int, variance: float, sweep: Swe
         weak = note(Reason.SURROGATE_WEAK, r2=r2, ceiling=ceiling)
     if np.isnan(ceiling) or ceiling >= 0.5:
         return [weak, note(Reason.NEEDS_CONFIGS, needs_configs=2 * num)]
-    noise = float(resample.noise_variance(unshifted(sweep.scores[sweep.alive], CLEAR)))
+    noise = float(score_table.noise_variance(unshifted(sweep.scores[sweep.alive], CLEAR)))
     # Noise a quarter of the spread: a ceiling of 0.75.
     seeds = int(np.ceil(3.0 * noise / (ceiling * variance)))
     return [weak, note(Reason.NEEDS_SEEDS, needs_seeds=seeds)]

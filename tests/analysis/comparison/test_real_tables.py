@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.comparison.evidence import term
 from clsweep.analysis.comparison.pairing import pair
-from clsweep.analysis.comparison.table import winners
+from clsweep.analysis.mean_tests import term
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.region_winners import winners
 from tests.analysis.comparison.test_table import compare, one, sweep
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of

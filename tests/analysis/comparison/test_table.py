@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from clsweep.analysis import mean_tests
 from clsweep.analysis.comparison import evidence
-from clsweep.analysis.comparison.evidence import sample_term, term
 from clsweep.analysis.comparison.pairing import pair
-from clsweep.analysis.comparison.table import WINNER_COLUMNS, compare, winners
+from clsweep.analysis.comparison.table import compare
 from clsweep.analysis.holm import holm
+from clsweep.analysis.mean_tests import sample_term, term
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.region_winners import WINNER_COLUMNS, winners
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
 
@@ -40,11 +42,11 @@ def test_sign_flips_are_enumerated_exactly():
         units = rng.normal(0.4, 1, num)
         sums = [np.dot(signs, units) for signs in itertools.product((1, -1), repeat=num)]
         expected = sum(abs(x) >= abs(units.sum()) - 1e-9 for x in sums) / len(sums)
-        assert evidence.sign_flips(units, rng) == (expected, min(1.0, 2 / 2**num))
+        assert mean_tests.sign_flips(units, rng) == (expected, min(1.0, 2 / 2**num))
         oracle = stats.permutation_test(
             (units, np.zeros(num)), lambda x, y: x.mean() - y.mean(), permutation_type="samples"
         )
-        assert evidence.sign_flips(units, rng)[0] == pytest.approx(oracle.pvalue)
+        assert mean_tests.sign_flips(units, rng)[0] == pytest.approx(oracle.pvalue)
 
 
 def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
@@ -52,22 +54,22 @@ def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
     for num in (400, 5000):
         units = rng.normal(0, 1, num)
         units += 2.0 / math.sqrt(num) - units.mean()
-        p, p_min = evidence.sign_flips(units, rng)
+        p, p_min = mean_tests.sign_flips(units, rng)
         expected = 2 * stats.norm.sf(units.sum() / np.linalg.norm(units))
         assert (p, p_min) == (pytest.approx(expected, abs=0.01), 1e-4)
-    assert evidence.sign_flips(np.ones(3000), rng)[0] == 1e-4
-    assert evidence.sign_flips(np.zeros(3000), rng)[0] == 1.0
+    assert mean_tests.sign_flips(np.ones(3000), rng)[0] == 1e-4
+    assert mean_tests.sign_flips(np.zeros(3000), rng)[0] == 1.0
 
 
 def test_interval_of_one_setting_is_that_of_t_and_of_a_sample_that_of_scipy():
     rng = np.random.default_rng(2)
     d = rng.normal(1, 1, (1, 5))
-    found = evidence.mean_effect([term(d, d, d, d)], rng)
+    found = mean_tests.mean_effect([term(d, d, d, d)], rng)
     expected = stats.t.interval(0.95, 4, d.mean(), stats.sem(d[0]))
     assert (found.low, found.high) == pytest.approx(expected, abs=0.1)
     assert found.se == pytest.approx(stats.sem(d[0]))
     d = rng.exponential(1, 200)
-    found = evidence.mean_effect([sample_term(d, d[:, None])], rng)
+    found = mean_tests.mean_effect([sample_term(d, d[:, None])], rng)
     bca = stats.bootstrap((d,), np.mean, n_resamples=5000, rng=rng).confidence_interval
     assert (found.low, found.high) == pytest.approx(tuple(bca), abs=0.03)
 

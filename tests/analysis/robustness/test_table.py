@@ -7,16 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis import resample
+from clsweep.analysis import spread
 from clsweep.analysis.reading import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.response import marginals
-from clsweep.analysis.robustness.table import (
-    COLUMNS,
-    TOLERANCE_COLUMNS,
-    robustness,
-    tolerance_curve,
-)
+from clsweep.analysis.robustness.table import COLUMNS, robustness
+from clsweep.analysis.tolerance_curve import TOLERANCE_COLUMNS, tolerance_curve
 from clsweep.findings.notes import text_of
 from tests.analysis.draws import drawing
 from tests.analysis.test_resample import slow_tail
@@ -282,11 +278,11 @@ def test_user_mistakes(trials, options, message):
 def test_share_within_is_not_halved_by_picking_the_best_on_its_own_noise():
     truth = np.where(np.arange(64) < 32, 90.0, 87.0)
     tables = truth[:, None] + np.random.default_rng(0).normal(0, 0.5, (300, 64, 3))
-    crossed = resample.statistics(tables, within=1.0)["share"].mean()
+    crossed = spread.statistics(tables, within=1.0)["share"].mean()
     plain = (tables.mean(-1) >= tables.mean(-1).max(-1, keepdims=True) - 1).mean()
     assert crossed == pytest.approx(0.50, abs=0.03)
     assert plain < crossed
-    assert resample.statistics(tables[..., :1], within=1.0)["share"].mean() < 0.3  # one seed
+    assert spread.statistics(tables[..., :1], within=1.0)["share"].mean() < 0.3  # one seed
 
 
 def test_an_unfinished_grid_is_a_sample_of_the_space_and_says_so():
