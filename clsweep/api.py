@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
-    from clsweep.analysis.reference import Printed
+    from clsweep.analysis.reproduce import Printed
     from clsweep.findings.material import Material
 
 

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from clsweep.analysis import unseen
+from clsweep.analysis import hidden_noise
 from tests import coverage_cells as planted
 from tests.coverage_texts import HEAD, LIMITS, STATISTICS, TRIED
 
@@ -74,8 +74,8 @@ def is_off(percent):
 def page(covered, repeats):
     """The text of the page, of the shares by (group, cell)."""
     chance = 100 * np.sqrt(0.95 * 0.05 / max(repeats, 1))
-    limits = {"least": LEAST, "most": MOST, "chance": chance, "said": unseen.LEAST_SAID}
-    hidden = {seeds: unseen.unseen(seeds - 1, 5 * (seeds - 1)) for seeds in (2, 3, 5)}
+    limits = {"least": LEAST, "most": MOST, "chance": chance, "said": hidden_noise.LEAST_SAID}
+    hidden = {seeds: hidden_noise.hidden_factor(seeds - 1, 5 * (seeds - 1)) for seeds in (2, 3, 5)}
     factors = [f"{factor:.1f} in 6 settings of {seeds} seeds" for seeds, factor in hidden.items()]
     limits["blind"] = ", ".join(factors)
     parts = [HEAD.format(repeats=repeats, sampled=planted.SURROGATES, **limits)]

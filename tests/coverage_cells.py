@@ -11,16 +11,14 @@ import pandas as pd
 from optuna.distributions import FloatDistribution
 from scipy import special
 
-from clsweep.analysis import tuned, tuning
-from clsweep.analysis.comparison import table as comparison
-from clsweep.analysis.images import Hits
-from clsweep.analysis.reading import read_sweeps
-from clsweep.analysis.recommend import levels_of
-from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.sensitivity import searched
-from clsweep.analysis.sensitivity import table as sensitivity
-from clsweep.analysis.tuned import pick
-from clsweep.analysis.tuning import best_of_k
+from clsweep.analysis import compare as comparison
+from clsweep.analysis import importance, sensitivity, tuning
+from clsweep.analysis.best_setting import best_setting
+from clsweep.analysis.image_intervals import TrialHits
+from clsweep.analysis.read_sweeps import read_sweeps
+from clsweep.analysis.recommend import config_levels
+from clsweep.analysis.robustness import robustness
+from clsweep.analysis.tuning import expected_best_of_k
 from clsweep.cluster.search import standing
 from clsweep.study.design import build_sampler
 from clsweep.study.schema import FIRST_SEEDS
@@ -211,8 +209,8 @@ def other(cell, rng, seed):
         found[f"compare {stat}"] = held(row, "", a / b if stat == "std" else a - b)
     curve = expected_best(cell)
     with drawing(300, seed):
-        best = tuning.best_of_k(sweeps[:1]).set_index("k").loc[3]
-        cost = tuning.tuning_cost(sweeps[:1]).iloc[0]
+        best = tuning.expected_best_of_k(sweeps[:1]).set_index("k").loc[3]
+        cost = tuning.cost_of_tuning(sweeps[:1]).iloc[0]
     found["best_of_k"] = held(best, "", curve[2])
     found["tuning_cost"] = held(cost, "k", int((curve >= curve[-1] - 1.0).argmax()) + 1)
     if "random" not in space or seed % SURROGATES == 0:
@@ -241,7 +239,7 @@ def best(cell, rng, seed):
     for at, pair in {"": [replace(x, fresh={}) for x in sweeps], "fresh, ": sweeps}.items():
         with drawing(400, seed):
             row = comparison.compare(pair, stat="tuned").iloc[0]
-        first, second = (tuned.pick(sweep).row for sweep in pair)
+        first, second = (best_setting(sweep).row for sweep in pair)
         found[f"{at}best"] = held(row, "", a.max() - b.max())
         found[f"{at}named"] = held(row, "", a[first] - b[second])
     return found
@@ -309,10 +307,10 @@ def seen(cell, rng, seed):
     trials, levels = planted_hits(cell, rng)
     params = ["lr"] if len(levels) > 1 else []
     sweeps = read_sweeps(trials, metric="score", params=params, limits=(0.0, 100.0))
-    known, found = [replace(x, hits=Hits(lambda: trials)) for x in sweeps], {}
+    known, found = [replace(x, hits=TrialHits(lambda: trials)) for x in sweeps], {}
     with drawing(400, seed):
         for at, pair in {"": known, " (seeds)": sweeps}.items():
-            table = levels_of(pair[0])
+            table = config_levels(pair[0])
             row = {name: values[0] for name, values in table.items()}
             found[f"level{at}"] = held(row, "", levels[0])
             row = comparison.compare(pair).iloc[0]
@@ -320,8 +318,8 @@ def seen(cell, rng, seed):
             found[f"no winner{at}"] = not row["winner"]
             row = comparison.compare(pair, stat="tuned").iloc[0]
             found[f"tuned{at}"] = not row["winner"]
-        row = best_of_k([known[0]]).iloc[-1]
-        found["best_of_k"] = held(row, "", levels[pick(known[0]).row])
+        row = expected_best_of_k([known[0]]).iloc[-1]
+        found["best_of_k"] = held(row, "", levels[best_setting(known[0]).row])
         row = robustness([known[0]]).iloc[0]
         named = {"mean": levels.mean(), "worst_10": levels.min()}
         for name, truth in (named | {"sd_star": np.std(levels, ddof=1)} if params else {}).items():
@@ -382,7 +380,7 @@ def search(cell, rng, seed):
     (_, total), scale = shares_of(SEARCHED[name])
     table = searching(lambda u: SEARCHED[name](u) / scale, seeds, rng, seed)
     with drawing(seed=seed):
-        rows = searched.importance([table], within=1.0).set_index("param")
+        rows = importance.importance([table], within=1.0).set_index("param")
     if rows["importance"].isna().any():
         return {}
     rows, inert = rows.loc[["x0", "x1", "x2"]], total < 1e-9

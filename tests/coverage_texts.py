@@ -3,10 +3,10 @@ and what happens where that does not hold. The formulas are those of the tables'
 """
 
 from clsweep.analysis import tuning
-from clsweep.analysis.comparison.table import COLUMNS as COMPARISON
-from clsweep.analysis.robustness.table import COLUMNS as ROBUSTNESS
-from clsweep.analysis.sensitivity.searched import COLUMNS as SEARCHED
-from clsweep.analysis.sensitivity.table import COLUMNS as SENSITIVITY
+from clsweep.analysis.compare import COMPARISON_COLUMNS as COMPARISON
+from clsweep.analysis.importance import IMPORTANCE_COLUMNS as SEARCHED
+from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS as ROBUSTNESS
+from clsweep.analysis.sensitivity import SENSITIVITY_COLUMNS as SENSITIVITY
 
 HEAD = """# The statistics: formulas, assumptions, coverage
 
@@ -161,7 +161,7 @@ STATISTICS = {
         "to the difference with that one too.",
     ),
     "best_of_k": (
-        tuning.COLUMNS,
+        tuning.BEST_OF_K_COLUMNS,
         "expected",
         "Tries are drawn evenly, and picked by one score less than there are.",
         "Of a sample, k above half of the configurations has no interval.",

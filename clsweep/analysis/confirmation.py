@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import pandas as pd
 from scipy import special
 
-from clsweep.analysis.images import Hits
+from clsweep.analysis.image_intervals import TrialHits
 
 FRESH_COLUMNS = {
     "fresh": "mean of the metric over the fresh seeds that finished",
     "fresh_low": "95 % t-interval of that mean, as far as the metric goes; none with one seed. For "
-    "new images it reaches further by what the picking owes to the images (cross_fit.luck)",
+    "new images it reaches further by what the picking owes to the images "
+    "(cross_fit.selection_bias)",
     "fresh_high": "its upper end",
     "fresh_seeds": "fresh seeds that finished",
     "fresh_failed": "fresh seeds that failed, which count in no mean",
@@ -31,7 +32,7 @@ def confirmation(
     *,
     metric: str,
     limits: tuple[float, float] = (-math.inf, math.inf),
-    hits: Mapping[str, Hits] | None = None,
+    hits: Mapping[str, TrialHits] | None = None,
     luck: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """`best` with the columns of `FRESH_COLUMNS`, without the configurations that no fresh seed has

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clsweep.analysis.arrays import Array
-from clsweep.analysis.score_table import _is_complete, rounding, row_means
+from clsweep.analysis.score_table import is_complete, rounding, row_means
 
 # Where scores are missing: parts that the scores of a row are left out in, and rounds of it.
 MOST_BLOCKS, MOST_FOLDS, FOLD_CELLS = 30, 60, 20_000
@@ -47,12 +47,12 @@ def tail_level(
         plain = np.partition(means, num - 1, axis=-1)[..., :num].mean(axis=-1)
     if values.shape[-1] == 1:
         return np.asarray(plain)
-    if _is_complete(values) and parts is None:
+    if is_complete(values) and parts is None:
         picked = _lowest(values.sum(axis=-1)[..., None] - values, num)
         level = np.take_along_axis(values, picked, axis=-2).mean(axis=(-2, -1))
     else:
         levels = []
-        for looks, scores in folds(values, parts):
+        for looks, scores in cross_fit_folds(values, parts):
             picked = _lowest(looks[..., None], num)[..., 0]
             levels.append(np.take_along_axis(scores, picked, axis=-1).mean(axis=-1))
         level = np.concatenate(levels).mean(axis=0)
@@ -69,7 +69,7 @@ def best_level(values: Array, parts: Array | None = None, *, clipped: bool = Tru
     return np.asarray(-tail_level(-values, 1, parts=turned, clipped=clipped))
 
 
-def luck(values: Array, parts: Array | None) -> float:
+def selection_bias(values: Array, parts: Array | None) -> float:
     """By how much the level of the best is too good for new images, as these helped to pick it."""
     return float(best_level(values) - best_level(values, parts)) if parts is not None else 0.0
 
@@ -79,7 +79,7 @@ def worst_tenth(values: Array, parts: Array | None = None) -> Array:
     return tail_level(values, max(1, values.shape[-2] // 10), parts=parts)
 
 
-def folds(values: Array, parts: Array | None = None) -> Iterator[tuple[Array, Array]]:
+def cross_fit_folds(values: Array, parts: Array | None = None) -> Iterator[tuple[Array, Array]]:
     """How every configuration looks without some of its scores, and the mean of these: (f, ..., n)
     each, of as many folds at once as do not fill the processor's cache.
 
@@ -108,7 +108,7 @@ def folds(values: Array, parts: Array | None = None) -> Iterator[tuple[Array, Ar
 
 def _folds_of_seeds(values: Array) -> Iterator[tuple[Array, Array, Any]]:
     """`folds` without parts, and by how much a look moves where the level does."""
-    if _is_complete(values) and values.shape[-1] > 1:
+    if is_complete(values) and values.shape[-1] > 1:
         total = values.sum(axis=-1)
         for s in range(values.shape[-1]):
             left_out = values[None, ..., s]

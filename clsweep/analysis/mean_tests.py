@@ -19,31 +19,31 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, resample, score_table
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, score_table
 from clsweep.analysis.arrays import Array, Codes
-from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.comparison.pairing import Pairing
-from clsweep.analysis.images import apart
-from clsweep.analysis.noise import UNEVEN, Noise, chance_of, copies, noise_of
+from clsweep.analysis.evidence import Evidence
+from clsweep.analysis.image_intervals import variance_of_difference
+from clsweep.analysis.noise import UNEVEN, Noise, chance_of_own_variance, copies, noise_of
+from clsweep.analysis.pairing import Pairing
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.seed_effects import seed_shift
 
 # Where the noise looks just even, the doubt may widen a 95 % interval by this much. Before the
 # scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
-WIDER, MOST = 1.02, 0.075
+_WIDER, _MOST = 1.02, 0.075
 MAX_EXACT = 16  # units whose sign flips are enumerated, 2^16
 NUM_FLIPS = 9_999
-MANY = 500  # units above which a sum of random signs or draws is taken at its normal limit
+_MANY_UNITS = 500  # units above which a sum of random signs or draws is taken at its normal limit
 # residuals below which normal noise of their variance is drawn: their own tails are cut short
-FEW = 50
+_FEW_RESIDUALS = 50
 MAX_RESAMPLES = 20_000
 # scores drawn for one comparison; it sets the number of resamples, fewer for a large table
-CELLS = 1_000_000
+_DRAWN_SCORES = 1_000_000
 CHUNK = 500_000
 
 
 @dataclass(frozen=True)
-class Doubt:
+class HeteroscedasticAlternative:
     """Another model of the noise: the chance that it holds, the variance of the mean under it, and
     that variance's degrees of freedom.
     """
@@ -53,11 +53,11 @@ class Doubt:
     freedom: float
 
 
-NO_DOUBT = Doubt(0.0, 0.0, 1.0)
+NO_ALTERNATIVE = HeteroscedasticAlternative(0.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
-class Term:
+class MeanTerm:
     """A table whose weighted mean is a part of an effect.
 
     Attributes:
@@ -75,7 +75,7 @@ class Term:
     variance: float
     freedom: float
     rounding: float
-    doubt: Doubt = NO_DOUBT
+    doubt: HeteroscedasticAlternative = NO_ALTERNATIVE
     shift_p: float = np.nan
 
     @property
@@ -87,7 +87,7 @@ class Term:
         """Whether normal noise stands for the residuals: few do not show their tails, and of seeds
         that shift all rows there are few.
         """
-        return len(self.noise.residuals) < FEW or bool(np.isfinite(self.shift_p))
+        return len(self.noise.residuals) < _FEW_RESIDUALS or bool(np.isfinite(self.shift_p))
 
     @property
     def pool(self) -> Array:
@@ -104,7 +104,7 @@ class Term:
         variance = self.variance + chance * (self.doubt.variance - self.variance)
         return variance, 1.0 / (loss + chance * (1.0 / self.doubt.freedom - loss))
 
-    def shifted_by(self, table: Array, shares: Array, alone: float | None = None) -> Term:
+    def shifted_by(self, table: Array, shares: Array, alone: float | None = None) -> MeanTerm:
         """The same where a seed seems to shift all rows of the whole table, by s_b^2 (`TwoWay`):
         the mean then varies by  s_b^2 sum_s (sum_c w_cs)^2 + s_e^2 sum_cs w_cs^2,  w `shares` of
         its scores.
@@ -117,10 +117,12 @@ class Term:
         if alone is None:
             alone = shift.noise * float(np.square(shares).sum())
         found = replace(self, variance=common + alone, freedom=shift.own_freedom)
-        return replace(found, doubt=NO_DOUBT, shift_p=shift.p)
+        return replace(found, doubt=NO_ALTERNATIVE, shift_p=shift.p)
 
 
-def sample_term(values: Array, scores: Array, crossed: tuple[Array, Array] | None = None) -> Term:
+def sample_mean_term(
+    values: Array, scores: Array, crossed: tuple[Array, Array] | None = None
+) -> MeanTerm:
     """The mean of a sample of settings, whose values (C,) are its draws; `scores` are theirs.
 
     crossed: (C, S) what the values are means of, by seed, where seeds may shift all settings; the
@@ -131,7 +133,7 @@ def sample_term(values: Array, scores: Array, crossed: tuple[Array, Array] | Non
     table, weights = values[firsts][None], parts[None]
     noise = noise_of(table)
     variance = noise.variance * float(np.square(weights).sum())
-    found = Term(table, weights, noise, variance, noise.freedom, rounding)
+    found = MeanTerm(table, weights, noise, variance, noise.freedom, rounding)
     if crossed is None:
         return found
     by_seed, everywhere = crossed[0][firsts], crossed[1]
@@ -140,9 +142,9 @@ def sample_term(values: Array, scores: Array, crossed: tuple[Array, Array] | Non
     return found.shifted_by(everywhere, shares, variance)
 
 
-def term(
+def mean_term(
     part: Array, scores: Array, whole: Array, all_scores: Array, *, with_shift: bool = True
-) -> Term:
+) -> MeanTerm:
     """The mean of a part of the whole table of a grid; `scores` are those that its rows are made
     of, by which copies are known.
 
@@ -159,21 +161,21 @@ def term(
     weights = np.where(present, (parts / present.sum(axis=1))[:, None], 0.0)
     own = noise_of(table)
     weight = np.square(weights).sum(axis=1)
-    variance, uneven = noise.variance * float(weight.sum()), NO_DOUBT
+    variance, uneven = noise.variance * float(weight.sum()), NO_ALTERNATIVE
     left = float(noise.freedom)
     if len(part) < len(whole) and not noise.is_uneven:
         squares, freedom = float(own.squares.sum()), float(own.freedoms.sum())
         others = max(noise.total - squares, 0.0)
         chance = _chance(squares, freedom, others, noise.freedom - freedom)
         apart = max(squares / max(freedom, 1.0), noise.variance)  # not below the pooled
-        uneven = Doubt(chance, apart * float(weight.sum()), max(freedom, 1.0))
+        uneven = HeteroscedasticAlternative(chance, apart * float(weight.sum()), max(freedom, 1.0))
     elif noise.squares.any():
         known = own.freedoms > 0
         rows = weight * np.where(known, own.squares / np.maximum(own.freedoms, 1.0), noise.variance)
         variance = float(rows.sum())
         loss = np.square(rows) / np.where(known, own.freedoms + 2.0, noise.freedom)
         left = min(left, variance**2 / float(loss.sum()))
-    found = Term(table, weights, noise, variance, left, rounding, uneven)
+    found = MeanTerm(table, weights, noise, variance, left, rounding, uneven)
     return found.shifted_by(everywhere, weights) if len(table) > 1 and with_shift else found
 
 
@@ -186,7 +188,9 @@ def _once(scores: Array) -> tuple[Codes, Array]:
 def _chance(squares: float, freedom: float, others: float, rest: float) -> float:
     """`chance_of` a single part, with what the doubt may cost here."""
     q, d, r, e = (np.array([each]) for each in (squares, freedom, others, rest))
-    return float(chance_of(q, d, r, e, UNEVEN, WIDER, min(MOST * freedom**2, 0.5))[0])
+    return float(
+        chance_of_own_variance(q, d, r, e, UNEVEN, _WIDER, min(_MOST * freedom**2, 0.5))[0]
+    )
 
 
 def mean_difference(
@@ -199,7 +203,11 @@ def mean_difference(
     """
     found, repeats, notes = _over_seeds(part, whole, num_parts, rng)
     weights = (np.full(len(s.scores), 1.0 / len(s.scores)) for s in (part.a, part.b))
-    return found.over_images(*apart(part.a.images, part.b.images, *weights)), repeats, notes
+    return (
+        found.over_images(*variance_of_difference(part.a.images, part.b.images, *weights)),
+        repeats,
+        notes,
+    )
 
 
 def _over_seeds(
@@ -229,7 +237,7 @@ def _over_seeds(
     return replace(found, p=p, p_min=p_min), repeats, notes
 
 
-def _terms(part: Pairing, whole: Pairing) -> list[Term]:
+def _terms(part: Pairing, whole: Pairing) -> list[MeanTerm]:
     """The independent tables whose means add up to the difference: one where scores are paired."""
     sides, everywhere = ((pairing.a.scores, pairing.b.scores) for pairing in (part, whole))
     means = [score_table.row_means(side) for side in sides]
@@ -238,7 +246,7 @@ def _terms(part: Pairing, whole: Pairing) -> list[Term]:
         if part.crossed:
             own = _once(np.hstack(everywhere))[0]
             crossed = sides[0] - sides[1], (everywhere[0] - everywhere[1])[own]
-        return [sample_term(means[0] - means[1], np.hstack(sides), crossed)]
+        return [sample_mean_term(means[0] - means[1], np.hstack(sides), crossed)]
     if part.crossed:
         # Where a hyperparameter is inert on one side alone, its rows there are copies, their
         # differences are not: each side then has its own noise, in as many rows as differ.
@@ -246,15 +254,15 @@ def _terms(part: Pairing, whole: Pairing) -> list[Term]:
         joint, *apart = (len(np.unique(copies(table))) for table in tables)
         if 2 * min(apart) > joint:
             some, every = (a - b for a, b in (sides, everywhere))
-            return [term(some, np.hstack(sides), every, np.hstack(everywhere))]
+            return [mean_term(some, np.hstack(sides), every, np.hstack(everywhere))]
     if part.fixed:
         (a, b), (all_a, all_b) = sides, everywhere
         is_own = part.paired  # else `Pairing.shifts` has them
         return [
-            term(a, a, all_a, all_a, with_shift=is_own),
-            term(-b, b, -all_b, all_b, with_shift=is_own),
+            mean_term(a, a, all_a, all_a, with_shift=is_own),
+            mean_term(-b, b, -all_b, all_b, with_shift=is_own),
         ]
-    return [sample_term(means[0], sides[0]), sample_term(-means[1], sides[1])]
+    return [sample_mean_term(means[0], sides[0]), sample_mean_term(-means[1], sides[1])]
 
 
 def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
@@ -274,7 +282,7 @@ def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
             sums = np.concatenate([sums + unit, sums - unit])
         return float((np.abs(sums) >= reach).mean()), float(min(1.0, 2.0 / len(sums)))
     floor = 1.0 / (NUM_FLIPS + 1)
-    if num > MANY:
+    if num > _MANY_UNITS:
         spread = float(np.sqrt(np.square(units).sum()))
         return (max(floor, float(2.0 * special.ndtr(-total / spread))) if spread else 1.0), floor
     count, step = 0, max(1, CHUNK // num)
@@ -285,7 +293,7 @@ def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
     return (count + 1) * floor, floor
 
 
-def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
+def mean_effect(terms: Sequence[MeanTerm], rng: np.random.Generator) -> Evidence:
     """The sum over independent tables of their means, sum_cs w_cs x_cs, with a BCa interval.
 
     Paired: one table, of differences. Unpaired: the scores of one side, and minus those of the
@@ -315,16 +323,16 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
         if not term.is_normal
     )
     size = max(t.weights.size for t in terms)
-    num = int(np.clip(CELLS // size, resample.NUM_RESAMPLES, MAX_RESAMPLES))
+    num = int(np.clip(_DRAWN_SCORES // size, bootstrap.NUM_RESAMPLES, MAX_RESAMPLES))
     draws = estimate + np.sum([_mean_draws(term, num, rng) for term in terms], axis=0)
     z = special.ndtri([TAIL, (1.0 + CONFIDENCE) / 2.0])
     bias = special.ndtri((draws < estimate).mean())
     levels = special.ndtr(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
     low, high = np.quantile(draws, levels)
-    return Evidence(estimate, float(low), float(high), *resample.tail_p(draws, draws), se, freedom)
+    return Evidence(estimate, float(low), float(high), *bootstrap.tail_p(draws, draws), se, freedom)
 
 
-def units_of(term: Term) -> Array:
+def units_of(term: MeanTerm) -> Array:
     """The parts of sum_cs w_cs d_cs whose signs `sign_flips` flips: w_cs (mean + r_cs), r_cs as in
     `Noise`.
 
@@ -339,9 +347,9 @@ def units_of(term: Term) -> Array:
     return (term.weights * np.where(counts > 1, inflated, table))[present]
 
 
-def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
+def _mean_draws(term: MeanTerm, num: int, rng: np.random.Generator) -> Array:
     pool, weights = term.pool, term.weights[term.weights > 0]
-    if term.is_normal or len(weights) > MANY:
+    if term.is_normal or len(weights) > _MANY_UNITS:
         drawn = rng.normal(0.0, np.sqrt(term.variance), num)
     else:
         step = max(1, CHUNK // len(weights))

@@ -14,10 +14,10 @@ from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import settings
 
 MAX_PARENTS = 2
-KEPT = 256  # sweeps
+_CACHE_SIZE = 256  # sweeps
 
 
-@lru_cache(KEPT)
+@lru_cache(_CACHE_SIZE)
 def parents_of(sweep: Sweep) -> Mapping[str, tuple[str, ...]]:
     """Each nested hyperparameter with the one or two others whose values say whether a
     configuration has it. What is missing without such a rule is not nested: it is a value.
@@ -54,8 +54,8 @@ def others_of(sweep: Sweep, name: str) -> list[str]:
     return [other for other in sweep.params if other not in inside]
 
 
-@lru_cache(KEPT)
-def holding(sweep: Sweep, name: str) -> Sweep:
+@lru_cache(_CACHE_SIZE)
+def conditional(sweep: Sweep, name: str) -> Sweep:
     """The configurations that have a nested hyperparameter; the sweep itself for any other."""
     if name not in parents_of(sweep):
         return sweep
@@ -66,11 +66,11 @@ def holding(sweep: Sweep, name: str) -> Sweep:
     return replace(own, params=swept if name in swept else (*swept, name))
 
 
-def branch(sweep: Sweep, name: str) -> tuple[Note, ...]:
+def branch_note(sweep: Sweep, name: str) -> tuple[Note, ...]:
     """That a nested hyperparameter is looked at where it is swept alone."""
     if name not in (parents := parents_of(sweep)):
         return ()
-    own = holding(sweep, name)
+    own = conditional(sweep, name)
     texts = [
         f"{other}={' or '.join(dict.fromkeys(settings(own.settings[other].tolist())))}"
         for other in parents[name]
@@ -79,7 +79,7 @@ def branch(sweep: Sweep, name: str) -> tuple[Note, ...]:
     return (note(Reason.WITHIN_BRANCH, param=name, at=", ".join(texts), **figures),)
 
 
-def folded(sweep: Sweep) -> tuple[Sweep, tuple[Note, ...]]:
+def nested_as_factor(sweep: Sweep) -> tuple[Sweep, tuple[Note, ...]]:
     """The sweep with every nested hyperparameter and its parents made one categorical factor, named
     `momentum_schedule/momentum_end`; and a note of each.
     """

@@ -109,7 +109,9 @@ class Noise:
         likelier[self.means.argsort(kind="stable")[:worst]] = WORST * min(1.0, MOST_WORST / worst)
         others = np.maximum(self.squares.sum() - self.squares, 0.0)
         others_freedom = self.freedom - self.freedoms
-        chance = chance_of(self.squares, self.freedoms, others, others_freedom, UNEVEN, WIDER, MOST)
+        chance = chance_of_own_variance(
+            self.squares, self.freedoms, others, others_freedom, UNEVEN, WIDER, MOST
+        )
         with np.errstate(divide="ignore"):
             chance = special.expit(special.logit(chance) + np.log(likelier))
         return np.where(self.silent, 1.0, chance)
@@ -193,7 +195,7 @@ def half_width(variance: Any, freedom: Any) -> Any:
     return special.stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0) * np.sqrt(variance)
 
 
-def chance_of(
+def chance_of_own_variance(
     squares: Array,
     freedom: Array,
     others: Array,

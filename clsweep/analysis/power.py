@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE
+from clsweep.analysis import CONFIDENCE, POWER
 
-POWER = 0.8
 ENOUGH_SEEDS = 5  # from so many on that all have, a contrast is judged by its values at each seed
 
 

@@ -174,7 +174,7 @@ UNRESOLVED = frozenset(
 )
 
 # A `Reason`, and a tuple of `Note`, which is text in the tables of `Findings`.
-COLUMNS = {
+REASON_COLUMNS = {
     "reason": "why nothing was measured or resolved; empty where something was",
     "note": "that, what is missing, and what to beware of",
 }

@@ -13,15 +13,22 @@ from scipy.spatial import cKDTree
 
 from clsweep.analysis import reasons, score_table
 from clsweep.analysis.arrays import Array
+from clsweep.analysis.best_setting import (
+    BestSetting,
+    best_setting,
+    lead_of_incomplete,
+    nameable_rows,
+    tuned_level,
+    why_no_best,
+)
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.seed_effects import CLEAR, unshifted
+from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect
 from clsweep.analysis.sweep import ANYWHERE, Sweep
-from clsweep.analysis.tuned import Pick, level, no_whole, passed_over, pick, whole
 
-Rows = NDArray[np.int64]
+_Rows = NDArray[np.int64]
 
 # Levels are in the metric's own sign.
-COLUMNS = {
+RECOMMEND_COLUMNS = {
     "objective": "name, in order of first appearance",
     "kind": '"best": the best when tuned, the highest mean over the seeds, unless fresh seeds '
     'overturn it; "robust": the highest neighbourhood_worst. Of the configurations with a '
@@ -49,12 +56,12 @@ COLUMNS = {
     "mean square. Categories are the same. A neighbour that failed on every seed counts as "
     "failed trials do, or rules the place out",
     "num_neighbours": "neighbours that it rests on",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 RADIUS = 0.2  # of each axis (log where it is log), root mean square over them
 APART = 100.0  # between categories, in axes: farther than any neighbour
-EQUAL = 1e-9  # of a mean: what rounding makes of a tie
-MANY = 10_000
+TIE_TOLERANCE = 1e-9  # of a mean: what rounding makes of a tie
+_MANY = 10_000
 EDGE = 0.05  # of an axis: how near its end a sampled configuration is at the edge
 
 
@@ -66,7 +73,7 @@ class Neighbourhoods:
     """
 
     worst: Array
-    counts: Rows
+    counts: _Rows
     eligible: NDArray[np.bool_]
 
     def of(self, row: int, sign: float) -> dict[str, Any]:
@@ -87,10 +94,10 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     neighbours, as in the corner of a grid of d numeric hyperparameters. Of more than 10,000 sampled
     configurations the nearest are found approximately (up to twice as far).
 
-    Both are picked among the configurations that may be named (`tuned.whole`): a mean over the
-    seeds that did not fail would hide the failures. Where that is not all seeds, and where each
-    robust place has lost one, the note says so. The best is that of `tuned.pick`; where
-    fresh seeds overturn the study's own pick, the note says so.
+    Both are picked among the configurations that may be named (`best_setting.nameable_rows`): a
+    mean over the seeds that did not fail would hide the failures. Where that is not all seeds, and
+    where each robust place has lost one, the note says so. The best is that of `best_setting`;
+    where fresh seeds overturn the study's own pick, the note says so.
 
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.
@@ -98,22 +105,22 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     rows = []
     for sweep in sweeps:
         rows += _rows(sweep.measured, sweep)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(RECOMMEND_COLUMNS))
 
 
 def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     """Of a sweep without its failed trials; of those that are `counted` neighbours hold some."""
     start = {"objective": sweep.objective, "at": "", "preferred_at": ""}
-    found, complete = pick(sweep), whole(sweep)
+    found, complete = best_setting(sweep), nameable_rows(sweep)
     if found is None:
-        nothing = noted(*sweep.failures, why=no_whole(sweep))
+        nothing = noted(*sweep.failures, why=why_no_best(sweep))
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
     best = found.row
     row = {
         **start,
         "kind": "best",
-        **level_of(sweep, best),
-        "when_tuned": sweep.sign * level(sweep, found),
+        **config_level(sweep, best),
+        "when_tuned": sweep.sign * tuned_level(sweep, found),
     }
     if found.preferred != found.first:
         row |= {"preferred_at": sweep.label(found.preferred)}
@@ -125,7 +132,7 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     if sweep.fresh and not found.seeds:
         picked.append(note(Reason.FRESH_OF_OTHERS))
     failed = (sweep if sweep.not_measured else counted).failures
-    notes = [*picked, *failed, *_cautions(sweep, best), *passed_over(sweep, best)[1]]
+    notes = [*picked, *failed, *_cautions(sweep, best), *lead_of_incomplete(sweep, best)[1]]
     no_robust = {**start, "kind": "robust"}
     if why := sweep.not_measured:
         return [{**row, **noted(*notes)}, {**no_robust, **noted(why=why)}]
@@ -146,18 +153,18 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     robust = int(np.where(worst == worst.max(), sweep.means, -np.inf).argmax())
     notes = [note(Reason.SAME_AS_BEST)] if robust == best else []
     notes += [*failed, *_cautions(sweep, robust)]
-    row = {**no_robust, **level_of(sweep, robust), **around.of(robust, sweep.sign)}
+    row = {**no_robust, **config_level(sweep, robust), **around.of(robust, sweep.sign)}
     return [*rows, {**row, **noted(*notes)}]
 
 
-def level_of(sweep: Sweep, row: int) -> dict[str, Any]:
+def config_level(sweep: Sweep, row: int) -> dict[str, Any]:
     """Mean of one configuration and its t-interval, with the noise of all where that is even."""
-    values = {name: column[row] for name, column in levels_of(sweep).items()}
+    values = {name: column[row] for name, column in config_levels(sweep).items()}
     return {"config": sweep.configs[row], "at": sweep.label(row), **values}
 
 
-def levels_of(sweep: Sweep) -> dict[str, Array]:
-    """(n,) score, low, high and num_seeds of every configuration, as `level_of` has them."""
+def config_levels(sweep: Sweep) -> dict[str, Array]:
+    """(n,) score, low, high and num_seeds of every configuration, as `config_level` has them."""
     half = np.full(len(sweep.configs), np.nan)
     if sweep.has_repeats:
         half[sweep.alive] = sweep.levels.half_widths
@@ -203,10 +210,10 @@ def _is_at_edge(sweep: Sweep, row: int, name: str) -> bool:
     )
 
 
-def ties(sweep: Sweep, found: Pick) -> list[Note]:
+def ties(sweep: Sweep, found: BestSetting) -> list[Note]:
     """The settings that are as good as the best by their means; none where fresh seeds chose it."""
     mean = sweep.means[found.row]
-    near = whole(sweep) & (np.abs(sweep.means - mean) <= EQUAL * abs(mean))
+    near = nameable_rows(sweep) & (np.abs(sweep.means - mean) <= TIE_TOLERANCE * abs(mean))
     others = [sweep.label(row) for row in np.flatnonzero(near).tolist() if row != found.row]
     if not others or found.row != found.first:
         return []
@@ -234,9 +241,9 @@ def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods
     return Neighbourhoods(np.where(ruled_out, np.nan, lowest), counts, eligible)
 
 
-def _shrunk(sweep: Sweep, near: Rows) -> Array:
+def _shrunk(sweep: Sweep, near: _Rows) -> Array:
     """(n,) means shrunk towards those of `near`, which holds the row itself for none."""
-    values = unshifted(sweep.scores[sweep.alive], CLEAR)
+    values = remove_seed_effect(sweep.scores[sweep.alive], CLEAR)
     itself = np.arange(len(near))[:, None]
     means = np.where(sweep.alive, sweep.means, 0.0)
     counted = near != itself
@@ -251,7 +258,7 @@ def _shrunk(sweep: Sweep, near: Rows) -> Array:
     return around + max(0.0, 1 - noise / square) * (means - around)
 
 
-def _nearest(sweep: Sweep, numeric: list[str]) -> Rows:
+def _nearest(sweep: Sweep, numeric: list[str]) -> _Rows:
     """(n, 2 d) rows one step away in one numeric hyperparameter of a grid; of a sample the nearest
     on the unit cube, within `RADIUS`. The row itself for none.
     """
@@ -270,7 +277,7 @@ def _nearest(sweep: Sweep, numeric: list[str]) -> Rows:
         places.append(np.where(np.isnan(axis), -APART, place))
     tree = cKDTree(np.stack(places, axis=1).astype(float))
     reach = 1.0 if is_grid else RADIUS * np.sqrt(dims) * (1 + 1e-9)
-    how = {"p": 1} if is_grid else {"eps": 1.0 if num > MANY else 0.0}
+    how = {"p": 1} if is_grid else {"eps": 1.0 if num > _MANY else 0.0}
     distance, found = tree.query(tree.data, k=min(2 * dims + 1, num), workers=-1, **how)
     is_near = (distance > 0) & (distance <= reach)
     return np.asarray(np.where(is_near, found, itself), dtype=np.int64)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import reasons, resample
-from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, pair
-from clsweep.analysis.comparison.table import ALPHA, _rounded, gated
+from clsweep.analysis import bootstrap, reasons
+from clsweep.analysis.compare import LARGEST_P, robust_to_failures, without_rounding
+from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.mean_tests import mean_difference
-from clsweep.analysis.nested import branch, holding
+from clsweep.analysis.nested import branch_note, conditional
+from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, pair
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut, means_by
 from clsweep.analysis.sweep import Sweep, check_by
@@ -36,12 +36,12 @@ WINNER_COLUMNS = {
     "p_holm": "the largest p of best against each of the others, corrected for all regions (Holm)",
     "winner": "the objective, where it is resolved against every other; else empty",
     "resolved": "whether there is one",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 WINNER_TEXT = ("region", "objective", "runner_up", "winner")
 
 
-def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
+def region_winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
     """One row per value or bin of `by`, with the columns of `WINNER_COLUMNS`, among the objectives
     that sweep it evenly.
 
@@ -54,7 +54,7 @@ def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
     Raises ValueError for a `by` that no objective sweeps.
     """
     check_by(by, sweeps)
-    return gated(sweeps, lambda sweeps: _winners(sweeps, by), ("region",))
+    return robust_to_failures(sweeps, lambda sweeps: _winners(sweeps, by), ("region",))
 
 
 def _met(
@@ -64,7 +64,7 @@ def _met(
     if region not in parts:
         lacking = note(Reason.NO_PAIR, a=best.objective, b=other.objective)
         return Evidence(np.nan), [*whole.notes, lacking]
-    rng = np.random.default_rng(resample.SEED)
+    rng = np.random.default_rng(bootstrap.DRAWS_SEED)
     test, _, more = mean_difference(parts[region], whole, len(parts), rng)
     return test, [*whole.notes, *more]
 
@@ -73,13 +73,13 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
     lacking = note(Reason.NOT_SWEPT, param=by)
     notes = [lacking.of(sweep.objective) for sweep in sweeps if by not in sweep.params]
     notes += [s.nothing.of(s.objective) for s in sweeps if by in s.params and s.nothing]
-    notes += [each.of(s.objective) for s in sweeps for each in branch(s, by)]
-    competing = [holding(s, by) for s in sweeps if by in s.params and not s.nothing]
+    notes += [each.of(s.objective) for s in sweeps for each in branch_note(s, by)]
+    competing = [conditional(s, by) for s in sweeps if by in s.params and not s.nothing]
     if not competing:
         blank = {**dict.fromkeys(WINNER_COLUMNS, np.nan), **dict.fromkeys(WINNER_TEXT, "")}
         nobody = {"by": by, "resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
         return pd.DataFrame([blank | nobody], columns=list(WINNER_COLUMNS))
-    regions = cut(by, competing, per_bin=PER_BIN)
+    regions = cut(by, competing, per_bin=PAIRS_PER_BIN)
     # (objectives, regions): mean of the configurations there that have a score; NaN for none
     at = [regions.place(sweep.settings[by][sweep.alive]) for sweep in competing]
     levels = [sweep.means[sweep.alive] for sweep in competing]
@@ -111,7 +111,7 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
             test, more = _met(*met, row["region"], *(competing[at] for at in (best, other)))
             said += more
             tests.append(test if best < other else test.turned)
-        lead = _rounded(tests[0].estimate, abs(row["mean"]))
+        lead = without_rounding(tests[0].estimate, abs(row["mean"]))
         row |= {"lead": lead, "low": tests[0].low, "high": tests[0].high}
         row["p_holm"] = float(np.max([test.p for test in tests]))  # NaN where one is
         row["excludes"] = all(test.low > 0 for test in tests)
@@ -119,6 +119,6 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
 
     found = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
     found["p_holm"] = holm(found["p_holm"].to_numpy())
-    found["resolved"] = found["excludes"] & (found["p_holm"] <= ALPHA)
+    found["resolved"] = found["excludes"] & (found["p_holm"] <= LARGEST_P)
     found["winner"] = found["objective"].where(found["resolved"], "")
     return found.reindex(columns=list(WINNER_COLUMNS))

@@ -20,8 +20,8 @@ from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting, settings
 
 MANTISSA_BITS = 40  # numbers match when equal to about 12 significant digits
-MAX_BINS = 6
-PER_BIN = 2
+_MAX_BINS = 6
+_PER_BIN = 2
 MAX_VALUES = 12  # different numbers that a sampled design keeps apart
 
 
@@ -79,8 +79,8 @@ def cut(
     param: str,
     sweeps: Sequence[Sweep],
     *,
-    max_bins: int = MAX_BINS,
-    per_bin: int = PER_BIN,
+    max_bins: int = _MAX_BINS,
+    per_bin: int = _PER_BIN,
     scored: bool = False,
 ) -> Regions:
     """The regions of a hyperparameter that one or more objectives sweep, the same for all of them.

@@ -17,12 +17,12 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, cross_fit, score_table
 from clsweep.analysis.arrays import Array, Codes
-from clsweep.analysis.images import Images, parts_of
+from clsweep.analysis.image_intervals import ImageEffects, image_parts
 from clsweep.analysis.nested import others_of
 from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import cut, numbers_in
-from clsweep.analysis.seed_effects import TwoWay, seed_shift, settled
+from clsweep.analysis.seed_effects import TwoWay, impute_seed_effect, seed_shift
 from clsweep.analysis.sweep import Sweep
 
 
@@ -63,7 +63,7 @@ class Response:
     of_seeds: bool = True
     balanced: bool = True
     notes: tuple[Note, ...] = ()
-    images: Images | None = None
+    images: ImageEffects | None = None
     shift: TwoWay | None = None
 
     @classmethod
@@ -124,7 +124,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         used, found = shared_settings(sweep, param, levels)
         balanced = found > 0
         rows = used if balanced else rows
-        table = _average(settled(sweep.scores[rows]), levels[rows], num)
+        table = _average(impute_seed_effect(sweep.scores[rows]), levels[rows], num)
         # seen best by all configurations, which all values share
         shift = seed_shift(sweep.scores[rows]) if num > 1 else None
         if not balanced:
@@ -195,7 +195,7 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     means[usable] = score_table.row_means(scores)
     slack = float(score_table.rounding(means[usable]))
     best = int(means.argmax())
-    level = float(cross_fit.best_level(scores, parts_of(table.images, rows[usable])))
+    level = float(cross_fit.best_level(scores, image_parts(table.images, rows[usable])))
     first, last = _run(means >= level - within - slack, best)
     end = ("", "low", "high", "both")[(first == 0) + 2 * (last == len(rows) - 1)]
     found: dict[str, Any] = {"band_low": float(table.low[rows[first]]), "band_end": end}
@@ -299,10 +299,10 @@ def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
     """(num, columns) averages over the configurations (n, S) of each level; NaN for none.
 
     Of a complete table a column is a seed. Else it is made of one score of each configuration
-    (`score_table.packed`): the columns of a level vary about its mean, mean_i m_i, as much as the
-    scores say of that mean,  s_w^2 / k^2 sum_i (1 / S_i)  over its k configurations.
+    (`score_table.drop_nan_columns`): the columns of a level vary about its mean, mean_i m_i, as
+    much as the scores say of that mean,  s_w^2 / k^2 sum_i (1 / S_i)  over its k configurations.
     """
-    table = score_table.packed(scores)
+    table = score_table.drop_nan_columns(scores)
     present = np.isfinite(table)
     counts, means = present.sum(axis=1), score_table.row_means(table)
     size = np.maximum(np.bincount(levels, minlength=num), 1)

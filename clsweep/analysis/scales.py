@@ -21,10 +21,10 @@ LOG_RATIO = 10.0  # b / a from which a log axis is the likelier one before the v
 PRIOR_ODDS = 2.0  # of that against the other axis
 NARROW_ODDS = 20.0  # of a linear axis where a and b are all but equal: few would take a log axis
 EVEN_SAMPLES = ("qmc", "random")
-MAX_LEVELS = 16  # different values of a sample that recur and are so few were given as a list
+_MAX_LEVELS = 16  # different values of a sample that recur and are so few were given as a list
 MIN_POINTS = 5  # two independent columns rise or fall together in five points once in sixty times
 MAX_LEADERS = 3
-FIRST = 100  # rows that show of most columns that they do not rise together
+_FIRST = 100  # rows that show of most columns that they do not rise together
 
 
 def scale_of(column: pd.Series[Any], samplers: tuple[str, ...] = ()) -> str:
@@ -43,7 +43,7 @@ def scale_of(column: pd.Series[Any], samplers: tuple[str, ...] = ()) -> str:
 
     Where these cannot tell, and for other samplers, it is the log axis from `LOG_RATIO` on.
     """
-    if not is_number(column):
+    if not is_numeric_column(column):
         return "category"
     values = column.to_numpy(dtype=float, na_value=np.nan)
     values = np.sort(values[np.isfinite(values)])
@@ -51,7 +51,7 @@ def scale_of(column: pd.Series[Any], samplers: tuple[str, ...] = ()) -> str:
         return "linear"
     levels = np.unique(values)
     is_wide = _width(values) >= 1.0 - 1e-9
-    is_list = len(levels) <= MAX_LEVELS and 2 * len(levels) <= len(values)
+    is_list = len(levels) <= _MAX_LEVELS and 2 * len(levels) <= len(values)
     if samplers == ("grid",) or is_list:
         on_log, on_linear = _unevenness(np.log(levels)), _unevenness(levels)
         if 2 * min(on_log, on_linear) < max(on_log, on_linear):
@@ -65,7 +65,7 @@ def scale_of(column: pd.Series[Any], samplers: tuple[str, ...] = ()) -> str:
     return "log" if is_wide else "linear"
 
 
-def is_number(column: pd.Series[Any]) -> bool:
+def is_numeric_column(column: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 
@@ -159,7 +159,9 @@ class _Design:
 
     def _rise_together(self, name: str, other: str, num: int) -> bool:
         pair = self._settings[[other, name]]
-        if not all(map(is_number, (pair[other], pair[name]))) or not _is_monotone(pair[:FIRST]):
+        if not all(map(is_numeric_column, (pair[other], pair[name]))) or not _is_monotone(
+            pair[:_FIRST]
+        ):
             return False
         points = pair.astype(float).drop_duplicates()
         same = np.array_equal(points[other], points[name])
@@ -168,7 +170,7 @@ class _Design:
     def leaders(self, name: str, others: list[str]) -> tuple[str, ...]:
         """Two or three of the others that `name` follows from, or all whose label it is."""
         num = self._levels[name]
-        is_label = num == self._num >= MIN_POINTS and not is_number(self._settings[name])
+        is_label = num == self._num >= MIN_POINTS and not is_numeric_column(self._settings[name])
         if is_label and others and self.count(others) == self._num:
             return tuple(others)
         sizes = range(2, MAX_LEADERS + 1)

@@ -21,14 +21,14 @@ def rounding(scores: Array) -> Array:
     return np.asarray(EPSILON * np.nanmax(np.abs(scores), axis=-1))
 
 
-def _is_complete(values: Array) -> bool:
+def is_complete(values: Array) -> bool:
     """Whether no score is missing."""
     return bool(np.isfinite(values.sum()))
 
 
 def row_means(values: Array) -> Array:
     """Mean over the seeds present: m_i = sum_s x_is / S_i. (..., n, S) -> (..., n)."""
-    if _is_complete(values):
+    if is_complete(values):
         return np.asarray(values.sum(axis=-1) / values.shape[-1])
     return np.asarray(np.nansum(values, axis=-1) / np.isfinite(values).sum(axis=-1))
 
@@ -40,9 +40,7 @@ def noise_variance(values: Array) -> Array:
     counts = np.isfinite(values).sum(axis=-1)
     freedom = (counts - 1).sum(axis=-1)
     squares = np.square(values - row_means(values)[..., None])
-    total = (
-        squares.sum(axis=(-2, -1)) if _is_complete(values) else np.nansum(squares, axis=(-2, -1))
-    )
+    total = squares.sum(axis=(-2, -1)) if is_complete(values) else np.nansum(squares, axis=(-2, -1))
     return np.where(freedom > 0, total / np.maximum(freedom, 1), np.nan)
 
 
@@ -53,7 +51,7 @@ def mean_seeds(values: Array) -> Array:
     return np.asarray(1.0 / np.mean(1.0 / np.isfinite(values).sum(axis=-1), axis=-1))
 
 
-def packed(values: Array) -> Array:
+def drop_nan_columns(values: Array) -> Array:
     """A table (n, S) with gaps as (n, max S_i): each row's scores come first, and a column means
     nothing.
 

@@ -26,7 +26,7 @@ from clsweep.analysis.noise import Noise, half_width, noise_of
 SHIFT_LEVEL = 0.25
 CLEAR = 1e-3  # at which a point estimate is another one for a shift
 MOST_SEEDS = 500
-ROUNDING = 1e-20  # of the largest square: what is left of equal scores
+_ROUNDING = 1e-20  # of the largest square: what is left of equal scores
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,13 @@ def two_way(table: Array) -> TwoWay | None:
     return TwoWay(*parts, effects, table.shape[1], design, sums)
 
 
-def unshifted(table: Array, level: float = SHIFT_LEVEL) -> Array:
+def remove_seed_effect(table: Array, level: float = SHIFT_LEVEL) -> Array:
     """The table without the shifts of its seeds, where any are seen at this significance."""
     shift = seed_shift(table)
     return shift.without(table) if shift and shift.p <= level else table
 
 
-def settled(table: Array) -> Array:
+def impute_seed_effect(table: Array) -> Array:
     """The table (n, S) of seeds; where it has gaps, without their likely shifts: a row that lacks
     the best seed is none the worse for it.
     """
@@ -150,7 +150,7 @@ def seed_shift(table: Array) -> TwoWay | None:
     values = table[:, common]
     if not (found := two_way(values)):
         return None
-    if found.squares / found.freedom <= ROUNDING * float(np.nanmax(np.square(values))):
+    if found.squares / found.freedom <= _ROUNDING * float(np.nanmax(np.square(values))):
         return None
     if found.p > SHIFT_LEVEL:
         return None

@@ -29,7 +29,7 @@ def interquartile_mean(means: Array) -> Array:
     return np.asarray((np.sort(means, axis=-1) * weights).sum(axis=-1) / weights.sum())
 
 
-def spread(values: Array) -> dict[str, Array]:
+def spread_of_means(values: Array) -> dict[str, Array]:
     """What needs no best configuration.
 
     mean     = mean_i m_i
@@ -69,11 +69,13 @@ def nearness(means: Array, best: Array, *, within: float, most: float = 1.0) -> 
     }
 
 
-def statistics(values: Array, *, within: float, parts: Array | None = None) -> dict[str, Array]:
+def spread_statistics(
+    values: Array, *, within: float, parts: Array | None = None
+) -> dict[str, Array]:
     """`spread`, `nearness` and worst_10 over the last two axes of `values`, and sd_star =
     sqrt(max(0, variance)).
     """
-    found = spread(values)
+    found = spread_of_means(values)
     found |= nearness(row_means(values), best_level(values, parts), within=within)
     found["sd_star"] = np.sqrt(np.maximum(0.0, found["variance"]))
     return found | {"worst_10": worst_tenth(values, parts)}

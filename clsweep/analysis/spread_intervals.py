@@ -7,16 +7,22 @@ from collections.abc import Mapping
 import numpy as np
 
 from clsweep.analysis.arrays import Array
-from clsweep.analysis.cross_fit import best_level, luck, worst_tenth
-from clsweep.analysis.resample import bounds, centres, collect
+from clsweep.analysis.bootstrap import percentile_interval, resampled, shrunk_means
+from clsweep.analysis.cross_fit import best_level, selection_bias, worst_tenth
 from clsweep.analysis.score_table import row_means
-from clsweep.analysis.spread import interquartile_mean, nearness, spread, statistics
+from clsweep.analysis.spread import interquartile_mean, nearness, spread_of_means, spread_statistics
 
 # What cannot be below 0, and the most that it can be.
-MOST = {"sd": np.inf, "sd_star": np.inf, "regret": np.inf, "share": 1.0, "tolerance_area": 1.0}
+_UPPER_LIMITS = {
+    "sd": np.inf,
+    "sd_star": np.inf,
+    "regret": np.inf,
+    "share": 1.0,
+    "tolerance_area": 1.0,
+}
 
 
-def intervals(
+def spread_intervals(
     values: Array, *, population: bool, within: float, parts: Array | None = None
 ) -> dict[str, tuple[float, float]]:
     """Intervals of `statistics`; empty when no configuration has two scores.
@@ -38,7 +44,7 @@ def intervals(
     num = len(values)
 
     # The tables drawn have the luck of the images still, which `parts` take out of the point.
-    lucky = luck(values, parts)
+    lucky = selection_bias(values, parts)
     unlucky = worst_tenth(values, parts) - worst_tenth(values)
 
     def measure(drawn: Array, tried: Array) -> dict[str, Array]:
@@ -47,20 +53,22 @@ def intervals(
         best = np.clip(free, tried_means.mean(axis=-1), tried_means.max(axis=-1))
         near = nearness(means, free, within=within, most=np.inf)
         near["share"] = nearness(means, best, within=within)["share"]
-        return spread(drawn) | near | {"worst_10": worst_tenth(drawn) + unlucky}
+        return spread_of_means(drawn) | near | {"worst_10": worst_tenth(drawn) + unlucky}
 
-    found = statistics(values, within=within, parts=parts)
+    found = spread_statistics(values, within=within, parts=parts)
     point = {name: float(x) for name, x in found.items()}
     free = best_level(values, parts, clipped=False)
     point["regret"] = float(nearness(row_means(values), free, within=within)["regret"])
-    draws = collect(values, measure, population=population)
+    draws = resampled(values, measure, population=population)
     moved = {name: point[name] for name in ("mean", "regret", "tolerance_area", "iqm")}
-    moved["iqm"] -= float(draws["iqm"].mean() - interquartile_mean(centres(values)))
+    moved["iqm"] -= float(draws["iqm"].mean() - interquartile_mean(shrunk_means(values)))
     ends = {}
     for name, drawn in draws.items():
         rests_on = max(2, num // 10) if name == "worst_10" else num
         at, centre = point[name], moved.get(name)
-        ends[name] = bounds(drawn, rests_on, population=population, estimate=at, centre=centre)
+        ends[name] = percentile_interval(
+            drawn, rests_on, population=population, estimate=at, centre=centre
+        )
     ends["iqm"] = min(ends["iqm"][0], point["iqm"]), max(ends["iqm"][1], point["iqm"])
     # Nine tenths of the images often pick another one than the worst, which lies lower.
     low, high = ends["worst_10"]
@@ -71,5 +79,9 @@ def intervals(
 
 def limited(bounds: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
     """The intervals that end at 0, and at 1 of shares."""
-    ends = {name: np.clip(bounds[name], 0.0, most) for name, most in MOST.items() if name in bounds}
+    ends = {
+        name: np.clip(bounds[name], 0.0, most)
+        for name, most in _UPPER_LIMITS.items()
+        if name in bounds
+    }
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}

@@ -14,11 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis.arrays import Array
-from clsweep.analysis.images import Hits, Images
+from clsweep.analysis.image_intervals import ImageEffects, TrialHits
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import row_means
-from clsweep.analysis.seed_effects import Levels, settled
+from clsweep.analysis.seed_effects import Levels, impute_seed_effect
 from clsweep.display.numbers import settings
 from clsweep.errors import nearest
 
@@ -94,7 +94,7 @@ class Sweep:
     constants: Mapping[str, Any] = field(default_factory=dict)
     planned_seeds: int = 0
     fresh: Mapping[Any, Mapping[Any, float]] = field(default_factory=dict)
-    hits: Hits | None = None
+    hits: TrialHits | None = None
 
     @cached_property
     def measured(self) -> Sweep:
@@ -240,10 +240,10 @@ class Sweep:
     @cached_property
     def means(self) -> Array:
         """(n,) mean score over the seeds present, NaN for a configuration without any; where scores
-        are missing, without what a seed likely gives to all (`seed_effects.settled`).
+        are missing, without what a seed likely gives to all (`seed_effects.impute_seed_effect`).
         """
         means = np.full(len(self.scores), np.nan)
-        means[self.alive] = row_means(settled(self.scores[self.alive]))
+        means[self.alive] = row_means(impute_seed_effect(self.scores[self.alive]))
         return means
 
     @cached_property
@@ -257,7 +257,7 @@ class Sweep:
         return Levels.of(self.scores[self.alive], self.silent[self.alive])
 
     @cached_property
-    def images(self) -> Images | None:
+    def images(self) -> ImageEffects | None:
         """Those that the means are scored on; None where a score does not say which are right."""
         given = self.objective, self.sign, self.configs, self.counts, self.num_measured
         return self.hits.of(*given) if self.hits else None

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import cross_fit, reasons, resample, score_table, spread
+from clsweep.analysis import bootstrap, cross_fit, reasons, score_table, spread
 from clsweep.analysis.arrays import Array
-from clsweep.analysis.images import parts_of, widened
+from clsweep.analysis.bootstrap import in_resample_order
+from clsweep.analysis.image_intervals import image_parts, widened
 from clsweep.analysis.reasons import Reason, note, noted
 from clsweep.analysis.response import Response
-from clsweep.analysis.robustness.table import _by_row, _drawn_in, _holding, _intervals
-from clsweep.analysis.seed_effects import settled
+from clsweep.analysis.robustness import including, shrunk_to_spread, statistic_intervals
+from clsweep.analysis.seed_effects import impute_seed_effect
 from clsweep.analysis.sweep import Sweep
 
 TOLERANCE_COLUMNS = {
@@ -25,7 +26,7 @@ TOLERANCE_COLUMNS = {
     "low": "interval of share, for this delta alone; where trials failed, it reaches to that "
     "without them",
     "high": "",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 STEPS = 50
 
@@ -82,7 +83,7 @@ def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
             bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
         if sweep.is_grid:
             bounds[0] = np.maximum(bounds[0], 1.0 / len(gaps))
-        bounds = np.array(_holding(bounds, share))
+        bounds = np.array(including(bounds, share))
     else:
         notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
     table = np.stack([deltas, share, *bounds], axis=1).tolist()
@@ -97,8 +98,8 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     """(2, deltas) ends of the intervals of the shares, as `_intervals` has that of share."""
     population = not sweep.is_grid
     table = Response.of_configs(sweep)
-    values = _by_row(score_table.packed(table.still[table.alive]))
-    lucky = cross_fit.luck(values, parts_of(sweep.images, sweep.alive))
+    values = in_resample_order(score_table.drop_nan_columns(table.still[table.alive]))
+    lucky = cross_fit.selection_bias(values, image_parts(sweep.images, sweep.alive))
 
     def measure(drawn: Array, full: Array) -> dict[str, Array]:
         means = score_table.row_means(full)
@@ -110,25 +111,25 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
         gaps = cross_fit.best_level(each)[..., None] - score_table.row_means(each)
         return {"share": _shares(np.atleast_2d(gaps), deltas)}
 
-    drawn = resample.collect(values, measure, population=population)["share"]
+    drawn = bootstrap.resampled(values, measure, population=population)["share"]
     share = _shares(_gaps(sweep)[None], deltas)[0]
     pairs = [
-        resample.bounds(column, len(values), population=population, estimate=at)
+        bootstrap.percentile_interval(column, len(values), population=population, estimate=at)
         for column, at in zip(drawn.T, share, strict=True)
     ]
     low, high = np.array(pairs).T
     if images := sweep.images:
         found = images.rows(sweep.alive).variance_of(near, values)
         low, high = widened(low, high, images.half_width(found.get("share", 0.0)))
-        sd_star = _intervals(table, 1.0, [])["sd_star"]
-        high = np.maximum(high, near(_drawn_in(values, sd_star[0]))["share"][0])
+        sd_star = statistic_intervals(table, 1.0, [])["sd_star"]
+        high = np.maximum(high, near(shrunk_to_spread(values, sd_star[0]))["share"][0])
     return np.clip([low, high], 0.0, 1.0)
 
 
 def _gaps(sweep: Sweep) -> Array:
     """(n,) L - m_i of the configurations with a score."""
-    values = score_table.packed(settled(sweep.scores[sweep.alive]))
-    best = cross_fit.best_level(values, parts_of(sweep.images, sweep.alive))
+    values = score_table.drop_nan_columns(impute_seed_effect(sweep.scores[sweep.alive]))
+    best = cross_fit.best_level(values, image_parts(sweep.images, sweep.alive))
     return np.asarray(best - score_table.row_means(values))
 
 

@@ -12,17 +12,17 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, cross_fit, reasons, resample, score_table
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, cross_fit, reasons, score_table
 from clsweep.analysis.arrays import Array
-from clsweep.analysis.images import parts_of
+from clsweep.analysis.image_intervals import image_parts
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.seed_effects import CLEAR, seed_shift, settled, unshifted
+from clsweep.analysis.seed_effects import CLEAR, impute_seed_effect, remove_seed_effect, seed_shift
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 
 # n = configurations tried, N = those of them with a score. Levels are in the metric's own sign.
-COLUMNS = {
+BEST_OF_K_COLUMNS = {
     "objective": "name, in order of first appearance",
     "k": "configurations tried at random, without replacement, out of the n of the sweep",
     "expected": "expected score of the one that looks best: mean_s sum_r C(r-1, k-1) / C(n, k) "
@@ -30,7 +30,7 @@ COLUMNS = {
     "score is a try that brings nothing",
     "low": "interval: expected -+ t SD, of a bootstrap over the noise (grid) or the configurations",
     "high": "",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 COST_COLUMNS = {
     "objective": "name, in order of first appearance",
@@ -47,14 +47,14 @@ COST_COLUMNS = {
     "tunability_low": "interval of tunability, for the configurations tried: it carries the "
     "noise of seeds and images alone",
     "tunability_high": "",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 EVERY_K = 16  # up to here each k is listed, then steps of 12 %
 NEAR = 0.05  # of an axis: how far from the default a sampled configuration may be
 ONE_SEED = (note(Reason.ONE_SEED), note(Reason.PICKED))
 
 
-def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
+def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """Expected score of the configuration that looks best among k tried at random; the columns of
     `COLUMNS`.
 
@@ -88,15 +88,19 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         columns = {"k": ks.tolist(), "expected": sweep.sign * point, "low": low, "high": high}
         table = zip(*columns.values(), strict=True)
         rows += [start | dict(zip(columns, cells, strict=True)) for cells in table]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(BEST_OF_K_COLUMNS))
 
 
 def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(score_table.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
+    point = _curve(
+        score_table.drop_nan_columns(impute_seed_effect(sweep.scores)),
+        weights,
+        image_parts(sweep.images),
+    )
     # What a seed gives to all is added below. Rows whose noise is uneven seem to share some, too.
-    draws, num = _draws(sweep, unshifted(sweep.scores, CLEAR), ks), len(sweep.configs)
+    draws, num = _draws(sweep, remove_seed_effect(sweep.scores, CLEAR), ks), len(sweep.configs)
     half = _half_width(draws)
     if len(draws) and not sweep.is_grid:  # with the t of so many
         half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
@@ -107,7 +111,7 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     return point, point - half, point + half
 
 
-def tuning_cost(
+def cost_of_tuning(
     sweeps: Sequence[Sweep],
     *,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
@@ -153,11 +157,17 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(score_table.packed(settled(sweep.scores)), weights, parts_of(sweep.images))
-    draws = _draws(sweep, unshifted(sweep.scores), ks)
-    parts = parts_of(given.images, given.alive)
+    point = _curve(
+        score_table.drop_nan_columns(impute_seed_effect(sweep.scores)),
+        weights,
+        image_parts(sweep.images),
+    )
+    draws = _draws(sweep, remove_seed_effect(sweep.scores), ks)
+    parts = image_parts(given.images, given.alive)
     level = float(
-        cross_fit.best_level(score_table.packed(settled(given.scores[given.alive])), parts)
+        cross_fit.best_level(
+            score_table.drop_nan_columns(impute_seed_effect(given.scores[given.alive])), parts
+        )
     )
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
@@ -173,7 +183,9 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
         drawn_gains = [np.empty(0)]
         if sweep.has_repeats:
-            drawn_gains += map(gains, noisy_tables(score_table.packed(unshifted(sweep.scores))))
+            drawn_gains += map(
+                gains, noisy_tables(score_table.drop_nan_columns(remove_seed_effect(sweep.scores)))
+            )
         half = float(_half_width(np.concatenate(drawn_gains)))
         half = 0.0 if half <= float(score_table.rounding(sweep.means[sweep.alive])) else half
         half = float(np.hypot(half, _of_images(sweep, gains)))
@@ -188,7 +200,8 @@ def _of_images(sweep: Sweep, statistic: Callable[[Array], Array]) -> Any:
     if (images := sweep.images) is None:
         return 0.0
     found = images.variance_of(
-        lambda each: {"": statistic(each)}, score_table.packed(settled(sweep.scores))
+        lambda each: {"": statistic(each)},
+        score_table.drop_nan_columns(impute_seed_effect(sweep.scores)),
     )
     return images.half_width(found.get("", 0.0))
 
@@ -226,12 +239,12 @@ def _crossfit(
     """A weighted mean of the scores of resamples (B, n, S) by how the configurations look (B, n) on
     other seeds: `ranked` of the looks gives the weighted sum of any values (B, n).
 
-    Summed over the folds of `cross_fit.folds`, then divided by the weight of those that have a
+    Summed over the folds of `cross_fit_folds`, then divided by the weight of those that have a
     score: given that the pick has one.
     """
     scored: Any = 0.0
     weight: Any = 0.0
-    for fold in cross_fit.folds(tables, parts):
+    for fold in cross_fit.cross_fit_folds(tables, parts):
         for looks, scores in zip(*fold, strict=True):
             counted, total = np.isfinite(scores), ranked(looks)
             scored = scored + total(np.where(counted, scores, 0.0))
@@ -279,7 +292,7 @@ def _draws(sweep: Sweep, scores: Array, ks: NDArray[np.int64]) -> Array:
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
     weights = _weights(len(sweep.configs), ks)
-    tables = noisy_tables(score_table.packed(scores), redraw=not sweep.is_grid)
+    tables = noisy_tables(score_table.drop_nan_columns(scores), redraw=not sweep.is_grid)
     return np.concatenate([_curves(chunk, weights) for chunk in tables])
 
 
@@ -288,13 +301,17 @@ def noisy_tables(
 ) -> Iterator[Array]:
     """Resampled tables, in chunks of (B, n, S), of a packed one (n, S).
 
-    The configurations as they are, under new noise (`resample.renewed`). redraw: configurations
-    drawn again with the scores they have instead: rows are independent, and hold effect and noise
-    alike.
+    The configurations as they are, under new noise (`bootstrap.redrawn_tables`). redraw:
+    configurations drawn again with the scores they have instead: rows are independent, and hold
+    effect and noise alike.
     """
-    rng = rng or np.random.default_rng(resample.SEED)
-    draw, num, left = resample.renewed(table, rng), len(table), resample.size(table)
-    for start in range(0, left, step := max(1, resample.CHUNK // table.size)):
+    rng = rng or np.random.default_rng(bootstrap.DRAWS_SEED)
+    draw, num, left = (
+        bootstrap.redrawn_tables(table, rng),
+        len(table),
+        bootstrap.num_resamples(table),
+    )
+    for start in range(0, left, step := max(1, bootstrap.CHUNK_SCORES // table.size)):
         size = min(step, left - start)
         yield table[rng.integers(0, num, (size, num))] if redraw else draw(size)
 

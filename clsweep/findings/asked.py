@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from clsweep.analysis.contrasts import Contrast
+from clsweep.analysis.contrast import Contrast
 from clsweep.catalog import PARAM
 from clsweep.errors import RequestError, nearest
 from clsweep.study.continuation import ADDED, parse_contrasts

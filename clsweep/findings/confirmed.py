@@ -32,7 +32,7 @@ def confirmed(
     import pandas as pd
 
     from clsweep.analysis.confirmation import confirmation
-    from clsweep.analysis.images import Hits
+    from clsweep.analysis.image_intervals import TrialHits
     from clsweep.findings.hits import hits_in, lucky
 
     if isinstance(study, CellResults):
@@ -58,7 +58,7 @@ def confirmed(
     picked = pd.DataFrame(best, columns=columns)
     fresh, splits = _fresh_trials(study), {metric: study.score_on}
     hits = {
-        column: Hits(partial(hits_in, study.folder.confirmation, fresh, metric, **place))
+        column: TrialHits(partial(hits_in, study.folder.confirmation, fresh, metric, **place))
         for column, split in (splits | {f"test_{metric}": "test"}).items()
         if (place := {"split": split, "column": column})
     }

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.api.types import is_numeric_dtype
 
-from clsweep.analysis.contrasts import Contrast
-from clsweep.analysis.images import IMAGES, NEW, Hits
-from clsweep.analysis.reference import Printed
+from clsweep.analysis.contrast import Contrast
+from clsweep.analysis.image_intervals import IMAGES, NEW, TrialHits
+from clsweep.analysis.reproduce import Printed
 from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
 from clsweep.catalog.ownership import metric_params, yardstick_params
 from clsweep.display.numbers import setting
@@ -80,7 +80,7 @@ def of_studies(
     reading |= {"bounds": bounds, "planned": {name: num for name, (num, _) in planned.items()}}
     swept = _together(named, lambda study: only_swept(study.study, study.trials))
     sweeps = material.sweeps_of(swept, studies[0].path, name, mode, axes, **reading)
-    hits = Hits(lambda: _hits(named, name))
+    hits = TrialHits(lambda: _hits(named, name))
     asked = tuple(c for at, study in named.items() for c in _contrasts(study, at, name))
     metrics = {each.metric for each in asked if each.metric in METRIC and each.metric in trials}
     again = _by_objective(named, lambda s: fresh_scores(s, name))
@@ -107,7 +107,7 @@ def of_studies(
         confirmable=_confirmable(named, name),
         confirming={study.path: _confirming(study) for study in studies},
         contrasts=asked,
-        hits={m: Hits(partial(_hits, named, m)) for m in metrics if images == NEW},
+        hits={m: TrialHits(partial(_hits, named, m)) for m in metrics if images == NEW},
     )
 
 

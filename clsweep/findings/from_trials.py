@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clsweep.analysis.scales import followers, is_number
+from clsweep.analysis.scales import followers, is_numeric_column
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import METRICS, PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS
@@ -212,7 +212,7 @@ def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
         for name in sweep.params:
             column = sweep.settings[name]
             # It matters of three values or more, where all of them are positive.
-            is_guess = is_number(column) and column.min() > 0 and column.nunique() > 2
+            is_guess = is_numeric_column(column) and column.min() > 0 and column.nunique() > 2
             if name not in told and is_guess:
                 read = found.setdefault(name, {})
                 read.setdefault(sweep.scales[name], []).append(sweep.objective)

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from clsweep.analysis.cross_fit import luck
-from clsweep.analysis.images import Hits, parts_of
-from clsweep.analysis.score_table import packed
-from clsweep.analysis.seed_effects import settled
+from clsweep.analysis.cross_fit import selection_bias
+from clsweep.analysis.image_intervals import TrialHits, image_parts
+from clsweep.analysis.score_table import drop_nan_columns
+from clsweep.analysis.seed_effects import impute_seed_effect
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, to_frame
 
@@ -44,7 +44,7 @@ def lucky(study: StudyResults, metric: str, mode: str) -> dict[str, float]:
     sign = 1.0 if mode == "max" else -1.0
     place = {"split": study.score_on, "column": metric}
     ended = to_frame(study.trials_table)  # objectives with their cell, as confirmed ones have it
-    hits = Hits(partial(hits_in, study.folder, ended, metric, **place))
+    hits = TrialHits(partial(hits_in, study.folder, ended, metric, **place))
     finished = ended[ended["status"] == "finished"].dropna(subset=metric)
     found = {}
     for name, trials in finished.groupby("objective"):
@@ -52,6 +52,6 @@ def lucky(study: StudyResults, metric: str, mode: str) -> dict[str, float]:
         scores = table.to_numpy(dtype=float)
         counts = np.isfinite(scores).sum(axis=1)
         images = hits.of(str(name), sign, table.index.to_numpy(), counts, counts)
-        values = packed(settled(sign * scores))
-        found[str(name)] = sign * max(0.0, luck(values, parts_of(images)))
+        values = drop_nan_columns(impute_seed_effect(sign * scores))
+        found[str(name)] = sign * max(0.0, selection_bias(values, image_parts(images)))
     return found

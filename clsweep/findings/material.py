@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.contrasts import Contrast
-from clsweep.analysis.images import Hits
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.contrast import Contrast
+from clsweep.analysis.image_intervals import TrialHits
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import (
     DIAGNOSTIC,
@@ -63,7 +63,7 @@ class Material:
     # those of different yardsticks are not compared. Objectives that are not named share one.
     yardsticks: Mapping[str, str] = field(default_factory=dict)
     contrasts: tuple[Contrast, ...] = ()  # what the studies ask by name
-    hits: Mapping[str, Hits] = field(default_factory=dict)  # metric -> which images are right
+    hits: Mapping[str, TrialHits] = field(default_factory=dict)  # metric -> which images are right
     # Objective -> the results folder in which `clsweep confirm` runs its best by this metric again.
     # It does so by a study's own metric alone.
     confirmable: Mapping[str, str] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.scales import SCALES, is_number
+from clsweep.analysis.scales import SCALES, is_numeric_column
 from clsweep.analysis.sweep import KEYS
 from clsweep.catalog import DIAGNOSTIC, METRICS
 from clsweep.catalog.guard import LARGEST
@@ -53,7 +53,7 @@ def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     """Texts, or the numbers of configurations and seeds."""
     missing = column.isna()
-    if is_number(column) and column.dtype.kind != "c" and column.name in ("config", "seed"):
+    if is_numeric_column(column) and column.dtype.kind != "c" and column.name in ("config", "seed"):
         return column
     known = column[~missing]
     for value in known.unique() if is_plain(known) else known:
@@ -109,7 +109,7 @@ def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
             raise _refused(source, name, "numbers or texts", value)
     if column.dtype.kind == "b":
         return column.astype(bool) if known.size == column.size else _texts(column)
-    if not is_number(column) and not all(map(_is_real, known)):
+    if not is_numeric_column(column) and not all(map(_is_real, known)):
         return _texts(column)
     column = numeric(column, source)
     if column.dtype in (np.float16, np.float32):  # 0.1 of fewer bits is 0.1
@@ -168,7 +168,7 @@ def checked_scales(
             wrong = f"expected a hyperparameter, given {name!r}.{hint} Hyperparameters: {known}"
         elif scale != "category":
             values = trials[name].dropna()
-            if not is_number(values):
+            if not is_numeric_column(values):
                 wrong = f"{name}: expected 'category' for texts, given {scale!r}"
             elif scale == "log" and (values <= 0).any():
                 given = setting(values.min())

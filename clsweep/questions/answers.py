@@ -22,7 +22,7 @@ from clsweep.processes import are_beside, beside, shared
 from clsweep.questions.model import Sentences, Wording
 
 if TYPE_CHECKING:
-    from clsweep.analysis.reference import Printed
+    from clsweep.analysis.reproduce import Printed
 
 Ask = Callable[..., pd.DataFrame]  # (answers, what else is asked) -> a table
 Expected = tuple[Ask, Mapping[str, Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.comparison import table as analysis
+from clsweep.analysis import compare as analysis
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import as_far_as_levels
 from clsweep.findings.material import Material
@@ -31,7 +31,7 @@ def compare(
     by: str | None = None,
     within: float | None = None,
 ) -> pd.DataFrame:
-    """One row per pair, or per pair and value of `by`, see `analysis.comparison`; of stat "tuned"
+    """One row per pair, or per pair and value of `by`, see `analysis.compare`; of stat "tuned"
     each objective stands at its best setting, which rests on all seeds of a race. Pairs whose
     scores come from different yardsticks have no numbers.
     """
@@ -210,7 +210,7 @@ MEANS = Question(
     levels="value_a",
     say=lambda asked: compared(means(asked), "mean", asked.words),
     draw=lambda asked: [difference_forest(means(asked), asked.material)],
-    formulas={"comparison": analysis.COLUMNS},
+    formulas={"comparison": analysis.COMPARISON_COLUMNS},
 )
 TUNED = Question(
     name="comparison-tuned",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from clsweep.analysis import contrasts as analysis
+from clsweep.analysis import contrast as analysis
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import KEYS, Sweep, as_far_as_levels
 from clsweep.catalog import METRIC
@@ -30,7 +30,7 @@ VERDICTS = {"shown": "shown", "equivalent": "within the margin", "excluded": "le
 
 
 def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """One row per contrast of the study, or asked beside them: see `analysis.contrasts`."""
+    """One row per contrast of the study, or asked beside them: see `analysis.contrast`."""
     material = of.material
     chosen = added(asked, material) if asked else material.contrasts
     # metrics: the columns of numbers that are no settings and name no trial
@@ -41,7 +41,7 @@ def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.Data
         require_known("metric", [each.metric], numbers)
     metrics = dict.fromkeys(each.metric for each in chosen)
     measured = {name: sweeps_by(material, name) for name in metrics}
-    found, ends = analysis.contrasts(chosen, measured), ["low", "high"]
+    found, ends = analysis.contrast(chosen, measured), ["low", "high"]
     for name, sweeps in measured.items():
         these = found["metric"] == name
         found.loc[these, ends] = as_far_as_levels(found.loc[these, ends], sweeps)
@@ -171,7 +171,7 @@ QUESTION = Question(
     intro="a side is the mean of all settings with the values asked for",
     say=lambda asked: tuple(map(sentence, records_of(asked.ask(contrasts)))),
     draw=lambda asked: [_figure(asked)],
-    formulas={"contrasts": analysis.COLUMNS},
+    formulas={"contrasts": analysis.CONTRAST_COLUMNS},
 )  # fmt: skip
 
 

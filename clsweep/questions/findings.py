@@ -82,7 +82,7 @@ class Findings(Answers):
 
         Args:
             tuned: each objective at its best setting, without the luck of the pick, in place of
-                `stat`; on fresh seeds where `clsweep confirm` has run (`analysis.tuned`).
+                `stat`; on fresh seeds where `clsweep confirm` has run (`analysis.best_setting`).
             stat: "mean" (difference of the metric), "std" (ratio of the noise-corrected spreads) or
                 "within" (difference of the shares of the space near the best).
             by: a hyperparameter: one row per value of it.
@@ -136,7 +136,7 @@ class Findings(Answers):
 
     def importance(self, *, within: float | None = None) -> pd.DataFrame:
         """Which hyperparameter matters to a search, and where it may be set, by a surrogate through
-        what was tried (`analysis.sensitivity.searched`). Of an even design ask `sensitivity`.
+        what was tried (`analysis.importance`). Of an even design ask `sensitivity`.
         """
         return self.ask(questions.search.importance, within=self.near(within))
 
@@ -175,7 +175,7 @@ class Findings(Answers):
 
     def reproduce(self, *, within: float | None = None) -> pd.DataFrame:
         """A paper's numbers beside what was measured: one row per printed number
-        (`analysis.reference`); none where no study has such numbers.
+        (`analysis.reproduce`); none where no study has such numbers.
 
         Args:
             within: the largest difference that still agrees: 1 point by default, for a metric that

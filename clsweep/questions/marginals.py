@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from clsweep.analysis.nested import holding
+from clsweep.analysis import marginals as analysis
+from clsweep.analysis.nested import conditional
 from clsweep.analysis.regions import cut
-from clsweep.analysis.robustness import response as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.findings.material import Material
 from clsweep.questions import charts
@@ -36,8 +36,8 @@ SHORT_EDGES = (
 
 
 def marginals(of: Answers, *objectives: str) -> pd.DataFrame:
-    """One row per value of each swept hyperparameter, see `analysis.robustness.response`."""
-    return analysis.marginals(chosen(of.material.spaces, objectives))
+    """One row per value of each swept hyperparameter, see `analysis.marginals`."""
+    return analysis.marginal_levels(chosen(of.material.spaces, objectives))
 
 
 def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure]:
@@ -147,7 +147,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
 
 def _having(sweep: Sweep, pair: tuple[str, str]) -> Sweep:
     """The configurations that have both hyperparameters."""
-    return holding(holding(sweep.measured, pair[0]), pair[1])
+    return conditional(conditional(sweep.measured, pair[0]), pair[1])
 
 
 def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
@@ -249,5 +249,5 @@ QUESTION = Question(
         *marginal_figures(asked.ask(marginals), asked.material),
         *heatmap_figures(asked.material, asked.ask(sensitivity)),
     ),
-    formulas={"marginals": analysis.COLUMNS},
+    formulas={"marginals": analysis.MARGINAL_COLUMNS},
 )

@@ -33,7 +33,7 @@ FORMULAS = {
     "at": 'value of `by`, or a bin of its values, such as "batch_size=256"; empty for the whole '
     "objective",
     "num_trials": "finished trials with a finite metric",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 LINK_FORMULAS = {
     "objective": "name, in order of first appearance",
@@ -46,7 +46,7 @@ LINK_FORMULAS = {
     "p_holm": "of rho = 0, on the scale of the interval; Holm over all diagnostics and objectives",
     "resolved": "whether p_holm is below the level of significance: the diagnostic is higher "
     "(rho > 0) or lower with the metric, an association and no cause",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 MIN_CONFIGS = 10
 
@@ -66,7 +66,10 @@ def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
     tables = [config_means(trials, sweep, metric, diagnostics) for sweep in sweeps]
     tables = [means.reindex(columns=[metric, *diagnostics, "num"]) for means in tables]
     found = [name for name in diagnostics if any(means[name].notna().any() for means in tables)]
-    start, end = [name for name in FORMULAS if name not in reasons.COLUMNS], [*reasons.COLUMNS]
+    start, end = (
+        [name for name in FORMULAS if name not in reasons.REASON_COLUMNS],
+        [*reasons.REASON_COLUMNS],
+    )
     if not found:
         return pd.DataFrame(columns=[*start, metric, *end])
     rows: list[dict[str, Any]] = []

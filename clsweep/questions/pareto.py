@@ -10,10 +10,10 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.analysis.arrays import Array
+from clsweep.analysis.best_setting import best_setting, nameable_rows, why_no_best
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.recommend import EQUAL, levels_of, ties
+from clsweep.analysis.recommend import TIE_TOLERANCE, config_levels, ties
 from clsweep.analysis.sweep import Sweep
-from clsweep.analysis.tuned import no_whole, pick, whole
 from clsweep.findings.material import Material, worker_seconds
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
@@ -37,7 +37,7 @@ FORMULAS = {
     "good, by these means; the best of its objective also where it ties with such a one",
     "by_fresh": "whether it is the best of its objective because fresh seeds overturned the pick "
     "by these means",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 
 
@@ -45,8 +45,8 @@ def pareto(of: Answers) -> pd.DataFrame:
     """One row per configuration with the columns of `FORMULAS`, the cheapest first in each group of
     objectives that are scored alike, which have a front of their own.
 
-    A configuration takes part with a score on every planned seed (`tuned.whole`) and a known time.
-    Where devices differ, or times are not known, the notes say so.
+    A configuration takes part with a score on every planned seed (`best_setting.nameable_rows`) and
+    a known time. Where devices differ, or times are not known, the notes say so.
     """
     trials = of.material.trials
     seconds = _seconds(trials)
@@ -61,7 +61,7 @@ def pareto(of: Answers) -> pd.DataFrame:
         scores = known["score"] * known["objective"].map(signs).astype(float)
         known["on_front"] = on_front(known["seconds"].to_numpy(float), scores.to_numpy(float))
         for at in np.flatnonzero(rows["is_pick"]):
-            tied = np.isclose(rows["score"], rows["score"][at], rtol=EQUAL, atol=0.0)
+            tied = np.isclose(rows["score"], rows["score"][at], rtol=TIE_TOLERANCE, atol=0.0)
             tied &= rows["objective"] == rows["objective"][at]
             known.loc[at, "on_front"] = bool(known["on_front"][tied].any())
         places = [(sweep, row) for sweep, t in zip(group, tables, strict=True) for row in t.index]
@@ -77,7 +77,7 @@ def on_front(costs: Array, scores: Array) -> Any:
     front = np.zeros(len(costs), dtype=bool)
     best, last = -np.inf, np.nan
     for i in np.lexsort((-scores, costs)):
-        is_equal = bool(np.isclose(scores[i], best, rtol=EQUAL, atol=0.0))
+        is_equal = bool(np.isclose(scores[i], best, rtol=TIE_TOLERANCE, atol=0.0))
         if known[i] and (costs[i] == last if is_equal else scores[i] > best):
             front[i], best, last = True, scores[i], costs[i]
     return front
@@ -101,13 +101,13 @@ def _rows(
     if why := sweep.no_score:
         return pd.DataFrame([{**start, **noted(why=why)}])
     spent = np.array([seconds.get((sweep.objective, config), np.nan) for config in sweep.configs])
-    may = whole(sweep)
+    may = nameable_rows(sweep)
     part = np.flatnonzero(may & np.isfinite(spent))
     if not part.size:
-        why = note(Reason.TIMES_UNKNOWN) if may.any() else no_whole(sweep)
+        why = note(Reason.TIMES_UNKNOWN) if may.any() else why_no_best(sweep)
         return pd.DataFrame([{**start, **noted(*sweep.failures, why=why)}])
-    levels = {name: values[part] for name, values in levels_of(sweep).items()}
-    best = pick(sweep)
+    levels = {name: values[part] for name, values in config_levels(sweep).items()}
+    best = best_setting(sweep)
     told = noted(*notes, *(ties(sweep, best) if best else ()), *sweep.failures)
     said = {name: [value] * len(part) for name, value in told.items()}
     is_pick = np.isin(part, [best.row] if best else [])

@@ -12,11 +12,11 @@ from scipy import special
 from clsweep.analysis import TAIL, reasons
 from clsweep.analysis.arrays import Array
 from clsweep.analysis.cross_fit import best_level
-from clsweep.analysis.images import Images, joined, parts_of
+from clsweep.analysis.image_intervals import ImageEffects, image_parts, stacked
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.score_table import packed, row_means
-from clsweep.analysis.seed_effects import settled, unshifted
+from clsweep.analysis.score_table import drop_nan_columns, row_means
+from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
@@ -46,7 +46,7 @@ FORMULAS = {
     "turned so that better is higher",
     "rho_low": "its interval, as in the table of links",
     "rho_high": "",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 ALL = "all"
 
@@ -93,9 +93,9 @@ def _rows(
     of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
     # What a seed gives to all cancels in a loss; columns of other seeds have no such part.
     is_shared = all(np.array_equal(sweep.seeds, sweeps[0].seeds) for sweep in sweeps)
-    still = unshifted(of_all) if is_shared else of_all
+    still = remove_seed_effect(of_all) if is_shared else of_all
     seen = ((sweep.images, sweep.alive) for sweep in sweeps)
-    images = joined([each and each.rows(alive) for each, alive in seen])
+    images = stacked([each and each.rows(alive) for each, alive in seen])
     notes = sweeps[0].missing if len(sweeps) == 1 else ()  # of several, each has its own row
     withheld = next((sweep.not_measured for sweep in sweeps if sweep.not_measured), None)
     sign, rows = sweeps[0].sign, []
@@ -107,13 +107,13 @@ def _rows(
         if num < 2:
             rows += [row | noted(*notes, why=note(Reason.ONE_SCORED))] if num else []
             continue
-        values = packed(settled(of_all[known]))
+        values = drop_nan_columns(impute_seed_effect(of_all[known]))
         means, pick = row_means(values), int(score.argmax())
         place = places[known].iloc[pick]
         seen_in = images and images.rows(known)
-        loss = float(best_level(values, parts_of(seen_in))) - means[pick]
+        loss = float(best_level(values, image_parts(seen_in))) - means[pick]
         regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
-        low, high, why = _interval(packed(still[known]), pick, seen_in)
+        low, high, why = _interval(drop_nan_columns(still[known]), pick, seen_in)
         link = rank_correlation(np.column_stack([score, means]), withheld)
         [sweep] = [each for each in sweeps if each.objective == place["objective"]]
         at = sweep.label(int(np.flatnonzero(sweep.configs == place["config"])[0]))
@@ -126,7 +126,9 @@ def _rows(
     return rows
 
 
-def _interval(values: Array, pick: int, images: Images | None) -> tuple[float, float, Note | None]:
+def _interval(
+    values: Array, pick: int, images: ImageEffects | None
+) -> tuple[float, float, Note | None]:
     """Of max_j theta_j - theta_p; NaN and the reason where the seeds show no noise."""
     counts = np.isfinite(values).sum(axis=1)
     noise = noise_of(values)

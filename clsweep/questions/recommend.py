@@ -201,7 +201,7 @@ QUESTION = Question(
     ),
     levels="score",
     rows=with_fresh,
-    formulas={"recommendation": analysis.COLUMNS},
+    formulas={"recommendation": analysis.RECOMMEND_COLUMNS},
 )
 REPORTED = replace(
     QUESTION,

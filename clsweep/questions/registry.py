@@ -119,5 +119,5 @@ def ahead(asked: Asked) -> Iterator[Expected]:
 @cache
 def formulas() -> Mapping[str, Mapping[str, str]]:
     """What the appendix and the documentation explain: the name of a table -> its columns."""
-    found = {"most tables": reasons.COLUMNS}
+    found = {"most tables": reasons.REASON_COLUMNS}
     return found | {name: each for q in questions() for name, each in q.formulas.items()}

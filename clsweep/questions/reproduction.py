@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from clsweep.analysis import reasons
-from clsweep.analysis import reference as analysis
-from clsweep.analysis.contrasts import Contrast, contrasts
-from clsweep.analysis.reference import RESOLVABLE, Verdict
+from clsweep.analysis import reproduce as analysis
+from clsweep.analysis.contrast import Contrast, contrast
+from clsweep.analysis.reproduce import RESOLVABLE, Verdict
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, is_number, setting, settings
@@ -51,7 +51,7 @@ DIFFERENCE_COLUMNS = {
     "num_seeds": "seeds that it rests on",
     "verdict": f"{SAME}, {OTHER}: the interval excludes 0, and which way; its size is of another "
     "scale than the paper's",
-    **reasons.COLUMNS,
+    **reasons.REASON_COLUMNS,
 }
 
 
@@ -73,7 +73,7 @@ class Layout:
 
 
 def reproduce(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """One row per printed number of all cells, see `analysis.reference`; may be empty."""
+    """One row per printed number of all cells, see `analysis.reproduce`; may be empty."""
     return analysis.reproduce(of.printed(within))
 
 
@@ -88,7 +88,7 @@ def _measured(asked: Asked) -> list[Layout]:
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
     """The columns of `reproduce` that hold hyperparameters."""
-    return [str(name) for name in frame if name not in (*KEYS, *analysis.COLUMNS)]
+    return [str(name) for name in frame if name not in (*KEYS, *analysis.REPRODUCE_COLUMNS)]
 
 
 def layouts(frame: pd.DataFrame) -> list[Layout]:
@@ -340,7 +340,7 @@ QUESTION = Question(
     notes=_notes,
     say=lambda asked: (*summary(printed_numbers(asked)), *differing(printed_numbers(asked))),
     draw=figures,
-    formulas={"reproduction": analysis.COLUMNS},
+    formulas={"reproduction": analysis.REPRODUCE_COLUMNS},
 )
 
 
@@ -359,7 +359,7 @@ def differences(of: Answers) -> pd.DataFrame:
         asked, metric = list(_asked(records_of(group), names)), place["metric"]
         for cell in of.cells or (of,):
             if asked and all(cell.levels.get(name, place[name]) == place[name] for name in PLACES):
-                table = contrasts(asked, {metric: sweeps_by(cell.material, metric)})
+                table = contrast(asked, {metric: sweeps_by(cell.material, metric)})
                 found += [place | {"verdict": _sign(row)} | row for row in records_of(table)]
     kept = [*ABOUT, *PLACES, *DIFFERENCE_COLUMNS]
     return pd.DataFrame(found, columns=kept).dropna(subset=["estimate"], ignore_index=True)

@@ -9,9 +9,9 @@ from operator import itemgetter
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis import robustness as analysis
 from clsweep.analysis import tolerance_curve
 from clsweep.analysis.reasons import Note
-from clsweep.analysis.robustness import table as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -294,7 +294,7 @@ QUESTION = Question(
         *bands(by_each(asked), asked.words),
     ),
     draw=lambda asked: [robustness_forest(asked.ask(robustness, **_near(asked)), asked.material)],
-    formulas={"robustness": analysis.COLUMNS},
+    formulas={"robustness": analysis.ROBUSTNESS_COLUMNS},
 )
 MORE = Question(
     name="robustness-more",

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis import importance as analysis
+from clsweep.analysis.best_setting import nameable_rows
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.recommend import level_of
-from clsweep.analysis.sensitivity import searched
+from clsweep.analysis.recommend import config_level
 from clsweep.analysis.sweep import STATUSES
-from clsweep.analysis.tuned import whole
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import count, settings, work
@@ -86,24 +86,26 @@ def history(of: Answers) -> pd.DataFrame:
 
 
 def top(of: Answers, num: int = 5) -> pd.DataFrame:
-    """The best `num` configurations of each objective (`tuned.whole`), with `TOP_COLUMNS`."""
+    """The best `num` configurations of each objective (`best_setting.nameable_rows`), with
+    `TOP_COLUMNS`.
+    """
     rows = []
     for sweep in of.material.sweeps:
         measured = sweep.measured
-        means = np.where(whole(measured), measured.means, -np.inf)
+        means = np.where(nameable_rows(measured), measured.means, -np.inf)
         order = np.argsort(-means, kind="stable")[: min(num, int(np.isfinite(means).sum()))]
         for rank, i in enumerate(order.tolist(), 1):
             scores = sweep.sign * measured.scores[i]
             seeds = tuple(scores[np.isfinite(scores)].tolist())
             row = {"objective": sweep.objective, "rank": rank, "seeds": seeds}
-            rows.append(row | level_of(measured, i))
+            rows.append(row | config_level(measured, i))
     return pd.DataFrame(rows, columns=list(TOP_COLUMNS))
 
 
 def importance(of: Answers, *, within: float | None = None) -> pd.DataFrame:
-    """Which hyperparameter matters to a search, see `analysis.sensitivity.searched`."""
+    """Which hyperparameter matters to a search, see `analysis.importance`."""
     sweeps = [sweep for sweep in of.material.sweeps if sweep.of_space.not_measured]
-    return searched.importance(sweeps, within=of.near(within))
+    return analysis.importance(sweeps, within=of.near(within))
 
 
 def saved(of: Answers) -> pd.DataFrame:
@@ -292,7 +294,7 @@ IMPORTANCE = Question(
         Column("verdict", lambda row: "matters" if row["resolved"] else status(row["reason"])),
     ),
     say=lambda asked: importances(asked.ask(importance), asked.words),
-    formulas={"importance": searched.COLUMNS},
+    formulas={"importance": analysis.IMPORTANCE_COLUMNS},
     terms={
         "importance": "Share of the variance over the swept space that goes with one "
         "hyperparameter, by a smooth surrogate through whatever the search tried.",

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis import sensitivity as analysis
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.sensitivity import table as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
@@ -246,5 +246,5 @@ QUESTION = Question(
     ),
     say=lambda asked: effects(asked.ask(sensitivity), asked.words),
     draw=lambda asked: sensitivity_figures(asked.ask(sensitivity), asked.material),
-    formulas={"sensitivity": analysis.COLUMNS},
+    formulas={"sensitivity": analysis.SENSITIVITY_COLUMNS},
 )

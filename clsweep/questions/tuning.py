@@ -23,12 +23,12 @@ _NEAREST = TEXTS["DEFAULT_NEAREST"].partition(" (")[0]  # as a note has it
 def tuning_cost(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     """One row per objective: tries until near the best, and the gain over the default."""
     found = of.material
-    return analysis.tuning_cost(found.spaces, defaults=found.defaults, within=of.near(within))
+    return analysis.cost_of_tuning(found.spaces, defaults=found.defaults, within=of.near(within))
 
 
 def best_of_k(of: Answers) -> pd.DataFrame:
     """Expected score of the best of k configurations tried at random, with intervals."""
-    return analysis.best_of_k(of.material.spaces)
+    return analysis.expected_best_of_k(of.material.spaces)
 
 
 def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
@@ -119,5 +119,5 @@ BEST_OF_K = Question(
     ahead=True,
     has_notes=False,
     draw=lambda asked: [best_of_k_curves(asked.ask(best_of_k), asked.material)],
-    formulas={"best of k": analysis.COLUMNS},
+    formulas={"best of k": analysis.BEST_OF_K_COLUMNS},
 )

@@ -24,12 +24,12 @@ REGION_HEIGHT = 30
 
 
 def winners(of: Answers, *, by: str) -> pd.DataFrame:
-    """One row per value of one hyperparameter, see `analysis.comparison.table`."""
+    """One row per value of one hyperparameter, see `analysis.region_winners`."""
     groups = list(of.material.scored_alike(of.material.spaces).values())
     counts = [sum(by in sweep.params for sweep in group) for group in groups]
     enough = min(max(counts), 2)  # where one alone sweeps it there is nothing to win
     competing = [group for group, num in zip(groups, counts, strict=True) if num >= enough]
-    frames = [as_far_as_levels(region_winners.winners(x, by=by), x) for x in competing]
+    frames = [as_far_as_levels(region_winners.region_winners(x, by=by), x) for x in competing]
     return pd.concat(frames, ignore_index=True)
 
 

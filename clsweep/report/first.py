@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pandas as pd
 
+from clsweep.analysis.best_setting import nameable_rows
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.tuned import whole
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, settings, work
 from clsweep.findings.notes import cause, version_notes, worded
@@ -164,7 +164,7 @@ def next_steps(asked: Asked) -> tuple[Step, ...]:
         found.append(Step(f"{left}: run the same command again and only they run"))
     for folder, names in {} if material.left else _to_confirm(asked).items():
         of = material.confirming[folder]
-        num = {sweep.objective: int(whole(sweep).sum()) for sweep in material.sweeps}
+        num = {sweep.objective: int(nameable_rows(sweep).sum()) for sweep in material.sweeps}
         trials = {name: min(of.top, num[name]) * len(of.seeds) for name in names}
         seeds = "" if of.is_named else f" --seeds {','.join(map(str, of.seeds))}"
         best = f"Run the best of {listed(names)} on fresh seeds and on the test set"

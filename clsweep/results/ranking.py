@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clsweep.analysis import Place, place_of
+from clsweep.analysis import RankKey, rank_key
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import mentioned
@@ -70,7 +70,7 @@ class Standings:
         self._metric, self._mode = metric, mode
         self._configs: dict[tuple[str, int], _Config] = {}
         self._of_trial: dict[str, tuple[str, int]] = {}
-        self._best: dict[str, Place] = {}
+        self._best: dict[str, RankKey] = {}
         for row in planned:
             self._of_trial[row["trial_id"]] = key = row["objective"], row["config"]
             self._configs.setdefault(key, _Config()).num_planned += 1
@@ -88,7 +88,7 @@ class Standings:
         else:
             config.lost.add(row["trial_id"])
         if config.is_whole:
-            place = place_of(key[1], config.scores.values(), self._mode)
+            place = rank_key(key[1], config.scores.values(), self._mode)
             self._best[key[0]] = min(place, self._best.get(key[0], place))
 
     def config_of(self, trial_id: str) -> tuple[str, int] | None:
@@ -105,12 +105,12 @@ class Standings:
         found = self._configs[objective, config]
         return not found.is_stopped and len(found.scores) + len(found.lost) < found.num_planned
 
-    def place(self, objective: str, config: int) -> Place | None:
+    def place(self, objective: str, config: int) -> RankKey | None:
         """See `place_of`; None without a score, or where the scheduler stopped a trial."""
         found = self._configs[objective, config]
         if found.is_stopped or not found.scores:
             return None
-        return place_of(config, found.scores.values(), self._mode)
+        return rank_key(config, found.scores.values(), self._mode)
 
     def best(self, objective: str) -> Ranked | None:
         """The best configuration so far; None while none has finished on every seed."""
@@ -125,18 +125,18 @@ class Standings:
 
     def rankings(self) -> list[Ranking]:
         """All configurations that take part, in the order of the plan's objectives."""
-        places: dict[str, list[Place]] = {objective: [] for objective, _ in self._configs}
+        places: dict[str, list[RankKey]] = {objective: [] for objective, _ in self._configs}
         counts = Counter(objective for objective, _ in self._configs)
         for (objective, number), config in self._configs.items():
             if config.is_whole:
-                places[objective].append(place_of(number, config.scores.values(), self._mode))
+                places[objective].append(rank_key(number, config.scores.values(), self._mode))
         found = []
         for name, own in places.items():
             configs = [self._ranked(name, place, i) for i, place in enumerate(sorted(own), 1)]
             found.append(Ranking(name, configs, num_left_out=counts[name] - len(own)))
         return found
 
-    def _ranked(self, objective: str, place: Place, rank: int) -> Ranked:
+    def _ranked(self, objective: str, place: RankKey, rank: int) -> Ranked:
         missing, signed, config = place
         score = -signed if self._mode == "max" else signed
         return Ranked(objective, config, rank, score, num_seeds=-missing)
@@ -290,7 +290,7 @@ class KeptFiles:
         for trial_id in stored:
             if (key := self._standings.scored(trial_id)) is not None:
                 by_config.setdefault(key, []).append(trial_id)
-        best: dict[str, tuple[Place, list[str]]] = {}
+        best: dict[str, tuple[RankKey, list[str]]] = {}
         for key, trial_ids in by_config.items():
             if self._standings.is_open(*key):
                 wanted.update(trial_ids)

@@ -4,14 +4,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from clsweep.analysis import resample
+from clsweep.analysis import bootstrap
 
 
 @contextmanager
 def drawing(num=None, seed=0):
     """What is asked for in here rests on `num` resamples, drawn from this seed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resample, "SEED", seed)
+        patch.setattr(bootstrap, "DRAWS_SEED", seed)
         if num:
-            patch.setattr(resample, "NUM_RESAMPLES", num)
+            patch.setattr(bootstrap, "NUM_RESAMPLES", num)
         yield

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.robustness import robustness
 from tests.coverage import LEAST, ROWS, measured
 from tests.coverage_cells import FLAT, GAPS, NOISES, RACED, SPACES, scored, sweep_of
 

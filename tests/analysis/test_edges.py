@@ -4,11 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis import recommend, region_winners, tolerance_curve, tuning
-from clsweep.analysis.comparison import table as comparison
-from clsweep.analysis.reading import read_sweeps
-from clsweep.analysis.robustness import response, table
-from clsweep.analysis.sensitivity import table as sensitivity
+from clsweep.analysis import compare as comparison
+from clsweep.analysis import (
+    marginals,
+    recommend,
+    region_winners,
+    robustness,
+    sensitivity,
+    tolerance_curve,
+    tuning,
+)
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.sweep import FAILED_AS
 from clsweep.questions.health import failure_regions
 from tests.analysis.draws import drawing
@@ -19,17 +25,17 @@ NAN = float("nan")
 PAIR = [[90.0, 91.0], [80.0, 81.0]]
 RNG = np.random.default_rng(8)
 ASKED = {
-    "robustness": lambda sweeps: table.robustness(sweeps),
-    "robustness by": lambda sweeps: table.robustness(sweeps, by="tau"),
+    "robustness": lambda sweeps: robustness.robustness(sweeps),
+    "robustness by": lambda sweeps: robustness.robustness(sweeps, by="tau"),
     "tolerance": lambda sweeps: tolerance_curve.tolerance_curve(sweeps),
-    "marginals": lambda sweeps: response.marginals(sweeps),
+    "marginals": lambda sweeps: marginals.marginal_levels(sweeps),
     "sensitivity": lambda sweeps: sensitivity.sensitivity(sweeps),
     "compare": lambda sweeps: comparison.compare(sweeps),
     "compare std": lambda sweeps: comparison.compare(sweeps, stat="std"),
     "compare within": lambda sweeps: comparison.compare(sweeps, stat="within"),
-    "winners": lambda sweeps: region_winners.winners(sweeps, by="tau"),
-    "best_of_k": lambda sweeps: tuning.best_of_k(sweeps),
-    "tuning_cost": lambda sweeps: tuning.tuning_cost(sweeps, defaults={"dcl": {"tau": 0.0}}),
+    "winners": lambda sweeps: region_winners.region_winners(sweeps, by="tau"),
+    "best_of_k": lambda sweeps: tuning.expected_best_of_k(sweeps),
+    "tuning_cost": lambda sweeps: tuning.cost_of_tuning(sweeps, defaults={"dcl": {"tau": 0.0}}),
     "recommend": lambda sweeps: recommend.recommend(sweeps),
     "failure_regions": lambda sweeps: failure_regions(of(sweeps)),
 }

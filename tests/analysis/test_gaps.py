@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.reading import read_sweeps
-from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.seed_effects import settled, two_way
+from clsweep.analysis.read_sweeps import read_sweeps
+from clsweep.analysis.robustness import robustness
+from clsweep.analysis.seed_effects import impute_seed_effect, two_way
 from clsweep.analysis.tolerance_curve import tolerance_curve
-from clsweep.analysis.tuning import best_of_k, tuning_cost
+from clsweep.analysis.tuning import cost_of_tuning, expected_best_of_k
 from tests.analysis import truths
 from tests.analysis.draws import drawing
 from tests.analysis.test_edges import ASKED
@@ -59,8 +59,8 @@ def test_without_noise_gaps_change_no_number(name, relabel):
     with drawing(200):
         row = robustness(sweeps).iloc[0]
         curve = tolerance_curve(sweeps)["share"]
-        expected = best_of_k(sweeps)["expected"]
-        cost = tuning_cost(sweeps)["best_level"]
+        expected = expected_best_of_k(sweeps)["expected"]
+        cost = cost_of_tuning(sweeps)["best_level"]
     area = np.clip(1 - (80 - LEVELS) / 10, 0, 1).mean()
     spread = LEVELS.std(ddof=1)
     known = [LEVELS.mean(), spread, spread, 80 - LEVELS.mean(), 1 / 6, area, 74, 60]
@@ -129,7 +129,7 @@ def test_means_are_those_of_generalised_least_squares():
     inverse, design = np.linalg.inv(covariance), np.eye(6)[row]
     levels = np.linalg.solve(design.T @ inverse @ design, design.T @ inverse @ table[known])
     assert 0.001 < found.p < 0.5
-    np.testing.assert_allclose(np.nanmean(settled(table), axis=1), levels, rtol=1e-12)
+    np.testing.assert_allclose(np.nanmean(impute_seed_effect(table), axis=1), levels, rtol=1e-12)
     assert np.abs(np.nanmean(table, axis=1) - levels).max() > 0.01
 
 

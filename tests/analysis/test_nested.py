@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.nested import folded, parents_of
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.marginals import marginal_levels
+from clsweep.analysis.nested import nested_as_factor, parents_of
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.recommend import recommend
-from clsweep.analysis.region_winners import winners
-from clsweep.analysis.robustness.response import marginals
-from clsweep.analysis.sensitivity.table import sensitivity
+from clsweep.analysis.region_winners import region_winners
+from clsweep.analysis.sensitivity import sensitivity
 
 ENDS = {0.99: -2.0, 0.996: 0.0, 1.0: 2.0}
 BRANCHES = [("constant", None), *(("cosine", end) for end in ENDS)]
@@ -31,7 +31,7 @@ def sweeps():
 
 
 def test_a_marginal_is_taken_within_its_branch():
-    found = marginals(sweeps()[:1])
+    found = marginal_levels(sweeps()[:1])
     assert parents_of(sweeps()[0]) == {"end": ("schedule",)}
     levels = found.set_index(["param", "label"])["mean"]
     assert levels["end"].tolist() == pytest.approx([82, 84, 86], abs=0.2)
@@ -47,12 +47,14 @@ def test_what_is_nested_is_one_factor_with_its_parent():
     assert found.loc["schedule/end", "first"] == pytest.approx(share, abs=0.01)
     assert found.loc["tau", "first"] < 0.01
     assert [note.reason.name for note in found["note"].iloc[0]][-1] == "NESTED"
-    levels = folded(sweeps()[0])[0].settings["schedule/end"]
+    levels = nested_as_factor(sweeps()[0])[0].settings["schedule/end"]
     assert {*levels} == {"constant/none", "cosine/0.99", "cosine/0.996", "cosine/1"}
 
 
 def test_winners_and_neighbours_of_a_branch():
-    found = winners(sweeps(), by="schedule")  # the values hold unequal numbers of configurations
+    found = region_winners(
+        sweeps(), by="schedule"
+    )  # the values hold unequal numbers of configurations
     assert found["winner"].tolist() == ["b", "b"]
-    assert len(winners(sweeps(), by="end")) == 3
+    assert len(region_winners(sweeps(), by="end")) == 3
     assert (recommend(sweeps())["at"].str.contains("schedule=cosine, end=1")).all()

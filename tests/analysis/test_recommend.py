@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.comparison.table import compare
+from clsweep.analysis.best_setting import tuned_difference
+from clsweep.analysis.compare import compare
 from clsweep.analysis.noise import noise_of
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.recommend import COLUMNS, levels_of, neighbourhoods, recommend
-from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.recommend import RECOMMEND_COLUMNS, config_levels, neighbourhoods, recommend
+from clsweep.analysis.robustness import robustness
 from clsweep.analysis.seed_effects import Levels, seed_shift
-from clsweep.analysis.tuned import difference
 from clsweep.results.ranking import Standings
 from tests.analysis.truths import sweep_of, trials_of
 
@@ -29,7 +29,7 @@ def grid(shape):
 
 def pair(sweep, **options):
     table = recommend([sweep], **options)
-    assert list(table.columns) == list(COLUMNS)
+    assert list(table.columns) == list(RECOMMEND_COLUMNS)
     assert list(table["kind"]) == ["best", "robust"]
     return table.iloc[0], table.iloc[1]
 
@@ -182,7 +182,7 @@ def test_settings_whose_noise_clearly_differs_have_each_their_own():
     rng = np.random.default_rng(2)
     levels, noise = 90 - np.arange(8.0)[:, None], rng.standard_normal((8, 10))
     quiet = levels + np.geomspace(0.3, 6, 8)[:, None] * noise
-    level = levels_of(sweep_of(quiet, tau=np.arange(8.0)))
+    level = config_levels(sweep_of(quiet, tau=np.arange(8.0)))
     low, high = stats.t.interval(0.95, 9, quiet[0].mean(), stats.sem(quiet[0]))
     assert (level["low"][0], level["high"][0]) == pytest.approx((low, high))
     others = [
@@ -195,7 +195,7 @@ def test_settings_whose_noise_clearly_differs_have_each_their_own():
         assert not noise_of(scores).is_uneven
     quiet[3] = 80.0
     assert noise_of(quiet).is_uneven
-    level = levels_of(sweep_of(quiet, tau=np.arange(8.0)))
+    level = config_levels(sweep_of(quiet, tau=np.arange(8.0)))
     assert level["high"][3] - level["low"][3] > 2
 
 
@@ -257,7 +257,7 @@ def test_a_higher_mean_of_fewer_seeds_is_named(mode):
         trials = trials_of(scores * (1 if mode == "max" else -1), tau=range(3))
         trials = trials if unfinished == "failed" else trials.drop(5)
         sweeps = read_sweeps(trials, metric="acc", params=["tau"], mode=mode)
-        compared = tuple(each.of("") for each in difference(*sweeps, *sweeps)[2])
+        compared = tuple(each.of("") for each in tuned_difference(*sweeps, *sweeps)[2])
         told = {"elsewhere": robustness(sweeps)["note"][0], "compared": compared}
         return dict(pair(sweeps[0])[0]) | told
 

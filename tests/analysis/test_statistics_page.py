@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from clsweep.analysis import tuning
-from clsweep.analysis.comparison.table import COLUMNS as COMPARISON
+from clsweep.analysis.compare import COMPARISON_COLUMNS as COMPARISON
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.table import COLUMNS as ROBUSTNESS
-from clsweep.analysis.sensitivity.table import COLUMNS as SENSITIVITY
+from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS as ROBUSTNESS
+from clsweep.analysis.sensitivity import SENSITIVITY_COLUMNS as SENSITIVITY
 from tests import coverage, coverage_cells
 from tests.analysis.truths import ishigami
 from tests.coverage_texts import LIMITS, STATISTICS
@@ -27,7 +27,7 @@ def with_intervals(columns):
 
 @pytest.mark.parametrize(
     ("columns", "num"),
-    [(ROBUSTNESS, 8), (COMPARISON, 1), (tuning.COLUMNS, 1)],
+    [(ROBUSTNESS, 8), (COMPARISON, 1), (tuning.BEST_OF_K_COLUMNS, 1)],
     ids=["robustness", "compare", "best"],
 )
 def test_every_statistic_with_an_interval_is_on_the_page(columns, num):

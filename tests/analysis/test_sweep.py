@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 
 

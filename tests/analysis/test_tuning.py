@@ -9,7 +9,12 @@ import pytest
 
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import FAILED_AS
-from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
+from clsweep.analysis.tuning import (
+    BEST_OF_K_COLUMNS,
+    COST_COLUMNS,
+    cost_of_tuning,
+    expected_best_of_k,
+)
 from clsweep.findings.notes import text_of
 from tests.analysis import truths
 
@@ -42,12 +47,12 @@ def test_all_subsets_of_eight():
     scores = 90 + np.random.default_rng(0).normal(size=(8, 3))
     ties = np.random.default_rng(1).integers(0, 3, (8, 3)).astype(float)  # broken at random
     for each in (scores, ties):
-        table = best_of_k([sweep_of(each)])
+        table = expected_best_of_k([sweep_of(each)])
         expected = [by_enumeration(each, k) for k in range(1, 9)]
         assert table["expected"].to_numpy() == pytest.approx(expected)
         assert (table["low"] < table["expected"]).all()
         assert (table["expected"] < table["high"]).all()
-    assert list(table.columns) == list(COLUMNS)
+    assert list(table.columns) == list(BEST_OF_K_COLUMNS)
     assert list(table["k"]) == list(range(1, 9))
 
 
@@ -56,7 +61,7 @@ def test_failures_are_tries_that_bring_nothing_or_what_they_count_as(failed_as):
     scores = 90 + np.random.default_rng(2).normal(size=(7, 3))
     scores[[1, 5]] = NAN
     sweep = sweep_of(scores, failed_as=failed_as, chance=10.0)
-    table = best_of_k([sweep])
+    table = expected_best_of_k([sweep])
     level = {"worst": np.nanmin(scores), "chance": 10.0, "left out": NAN}[failed_as]
     filled = np.where(np.isnan(scores), level, scores)
     expected = [by_enumeration(filled, k) for k in range(1, 8)]
@@ -69,7 +74,7 @@ def test_failures_are_tries_that_bring_nothing_or_what_they_count_as(failed_as):
         "and are tries that bring nothing",
     }
     assert text_of(*table["note"].iloc[0]) == notes[failed_as]
-    cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}}).iloc[0]
+    cost = cost_of_tuning([sweep], defaults={"dcl": {"tau": 0.0}}).iloc[0]
     means = np.nanmean(filled[np.isfinite(filled).any(axis=1)], axis=1)
     assert cost["best_level"] == pytest.approx(np.clip(expected[-1], means.mean(), means.max()))
     assert cost["note"] == sweep.missing
@@ -80,7 +85,7 @@ def test_failures_are_tries_that_bring_nothing_or_what_they_count_as(failed_as):
 
 def test_one_seed_is_the_plain_estimator():
     scores = [[3.0], [1.0], [2.0], [NAN]]
-    table = best_of_k([sweep_of(scores)])
+    table = expected_best_of_k([sweep_of(scores)])
     # The failed one brings nothing.
     assert table["expected"].to_numpy() == pytest.approx([2.0, 14 / 6, 11 / 4, 3.0])
     assert all(note(Reason.PICKED) in notes for notes in table["note"])
@@ -89,7 +94,7 @@ def test_one_seed_is_the_plain_estimator():
 
 def test_of_a_sample_the_mean_of_the_configurations_is_as_sure_as_they_say():
     scores = 90 + np.random.default_rng(6).normal(size=(64, 3))
-    table = best_of_k([sweep_of(scores, sampler="random")]).set_index("k")
+    table = expected_best_of_k([sweep_of(scores, sampler="random")]).set_index("k")
     half = 1.96 * scores.mean(axis=1).std(ddof=1) / 8  # of k = 1
     assert table["high"][1] - table["expected"][1] == pytest.approx(half, rel=0.1)
     assert table["low"].isna().tolist() == [k > 32 for k in table.index]
@@ -98,7 +103,7 @@ def test_of_a_sample_the_mean_of_the_configurations_is_as_sure_as_they_say():
 def test_cost_and_tunability():
     level = np.array([80.0, 82, 84, 86, 88, 89.5, 90, 88])
     scores = level[:, None] + 0.05 * np.random.default_rng(8).standard_normal((8, 3))
-    table = tuning_cost([sweep_of(scores)], defaults={"dcl": {"tau": 0.2}}, within=2.0)
+    table = cost_of_tuning([sweep_of(scores)], defaults={"dcl": {"tau": 0.2}}, within=2.0)
     assert list(table.columns) == list(COST_COLUMNS)
     row = table.iloc[0]
     curve = [np.mean([max(c) for c in itertools.combinations(level, k)]) for k in range(1, 9)]
@@ -110,7 +115,7 @@ def test_cost_and_tunability():
     assert row["tunability_high"] - row["tunability_low"] < 0.5
     assert (row["reason"], row["note"]) == ("", ())
     with pytest.raises(ValueError, match=r"^within: expected >= 0"):
-        tuning_cost([sweep_of(scores)], within=-1.0)
+        cost_of_tuning([sweep_of(scores)], within=-1.0)
 
 
 def test_lookup_of_the_default():
@@ -119,7 +124,7 @@ def test_lookup_of_the_default():
 
     def look(defaults, sampler="grid", taus=(0.05, 0.05, 0.2, 0.2)):
         sweep = sweep_of(scores, sampler=sampler, tau=np.array(taus), weighting=names)
-        return tuning_cost([sweep], defaults=defaults and {"dcl": defaults}).iloc[0]
+        return cost_of_tuning([sweep], defaults=defaults and {"dcl": defaults}).iloc[0]
 
     assert look({"tau": 0.1 + 0.1, "weighting": "b"})["default_at"] == "tau=0.2, weighting=b"
     near = look({"tau": 0.25, "weighting": "a"})
@@ -143,7 +148,7 @@ def test_a_shift_of_the_seeds_does_not_hide_what_tuning_gains():
     rng = np.random.default_rng(5)
     scores = 90 + np.arange(5.0)[:, None] + 0.1 * rng.normal(size=(5, 5))
     plain, shifted = (
-        tuning_cost([sweep_of(table)], defaults={"dcl": {"tau": 0.0}}).iloc[0]
+        cost_of_tuning([sweep_of(table)], defaults={"dcl": {"tau": 0.0}}).iloc[0]
         for table in (scores, scores + 5 * rng.normal(size=5))
     )
     widths = [row["tunability_high"] - row["tunability_low"] for row in (plain, shifted)]

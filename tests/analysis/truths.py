@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 
 
 def ishigami(u):

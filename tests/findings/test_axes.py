@@ -310,11 +310,13 @@ def test_every_source_gives_the_same_kind_of_results(tmp_path):
 
 
 def test_a_table_is_computed_once_and_its_reader_may_change_it(monkeypatch):
-    from clsweep.analysis.robustness import table
+    from clsweep.analysis import robustness
 
     calls = []
-    original = table.robustness
-    monkeypatch.setattr(table, "robustness", lambda *a, **k: calls.append(k) or original(*a, **k))
+    original = robustness.robustness
+    monkeypatch.setattr(
+        robustness, "robustness", lambda *a, **k: calls.append(k) or original(*a, **k)
+    )
     found = clsweep.analyse(grid())
     first = found.robustness()
     first["mean"] = 0.0

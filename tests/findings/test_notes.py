@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.analysis.comparison.table import COLUMNS
+from clsweep.analysis.compare import COMPARISON_COLUMNS
 from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Reason, note, noted
 from clsweep.findings.notes import is_measured, said, status, text_of, verdict, worded
 
@@ -53,7 +53,7 @@ def test_what_a_comparison_says_of_an_unresolved_row_is_in_the_row():
     measured |= {Reason.NO_NOISE_OF_SETTINGS, Reason.ONE_SEED_NO_SPREAD}
     assert measured <= UNRESOLVED
     for reason in measured:
-        assert fields_of(TEXTS[reason.name]) <= set(COLUMNS), reason
+        assert fields_of(TEXTS[reason.name]) <= set(COMPARISON_COLUMNS), reason
 
 
 def test_texts():

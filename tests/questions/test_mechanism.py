@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.questions import mechanism as question
 from clsweep.questions.mechanism import FORMULAS, LINK_FORMULAS

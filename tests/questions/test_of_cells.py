@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.analysis.reference import Verdict
+from clsweep.analysis.reproduce import Verdict
 from clsweep.errors import RequestError
 from clsweep.questions.model import trial_anchor
 from clsweep.report.model import NAME

@@ -104,5 +104,5 @@ def test_the_noise_of_many_configurations_is_estimated_once(monkeypatch):
     table = found.pareto()
     assert len(asked) == 2, "of each objective"
     row = table[table["objective"] == "a"].set_index("config").loc[2]
-    alone = recommend.level_of(found.material.sweeps[0], 2)
+    alone = recommend.config_level(found.material.sweeps[0], 2)
     assert (row["score"], row["low"], row["high"]) == (alone["score"], alone["low"], alone["high"])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.reading import read_sweeps
+from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason
 from clsweep.questions.picks import FORMULAS, picks
 from tests.analysis import truths

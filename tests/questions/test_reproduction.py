@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import clsweep
-from clsweep.analysis.reference import Verdict
+from clsweep.analysis.reproduce import Verdict
 from clsweep.api import open_results
 from clsweep.questions import registry
 from clsweep.questions.answers import asked_of

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.reading import read_sweeps
-from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.read_sweeps import read_sweeps
+from clsweep.analysis.robustness import robustness
 from clsweep.questions.model import Open, Wording
 from clsweep.questions.words import interval, known, listed, number
 from tests.analysis.draws import drawing

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import clsweep
-from clsweep.analysis.reference import Verdict
+from clsweep.analysis.reproduce import Verdict
 from clsweep.questions.reproduction import layouts
 from clsweep.study.document import preset_names
 from clsweep.study.factors import split_name

@@ -1,0 +1,410 @@
+"""Is one objective better, or more robust, than another: by how much, and how sure; and which one
+wins where along a hyperparameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis import CONFIDENCE, bootstrap, cross_fit, reasons, score_table
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.best_setting import tuned_difference
+from clsweep.analysis.evidence import Evidence
+from clsweep.analysis.holm import holm
+from clsweep.analysis.image_intervals import image_parts, spread_of, variances_of
+from clsweep.analysis.mean_tests import mean_difference
+from clsweep.analysis.nested import branch_note, conditional
+from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, Side, pair, unmatched
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.regions import cut
+from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
+from clsweep.analysis.spread_tests import Measures, spread_effect
+from clsweep.analysis.sweep import Sweep, check_by
+from clsweep.analysis.threads import in_threads
+from clsweep.display.cells import records_of
+from clsweep.errors import nearest
+
+_TUNED = "tuned"
+STATS = ("mean", "std", "within", _TUNED)
+# A pair is a setting of the hyperparameters that both objectives sweep, and a seed. d_cs = the
+# scores' difference.
+COMPARISON_COLUMNS = {
+    "a": "first objective",
+    "b": "second objective",
+    "region": 'where: "" for everywhere, or a value or bin of `by`, such as "tau=0.1"',
+    "stat": "mean, std (SD*, the spread due to hyperparameters), within (share of settings near "
+    "each one's best) or tuned (each at its best setting, without the luck of the pick)",
+    "at_a": "of tuned, the best setting of a",
+    "at_b": "that of b",
+    "num_pairs": "(setting, seed) pairs with a score on both sides; 0 = unpaired",
+    "num_seeds": "seeds of both; unpaired: of the objective with fewer",
+    "fresh_seeds": "of tuned: how many of them are of `clsweep confirm`, which decide alone",
+    "value_a": "the statistic of a over what is compared, in the metric's own sign",
+    "value_b": "that of b",
+    "estimate": "mean, within, tuned: a - b, oriented so that positive = a is better; std: the "
+    "ratio a / b, below 1 = a varies less",
+    "low": "interval of the estimate: BCa bootstrap for mean, percentiles for std and within, t "
+    "for tuned; wider by what other images give, where trials keep which they have right",
+    "high": "",
+    "p": "two-sided p-value: sign flips of the paired differences for mean, else the tail of the "
+    "bootstrap",
+    "p_min": "smallest p-value that this test could give with so many pairs",
+    "p_holm": "p, corrected for all rows of the table (Holm)",
+    "superiority": "P(A > B): share of pairs in which a scores better, ties half",
+    "detectable": "smallest true difference (for std: ratio above 1) found with 80 % power: "
+    "(t_.975 + t_.8) SE",
+    "needs_seeds": "so many seeds would find a difference as large as seen with 80 % power; NaN "
+    "when resolved, or when seeds alone do not help",
+    "needs_configs": "so many configurations would, of a sample of the space",
+    "needs_low": "the same for the difference at the far end of its 80 % interval",
+    "needs_high": "and at the near end; inf: more than 10,000, or it holds no difference",
+    "winner": "the better objective (std: the more robust), where the interval excludes no "
+    "difference and p_holm <= 1 - confidence; else empty",
+    "resolved": "whether there is one",
+    **reasons.REASON_COLUMNS,
+}
+_TEXT = ("a", "b", "region", "stat", "at_a", "at_b", "winner")
+FEWEST_SETTINGS, FEW_RANDOM = 3, 32  # for a spread, and that a sample of fewer is few
+_ROUNDING = 1e-12  # of a level: less of a difference is none
+LARGEST_P = 1.0 - CONFIDENCE + 1e-12
+
+
+def compare(
+    sweeps: Sequence[Sweep],
+    a: str | None = None,
+    b: str | None = None,
+    *,
+    stat: str = "mean",
+    by: str | None = None,
+    within: float = 1.0,
+) -> pd.DataFrame:
+    """Objective `a` against `b`, or every pair in order of appearance: one row, or one per value or
+    bin of `by`, with the columns of `COLUMNS`.
+
+    Pairs: the settings of the hyperparameters that both sweep, over which configurations that
+    differ in others are averaged, and the seeds of both. Without matching settings (independent
+    random designs): unpaired, and says so. An objective of one setting that the other never tried
+    is not compared. Seeds of other labels are paired in their order; where hardly any is in both,
+    settings are paired, and each side has noise of its own.
+
+    mean: mean_c mean_s d_cs. On a grid the settings are all there are: its noise is that of the
+        seeds, pooled over the settings, and the p-value flips signs of (setting, seed) pairs
+        (`mean_tests.units_of`). Of a qmc or random design the settings are a sample: their mean
+        differences are the draws, and are flipped (a qmc design is taken as a random one, so that
+        its intervals cover more than they say). The interval (`mean_tests.mean_effect`) is BCa,
+        with the width of t. A shift that a seed gives to both objectives cancels. One seed of a
+        grid: p only, under "no difference at any setting"; never resolved.
+    std: SD* of a / SD* of b; within: difference of the shares within `within` points of each one's
+        own best (`spread_tests.spread_effect`), for three settings and two seeds or more.
+    tuned: a - b, each at its best setting, picked on other seeds than it is scored on
+        (`best_setting.tuned_difference`); on fresh seeds where both have them.
+    by: the noise of a grid is pooled over all its regions. Where a region, or objectives of one
+        setting each, have too few pairs for sign flips to reach 1 - confidence, p is the tail of
+        the bootstrap, which is that of t.
+
+    The model has one noise variance, independent between settings. Where a region may have more,
+    the interval and p are widened by the chance that it has
+    (`mean_tests.HeteroscedasticAlternative`). Where a seed seems to shift all settings, the seeds
+    are the draws. Exact copies of a row count once. Failed trials that decide a verdict undo it
+    (`gated`). All rates are in STATISTICS.md.
+
+    Raises ValueError for an unknown objective, a against itself, an option out of range, a `by`
+    that neither sweeps.
+    """
+    if stat not in STATS:
+        known = ", ".join(STATS)
+        raise ValueError(f"stat: expected one of {known}, got {stat!r}.{nearest(stat, STATS)}")
+    if not within >= 0:
+        raise ValueError(f"within: expected >= 0, got {within!r}.")
+    sweeps = _chosen(sweeps, a, b)
+    check_by(by, sweeps)
+    if stat == _TUNED:
+        if by is not None:
+            raise ValueError(f"by: expected none of objectives that are tuned, got {by!r}")
+        sweeps = [sweep.measured for sweep in sweeps]  # failed trials are no settings to pick
+
+    def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
+        pairs = combinations(sweeps, 2)
+        found = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
+        return _table([row for rows in found for row in rows])
+
+    out = robust_to_failures(sweeps, table, ("a", "b", "region"))
+    return out if a in (None, sweeps[0].objective) else _turned(out)
+
+
+def _turned(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of b against a, for who asks in that order: the draws are the same."""
+    sides = {f"{of}a": f"{of}b" for of in ("", "at_", "value_")}
+    out = table.rename(columns=sides | {b: a for a, b in sides.items()})[table.columns]
+    with np.errstate(divide="ignore"):
+        for name, of in (("estimate", "estimate"), ("low", "high"), ("high", "low")):
+            out[name] = np.where(table["stat"] == "std", 1.0 / table[of], 0.0 - table[of])
+    return out.assign(superiority=1.0 - table["superiority"])
+
+
+def _chosen(sweeps: Sequence[Sweep], a: str | None, b: str | None) -> Sequence[Sweep]:
+    """Those that are asked for, in the order of the study, whatever theirs is."""
+    if a is None and b is None:
+        return sweeps
+    if a is None or b is None:
+        raise ValueError(
+            f"compare: expected two objectives, or none for every pair; got {a or b!r} alone"
+        )
+    known = {sweep.objective: sweep for sweep in sweeps}
+    for name in (a, b):
+        if name not in known:
+            told = f"{nearest(name, known)} Objectives: {', '.join(known)}"
+            raise ValueError(f"no objective {name!r}.{told}")
+    if a == b:
+        raise ValueError(f"b: expected another objective than a, got {b!r} twice")
+    return [sweep for sweep in sweeps if sweep.objective in (a, b)]
+
+
+def robust_to_failures(
+    sweeps: Sequence[Sweep], table: Callable[[Sequence[Sweep]], pd.DataFrame], keys: Sequence[str]
+) -> pd.DataFrame:
+    """`table` of the sweeps, whose rows are known by `keys`; where failed trials count in the
+    scores, a winner is one only if it also is with the failed trials left out.
+
+    An objective that crashes where it is bad looks better, and more robust, without its failures.
+    Counted as the worst score, failures that have other causes make it look worse. So each interval
+    is the union of both, and a winner that only one of both finds is none
+    (`Reason.FAILURES_DECIDE`).
+    """
+    found = table(sweeps)
+    counted = {s.objective for s in sweeps if np.isfinite(s.failed_level) and s.num_failed}
+    if not counted:
+        return found
+    without = table([sweep.measured for sweep in sweeps])
+    others = {tuple(row[key] for key in keys): row for row in without.to_dict("records")}
+    rows: list[dict[str, Any]] = []
+    for row in records_of(found):
+        if "a" not in row or {row["a"], row["b"]} & counted:
+            other = others.get(tuple(row[key] for key in keys)) or {"winner": ""}
+            row["low"] = np.fmin(row["low"], other.get("low", np.nan))
+            row["high"] = np.fmax(row["high"], other.get("high", np.nan))
+            if row["winner"] != other["winner"]:
+                why = note(Reason.FAILURES_DECIDE)
+                row |= {"winner": "", "resolved": False, **noted(*row["note"], why=why)}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=found.columns)
+
+
+def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:
+    """The rows of one pair of objectives, without what needs the other rows."""
+    blank: dict[str, Any] = {
+        **dict.fromkeys(COMPARISON_COLUMNS, np.nan),
+        **dict.fromkeys(_TEXT, ""),
+    }
+    blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
+    if stat == "mean" and by is None and all(map(_is_one, (a, b))):  # both senses are one
+        a, b, stat = replace(a, fresh={}), replace(b, fresh={}), _TUNED
+    if stat == _TUNED:
+        row, why, notes = tuned_difference(a, b)
+        return [blank | row | noted(*notes, why=why)]
+    missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]
+    lacking = note(Reason.NOT_SWEPT, param=by)
+    missing += [lacking.of(x.objective) for x in (a, b) if by is not None and by not in x.params]
+    if not missing and (alone := unmatched(a, b)):
+        missing = [alone]
+    if missing:
+        return [blank | noted(*missing, why=missing[0])]
+    told = [n.of(x.objective) for x in (a, b) for n in (*x.failures, *x.cut_short)]
+    if by is not None:
+        told += [each.of(x.objective) for x in (a, b) for each in branch_note(x, by)]
+        a, b = conditional(a, by), conditional(b, by)
+    pairing = pair(a, b)
+    parts = pairing.split(None if by is None else cut(by, (a, b), per_bin=PAIRS_PER_BIN))
+    if not parts:
+        no_pair = note(Reason.NO_PAIR, a=a.objective, b=b.objective)
+        return [blank | noted(*pairing.notes, why=no_pair)]
+    rows = []
+    for label, part in parts.items():
+        rng = np.random.default_rng(bootstrap.DRAWS_SEED)
+        if stat == "mean":
+            row, why, notes = _mean(part, pairing, len(parts), rng)
+            row |= {f"value_{n}": x.sign * row[f"value_{n}"] for n, x in (("a", a), ("b", b))}
+        else:
+            row, why, notes = _spread(part, stat, within, rng)
+        seeds = [int(np.isfinite(side.scores).sum(axis=1).max()) for side in (part.a, part.b)]
+        row |= {"region": label, "num_pairs": part.num_pairs, "num_seeds": min(seeds)}
+        row |= {"superiority": _superiority(part), "fixed": part.fixed}
+        rows.append(blank | row | noted(*told, *pairing.notes, *notes, why=why))
+    return rows
+
+
+def _is_one(sweep: Sweep) -> bool:
+    """Whether there is one setting, all planned, of which no seed failed."""
+    return len(sweep.configs) == 1 and not (sweep.too_few or sweep.num_failed)
+
+
+def _bounds(found: Evidence) -> dict[str, Any]:
+    names = ("estimate", "low", "high", "p", "p_min", "detectable")
+    side = int(found.low > 0) - int(found.high < 0)
+    return {name: getattr(found, name) for name in names} | {"side": side}
+
+
+def _mean(
+    part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
+) -> tuple[dict[str, Any], Note | None, list[Note]]:
+    found, repeats, notes = mean_difference(part, whole, num_parts, rng)
+    sides, why = (part.a.scores, part.b.scores), None
+    if not np.isfinite(found.se):
+        why = note(Reason.NO_NOISE if part.fixed else Reason.NO_NOISE_OF_SETTINGS)
+        if part.paired and np.array_equal(*sides, equal_nan=True):
+            why = note(Reason.SAME_SCORES)
+        if part.fixed and max(np.isfinite(side).sum(axis=1).max() for side in sides) <= 1:
+            why = note(Reason.ONE_SEED)
+            notes.append(note(Reason.P_PER_SETTING))
+    needed = found.repeats_needed(repeats)
+    if part.crossed and part.fixed and len(sides[0]) > 1:  # and enough for the sign flips
+        flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
+        needed = np.maximum(needed, float(flips))
+    value_a, value_b = (float(score_table.row_means(side).mean()) for side in sides)
+    row = {**_bounds(found), "value_a": value_a, "value_b": value_b, "needed": needed}
+    row["images"] = found.images_deciding(repeats) if part.fixed else 0
+    row["over_images"] = bool(found.images) and part.fixed
+    return row, why, notes
+
+
+def _spread(
+    part: Pairing, stat: str, within: float, rng: np.random.Generator
+) -> tuple[dict[str, Any], Note | None, list[Note]]:
+    def still(side: Side) -> Array:
+        return score_table.drop_nan_columns(
+            remove_seed_effect(side.scores) if part.crossed else side.scores
+        )
+
+    sides = still(part.a), still(part.b)
+    fewest = min(map(len, sides))
+    if fewest < FEWEST_SETTINGS:
+        return {}, note(Reason.FEW_SETTINGS, least=FEWEST_SETTINGS, stat=stat), []
+    if any(np.isfinite(side).sum(axis=1).max() < 2 for side in sides):
+        return {}, note(Reason.ONE_SEED_NO_SPREAD, stat=stat), []
+
+    def log_sd_star(tables: Array, redrawn: bool, *, of_images: float) -> Array:
+        """log of sqrt( max(0, sd^2 - s_w^2 / S - v) ), v of the images; -inf for none."""
+        num = tables.shape[-2]  # redrawn rows repeat, and vary by (n - 1) / n less
+        variance = np.square(score_table.row_means(tables).std(axis=-1, ddof=1))
+        variance = variance * (num / (num - 1) if redrawn else 1.0)
+        variance -= score_table.noise_variance(tables) / score_table.mean_seeds(tables) + of_images
+        with np.errstate(divide="ignore"):
+            return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
+
+    def share_within(tables: Array, _: bool, *, lucky: float) -> Array:
+        means, best = score_table.row_means(tables), cross_fit.best_level(tables) - lucky
+        reach = best - within - score_table.rounding(means)
+        return np.asarray((means >= reach[..., None]).mean(axis=-1))
+
+    both: list[Callable[[Array, bool], Array]] = []
+    for side, table in zip((part.a, part.b), sides, strict=True):
+        if stat == "std":
+            both.append(partial(log_sd_star, of_images=spread_of(side.images)))
+            continue
+        lucky = cross_fit.selection_bias(table, image_parts(side.images))
+        both.append(partial(share_within, lucky=lucky))
+    measures: Measures = (both[0], both[1])
+    effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
+    found = _spread_over_images(part, sides, measures, effect)
+    shown = sides
+    if stat == "within":  # as `robustness` has it
+        shown = (
+            score_table.drop_nan_columns(impute_seed_effect(part.a.scores)),
+            score_table.drop_nan_columns(impute_seed_effect(part.b.scores)),
+        )
+    values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
+    row = _bounds(found) | dict(zip(("value_a", "value_b"), values, strict=True))
+    if stat == "within":
+        estimate = values[0] - values[1]
+        low, high = min(row["low"], estimate), max(row["high"], estimate)
+        return row | {"estimate": estimate, "low": low, "high": high}, None, []
+    notes = []
+    if not part.fixed and fewest < FEW_RANDOM:
+        notes.append(note(Reason.FEW_SAMPLED, settings=fewest))
+    if np.isneginf(values).any():
+        notes.append(note(Reason.SPREAD_WITHIN_NOISE))
+    for name in ("estimate", "low", "high", "value_a", "value_b", "detectable"):
+        row[name] = float(np.exp(row[name]))
+    if part.fixed:  # the noise of an SD falls with the seeds as that of a mean does
+        seeds = min(np.isfinite(side).sum(axis=1).mean() for side in sides)
+        row["needed"] = found.repeats_needed(float(seeds))
+    return row, None, notes
+
+
+def _spread_over_images(
+    part: Pairing,
+    sides: tuple[Array, Array],
+    measures: Measures,
+    effect: Callable[..., Evidence],
+) -> Evidence:
+    """The effect for new images: wider by how its difference varies over them. Where the log of a
+    spread of 0 makes that infinite, each resample has other images.
+    """
+    a, b = part.a.images, part.b.images
+    found = effect()
+    if a is None or b is None:
+        return found
+
+    def difference(tables: list[Array]) -> dict[str, Array]:
+        with np.errstate(invalid="ignore"):
+            return {"": measures[0](tables[0], False) - measures[1](tables[1], False)}
+
+    moved = variances_of(difference, [(a, sides[0]), (b, sides[1])])
+    if moved and np.isfinite(found.se):
+        return found.over_images(moved[""], min(a.num, b.num) - 1.0)
+    return effect(moves=(a.beyond_seeds, b.beyond_seeds))
+
+
+def _superiority(part: Pairing) -> float:
+    a, b = part.a.scores, part.b.scores
+    if part.crossed:
+        there = np.isfinite(a)
+        a, b = a[there], b[there]
+    else:
+        a, b = score_table.row_means(a), score_table.row_means(b)
+    if part.paired:
+        return float((a > b).mean() + 0.5 * (a == b).mean())
+    ranks = pd.Series(np.concatenate([a, b])).rank().to_numpy()[: len(a)]
+    return float((ranks.sum() - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
+
+
+def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Adds what needs all rows: p_holm, the winners, and what unresolved ones need."""
+    adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
+    for row, p_holm in zip(rows, adjusted, strict=True):
+        row["estimate"] = without_rounding(row["estimate"], abs(row["value_a"]))
+        winner, side = "", row.get("side", 0)
+        if side and p_holm <= LARGEST_P:
+            winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
+        row |= {"p_holm": p_holm, "winner": winner, "resolved": bool(winner)}
+        if side and not winner:
+            tests = int(np.isfinite(adjusted).sum())
+            alone = note(Reason.RESOLVED_ALONE, tests=tests)
+            row["note"] += (alone if row["p"] <= LARGEST_P else note(Reason.RESOLVED_BY_INTERVAL),)
+        is_open = not winner and not row["reason"] and np.isfinite(row["low"])
+        if not is_open or row["stat"] == "within":
+            continue
+        needed, num = row.get("needed", np.full(3, np.nan)), row.get("images", 0)
+        may_do = row.get("over_images") and row["estimate"] and np.isfinite(needed[1])
+        if not np.isfinite(needed[0]) and not may_do:
+            if row["stat"] in ("mean", _TUNED):
+                why = note(Reason.IMAGES_DECIDE, images=num) if num else note(Reason.NO_DIFFERENCE)
+                row |= noted(*row["note"], why=why)
+            continue
+        if row["fixed"]:  # p_holm may ask for more than the interval
+            needed = np.maximum(needed, row["num_seeds"] + 1)
+        of = "needs_seeds" if row["fixed"] else "needs_configs"
+        row |= dict(zip((of, "needs_low", "needs_high"), needed, strict=True))
+    return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
+
+
+def without_rounding(lead: float, level: float) -> float:
+    """Nobody leads by what rounding makes of such levels."""
+    return 0.0 if abs(lead) < _ROUNDING * level else lead

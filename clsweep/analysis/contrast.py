@@ -1,0 +1,403 @@
+"""Differences that a study asks for by name: is there one, is it too small to matter, is it as
+large as published?
+
+Shape legend: n = configurations, S = seeds. A contrast is  c = sum_i w_i m_i  over the means of
+configurations; a side's w_i are +-1 / (number of its configurations), so they add up to 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special
+
+from clsweep.analysis import CONFIDENCE, reasons
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.evidence import Evidence
+from clsweep.analysis.holm import holm
+from clsweep.analysis.image_intervals import TrialHits, stacked
+from clsweep.analysis.noise import noise_of
+from clsweep.analysis.power import ENOUGH_SEEDS
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.score_table import rounding
+from clsweep.analysis.seed_effects import remove_seed_effect
+from clsweep.analysis.sweep import ANYWHERE, KEYS, Sweep
+from clsweep.display.numbers import settings
+
+CONTRAST_COLUMNS = {
+    "contrast": "its name",
+    "objective": "the first that it is of",
+    "metric": "what it is of",
+    "what": "what is subtracted from what",
+    "estimate": "c = sum_i w_i m_i, in the metric's own sign: a side is the mean of all "
+    "configurations with the values asked for",
+    "low": "t-interval of c, over the seeds that all of its configurations have, by the contrast "
+    "at each seed; of fewer than 5 also by the noise of all of these. In a sample its "
+    "configurations count too. For new images where trials keep which they have right. `compare "
+    "--by` pools the noise of all settings, so that of few seeds its interval may be narrower",
+    "high": "",
+    "num_seeds": "seeds that it rests on, of the objective with fewest",
+    "p": "two-sided, of c = 0",
+    "p_holm": "p, corrected for all contrasts of a study that were asked beforehand (Holm). One "
+    "that came later is corrected for all",
+    "margin": "a smaller effect counts as none",
+    "p_margin": "of |c| >= margin: twice the larger of two one-sided tests, corrected likewise",
+    "published": "the effect that a paper found",
+    "p_published": "of an effect as large as published or larger, twice one-sided, likewise",
+    "shown": "whether p_holm <= 1 - confidence: there is an effect",
+    "equivalent": "whether p_margin is: it is too small to matter",
+    "excluded": "whether p_published is: it is smaller than published, or goes the other way",
+    "detectable": "smallest true effect found with 80 % power: (t_.975 + t_.8) SE",
+    "needs_seeds": "so many seeds would show an effect as large as seen; NaN when resolved, or "
+    "when seeds alone do not help; inf: more than 10,000",
+    "needs_configs": "so many configurations of an objective would, of a sample of the space",
+    "needs_low": "the same for the far end of its 80 % interval",
+    "needs_high": "and for the near end",
+    "added_after": "trials that had ended when it was asked; 0: it was asked before",
+    **reasons.REASON_COLUMNS,
+}
+_LARGEST_P = 1.0 - CONFIDENCE
+_VERDICTS = ("shown", "equivalent", "excluded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """What is asked: the first objective less the second at some settings, or either less itself at
+    others.
+
+    Attributes:
+        of: one or two objectives.
+        at, minus: values of hyperparameters; those that an objective does not sweep pass it over.
+        added_after: trials that had ended when it was asked.
+        family: with which others its p-values are corrected: those of one study.
+    """
+
+    name: str
+    of: tuple[str, ...]
+    metric: str
+    at: Mapping[str, Any] = field(default_factory=dict)
+    minus: Mapping[str, Any] | None = None
+    margin: float = np.nan
+    published: float = np.nan
+    added_after: int = 0
+    family: str = ""
+
+    @property
+    def sides(self) -> Iterator[tuple[float, str, Mapping[str, Any]]]:
+        """Sign, objective and settings of each."""
+        for sign, at in ((1.0, self.at), (-1.0, self.minus)):
+            if at is not None:
+                yield from ((sign * (-1) ** place, name, at) for place, name in enumerate(self.of))
+
+    @property
+    def what(self) -> str:
+        """`dcl - simclr at batch_size=16, less that at batch_size=128`."""
+        first = f"{' - '.join(self.of)}{_at(self.at)}"
+        return first if self.minus is None else f"{first}, less that{_at(self.minus) or ' of all'}"
+
+
+def scored_by(
+    sweep: Sweep, trials: pd.DataFrame, metric: str, hits: TrialHits | None = None
+) -> Sweep:
+    """The same configurations with another column of their finished trials as the score, larger
+    first; failed ones have none. `hits` are those of that column.
+    """
+    own = trials[(trials["objective"] == sweep.objective) & (trials["status"] == "finished")]
+    table = own.reindex(columns=[*KEYS, metric])
+    table = table.pivot(index="config", columns="seed", values=metric)
+    scores = table.reindex(index=sweep.configs, columns=sweep.seeds).to_numpy(dtype=float)
+    failed = np.zeros(scores.shape, dtype=bool)
+    found = replace(sweep, scores=scores, failed=failed, sign=1.0, limits=ANYWHERE, hits=hits)
+    return replace(found, failed_level=np.nan, fresh={})
+
+
+def _at(values: Mapping[str, Any]) -> str:
+    texts = (f"{name}={settings([value])[0]}" for name, value in values.items())
+    return f" at {', '.join(texts)}" if values else ""
+
+
+def contrast(asked: Sequence[Contrast], sweeps: Mapping[str, Sequence[Sweep]]) -> pd.DataFrame:
+    """One row per contrast with the columns of `COLUMNS`, in the order in which they are asked.
+
+    Failed trials count as in every statistic. Where they do not count at all the verdict must be
+    the same, or it is not resolved (`Reason.FAILURES_DECIDE`).
+
+    Args:
+        sweeps: metric -> the sweeps that have it as their score.
+    """
+    found = [_evidence(each, sweeps[each.metric]) for each in asked]
+    rows = _judged(asked, found)
+    measured = {m: [x.measured for x in each] for m, each in sweeps.items()}
+    if any(x.num_failed for each in sweeps.values() for x in each):
+        without = _judged(asked, [_evidence(each, measured[each.metric]) for each in asked])
+        for row, other in zip(rows, without, strict=True):
+            if any(row[name] != other[name] for name in _VERDICTS):
+                row |= dict.fromkeys(_VERDICTS, False)
+                row |= noted(*row["note"], why=note(Reason.FAILURES_DECIDE))
+    return pd.DataFrame(rows, columns=list(CONTRAST_COLUMNS))
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    evidence: Evidence
+    num_seeds: int = 0
+    why: Note | None = None
+    notes: tuple[Note, ...] = ()
+    configs: int = 0  # of the objective with fewest, where they are a sample
+
+
+def _judged(asked: Sequence[Contrast], found: Sequence[_Estimate]) -> list[dict[str, Any]]:
+    """The rows, with p-values corrected for all that are asked."""
+    tests = {"p": [x.evidence.p for x in found]}
+    tests["p_margin"] = [_p_margin(x.evidence, a.margin) for x, a in zip(found, asked, strict=True)]
+    tests["p_published"] = [
+        _p_published(x.evidence, a.published) for x, a in zip(found, asked, strict=True)
+    ]
+    rows: dict[int, dict[str, Any]] = {}
+    for later, family in dict.fromkeys((bool(each.added_after), each.family) for each in asked):
+        # One that comes later takes no answer away, and is one of all itself.
+        among = [
+            at for at, each in enumerate(asked)
+            if each.family == family and (later or not each.added_after)
+        ]  # fmt: skip
+        own = {name: np.array([p[at] for at in among], dtype=float) for name, p in tests.items()}
+        num = int(np.isfinite(own["p"]).sum())
+        corrected = {name: holm(p) for name, p in own.items()}
+        for place, at in enumerate(among):
+            if bool(asked[at].added_after) == later:
+                mine = {name: float(p[place]) for name, p in corrected.items()}
+                rows[at] = _row(asked[at], found[at], mine, num)
+    return [rows[at] for at in sorted(rows)]
+
+
+def _row(asked: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dict[str, Any]:
+    """One of `num` that are tested, with its corrected p-values."""
+    found, notes = x.evidence, x.notes
+    row = {
+        **dict.fromkeys(CONTRAST_COLUMNS, np.nan),
+        "contrast": asked.name, "objective": asked.of[0], "metric": asked.metric,
+        "what": asked.what, "estimate": found.estimate, "low": found.low, "high": found.high,
+        "num_seeds": x.num_seeds, "p": found.p, "p_holm": p["p"],
+        "margin": asked.margin, "p_margin": p["p_margin"],
+        "published": asked.published, "p_published": p["p_published"],
+        "shown": p["p"] <= _LARGEST_P and (found.low > 0 or found.high < 0),
+        "equivalent": p["p_margin"] <= _LARGEST_P, "excluded": p["p_published"] <= _LARGEST_P,
+        "detectable": found.detectable, "added_after": asked.added_after,
+    }  # fmt: skip
+    if asked.added_after:
+        notes = (note(Reason.ASKED_LATER, trials=asked.added_after), *notes)
+    if x.why is None and not row["shown"] and found.p <= _LARGEST_P:
+        notes = (*notes, note(Reason.RESOLVED_ALONE, tests=num))
+    if x.why is None and not any(row[name] for name in _VERDICTS):
+        # In a sample its configurations are the noise, whatever the number of seeds.
+        of, repeats = ("needs_configs", x.configs) if x.configs else ("needs_seeds", x.num_seeds)
+        needs = found.repeats_needed(float(repeats))
+        row |= dict(zip((of, "needs_low", "needs_high"), needs, strict=True))
+        if not x.configs and (images := found.images_deciding(float(repeats))):
+            notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
+    return row | noted(*notes, why=x.why)
+
+
+def _p_margin(found: Evidence, margin: float) -> float:
+    """Of an effect of the margin or more: the larger of two one-sided tests (Schuirmann 1987),
+    doubled, so that it agrees with the interval.
+    """
+    if not np.isfinite(found.se * margin):
+        return np.nan
+    return min(
+        1.0, 2 * float(special.stdtr(found.freedom, (abs(found.estimate) - margin) / found.se))
+    )
+
+
+def _p_published(found: Evidence, published: float) -> float:
+    """Of an effect as large as published, or larger, doubled likewise; none of one that was 0."""
+    if not np.isfinite(found.se * published) or published == 0:
+        return np.nan
+    short = np.sign(published) * (published - found.estimate)
+    return min(1.0, 2 * float(special.stdtr(found.freedom, -short / found.se)))
+
+
+def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
+    """What the trials say of one contrast."""
+    named, weights = {x.objective: x for x in sweeps}, dict[str, Array]()
+    for sign, name, at in asked.sides:
+        sweep = named.get(name)
+        if sweep is None:
+            return _nothing(note(Reason.NO_SCORE).of(name))
+        if not sweep.alive.any() and sweep.num_trials > sweep.num_failed:
+            return _nothing(note(Reason.NO_VALUE, metric=asked.metric).of(name))
+        if why := sweep.nothing or (sweep.too_few if sweep.samplers == ("grid",) else None):
+            return _nothing(why.of(name))
+        rows = _having(sweep, at)
+        if not rows.any():
+            return _nothing(note(Reason.NO_SETTING, at=_at(at).removeprefix(" at ")).of(name))
+        if lost := int((rows & ~sweep.alive).sum()):
+            return _nothing(note(Reason.OPEN_SETTINGS, lost=lost, configs=int(rows.sum())).of(name))
+        own = weights.setdefault(name, np.zeros(len(rows)))
+        own += np.where(rows, sign / rows.sum(), 0.0)
+    parts = [_Part.of(named[name], own) for name, own in weights.items() if own.any()]
+    if not parts:
+        return _nothing(note(Reason.SAME_SETTINGS))
+    is_grid = all(part.sweep.is_grid for part in parts)
+    found = _of_grid(parts) if is_grid else _of_sample(parts)
+    notes = tuple(each.of(p.sweep.objective) for p in parts for each in p.sweep.failures)
+    if found.left_out:
+        notes = (*notes, note(Reason.SEEDS_LEFT_OUT, seeds=found.left_out))
+    scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
+    estimate, variance = parts[0].sweep.sign * found.estimate, found.variance
+    if not variance**0.5 > scale or not found.freedom > 0:
+        why = Reason.ONE_SEED if is_grid and found.num_seeds < 2 else Reason.NO_NOISE
+        why = Reason.NO_DIFFERENCE if found.freedom > 0 and abs(estimate) <= scale else why
+        return _Estimate(Evidence(estimate), found.num_seeds, note(why), notes)
+    evidence = Evidence.of_t(estimate, variance**0.5, found.freedom)
+    if images := stacked([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
+        every = np.concatenate([part.weights for part in parts])
+        evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
+    configs = 0 if is_grid else min(len(part.rows) for part in parts)
+    return _Estimate(evidence, found.num_seeds, None, notes, configs)
+
+
+def _nothing(why: Note) -> _Estimate:
+    return _Estimate(Evidence(np.nan), 0, why)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The configurations of one objective that count: rows (k,) of the sweep, and weights (k,)."""
+
+    sweep: Sweep
+    rows: NDArray[np.intp]
+    weights: Array
+
+    @classmethod
+    def of(cls, sweep: Sweep, weights: Array) -> _Part:
+        rows = np.flatnonzero(weights)
+        return cls(sweep, rows, weights[rows])
+
+    @property
+    def scores(self) -> Array:
+        """(k, S)"""
+        return self.sweep.scores[self.rows]
+
+
+def _having(sweep: Sweep, at: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """(n,) bool, the configurations with these values; what is not swept passes them over."""
+    rows = np.ones(len(sweep.configs), dtype=bool)
+    for name, value in at.items():
+        if name in sweep.params:
+            rows &= _equal(sweep.settings[name], value)
+        elif name in sweep.constants:
+            rows &= _equal(pd.Series([sweep.constants[name]]), value)[0]
+    return rows
+
+
+def _equal(column: pd.Series[Any], value: Any) -> NDArray[np.bool_]:
+    """(n,) bool, whether a cell says the same: 0.1, "1e-1", and of 0 and 1 also false and true."""
+    with suppress(TypeError, ValueError):
+        numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+        if np.isfinite(numbers).any():
+            return np.asarray(np.isclose(numbers, float(value), rtol=1e-9, atol=0.0))
+    return np.asarray(column.astype(str).str.lower() == str(value).lower())
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A contrast as the seeds have it, larger is better, and the seeds that not all have."""
+
+    estimate: float
+    variance: float = np.nan
+    freedom: float = 0.0
+    num_seeds: int = 1
+    left_out: tuple[str, ...] = ()
+
+
+def _of_grid(parts: Sequence[_Part], *, enough: int = ENOUGH_SEEDS) -> _Sum:
+    """Of a whole space, over the seeds that all of its configurations have.
+
+    The contrasts at each seed vary by s^2, and their mean by s^2 / S, with S - 1 degrees of
+    freedom, whatever a seed does to whom. Objectives of other seeds add up. Of fewer than five
+    seeds that is wide: the noise of all scores counts beside it.
+    """
+    by_seeds: dict[tuple[Any, ...], list[_Part]] = {}
+    for part in parts:
+        by_seeds.setdefault(tuple(part.sweep.seeds.tolist()), []).append(part)
+    estimate, terms, fewest, left_out = 0.0, list[tuple[float, float]](), np.inf, list[str]()
+    for seeds, group in by_seeds.items():
+        table = np.concatenate([part.scores for part in group])
+        weights = np.concatenate([part.weights for part in group])
+        whole = np.isfinite(table).all(axis=0)
+        left_out += [str(seed) for seed, has in zip(seeds, whole, strict=True) if not has]
+        at, num = weights @ table[:, whole], int(whole.sum())
+        estimate, fewest = estimate + (float(at.mean()) if num else np.nan), min(fewest, num)
+        if num > 1:
+            term = float(at.var(ddof=1)) / num, num - 1.0
+            cancels = abs(weights.sum()) < 1e-9  # what a seed does to all of them
+            if cancels and num < enough:
+                even = noise_of(remove_seed_effect(table[:, whole])).of_sum(
+                    np.square(weights) / num
+                )
+                term = _larger(even, term)
+            terms.append(term)
+    if fewest < 2:
+        return _Sum(estimate, num_seeds=int(fewest), left_out=tuple(left_out))
+    return _Sum(estimate, *_added(terms), int(fewest), tuple(left_out))
+
+
+def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Variance and degrees of freedom of a sum of independent parts (Satterthwaite)."""
+    variance = sum(each for each, _ in terms)
+    loss = sum(each**2 / freedom for each, freedom in terms if freedom)
+    return variance, variance**2 / loss if loss else 0.0
+
+
+def _larger(even: tuple[float, float], at_seeds: tuple[float, float]) -> tuple[float, float]:
+    """The larger of both variances, as a seed may move the configurations of one objective; its
+    degrees of freedom go from the one's to the other's as it grows.
+    """
+    (variance, freedom), (own, own_freedom) = even, at_seeds
+    if not own > variance:
+        return even
+    return own, own_freedom + (freedom - own_freedom) * variance / own
+
+
+def _of_sample(parts: Sequence[_Part]) -> _Sum:
+    """Of a sample of the space the configurations are noise too, beside what a seed does to all.
+    Objectives that tried the same settings are paired by them.
+    """
+    at_seeds = _of_grid(parts, enough=0)
+    estimate = sum(float(part.weights @ part.sweep.means[part.rows]) for part in parts)
+    terms = [(at_seeds.variance, at_seeds.freedom)] if at_seeds.freedom else []
+    sums = _paired(parts)
+    for part in parts if sums is None else ():
+        for weight in np.unique(part.weights):
+            means = part.sweep.means[part.rows][part.weights == weight]
+            if len(means) > 1:
+                size = weight**2 * len(means) * float(means.var(ddof=1))
+                terms.append((size, len(means) - 1.0))
+    if sums is not None:
+        terms.append((len(sums) * float(sums.var(ddof=1)), len(sums) - 1.0))
+    return _Sum(estimate, *_added(terms), at_seeds.num_seeds, at_seeds.left_out)
+
+
+def _paired(parts: Sequence[_Part]) -> Array | None:
+    """(K,) what each setting adds to the contrast, where all objectives tried the same ones."""
+    names = [name for name in parts[0].sweep.params if all(name in p.sweep.params for p in parts)]
+    if len(parts) < 2 or not names:
+        return None
+    sums = [
+        pd.Series(
+            part.weights * part.sweep.means[part.rows],
+            index=pd.MultiIndex.from_frame(part.sweep.settings.iloc[part.rows][names].astype(str)),
+        )
+        for part in parts
+    ]
+    if not all(each.index.is_unique and each.index.sort_values().equals(sums[0].index.sort_values())
+               for each in sums) or len(sums[0]) < 2:  # fmt: skip
+        return None
+    return np.asarray(sum(sums[1:], start=sums[0]).to_numpy(dtype=float))

@@ -1,0 +1,386 @@
+"""How much an objective's metric moves over its hyperparameters: one row per objective, with
+intervals, and the tolerance curve: which share of the space lies within delta points of the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clsweep.analysis import bootstrap, cross_fit, reasons, score_table, spread, spread_intervals
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, why_no_best
+from clsweep.analysis.hidden_noise import hidden_noise_note
+from clsweep.analysis.image_intervals import image_parts, spread_of, spread_without, widened
+from clsweep.analysis.nested import branch_note, conditional
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.response import Response, band, respond, slope
+from clsweep.analysis.seed_effects import impute_seed_effect
+from clsweep.analysis.sweep import WORST, Sweep, check_by
+from clsweep.analysis.threads import in_threads
+
+# Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
+# count as the note says; units are those of the metric.
+ROBUSTNESS_COLUMNS = {
+    "objective": "name, in order of first appearance",
+    "num_configs": "configurations tried, with or without a finished seed",
+    "num_seeds": "different seeds tried",
+    "num_failed": "trials that failed, or finished without a finite metric; the note says what "
+    "they count as. Where there are any, intervals reach to those without them too",
+    "mean": "mean_i m_i",
+    "mean_low": "interval of mean; all are for new images where trials keep which they have right",
+    "mean_high": "",
+    "sd": "sqrt( sum_i (m_i - mean)^2 / (n - 1) ): the spread seen with this many seeds, seed "
+    "noise included. ddof = 1",
+    "sd_low": "interval of sd, for the spread to expect with this many seeds",
+    "sd_high": "",
+    "sd_star": "sqrt( max(0, sd^2 - s_w^2 / S - v) ): the spread due to hyperparameters alone; "
+    "s_w^2 = pooled within-configuration seed variance, S = harmonic mean of seeds per "
+    "configuration; both of the scores without what a seed gives to all, where that is seen; v = "
+    "what the scored images add to the variance of the m_i, 0 where intervals are for these alone",
+    "sd_star_low": "interval of sd_star",
+    "sd_star_high": "",
+    "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
+    "best": "m_i of the best configuration, that of `recommend`; picked on its own noise, so "
+    "optimistic",
+    "best_level": "L: level of the best, picked without the seed that scores it "
+    "(cross-fitted, cross_fit.best_level). Regret and shares count against it",
+    "best_at": 'its swept hyperparameters, such as "tau=0.2"',
+    "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
+    "the worst score seen. Intervals are then open (none) at the end that it could move",
+    "worst_at": "its swept hyperparameters",
+    "regret": "mean_i (L - m_i), always >= 0: what is lost on average by not tuning",
+    "regret_low": "interval of regret",
+    "regret_high": "",
+    "share_within": "#{i: m_i >= L - within} / number of configurations",
+    "share_low": "interval of share_within",
+    "share_high": "",
+    "tolerance_area": "1/D int_0^D T(delta) d delta, T(delta) = share_within for within = delta, D "
+    "= 10 within (10 points by default): 1 where every configuration equals the best, 0 where all "
+    "others are D or more below it",
+    "tolerance_area_low": "interval of tolerance_area",
+    "tolerance_area_high": "",
+    "iqm": "interquartile mean: mean of the middle half of the m_i; n / 4 are cut on each side, "
+    "the last by its part",
+    "iqm_low": "interval of iqm",
+    "iqm_high": "",
+    "worst_10": "level of the worst 10 % of configurations, of fewer than 20 of the worst one, "
+    "cross-fitted likewise (cross_fit.tail_level): no worse than the worst m_i, which had bad luck",
+    "worst_10_low": "interval of worst_10",
+    "worst_10_high": "",
+    "band_param": "the hyperparameter of the band and the slope: `by`, or the only one swept",
+    "band_low": "lowest value of the run of neighbouring values around the best one at which the "
+    "(marginal) level is "
+    ">= L - within, L of these levels; the outer edge of its bin where values are binned",
+    "band_high": "highest value of that run",
+    "band_ratio": "band_high / band_low; none unless both are positive, nor where a bin at the end "
+    "of the swept values is part of the band",
+    "slope": "least-squares slope of the (marginal) level on log2(value): change per doubling; "
+    "none unless every value is positive, and they span a doubling",
+    "slope_low": "t-interval of slope",
+    "slope_high": "",
+    "band_sure_low": "lowest value of the part of that run which is shown to be within: m_k - w >= "
+    "max m - within, w = t sqrt(2) level_noise, and the images' part, at once for all values "
+    "(multiple comparisons with the best); of a bin its median. None where w > within",
+    "band_sure_high": "highest value of that part",
+    "band_end": 'whether the run reaches the "low" or "high" end of the swept values, or "both"',
+    "band_bins": "bins that the hyperparameter is cut into, whose means are its levels; none "
+    "where values are single",
+    "level_noise": "standard error of one level that the band compares: sqrt(s_w^2 / S) of the "
+    "(marginal) table, without what a seed gives to all",
+    "noise_of": 'what that is the noise of: "seeds" (grid), or the "configurations" that share a '
+    "value or bin",
+    **reasons.REASON_COLUMNS,
+}
+STATISTICS = ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10")
+_LEVELS = ("mean", "iqm", "worst_10")  # in the metric's own sign
+_TEXT = ("best_at", "worst_at", "band_param", "band_end", "noise_of")
+Bounds = dict[str, tuple[float, float]]  # of each statistic; larger is better
+FITTED = ("regret", "share_within", "tolerance_area", "worst_10")  # against the best one
+# Below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %.
+FEW_RANDOM = 32
+
+FEW_SETTINGS = 20  # of fewer the worst tenth is the worst setting
+
+
+def robustness(
+    sweeps: Sequence[Sweep], *, by: str | None = None, within: float = 1.0
+) -> pd.DataFrame:
+    """One row per objective with the columns of `COLUMNS`.
+
+    Levels and the slope are in the metric's own sign; spreads, regret and shares read the same
+    whether "max" or "min" is best. With "min", worst_10 is the level of the highest tenth.
+
+    Args:
+        sweeps: from `read_sweeps`.
+        by: the marginal effect of one hyperparameter: configurations are first averaged over the
+            other swept ones at each of its values, and every statistic is then over those values
+            (see `respond`). An objective's only swept hyperparameter needs no averaging:
+            its row is that of by=None.
+        within: how far below the best still counts as good, in units of the metric.
+
+    Of a race everything but the best is by the seeds that all configurations ran on
+    (`Sweep.of_space`).
+
+    An objective of which fewer configurations have run than planned says so, and what has run of
+    its grid counts as a sample of the space. Where the samples say nothing of the space (tpe, gp, a
+    mixture, stopped trials) there are counts and the best only. One seed: no interval and no
+    sd_star.
+
+    What the 95 % intervals cover: see `spread_intervals.spread_intervals`.
+
+    Raises:
+        ValueError: `within` out of range, a `by` that no objective sweeps.
+    """
+    if not 0 <= within < np.inf:
+        raise ValueError(f"within: expected a number >= 0, got {within!r}")
+    check_by(by, sweeps)
+    rows = in_threads(lambda sweep: _row(sweep, by, within), sweeps)
+    return pd.DataFrame(rows, columns=list(ROBUSTNESS_COLUMNS))
+
+
+def _row(all_seeds: Sweep, by: str | None, within: float) -> dict[str, Any]:
+    """The row of one objective: the best by all seeds, the rest by what speaks for the space."""
+    sweep = all_seeds.of_space
+    row: dict[str, Any] = {**dict.fromkeys(ROBUSTNESS_COLUMNS, np.nan), **dict.fromkeys(_TEXT, "")}
+    row |= {"objective": sweep.objective, "num_configs": len(sweep.configs)}
+    row |= {"num_seeds": len(sweep.seeds), "num_failed": sweep.num_failed}
+    notes = list(sweep.missing)
+    if by is not None and by not in sweep.params:
+        return row | noted(*notes, why=note(Reason.NOT_SWEPT, param=by))
+    if by is not None:
+        notes += branch_note(sweep, by)
+        sweep = conditional(sweep, by)
+    table, why = Response.of_configs(sweep), sweep.nothing
+    if why:
+        row |= _extremes(table, all_seeds, notes, with_worst=False)
+        return row | noted(*notes, why=why)
+    table = _table(sweep, by)
+    why = sweep.too_few or note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
+    notes += table.notes
+    is_bounded = _measure(row, table, notes, by, within, sweep)
+    row |= _extremes(table, all_seeds, notes, with_worst=True)
+    param = by or (sweep.params[0] if len(sweep.params) == 1 else "")
+    if param and sweep.scales[param] != "category":
+        response = table if table.param else respond(sweep, param)
+        row |= _band(sweep, response, notes, within, with_interval=is_bounded)
+    return row | noted(*notes, why=why)
+
+
+def _table(sweep: Sweep, by: str | None) -> Response:
+    """The levels that the statistics are of: configurations, or the values of `by`."""
+    is_whole = by is None or len(sweep.params) == 1
+    return Response.of_configs(sweep) if is_whole else respond(sweep, by or "")
+
+
+def _measure(
+    row: dict[str, Any],
+    table: Response,
+    notes: list[Note],
+    by: str | None,
+    within: float,
+    sweep: Sweep,
+) -> bool:
+    """Puts the statistics and intervals of a table into `row`, adds to `notes`; whether there are
+    intervals.
+    """
+    values, num = table.scores[table.alive], len(table.scores)
+    values = bootstrap.in_resample_order(
+        score_table.drop_nan_columns(values if table.param else impute_seed_effect(values))
+    )
+    row["mean"] = sweep.sign * float(score_table.row_means(values).mean())
+    if num == 1:
+        return False
+    if not table.param:
+        notes += sweep.lost(Reason.LEFT_OUT)
+    if len(values) == 1:
+        notes.append(note(Reason.ONE_CONFIG_FINISHED))
+    population = table.sampled and not table.param
+    parts = image_parts(table.images, table.alive)
+    point = spread.spread_statistics(values, within=within, parts=parts)
+    if table.shift:  # which is no part of the noise
+        still = score_table.drop_nan_columns(table.still[table.alive])
+        point["sd_star"] = spread.spread_statistics(still, within=within)["sd_star"]
+    point["sd_star"] = spread_without(point["sd_star"], spread_of(table.images, table.alive))
+    bounds = statistic_intervals(table, within, notes)
+    if not bounds:
+        alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
+        notes += [note(alone), note(Reason.NOT_CORRECTED)]
+        notes.append(note(Reason.PESSIMISTIC, columns=FITTED))
+    elif population and len(values) < FEW_RANDOM:
+        notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
+    if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
+        without = statistic_intervals(_table(sweep.measured, by), within, [])
+        for name, (low, high) in without.items():  # they hold whatever failed trials count as
+            mine = bounds[name]
+            bounds[name] = float(np.minimum(mine[0], low)), float(np.maximum(mine[1], high))
+    rows = np.flatnonzero(table.alive)[score_table.row_means(table.scores[table.alive]).argsort()]
+    worst = table.failing[rows[: max(1, len(rows) // 10)]]
+    if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
+        notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
+        bounds = bounds and _opened(bounds, values, table, within)
+    if bounds and not population:  # the best of a grid is always near itself
+        for name in ("share", "tolerance_area"):
+            low, high = (max(end, 1.0 / len(values)) for end in bounds[name])
+            bounds[name] = low, high
+    for name, ends in bounds.items():  # percentiles may lie beside what chance made small
+        bounds[name] = including(ends, point[name])
+    level = float(cross_fit.best_level(values, parts))
+    lost = level - point["worst_10"]
+    if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
+        notes.append(note(Reason.NOISY_SHARE))
+    row["best_level"] = sweep.sign * level
+    row |= _columns(point, bounds, sweep)
+    return bool(bounds)
+
+
+def including(ends: Any, point: Any) -> Any:
+    """The ends of an interval, the point in between; an open end stays open."""
+    return np.minimum(ends[0], point), np.maximum(ends[1], point)
+
+
+def _columns(point: Mapping[str, Any], bounds: Mapping[str, Any], sweep: Sweep) -> dict[str, Any]:
+    """The statistics and their intervals by column, levels in the metric's own sign."""
+    row: dict[str, Any] = {}
+    for key in STATISTICS:
+        factor = sweep.sign if key in _LEVELS else 1.0
+        row["share_within" if key == "share" else key] = factor * float(point[key])
+        if key in bounds:
+            ends = bounds[key]
+            if key in _LEVELS:
+                ends = sweep.limited(sweep.turned(*ends))
+            row[f"{key}_low"], row[f"{key}_high"] = ends
+    return row
+
+
+def statistic_intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
+    """The intervals of a table's statistics; a seed's shift of all rows is taken out, widens the
+    intervals of levels by its own, and is said in `notes`.
+    """
+    if shift := table.shift:
+        notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
+    values = bootstrap.in_resample_order(score_table.drop_nan_columns(table.still[table.alive]))
+    images = table.images and table.images.rows(table.alive)
+    parts, population = image_parts(images), table.sampled and not table.param
+    bounds = spread_intervals.spread_intervals(
+        values, population=population, within=within, parts=parts
+    )
+    notes += hidden_noise_note(values) if table.of_seeds else ()
+    if shift and bounds:
+        bounds |= {name: widened(*bounds[name], shift.half_width) for name in _LEVELS}
+    if bounds and images:
+        low, high = spread_without(bounds["sd_star"], images.spread)
+        bounds["sd_star"] = float(low), float(high)
+        moved = images.variance_of(
+            lambda each: spread.spread_statistics(each, within=within), values
+        )
+        for name, variance in ((name, moved[name]) for name in bounds if name in moved):
+            bounds[name] = widened(*bounds[name], images.half_width(variance))
+        near = spread.spread_statistics(
+            shrunk_to_spread(values, bounds["sd_star"][0]), within=within
+        )
+        for name in ("share", "tolerance_area"):
+            bounds[name] = bounds[name][0], max(bounds[name][1], float(near[name]))
+        bounds |= spread_intervals.limited(bounds)
+    return bounds
+
+
+def shrunk_to_spread(values: Array, sd_star: float) -> Array:
+    """A table whose settings are spread by no more than `sd_star`, without noise: what images add
+    to a spread makes equal settings look far apart.
+    """
+    means = score_table.row_means(values)
+    sd = means.std(ddof=1)
+    kept = min(1.0, sd_star / sd) if sd > 0 else 0.0
+    return np.asarray(means.mean() + kept * (means - means.mean()))[:, None]
+
+
+def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bounds:
+    """Intervals that hold however low the unknown rows are: NaN where no end does.
+
+    That of worst_10 has no lower one either where most trials of a row in it failed.
+    """
+    unknown = table.unknown[table.alive]
+    means = score_table.row_means(values)
+    best = cross_fit.best_level(values, image_parts(table.images, table.alive))
+    low: dict[str, Any] = {name: ends[0] for name, ends in bounds.items()}
+    high = {name: ends[1] for name, ends in bounds.items()}
+    low["worst_10"] = np.nan
+    if unknown.any():
+        low["mean"] = np.nan
+        high |= dict.fromkeys(("sd", "sd_star", "regret"), np.nan)
+        sunk = spread.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
+        is_trimmed = unknown.sum() <= len(means) / 4
+        low["iqm"] += sunk - spread.interquartile_mean(means) if is_trimmed else np.nan
+        near = spread.nearness(means[unknown], best, within=within)
+        for name in ("share", "tolerance_area"):
+            low[name] = max(0.0, low[name] - float(near[name]) * unknown.mean())
+    return {name: (low[name], high[name]) for name in bounds}
+
+
+def _band(
+    sweep: Sweep,
+    table: Response,
+    notes: list[Note],
+    within: float,
+    *,
+    with_interval: bool,
+) -> dict[str, Any]:
+    """The usable band of a numeric hyperparameter, and the slope along it."""
+    if table.alive.sum() < 2:
+        return {}
+    value, *ends = slope(sweep, table)
+    row: dict[str, Any] = {"band_param": table.param, "slope": sweep.sign * value}
+    if with_interval and not (table.unknown | table.failing).any():
+        row["slope_low"], row["slope_high"] = sweep.turned(*ends)
+    failing = np.flatnonzero(table.failing & table.alive).tolist()
+    if values := tuple(table.label(at) for at in failing):
+        notes.append(note(Reason.FAILING_VALUES, values=values))
+    if not table.balanced:
+        return row
+    row |= (found := band(table, within=within))
+    if "level_noise" in found:
+        row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
+    if table.binned:
+        row["band_bins"] = int(np.isfinite(table.low).sum())
+    if found.get("band_low", 0.0) > 0 and not (table.binned and found.get("band_end")):
+        row["band_ratio"] = found["band_high"] / found["band_low"]
+    return row
+
+
+def _extremes(
+    table: Response, sweep: Sweep, notes: list[Note], *, with_worst: bool
+) -> dict[str, Any]:
+    """Best and worst row of a table, in the metric's own sign; of configurations the best is the
+    pick of `best_setting`, and where there is none `notes` says why.
+    """
+    alive: NDArray[np.intp] = np.flatnonzero(table.alive)
+    if not len(alive):
+        return {}
+    means = score_table.row_means(
+        table.scores[alive] if table.param else impute_seed_effect(table.scores[alive])
+    )
+    top, low = int(alive[means.argmax()]), int(alive[means.argmin()])
+    picked = None if table.param else best_setting(sweep)
+    row: dict[str, Any] = {}
+    if table.param or picked:
+        top = picked.row if picked else top
+        level = sweep.measured.means[top] if picked else np.nanmean(table.scores[top])
+        row = {"best": sweep.sign * float(level)}
+        if picked and picked.row != picked.first:
+            notes.append(note(Reason.BY_STUDY_SEEDS, at=sweep.label(picked.first)))
+        if picked:
+            notes += lead_of_incomplete(sweep.measured, picked.row)[1]
+        row["best_at"] = table.label(top)
+    elif sweep.measured.alive.any():
+        notes.append(why_no_best(sweep).of("best"))
+    if with_worst and len(alive) > 1:
+        row["worst_at"] = table.label(low)
+        if not table.unknown.any():
+            row |= {"worst": sweep.sign * float(means.min())}
+            row["range"] = abs(row.get("best", np.nan) - row["worst"])
+    return row

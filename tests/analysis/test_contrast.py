@@ -1,0 +1,259 @@
+"""Named differences: against plain tests of scipy, and how often their verdicts are wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.contrast import Contrast, contrast, scored_by
+from clsweep.analysis.holm import holm
+from clsweep.analysis.image_intervals import TrialHits
+from clsweep.analysis.power import smallest_effects
+from clsweep.analysis.read_sweeps import read_sweeps
+from clsweep.analysis.reasons import Reason, note
+from clsweep.questions.words import needed
+from tests.analysis.truths import trials_of
+
+SMALL, LARGE = {"batch": 16}, {"batch": 128}
+GRID = [(batch, tau) for batch in (16, 128) for tau in (0.1, 0.5)]
+
+
+def tables(rng, seeds, effect=0.0, noise=(1.0, 1.0), shift=0.0):
+    """(4, S) of two objectives on `GRID`; a is better by `effect` at 16."""
+    level = np.array([90 + batch / 50 + tau for batch, tau in GRID])
+    size, common = np.repeat(noise, 2)[:, None], rng.normal(0, shift, seeds)
+    a, b = (level[:, None] + size * rng.normal(size=(4, seeds)) + common for _ in "ab")
+    return a + effect * (np.arange(4) < 2)[:, None], b
+
+
+def planted(rng, seeds, **how):
+    """The same as trials."""
+    batch, tau = np.transpose(GRID)
+    sides = zip("ab", tables(rng, seeds, **how), strict=True)
+    frames = [trials_of(table, objective=name, batch=batch, tau=tau) for name, table in sides]
+    return pd.concat(frames, ignore_index=True)
+
+
+def asked(**more):
+    return Contrast(name="it", metric="acc", **{"of": ("a", "b"), "at": SMALL} | more)
+
+
+def answer(trials, *many, **changes):
+    sweeps = read_sweeps(trials, metric="acc", params=["batch", "tau"])
+    sweeps = [replace(sweep, **changes) for sweep in sweeps]
+    return contrast(many, {"acc": sweeps}).to_dict("records")
+
+
+def answers(rng, seeds, reps, *many, **how):
+    """The rows of one contrast each after the other, of so many planted tables."""
+    empty = read_sweeps(planted(rng, seeds), metric="acc", params=["batch", "tau"])
+    for _ in range(reps):
+        scores = tables(rng, seeds, **how)
+        sweeps = [replace(x, scores=table) for x, table in zip(empty, scores, strict=True)]
+        yield contrast(many, {"acc": sweeps}).to_dict("records")
+
+
+def at_seeds(trials, name, **at):
+    """(S,) mean over the settings with these values."""
+    rows = trials[(trials["objective"] == name) & (trials[list(at)] == pd.Series(at)).all(axis=1)]
+    return rows.groupby("seed")["acc"].mean().to_numpy()
+
+
+@pytest.mark.parametrize("mode", ["at", "minus", "one"])
+def test_of_five_seeds_on_it_is_the_t_test_of_the_contrasts_at_each_seed(mode):
+    trials = planted(np.random.default_rng(0), 6, effect=1.0, shift=3.0)
+    a, b = (at_seeds(trials, name, batch=16) for name in "ab")
+    rest = at_seeds(trials, "a", batch=128) - at_seeds(trials, "b", batch=128)
+    values = {"at": a - b, "minus": a - b - rest, "one": a - at_seeds(trials, "a", batch=128)}
+    what = {"at": {}, "minus": {"minus": LARGE}, "one": {"of": ("a",), "minus": LARGE}}
+    [row] = answer(trials, asked(published=5.0, **what[mode]))
+    test, smaller = (stats.ttest_1samp(values[mode], 0.0),
+                     stats.ttest_1samp(values[mode], 5.0, alternative="less"))  # fmt: skip
+    expected = [values[mode].mean(), *test.confidence_interval(), test.pvalue, 2 * smaller.pvalue]
+    names = "estimate", "low", "high", "p", "p_published"
+    assert [row[name] for name in names] == pytest.approx(expected)
+
+
+def test_few_seeds_count_the_noise_of_all_scores():
+    trials = planted(np.random.default_rng(4), 3)
+    [row] = answer(trials, asked())
+    rows = trials[trials["batch"] == 16].groupby(["objective", "config"])["acc"]
+    variance, freedom = rows.var().mean() / 3, 8
+    by_seed = (at_seeds(trials, "a", batch=16) - at_seeds(trials, "b", batch=16)).var(ddof=1) / 3
+    if by_seed > variance:
+        freedom = 2 + (freedom - 2) * variance / by_seed
+    half = stats.t.ppf(0.975, freedom) * max(variance, by_seed) ** 0.5
+    assert (row["high"] - row["low"]) / 2 == pytest.approx(half)
+
+
+@pytest.mark.parametrize("seeds", [3, 6])
+def test_verdicts_are_wrong_in_one_of_twenty_at_most(seeds):
+    """No effect, one of the margin's size, one as large as published: each is missed seldom, where
+    small batches have more noise, and seeds shift all.
+    """
+    rng, how = np.random.default_rng(1), {"noise": (2.0, 0.5), "shift": 2.0}
+    # 1.5 is the margin's edge, and what was published: both say that it is smaller
+    many = asked(margin=1.5, published=1.5), asked(of=("a",), minus=LARGE)
+    edge = [*answers(rng, seeds, 80, *many, effect=1.5, **how)]
+    none = [row for (row,) in answers(rng, seeds, 80, asked(), **how)]
+    wrong = [[row["equivalent"] for row, _ in edge], [row["excluded"] for row, _ in edge]]
+    wrong.append([row["shown"] for row in none])
+    assert (np.mean(wrong, axis=1) <= 0.1).all()  # 0.05 + 2 standard errors
+    held = [[row["low"] <= 1.5 <= row["high"] for row, _ in edge]]
+    held.append([row["low"] <= 1.5 - 112 / 50 <= row["high"] for _, row in edge])
+    held.append([row["low"] <= 0 <= row["high"] for row in none])
+    assert (np.mean(held, axis=1) >= 0.9).all()
+
+
+def test_a_design_finds_and_rules_out_what_its_plan_says():
+    """Four of five studies of six seeds: sides of two configurations, noise of 1."""
+    finds, rules_out = smallest_effects([2, 2], 6, 1)
+    rng = np.random.default_rng(2)
+    shown = [row["shown"] for (row,) in answers(rng, 6, 100, asked(), effect=finds)]
+    equal = [row["equivalent"] for (row,) in answers(rng, 6, 100, asked(margin=rules_out))]
+    assert [np.mean(shown), np.mean(equal)] == pytest.approx([0.8, 0.8], abs=0.08)
+    assert smallest_effects([2, 2], 6, 5) > (finds, rules_out)  # the price of asking five
+
+
+def test_p_values_are_corrected_for_all_that_are_asked():
+    trials = planted(np.random.default_rng(3), 6, effect=2.0)
+    many = [asked(margin=3.0, published=5.0), asked(at=LARGE, margin=1.0)]
+    many.append(asked(minus=LARGE, margin=2.5))
+    rows = answer(trials, *many)
+    alone = [answer(trials, each)[0] for each in many]
+    for name, plain in {"p_holm": "p", "p_margin": "p_margin"}.items():
+        expected = holm(np.array([row[plain] for row in alone]))
+        assert [row[name] for row in rows] == pytest.approx(expected.tolist())
+    assert rows[0]["p_published"] == alone[0]["p_published"]  # one alone has a published size
+    many = [asked(), *[asked(at=LARGE)] * 40]
+    weak = planted(np.random.default_rng(11), 6, effect=1.2)
+    assert answer(weak, asked())[0]["shown"]
+    row = answer(weak, *many)[0]
+    assert not row["shown"]
+    assert note(Reason.RESOLVED_ALONE, tests=41) in row["note"]
+
+
+def test_the_seeds_that_it_takes_stand_in_the_table_as_in_the_sentence():
+    rows = [row for (row,) in answers(np.random.default_rng(1), 3, 60, asked())]
+    told = [(needed(row), needed(row, "needs_seeds")) for row in rows if not row["shown"]]
+    more = ", how many cannot be said yet"
+    for text, column in told:
+        assert column == text.removesuffix(more).split(" (")[0].replace(" seeds", "")
+    assert any(np.isinf(row["needs_seeds"]) and np.isfinite(row["needs_low"]) for row in rows)
+
+
+def test_what_cannot_be_told_says_why():
+    trials = planted(np.random.default_rng(5), 3)
+    # a setting that always fails counts as the worst score, by which a would lose
+    failed = trials.assign(acc=trials["acc"] + 50 * (trials["objective"] == "a"))
+    failed.loc[:2, "acc"], failed.loc[:2, "status"] = np.nan, "failed"
+    for frame, what, changes, reason in (
+        (trials, asked(at={"batch": 64}), {}, Reason.NO_SETTING),
+        (trials, asked(of=("a", "c")), {}, Reason.NO_SCORE),
+        (trials[trials["seed"] == 0], asked(), {}, Reason.ONE_SEED),
+        (failed, asked(of=("a",), minus=LARGE), {}, Reason.FAILURES_DECIDE),
+        (trials, asked(), {"num_planned": 5}, Reason.UNFINISHED),
+        (trials.assign(sampler="tpe"), asked(), {}, Reason.ADAPTIVE_SAMPLER),
+    ):
+        [row] = answer(frame, what, **changes)
+        assert (row["reason"], row["shown"]) == (reason, False)
+        # an estimate is never withheld
+        if reason in (Reason.ONE_SEED, Reason.FAILURES_DECIDE):
+            assert np.isfinite(row["estimate"])
+
+
+def test_settings_that_both_lack_or_fix_pass_over():
+    trials = planted(np.random.default_rng(6), 5)
+    own = trials.assign(alpha=np.where(trials["objective"] == "a", trials["tau"], np.nan))
+    sweeps = read_sweeps(own, metric="acc", params={"a": ["batch", "alpha"], "b": ["batch", "tau"]})
+    [row] = contrast([asked(at={"alpha": 0.5})], {"acc": sweeps}).to_dict("records")
+    a, b = (trials.query(which)["acc"] for which in ("objective == 'a' & tau == 0.5",
+                                                     "objective == 'b'"))  # fmt: skip
+    assert row["estimate"] == pytest.approx(a.mean() - b.mean())
+
+
+def missed(sweeps_of, reps, **more):
+    """How many intervals of no effect do not hold 0."""
+    rows = [contrast([asked(**more)], {"acc": sweeps_of()}).iloc[0] for _ in range(reps)]
+    return np.mean([not row["low"] <= 0 <= row["high"] for row in rows])
+
+
+def test_gaps_and_other_seeds_keep_what_a_seed_does_to_all_out_of_it():
+    """One of 24 trials missing beside large shifts; objectives with seeds of their own."""
+    rng = np.random.default_rng(9)
+    empty = read_sweeps(planted(rng, 6), metric="acc", params=["batch", "tau"])
+
+    def gap():
+        a, b = tables(rng, 6, noise=(0.3, 0.3), shift=5.0)
+        a[0, 0] = np.nan
+        return [replace(x, scores=table) for x, table in zip(empty, (a, b), strict=True)]
+
+    def others():
+        return [
+            replace(x, scores=tables(rng, 6, shift=2.0)[0], seeds=x.seeds + 100 * place)
+            for place, x in enumerate(empty)
+        ]
+
+    assert missed(gap, 60) <= 0.1  # by the plain means 62 %
+    assert missed(others, 60) <= 0.1  # by the noise of the configurations 32 %
+    row = contrast([asked()], {"acc": gap()}).iloc[0]
+    assert (row["num_seeds"], row["note"]) == (5, (note(Reason.SEEDS_LEFT_OUT, seeds=("0",)),))
+
+
+@pytest.mark.parametrize("shift", [0.0, 2.0])
+def test_a_sample_is_paired_by_its_settings_and_knows_of_shifts(shift):
+    rng = np.random.default_rng(10)
+
+    def sample():
+        level, x, frames = rng.normal(90, 2, (30, 1)), rng.random(30), []
+        for name in "ab":
+            scores = level + rng.normal(0, shift, 3) + rng.normal(0, 0.5, (30, 3))
+            frames.append(trials_of(scores, objective=name, sampler="random", x=x))
+        return read_sweeps(pd.concat(frames), metric="acc", params=["x"])
+
+    assert missed(sample, 40, at={}) <= 0.12
+    row = contrast([asked(at={})], {"acc": sample()}).iloc[0]
+    assert (row["high"] - row["low"] < 2.0) == (shift == 0.0)  # unpaired it is more
+
+
+def test_a_sample_counts_its_configurations_as_noise_and_needs_more_of_them():
+    rng, needs = np.random.default_rng(7), []
+    at, level = {"x": rng.random(12), "k": ["u", "v"] * 6}, rng.normal(90, 2, 12)
+    u, v = level[::2], level[1::2]
+    test = stats.ttest_ind(u, v, equal_var=False)
+    expected = [test.pvalue, test.confidence_interval().low]
+    what = asked(of=("a",), at={"k": "u"}, minus={"k": "v"})
+    for seeds in (1, 3, 50):
+        scores = level[:, None] + (seeds > 1) * rng.normal(0, 0.01, (12, seeds))
+        trials = trials_of(scores, objective="a", sampler="random", **at)
+        sweeps = read_sweeps(trials, metric="acc", params=["x", "k"])
+        [row] = contrast([what], {"acc": sweeps}).to_dict("records")
+        assert [row["p"], row["low"]] == pytest.approx(expected, rel=0.05)
+        assert np.isnan(row["needs_seeds"])
+        needs.append(row["needs_configs"])
+    assert needs == pytest.approx([needs[0]] * 3, rel=0.1)
+    reach = stats.norm.ppf([0.975, 0.8]).sum()
+    expected = 2 * (reach / row["estimate"]) ** 2 * (u.var(ddof=1) + v.var(ddof=1))
+    assert needs[0] == pytest.approx(expected, rel=0.1)
+
+
+def test_new_images_widen_it_and_other_columns_are_as_they_stand():
+    rng, rows, num = np.random.default_rng(8), [], 200
+    hard = rng.normal(0, 1, num)
+    for name, config, seed in np.ndindex(2, 2, 6):
+        hits = hard + 0.5 * (name == 0) + rng.normal(0, 0.3, num) > 0
+        told = {"images": "0f", "num_images": num, "bits": np.packbits(hits).tobytes()}
+        place = {"objective": "ab"[name], "config": config, "seed": seed, "batch": 16 * 8**config}
+        rows.append({**place, **told, "acc": 100 * hits.mean(), "q_b": 0.1 * config + seed / 1000})
+    trials = pd.DataFrame(rows).assign(status="finished", sampler="grid", score=lambda f: f["acc"])
+    sweeps = read_sweeps(trials, metric="acc", params=["batch"], limits=(0.0, 100.0))
+    known = [replace(sweep, hits=TrialHits(lambda: trials)) for sweep in sweeps]
+    seeds, images = (contrast([asked()], {"acc": each}).iloc[0] for each in (sweeps, known))
+    assert images["high"] - images["low"] > 1.2 * (seeds["high"] - seeds["low"])
+    assert images["estimate"] == seeds["estimate"]
+    others = [scored_by(sweep, trials, "q_b") for sweep in known]
+    what = Contrast(name="q", of=("a",), metric="q_b", at=LARGE, minus=SMALL)
+    row = contrast([what], {"q_b": others}).iloc[0]
+    assert row["estimate"] == pytest.approx(0.1)
