@@ -87,7 +87,7 @@ class Effect:
         return self.inflation * self.freedom
 
     def without(self, other: "Effect") -> "Effect":
-        """What is left of the whole when an effect is taken out."""
+        """The rest of the whole when an effect is taken out."""
         freedom = max(self.freedom - other.freedom, 0.0)
         inflation = max(self.expected - other.expected, 0.0) / freedom if freedom > 0 else 1.0
         return Effect(max(self.variance - other.variance, 0.0), freedom, inflation)
@@ -96,7 +96,7 @@ class Effect:
 def effects_of(means: Array, noise: "CellNoise") -> dict[tuple[int, ...], Effect]:
     """The effects of `decompose`, each as a part."""
     if noise.roots is None:
-        return {term: Effect(*told) for term, told in decompose(means).items()}
+        return {term: Effect(*moments) for term, moments in decompose(means).items()}
     roots = noise.roots.reshape(*means.shape, -1)
     return {
         term: noise.part(variance, effect_of(roots, term, means.ndim))
@@ -311,24 +311,24 @@ def cell_noise(
         sums = np.where(known, squares, pooled) * (counts - 1)
         left = float(sums.sum() ** 2 / (np.square(sums) / np.maximum(counts - 1, 1)).sum())
         return replace(plain, freedom=left, notes=(note(Reason.UNEVEN_CELLS),))
-    found = seed_shift(own) if np.isfinite(own).all() else None
-    residual = max(found.noise, least) if found else 0.0
-    if not found or residual <= 0:
+    shift = seed_shift(own) if np.isfinite(own).all() else None
+    residual = max(shift.noise, least) if shift else 0.0
+    if not shift or residual <= 0:
         return plain
     return replace(
         plain,
         residual=residual,
         per_mean=residual * mean_count,
-        freedom=found.others_freedom,
-        shift=found.squares / found.freedom,
+        freedom=shift.others_freedom,
+        shift=shift.squares / shift.freedom,
         shift_freedom=num_seeds - 1,
         notes=(note(Reason.SEEDS_AS_BLOCKS),),
     )
 
 
 def is_even(squares: Array, freedom: Array) -> bool:
-    """Whether variances on so many degrees of freedom may all be the same: the largest share of
-    their sum (Cochran 1941), p by Bonferroni.
+    """True where variances on so many degrees of freedom may all be the same, by the largest share
+    of their sum (Cochran 1941), p by Bonferroni.
     """
     sums = squares * freedom
     if len(sums) < 2 or not sums.sum() > 0:
@@ -390,9 +390,11 @@ def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
         np.maximum(np.sqrt(np.maximum(observed - freedom + 1, 0.0)) - special.ndtri(quantile), 0.0)
     )
     is_some = special.chdtr(freedom, observed) > quantile
-    found = np.where(is_some, large, 0.0)
-    special.chndtrinc(observed, freedom, quantile, out=found, where=is_some & (observed <= LARGE))
-    return np.nan_to_num(found)
+    noncentrality = np.where(is_some, large, 0.0)
+    special.chndtrinc(
+        observed, freedom, quantile, out=noncentrality, where=is_some & (observed <= LARGE)
+    )
+    return np.nan_to_num(noncentrality)
 
 
 def _needed(part: Effect, noise: CellNoise, num_seeds: float, level: float) -> dict[str, float]:
@@ -453,5 +455,5 @@ def _largest(
         roots = effect_of(noise.roots.reshape(*means.shape, -1), term, means.ndim)
         share = float(np.square(roots.reshape(means.size, -1)[at]).sum())
     reach = -special.stdtrit(noise.freedom, TAIL / num_looks) * np.sqrt(noise.per_mean * share)
-    found = {"cell": at, "effect": effect[at], "effect_low": effect[at] - reach}
-    return found | {"effect_high": effect[at] + reach}
+    row = {"cell": at, "effect": effect[at], "effect_low": effect[at] - reach}
+    return row | {"effect_high": effect[at] + reach}

@@ -135,18 +135,20 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], Array]:
         shared = sorted(set.intersection(*(set(of[row]) for row in group))) if group else []
         if len(shared) >= FEWEST_FRESH:
             table = sweep.sign * np.array([[of[row][s] for s in shared] for row in group])
-            kept = np.atleast_1d(np.isfinite(table).all(axis=1))  # of the others a seed failed
-            rows = [row for row, is_kept in zip(group, kept, strict=True) if is_kept]
-            return rows, table[kept]
+            is_complete = np.atleast_1d(
+                np.isfinite(table).all(axis=1)
+            )  # of the others a seed failed
+            rows = [row for row, has_all in zip(group, is_complete, strict=True) if has_all]
+            return rows, table[is_complete]
     return [], np.empty((0, 0))
 
 
-def tuned_level(sweep: Sweep, found: BestSetting) -> float:
+def tuned_level(sweep: Sweep, best: BestSetting) -> float:
     """The level of an objective when tuned, larger is better: as `difference` has it. NaN where one
     seed picks and scores.
     """
-    if len(found.fresh):
-        return float(found.fresh.mean())
+    if len(best.fresh):
+        return float(best.fresh.mean())
     if len(sweep.configs) > 1 and not sweep.measured.has_repeats:
         return np.nan
     return float(cross_fit.best_level(*_table(sweep)))
@@ -190,12 +192,12 @@ def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, l
     complete = all(np.isfinite(x.measured.scores[nameable_rows(x)]).all() for x in (a, b))
     by_seed = complete and np.array_equal(a.seeds, b.seeds)  # else a column is no seed
     shared = sorted({*pick_a.seeds} & {*pick_b.seeds})
-    found, luck, num_pairs = Evidence(np.nan), 0.0, len(shared)
+    evidence, bias, num_pairs = Evidence(np.nan), 0.0, len(shared)
     if num_pairs >= FEWEST_FRESH:
         notes = [note(Reason.ON_FRESH, seeds=num_pairs), *notes]
         held = [p.fresh[np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
-        luck = cross_fit.selection_bias(*sides[0]) - cross_fit.selection_bias(*sides[1])
-        found, num = Evidence.of_values(held[0] - held[1]), num_pairs
+        bias = cross_fit.selection_bias(*sides[0]) - cross_fit.selection_bias(*sides[1])
+        evidence, num = Evidence.of_values(held[0] - held[1]), num_pairs
         values = float(held[0].mean()), float(held[1].mean())
     else:
         aside = tuple(x.objective for x, p in picked if p.seeds)
@@ -203,21 +205,23 @@ def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, l
         num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
         values = float(cross_fit.best_level(*sides[0])), float(cross_fit.best_level(*sides[1]))
         if by_seed and all(len(x) == 1 for x in tables):
-            found, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
+            evidence, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
         else:
-            found = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
+            evidence = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in picked)
-    found = found.over_images(
-        *variance_of_difference(of_a, of_b, np.ones(1), np.ones(1)), too_good=luck
+    evidence = evidence.over_images(
+        *variance_of_difference(of_a, of_b, np.ones(1), np.ones(1)), too_good=bias
     )
     for more in (-missed[0][0], missed[1][0]):  # either side may have a better setting
-        found = found.over_images(0.0, 1.0, too_good=more)
-    nothing = Reason.SAME_SCORES if abs(found.estimate) < score_table.EPSILON else Reason.NO_NOISE
-    silent = None if np.isfinite(found.se) else note(nothing)
+        evidence = evidence.over_images(0.0, 1.0, too_good=more)
+    nothing = (
+        Reason.SAME_SCORES if abs(evidence.estimate) < score_table.EPSILON else Reason.NO_NOISE
+    )
+    silent = None if np.isfinite(evidence.se) else note(nothing)
     why = note(Reason.ONE_SEED) if num < 2 else silent
     pairs = {"num_pairs": num_pairs} if num_pairs else {}
     pairs |= {"fresh_seeds": len(shared) if len(shared) >= FEWEST_FRESH else 0}
-    return _row(found, values, a.sign, num) | at | pairs, why, notes
+    return _row(evidence, values, a.sign, num) | at | pairs, why, notes
 
 
 def why_no_best(sweep: Sweep) -> Note:
@@ -227,13 +231,15 @@ def why_no_best(sweep: Sweep) -> Note:
     return note(Reason.NO_WHOLE_CONFIG, seeds=sweep.planned_seeds)
 
 
-def _row(found: Evidence, values: tuple[float, float], sign: float, seeds: int) -> dict[str, Any]:
+def _row(
+    evidence: Evidence, values: tuple[float, float], sign: float, seeds: int
+) -> dict[str, Any]:
     names = ("estimate", "low", "high", "p", "detectable")
-    row = {name: getattr(found, name) for name in names}
-    row |= {"images": found.images_deciding(float(seeds)), "over_images": bool(found.images)}
+    row = {name: getattr(evidence, name) for name in names}
+    row |= {"images": evidence.images_deciding(float(seeds)), "over_images": bool(evidence.images)}
     row |= {"value_a": sign * values[0], "value_b": sign * values[1], "num_seeds": seeds}
-    row |= {"side": int(found.low > 0) - int(found.high < 0), "fixed": True}
-    return row | {"needed": found.repeats_needed(float(seeds))}
+    row |= {"side": int(evidence.low > 0) - int(evidence.high < 0), "fixed": True}
+    return row | {"needed": evidence.repeats_needed(float(seeds))}
 
 
 def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) -> Evidence:
@@ -260,10 +266,10 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     # Draws carry the doubt of the noise level, as t does against z: it counts once.
     half = float(np.quantile(np.abs(apart - apart.mean()), CONFIDENCE))
     se = half / float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    found = Evidence.of_t(estimate, se, freedom)
+    evidence = Evidence.of_t(estimate, se, freedom)
     for variance, few in own:  # of few degrees of freedom, so its own t counts
-        found = found.over_shift(variance, few)
-    return found
+        evidence = evidence.over_shift(variance, few)
+    return evidence
 
 
 def _paired(tables: tuple[Array, Array]) -> tuple[tuple[Array, Array], list[tuple[float, float]]]:
@@ -271,8 +277,8 @@ def _paired(tables: tuple[Array, Array]) -> tuple[tuple[Array, Array], list[tupl
     both, the variance of that in their difference, and its degrees of freedom (`own_shift`).
     """
     a, b = (two_way(table) for table in tables)
-    if a and b and (found := own_shift(*tables)):
-        return (a.without(tables[0]), b.without(tables[1])), [found[:2]]
+    if a and b and (shift_apart := own_shift(*tables)):
+        return (a.without(tables[0]), b.without(tables[1])), [shift_apart[:2]]
     both = np.concatenate(tables)
     if shift := seed_shift(both):
         both = shift.without(both)

@@ -118,10 +118,10 @@ def tail_p(low_draws: Array, high_draws: Array) -> tuple[float, float]:
 def shrunk_means(values: Array) -> Array:
     """(n,) the means shrunk to the spread that is not noise: mean + (sd_star / sd) (m_i - mean)."""
     means = row_means(values)
-    found = spread_of_means(values)
-    variance, sd = float(found["variance"]), float(found["sd"])
-    kept = max(0.0, variance) ** 0.5 / sd if len(values) > 1 and sd > 0 else 0.0
-    return np.asarray(means.mean() + kept * (means - means.mean()))
+    spread = spread_of_means(values)
+    variance, sd = float(spread["variance"]), float(spread["sd"])
+    share = max(0.0, variance) ** 0.5 / sd if len(values) > 1 and sd > 0 else 0.0
+    return np.asarray(means.mean() + share * (means - means.mean()))
 
 
 def noise_tables(values: Array, rng: np.random.Generator) -> Callable[[int], Array]:

@@ -132,8 +132,8 @@ def compare(
 
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         pairs = combinations(sweeps, 2)
-        found = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
-        return _table([row for rows in found for row in rows])
+        rows_of_pairs = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
+        return _table([row for rows in rows_of_pairs for row in rows])
 
     out = robust_to_failures(sweeps, table, ("a", "b", "region"))
     return out if a in (None, sweeps[0].objective) else _turned(out)
@@ -160,8 +160,8 @@ def _chosen(sweeps: Sequence[Sweep], a: str | None, b: str | None) -> Sequence[S
     known = {sweep.objective: sweep for sweep in sweeps}
     for name in (a, b):
         if name not in known:
-            told = f"{nearest(name, known)} Objectives: {', '.join(known)}"
-            raise ValueError(f"no objective {name!r}.{told}")
+            others = f"Objectives: {', '.join(known)}"
+            raise ValueError(f"no objective {name!r}.{nearest(name, known)} {others}")
     if a == b:
         raise ValueError(f"b: expected another objective than a, got {b!r} twice")
     return [sweep for sweep in sweeps if sweep.objective in (a, b)]
@@ -178,14 +178,14 @@ def robust_to_failures(
     is the union of both, and a winner that only one of both finds is none
     (`Reason.FAILURES_DECIDE`).
     """
-    found = table(sweeps)
+    counted_table = table(sweeps)
     counted = {s.objective for s in sweeps if np.isfinite(s.failed_level) and s.num_failed}
     if not counted:
-        return found
+        return counted_table
     without = table([sweep.measured for sweep in sweeps])
     others = {tuple(row[key] for key in keys): row for row in without.to_dict("records")}
     rows: list[dict[str, Any]] = []
-    for row in records_of(found):
+    for row in records_of(counted_table):
         if "a" not in row or {row["a"], row["b"]} & counted:
             other = others.get(tuple(row[key] for key in keys)) or {"winner": ""}
             row["low"] = np.fmin(row["low"], other.get("low", np.nan))
@@ -194,7 +194,7 @@ def robust_to_failures(
                 why = note(Reason.FAILURES_DECIDE)
                 row |= {"winner": "", "resolved": False, **noted(*row["note"], why=why)}
         rows.append(row)
-    return pd.DataFrame(rows, columns=found.columns)
+    return pd.DataFrame(rows, columns=counted_table.columns)
 
 
 def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:
@@ -216,9 +216,9 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         missing = [alone]
     if missing:
         return [blank | noted(*missing, why=missing[0])]
-    told = [n.of(x.objective) for x in (a, b) for n in (*x.failures, *x.cut_short)]
+    about_sides = [n.of(x.objective) for x in (a, b) for n in (*x.failures, *x.cut_short)]
     if by is not None:
-        told += [each.of(x.objective) for x in (a, b) for each in branch_note(x, by)]
+        about_sides += [each.of(x.objective) for x in (a, b) for each in branch_note(x, by)]
         a, b = conditional(a, by), conditional(b, by)
     pairing = pair(a, b)
     parts = pairing.split(None if by is None else cut(by, (a, b), per_bin=PAIRS_PER_BIN))
@@ -236,41 +236,41 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         seeds = [int(np.isfinite(side.scores).sum(axis=1).max()) for side in (part.a, part.b)]
         row |= {"region": label, "num_pairs": part.num_pairs, "num_seeds": min(seeds)}
         row |= {"superiority": _superiority(part), "fixed": part.fixed}
-        rows.append(blank | row | noted(*told, *pairing.notes, *notes, why=why))
+        rows.append(blank | row | noted(*about_sides, *pairing.notes, *notes, why=why))
     return rows
 
 
 def _is_one(sweep: Sweep) -> bool:
-    """Whether there is one setting, all planned, of which no seed failed."""
+    """True for one setting, all that is planned, of which no seed failed."""
     return len(sweep.configs) == 1 and not (sweep.too_few or sweep.num_failed)
 
 
-def _bounds(found: Evidence) -> dict[str, Any]:
+def _bounds(evidence: Evidence) -> dict[str, Any]:
     names = ("estimate", "low", "high", "p", "p_min", "detectable")
-    side = int(found.low > 0) - int(found.high < 0)
-    return {name: getattr(found, name) for name in names} | {"side": side}
+    side = int(evidence.low > 0) - int(evidence.high < 0)
+    return {name: getattr(evidence, name) for name in names} | {"side": side}
 
 
 def _mean(
     part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
-    found, repeats, notes = mean_difference(part, whole, num_parts, rng)
+    evidence, repeats, notes = mean_difference(part, whole, num_parts, rng)
     sides, why = (part.a.scores, part.b.scores), None
-    if not np.isfinite(found.se):
+    if not np.isfinite(evidence.se):
         why = note(Reason.NO_NOISE if part.fixed else Reason.NO_NOISE_OF_SETTINGS)
         if part.paired and np.array_equal(*sides, equal_nan=True):
             why = note(Reason.SAME_SCORES)
         if part.fixed and max(np.isfinite(side).sum(axis=1).max() for side in sides) <= 1:
             why = note(Reason.ONE_SEED)
             notes.append(note(Reason.P_PER_SETTING))
-    needed = found.repeats_needed(repeats)
+    needed = evidence.repeats_needed(repeats)
     if part.crossed and part.fixed and len(sides[0]) > 1:  # and enough for the sign flips
         flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
         needed = np.maximum(needed, float(flips))
     value_a, value_b = (float(score_table.row_means(side).mean()) for side in sides)
-    row = {**_bounds(found), "value_a": value_a, "value_b": value_b, "needed": needed}
-    row["images"] = found.images_deciding(repeats) if part.fixed else 0
-    row["over_images"] = bool(found.images) and part.fixed
+    row = {**_bounds(evidence), "value_a": value_a, "value_b": value_b, "needed": needed}
+    row["images"] = evidence.images_deciding(repeats) if part.fixed else 0
+    row["over_images"] = bool(evidence.images) and part.fixed
     return row, why, notes
 
 
@@ -312,7 +312,7 @@ def _spread(
         both.append(partial(share_within, lucky=lucky))
     measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
-    found = _spread_over_images(part, sides, measures, effect)
+    evidence = _spread_over_images(part, sides, measures, effect)
     shown = sides
     if stat == "within":  # as `robustness` has it
         shown = (
@@ -320,7 +320,7 @@ def _spread(
             score_table.drop_nan_columns(impute_seed_effect(part.b.scores)),
         )
     values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
-    row = _bounds(found) | dict(zip(("value_a", "value_b"), values, strict=True))
+    row = _bounds(evidence) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":
         estimate = values[0] - values[1]
         low, high = min(row["low"], estimate), max(row["high"], estimate)
@@ -334,7 +334,7 @@ def _spread(
         row[name] = float(np.exp(row[name]))
     if part.fixed:  # the noise of an SD falls with the seeds as that of a mean does
         seeds = min(np.isfinite(side).sum(axis=1).mean() for side in sides)
-        row["needed"] = found.repeats_needed(float(seeds))
+        row["needed"] = evidence.repeats_needed(float(seeds))
     return row, None, notes
 
 
@@ -348,17 +348,17 @@ def _spread_over_images(
     spread of 0 makes that infinite, each resample has other images.
     """
     a, b = part.a.images, part.b.images
-    found = effect()
+    evidence = effect()
     if a is None or b is None:
-        return found
+        return evidence
 
     def difference(tables: list[Array]) -> dict[str, Array]:
         with np.errstate(invalid="ignore"):
             return {"": measures[0](tables[0], False) - measures[1](tables[1], False)}
 
     moved = variances_of(difference, [(a, sides[0]), (b, sides[1])])
-    if moved and np.isfinite(found.se):
-        return found.over_images(moved[""], min(a.num, b.num) - 1.0)
+    if moved and np.isfinite(evidence.se):
+        return evidence.over_images(moved[""], min(a.num, b.num) - 1.0)
     return effect(moves=(a.beyond_seeds, b.beyond_seeds))
 
 

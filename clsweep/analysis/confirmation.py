@@ -1,4 +1,4 @@
-"""What the best configurations of a search are worth on seeds that took no part in picking them."""
+"""Levels of the best configurations of a search on seeds that took no part in picking them."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def worst_tenth(values: Array, parts: Array | None = None) -> Array:
 
 
 def cross_fit_folds(values: Array, parts: Array | None = None) -> Iterator[tuple[Array, Array]]:
-    """How every configuration looks without some of its scores, and the mean of these: (f, ..., n)
+    """Looks of all configurations without some of their scores, and means of these: (f, ..., n)
     each, of as many folds at once as do not fill the processor's cache.
 
     Of a complete table (..., n, S) fold s leaves out seed s. Of a packed one with gaps, fold f

@@ -1,15 +1,4 @@
-"""How sure a difference is: its noise, intervals, p-values, and the smallest effect that would be
-found.
-
-Shape legend: C = rows (settings), S = draws of each row (seeds), B = resamples. Tables hold NaN
-where there is no score, and no row without one. A grid's settings are rows, the seeds their draws.
-A sample of settings is one row, whose draws are the setting means.
-
-The model is that of `analysis.noise`, x_cs = theta_c + e_cs with one variance s^2. Another is
-weighed against it by its posterior chance: a part of the table has more noise of its own. Draws
-then come from the other model with that chance (`mean_effect`), so that an interval grows as
-steadily as the doubt. Where a seed seems to shift all rows, the seeds are the draws.
-"""
+"""Evidence for one effect: interval, p-value, and the repeats that would find it."""
 
 from __future__ import annotations
 
@@ -28,7 +17,7 @@ LEAST_P = 1e-12
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the data say of one effect.
+    """One effect with its interval, p-value and standard error.
 
     Attributes:
         estimate, low, high: the effect and its interval; NaN where there is no estimate of the
@@ -81,10 +70,10 @@ class Evidence:
             low, high, at = (x - too_good for x in (self.low, self.high, self.estimate))
             p = float(2 * special.stdtr(self.freedom, -abs(at) / self.se))
             without = replace(self, estimate=at, low=low, high=high, p=p)
-            found, other = (each.over_images(variance, freedom) for each in (self, without))
-            p = max(found.p, other.p) if found.estimate * at > 0 else 1.0
+            wider, other = (each.over_images(variance, freedom) for each in (self, without))
+            p = max(wider.p, other.p) if wider.estimate * at > 0 else 1.0
             return replace(
-                found, low=min(found.low, other.low), high=max(found.high, other.high), p=p
+                wider, low=min(wider.low, other.low), high=max(wider.high, other.high), p=p
             )
         if not variance > 0 or not np.isfinite(self.se):
             return self
@@ -95,9 +84,9 @@ class Evidence:
         left = whole**2 / (self.se**4 / self.freedom + variance**2 / freedom)
         of_seeds = ((self.estimate - towards) / special.stdtrit(self.freedom, TAIL)) ** 2
         p = _tail(self.estimate, (of_seeds, self.freedom), (variance, freedom))
-        found = replace(self, low=float(low), high=float(high), p=max(self.p, p), freedom=left)
+        wider = replace(self, low=float(low), high=float(high), p=max(self.p, p), freedom=left)
         of_images, se = float(np.sqrt(variance)), float(np.sqrt(whole))
-        return replace(found, se=se, of_images=of_images, images=int(freedom) + 1)
+        return replace(wider, se=se, of_images=of_images, images=int(freedom) + 1)
 
     def over_shift(self, variance: float, freedom: float) -> Evidence:
         """The same for what a seed does to one side alone, a variance beside the noise."""
@@ -122,16 +111,19 @@ class Evidence:
             return np.full(3, np.nan)
         half = special.stdtrit(self.freedom, 0.9) * self.se
         effects = abs(self.estimate) + np.array([0.0, half, -half])
-        few, found = np.ones(3), np.full(3, MAX_SEEDS + 1.0)  # what is found by N is by more
-        while (found - few > 1).any():
-            num = np.maximum(np.floor((few + found) / 2), 2.0)  # one has no freedom
+        few, enough_repeats = (
+            np.ones(3),
+            np.full(3, MAX_SEEDS + 1.0),
+        )  # what is found by N is by more
+        while (enough_repeats - few > 1).any():
+            num = np.maximum(np.floor((few + enough_repeats) / 2), 2.0)  # one has no freedom
             freedom = self.freedom * (num - 1.0) / (num_repeats - 1.0)
             reach = special.stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0)
             reach += special.stdtrit(freedom, POWER)
             of_seeds = (self.se**2 - self.of_images**2) * num_repeats / num
             enough = reach * np.sqrt(of_seeds + self.of_images**2) <= effects
-            few, found = np.where(enough, few, num), np.where(enough, num, found)
-        needed = np.where(found > MAX_SEEDS, np.inf, found)
+            few, enough_repeats = np.where(enough, few, num), np.where(enough, num, enough_repeats)
+        needed = np.where(enough_repeats > MAX_SEEDS, np.inf, enough_repeats)
         return np.maximum(needed, np.floor(num_repeats) + 1)
 
     def images_deciding(self, num_seeds: float) -> int:

@@ -1,4 +1,4 @@
-"""How much more noise one configuration of a small table may have than its scores show."""
+"""Noise of one configuration of a small table that its scores do not show."""
 
 from __future__ import annotations
 

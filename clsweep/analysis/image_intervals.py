@@ -51,7 +51,7 @@ MATCH = 1e-6  # percent: how far a score may lie from the share of its own hits
 
 @dataclass(frozen=True, eq=False)
 class ImageEffects:
-    """What the scored images leave open of the means of some rows.
+    """Effects of the scored images on the means of some rows.
 
     Attributes:
         digest: of which images they are.
@@ -101,9 +101,9 @@ class ImageEffects:
             return self.moves
         apart = self.draws - self.draws.mean(axis=0)
         moved = float(np.square(apart).sum() / (len(apart) - 1) / apart.shape[1])
-        kept = max(0.0, 1.0 - float(self.own.mean()) / moved) ** 0.5 if moved > 0 else 0.0
+        share = max(0.0, 1.0 - float(self.own.mean()) / moved) ** 0.5 if moved > 0 else 0.0
         common = self.moves.mean(axis=0)
-        return np.asarray(common + kept * (self.moves - common))
+        return np.asarray(common + share * (self.moves - common))
 
     def variance(self, weights: Array) -> Array:
         """Of sum_i w_i m_i over new images, beside the noise of the seeds; w is (..., n)."""
@@ -125,7 +125,7 @@ class ImageEffects:
 
     @property
     def spread(self) -> float:
-        """What the images add to the variance of the means, (n - 1) in the denominator."""
+        """Part of the images in the variance of the means, (n - 1) in the denominator."""
         if len(self.draws) < 2:
             return 0.0
         return max(0.0, float(self.draws.var(axis=0, ddof=1).mean() - self.own.mean()))
@@ -160,7 +160,7 @@ def variances_of(
     of_seeds = [np.sqrt(i.own)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
     grains = [np.sqrt(i.grain)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
     of_images = [i.draws + grain for (i, _), grain in zip(sides, grains, strict=True)]
-    found: list[dict[str, Array]] = []
+    moved_by: list[dict[str, Array]] = []
     for moves in (of_images, of_seeds):
         parts = [
             statistic([
@@ -169,15 +169,15 @@ def variances_of(
             ])
             for start in range(0, NUM_IMAGE_DRAWS, step)
         ]  # fmt: skip
-        found.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        moved_by.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
     return {
-        name: np.maximum(0.0, np.var(moved, axis=0) - np.var(found[1][name], axis=0))
-        for name, moved in found[0].items()
-        if np.isfinite(moved).all() and np.isfinite(found[1][name]).all()
+        name: np.maximum(0.0, np.var(moved, axis=0) - np.var(moved_by[1][name], axis=0))
+        for name, moved in moved_by[0].items()
+        if np.isfinite(moved).all() and np.isfinite(moved_by[1][name]).all()
     }
 
 
-def stacked(parts: Sequence[ImageEffects | None]) -> ImageEffects | None:
+def stack_effects(parts: Sequence[ImageEffects | None]) -> ImageEffects | None:
     """The rows of several tables one below the other; None where one has no images."""
     known = [part for part in parts if part]
     if len(known) < len(parts):
@@ -246,8 +246,12 @@ class TrialHits:
         """
         table = self.read()
         groups = {} if table.empty else dict(iter(table.groupby("objective")))
-        found = {str(name): _images_in(group) for name, group in groups.items()}
-        return {name: each for name, each in found.items() if each} if all(found.values()) else {}
+        by_objective = {str(name): _images_in(group) for name, group in groups.items()}
+        return (
+            {name: each for name, each in by_objective.items() if each}
+            if all(by_objective.values())
+            else {}
+        )
 
     def of(
         self,

@@ -1,4 +1,6 @@
-"""What a search says of the space: the surrogate through whatever it tried, where that predicts."""
+"""Importance of hyperparameters to a search: the surrogate through whatever it tried, where that
+predicts.
+"""
 
 from __future__ import annotations
 
@@ -80,8 +82,8 @@ def importance(sweeps: Sequence[Sweep], *, within: float) -> pd.DataFrame:
 
     within: how far below the best level still counts as usable, in units of the metric.
     """
-    found = in_threads(lambda sweep: _importances(sweep, within), sweeps)
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(IMPORTANCE_COLUMNS))
+    tables = in_threads(lambda sweep: _importances(sweep, within), sweeps)
+    return pd.DataFrame([row for rows in tables for row in rows], columns=list(IMPORTANCE_COLUMNS))
 
 
 def _importances(sweep: Sweep, within: float) -> _Rows:
@@ -104,7 +106,7 @@ def _importances(sweep: Sweep, within: float) -> _Rows:
 
 
 def _is_outside(low: float, high: float, value: Any) -> bool:
-    """Whether a value is beyond the run of usable ones, where there is one."""
+    """True for a value beyond the run of usable ones, where there is one."""
     if np.isnan(low) or pd.isna(value):
         return False
     slack = 1e-9 * max(abs(low), abs(high))
@@ -117,11 +119,11 @@ def read_surrogate(sweep: Sweep) -> tuple[_Rows, dict[str, Curve], tuple[Note, .
     hyperparameter, none where the surrogate predicts too little, and the notes.
     """
     rows, model = sensitivity.sensitivity_rows(sweep, searched=True)
-    said = [note(Reason.TRIED_WHERE_GOOD, r2=rows[0]["r2"])] if model else []
+    cautions = [note(Reason.TRIED_WHERE_GOOD, r2=rows[0]["r2"])] if model else []
     if sweep.num_stopped:
         figures = {"stopped": sweep.num_stopped, "trials": sweep.num_trials}
-        said.append(note(Reason.FULL_LENGTH, **figures))
-    notes = tuple(dict.fromkeys((*rows[0]["note"], *said)))
+        cautions.append(note(Reason.FULL_LENGTH, **figures))
+    notes = tuple(dict.fromkeys((*rows[0]["note"], *cautions)))
     rows = [row | noted(*notes) | {"reason": row["reason"]} for row in rows]
     return rows, _curves(sweep, *model) if model else {}, notes
 
@@ -130,7 +132,7 @@ def _curves(sweep: Sweep, fitted: surrogate.Surrogate, space: surrogate.Space) -
     places = [np.linspace(0, 1, POINTS)[:, None] if x is None else x for x in space.levels]
     rng = np.random.default_rng(bootstrap.DRAWS_SEED)
     drawn = sobol.main_effects(fitted, space, places, rng)
-    found = {}
+    curves = {}
     for name, at, draws in zip(space.names, places, drawn, strict=True):
         if sweep.scales[name] == "category":
             values = np.unique(sweep.settings.loc[sweep.alive, name].astype(str)).tolist()
@@ -138,5 +140,5 @@ def _curves(sweep: Sweep, fitted: surrogate.Surrogate, space: surrogate.Space) -
             low, high = surrogate.ends_of(sweep, name)
             on_axis = low + (high - low) * at[:, 0]
             values = (np.exp2(on_axis) if sweep.scales[name] == "log" else on_axis).tolist()
-        found[name] = Curve(values, draws)
-    return found
+        curves[name] = Curve(values, draws)
+    return curves

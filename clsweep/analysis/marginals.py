@@ -1,6 +1,4 @@
-"""How the level answers to one hyperparameter: its marginal table, the usable band, the slope per
-doubling, and the level at each value with its interval.
-"""
+"""Levels along each hyperparameter, with their intervals."""
 
 from __future__ import annotations
 
@@ -70,15 +68,15 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
     used, notes = sweep.alive, [*branch_note(whole, name)]
     if sweep.is_grid and not sweep.alive.all():
         # Other averages would differ by what they rest on.
-        shared, found = shared_settings(sweep, name, groups)
-        used = shared if found else used
-        if not found:
+        shared, num_shared = shared_settings(sweep, name, groups)
+        used = shared if num_shared else used
+        if not num_shared:
             notes.append(note(Reason.UNBALANCED, param=name))
         elif (used != sweep.alive).any():
-            notes.append(note(Reason.SHARED_SETTINGS, param=name, settings=found))
+            notes.append(note(Reason.SHARED_SETTINGS, param=name, settings=num_shared))
     counts = np.bincount(groups[used], minlength=num)
     centres = means_by(groups[used], sweep.sign * sweep.means[used], num)
-    half, said = _half_widths(sweep, used, groups, counts, centres)
+    half, noise_notes = _half_widths(sweep, used, groups, counts, centres)
     if images := sweep.images:
         seen = images.rows(used).averaged(groups[used], num)
         half = np.hypot(half, images.half_width(seen.of_each))
@@ -104,7 +102,7 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
         {"objective": sweep.objective, "param": name}
         | dict(zip(columns, cells, strict=True))
         | noted(
-            *said,
+            *noise_notes,
             *notes,
             *sweep.missing,
             why=None if count else sweep.no_score or note(Reason.NO_SCORE),

@@ -84,8 +84,8 @@ class MeanTerm:
 
     @property
     def is_normal(self) -> bool:
-        """Whether normal noise stands for the residuals: few do not show their tails, and of seeds
-        that shift all rows there are few.
+        """True where normal noise stands for the residuals: few do not show their tails, and of
+        seeds that shift all rows there are few.
         """
         return len(self.noise.residuals) < _FEW_RESIDUALS or bool(np.isfinite(self.shift_p))
 
@@ -116,8 +116,8 @@ class MeanTerm:
         common = shift.variance * float(np.square(shares.sum(axis=0)).sum())
         if alone is None:
             alone = shift.noise * float(np.square(shares).sum())
-        found = replace(self, variance=common + alone, freedom=shift.own_freedom)
-        return replace(found, doubt=NO_ALTERNATIVE, shift_p=shift.p)
+        shifted = replace(self, variance=common + alone, freedom=shift.own_freedom)
+        return replace(shifted, doubt=NO_ALTERNATIVE, shift_p=shift.p)
 
 
 def sample_mean_term(
@@ -133,13 +133,13 @@ def sample_mean_term(
     table, weights = values[firsts][None], parts[None]
     noise = noise_of(table)
     variance = noise.variance * float(np.square(weights).sum())
-    found = MeanTerm(table, weights, noise, variance, noise.freedom, rounding)
+    term = MeanTerm(table, weights, noise, variance, noise.freedom, rounding)
     if crossed is None:
-        return found
+        return term
     by_seed, everywhere = crossed[0][firsts], crossed[1]
     here = np.isfinite(by_seed)
     shares = np.where(here, (parts / here.sum(axis=1))[:, None], 0.0)
-    return found.shifted_by(everywhere, shares, variance)
+    return term.shifted_by(everywhere, shares, variance)
 
 
 def mean_term(
@@ -175,8 +175,8 @@ def mean_term(
         variance = float(rows.sum())
         loss = np.square(rows) / np.where(known, own.freedoms + 2.0, noise.freedom)
         left = min(left, variance**2 / float(loss.sum()))
-    found = MeanTerm(table, weights, noise, variance, left, rounding, uneven)
-    return found.shifted_by(everywhere, weights) if len(table) > 1 and with_shift else found
+    term = MeanTerm(table, weights, noise, variance, left, rounding, uneven)
+    return term.shifted_by(everywhere, weights) if len(table) > 1 and with_shift else term
 
 
 def _once(scores: Array) -> tuple[Codes, Array]:
@@ -201,10 +201,10 @@ def mean_difference(
 
     Repeats: seeds of a grid, settings of a sample.
     """
-    found, repeats, notes = _over_seeds(part, whole, num_parts, rng)
+    effect, repeats, notes = _over_seeds(part, whole, num_parts, rng)
     weights = (np.full(len(s.scores), 1.0 / len(s.scores)) for s in (part.a, part.b))
     return (
-        found.over_images(*variance_of_difference(part.a.images, part.b.images, *weights)),
+        effect.over_images(*variance_of_difference(part.a.images, part.b.images, *weights)),
         repeats,
         notes,
     )
@@ -215,26 +215,26 @@ def _over_seeds(
 ) -> tuple[Evidence, float, list[Note]]:
     """`mean_difference` for these images alone."""
     terms = _terms(part, whole)
-    found = mean_effect(terms, rng)
+    effect = mean_effect(terms, rng)
     repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
     shifts = [x.shift_p for x in terms if np.isfinite(x.shift_p)]
     for variance, freedom, p in whole.shifts:
-        found = found.over_shift(variance, freedom)
+        effect = effect.over_shift(variance, freedom)
         shifts.append(p)
     notes = [note(Reason.SEED_SHIFT, p=min(shifts))] if shifts else []  # the clearer of two sides
     if len(terms) > 1 or notes:  # pairs whose seed shifts them all cannot be flipped one by one
-        return found, repeats, notes
+        return effect, repeats, notes
     units = units_of(terms[0])
     p, p_min = sign_flips(units, rng)
     alpha = 1.0 - CONFIDENCE
     # So many pairs are all that a region has, or one setting of each.
     is_part = part.fixed and (part is not whole or len(part.a.scores) == 1)
-    if is_part and p_min * num_parts > alpha and np.isfinite(found.p) and found.p_min < p_min:
-        return found, repeats, [*notes, note(Reason.FEW_FLIPS, pairs=len(units))]
+    if is_part and p_min * num_parts > alpha and np.isfinite(effect.p) and effect.p_min < p_min:
+        return effect, repeats, [*notes, note(Reason.FEW_FLIPS, pairs=len(units))]
     if p_min > alpha:
         unit = ("pair" if part.fixed else "setting") + "s" * (len(units) > 1)
         notes.append(note(Reason.P_FLOOR, draws=len(units), unit=unit, p_min=p_min))
-    return replace(found, p=p, p_min=p_min), repeats, notes
+    return replace(effect, p=p, p_min=p_min), repeats, notes
 
 
 def _terms(part: Pairing, whole: Pairing) -> list[MeanTerm]:

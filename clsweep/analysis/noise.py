@@ -85,14 +85,14 @@ class Noise:
 
     @cached_property
     def is_uneven(self) -> bool:
-        """Whether the noise of the rows differs beyond doubt (Bartlett's test); of rows without any
-        nothing is known.
+        """True where the noise of the rows differs beyond doubt (Bartlett's test); of rows without
+        any nothing is known.
         """
-        told = self.squares > 0
-        freedoms, num = self.freedoms[told], int(told.sum())
+        has_noise = self.squares > 0
+        freedoms, num = self.freedoms[has_noise], int(has_noise.sum())
         if num < 2 or freedoms.min() < OWN_FREEDOM:
             return False
-        logs = freedoms @ np.log(self.squares[told] / freedoms)
+        logs = freedoms @ np.log(self.squares[has_noise] / freedoms)
         total = freedoms.sum()
         test = total * np.log(self.squares.sum() / total) - logs
         test /= 1.0 + ((1.0 / freedoms).sum() - 1.0 / total) / (3.0 * (num - 1))
@@ -212,16 +212,16 @@ def chance_of_own_variance(
     look the same a 95 % interval of t with d + e degrees of freedom grows by `wider` when it is
     mixed with one with d; at most `most`.
     """
-    told = (freedom >= 1) & (others_freedom >= 1) & (squares > 0)
-    d, e = np.where(told, freedom, 1.0), np.where(told, others_freedom, 1.0)
-    q, r = np.where(told, squares, d), np.where(told, others, e)
+    is_known = (freedom >= 1) & (others_freedom >= 1) & (squares > 0)
+    d, e = np.where(is_known, freedom, 1.0), np.where(is_known, others_freedom, 1.0)
+    q, r = np.where(is_known, squares, d), np.where(is_known, others, e)
     reach = wider * special.stdtrit(d + e, 0.975)
     even, own = 2.0 * special.stdtr(d + e, -reach), 2.0 * special.stdtr(d, -reach)
     share = np.minimum((0.05 - even) / (own - even), 1.0)  # of many degrees d never so wide
     prior = special.logit(share) - _log_factor(d, d, e, e, ratios)
     odds = np.minimum(prior, special.logit(most)) + _log_factor(q, d, r, e, ratios)
     sure = r <= 1e-20 * q  # the others have no noise at all
-    return np.where(told, np.where(sure, 1.0, special.expit(odds)), 0.0)
+    return np.where(is_known, np.where(sure, 1.0, special.expit(odds)), 0.0)
 
 
 def _log_factor(q: Array, d: Array, r: Array, e: Array, ratios: Array) -> Array:

@@ -111,25 +111,27 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     """Of a sweep without its failed trials; of those that are `counted` neighbours hold some."""
     start = {"objective": sweep.objective, "at": "", "preferred_at": ""}
-    found, complete = best_setting(sweep), nameable_rows(sweep)
-    if found is None:
+    picked_setting, complete = best_setting(sweep), nameable_rows(sweep)
+    if picked_setting is None:
         nothing = noted(*sweep.failures, why=why_no_best(sweep))
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
-    best = found.row
+    best = picked_setting.row
     row = {
         **start,
         "kind": "best",
         **config_level(sweep, best),
-        "when_tuned": sweep.sign * tuned_level(sweep, found),
+        "when_tuned": sweep.sign * tuned_level(sweep, picked_setting),
     }
-    if found.preferred != found.first:
-        row |= {"preferred_at": sweep.label(found.preferred)}
-        row |= zip(("over_first", "over_first_low", "over_first_high"), found.lead, strict=True)
+    if picked_setting.preferred != picked_setting.first:
+        row |= {"preferred_at": sweep.label(picked_setting.preferred)}
+        row |= zip(
+            ("over_first", "over_first_low", "over_first_high"), picked_setting.lead, strict=True
+        )
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
-    picked += ties(sweep, found)
-    if best != found.first:
-        picked = [note(Reason.OVERTURNED, at=sweep.label(found.first))]
-    if sweep.fresh and not found.seeds:
+    picked += ties(sweep, picked_setting)
+    if best != picked_setting.first:
+        picked = [note(Reason.OVERTURNED, at=sweep.label(picked_setting.first))]
+    if sweep.fresh and not picked_setting.seeds:
         picked.append(note(Reason.FRESH_OF_OTHERS))
     failed = (sweep if sweep.not_measured else counted).failures
     notes = [*picked, *failed, *_cautions(sweep, best), *lead_of_incomplete(sweep, best)[1]]
@@ -176,7 +178,7 @@ def config_levels(sweep: Sweep) -> dict[str, Array]:
 
 
 def _cautions(sweep: Sweep, row: int) -> list[Note]:
-    """What to know before taking it: edges of the swept range, failed seeds, a single seed."""
+    """Cautions before taking it: edges of the swept range, failed seeds, a single seed."""
     edges = tuple(name for name in sweep.params if _is_at_edge(sweep, row, name))
     notes = [note(Reason.AT_EDGE, params=edges)] if edges else []
     counts = sweep.counts
@@ -195,7 +197,7 @@ def _cautions(sweep: Sweep, row: int) -> list[Note]:
 
 
 def _is_at_edge(sweep: Sweep, row: int, name: str) -> bool:
-    """Whether it stands at an end of its swept range beyond which there are values."""
+    """True at an end of the swept range beyond which there are values."""
     if sweep.scales[name] == "category":
         return False
     margin = 1e-9 if sweep.samplers == ("grid",) else EDGE
@@ -210,12 +212,12 @@ def _is_at_edge(sweep: Sweep, row: int, name: str) -> bool:
     )
 
 
-def ties(sweep: Sweep, found: BestSetting) -> list[Note]:
+def ties(sweep: Sweep, best: BestSetting) -> list[Note]:
     """The settings that are as good as the best by their means; none where fresh seeds chose it."""
-    mean = sweep.means[found.row]
+    mean = sweep.means[best.row]
     near = nameable_rows(sweep) & (np.abs(sweep.means - mean) <= TIE_TOLERANCE * abs(mean))
-    others = [sweep.label(row) for row in np.flatnonzero(near).tolist() if row != found.row]
-    if not others or found.row != found.first:
+    others = [sweep.label(row) for row in np.flatnonzero(near).tolist() if row != best.row]
+    if not others or best.row != best.first:
         return []
     more = [f"{len(others) - 1} more"] if len(others) > 1 else []
     return [note(Reason.TIED, at=" and ".join([others[0], *more]))]
@@ -278,6 +280,6 @@ def _nearest(sweep: Sweep, numeric: list[str]) -> _Rows:
     tree = cKDTree(np.stack(places, axis=1).astype(float))
     reach = 1.0 if is_grid else RADIUS * np.sqrt(dims) * (1 + 1e-9)
     how = {"p": 1} if is_grid else {"eps": 1.0 if num > _MANY else 0.0}
-    distance, found = tree.query(tree.data, k=min(2 * dims + 1, num), workers=-1, **how)
+    distance, rows = tree.query(tree.data, k=min(2 * dims + 1, num), workers=-1, **how)
     is_near = (distance > 0) & (distance <= reach)
-    return np.asarray(np.where(is_near, found, itself), dtype=np.int64)
+    return np.asarray(np.where(is_near, rows, itself), dtype=np.int64)

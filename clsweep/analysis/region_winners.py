@@ -105,20 +105,20 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         }  # fmt: skip
         if not others:
             return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
-        tests, said = [], list(notes)
+        tests, reasons_of_row = [], list(notes)
         for other in others:
             met = parts_of(tuple(sorted((best, other))))  # as `compare` has them
             test, more = _met(*met, row["region"], *(competing[at] for at in (best, other)))
-            said += more
+            reasons_of_row += more
             tests.append(test if best < other else test.turned)
         lead = without_rounding(tests[0].estimate, abs(row["mean"]))
         row |= {"lead": lead, "low": tests[0].low, "high": tests[0].high}
         row["p_holm"] = float(np.max([test.p for test in tests]))  # NaN where one is
         row["excludes"] = all(test.low > 0 for test in tests)
-        return row | noted(*said)
+        return row | noted(*reasons_of_row)
 
-    found = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
-    found["p_holm"] = holm(found["p_holm"].to_numpy())
-    found["resolved"] = found["excludes"] & (found["p_holm"] <= LARGEST_P)
-    found["winner"] = found["objective"].where(found["resolved"], "")
-    return found.reindex(columns=list(WINNER_COLUMNS))
+    table = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
+    table["p_holm"] = holm(table["p_holm"].to_numpy())
+    table["resolved"] = table["excludes"] & (table["p_holm"] <= LARGEST_P)
+    table["winner"] = table["objective"].where(table["resolved"], "")
+    return table.reindex(columns=list(WINNER_COLUMNS))

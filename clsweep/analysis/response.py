@@ -70,9 +70,9 @@ class Response:
     def of_configs(cls, sweep: Sweep) -> Response:
         """The table with one row a configuration and one column a seed."""
         none = np.empty(0)
-        told = sweep.scores, not sweep.is_grid, sweep.failing, sweep.unknown
+        arrays = sweep.scores, not sweep.is_grid, sweep.failing, sweep.unknown
         shift = seed_shift(sweep.scores[sweep.alive])
-        return cls("", sweep.label, none, none, none, *told, images=sweep.images, shift=shift)
+        return cls("", sweep.label, none, none, none, *arrays, images=sweep.images, shift=shift)
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
@@ -121,8 +121,8 @@ def respond(sweep: Sweep, param: str) -> Response:
     if regions.is_binned:
         notes.append(note(Reason.BINNED, param=param, bins=len(regions.starts)))
     if sweep.samplers == ("grid",):
-        used, found = shared_settings(sweep, param, levels)
-        balanced = found > 0
+        used, num_shared = shared_settings(sweep, param, levels)
+        balanced = num_shared > 0
         rows = used if balanced else rows
         table = _average(impute_seed_effect(sweep.scores[rows]), levels[rows], num)
         # seen best by all configurations, which all values share
@@ -130,7 +130,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         if not balanced:
             notes.append(note(Reason.UNBALANCED, param=param))
         elif (~used & sweep.alive).any():
-            notes.append(note(Reason.SHARED_SETTINGS, param=param, settings=found))
+            notes.append(note(Reason.SHARED_SETTINGS, param=param, settings=num_shared))
     else:
         table = _by_value(sweep.means, levels, num)
         notes.append(note(Reason.NOISE_OF_CONFIGS, unit="bin" if regions.is_binned else "value"))
@@ -198,14 +198,14 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     level = float(cross_fit.best_level(scores, image_parts(table.images, rows[usable])))
     first, last = _run(means >= level - within - slack, best)
     end = ("", "low", "high", "both")[(first == 0) + 2 * (last == len(rows) - 1)]
-    found: dict[str, Any] = {"band_low": float(table.low[rows[first]]), "band_end": end}
-    found["band_high"] = float(table.high[rows[last]])
+    columns: dict[str, Any] = {"band_low": float(table.low[rows[first]]), "band_end": end}
+    columns["band_high"] = float(table.high[rows[last]])
     counts = np.isfinite(scores).sum(axis=1)
     freedom = int((counts - 1).sum())
     if not freedom:
-        return found
+        return columns
     variance = float(score_table.noise_variance(table.still[rows][usable]))
-    found["level_noise"] = float(np.sqrt(variance / score_table.mean_seeds(scores)))
+    columns["level_noise"] = float(np.sqrt(variance / score_table.mean_seeds(scores)))
     tail = (1 - CONFIDENCE) / (len(scores) - 1)
     quantile = float(special.stdtrit(freedom * table.freedom_kept, 1 - tail))
     spread = variance * (1 / counts + 1 / counts.min())
@@ -217,8 +217,8 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     shown = means >= top - within - slack
     if shown[best]:
         sure = (float(table.middle[rows[at]]) for at in _run(shown, best))
-        found["band_sure_low"], found["band_sure_high"] = sure
-    return found
+        columns["band_sure_low"], columns["band_sure_high"] = sure
+    return columns
 
 
 def _run(good: NDArray[np.bool_], start: int) -> tuple[int, int]:

@@ -1,6 +1,4 @@
-"""How much an objective's metric moves over its hyperparameters: one row per objective, with
-intervals, and the tolerance curve: which share of the space lies within delta points of the best.
-"""
+"""Robustness: spread of an objective's metric over its hyperparameters, with intervals."""
 
 from __future__ import annotations
 
@@ -295,8 +293,8 @@ def shrunk_to_spread(values: Array, sd_star: float) -> Array:
     """
     means = score_table.row_means(values)
     sd = means.std(ddof=1)
-    kept = min(1.0, sd_star / sd) if sd > 0 else 0.0
-    return np.asarray(means.mean() + kept * (means - means.mean()))[:, None]
+    share = min(1.0, sd_star / sd) if sd > 0 else 0.0
+    return np.asarray(means.mean() + share * (means - means.mean()))[:, None]
 
 
 def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bounds:
@@ -342,13 +340,13 @@ def _band(
         notes.append(note(Reason.FAILING_VALUES, values=values))
     if not table.balanced:
         return row
-    row |= (found := band(table, within=within))
-    if "level_noise" in found:
+    row |= (columns := band(table, within=within))
+    if "level_noise" in columns:
         row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
     if table.binned:
         row["band_bins"] = int(np.isfinite(table.low).sum())
-    if found.get("band_low", 0.0) > 0 and not (table.binned and found.get("band_end")):
-        row["band_ratio"] = found["band_high"] / found["band_low"]
+    if columns.get("band_low", 0.0) > 0 and not (table.binned and columns.get("band_end")):
+        row["band_ratio"] = columns["band_high"] / columns["band_low"]
     return row
 
 

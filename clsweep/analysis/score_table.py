@@ -22,7 +22,7 @@ def rounding(scores: Array) -> Array:
 
 
 def is_complete(values: Array) -> bool:
-    """Whether no score is missing."""
+    """True where no score is missing."""
     return bool(np.isfinite(values.sum()))
 
 

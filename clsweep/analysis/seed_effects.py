@@ -135,8 +135,8 @@ def impute_seed_effect(table: Array) -> Array:
     """The table (n, S) of seeds; where it has gaps, without their likely shifts: a row that lacks
     the best seed is none the worse for it.
     """
-    found = None if np.isfinite(table).all() else two_way(table)
-    return table - found.likely if found else table
+    layout = None if np.isfinite(table).all() else two_way(table)
+    return table - layout.likely if layout else table
 
 
 def seed_shift(table: Array) -> TwoWay | None:
@@ -148,15 +148,15 @@ def seed_shift(table: Array) -> TwoWay | None:
     known = np.isfinite(table)
     common = known.sum(axis=0) > len(table) / 2
     values = table[:, common]
-    if not (found := two_way(values)):
+    if not (layout := two_way(values)):
         return None
-    if found.squares / found.freedom <= _ROUNDING * float(np.nanmax(np.square(values))):
+    if layout.squares / layout.freedom <= _ROUNDING * float(np.nanmax(np.square(values))):
         return None
-    if found.p > SHIFT_LEVEL:
+    if layout.p > SHIFT_LEVEL:
         return None
     effects = np.zeros(table.shape[1])
-    effects[common] = found.effects - found.effects.mean()
-    return replace(found, effects=effects)
+    effects[common] = layout.effects - layout.effects.mean()
+    return replace(layout, effects=effects)
 
 
 def own_shift(a: Array, b: Array) -> tuple[float, float, float] | None:
@@ -180,7 +180,7 @@ def own_shift(a: Array, b: Array) -> tuple[float, float, float] | None:
 
 @dataclass(frozen=True)
 class Levels:
-    """How sure the means of rows are: by their noise, and by what a seed does to all of them, where
+    """Intervals of the means of rows: by their noise, and by what a seed does to all of them, where
     that seems so.
 
     Attributes:
@@ -222,8 +222,8 @@ class Levels:
         if self.whole.is_uneven and np.isfinite(by_seed).all():
             num = len(by_seed)
             return float(half_width(by_seed.var(ddof=1) / num, num - 1))
-        found = self.noise.of_sum(np.square(weights) / self.counts)
-        return float(self._shifted(half_width(*found), 1.0 / self.counts[rows].min()))
+        moments = self.noise.of_sum(np.square(weights) / self.counts)
+        return float(self._shifted(half_width(*moments), 1.0 / self.counts[rows].min()))
 
     def _shifted(self, half: Any, squares: Any) -> Array:
         if shift := self.shift:  # of few degrees of freedom, so its own t counts

@@ -106,8 +106,8 @@ def sensitivity(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
     Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
     """
-    found = in_threads(lambda sweep: sensitivity_rows(sweep)[0], sweeps)
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(SENSITIVITY_COLUMNS))
+    tables = in_threads(lambda sweep: sensitivity_rows(sweep)[0], sweeps)
+    return pd.DataFrame([row for rows in tables for row in rows], columns=list(SENSITIVITY_COLUMNS))
 
 
 def noise_level(num_configs: int) -> float:
@@ -163,16 +163,18 @@ def sensitivity_rows(
     model = None
     if grid is not None:
         common["method"], (cells, order) = "anova", grid
-        terms, said = anova.anova(cells, sweep.params, groups=groups[order], silent=silent[order])
+        terms, cautions = anova.anova(
+            cells, sweep.params, groups=groups[order], silent=silent[order]
+        )
         for row in terms:
             if "cell" in row:
                 row |= _cell(sweep, str(row["term"]), row, order)
         notes += hidden_noise_note(scores[~silent])
     else:
         common["method"] = "sobol"
-        told = space, inputs, noise, groups
-        common["r2"], terms, said, model = _from_surrogate(sweep, *told, common["r2_ceiling"])
-    notes = [*said, *notes]
+        data = space, inputs, noise, groups
+        common["r2"], terms, cautions, model = _from_surrogate(sweep, *data, common["r2_ceiling"])
+    notes = [*cautions, *notes]
     if terms:
         return [{**common, **row, **noted(*notes)} for row in terms], model
     first, *rest = notes
@@ -188,13 +190,13 @@ def _cell(sweep: Sweep, term: str, row: dict[str, Any], order: Codes) -> dict[st
     pair = replace(sweep, params=tuple(name for name in sweep.params if name in term.split(" x ")))
     at = int(np.flatnonzero(sweep.alive)[order[row["cell"]]])
     low, high = sweep.turned(row["effect_low"], row["effect_high"])
-    found = {"cell": pair.label(at), "effect": sweep.sign * row["effect"]}
+    columns = {"cell": pair.label(at), "effect": sweep.sign * row["effect"]}
     for name in pair.params:
         values = sweep.settings.loc[sweep.alive, name]
         if values.nunique(dropna=False) == 2:
             other = np.flatnonzero(sweep.alive & (sweep.settings[name] != values[at]))[0]
-            found["opposite"] = replace(sweep, params=(name,)).label(int(other))
-    return found | {"effect_low": low, "effect_high": high}
+            columns["opposite"] = replace(sweep, params=(name,)).label(int(other))
+    return columns | {"effect_low": low, "effect_high": high}
 
 
 def _unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:

@@ -30,7 +30,7 @@ def interquartile_mean(means: Array) -> Array:
 
 
 def spread_of_means(values: Array) -> dict[str, Array]:
-    """What needs no best configuration.
+    """Spread statistics that need no best configuration.
 
     mean     = mean_i m_i
     sd       = sqrt( sum_i (m_i - mean)^2 / (n - 1) ); NaN for one configuration
@@ -48,7 +48,7 @@ def spread_of_means(values: Array) -> dict[str, Array]:
 
 
 def nearness(means: Array, best: Array, *, within: float, most: float = 1.0) -> dict[str, Array]:
-    """How far the configurations are from the `best` level L (...); means is (..., n).
+    """Nearness of the configurations to the `best` level L (...); means is (..., n).
 
     regret         = mean_i (L - m_i)
     share          = #{i: m_i >= L - within} / n
@@ -75,7 +75,7 @@ def spread_statistics(
     """`spread`, `nearness` and worst_10 over the last two axes of `values`, and sd_star =
     sqrt(max(0, variance)).
     """
-    found = spread_of_means(values)
-    found |= nearness(row_means(values), best_level(values, parts), within=within)
-    found["sd_star"] = np.sqrt(np.maximum(0.0, found["variance"]))
-    return found | {"worst_10": worst_tenth(values, parts)}
+    values_of = spread_of_means(values)
+    values_of |= nearness(row_means(values), best_level(values, parts), within=within)
+    values_of["sd_star"] = np.sqrt(np.maximum(0.0, values_of["variance"]))
+    return values_of | {"worst_10": worst_tenth(values, parts)}

@@ -55,8 +55,8 @@ def spread_intervals(
         near["share"] = nearness(means, best, within=within)["share"]
         return spread_of_means(drawn) | near | {"worst_10": worst_tenth(drawn) + unlucky}
 
-    found = spread_statistics(values, within=within, parts=parts)
-    point = {name: float(x) for name, x in found.items()}
+    statistics = spread_statistics(values, within=within, parts=parts)
+    point = {name: float(x) for name, x in statistics.items()}
     free = best_level(values, parts, clipped=False)
     point["regret"] = float(nearness(row_means(values), free, within=within)["regret"])
     draws = resampled(values, measure, population=population)

@@ -1,4 +1,4 @@
-"""How sure a difference of spreads or shares is: bootstrap tables of both sides.
+"""Tests of a difference of spreads or shares, by bootstrap tables of both sides.
 
 Shape legend: C = rows (settings), S = draws of each row (seeds), D = draws of other images.
 """

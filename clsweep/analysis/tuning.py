@@ -1,6 +1,4 @@
-"""What tuning brings: the score to expect of the best of k random tries, and what that is over the
-default setting.
-"""
+"""Gain by tuning: the expected score of the best of k random tries, over the default setting."""
 
 from __future__ import annotations
 
@@ -199,11 +197,11 @@ def _of_images(sweep: Sweep, statistic: Callable[[Array], Array]) -> Any:
     """
     if (images := sweep.images) is None:
         return 0.0
-    found = images.variance_of(
+    variances = images.variance_of(
         lambda each: {"": statistic(each)},
         score_table.drop_nan_columns(impute_seed_effect(sweep.scores)),
     )
-    return images.half_width(found.get("", 0.0))
+    return images.half_width(variances.get("", 0.0))
 
 
 def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:

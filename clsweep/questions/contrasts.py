@@ -10,7 +10,7 @@ import pandas as pd
 
 from clsweep.analysis import contrast as analysis
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import KEYS, Sweep, as_far_as_levels
+from clsweep.analysis.sweep import TRIAL_KEYS, Sweep, as_far_as_levels
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -34,14 +34,14 @@ def contrasts(of: Answers, *, asked: Mapping[str, Any] | None = None) -> pd.Data
     material = of.material
     chosen = added(asked, material) if asked else material.contrasts
     # metrics: the columns of numbers that are no settings and name no trial
-    others = {*material.params, *KEYS}
+    others = {*material.params, *TRIAL_KEYS}
     numbers = [str(n) for n in material.trials.select_dtypes(["number"]) if n not in others]
     for each in chosen:
         require_known("objective", each.of, [sweep.objective for sweep in material.sweeps])
         require_known("metric", [each.metric], numbers)
     metrics = dict.fromkeys(each.metric for each in chosen)
     measured = {name: sweeps_by(material, name) for name in metrics}
-    found, ends = analysis.contrast(chosen, measured), ["low", "high"]
+    found, ends = analysis.contrast_table(chosen, measured), ["low", "high"]
     for name, sweeps in measured.items():
         these = found["metric"] == name
         found.loc[these, ends] = as_far_as_levels(found.loc[these, ends], sweeps)

@@ -12,7 +12,7 @@ from scipy import special
 from clsweep.analysis import TAIL, reasons
 from clsweep.analysis.arrays import Array
 from clsweep.analysis.cross_fit import best_level
-from clsweep.analysis.image_intervals import ImageEffects, image_parts, stacked
+from clsweep.analysis.image_intervals import ImageEffects, image_parts, stack_effects
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import drop_nan_columns, row_means
@@ -95,7 +95,7 @@ def _rows(
     is_shared = all(np.array_equal(sweep.seeds, sweeps[0].seeds) for sweep in sweeps)
     still = remove_seed_effect(of_all) if is_shared else of_all
     seen = ((sweep.images, sweep.alive) for sweep in sweeps)
-    images = stacked([each and each.rows(alive) for each, alive in seen])
+    images = stack_effects([each and each.rows(alive) for each, alive in seen])
     notes = sweeps[0].missing if len(sweeps) == 1 else ()  # of several, each has its own row
     withheld = next((sweep.not_measured for sweep in sweeps if sweep.not_measured), None)
     sign, rows = sweeps[0].sign, []

@@ -13,7 +13,7 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.analysis import reproduce as analysis
-from clsweep.analysis.contrast import Contrast, contrast
+from clsweep.analysis.contrast import Contrast, contrast_table
 from clsweep.analysis.reproduce import RESOLVABLE, Verdict
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -359,7 +359,7 @@ def differences(of: Answers) -> pd.DataFrame:
         asked, metric = list(_asked(records_of(group), names)), place["metric"]
         for cell in of.cells or (of,):
             if asked and all(cell.levels.get(name, place[name]) == place[name] for name in PLACES):
-                table = contrast(asked, {metric: sweeps_by(cell.material, metric)})
+                table = contrast_table(asked, {metric: sweeps_by(cell.material, metric)})
                 found += [place | {"verdict": _sign(row)} | row for row in records_of(table)]
     kept = [*ABOUT, *PLACES, *DIFFERENCE_COLUMNS]
     return pd.DataFrame(found, columns=kept).dropna(subset=["estimate"], ignore_index=True)

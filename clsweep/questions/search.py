@@ -11,7 +11,7 @@ from clsweep.analysis import importance as analysis
 from clsweep.analysis.best_setting import nameable_rows
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.recommend import config_level
-from clsweep.analysis.sweep import STATUSES
+from clsweep.analysis.sweep import TRIAL_STATUSES
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import count, settings, work
@@ -62,7 +62,7 @@ MAX_POINTS = 1500
 def history(of: Answers) -> pd.DataFrame:
     """One row per configuration in the order of the plan, with `HISTORY_COLUMNS`."""
     trials, metric = of.material.trials, of.material.metric
-    rank = trials["status"].map({state: i for i, state in enumerate(STATUSES)})
+    rank = trials["status"].map({state: i for i, state in enumerate(TRIAL_STATUSES)})
     groups = [trials["objective"], trials["config"]]
     worst = rank.groupby(groups).max().to_dict()
     seen = trials[metric].astype(float).groupby(groups).mean().to_dict()
@@ -79,7 +79,7 @@ def history(of: Answers) -> pd.DataFrame:
             "score": [seen[key] for key in keys],
             "num_seeds": counts,
             "best": sweep.sign * np.fmax.accumulate(whole),
-            "state": [STATUSES[worst[key]] for key in keys],
+            "state": [TRIAL_STATUSES[worst[key]] for key in keys],
         }
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.contrast import Contrast, contrast, scored_by
+from clsweep.analysis.contrast import Contrast, contrast_table, scored_by
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import TrialHits
 from clsweep.analysis.power import smallest_effects
@@ -43,7 +43,7 @@ def asked(**more):
 def answer(trials, *many, **changes):
     sweeps = read_sweeps(trials, metric="acc", params=["batch", "tau"])
     sweeps = [replace(sweep, **changes) for sweep in sweeps]
-    return contrast(many, {"acc": sweeps}).to_dict("records")
+    return contrast_table(many, {"acc": sweeps}).to_dict("records")
 
 
 def answers(rng, seeds, reps, *many, **how):
@@ -52,7 +52,7 @@ def answers(rng, seeds, reps, *many, **how):
     for _ in range(reps):
         scores = tables(rng, seeds, **how)
         sweeps = [replace(x, scores=table) for x, table in zip(empty, scores, strict=True)]
-        yield contrast(many, {"acc": sweeps}).to_dict("records")
+        yield contrast_table(many, {"acc": sweeps}).to_dict("records")
 
 
 def at_seeds(trials, name, **at):
@@ -168,7 +168,7 @@ def test_settings_that_both_lack_or_fix_pass_over():
     trials = planted(np.random.default_rng(6), 5)
     own = trials.assign(alpha=np.where(trials["objective"] == "a", trials["tau"], np.nan))
     sweeps = read_sweeps(own, metric="acc", params={"a": ["batch", "alpha"], "b": ["batch", "tau"]})
-    [row] = contrast([asked(at={"alpha": 0.5})], {"acc": sweeps}).to_dict("records")
+    [row] = contrast_table([asked(at={"alpha": 0.5})], {"acc": sweeps}).to_dict("records")
     a, b = (trials.query(which)["acc"] for which in ("objective == 'a' & tau == 0.5",
                                                      "objective == 'b'"))  # fmt: skip
     assert row["estimate"] == pytest.approx(a.mean() - b.mean())
@@ -176,7 +176,7 @@ def test_settings_that_both_lack_or_fix_pass_over():
 
 def missed(sweeps_of, reps, **more):
     """How many intervals of no effect do not hold 0."""
-    rows = [contrast([asked(**more)], {"acc": sweeps_of()}).iloc[0] for _ in range(reps)]
+    rows = [contrast_table([asked(**more)], {"acc": sweeps_of()}).iloc[0] for _ in range(reps)]
     return np.mean([not row["low"] <= 0 <= row["high"] for row in rows])
 
 
@@ -198,7 +198,7 @@ def test_gaps_and_other_seeds_keep_what_a_seed_does_to_all_out_of_it():
 
     assert missed(gap, 60) <= 0.1  # by the plain means 62 %
     assert missed(others, 60) <= 0.1  # by the noise of the configurations 32 %
-    row = contrast([asked()], {"acc": gap()}).iloc[0]
+    row = contrast_table([asked()], {"acc": gap()}).iloc[0]
     assert (row["num_seeds"], row["note"]) == (5, (note(Reason.SEEDS_LEFT_OUT, seeds=("0",)),))
 
 
@@ -214,7 +214,7 @@ def test_a_sample_is_paired_by_its_settings_and_knows_of_shifts(shift):
         return read_sweeps(pd.concat(frames), metric="acc", params=["x"])
 
     assert missed(sample, 40, at={}) <= 0.12
-    row = contrast([asked(at={})], {"acc": sample()}).iloc[0]
+    row = contrast_table([asked(at={})], {"acc": sample()}).iloc[0]
     assert (row["high"] - row["low"] < 2.0) == (shift == 0.0)  # unpaired it is more
 
 
@@ -229,7 +229,7 @@ def test_a_sample_counts_its_configurations_as_noise_and_needs_more_of_them():
         scores = level[:, None] + (seeds > 1) * rng.normal(0, 0.01, (12, seeds))
         trials = trials_of(scores, objective="a", sampler="random", **at)
         sweeps = read_sweeps(trials, metric="acc", params=["x", "k"])
-        [row] = contrast([what], {"acc": sweeps}).to_dict("records")
+        [row] = contrast_table([what], {"acc": sweeps}).to_dict("records")
         assert [row["p"], row["low"]] == pytest.approx(expected, rel=0.05)
         assert np.isnan(row["needs_seeds"])
         needs.append(row["needs_configs"])
@@ -250,10 +250,10 @@ def test_new_images_widen_it_and_other_columns_are_as_they_stand():
     trials = pd.DataFrame(rows).assign(status="finished", sampler="grid", score=lambda f: f["acc"])
     sweeps = read_sweeps(trials, metric="acc", params=["batch"], limits=(0.0, 100.0))
     known = [replace(sweep, hits=TrialHits(lambda: trials)) for sweep in sweeps]
-    seeds, images = (contrast([asked()], {"acc": each}).iloc[0] for each in (sweeps, known))
+    seeds, images = (contrast_table([asked()], {"acc": each}).iloc[0] for each in (sweeps, known))
     assert images["high"] - images["low"] > 1.2 * (seeds["high"] - seeds["low"])
     assert images["estimate"] == seeds["estimate"]
     others = [scored_by(sweep, trials, "q_b") for sweep in known]
     what = Contrast(name="q", of=("a",), metric="q_b", at=LARGE, minus=SMALL)
-    row = contrast([what], {"q_b": others}).iloc[0]
+    row = contrast_table([what], {"q_b": others}).iloc[0]
     assert row["estimate"] == pytest.approx(0.1)

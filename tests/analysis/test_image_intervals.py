@@ -13,7 +13,7 @@ from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import (
     TrialHits,
-    stacked,
+    stack_effects,
     variance_of_difference,
     variances_of,
     widened,
@@ -168,8 +168,8 @@ def test_bits_of_another_number_of_images_are_refused():
 def test_tables_one_below_the_other_may_have_images_of_their_own():
     (_, trials), (_, others) = planted(), planted(num=90, digest="0e")
     images, apart_from = images_of(trials), images_of(others)
-    assert stacked([images, None]) is None
-    same, both = stacked([images, images]), stacked([images, apart_from])
+    assert stack_effects([images, None]) is None
+    same, both = stack_effects([images, images]), stack_effects([images, apart_from])
     assert (same.digest, same.num, both.num, len(both.draws)) == ("0f", NUM, 90, 6)
     lead = np.array([1.0, 0, 0, -1.0, 0, 0])
     alone = images.of_each[0] + apart_from.of_each[0]
