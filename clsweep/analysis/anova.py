@@ -37,10 +37,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, POWER, TAIL, bootstrap, score_table
+from clsweep.analysis import CONFIDENCE, POWER, TAIL, bootstrap
 from clsweep.analysis.arrays import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.score_table import noise_variance, row_means
 from clsweep.analysis.seed_effects import seed_shift
 from clsweep.analysis.sweep import Sweep
 
@@ -156,7 +157,7 @@ def anova(
     silent: (n,) cells whose scores are the level of failed trials, without noise.
     """
     values = cells.reshape(-1, cells.shape[-1])
-    means = score_table.row_means(values).reshape(cells.shape[:-1])
+    means = row_means(values).reshape(cells.shape[:-1])
     groups = np.arange(len(values)) if groups is None else groups
     silent = np.zeros(len(values), dtype=bool) if silent is None else silent
     noise = cell_noise(values, groups, silent, float(means.var()))
@@ -296,9 +297,9 @@ def cell_noise(
     if not freedom:
         return CellNoise(0.0, 0.0, 0.0, 0, num)
     mean_count = float(np.mean(1.0 / counts[codes]))
-    pooled = max(float(score_table.noise_variance(own)), least)
+    pooled = max(float(noise_variance(own)), least)
     plain = CellNoise(pooled * len(rows) / num, pooled, pooled * mean_count, freedom, num)
-    squares, known = score_table.noise_variance(own[:, None, :]), counts > 1
+    squares, known = noise_variance(own[:, None, :]), counts > 1
     is_uneven = not is_even(squares[known], counts[known] - 1)
     if is_uneven or len(own) < num:
         scale = (

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, cross_fit, rank_key, score_table
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, rank_key
 from clsweep.analysis.arrays import Array
+from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import image_parts, variance_of_difference
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.score_table import EPSILON, drop_nan_columns
 from clsweep.analysis.seed_effects import impute_seed_effect, own_shift, seed_shift, two_way
 from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.tuning import noisy_tables
@@ -107,7 +109,7 @@ def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[floa
     """
     num, tail = len(apart), TAIL / tries
     lead, se = float(apart.mean()), float(apart.std(ddof=1)) / len(apart) ** 0.5
-    is_noisy = se > score_table.EPSILON * max(1.0, abs(lead))
+    is_noisy = se > EPSILON * max(1.0, abs(lead))
     half = -float(special.stdtrit(num - 1, tail)) * se if is_noisy else np.nan
     if images := sweep.images:
         variance = float(images.rows(rows).variance(PAIR))
@@ -151,13 +153,13 @@ def tuned_level(sweep: Sweep, best: BestSetting) -> float:
         return float(best.fresh.mean())
     if len(sweep.configs) > 1 and not sweep.measured.has_repeats:
         return np.nan
-    return float(cross_fit.best_level(*_table(sweep)))
+    return float(best_level(*_table(sweep)))
 
 
 def _table(sweep: Sweep) -> ScoresAndParts:
     """The scores of what may be named, whose gaps of failed seeds are closed."""
     may = nameable_rows(sweep)
-    scores = score_table.drop_nan_columns(impute_seed_effect(sweep.measured.scores[may]))
+    scores = drop_nan_columns(impute_seed_effect(sweep.measured.scores[may]))
     return scores, image_parts(sweep.measured.images, may)
 
 
@@ -196,14 +198,14 @@ def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, l
     if num_pairs >= FEWEST_FRESH:
         notes = [note(Reason.ON_FRESH, seeds=num_pairs), *notes]
         held = [p.fresh[np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
-        bias = cross_fit.selection_bias(*sides[0]) - cross_fit.selection_bias(*sides[1])
+        bias = selection_bias(*sides[0]) - selection_bias(*sides[1])
         evidence, num = Evidence.of_values(held[0] - held[1]), num_pairs
         values = float(held[0].mean()), float(held[1].mean())
     else:
         aside = tuple(x.objective for x, p in picked if p.seeds)
         notes += [note(Reason.FRESH_ASIDE, of=aside)] if aside else []
         num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
-        values = float(cross_fit.best_level(*sides[0])), float(cross_fit.best_level(*sides[1]))
+        values = float(best_level(*sides[0])), float(best_level(*sides[1]))
         if by_seed and all(len(x) == 1 for x in tables):
             evidence, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
         else:
@@ -214,9 +216,7 @@ def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, l
     )
     for more in (-missed[0][0], missed[1][0]):  # either side may have a better setting
         evidence = evidence.over_images(0.0, 1.0, too_good=more)
-    nothing = (
-        Reason.SAME_SCORES if abs(evidence.estimate) < score_table.EPSILON else Reason.NO_NOISE
-    )
+    nothing = Reason.SAME_SCORES if abs(evidence.estimate) < EPSILON else Reason.NO_NOISE
     silent = None if np.isfinite(evidence.se) else note(nothing)
     why = note(Reason.ONE_SEED) if num < 2 else silent
     pairs = {"num_pairs": num_pairs} if num_pairs else {}
@@ -260,7 +260,7 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     draws = []
     for stream, table in enumerate(tables):
         rng = np.random.default_rng([bootstrap.DRAWS_SEED, stream])
-        draws.append(np.concatenate([cross_fit.best_level(x) for x in noisy_tables(table, rng)]))
+        draws.append(np.concatenate([best_level(x) for x in noisy_tables(table, rng)]))
     num = min(map(len, draws))
     apart = draws[0][:num] - draws[1][:num]
     # Draws carry the doubt of the noise level, as t does against z: it counts once.

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, bootstrap, cross_fit, reasons, score_table
+from clsweep.analysis import CONFIDENCE, bootstrap, reasons
 from clsweep.analysis.arrays import Array
 from clsweep.analysis.best_setting import tuned_difference
+from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import image_parts, spread_of, variances_of
@@ -24,6 +25,13 @@ from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, Side, pair, unmatched
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
+from clsweep.analysis.score_table import (
+    drop_nan_columns,
+    mean_seeds,
+    noise_variance,
+    rounding,
+    row_means,
+)
 from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
 from clsweep.analysis.spread_tests import Measures, spread_effect
 from clsweep.analysis.sweep import Sweep, check_by
@@ -267,7 +275,7 @@ def _mean(
     if part.crossed and part.fixed and len(sides[0]) > 1:  # and enough for the sign flips
         flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
         needed = np.maximum(needed, float(flips))
-    value_a, value_b = (float(score_table.row_means(side).mean()) for side in sides)
+    value_a, value_b = (float(row_means(side).mean()) for side in sides)
     row = {**_bounds(evidence), "value_a": value_a, "value_b": value_b, "needed": needed}
     row["images"] = evidence.images_deciding(repeats) if part.fixed else 0
     row["over_images"] = bool(evidence.images) and part.fixed
@@ -278,9 +286,7 @@ def _spread(
     part: Pairing, stat: str, within: float, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
     def still(side: Side) -> Array:
-        return score_table.drop_nan_columns(
-            remove_seed_effect(side.scores) if part.crossed else side.scores
-        )
+        return drop_nan_columns(remove_seed_effect(side.scores) if part.crossed else side.scores)
 
     sides = still(part.a), still(part.b)
     fewest = min(map(len, sides))
@@ -292,15 +298,15 @@ def _spread(
     def log_sd_star(tables: Array, redrawn: bool, *, of_images: float) -> Array:
         """log of sqrt( max(0, sd^2 - s_w^2 / S - v) ), v of the images; -inf for none."""
         num = tables.shape[-2]  # redrawn rows repeat, and vary by (n - 1) / n less
-        variance = np.square(score_table.row_means(tables).std(axis=-1, ddof=1))
+        variance = np.square(row_means(tables).std(axis=-1, ddof=1))
         variance = variance * (num / (num - 1) if redrawn else 1.0)
-        variance -= score_table.noise_variance(tables) / score_table.mean_seeds(tables) + of_images
+        variance -= noise_variance(tables) / mean_seeds(tables) + of_images
         with np.errstate(divide="ignore"):
             return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
 
     def share_within(tables: Array, _: bool, *, lucky: float) -> Array:
-        means, best = score_table.row_means(tables), cross_fit.best_level(tables) - lucky
-        reach = best - within - score_table.rounding(means)
+        means, best = row_means(tables), best_level(tables) - lucky
+        reach = best - within - rounding(means)
         return np.asarray((means >= reach[..., None]).mean(axis=-1))
 
     both: list[Callable[[Array, bool], Array]] = []
@@ -308,7 +314,7 @@ def _spread(
         if stat == "std":
             both.append(partial(log_sd_star, of_images=spread_of(side.images)))
             continue
-        lucky = cross_fit.selection_bias(table, image_parts(side.images))
+        lucky = selection_bias(table, image_parts(side.images))
         both.append(partial(share_within, lucky=lucky))
     measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
@@ -316,8 +322,8 @@ def _spread(
     shown = sides
     if stat == "within":  # as `robustness` has it
         shown = (
-            score_table.drop_nan_columns(impute_seed_effect(part.a.scores)),
-            score_table.drop_nan_columns(impute_seed_effect(part.b.scores)),
+            drop_nan_columns(impute_seed_effect(part.a.scores)),
+            drop_nan_columns(impute_seed_effect(part.b.scores)),
         )
     values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
     row = _bounds(evidence) | dict(zip(("value_a", "value_b"), values, strict=True))
@@ -339,10 +345,7 @@ def _spread(
 
 
 def _spread_over_images(
-    part: Pairing,
-    sides: tuple[Array, Array],
-    measures: Measures,
-    effect: Callable[..., Evidence],
+    part: Pairing, sides: tuple[Array, Array], measures: Measures, effect: Callable[..., Evidence]
 ) -> Evidence:
     """The effect for new images: wider by how its difference varies over them. Where the log of a
     spread of 0 makes that infinite, each resample has other images.
@@ -368,7 +371,7 @@ def _superiority(part: Pairing) -> float:
         there = np.isfinite(a)
         a, b = a[there], b[there]
     else:
-        a, b = score_table.row_means(a), score_table.row_means(b)
+        a, b = row_means(a), row_means(b)
     if part.paired:
         return float((a > b).mean() + 0.5 * (a == b).mean())
     ranks = pd.Series(np.concatenate([a, b])).rank().to_numpy()[: len(a)]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, POWER, TAIL, score_table
+from clsweep.analysis import CONFIDENCE, POWER, TAIL
 from clsweep.analysis.arrays import Array
 from clsweep.analysis.noise import half_width
+from clsweep.analysis.score_table import EPSILON
 
 MAX_SEEDS, FEW_SEEDS = 10_000, 100
 LEAST_P = 1e-12
@@ -48,7 +49,7 @@ class Evidence:
     @classmethod
     def of_t(cls, estimate: float, se: float, freedom: float) -> Evidence:
         """By t; the estimate alone where its error is no more than rounding."""
-        if not se > score_table.EPSILON * max(1.0, abs(estimate)):
+        if not se > EPSILON * max(1.0, abs(estimate)):
             return cls(estimate)
         half = -float(special.stdtrit(freedom, TAIL)) * se
         p = float(2 * special.stdtr(freedom, -abs(estimate) / se))

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons, sensitivity, sobol, surrogate
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons, sensitivity
 from clsweep.analysis.arrays import Array
 from clsweep.analysis.best_setting import best_setting
 from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.sobol import main_effects
+from clsweep.analysis.surrogate import Space, Surrogate, ends_of
 from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.threads import in_threads
 
@@ -128,16 +130,16 @@ def read_surrogate(sweep: Sweep) -> tuple[_Rows, dict[str, Curve], tuple[Note, .
     return rows, _curves(sweep, *model) if model else {}, notes
 
 
-def _curves(sweep: Sweep, fitted: surrogate.Surrogate, space: surrogate.Space) -> dict[str, Curve]:
+def _curves(sweep: Sweep, fitted: Surrogate, space: Space) -> dict[str, Curve]:
     places = [np.linspace(0, 1, POINTS)[:, None] if x is None else x for x in space.levels]
     rng = np.random.default_rng(bootstrap.DRAWS_SEED)
-    drawn = sobol.main_effects(fitted, space, places, rng)
+    drawn = main_effects(fitted, space, places, rng)
     curves = {}
     for name, at, draws in zip(space.names, places, drawn, strict=True):
         if sweep.scales[name] == "category":
             values = np.unique(sweep.settings.loc[sweep.alive, name].astype(str)).tolist()
         else:
-            low, high = surrogate.ends_of(sweep, name)
+            low, high = ends_of(sweep, name)
             on_axis = low + (high - low) * at[:, 0]
             values = (np.exp2(on_axis) if sweep.scales[name] == "log" else on_axis).tolist()
         curves[name] = Curve(values, draws)

@@ -21,11 +21,13 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, score_table
 from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.bootstrap import tail_p
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import variance_of_difference
 from clsweep.analysis.noise import UNEVEN, Noise, chance_of_own_variance, copies, noise_of
 from clsweep.analysis.pairing import Pairing
 from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.score_table import row_means
 from clsweep.analysis.seed_effects import seed_shift
 
 # Where the noise looks just even, the doubt may widen a 95 % interval by this much. Before the
@@ -240,7 +242,7 @@ def _over_seeds(
 def _terms(part: Pairing, whole: Pairing) -> list[MeanTerm]:
     """The independent tables whose means add up to the difference: one where scores are paired."""
     sides, everywhere = ((pairing.a.scores, pairing.b.scores) for pairing in (part, whole))
-    means = [score_table.row_means(side) for side in sides]
+    means = [row_means(side) for side in sides]
     if part.paired and not part.fixed:
         crossed = None
         if part.crossed:
@@ -329,7 +331,7 @@ def mean_effect(terms: Sequence[MeanTerm], rng: np.random.Generator) -> Evidence
     bias = special.ndtri((draws < estimate).mean())
     levels = special.ndtr(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
     low, high = np.quantile(draws, levels)
-    return Evidence(estimate, float(low), float(high), *bootstrap.tail_p(draws, draws), se, freedom)
+    return Evidence(estimate, float(low), float(high), *tail_p(draws, draws), se, freedom)
 
 
 def units_of(term: MeanTerm) -> Array:
@@ -342,7 +344,7 @@ def units_of(term: MeanTerm) -> Array:
     at any row".
     """
     table, present = term.table, np.isfinite(term.table)
-    counts, means = present.sum(axis=1, keepdims=True), score_table.row_means(table)[:, None]
+    counts, means = present.sum(axis=1, keepdims=True), row_means(table)[:, None]
     inflated = term.estimate + (table - means) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
     return (term.weights * np.where(counts > 1, inflated, table))[present]
 

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from clsweep.analysis import reasons, score_table
+from clsweep.analysis import reasons
 from clsweep.analysis.arrays import Array
 from clsweep.analysis.best_setting import (
     BestSetting,
@@ -22,6 +22,7 @@ from clsweep.analysis.best_setting import (
     why_no_best,
 )
 from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.score_table import noise_variance
 from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect
 from clsweep.analysis.sweep import ANYWHERE, Sweep
 
@@ -256,7 +257,7 @@ def _shrunk(sweep: Sweep, near: _Rows) -> Array:
     if not sweep.has_repeats or square == 0.0:
         return means
     shares = (1 - 1 / sizes) / np.maximum(sweep.counts, 1)
-    noise = float(score_table.noise_variance(values)) * float(shares[used].mean())
+    noise = float(noise_variance(values)) * float(shares[used].mean())
     return around + max(0.0, 1 - noise / square) * (means - around)
 
 

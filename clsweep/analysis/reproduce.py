@@ -262,10 +262,7 @@ def _cells(row: Mapping[str, Any], printed: Printed) -> list[dict[str, Any]]:
 
 
 def _apart(
-    row: Mapping[str, Any],
-    trial: Mapping[str, Any],
-    cell: Mapping[str, Any],
-    fixed: Sequence[str],
+    row: Mapping[str, Any], trial: Mapping[str, Any], cell: Mapping[str, Any], fixed: Sequence[str]
 ) -> list[tuple[str, Any, Any]]:
     """Settings that the run fixes otherwise than the paper: name, value here, value there."""
     paper = dict(cell) | {name: row[name] for name in _PLACES if row[name]}

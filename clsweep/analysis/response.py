@@ -15,13 +15,21 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, cross_fit, score_table
+from clsweep.analysis import CONFIDENCE
 from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts
 from clsweep.analysis.nested import others_of
 from clsweep.analysis.noise import half_width, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import cut, numbers_in
+from clsweep.analysis.score_table import (
+    drop_nan_columns,
+    mean_seeds,
+    noise_variance,
+    rounding,
+    row_means,
+)
 from clsweep.analysis.seed_effects import TwoWay, impute_seed_effect, seed_shift
 from clsweep.analysis.sweep import Sweep
 
@@ -192,10 +200,10 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
         return {}
     scores = table.scores[rows][usable]
     means = np.full(len(rows), -np.inf)
-    means[usable] = score_table.row_means(scores)
-    slack = float(score_table.rounding(means[usable]))
+    means[usable] = row_means(scores)
+    slack = float(rounding(means[usable]))
     best = int(means.argmax())
-    level = float(cross_fit.best_level(scores, image_parts(table.images, rows[usable])))
+    level = float(best_level(scores, image_parts(table.images, rows[usable])))
     first, last = _run(means >= level - within - slack, best)
     end = ("", "low", "high", "both")[(first == 0) + 2 * (last == len(rows) - 1)]
     columns: dict[str, Any] = {"band_low": float(table.low[rows[first]]), "band_end": end}
@@ -204,8 +212,8 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     freedom = int((counts - 1).sum())
     if not freedom:
         return columns
-    variance = float(score_table.noise_variance(table.still[rows][usable]))
-    columns["level_noise"] = float(np.sqrt(variance / score_table.mean_seeds(scores)))
+    variance = float(noise_variance(table.still[rows][usable]))
+    columns["level_noise"] = float(np.sqrt(variance / mean_seeds(scores)))
     tail = (1 - CONFIDENCE) / (len(scores) - 1)
     quantile = float(special.stdtrit(freedom * table.freedom_kept, 1 - tail))
     spread = variance * (1 / counts + 1 / counts.min())
@@ -213,7 +221,7 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
         images = table.images.rows(rows[usable])
         spread = spread + [images.against(row).max() for row in range(len(scores))]
     means[usable] -= quantile * np.sqrt(spread)
-    top = float(score_table.row_means(scores).max())
+    top = float(row_means(scores).max())
     shown = means >= top - within - slack
     if shown[best]:
         sure = (float(table.middle[rows[at]]) for at in _run(shown, best))
@@ -249,7 +257,7 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
     else:
         position, scores = table.low, table.scores
         means = np.full(len(scores), np.nan)
-        means[table.alive] = score_table.row_means(scores[table.alive])
+        means[table.alive] = row_means(scores[table.alive])
     if not (position[np.isfinite(position)] > 0).all():
         return np.nan, np.nan, np.nan
     used = np.isfinite(position) & np.isfinite(means)
@@ -302,9 +310,9 @@ def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
     (`score_table.drop_nan_columns`): the columns of a level vary about its mean, mean_i m_i, as
     much as the scores say of that mean,  s_w^2 / k^2 sum_i (1 / S_i)  over its k configurations.
     """
-    table = score_table.drop_nan_columns(scores)
+    table = drop_nan_columns(scores)
     present = np.isfinite(table)
-    counts, means = present.sum(axis=1), score_table.row_means(table)
+    counts, means = present.sum(axis=1), row_means(table)
     size = np.maximum(np.bincount(levels, minlength=num), 1)
     off = np.zeros((num, table.shape[1]))
     np.add.at(off, levels, np.where(present, table - means[:, None], 0.0))

@@ -9,15 +9,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis import bootstrap, cross_fit, reasons, score_table, spread, spread_intervals
+from clsweep.analysis import reasons
 from clsweep.analysis.arrays import Array
 from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, why_no_best
+from clsweep.analysis.bootstrap import in_resample_order
+from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.hidden_noise import hidden_noise_note
 from clsweep.analysis.image_intervals import image_parts, spread_of, spread_without, widened
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.response import Response, band, respond, slope
+from clsweep.analysis.score_table import drop_nan_columns, row_means
 from clsweep.analysis.seed_effects import impute_seed_effect
+from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
+from clsweep.analysis.spread_intervals import limited, spread_intervals
 from clsweep.analysis.sweep import WORST, Sweep, check_by
 from clsweep.analysis.threads import in_threads
 
@@ -187,10 +192,10 @@ def _measure(
     intervals.
     """
     values, num = table.scores[table.alive], len(table.scores)
-    values = bootstrap.in_resample_order(
-        score_table.drop_nan_columns(values if table.param else impute_seed_effect(values))
+    values = in_resample_order(
+        drop_nan_columns(values if table.param else impute_seed_effect(values))
     )
-    row["mean"] = sweep.sign * float(score_table.row_means(values).mean())
+    row["mean"] = sweep.sign * float(row_means(values).mean())
     if num == 1:
         return False
     if not table.param:
@@ -199,10 +204,10 @@ def _measure(
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
     population = table.sampled and not table.param
     parts = image_parts(table.images, table.alive)
-    point = spread.spread_statistics(values, within=within, parts=parts)
+    point = spread_statistics(values, within=within, parts=parts)
     if table.shift:  # which is no part of the noise
-        still = score_table.drop_nan_columns(table.still[table.alive])
-        point["sd_star"] = spread.spread_statistics(still, within=within)["sd_star"]
+        still = drop_nan_columns(table.still[table.alive])
+        point["sd_star"] = spread_statistics(still, within=within)["sd_star"]
     point["sd_star"] = spread_without(point["sd_star"], spread_of(table.images, table.alive))
     bounds = statistic_intervals(table, within, notes)
     if not bounds:
@@ -216,7 +221,7 @@ def _measure(
         for name, (low, high) in without.items():  # they hold whatever failed trials count as
             mine = bounds[name]
             bounds[name] = float(np.minimum(mine[0], low)), float(np.maximum(mine[1], high))
-    rows = np.flatnonzero(table.alive)[score_table.row_means(table.scores[table.alive]).argsort()]
+    rows = np.flatnonzero(table.alive)[row_means(table.scores[table.alive]).argsort()]
     worst = table.failing[rows[: max(1, len(rows) // 10)]]
     if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
@@ -227,7 +232,7 @@ def _measure(
             bounds[name] = low, high
     for name, ends in bounds.items():  # percentiles may lie beside what chance made small
         bounds[name] = including(ends, point[name])
-    level = float(cross_fit.best_level(values, parts))
+    level = float(best_level(values, parts))
     lost = level - point["worst_10"]
     if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
         notes.append(note(Reason.NOISY_SHARE))
@@ -261,29 +266,23 @@ def statistic_intervals(table: Response, within: float, notes: list[Note]) -> Bo
     """
     if shift := table.shift:
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
-    values = bootstrap.in_resample_order(score_table.drop_nan_columns(table.still[table.alive]))
+    values = in_resample_order(drop_nan_columns(table.still[table.alive]))
     images = table.images and table.images.rows(table.alive)
     parts, population = image_parts(images), table.sampled and not table.param
-    bounds = spread_intervals.spread_intervals(
-        values, population=population, within=within, parts=parts
-    )
+    bounds = spread_intervals(values, population=population, within=within, parts=parts)
     notes += hidden_noise_note(values) if table.of_seeds else ()
     if shift and bounds:
         bounds |= {name: widened(*bounds[name], shift.half_width) for name in _LEVELS}
     if bounds and images:
         low, high = spread_without(bounds["sd_star"], images.spread)
         bounds["sd_star"] = float(low), float(high)
-        moved = images.variance_of(
-            lambda each: spread.spread_statistics(each, within=within), values
-        )
+        moved = images.variance_of(lambda each: spread_statistics(each, within=within), values)
         for name, variance in ((name, moved[name]) for name in bounds if name in moved):
             bounds[name] = widened(*bounds[name], images.half_width(variance))
-        near = spread.spread_statistics(
-            shrunk_to_spread(values, bounds["sd_star"][0]), within=within
-        )
+        near = spread_statistics(shrunk_to_spread(values, bounds["sd_star"][0]), within=within)
         for name in ("share", "tolerance_area"):
             bounds[name] = bounds[name][0], max(bounds[name][1], float(near[name]))
-        bounds |= spread_intervals.limited(bounds)
+        bounds |= limited(bounds)
     return bounds
 
 
@@ -291,7 +290,7 @@ def shrunk_to_spread(values: Array, sd_star: float) -> Array:
     """A table whose settings are spread by no more than `sd_star`, without noise: what images add
     to a spread makes equal settings look far apart.
     """
-    means = score_table.row_means(values)
+    means = row_means(values)
     sd = means.std(ddof=1)
     share = min(1.0, sd_star / sd) if sd > 0 else 0.0
     return np.asarray(means.mean() + share * (means - means.mean()))[:, None]
@@ -303,30 +302,25 @@ def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bo
     That of worst_10 has no lower one either where most trials of a row in it failed.
     """
     unknown = table.unknown[table.alive]
-    means = score_table.row_means(values)
-    best = cross_fit.best_level(values, image_parts(table.images, table.alive))
+    means = row_means(values)
+    best = best_level(values, image_parts(table.images, table.alive))
     low: dict[str, Any] = {name: ends[0] for name, ends in bounds.items()}
     high = {name: ends[1] for name, ends in bounds.items()}
     low["worst_10"] = np.nan
     if unknown.any():
         low["mean"] = np.nan
         high |= dict.fromkeys(("sd", "sd_star", "regret"), np.nan)
-        sunk = spread.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
+        sunk = interquartile_mean(np.where(unknown, means.min() - 1.0, means))
         is_trimmed = unknown.sum() <= len(means) / 4
-        low["iqm"] += sunk - spread.interquartile_mean(means) if is_trimmed else np.nan
-        near = spread.nearness(means[unknown], best, within=within)
+        low["iqm"] += sunk - interquartile_mean(means) if is_trimmed else np.nan
+        near = nearness(means[unknown], best, within=within)
         for name in ("share", "tolerance_area"):
             low[name] = max(0.0, low[name] - float(near[name]) * unknown.mean())
     return {name: (low[name], high[name]) for name in bounds}
 
 
 def _band(
-    sweep: Sweep,
-    table: Response,
-    notes: list[Note],
-    within: float,
-    *,
-    with_interval: bool,
+    sweep: Sweep, table: Response, notes: list[Note], within: float, *, with_interval: bool
 ) -> dict[str, Any]:
     """The usable band of a numeric hyperparameter, and the slope along it."""
     if table.alive.sum() < 2:
@@ -359,7 +353,7 @@ def _extremes(
     alive: NDArray[np.intp] = np.flatnonzero(table.alive)
     if not len(alive):
         return {}
-    means = score_table.row_means(
+    means = row_means(
         table.scores[alive] if table.param else impute_seed_effect(table.scores[alive])
     )
     top, low = int(alive[means.argmax()]), int(alive[means.argmin()])

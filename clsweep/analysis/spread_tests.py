@@ -12,6 +12,7 @@ from scipy import special
 
 from clsweep.analysis import TAIL, bootstrap
 from clsweep.analysis.arrays import Array
+from clsweep.analysis.bootstrap import redrawn_tables, tail_p
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.mean_tests import _DRAWN_SCORES, CHUNK
 
@@ -70,7 +71,7 @@ def spread_effect(
     # The nearest draw outwards, not a point between two, which infinite ones do not have.
     low = float(np.quantile(low_draws, tail, method="lower"))
     high = float(np.quantile(high_draws, 1.0 - tail, method="higher"))
-    return Evidence(estimate, low, high, *bootstrap.tail_p(low_draws, high_draws), se, np.inf)
+    return Evidence(estimate, low, high, *tail_p(low_draws, high_draws), se, np.inf)
 
 
 def _redrawn(
@@ -90,7 +91,7 @@ def _redrawn(
     for start in range(0, num, step):
         size = min(step, num - start)
         if fixed:
-            drawn = [bootstrap.redrawn_tables(side, rng)(size) for side in (a, b)]
+            drawn = [redrawn_tables(side, rng)(size) for side in (a, b)]
             rows_a, rows_b = np.arange(len(a)), np.arange(len(b))
         else:
             rows_a = rng.integers(0, len(a), (size, len(a)))

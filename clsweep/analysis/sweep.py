@@ -152,7 +152,7 @@ class Sweep:
 
     @property
     def cut_short(self) -> list[Note]:
-        """Notes on trials that were stopped early, which count in no score, or that a race skipped."""
+        """Notes on trials that were stopped early and count in no score, or that a race skipped."""
         ran, stopped, skipped = self.num_trials, self.num_stopped, self.num_skipped
         notes = [note(Reason.TRIALS_STOPPED, stopped=stopped, trials=ran)] if stopped else []
         if self.is_raced:

@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import bootstrap, cross_fit, reasons, score_table, spread
+from clsweep.analysis import reasons
 from clsweep.analysis.arrays import Array
-from clsweep.analysis.bootstrap import in_resample_order
+from clsweep.analysis.bootstrap import in_resample_order, percentile_interval, resampled
+from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.image_intervals import image_parts, widened
 from clsweep.analysis.reasons import Reason, note, noted
 from clsweep.analysis.response import Response
 from clsweep.analysis.robustness import including, shrunk_to_spread, statistic_intervals
+from clsweep.analysis.score_table import drop_nan_columns, rounding, row_means
 from clsweep.analysis.seed_effects import impute_seed_effect
+from clsweep.analysis.spread import AREA_WIDTHS
 from clsweep.analysis.sweep import Sweep
 
 TOLERANCE_COLUMNS = {
@@ -51,7 +54,7 @@ def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataF
     alone = note(Reason.ONE_CONFIG)
     missing = [x.nothing or (x.too_few or alone if len(x.configs) == 1 else None) for x in sweeps]
     gaps = [_gaps(x).max() for x, why in zip(sweeps, missing, strict=True) if not why]
-    gap, reach = max(gaps, default=0.0), spread.AREA_WIDTHS * within
+    gap, reach = max(gaps, default=0.0), AREA_WIDTHS * within
     if 0 < gap < reach:
         power = 10.0 ** np.floor(np.log10(gap))
         steps = (step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12))
@@ -69,7 +72,7 @@ def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataF
 def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
     """The rows of one objective."""
     gaps = _gaps(sweep)
-    at = deltas + float(score_table.rounding(sweep.means[sweep.alive]))
+    at = deltas + float(rounding(sweep.means[sweep.alive]))
     share = _shares(gaps[None], at)[0]
     bounds = np.full((2, len(deltas)), np.nan)
     notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
@@ -98,23 +101,23 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     """(2, deltas) ends of the intervals of the shares, as `_intervals` has that of share."""
     population = not sweep.is_grid
     table = Response.of_configs(sweep)
-    values = in_resample_order(score_table.drop_nan_columns(table.still[table.alive]))
-    lucky = cross_fit.selection_bias(values, image_parts(sweep.images, sweep.alive))
+    values = in_resample_order(drop_nan_columns(table.still[table.alive]))
+    lucky = selection_bias(values, image_parts(sweep.images, sweep.alive))
 
     def measure(drawn: Array, full: Array) -> dict[str, Array]:
-        means = score_table.row_means(full)
-        free = cross_fit.best_level(full, clipped=False) - lucky
+        means = row_means(full)
+        free = best_level(full, clipped=False) - lucky
         best = np.clip(free, means.mean(axis=-1), means.max(axis=-1))
-        return {"share": _shares(best[:, None] - score_table.row_means(drawn), deltas)}
+        return {"share": _shares(best[:, None] - row_means(drawn), deltas)}
 
     def near(each: Array) -> dict[str, Array]:
-        gaps = cross_fit.best_level(each)[..., None] - score_table.row_means(each)
+        gaps = best_level(each)[..., None] - row_means(each)
         return {"share": _shares(np.atleast_2d(gaps), deltas)}
 
-    drawn = bootstrap.resampled(values, measure, population=population)["share"]
+    drawn = resampled(values, measure, population=population)["share"]
     share = _shares(_gaps(sweep)[None], deltas)[0]
     pairs = [
-        bootstrap.percentile_interval(column, len(values), population=population, estimate=at)
+        percentile_interval(column, len(values), population=population, estimate=at)
         for column, at in zip(drawn.T, share, strict=True)
     ]
     low, high = np.array(pairs).T
@@ -128,9 +131,9 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
 
 def _gaps(sweep: Sweep) -> Array:
     """(n,) L - m_i of the configurations with a score."""
-    values = score_table.drop_nan_columns(impute_seed_effect(sweep.scores[sweep.alive]))
-    best = cross_fit.best_level(values, image_parts(sweep.images, sweep.alive))
-    return np.asarray(best - score_table.row_means(values))
+    values = drop_nan_columns(impute_seed_effect(sweep.scores[sweep.alive]))
+    best = best_level(values, image_parts(sweep.images, sweep.alive))
+    return np.asarray(best - row_means(values))
 
 
 def _shares(gaps: Array, deltas: Array) -> Array:

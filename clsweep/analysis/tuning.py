@@ -10,11 +10,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, cross_fit, reasons, score_table
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons
 from clsweep.analysis.arrays import Array
+from clsweep.analysis.bootstrap import CHUNK_SCORES, num_resamples, redrawn_tables
+from clsweep.analysis.cross_fit import best_level, cross_fit_folds
 from clsweep.analysis.image_intervals import image_parts
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.score_table import EPSILON, drop_nan_columns, rounding, row_means
 from clsweep.analysis.seed_effects import CLEAR, impute_seed_effect, remove_seed_effect, seed_shift
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
@@ -93,9 +96,7 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
     point = _curve(
-        score_table.drop_nan_columns(impute_seed_effect(sweep.scores)),
-        weights,
-        image_parts(sweep.images),
+        drop_nan_columns(impute_seed_effect(sweep.scores)), weights, image_parts(sweep.images)
     )
     # What a seed gives to all is added below. Rows whose noise is uneven seem to share some, too.
     draws, num = _draws(sweep, remove_seed_effect(sweep.scores, CLEAR), ks), len(sweep.configs)
@@ -156,16 +157,12 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
     point = _curve(
-        score_table.drop_nan_columns(impute_seed_effect(sweep.scores)),
-        weights,
-        image_parts(sweep.images),
+        drop_nan_columns(impute_seed_effect(sweep.scores)), weights, image_parts(sweep.images)
     )
     draws = _draws(sweep, remove_seed_effect(sweep.scores), ks)
     parts = image_parts(given.images, given.alive)
     level = float(
-        cross_fit.best_level(
-            score_table.drop_nan_columns(impute_seed_effect(given.scores[given.alive])), parts
-        )
+        best_level(drop_nan_columns(impute_seed_effect(given.scores[given.alive])), parts)
     )
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
@@ -177,15 +174,15 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         gain = level - float(sweep.means[default])
 
         def gains(tables: Array) -> Array:
-            return best_levels(tables) - score_table.row_means(tables[:, default])
+            return best_levels(tables) - row_means(tables[:, default])
 
         drawn_gains = [np.empty(0)]
         if sweep.has_repeats:
             drawn_gains += map(
-                gains, noisy_tables(score_table.drop_nan_columns(remove_seed_effect(sweep.scores)))
+                gains, noisy_tables(drop_nan_columns(remove_seed_effect(sweep.scores)))
             )
         half = float(_half_width(np.concatenate(drawn_gains)))
-        half = 0.0 if half <= float(score_table.rounding(sweep.means[sweep.alive])) else half
+        half = 0.0 if half <= float(rounding(sweep.means[sweep.alive])) else half
         half = float(np.hypot(half, _of_images(sweep, gains)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
     return {**row, **noted(*notes, *sweep.missing)}
@@ -198,15 +195,14 @@ def _of_images(sweep: Sweep, statistic: Callable[[Array], Array]) -> Any:
     if (images := sweep.images) is None:
         return 0.0
     variances = images.variance_of(
-        lambda each: {"": statistic(each)},
-        score_table.drop_nan_columns(impute_seed_effect(sweep.scores)),
+        lambda each: {"": statistic(each)}, drop_nan_columns(impute_seed_effect(sweep.scores))
     )
     return images.half_width(variances.get("", 0.0))
 
 
 def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:
     """Smallest k at which a curve over the listed k reaches its last value less `within`."""
-    target = curve[-1] - within - float(score_table.rounding(curve))
+    target = curve[-1] - within - float(rounding(curve))
     at = int((curve >= target).argmax())
     if at == 0:
         return int(ks[0])
@@ -242,7 +238,7 @@ def _crossfit(
     """
     scored: Any = 0.0
     weight: Any = 0.0
-    for fold in cross_fit.cross_fit_folds(tables, parts):
+    for fold in cross_fit_folds(tables, parts):
         for looks, scores in zip(*fold, strict=True):
             counted, total = np.isfinite(scores), ranked(looks)
             scored = scored + total(np.where(counted, scores, 0.0))
@@ -256,7 +252,7 @@ def _curve(scores: Array, weights: Array, parts: Array | None) -> Array:
     def ranked(looks: Array) -> Callable[[Array], Array]:
         order = np.argsort(looks[0])
         looks = looks[0, order]
-        slack = score_table.EPSILON * np.abs(looks[np.isfinite(looks)]).max(initial=0.0)
+        slack = EPSILON * np.abs(looks[np.isfinite(looks)]).max(initial=0.0)
         runs = np.append(0, np.cumsum(looks[1:] > looks[:-1] + slack))
         return lambda values: (
             (np.bincount(runs, values[0, order]) / np.bincount(runs))[runs] @ weights
@@ -290,7 +286,7 @@ def _draws(sweep: Sweep, scores: Array, ks: NDArray[np.int64]) -> Array:
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
     weights = _weights(len(sweep.configs), ks)
-    tables = noisy_tables(score_table.drop_nan_columns(scores), redraw=not sweep.is_grid)
+    tables = noisy_tables(drop_nan_columns(scores), redraw=not sweep.is_grid)
     return np.concatenate([_curves(chunk, weights) for chunk in tables])
 
 
@@ -304,12 +300,8 @@ def noisy_tables(
     effect and noise alike.
     """
     rng = rng or np.random.default_rng(bootstrap.DRAWS_SEED)
-    draw, num, left = (
-        bootstrap.redrawn_tables(table, rng),
-        len(table),
-        bootstrap.num_resamples(table),
-    )
-    for start in range(0, left, step := max(1, bootstrap.CHUNK_SCORES // table.size)):
+    draw, num, left = (redrawn_tables(table, rng), len(table), num_resamples(table))
+    for start in range(0, left, step := max(1, CHUNK_SCORES // table.size)):
         size = min(step, left - start)
         yield table[rng.integers(0, num, (size, num))] if redraw else draw(size)
 
