@@ -56,8 +56,7 @@ def best_setting(sweep: Sweep) -> BestSetting | None:
 
     It has the best mean over the study's seeds. Fresh seeds overturn it where another that ran on
     them is better there: the differences at each seed have a t-interval, at 95 % over all that ran
-    again (Bonferroni), above 0. A lead within the noise overturns nothing, or the pick would be one
-    on the noise of the fresh seeds. Ties: `rank_key`.
+    again (Bonferroni), above 0. A lead within the noise overturns nothing. Ties: `rank_key`.
     """
     sweep = sweep.measured
     may = nameable_rows(sweep)
@@ -164,21 +163,18 @@ def _table(sweep: Sweep) -> ScoresAndParts:
 
 
 def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:
-    """a - b, both at their best settings: the columns of `compare`, why there is no
-    interval, and notes.
+    """a - b, both at their best settings: the columns of `compare`, why there is no interval, and
+    notes.
 
     Where the settings of both ran again on two or more common fresh seeds, the levels are the means
     over these, which took no part in the picking, and the differences at each seed have a
     t-interval. What the images of the study owe to the picking is still in them, so the interval
-    reaches to the difference without it (`cross_fit.selection_bias`).
+    reaches to the difference without it (`selection_bias`).
 
-    On the study's seeds each level is cross-fitted: picked on all seeds but one and scored on that
-    one, for each seed in turn, and so over parts of the images (`cross_fit_folds`), so that none is
-    too good. The interval is t SE about the estimate, SE from bootstrap tables of new noise around
-    shrunken means (`tuning.noisy_tables`).
-
-    Where a setting that lacks seeds scores higher than the one named, the interval reaches to the
-    difference with that one too.
+    On the study's seeds each level is cross-fitted (`cross_fit_folds`). The interval is t SE about
+    the estimate, SE from bootstrap tables of new noise around shrunken means
+    (`tuning.noisy_tables`). Where a setting that lacks seeds scores higher than the one named, it
+    reaches to the difference with that one too.
     """
     pick_a, pick_b = best_setting(a), best_setting(b)
     notes = [each.of(x.objective) for x in (a, b) for each in x.measured.failures]

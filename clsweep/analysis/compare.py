@@ -94,34 +94,26 @@ def compare(
     within: float = 1.0,
 ) -> pd.DataFrame:
     """Objective `a` against `b`, or every pair in order of appearance: one row, or one per value or
-    bin of `by`, with the columns of `COLUMNS`.
+    bin of `by`, with the columns of `COMPARISON_COLUMNS`.
 
-    Pairs: the settings of the hyperparameters that both sweep, over which configurations that
-    differ in others are averaged, and the seeds of both. Without matching settings (independent
-    random designs): unpaired, and says so. An objective of one setting that the other never tried
-    is not compared. Seeds of other labels are paired in their order; where hardly any is in both,
-    settings are paired, and each side has noise of its own.
+    How configurations and seeds are paired: see `pairing.pair`. An objective of one setting that
+    the other never tried is not compared.
 
-    mean: mean_c mean_s d_cs. On a grid the settings are all there are: its noise is that of the
-        seeds, pooled over the settings, and the p-value flips signs of (setting, seed) pairs
-        (`mean_tests.units_of`). Of a qmc or random design the settings are a sample: their mean
-        differences are the draws, and are flipped (a qmc design is taken as a random one, so that
-        its intervals cover more than they say). The interval (`mean_tests.mean_effect`) is BCa,
-        with the width of t. A shift that a seed gives to both objectives cancels. One seed of a
-        grid: p only, under "no difference at any setting"; never resolved.
+    mean: mean_c mean_s d_cs. On a grid its noise is that of the seeds, pooled over the settings,
+        and the p-value flips signs of (setting, seed) pairs (`mean_tests.units_of`). Of a sample
+        (qmc is taken as random) the settings' mean differences are the draws. The interval is BCa,
+        with the width of t (`mean_tests.mean_effect`). One seed of a grid: p only, under "no
+        difference at any setting"; never resolved.
     std: SD* of a / SD* of b; within: difference of the shares within `within` points of each one's
         own best (`spread_tests.spread_effect`), for three settings and two seeds or more.
-    tuned: a - b, each at its best setting, picked on other seeds than it is scored on
-        (`best_setting.tuned_difference`); on fresh seeds where both have them.
+    tuned: a - b, each at its best setting (`best_setting.tuned_difference`).
     by: the noise of a grid is pooled over all its regions. Where a region, or objectives of one
-        setting each, have too few pairs for sign flips to reach 1 - confidence, p is the tail of
-        the bootstrap, which is that of t.
+        setting each, have too few pairs for sign flips to reach 1 - confidence, p is that of t.
 
-    The model has one noise variance, independent between settings. Where a region may have more,
-    the interval and p are widened by the chance that it has
+    Where a region may have more noise, the interval and p are widened by the chance that it has
     (`mean_tests.HeteroscedasticAlternative`). Where a seed seems to shift all settings, the seeds
     are the draws. Exact copies of a row count once. Failed trials that decide a verdict undo it
-    (`gated`). All rates are in STATISTICS.md.
+    (`robust_to_failures`).
 
     Raises ValueError for an unknown objective, a against itself, an option out of range, a `by`
     that neither sweeps.

@@ -125,13 +125,11 @@ def _at(values: Mapping[str, Any]) -> str:
 def contrast_table(
     contrasts: Sequence[Contrast], sweeps: Mapping[str, Sequence[Sweep]]
 ) -> pd.DataFrame:
-    """One row per contrast with the columns of `COLUMNS`, in the order in which they are asked.
+    """One row per contrast with the columns of `CONTRAST_COLUMNS`, in their order; sweeps: metric
+    -> the sweeps that have it as their score.
 
     Failed trials count as in every statistic. Where they do not count at all the verdict must be
     the same, or it is not resolved (`Reason.FAILURES_DECIDE`).
-
-    Args:
-        sweeps: metric -> the sweeps that have it as their score.
     """
     estimates = [_evidence(each, sweeps[each.metric]) for each in contrasts]
     rows = _judged(contrasts, estimates)

@@ -75,12 +75,12 @@ class Curve:
 
 
 def importance(sweeps: Sequence[Sweep], *, within: float) -> pd.DataFrame:
-    """One row per objective and swept hyperparameter with these `COLUMNS`, the largest first; one
-    that says why where the surrogate predicts too little (the gate of `sensitivity`).
+    """One row per objective and swept hyperparameter with these `IMPORTANCE_COLUMNS`, the largest
+    first; one that says why where the surrogate predicts too little (the gate of `sensitivity`).
 
-    Unlike shares among what was tried (fANOVA, PED-ANOVA), these are of the space. Where the
-    search hardly looked they rest on the smoothness of the surrogate. Configurations of which a
-    trial was stopped count nowhere.
+    Unlike shares among what was tried (fANOVA, PED-ANOVA), these are of the space; where the search
+    hardly looked they rest on the smoothness of the surrogate. Configurations of which a trial was
+    stopped count nowhere.
 
     within: how far below the best level still counts as usable, in units of the metric.
     """

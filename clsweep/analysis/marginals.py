@@ -44,13 +44,13 @@ _MAX_BINS = 8
 
 def marginal_levels(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """One row per objective, swept hyperparameter and value (or bin of equal count, at most 8) with
-    these `COLUMNS`.
+    these `MARGINAL_COLUMNS`.
 
     The mean is over the settings of the other hyperparameters that have a score; of a grid that
-    lost configurations, over those at which every value has one, or the note says that values rest
-    on different settings. One that is nested in others is looked at where it is swept alone, and
-    the note says where. Of samples that favour good configurations (tpe, gp) it is the surrogate's,
-    E[f | x] at that value; one row without a mean where that predicts too little.
+    lost configurations, over those at which every value has one, if there are any. One that is
+    nested in others is looked at where it is swept alone. Of samples that favour good
+    configurations (tpe, gp) it is the surrogate's, E[f | x]; one row without a mean where that
+    predicts too little.
     """
     rows = [
         row

@@ -4,11 +4,8 @@ Shape legend: C = rows (settings), S = draws of each row (seeds), B = resamples.
 where there is no score, and no row without one. A grid's settings are rows, the seeds their draws.
 A sample of settings is one row, whose draws are the setting means.
 
-The model is that of `analysis.noise`, x_cs = theta_c + e_cs with one variance s^2. Another is
-weighed against it by its posterior chance: a part of the table has more noise of its own. Draws
-then come from the other model with that chance (`mean_effect`), so that an interval grows as
-steadily as the doubt. Where a seed seems to shift all rows, the seeds are the draws.
-
+The model is that of `analysis.noise`: one variance, and by its posterior chance more noise of its
+own in a part of the table. Where a seed seems to shift all rows, the seeds are the draws.
 """
 
 from __future__ import annotations
@@ -297,14 +294,13 @@ def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
 
 def mean_effect(terms: Sequence[MeanTerm], rng: np.random.Generator) -> Evidence:
     """The sum over independent tables of their means, sum_cs w_cs x_cs, with a BCa interval.
-
-    Paired: one table, of differences. Unpaired: the scores of one side, and minus those of the
+    Paired: one table, of differences; unpaired: the scores of one side, and minus those of the
     other.
 
     A resample is  sum over tables of g sum_cs w_cs r*_cs,  r* drawn from the residuals, g^2 = df /
-    chi2(df): g carries the uncertainty of the noise level, as t does against z. Normal noise may
-    stand for them (`Term.is_normal`): of a single table the interval is then that of t. Where
-    another model of the noise may hold (`Doubt`), so many of the resamples are of t with its
+    chi2(df): g carries the uncertainty of the noise level, as t does against z. Where normal noise
+    stands for them (`MeanTerm.is_normal`) a single table has the interval of t. Where another model
+    of the noise may hold (`HeteroscedasticAlternative`), so many resamples are of t with its
     variance and degrees of freedom. BCa (Efron 1987) with acceleration  kappa_3 / (6 kappa_2^1.5)
     of the mean. p is the resamples' two-sided tail beyond zero. Without any repeat: the estimate
     alone.

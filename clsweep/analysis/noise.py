@@ -9,11 +9,7 @@ narrow interval in just those tables in which it has no power. Where all rows ha
 their noise differs beyond doubt, each has its own, also where that is less than others have.
 
 Copies: deterministic training repeats its scores to the last digit wherever the parameters that
-differ are inert. They carry one draw of the noise.
-
-Shifts: a seed may move all configurations alike, by the order of the data or the split. That
-cancels in what compares configurations, and stays in the levels: a mean over hundreds of
-configurations is no surer than a few seeds.
+differ are inert. They carry one draw of the noise. What a seed does to all: see `seed_effects`.
 """
 
 from __future__ import annotations

@@ -109,13 +109,12 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     """Pairs two objectives over the settings of the hyperparameters that both sweep, and over their
     common seeds.
 
-    Configurations that share such a setting (they differ in a hyperparameter of one objective only)
-    are averaged seed by seed. Unpaired where fewer than half of the smaller side's settings have a
-    partner: then each side keeps its own configurations and seeds. An objective of one
-    configuration is paired with the setting of the other that has its values. Seeds are paired by
-    label, those with other labels on either side in their order. Where less than half of the pairs
-    that could be have a label in common, none are: each side keeps all its scores of a setting, as
-    noise of its own.
+    Configurations that share such a setting are averaged seed by seed. Unpaired where fewer than
+    half of the smaller side's settings have a partner: then each side keeps its own configurations
+    and seeds. An objective of one configuration is paired with the setting of the other that has
+    its values. Seeds are paired by label, those with other labels in their order. Where less than
+    half of the pairs that could be have a label in common, none are: the scores of a setting are
+    noise of each side's own.
     """
     shared, (settings, _), (codes_a, codes_b) = _matched(a, b)
     fixed = a.is_grid and b.is_grid

@@ -84,21 +84,18 @@ class Neighbourhoods:
 
 
 def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-    """Two rows per objective, "best" and "robust", with the columns of `COLUMNS`.
+    """Two rows per objective, "best" and "robust", with the columns of `RECOMMEND_COLUMNS`.
 
-    The best configuration may stand next to a cliff. The robust one has the best worst case when
-    each numeric hyperparameter is off by a step. The lowest of several noisy means is too low, and
-    the more so the more neighbours there are, which would favour corners; so each mean is first
-    shrunk towards its neighbourhood's, by the part of what it deviates from it that seed noise
-    explains (empirical Bayes). A category is chosen and not missed by a little, so configurations
-    of different categories are no neighbours. A configuration is eligible with at least d
+    The best (`best_setting`) may stand next to a cliff. The robust one has the best worst case when
+    each numeric hyperparameter is off by a step; categories are chosen, and not missed by a little.
+    The lowest of several noisy means is too low, and the more so the more neighbours there are. So
+    each mean is first shrunk towards its neighbourhood's, by the part of what it deviates from it
+    that seed noise explains (empirical Bayes). A configuration is eligible with at least d
     neighbours, as in the corner of a grid of d numeric hyperparameters. Of more than 10,000 sampled
     configurations the nearest are found approximately (up to twice as far).
 
     Both are picked among the configurations that may be named (`best_setting.nameable_rows`): a
-    mean over the seeds that did not fail would hide the failures. Where that is not all seeds, and
-    where each robust place has lost one, the note says so. The best is that of `best_setting`;
-    where fresh seeds overturn the study's own pick, the note says so.
+    mean over the seeds that did not fail would hide the failures.
 
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.

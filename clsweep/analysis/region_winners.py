@@ -48,8 +48,7 @@ def region_winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
     The best was picked on the same scores that test it. So it wins only if it is resolved against
     every other: each interval of `mean_tests.mean_difference` excludes zero, and the largest of the
     p-values, corrected over the regions, is <= 1 - confidence (an intersection-union test, Berger
-    1982). With two equal objectives that happens as seldom as the two-sided test says, with more of
-    them less often.
+    1982).
 
     Raises ValueError for a `by` that no objective sweeps.
     """

@@ -133,7 +133,7 @@ def half_widths(scores: Array, row: int, *, spread: float, rounding: float) -> t
 
 def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
     """One row per printed number: paper, item, objective, dataset, encoder, the settings, metric
-    and `COLUMNS`.
+    and `REPRODUCE_COLUMNS`.
 
     Of a number that several runs may answer the rows that say most stay: one at the paper's scale
     before one at another, that before none.

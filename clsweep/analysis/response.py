@@ -180,18 +180,14 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     there is a repeat, and the ends of the part that is shown to be within, where any is.
 
     L is the cross-fitted level of the best value. A value without a score, or with more failed
-    trials than scores, ends the run; a setting that has no value (a missing one) is not on the
-    axis.
-
-    A value k is shown to be within where m_k - w_k >= max m - within, with
+    trials than scores, ends the run; a missing one is not on the axis. A value k is shown to be
+    within where m_k - w_k >= max m - within, with
 
         w_k = t sqrt(s_w^2 (1 / S_k + 1 / min S) + v_k),  t = t quantile of 1 - (1 - confidence) /
         (values - 1), v_k that of m_k - max m over new images,
 
-    at once for all values (multiple comparisons with the best, Hsu 1981, with Bonferroni's t): that
-    any value of the sure run is truly more than `within` below the best one has a probability of at
-    most 1 - confidence. Of an outer bin the median counts, not the edge: towards it the level may
-    be much lower than the bin's mean.
+    at once for all values (multiple comparisons with the best, Hsu 1981, with Bonferroni's t). Of
+    an outer bin the median counts, not the edge, towards which the level may be much lower.
     """
     rows = np.flatnonzero(np.isfinite(table.low))
     rows = rows[np.argsort(table.low[rows], kind="stable")]
@@ -245,11 +241,10 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
 
     b = sum_k c_k m_k,  c_k = (x_k - mean x) / sum_k (x_k - mean x)^2
 
-    On a grid over the rows of the table, with Var(b) = sum_k c_k^2 s_k^2 / S_k: exact for even
-    normal noise (`noise_of`). In a sample of the space over its configurations, with the
-    jackknife-like HC3 variance sum_k (c_k e_k / (1 - h_k))^2, e the residuals and h the leverages,
-    which holds for a curve that is not a line too (Long and Ervin 2000). From the rest of a curve a
-    grid's slope is not disturbed: it is the line through these values.
+    On a grid over the rows of the table, with Var(b) = sum_k c_k^2 s_k^2 / S_k (`noise_of`). In a
+    sample over its configurations, with the HC3 variance sum_k (c_k e_k / (1 - h_k))^2, e the
+    residuals and h the leverages, which holds for a curve that is not a line too (Long and Ervin
+    2000).
     """
     if table.sampled:
         position = pd.to_numeric(sweep.settings[table.param]).to_numpy(dtype=float, na_value=np.nan)

@@ -113,31 +113,23 @@ FEW_SETTINGS = 20  # of fewer the worst tenth is the worst setting
 def robustness(
     sweeps: Sequence[Sweep], *, by: str | None = None, within: float = 1.0
 ) -> pd.DataFrame:
-    """One row per objective with the columns of `COLUMNS`.
+    """One row per objective with the columns of `ROBUSTNESS_COLUMNS`.
 
     Levels and the slope are in the metric's own sign; spreads, regret and shares read the same
     whether "max" or "min" is best. With "min", worst_10 is the level of the highest tenth.
 
     Args:
-        sweeps: from `read_sweeps`.
-        by: the marginal effect of one hyperparameter: configurations are first averaged over the
-            other swept ones at each of its values, and every statistic is then over those values
-            (see `respond`). An objective's only swept hyperparameter needs no averaging:
-            its row is that of by=None.
+        sweeps: from `read_sweeps`. Of a race all but the best is by the seeds that all
+            configurations ran on (`Sweep.of_space`).
+        by: the marginal effect of one hyperparameter: every statistic is over its values, each the
+            average over the other swept ones (`respond`). Without any other it is that of by=None.
         within: how far below the best still counts as good, in units of the metric.
 
-    Of a race everything but the best is by the seeds that all configurations ran on
-    (`Sweep.of_space`).
+    What has run of an unfinished grid counts as a sample of the space. Where the samples say
+    nothing of the space (tpe, gp, a mixture, stopped trials) there are counts and the best only.
+    One seed: no interval and no sd_star. Coverage: see `spread_intervals`.
 
-    An objective of which fewer configurations have run than planned says so, and what has run of
-    its grid counts as a sample of the space. Where the samples say nothing of the space (tpe, gp, a
-    mixture, stopped trials) there are counts and the best only. One seed: no interval and no
-    sd_star.
-
-    What the 95 % intervals cover: see `spread_intervals.spread_intervals`.
-
-    Raises:
-        ValueError: `within` out of range, a `by` that no objective sweeps.
+    Raises ValueError for a `within` out of range, a `by` that no objective sweeps.
     """
     if not 0 <= within < np.inf:
         raise ValueError(f"within: expected a number >= 0, got {within!r}")

@@ -96,17 +96,12 @@ def followers(settings: pd.DataFrame, *, is_grid: bool) -> dict[str, tuple[str, 
     - a text that is another one in each of `MIN_POINTS` or more configurations is their label. It
       follows from the others if they tell the configurations apart.
 
-    Of two columns that follow from each other the first one stays.
+    Of two columns that follow from each other the first one stays. What they follow from are no
+    followers. Raises TypeError for a column of lists and the like.
 
     Args:
         settings: one row a configuration; columns in the order of preference.
         is_grid: whether the configurations are a grid of their axes, and no sample.
-
-    Returns:
-        The followers in the order of `settings`; what they follow from are no followers.
-
-    Raises:
-        TypeError: a column of lists and the like.
     """
     design = _Design(settings, is_grid)
     leaders_of: dict[str, tuple[str, ...]] = {}

@@ -85,20 +85,17 @@ Model = tuple[Surrogate, Space]
 
 
 def sensitivity(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-    """One row per objective and term with these `COLUMNS`; one row with a note where nothing can be
-    told.
+    """One row per objective and term with these `SENSITIVITY_COLUMNS`; one row with a note where
+    nothing can be told.
 
     A hyperparameter is measured over the values that were tried, each equally likely (a continuous
     one: uniform on its axis, between the ends that the study declares, or else about the smallest
-    and the largest that were tried). The interval of an ANOVA share is `anova._share_interval`'s;
-    that of a Sobol index is the one of its draws, over functions and hyperparameters of the
-    surrogate.
+    and the largest that were tried). A surrogate must predict: r2 >= max(half its ceiling,
+    noise_level(n)).
 
-    What it covers is measured in STATISTICS.md. Of 740 inert parameters none was resolved. Where
-    some parameters interact strongly and another that bends as much does not, the kernel deals out
-    some of their interaction to it.
-
-    Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
+    Coverage is measured in STATISTICS.md; of 740 inert parameters none was resolved. Where some
+    parameters interact strongly and another that bends as much does not, the kernel deals out some
+    of their interaction to it.
     """
     tables = in_threads(lambda sweep: sensitivity_rows(sweep)[0], sweeps)
     return pd.DataFrame([row for rows in tables for row in rows], columns=list(SENSITIVITY_COLUMNS))

@@ -25,19 +25,18 @@ _UPPER_LIMITS = {
 def spread_intervals(
     values: Array, *, population: bool, within: float, parts: Array | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Intervals of `statistics`; empty when no configuration has two scores.
+    """Intervals of `spread_statistics`; empty when no configuration has two scores.
 
     sd, sd_star, share and worst_10 have percentile intervals; those of mean, regret, tolerance_area
-    and iqm are moved onto the estimate, that of iqm less what one more draw of noise adds to it:
-    the trimming of noisy means is biased at a cliff. Regret and area are resampled with the best
-    level as cross-fitting gives it, unclipped: clipped at zero regret, a nearly flat response would
-    leave no spread to read an interval from. In a sample of the space the tail of worst_10 rests on
-    a tenth of the configurations.
+    and iqm are moved onto the estimate, that of iqm less what one more draw of noise adds to it.
+    Regret and area are resampled with the best level as cross-fitting gives it, unclipped: clipped
+    at zero regret, a nearly flat response would leave no spread to read an interval from. In a
+    sample of the space L is the best of the configurations tried, and the tail of worst_10 rests on
+    a tenth of these.
 
-    What they cover, and where it is not 95 %, is measured in STATISTICS.md. In a sample, L is the
-    best of the configurations tried, not of all that could be. In a table of many thousand
-    configurations the interval of worst_10 is narrower than its bias: the tenth is picked on S - 1
-    noisy seeds, so it is not quite the worst (0.01 points at noise 0.3 in a range of 5).
+    Coverage is measured in STATISTICS.md. In a table of many thousand configurations the interval
+    of worst_10 is narrower than its bias: the tenth is picked on S - 1 noisy seeds (0.01 points at
+    noise 0.3 in a range of 5).
     """
     if np.isfinite(values).sum(axis=-1).max() < 2:
         return {}

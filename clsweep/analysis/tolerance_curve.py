@@ -36,18 +36,13 @@ STEPS = 50
 
 def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataFrame:
     """One row per objective and delta with the columns of `TOLERANCE_COLUMNS`; one row without a
-    delta where nothing is measured. Intervals are percentiles of the resampled shares, as for
-    share_within in `robustness`.
+    delta where nothing is measured. Intervals are those of share_within in `robustness`.
 
-    Args:
-        sweeps: from `read_sweeps`.
-        within: how far below the best still counts as good, in units of the metric. The largest
-            delta is ten times that, or less where every configuration of every objective is nearer
-            to its best: then the next of 1, 2 and 5 times a power of ten. All objectives share the
-            51 deltas from 0.
+    within: in units of the metric. The largest of the 51 deltas from 0, which all objectives share,
+        is ten times that. Where every configuration of every objective is nearer to its best it is
+        the next of 1, 2 and 5 times a power of ten.
 
-    Raises:
-        ValueError: `within` out of range.
+    Raises ValueError for a `within` out of range.
     """
     if not 0 < within < np.inf:
         raise ValueError(f"within: expected a number > 0, got {within!r}")

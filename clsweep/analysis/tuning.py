@@ -57,20 +57,18 @@ ONE_SEED = (note(Reason.ONE_SEED), note(Reason.PICKED))
 
 def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """Expected score of the configuration that looks best among k tried at random; the columns of
-    `COLUMNS`.
+    `BEST_OF_K_COLUMNS`.
 
     The order statistics of a sample without replacement (Dodge et al. 2019, Show Your Work) score
-    the pick on the noise that made it the pick, and so rise with k even where every configuration
-    is equally good. Here the tries are ranked by their mean over the other seeds, and scored at the
-    seed left out, for each seed in turn, and so over parts of the images: it is what somebody gets
-    who tries k configurations with S - 1 seeds each. Ties share their scores. A configuration
+    the pick on the noise that made it the pick, and so rise with k even where all are equally good.
+    Here the tries are ranked by their mean over the other seeds, and scored at the seed left out,
+    for each seed in turn, and so over parts of the images. Ties share their scores. A configuration
     without a score at that seed is ranked but does not count there. One seed: the plain estimator,
     which the note calls optimistic.
 
-    k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a grid is the whole
-    space, and new noise is drawn; of any other design configurations are drawn again, with their
-    scores (`noisy_tables`), and k above n / 2 has no interval. Samples that do not cover the space
-    evenly (`Sweep.not_measured`) have one row without k, and the note.
+    k is 1, 2, ... n on a roughly logarithmic list. Intervals: a grid is the whole space, and new
+    noise is drawn; of any other design configurations are drawn again (`noisy_tables`), and k above
+    n / 2 has none. Samples that do not cover the space evenly have one row without k, and the note.
     """
     rows: list[dict[str, Any]] = []
     for sweep in (each.by_level() for each in sweeps):
@@ -117,17 +115,13 @@ def cost_of_tuning(
     within: float = 1.0,
 ) -> pd.DataFrame:
     """Random tries to come within `within` of the best level, and the gain over the default (Probst
-    et al. 2019).
+    et al. 2019): one row per objective with the columns of `COST_COLUMNS`.
 
-    One row per objective with the columns of `COST_COLUMNS`. `best_level` is that of `robustness`;
-    `best_of_k` ends there, but for the limits of that level. Between the listed k the curve is
-    read off linearly and k_within rounded up.
-
-    defaults: objective -> hyperparameter -> default value. The default is looked up among the
-        configurations by the swept hyperparameters (numbers to 12 digits). Where it is not among
-        them the nearest one stands for it, if each number is within half a grid step (or, off a
-        grid, 5 % of the axis) and each category the same; the note says so.
-    within: in units of the metric.
+    defaults: objective -> hyperparameter -> default value. Where no configuration has these
+        (numbers to 12 digits), the nearest stands for it, if each number is within half a grid step
+        (or, off a grid, 5 % of the axis) and each category the same; the note says so.
+    within: in units of the metric. Between the listed k the curve is read off linearly and k_within
+        rounded up.
 
     Raises ValueError for a `within` below 0.
     """

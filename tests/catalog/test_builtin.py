@@ -7,13 +7,7 @@ from typing import Unpack, get_args, get_origin, get_type_hints
 import pytest
 
 from clsweep import catalog
-from clsweep.catalog import (
-    COMPONENT,
-    PARAM,
-    check,
-    implementation,
-    ownership,
-)
+from clsweep.catalog import COMPONENT, PARAM, check, implementation, ownership
 from clsweep.catalog.builtin import COMPONENTS, DATASETS, DIAGNOSTICS, METRICS, PARAMS
 from clsweep.catalog.rows import named
 from clsweep.errors import nearest

@@ -12,14 +12,7 @@ from clsweep.catalog import COMPONENT, METRIC, PARAM, Component
 from clsweep.catalog.guard import PartError, guarded
 from clsweep.catalog.importing import PluginError
 from clsweep.catalog.ownership import with_defaults
-from clsweep.catalog.plugins import (
-    Plugin,
-    activate,
-    execute,
-    opened,
-    place_of,
-    read_plugins,
-)
+from clsweep.catalog.plugins import Plugin, activate, execute, opened, place_of, read_plugins
 from clsweep.cluster.losses import describe
 from clsweep.cluster.trial import TrialContext
 from clsweep.errors import RequestError, StudyError

@@ -5,12 +5,7 @@ from pathlib import Path
 import pytest
 
 from clsweep.cluster import capacity
-from clsweep.cluster.capacity import (
-    Cluster,
-    has_autoscaler,
-    max_trials,
-    require_capacity,
-)
+from clsweep.cluster.capacity import Cluster, has_autoscaler, max_trials, require_capacity
 from clsweep.errors import RequestError
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import ResourcesSection

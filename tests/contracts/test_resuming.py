@@ -18,15 +18,7 @@ from clsweep.train.attempt import unpack
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.images import batches
 from clsweep.train.notice import Notice
-from tests.contracts.attempts import (
-    Attempt,
-    Killed,
-    MemoryStore,
-    Row,
-    assert_same,
-    attempt,
-    chain,
-)
+from tests.contracts.attempts import Attempt, Killed, MemoryStore, Row, assert_same, attempt, chain
 from tests.contracts.combinations import (
     BATCH,
     CASES,

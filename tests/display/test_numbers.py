@@ -8,15 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from clsweep.display.numbers import (
-    byte_size,
-    count,
-    duration,
-    fixed,
-    mentioned,
-    setting,
-    settings,
-)
+from clsweep.display.numbers import byte_size, count, duration, fixed, mentioned, setting, settings
 
 CLOSE = [0.1, 0.2, 0.3, 0.1 + 0.2, 1 - 2**-53, 1.0, 1 + 2**-52, 0.996, 0.999, 1e20, 1e20 + 2**14]
 TYPED = [0.996, 0.999, 3e-4, 1e-05, 0.5, 65536.0, 1e20, 0.123456, -0.25]

@@ -11,15 +11,7 @@ from torch import Tensor, nn
 
 from clsweep.objective import losses
 from clsweep.objective.framework import Comparison
-from clsweep.objective.frameworks import (
-    BYOL,
-    NNCLR,
-    BarlowTwins,
-    MoCo,
-    SiMo,
-    SimSiam,
-    Supervised,
-)
+from clsweep.objective.frameworks import BYOL, NNCLR, BarlowTwins, MoCo, SiMo, SimSiam, Supervised
 from clsweep.objective.targets import DINO, SwAV, soft_cross_entropy
 from clsweep.objective.views import Pairs
 

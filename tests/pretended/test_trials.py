@@ -8,21 +8,9 @@ from typing import Any
 import pytest
 
 from tests.contracts.attempts import assert_same
-from tests.contracts.combinations import (
-    COMBINATIONS,
-    CRITIC,
-    PAIR_CASES,
-    Config,
-    small_config,
-)
+from tests.contracts.combinations import COMBINATIONS, CRITIC, PAIR_CASES, Config, small_config
 from tests.pretended.device import MixedDevicesError
-from tests.pretended.trials import (
-    assert_near,
-    cut_trial,
-    killed_trial,
-    own_trial,
-    trial,
-)
+from tests.pretended.trials import assert_near, cut_trial, killed_trial, own_trial, trial
 from tests.train.test_own_trials import pictures, row_of, study
 
 pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded")

@@ -9,12 +9,7 @@ import pytest
 from clsweep.catalog import PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS, trial_owns
 from clsweep.cli.plan import plan_counts, plan_notes
-from clsweep.study.design import (
-    distributions,
-    placed_references,
-    plan_row,
-    plan_trials,
-)
+from clsweep.study.design import distributions, placed_references, plan_row, plan_trials
 from clsweep.study.schema import LIVE_METHODS
 from tests.study.conftest import SEARCHED
 

@@ -34,14 +34,7 @@ from clsweep.train.attempt import (
 )
 from clsweep.train.loop import train_trial
 from clsweep.train.scores import DivergedError
-from tests.contracts.attempts import (
-    Killed,
-    MemoryStore,
-    Row,
-    assert_same,
-    attempt,
-    unmeasured,
-)
+from tests.contracts.attempts import Killed, MemoryStore, Row, assert_same, attempt, unmeasured
 from tests.contracts.combinations import CASES, CRITIC, few_images
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clsweep.train.collectives import (
-    GlobalBatchNorm,
-)
+from clsweep.train.collectives import GlobalBatchNorm
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,14 +17,7 @@ from torch import Tensor
 
 from clsweep.model.encoders import conv4
 from clsweep.train import evaluate, loop
-from clsweep.train.evaluate import (
-    alpha_req,
-    in_percent,
-    lidar,
-    rankme,
-    spectrum_decay,
-    top_hits,
-)
+from clsweep.train.evaluate import alpha_req, in_percent, lidar, rankme, spectrum_decay, top_hits
 from clsweep.train.images import Images
 from clsweep.train.loop import train_trial
 from clsweep.train.scores import score_encoder

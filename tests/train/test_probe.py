@@ -20,10 +20,7 @@ from torch.optim import lr_scheduler
 from clsweep.train import probe
 from clsweep.train.evaluate import in_percent, top_hits
 from clsweep.train.optim import lars
-from clsweep.train.probe import (
-    Standardiser,
-    ridge_fit,
-)
+from clsweep.train.probe import Standardiser, ridge_fit
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

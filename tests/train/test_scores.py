@@ -32,12 +32,7 @@ from clsweep.train.evaluate import in_percent, uniform_knn_scores
 from clsweep.train.images import Images, on_device, scored_images
 from clsweep.train.loop import train_trial
 from clsweep.train.probe import Network, fine_tuned, labelled_rows, ridge_probe
-from clsweep.train.scores import (
-    augmented_features,
-    score_encoder,
-    score_reference,
-    transfer_of,
-)
+from clsweep.train.scores import augmented_features, score_encoder, score_reference, transfer_of
 from clsweep.train.state import derived_seed
 from tests.contracts.attempts import MemoryStore, attempt
 from tests.contracts.combinations import COMBINATIONS, few_images, small_config, some_digits
