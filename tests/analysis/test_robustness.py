@@ -146,8 +146,8 @@ def test_what_failed_trials_count_as(options, mean, regret, share, worst_10, iqm
     trials = table([[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1]])
     row = one(trials, **options)
     assert (row["num_configs"], row["num_seeds"], row["num_failed"]) == (4, 3, 3)
-    found = row[["mean", "regret", "share_within", "worst_10", "iqm"]].to_list()
-    assert found == pytest.approx([mean, regret, share, worst_10, iqm])
+    cells = row[["mean", "regret", "share_within", "worst_10", "iqm"]].to_list()
+    assert cells == pytest.approx([mean, regret, share, worst_10, iqm])
     assert text_of(*row["note"]).startswith(notes)
     is_bound = note(Reason.WORST_UNKNOWN, lost=1) in row["note"]
     assert is_bound == ("worst score" in notes)
@@ -336,8 +336,8 @@ def test_the_tolerance_curve_by_hand():
     assert list(curve.columns) == list(TOLERANCE_COLUMNS)
     assert len(curve) == 51
     share = curve.set_index(curve["delta"].round(6))["share"]
-    found = share[[0.0, 0.8, 1.0, 5.8, 6.0, 10.0]]
-    assert found.to_list() == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
+    cells = share[[0.0, 0.8, 1.0, 5.8, 6.0, 10.0]]
+    assert cells.to_list() == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
     assert curve[["low", "high"]].isna().all(axis=None)
     assert note(Reason.ONE_SEED) in curve["note"][0]
 
