@@ -146,15 +146,14 @@ def anova(
 ) -> tuple[list[dict[str, Any]], list[Note]]:
     """Rows of the sensitivity table for a complete grid (L_1, ..., L_d, S), and notes.
 
-    Shares and intervals stand whether an effect passes its F test against the seed noise or not.
-
     F_u = (n V_u / df_u) / c on df_u and sum_i (S_i - 1) degrees of freedom; `resolved` = p < 1 -
-    confidence after Holm over all effects. Unequal seeds: c is the mean over the cells, so F is
-    approximate. `null` is the share at which a single test just passes. One seed: the noise is not
-    known, so the shares are of the variance of the means. Intervals: see `_share_interval`.
+    confidence after Holm over all effects. Shares and intervals (`_share_interval`) stand whether
+    an effect passes or not. Unequal seeds: c is the mean over the cells, so F is approximate.
+    `null` is the share at which a single test just passes. One seed: the shares are of the variance
+    of the means.
 
-    groups: (n,) of copies among the cells, each has its own by default.
-    silent: (n,) cells whose scores are the level of failed trials, without noise.
+    groups: (n,) of copies among the cells, each has its own by default. silent: (n,) cells whose
+    scores are the level of failed trials, without noise.
     """
     values = cells.reshape(-1, cells.shape[-1])
     means = row_means(values).reshape(cells.shape[:-1])

@@ -20,8 +20,8 @@ from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import image_parts, variance_of_difference
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.score_table import EPSILON, drop_nan_columns
-from clsweep.analysis.seed_effects import impute_seed_effect, own_shift, seed_shift, two_way
+from clsweep.analysis.score_table import EPSILON
+from clsweep.analysis.seed_effects import own_shift, seed_shift, two_way, without_gaps
 from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.tuning import noisy_tables
 
@@ -158,7 +158,7 @@ def tuned_level(sweep: Sweep, best: BestSetting) -> float:
 def _table(sweep: Sweep) -> ScoresAndParts:
     """The scores of what may be named, whose gaps of failed seeds are closed."""
     may = nameable_rows(sweep)
-    scores = drop_nan_columns(impute_seed_effect(sweep.measured.scores[may]))
+    scores = without_gaps(sweep.measured.scores[may])
     return scores, image_parts(sweep.measured.images, may)
 
 
@@ -207,9 +207,8 @@ def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, l
         else:
             evidence = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in picked)
-    evidence = evidence.over_images(
-        *variance_of_difference(of_a, of_b, np.ones(1), np.ones(1)), too_good=bias
-    )
+    of_images = variance_of_difference(of_a, of_b, np.ones(1), np.ones(1))
+    evidence = evidence.over_images(*of_images, too_good=bias)
     for more in (-missed[0][0], missed[1][0]):  # either side may have a better setting
         evidence = evidence.over_images(0.0, 1.0, too_good=more)
     nothing = Reason.SAME_SCORES if abs(evidence.estimate) < EPSILON else Reason.NO_NOISE

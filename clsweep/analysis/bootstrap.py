@@ -48,15 +48,14 @@ def resampled(
     x*_is = centre_i + g r / sqrt(1 - 1 / S_j),  r = x_jt - m_j drawn with replacement, g^2 = df /
     chi2(df)
 
-    The observed means already hold noise of variance s_w^2 / S; adding resampled noise to them
-    would count it twice. So the centres are the means shrunk to  mean + (sd_star / sd) (m_i -
-    mean),  whose spread is SD*. g, one a resample, carries the uncertainty of the noise level
-    itself (df = sum_i (S_i - 1)), as t does against z.
+    The observed means already hold noise of variance s_w^2 / S, so the centres are the means shrunk
+    to the spread SD* (`shrunk_means`). g, one a resample, carries the uncertainty of the noise
+    level itself (df = sum_i (S_i - 1)), as t does against z.
 
     population: whether the configurations are a sample of the space. They are then drawn with
         replacement too (with their pattern of missing seeds), inflated by sqrt(n / (n - 1)). The
-        level of the best stays that of the configurations tried: drawn with replacement, the best
-        one would be missing from every third resample. Those of a grid stay fixed.
+        level of the best stays that of the configurations tried: the best one would be missing from
+        every third resample.
     """
     rng = np.random.default_rng(DRAWS_SEED)
     values = values[row_means(values).argsort(kind="stable")]  # whatever their numbers are

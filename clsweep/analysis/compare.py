@@ -32,7 +32,7 @@ from clsweep.analysis.score_table import (
     rounding,
     row_means,
 )
-from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
+from clsweep.analysis.seed_effects import remove_seed_effect, without_gaps
 from clsweep.analysis.spread_tests import Measures, spread_effect
 from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.analysis.threads import in_threads
@@ -173,10 +173,9 @@ def robust_to_failures(
     """`table` of the sweeps, whose rows are known by `keys`; where failed trials count in the
     scores, a winner is one only if it also is with the failed trials left out.
 
-    An objective that crashes where it is bad looks better, and more robust, without its failures.
-    Counted as the worst score, failures that have other causes make it look worse. So each interval
-    is the union of both, and a winner that only one of both finds is none
-    (`Reason.FAILURES_DECIDE`).
+    An objective that crashes where it is bad looks better without its failures; counted as the
+    worst score, failures that have other causes make it look worse. So each interval is the union
+    of both, and a winner that only one of both finds is none (`Reason.FAILURES_DECIDE`).
     """
     counted_table = table(sweeps)
     counted = {s.objective for s in sweeps if np.isfinite(s.failed_level) and s.num_failed}
@@ -313,10 +312,7 @@ def _spread(
     evidence = _spread_over_images(part, sides, measures, effect)
     shown = sides
     if stat == "within":  # as `robustness` has it
-        shown = (
-            drop_nan_columns(impute_seed_effect(part.a.scores)),
-            drop_nan_columns(impute_seed_effect(part.b.scores)),
-        )
+        shown = (without_gaps(part.a.scores), without_gaps(part.b.scores))
     values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
     row = _bounds(evidence) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":

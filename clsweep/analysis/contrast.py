@@ -208,10 +208,8 @@ def _p_margin(evidence: Evidence, margin: float) -> float:
     """
     if not np.isfinite(evidence.se * margin):
         return np.nan
-    return min(
-        1.0,
-        2 * float(special.stdtr(evidence.freedom, (abs(evidence.estimate) - margin) / evidence.se)),
-    )
+    over = (abs(evidence.estimate) - margin) / evidence.se
+    return min(1.0, 2 * float(special.stdtr(evidence.freedom, over)))
 
 
 def _p_published(evidence: Evidence, published: float) -> float:

@@ -28,14 +28,13 @@ def tail_level(
     values: Array, num: int, *, parts: Array | None = None, clipped: bool = True
 ) -> Array:
     """Level of the `num` worst configurations, cross-fitted over seeds, and over `parts` of the
-    images where they are known (`folds`).
+    images where they are known (`cross_fit_folds`).
 
     tail_level = mean_s mean_{i in W(s)} x_is,  W(s) = the `num` configurations with the lowest mean
     without seed s.
 
     Picking and scoring on the same noise exaggerates an extreme; a left-out seed took no part in
-    the picking. Where scores are missing, each configuration leaves out one of its own (`folds`),
-    and the table is to be `packed`. Without any repeat: the plain value, the
+    the picking. A table with missing scores is that of `drop_nan_columns`. Without any repeat: the
     mean of the `num` lowest m_i.
 
     clipped: keep it between the plain value, which is too extreme, and the mean of all m_i.

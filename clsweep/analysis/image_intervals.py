@@ -14,11 +14,9 @@ images, less what e adds to it:
     Var a / M = Var_m(c_im) / M - MS_e / (S M),   MS_e of the two-way table of each configuration.
 
 Two encoders that differ in none of these images may differ in others, so half an image a pair is
-added (after Agresti & Min 2005): Var of a mean + 1 / (2 M)^2.
-
-Sums of means are the same with sum_i w_i c_im in place of c_im: what images do to all alike
-cancels. An image's mean is never seen, so it is drawn: `ImageEffects.draws` are means over other
-samples of images, the same samples for all configurations.
+added (after Agresti & Min 2005): Var of a mean + 1 / (2 M)^2. Of sums of means sum_i w_i c_im takes
+the place of c_im. `ImageEffects.draws` are means over other samples of images, the same samples for
+all configurations.
 
 What is picked on some images is too good on these. So the images stand in parts: nine pick, the
 tenth scores (`ImageEffects.parts`, `cross_fit_folds`).

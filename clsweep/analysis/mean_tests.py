@@ -187,9 +187,8 @@ def _once(scores: Array) -> tuple[Codes, Array]:
 def _chance(squares: float, freedom: float, others: float, rest: float) -> float:
     """`chance_of` a single part, with what the doubt may cost here."""
     q, d, r, e = (np.array([each]) for each in (squares, freedom, others, rest))
-    return float(
-        chance_of_own_variance(q, d, r, e, UNEVEN, _WIDER, min(_MOST * freedom**2, 0.5))[0]
-    )
+    most = min(_MOST * freedom**2, 0.5)
+    return float(chance_of_own_variance(q, d, r, e, UNEVEN, _WIDER, most)[0])
 
 
 def mean_difference(
@@ -202,11 +201,8 @@ def mean_difference(
     """
     effect, repeats, notes = _over_seeds(part, whole, num_parts, rng)
     weights = (np.full(len(s.scores), 1.0 / len(s.scores)) for s in (part.a, part.b))
-    return (
-        effect.over_images(*variance_of_difference(part.a.images, part.b.images, *weights)),
-        repeats,
-        notes,
-    )
+    of_images = variance_of_difference(part.a.images, part.b.images, *weights)
+    return effect.over_images(*of_images), repeats, notes
 
 
 def _over_seeds(

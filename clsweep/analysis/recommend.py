@@ -109,27 +109,25 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     """Of a sweep without its failed trials; of those that are `counted` neighbours hold some."""
     start = {"objective": sweep.objective, "at": "", "preferred_at": ""}
-    picked_setting, complete = best_setting(sweep), nameable_rows(sweep)
-    if picked_setting is None:
+    chosen, complete = best_setting(sweep), nameable_rows(sweep)
+    if chosen is None:
         nothing = noted(*sweep.failures, why=why_no_best(sweep))
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
-    best = picked_setting.row
+    best = chosen.row
     row = {
         **start,
         "kind": "best",
         **config_level(sweep, best),
-        "when_tuned": sweep.sign * tuned_level(sweep, picked_setting),
+        "when_tuned": sweep.sign * tuned_level(sweep, chosen),
     }
-    if picked_setting.preferred != picked_setting.first:
-        row |= {"preferred_at": sweep.label(picked_setting.preferred)}
-        row |= zip(
-            ("over_first", "over_first_low", "over_first_high"), picked_setting.lead, strict=True
-        )
+    if chosen.preferred != chosen.first:
+        row |= {"preferred_at": sweep.label(chosen.preferred)}
+        row |= zip(("over_first", "over_first_low", "over_first_high"), chosen.lead, strict=True)
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
-    picked += ties(sweep, picked_setting)
-    if best != picked_setting.first:
-        picked = [note(Reason.OVERTURNED, at=sweep.label(picked_setting.first))]
-    if sweep.fresh and not picked_setting.seeds:
+    picked += ties(sweep, chosen)
+    if best != chosen.first:
+        picked = [note(Reason.OVERTURNED, at=sweep.label(chosen.first))]
+    if sweep.fresh and not chosen.seeds:
         picked.append(note(Reason.FRESH_OF_OTHERS))
     failed = (sweep if sweep.not_measured else counted).failures
     notes = [*picked, *failed, *_cautions(sweep, best), *lead_of_incomplete(sweep, best)[1]]

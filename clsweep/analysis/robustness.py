@@ -20,7 +20,7 @@ from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.response import Response, band, respond, slope
 from clsweep.analysis.score_table import drop_nan_columns, row_means
-from clsweep.analysis.seed_effects import impute_seed_effect
+from clsweep.analysis.seed_effects import impute_seed_effect, without_gaps
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
 from clsweep.analysis.spread_intervals import limited, spread_intervals
 from clsweep.analysis.sweep import WORST, Sweep, check_by
@@ -184,9 +184,7 @@ def _measure(
     intervals.
     """
     values, num = table.scores[table.alive], len(table.scores)
-    values = in_resample_order(
-        drop_nan_columns(values if table.param else impute_seed_effect(values))
-    )
+    values = in_resample_order(drop_nan_columns(values) if table.param else without_gaps(values))
     row["mean"] = sweep.sign * float(row_means(values).mean())
     if num == 1:
         return False
@@ -345,9 +343,8 @@ def _extremes(
     alive: NDArray[np.intp] = np.flatnonzero(table.alive)
     if not len(alive):
         return {}
-    means = row_means(
-        table.scores[alive] if table.param else impute_seed_effect(table.scores[alive])
-    )
+    scores = table.scores[alive]
+    means = row_means(scores if table.param else impute_seed_effect(scores))
     top, low = int(alive[means.argmax()]), int(alive[means.argmin()])
     picked = None if table.param else best_setting(sweep)
     row: dict[str, Any] = {}

@@ -20,6 +20,7 @@ from scipy import special
 
 from clsweep.analysis.arrays import Array
 from clsweep.analysis.noise import Noise, half_width, noise_of
+from clsweep.analysis.score_table import drop_nan_columns
 
 # Significance at which seeds are seen to shift all rows alike. What is said of a level is hardly
 # wider for a shift that is none, and much too sure without one that is.
@@ -137,6 +138,11 @@ def impute_seed_effect(table: Array) -> Array:
     """
     layout = None if np.isfinite(table).all() else two_way(table)
     return table - layout.likely if layout else table
+
+
+def without_gaps(table: Array) -> Array:
+    """The table (n, S) by `impute_seed_effect`, its gaps closed by `drop_nan_columns`."""
+    return drop_nan_columns(impute_seed_effect(table))
 
 
 def seed_shift(table: Array) -> TwoWay | None:

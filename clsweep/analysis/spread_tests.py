@@ -37,10 +37,9 @@ def spread_effect(
     measures: of_a and of_b, each (tables (..., C, S), whether they are redrawn rows) -> (...);
         minus infinity on both sides gives a difference that could be anything, and a resample like
         that widens the interval both ways.
-    fixed: the residual bootstrap of each side,  m_c shrunk towards their mean to the spread SD*, +
-    g r*_cs. Otherwise rows are drawn with replacement, the same for both sides if paired, and the
-    percentiles are widened for their number (Hesterberg 2015, expanded percentile). A large table
-    has fewer resamples; below 400 the interval is estimate -+ t SD of the resamples.
+    fixed: new noise around shrunken means (`redrawn_tables`). Otherwise rows are drawn with
+        replacement, the same for both sides if paired, and the percentiles are widened for their
+        number (Hesterberg 2015). Below 400 resamples the interval is estimate -+ t SD of these.
     moves: (C, D) of each side, by how much the means of other images differ: each resample has one.
     """
     num = int(

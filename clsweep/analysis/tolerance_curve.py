@@ -17,7 +17,7 @@ from clsweep.analysis.reasons import Reason, note, noted
 from clsweep.analysis.response import Response
 from clsweep.analysis.robustness import including, shrunk_to_spread, statistic_intervals
 from clsweep.analysis.score_table import drop_nan_columns, rounding, row_means
-from clsweep.analysis.seed_effects import impute_seed_effect
+from clsweep.analysis.seed_effects import without_gaps
 from clsweep.analysis.spread import AREA_WIDTHS
 from clsweep.analysis.sweep import Sweep
 
@@ -126,7 +126,7 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
 
 def _gaps(sweep: Sweep) -> Array:
     """(n,) L - m_i of the configurations with a score."""
-    values = drop_nan_columns(impute_seed_effect(sweep.scores[sweep.alive]))
+    values = without_gaps(sweep.scores[sweep.alive])
     best = best_level(values, image_parts(sweep.images, sweep.alive))
     return np.asarray(best - row_means(values))
 

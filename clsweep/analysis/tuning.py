@@ -18,7 +18,7 @@ from clsweep.analysis.image_intervals import image_parts
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import EPSILON, drop_nan_columns, rounding, row_means
-from clsweep.analysis.seed_effects import CLEAR, impute_seed_effect, remove_seed_effect, seed_shift
+from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect, seed_shift, without_gaps
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 
@@ -93,9 +93,7 @@ def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(
-        drop_nan_columns(impute_seed_effect(sweep.scores)), weights, image_parts(sweep.images)
-    )
+    point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
     # What a seed gives to all is added below. Rows whose noise is uneven seem to share some, too.
     draws, num = _draws(sweep, remove_seed_effect(sweep.scores, CLEAR), ks), len(sweep.configs)
     half = _half_width(draws)
@@ -150,14 +148,10 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(
-        drop_nan_columns(impute_seed_effect(sweep.scores)), weights, image_parts(sweep.images)
-    )
+    point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
     draws = _draws(sweep, remove_seed_effect(sweep.scores), ks)
     parts = image_parts(given.images, given.alive)
-    level = float(
-        best_level(drop_nan_columns(impute_seed_effect(given.scores[given.alive])), parts)
-    )
+    level = float(best_level(without_gaps(given.scores[given.alive]), parts))
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
@@ -188,9 +182,7 @@ def _of_images(sweep: Sweep, statistic: Callable[[Array], Array]) -> Any:
     """
     if (images := sweep.images) is None:
         return 0.0
-    variances = images.variance_of(
-        lambda each: {"": statistic(each)}, drop_nan_columns(impute_seed_effect(sweep.scores))
-    )
+    variances = images.variance_of(lambda each: {"": statistic(each)}, without_gaps(sweep.scores))
     return images.half_width(variances.get("", 0.0))
 
 
