@@ -11,17 +11,15 @@ import pandas as pd
 from optuna.distributions import FloatDistribution
 from scipy import special
 
-from clsweep.analysis import best_setting, tuning
 from clsweep.analysis import compare as comparison
+from clsweep.analysis import importance, sensitivity, tuning
+from clsweep.analysis.best_setting import best_setting
 from clsweep.analysis.image_intervals import TrialHits
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.recommend import config_levels
 from clsweep.analysis.robustness import robustness
-from clsweep.analysis import importance
-from clsweep.analysis import sensitivity
-from clsweep.analysis.best_setting import best_setting
 from clsweep.analysis.tuning import expected_best_of_k
-from clsweep.cluster.schedulers.racing import race_statistics
+from clsweep.cluster.search import standing
 from clsweep.study.design import build_sampler
 from clsweep.study.schema import FIRST_SEEDS
 from tests.analysis.draws import drawing
@@ -179,13 +177,13 @@ def robust(cell, rng, seed):
     counts, own = np.isfinite(scores).sum(axis=1), size**2 * (0.5 if noise == NOISES[-1] else 1.0)
     truth["sd"] = np.sqrt(truth["sd_star"] ** 2 + np.mean(own / counts))
     truth["share_within"] = truth.pop("share")
-    found = {name: held(row, name.removesuffix("_within"), x) for name, x in truth.items()}
+    hits = {name: held(row, name.removesuffix("_within"), x) for name, x in truth.items()}
     if len(settings) == 1:
         at, x = np.log2(settings["x"]), settings["x"]
-        found["slope"] = held(row, "slope", np.polyfit(at, theta, 1)[0])
+        hits["slope"] = held(row, "slope", np.polyfit(at, theta, 1)[0])
         sure = (x >= row["band_sure_low"]) & (x <= row["band_sure_high"])
-        found["band"] = bool((theta[sure] >= theta.max() - 1.0).all()) if sure.any() else None
-    return found
+        hits["band"] = bool((theta[sure] >= theta.max() - 1.0).all()) if sure.any() else None
+    return hits
 
 
 def held(row, name, truth):
@@ -203,26 +201,26 @@ def other(cell, rng, seed):
         scores, size = scored(theta, seeds, noise, gap, rng)
         sweeps.append(sweep_of(name, scores, settings, space, gap).of_space)
         levels.append(truths(space, which, theta))
-    found = {}
+    answers = {}
     for stat, name in {"mean": "mean", "std": "sd_star", "within": "share"}.items():
         a, b = (level[name] for level in levels)
         with drawing(400, seed):
             row = comparison.compare(sweeps, stat=stat).iloc[0]
-        found[f"compare {stat}"] = held(row, "", a / b if stat == "std" else a - b)
+        answers[f"compare {stat}"] = held(row, "", a / b if stat == "std" else a - b)
     curve = expected_best(cell)
     with drawing(300, seed):
         best = tuning.expected_best_of_k(sweeps[:1]).set_index("k").loc[3]
         cost = tuning.cost_of_tuning(sweeps[:1]).iloc[0]
-    found["best_of_k"] = held(best, "", curve[2])
-    found["tuning_cost"] = held(cost, "k", int((curve >= curve[-1] - 1.0).argmax()) + 1)
+    answers["best_of_k"] = held(best, "", curve[2])
+    answers["tuning_cost"] = held(cost, "k", int((curve >= curve[-1] - 1.0).argmax()) + 1)
     if "random" not in space or seed % SURROGATES == 0:
         with drawing(seed=seed):
             frame = sensitivity.sensitivity(sweeps[:1])
         rows = frame[frame["term"].isin(["x", "y"])].to_dict("records")
         shares = variance_shares(space, np.mean(size**2))
         hits = [held(row, "first", shares[row["term"]]) for row in rows]
-        found["sensitivity"] = np.mean(hits) if hits and None not in hits else None
-    return found
+        answers["sensitivity"] = np.mean(hits) if hits and None not in hits else None
+    return answers
 
 
 def best(cell, rng, seed):
@@ -230,7 +228,7 @@ def best(cell, rng, seed):
     interval holds the difference of their best levels, or of the settings that it names.
     """
     space, seeds, noise, gap = cell
-    sweeps, levels, found = [], [], {}
+    sweeps, levels, hits = [], [], {}
     for which, name in enumerate("ab"):
         theta, settings = planted(space, which, rng)
         scores, size = scored(theta, seeds, noise, gap, rng)
@@ -241,10 +239,10 @@ def best(cell, rng, seed):
     for at, pair in {"": [replace(x, fresh={}) for x in sweeps], "fresh, ": sweeps}.items():
         with drawing(400, seed):
             row = comparison.compare(pair, stat="tuned").iloc[0]
-        first, second = (best_setting.best_setting(sweep).row for sweep in pair)
-        found[f"{at}best"] = held(row, "", a.max() - b.max())
-        found[f"{at}named"] = held(row, "", a[first] - b[second])
-    return found
+        first, second = (best_setting(sweep).row for sweep in pair)
+        hits[f"{at}best"] = held(row, "", a.max() - b.max())
+        hits[f"{at}named"] = held(row, "", a[first] - b[second])
+    return hits
 
 
 def confirmed(theta, scores, size, noise, rng, top=3, seeds=3):
@@ -256,8 +254,8 @@ def confirmed(theta, scores, size, noise, rng, top=3, seeds=3):
     if noise == NOISES[-1]:
         drawn = np.sqrt(0.5) * (drawn + rng.normal(size=seeds))
     fresh = (theta[rows, None] + size[rows, None] * drawn[: len(rows)]).tolist()
-    told = zip(rows.tolist(), fresh, strict=True)
-    return {row: dict(enumerate(each, 100)) for row, each in told}
+    pairs = zip(rows.tolist(), fresh, strict=True)
+    return {row: dict(enumerate(each, 100)) for row, each in pairs}
 
 
 # Of images: how many are scored, and what beside their difficulty makes one right or wrong.
@@ -297,8 +295,8 @@ def planted_hits(cell, rng):
             shift = shifts[seed] + rng.normal(0, of_seeds * np.sqrt(0.75))
             hits = base + shift + rng.normal(size=num) > 0
             place = {"objective": name, "config": config, "seed": seed, "lr": config + 1.0}
-            told = {"images": "0f", "num_images": num, "bits": np.packbits(hits).tobytes()}
-            rows.append({**place, **told, "score": 100 * hits.mean()})
+            pairs = {"images": "0f", "num_images": num, "bits": np.packbits(hits).tobytes()}
+            rows.append({**place, **pairs, "score": 100 * hits.mean()})
     return pd.DataFrame(rows).assign(status="finished", sampler="grid"), 100 * levels
 
 
@@ -309,24 +307,24 @@ def seen(cell, rng, seed):
     trials, levels = planted_hits(cell, rng)
     params = ["lr"] if len(levels) > 1 else []
     sweeps = read_sweeps(trials, metric="score", params=params, limits=(0.0, 100.0))
-    known, found = [replace(x, hits=TrialHits(lambda: trials)) for x in sweeps], {}
+    known, hits = [replace(x, hits=TrialHits(lambda: trials)) for x in sweeps], {}
     with drawing(400, seed):
         for at, pair in {"": known, " (seeds)": sweeps}.items():
             table = config_levels(pair[0])
             row = {name: values[0] for name, values in table.items()}
-            found[f"level{at}"] = held(row, "", levels[0])
+            hits[f"level{at}"] = held(row, "", levels[0])
             row = comparison.compare(pair).iloc[0]
-            found[f"lead{at}"] = held(row, "", 0.0)
-            found[f"no winner{at}"] = not row["winner"]
+            hits[f"lead{at}"] = held(row, "", 0.0)
+            hits[f"no winner{at}"] = not row["winner"]
             row = comparison.compare(pair, stat="tuned").iloc[0]
-            found[f"tuned{at}"] = not row["winner"]
+            hits[f"tuned{at}"] = not row["winner"]
         row = expected_best_of_k([known[0]]).iloc[-1]
-        found["best_of_k"] = held(row, "", levels[best_setting(known[0]).row])
+        hits["best_of_k"] = held(row, "", levels[best_setting(known[0]).row])
         row = robustness([known[0]]).iloc[0]
         named = {"mean": levels.mean(), "worst_10": levels.min()}
         for name, truth in (named | {"sd_star": np.std(levels, ddof=1)} if params else {}).items():
-            found[name] = held(row, name, truth)
-    return found
+            hits[name] = held(row, name, truth)
+    return hits
 
 
 def variance_shares(space, noise):
@@ -365,13 +363,13 @@ def shares_of(function, nodes=24):
         return values
 
     total = mean(level**2, (0, 1, 2)) - mean(level, (0, 1, 2)) ** 2
-    found = np.empty((2, 3))
+    hits = np.empty((2, 3))
     for axis in range(3):
         others = [each for each in range(3) if each != axis]
         alone = mean(level, others)
-        found[0, axis] = (weights @ alone**2 - (weights @ alone) ** 2) / total
-        found[1, axis] = mean(mean(level**2, [axis]) - mean(level, [axis]) ** 2, (0, 1)) / total
-    return found, np.sqrt(total)
+        hits[0, axis] = (weights @ alone**2 - (weights @ alone) ** 2) / total
+        hits[1, axis] = mean(mean(level**2, [axis]) - mean(level, [axis]) ** 2, (0, 1)) / total
+    return hits, np.sqrt(total)
 
 
 def search(cell, rng, seed):

@@ -4,8 +4,8 @@ and what happens where that does not hold. The formulas are those of the tables'
 
 from clsweep.analysis import tuning
 from clsweep.analysis.compare import COMPARISON_COLUMNS as COMPARISON
-from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS as ROBUSTNESS
 from clsweep.analysis.importance import IMPORTANCE_COLUMNS as SEARCHED
+from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS as ROBUSTNESS
 from clsweep.analysis.sensitivity import SENSITIVITY_COLUMNS as SENSITIVITY
 
 HEAD = """# The statistics: formulas, assumptions, coverage

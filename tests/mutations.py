@@ -39,7 +39,8 @@ DISTRIBUTION = "tests/objective/test_distribution.py"
 TARGETS = "tests/objective/test_targets.py"
 WORKERS = "tests/contracts/test_world_size.py"
 RESAMPLE = (
-    "tests/analysis/test_resample.py tests/analysis/robustness tests/analysis/test_coverage.py"
+    "tests/analysis/test_spread_intervals.py tests/analysis/test_robustness.py "
+    "tests/analysis/test_coverage.py"
 )
 CONTRAST = "return pair_loss(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled="
 PAGES = "tests/test_pages.py tests/questions/test_sentences.py"
@@ -158,7 +159,7 @@ FAULTS = (
           "arguments(config, metric.part)",
           '{"knn_k": 200} if metric.every_epoch else {"probe_l2": 1}',
           "tests/train/test_loop.py -k knn_hyperparameters"),
-    Fault("reproduce: other data sets taken together", "analysis/reference.py",
+    Fault("reproduce: other data sets taken together", "analysis/reproduce.py",
           " or len(here) > 1", "", "tests/studies/test_perfect_runs.py -k dcl/table_01"),
     Fault("differences: the other sign", "questions/reproduction.py",
           '["published"] > 0', '["published"] < 0',
@@ -180,9 +181,9 @@ FAULTS = (
           "tests/train/test_optim.py -k whole_epochs"),
     Fault("momentum begins with what was in memory", "train/optim.py",
           "    if sgd_momentum:\n", "    if False:\n", "tests/train/test_loop.py -k overflows"),
-    Fault("a better setting that lacks seeds is forgotten", "analysis/tuned.py",
+    Fault("a better setting that lacks seeds is forgotten", "analysis/best_setting.py",
           "for more in (-missed[0][0], missed[1][0]):", "for more in ():",
-          "tests/analysis/test_tuned.py -k gap"),
+          "tests/analysis/test_best_setting.py -k gap"),
     Fault("a final score of the training images", "data/datasets.py",
           "return Splits(train=train, val=test, test=test)",
           "return Splits(train=train, val=train, test=test)",
@@ -243,16 +244,16 @@ FAULTS = (
           "return dict(zip((*names, ", "return dict(zip((*reversed(names), ",
           "tests/study/test_factors.py"),
     # Statistics.
-    Fault("interval of half the confidence", "analysis/resample.py",
+    Fault("interval of half the confidence", "analysis/bootstrap.py",
           "tail = (1.0 - CONFIDENCE) / 2.0", "tail = 1.0 - CONFIDENCE", RESAMPLE),
-    Fault("wrong percentile", "analysis/resample.py",
+    Fault("wrong percentile", "analysis/bootstrap.py",
           "[tail, 1.0 - tail])", "[2.0 * tail, 1.0 - tail])", RESAMPLE),
-    Fault("interval without the noise of the noise", "analysis/resample.py",
+    Fault("interval without the noise of the noise", "analysis/bootstrap.py",
           "drawn *= noise.draw(num, rng)[..., None]", "drawn *= noise.pooled**0.5", RESAMPLE),
     Fault("interval too narrow: noise not inflated", "analysis/noise.py",
           "even = np.sqrt(self.freedom *", "even = np.sqrt(0.7 * self.freedom *",
           RESAMPLE),
-    Fault("worst fifth for worst tenth", "analysis/resample.py",
+    Fault("worst fifth for worst tenth", "analysis/cross_fit.py",
           "max(1, values.shape[-2] // 10)", "max(1, values.shape[-2] // 5)", RESAMPLE),
     Fault("Holm without monotonicity", "analysis/holm.py",
           "np.maximum.accumulate(steps)", "steps", "tests/analysis/test_holm.py"),
@@ -277,25 +278,26 @@ FAULTS = (
     Fault("the robust setting is the one with the worst neighbours", "analysis/recommend.py",
           "np.where(eligible, around.worst, -np.inf)", "np.where(eligible, -around.worst, -np.inf)",
           "tests/analysis/test_recommend.py"),
-    Fault("images are counted twice, in the seeds' noise too", "analysis/images.py",
+    Fault("images are counted twice, in the seeds' noise too", "analysis/image_intervals.py",
           "np.maximum(0.0, moved - squares @ self.own)", "np.maximum(0.0, moved)",
-          "tests/analysis/test_images.py"),
-    Fault("each side of a lead has images of its own", "analysis/images.py",
+          "tests/analysis/test_image_intervals.py"),
+    Fault("each side of a lead has images of its own", "analysis/image_intervals.py",
           "np.square(wa @ a.draws - wb @ b.draws).mean()",
           "(np.square(wa @ a.draws) + np.square(wb @ b.draws)).mean()",
-          "tests/analysis/test_images.py"),
-    Fault("hits of another score are taken", "analysis/images.py",
-          "atol=MATCH, rtol=0", "atol=np.inf, rtol=0", "tests/analysis/test_images.py"),
-    Fault("twice the seeds for a lead", "analysis/comparison/evidence.py",
+          "tests/analysis/test_image_intervals.py"),
+    Fault("hits of another score are taken", "analysis/image_intervals.py",
+          "atol=MATCH, rtol=0", "atol=np.inf, rtol=0",
+          "tests/analysis/test_image_intervals.py"),
+    Fault("twice the seeds for a lead", "analysis/evidence.py",
           "np.sqrt(of_seeds + self.of_images**2)", "np.sqrt(2 * of_seeds + self.of_images**2)",
-          "tests/analysis/comparison"),
-    Fault("the bands of every value are those of one", "analysis/robustness/response.py",
+          "tests/analysis/test_compare.py tests/analysis/test_mean_tests.py"),
+    Fault("the bands of every value are those of one", "analysis/response.py",
           "table[levels[order], np.arange", "table[levels[order] * 0, np.arange",
-          "tests/analysis/robustness"),
-    Fault("an effect needs seeds as if it were alone", "analysis/sensitivity/anova.py",
+          "tests/analysis/test_robustness.py tests/analysis/test_marginals.py"),
+    Fault("an effect needs seeds as if it were alone", "analysis/anova.py",
           "level = (1.0 - CONFIDENCE) / max(sum(part.freedom > 0 for part in effects.values()), 1)",
           "level = 1.0 - CONFIDENCE",
-          "tests/analysis/sensitivity/test_anova.py"),
+          "tests/analysis/test_anova.py"),
 )  # fmt: skip
 
 

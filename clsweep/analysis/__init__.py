@@ -9,6 +9,7 @@ from collections.abc import Iterable
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2  # of the chance, beyond each end of an interval
 SIGNIFICANCE = 0.05  # of tests that no interval stands beside
+POWER = 0.8  # of the smallest effects that are said to be found
 MIN_SAMPLED = 10  # configurations of a sample that a surrogate needs
 
 RankKey = tuple[int, float, int]  # of a configuration among others; the best has the lowest

@@ -22,7 +22,7 @@ chi-square of t^2 / t2 degrees of freedom. Those take the place of 1 and df_u in
 Where the noise differs between cells (`is_even` at `UNEVEN`), G_ii is s_i^2 / s_w^2, and s_w^2 has
 as many degrees of freedom as its own moments say (Satterthwaite 1946).
 
-Where a seed shifts all cells (`analysis.noise.seed_shift`, in a table without gaps), seeds are
+Where a seed shifts all cells (`seed_effects.seed_shift`, in a table without gaps), seeds are
 blocks: the shift is in s_w^2, the noise of one trial, but not in c, as it is in all cell means
 alike.
 """
@@ -37,15 +37,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, bootstrap
+from clsweep.analysis import CONFIDENCE, POWER, TAIL, bootstrap
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.holm import holm
-from clsweep.analysis.seed_effects import seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
-from clsweep.analysis import score_table
+from clsweep.analysis.score_table import noise_variance, row_means
+from clsweep.analysis.seed_effects import seed_shift
+from clsweep.analysis.sweep import Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"
-POWER = 0.8
 _UNEVEN_LEVEL = 0.1  # level of the test whether noise differs between cells
 MAX_SEEDS = 1000  # an effect that needs more is as good as none
 OUTSIDE = 0.1  # chance that an effect needs fewer seeds than the range says, or more
@@ -87,17 +87,17 @@ class Effect:
         """Of n V_u / c where there is no effect."""
         return self.inflation * self.freedom
 
-    def without(self, other: "Part") -> "Part":
-        """What is left of the whole when an effect is taken out."""
+    def without(self, other: "Effect") -> "Effect":
+        """The rest of the whole when an effect is taken out."""
         freedom = max(self.freedom - other.freedom, 0.0)
         inflation = max(self.expected - other.expected, 0.0) / freedom if freedom > 0 else 1.0
         return Effect(max(self.variance - other.variance, 0.0), freedom, inflation)
 
 
-def effects_of(means: Array, noise: "Noise") -> dict[tuple[int, ...], Effect]:
+def effects_of(means: Array, noise: "CellNoise") -> dict[tuple[int, ...], Effect]:
     """The effects of `decompose`, each as a part."""
     if noise.roots is None:
-        return {term: Effect(*told) for term, told in decompose(means).items()}
+        return {term: Effect(*moments) for term, moments in decompose(means).items()}
     roots = noise.roots.reshape(*means.shape, -1)
     return {
         term: noise.part(variance, effect_of(roots, term, means.ndim))
@@ -146,18 +146,17 @@ def anova(
 ) -> tuple[list[dict[str, Any]], list[Note]]:
     """Rows of the sensitivity table for a complete grid (L_1, ..., L_d, S), and notes.
 
-    Shares and intervals stand whether an effect passes its F test against the seed noise or not.
-
     F_u = (n V_u / df_u) / c on df_u and sum_i (S_i - 1) degrees of freedom; `resolved` = p < 1 -
-    confidence after Holm over all effects. Unequal seeds: c is the mean over the cells, so F is
-    approximate. `null` is the share at which a single test just passes. One seed: the noise is not
-    known, so the shares are of the variance of the means. Intervals: see `_share_interval`.
+    confidence after Holm over all effects. Shares and intervals (`_share_interval`) stand whether
+    an effect passes or not. Unequal seeds: c is the mean over the cells, so F is approximate.
+    `null` is the share at which a single test just passes. One seed: the shares are of the variance
+    of the means.
 
-    groups: (n,) of copies among the cells, each has its own by default.
-    silent: (n,) cells whose scores are the level of failed trials, without noise.
+    groups: (n,) of copies among the cells, each has its own by default. silent: (n,) cells whose
+    scores are the level of failed trials, without noise.
     """
     values = cells.reshape(-1, cells.shape[-1])
-    means = score_table.row_means(values).reshape(cells.shape[:-1])
+    means = row_means(values).reshape(cells.shape[:-1])
     groups = np.arange(len(values)) if groups is None else groups
     silent = np.zeros(len(values), dtype=bool) if silent is None else silent
     noise = cell_noise(values, groups, silent, float(means.var()))
@@ -190,7 +189,7 @@ def anova(
 
 
 def _shares(
-    means: Array, effects: Mapping[tuple[int, ...], Effect], noise: "Noise"
+    means: Array, effects: Mapping[tuple[int, ...], Effect], noise: "CellNoise"
 ) -> list[dict[str, Any]]:
     """The shares of the effects and their intervals, then those of the seed noise."""
     rows: list[dict[str, Any]] = []
@@ -297,9 +296,9 @@ def cell_noise(
     if not freedom:
         return CellNoise(0.0, 0.0, 0.0, 0, num)
     mean_count = float(np.mean(1.0 / counts[codes]))
-    pooled = max(float(score_table.noise_variance(own)), least)
+    pooled = max(float(noise_variance(own)), least)
     plain = CellNoise(pooled * len(rows) / num, pooled, pooled * mean_count, freedom, num)
-    squares, known = score_table.noise_variance(own[:, None, :]), counts > 1
+    squares, known = noise_variance(own[:, None, :]), counts > 1
     is_uneven = not is_even(squares[known], counts[known] - 1)
     if is_uneven or len(own) < num:
         scale = (
@@ -312,24 +311,24 @@ def cell_noise(
         sums = np.where(known, squares, pooled) * (counts - 1)
         left = float(sums.sum() ** 2 / (np.square(sums) / np.maximum(counts - 1, 1)).sum())
         return replace(plain, freedom=left, notes=(note(Reason.UNEVEN_CELLS),))
-    found = seed_shift(own) if np.isfinite(own).all() else None
-    residual = max(found.noise, least) if found else 0.0
-    if not found or residual <= 0:
+    shift = seed_shift(own) if np.isfinite(own).all() else None
+    residual = max(shift.noise, least) if shift else 0.0
+    if not shift or residual <= 0:
         return plain
     return replace(
         plain,
         residual=residual,
         per_mean=residual * mean_count,
-        freedom=found.others_freedom,
-        shift=found.squares / found.freedom,
+        freedom=shift.others_freedom,
+        shift=shift.squares / shift.freedom,
         shift_freedom=num_seeds - 1,
         notes=(note(Reason.SEEDS_AS_BLOCKS),),
     )
 
 
 def is_even(squares: Array, freedom: Array) -> bool:
-    """Whether variances on so many degrees of freedom may all be the same: the largest share of
-    their sum (Cochran 1941), p by Bonferroni.
+    """True where variances on so many degrees of freedom may all be the same, by the largest share
+    of their sum (Cochran 1941), p by Bonferroni.
     """
     sums = squares * freedom
     if len(sums) < 2 or not sums.sum() > 0:
@@ -391,9 +390,11 @@ def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
         np.maximum(np.sqrt(np.maximum(observed - freedom + 1, 0.0)) - special.ndtri(quantile), 0.0)
     )
     is_some = special.chdtr(freedom, observed) > quantile
-    found = np.where(is_some, large, 0.0)
-    special.chndtrinc(observed, freedom, quantile, out=found, where=is_some & (observed <= LARGE))
-    return np.nan_to_num(found)
+    noncentrality = np.where(is_some, large, 0.0)
+    special.chndtrinc(
+        observed, freedom, quantile, out=noncentrality, where=is_some & (observed <= LARGE)
+    )
+    return np.nan_to_num(noncentrality)
 
 
 def _needed(part: Effect, noise: CellNoise, num_seeds: float, level: float) -> dict[str, float]:
@@ -431,7 +432,9 @@ def _needed(part: Effect, noise: CellNoise, num_seeds: float, level: float) -> d
     return {"needs_seeds": seen, "needs_low": low, "needs_high": high}
 
 
-def _largest(means: Array, term: tuple[int, ...], noise: CellNoise, num_looks: int) -> dict[str, float]:
+def _largest(
+    means: Array, term: tuple[int, ...], noise: CellNoise, num_looks: int
+) -> dict[str, float]:
     """The largest interaction effect of a pair: its cell (as flat index), and its t-interval that
     allows for a look at `num_looks` cells (Bonferroni).
 
@@ -452,5 +455,5 @@ def _largest(means: Array, term: tuple[int, ...], noise: CellNoise, num_looks: i
         roots = effect_of(noise.roots.reshape(*means.shape, -1), term, means.ndim)
         share = float(np.square(roots.reshape(means.size, -1)[at]).sum())
     reach = -special.stdtrit(noise.freedom, TAIL / num_looks) * np.sqrt(noise.per_mean * share)
-    found = {"cell": at, "effect": effect[at], "effect_low": effect[at] - reach}
-    return found | {"effect_high": effect[at] + reach}
+    row = {"cell": at, "effect": effect[at], "effect_low": effect[at] - reach}
+    return row | {"effect_high": effect[at] + reach}

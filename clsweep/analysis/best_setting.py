@@ -13,12 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, rank_key, bootstrap
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, rank_key
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
-from clsweep.analysis.image_intervals import variance_of_difference, image_parts
-from clsweep.analysis.noise import noise_of; from clsweep.analysis.seed_effects import own_shift, seed_shift, impute_seed_effect, two_way
+from clsweep.analysis.image_intervals import image_parts, variance_of_difference
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.score_table import EPSILON
+from clsweep.analysis.seed_effects import own_shift, seed_shift, two_way, without_gaps
+from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.tuning import noisy_tables
 from clsweep.analysis import cross_fit
 from clsweep.analysis import score_table
@@ -50,12 +54,11 @@ class BestSetting:
 
 
 def best_setting(sweep: Sweep) -> BestSetting | None:
-    """The best setting; None while no configuration may be named (`whole`).
+    """The best setting; None while no configuration may be named (`nameable_rows`).
 
     It has the best mean over the study's seeds. Fresh seeds overturn it where another that ran on
     them is better there: the differences at each seed have a t-interval, at 95 % over all that ran
-    again (Bonferroni), above 0. A lead within the noise overturns nothing, or the pick would be one
-    on the noise of the fresh seeds. Ties: `place_of`.
+    again (Bonferroni), above 0. A lead within the noise overturns nothing. Ties: `rank_key`.
     """
     sweep = sweep.measured
     may = nameable_rows(sweep)
@@ -107,7 +110,7 @@ def _lead(apart: Array, tries: int, sweep: Sweep, rows: list[int]) -> tuple[floa
     """
     num, tail = len(apart), TAIL / tries
     lead, se = float(apart.mean()), float(apart.std(ddof=1)) / len(apart) ** 0.5
-    is_noisy = se > score_table.EPSILON * max(1.0, abs(lead))
+    is_noisy = se > EPSILON * max(1.0, abs(lead))
     half = -float(special.stdtrit(num - 1, tail)) * se if is_noisy else np.nan
     if images := sweep.images:
         variance = float(images.rows(rows).variance(PAIR))
@@ -135,46 +138,45 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], Array]:
         shared = sorted(set.intersection(*(set(of[row]) for row in group))) if group else []
         if len(shared) >= FEWEST_FRESH:
             table = sweep.sign * np.array([[of[row][s] for s in shared] for row in group])
-            kept = np.atleast_1d(np.isfinite(table).all(axis=1))  # of the others a seed failed
-            rows = [row for row, is_kept in zip(group, kept, strict=True) if is_kept]
-            return rows, table[kept]
+            is_complete = np.atleast_1d(
+                np.isfinite(table).all(axis=1)
+            )  # of the others a seed failed
+            rows = [row for row, has_all in zip(group, is_complete, strict=True) if has_all]
+            return rows, table[is_complete]
     return [], np.empty((0, 0))
 
 
-def tuned_level(sweep: Sweep, found: BestSetting) -> float:
+def tuned_level(sweep: Sweep, best: BestSetting) -> float:
     """The level of an objective when tuned, larger is better: as `difference` has it. NaN where one
     seed picks and scores.
     """
-    if len(found.fresh):
-        return float(found.fresh.mean())
+    if len(best.fresh):
+        return float(best.fresh.mean())
     if len(sweep.configs) > 1 and not sweep.measured.has_repeats:
         return np.nan
-    return float(cross_fit.best_level(*_table(sweep)))
+    return float(best_level(*_table(sweep)))
 
 
 def _table(sweep: Sweep) -> ScoresAndParts:
     """The scores of what may be named, whose gaps of failed seeds are closed."""
     may = nameable_rows(sweep)
-    scores = score_table.drop_nan_columns(impute_seed_effect(sweep.measured.scores[may]))
+    scores = without_gaps(sweep.measured.scores[may])
     return scores, image_parts(sweep.measured.images, may)
 
 
 def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, list[Note]]:
-    """a - b, both at their best settings: the columns of `comparison.table`, why there is no
-    interval, and notes.
+    """a - b, both at their best settings: the columns of `compare`, why there is no interval, and
+    notes.
 
     Where the settings of both ran again on two or more common fresh seeds, the levels are the means
     over these, which took no part in the picking, and the differences at each seed have a
     t-interval. What the images of the study owe to the picking is still in them, so the interval
-    reaches to the difference without it (`cross_fit.selection_bias`).
+    reaches to the difference without it (`selection_bias`).
 
-    On the study's seeds each level is cross-fitted: picked on all seeds but one and scored on that
-    one, for each seed in turn, and so over parts of the images (`cross_fit.cross_fit_folds`), so that none is
-    too good. The interval is t SE about the estimate, SE from bootstrap tables of new noise around
-    shrunken means (`tuning.noisy_tables`).
-
-    Where a setting that lacks seeds scores higher than the one named, the interval reaches to the
-    difference with that one too.
+    On the study's seeds each level is cross-fitted (`cross_fit_folds`). The interval is t SE about
+    the estimate, SE from bootstrap tables of new noise around shrunken means
+    (`tuning.noisy_tables`). Where a setting that lacks seeds scores higher than the one named, it
+    reaches to the difference with that one too.
     """
     pick_a, pick_b = best_setting(a), best_setting(b)
     notes = [each.of(x.objective) for x in (a, b) for each in x.measured.failures]
@@ -190,32 +192,33 @@ def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, l
     complete = all(np.isfinite(x.measured.scores[nameable_rows(x)]).all() for x in (a, b))
     by_seed = complete and np.array_equal(a.seeds, b.seeds)  # else a column is no seed
     shared = sorted({*pick_a.seeds} & {*pick_b.seeds})
-    found, luck, num_pairs = Evidence(np.nan), 0.0, len(shared)
+    evidence, bias, num_pairs = Evidence(np.nan), 0.0, len(shared)
     if num_pairs >= FEWEST_FRESH:
         notes = [note(Reason.ON_FRESH, seeds=num_pairs), *notes]
         held = [p.fresh[np.isin(p.seeds, shared)] for p in (pick_a, pick_b)]
-        luck = cross_fit.selection_bias(*sides[0]) - cross_fit.selection_bias(*sides[1])
-        found, num = Evidence.of_values(held[0] - held[1]), num_pairs
+        bias = selection_bias(*sides[0]) - selection_bias(*sides[1])
+        evidence, num = Evidence.of_values(held[0] - held[1]), num_pairs
         values = float(held[0].mean()), float(held[1].mean())
     else:
         aside = tuple(x.objective for x, p in picked if p.seeds)
         notes += [note(Reason.FRESH_ASIDE, of=aside)] if aside else []
         num = min(int(np.isfinite(table).sum(axis=1).max()) for table in tables)
-        values = float(cross_fit.best_level(*sides[0])), float(cross_fit.best_level(*sides[1]))
+        values = float(best_level(*sides[0])), float(best_level(*sides[1]))
         if by_seed and all(len(x) == 1 for x in tables):
-            found, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
+            evidence, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
         else:
-            found = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
+            evidence = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in picked)
-    found = found.over_images(*variance_of_difference(of_a, of_b, np.ones(1), np.ones(1)), too_good=luck)
+    of_images = variance_of_difference(of_a, of_b, np.ones(1), np.ones(1))
+    evidence = evidence.over_images(*of_images, too_good=bias)
     for more in (-missed[0][0], missed[1][0]):  # either side may have a better setting
-        found = found.over_images(0.0, 1.0, too_good=more)
-    nothing = Reason.SAME_SCORES if abs(found.estimate) < score_table.EPSILON else Reason.NO_NOISE
-    silent = None if np.isfinite(found.se) else note(nothing)
+        evidence = evidence.over_images(0.0, 1.0, too_good=more)
+    nothing = Reason.SAME_SCORES if abs(evidence.estimate) < EPSILON else Reason.NO_NOISE
+    silent = None if np.isfinite(evidence.se) else note(nothing)
     why = note(Reason.ONE_SEED) if num < 2 else silent
     pairs = {"num_pairs": num_pairs} if num_pairs else {}
     pairs |= {"fresh_seeds": len(shared) if len(shared) >= FEWEST_FRESH else 0}
-    return _row(found, values, a.sign, num) | at | pairs, why, notes
+    return _row(evidence, values, a.sign, num) | at | pairs, why, notes
 
 
 def why_no_best(sweep: Sweep) -> Note:
@@ -225,13 +228,15 @@ def why_no_best(sweep: Sweep) -> Note:
     return note(Reason.NO_WHOLE_CONFIG, seeds=sweep.planned_seeds)
 
 
-def _row(found: Evidence, values: tuple[float, float], sign: float, seeds: int) -> dict[str, Any]:
+def _row(
+    evidence: Evidence, values: tuple[float, float], sign: float, seeds: int
+) -> dict[str, Any]:
     names = ("estimate", "low", "high", "p", "detectable")
-    row = {name: getattr(found, name) for name in names}
-    row |= {"images": found.images_deciding(float(seeds)), "over_images": bool(found.images)}
+    row = {name: getattr(evidence, name) for name in names}
+    row |= {"images": evidence.images_deciding(float(seeds)), "over_images": bool(evidence.images)}
     row |= {"value_a": sign * values[0], "value_b": sign * values[1], "num_seeds": seeds}
-    row |= {"side": int(found.low > 0) - int(found.high < 0), "fixed": True}
-    return row | {"needed": found.repeats_needed(float(seeds))}
+    row |= {"side": int(evidence.low > 0) - int(evidence.high < 0), "fixed": True}
+    return row | {"needed": evidence.repeats_needed(float(seeds))}
 
 
 def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) -> Evidence:
@@ -252,16 +257,16 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) 
     draws = []
     for stream, table in enumerate(tables):
         rng = np.random.default_rng([bootstrap.DRAWS_SEED, stream])
-        draws.append(np.concatenate([cross_fit.best_level(x) for x in noisy_tables(table, rng)]))
+        draws.append(np.concatenate([best_level(x) for x in noisy_tables(table, rng)]))
     num = min(map(len, draws))
     apart = draws[0][:num] - draws[1][:num]
     # Draws carry the doubt of the noise level, as t does against z: it counts once.
     half = float(np.quantile(np.abs(apart - apart.mean()), CONFIDENCE))
     se = half / float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    found = Evidence.of_t(estimate, se, freedom)
+    evidence = Evidence.of_t(estimate, se, freedom)
     for variance, few in own:  # of few degrees of freedom, so its own t counts
-        found = found.over_shift(variance, few)
-    return found
+        evidence = evidence.over_shift(variance, few)
+    return evidence
 
 
 def _paired(tables: tuple[Array, Array]) -> tuple[tuple[Array, Array], list[tuple[float, float]]]:
@@ -269,8 +274,8 @@ def _paired(tables: tuple[Array, Array]) -> tuple[tuple[Array, Array], list[tupl
     both, the variance of that in their difference, and its degrees of freedom (`own_shift`).
     """
     a, b = (two_way(table) for table in tables)
-    if a and b and (found := own_shift(*tables)):
-        return (a.without(tables[0]), b.without(tables[1])), [found[:2]]
+    if a and b and (shift_apart := own_shift(*tables)):
+        return (a.without(tables[0]), b.without(tables[1])), [shift_apart[:2]]
     both = np.concatenate(tables)
     if shift := seed_shift(both):
         both = shift.without(both)

@@ -4,28 +4,38 @@ wins where along a hyperparameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, reasons, bootstrap
-from clsweep.analysis.evidence import Evidence; from clsweep.analysis.mean_tests import mean_difference
-from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, Side, pair, unmatched
-from clsweep.analysis.spread_tests import Measures, spread_effect
+from clsweep.analysis import CONFIDENCE, bootstrap, reasons
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.best_setting import tuned_difference
+from clsweep.analysis.cross_fit import best_level, selection_bias
+from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import image_parts, spread_of, variances_of
+from clsweep.analysis.mean_tests import mean_difference
 from clsweep.analysis.nested import branch_note, conditional
-from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
+from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, Side, pair, unmatched
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.regions import cut, means_by
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep, check_by
+from clsweep.analysis.regions import cut
+from clsweep.analysis.score_table import (
+    drop_nan_columns,
+    mean_seeds,
+    noise_variance,
+    rounding,
+    row_means,
+)
+from clsweep.analysis.seed_effects import remove_seed_effect, without_gaps
+from clsweep.analysis.spread_tests import Measures, spread_effect
+from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.analysis.threads import in_threads
-from clsweep.analysis.best_setting import tuned_difference
 from clsweep.display.cells import records_of
 from clsweep.errors import nearest
 from clsweep.analysis import cross_fit
@@ -71,24 +81,6 @@ COMPARISON_COLUMNS = {
     **reasons.REASON_COLUMNS,
 }
 _TEXT = ("a", "b", "region", "stat", "at_a", "at_b", "winner")
-WINNER_COLUMNS = {
-    "by": "the hyperparameter",
-    "region": 'a value or a bin of it, such as "tau=0.1" or "tau=0.05..0.08"',
-    "value_low": "edges of the bin, equal for a value; NaN for a category",
-    "value_high": "",
-    "objective": "the one with the best mean there, over all its configurations in the region",
-    "mean": "its mean, in the metric's own sign",
-    "runner_up": "the second best mean",
-    "lead": "mean difference of best and runner-up over their pairs, positive = better; best was "
-    "picked for it, so optimistic",
-    "low": "interval of the lead",
-    "high": "",
-    "p_holm": "the largest p of best against each of the others, corrected for all regions (Holm)",
-    "winner": "the objective, where it is resolved against every other; else empty",
-    "resolved": "whether there is one",
-    **reasons.REASON_COLUMNS,
-}
-WINNER_TEXT = ("region", "objective", "runner_up", "winner")
 FEWEST_SETTINGS, FEW_RANDOM = 3, 32  # for a spread, and that a sample of fewer is few
 _ROUNDING = 1e-12  # of a level: less of a difference is none
 LARGEST_P = 1.0 - CONFIDENCE + 1e-12
@@ -104,33 +96,26 @@ def compare(
     within: float = 1.0,
 ) -> pd.DataFrame:
     """Objective `a` against `b`, or every pair in order of appearance: one row, or one per value or
-    bin of `by`, with the columns of `COLUMNS`.
+    bin of `by`, with the columns of `COMPARISON_COLUMNS`.
 
-    Pairs: the settings of the hyperparameters that both sweep, over which configurations that
-    differ in others are averaged, and the seeds of both. Without matching settings (independent
-    random designs): unpaired, and says so. An objective of one setting that the other never tried
-    is not compared. Seeds of other labels are paired in their order; where hardly any is in both,
-    settings are paired, and each side has noise of its own.
+    How configurations and seeds are paired: see `pairing.pair`. An objective of one setting that
+    the other never tried is not compared.
 
-    mean: mean_c mean_s d_cs. On a grid the settings are all there are: its noise is that of the
-        seeds, pooled over the settings, and the p-value flips signs of (setting, seed) pairs
-        (`mean_tests.units_of`). Of a qmc or random design the settings are a sample: their mean
-        differences are the draws, and are flipped (a qmc design is taken as a random one, so that
-        its intervals cover more than they say). The interval (`mean_tests.mean_effect`) is BCa, with
-        the width of t. A shift that a seed gives to both objectives cancels. One seed of a grid: p
-        only, under "no difference at any setting"; never resolved.
+    mean: mean_c mean_s d_cs. On a grid its noise is that of the seeds, pooled over the settings,
+        and the p-value flips signs of (setting, seed) pairs (`mean_tests.units_of`). Of a sample
+        (qmc is taken as random) the settings' mean differences are the draws. The interval is BCa,
+        with the width of t (`mean_tests.mean_effect`). One seed of a grid: p only, under "no
+        difference at any setting"; never resolved.
     std: SD* of a / SD* of b; within: difference of the shares within `within` points of each one's
-        own best (`spreads.spread_effect`), for three settings and two seeds or more.
-    tuned: a - b, each at its best setting, picked on other seeds than it is scored on
-        (`best_setting.tuned_difference`); on fresh seeds where both have them.
+        own best (`spread_tests.spread_effect`), for three settings and two seeds or more.
+    tuned: a - b, each at its best setting (`best_setting.tuned_difference`).
     by: the noise of a grid is pooled over all its regions. Where a region, or objectives of one
-        setting each, have too few pairs for sign flips to reach 1 - confidence, p is the tail of
-        the bootstrap, which is that of t.
+        setting each, have too few pairs for sign flips to reach 1 - confidence, p is that of t.
 
-    The model has one noise variance, independent between settings. Where a region may have more,
-    the interval and p are widened by the chance that it has (`mean_tests.HeteroscedasticAlternative`). Where a seed seems
-    to shift all settings, the seeds are the draws. Exact copies of a row count once. Failed trials
-    that decide a verdict undo it (`gated`). All rates are in STATISTICS.md.
+    Where a region may have more noise, the interval and p are widened by the chance that it has
+    (`mean_tests.HeteroscedasticAlternative`). Where a seed seems to shift all settings, the seeds
+    are the draws. Exact copies of a row count once. Failed trials that decide a verdict undo it
+    (`robust_to_failures`).
 
     Raises ValueError for an unknown objective, a against itself, an option out of range, a `by`
     that neither sweeps.
@@ -149,8 +134,8 @@ def compare(
 
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         pairs = combinations(sweeps, 2)
-        found = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
-        return _table([row for rows in found for row in rows])
+        rows_of_pairs = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
+        return _table([row for rows in rows_of_pairs for row in rows])
 
     out = robust_to_failures(sweeps, table, ("a", "b", "region"))
     return out if a in (None, sweeps[0].objective) else _turned(out)
@@ -177,8 +162,8 @@ def _chosen(sweeps: Sequence[Sweep], a: str | None, b: str | None) -> Sequence[S
     known = {sweep.objective: sweep for sweep in sweeps}
     for name in (a, b):
         if name not in known:
-            told = f"{nearest(name, known)} Objectives: {', '.join(known)}"
-            raise ValueError(f"no objective {name!r}.{told}")
+            others = f"Objectives: {', '.join(known)}"
+            raise ValueError(f"no objective {name!r}.{nearest(name, known)} {others}")
     if a == b:
         raise ValueError(f"b: expected another objective than a, got {b!r} twice")
     return [sweep for sweep in sweeps if sweep.objective in (a, b)]
@@ -190,19 +175,18 @@ def robust_to_failures(
     """`table` of the sweeps, whose rows are known by `keys`; where failed trials count in the
     scores, a winner is one only if it also is with the failed trials left out.
 
-    An objective that crashes where it is bad looks better, and more robust, without its failures.
-    Counted as the worst score, failures that have other causes make it look worse. So each interval
-    is the union of both, and a winner that only one of both finds is none
-    (`Reason.FAILURES_DECIDE`).
+    An objective that crashes where it is bad looks better without its failures; counted as the
+    worst score, failures that have other causes make it look worse. So each interval is the union
+    of both, and a winner that only one of both finds is none (`Reason.FAILURES_DECIDE`).
     """
-    found = table(sweeps)
+    counted_table = table(sweeps)
     counted = {s.objective for s in sweeps if np.isfinite(s.failed_level) and s.num_failed}
     if not counted:
-        return found
+        return counted_table
     without = table([sweep.measured for sweep in sweeps])
     others = {tuple(row[key] for key in keys): row for row in without.to_dict("records")}
     rows: list[dict[str, Any]] = []
-    for row in records_of(found):
+    for row in records_of(counted_table):
         if "a" not in row or {row["a"], row["b"]} & counted:
             other = others.get(tuple(row[key] for key in keys)) or {"winner": ""}
             row["low"] = np.fmin(row["low"], other.get("low", np.nan))
@@ -211,12 +195,15 @@ def robust_to_failures(
                 why = note(Reason.FAILURES_DECIDE)
                 row |= {"winner": "", "resolved": False, **noted(*row["note"], why=why)}
         rows.append(row)
-    return pd.DataFrame(rows, columns=found.columns)
+    return pd.DataFrame(rows, columns=counted_table.columns)
 
 
 def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:
     """The rows of one pair of objectives, without what needs the other rows."""
-    blank: dict[str, Any] = {**dict.fromkeys(COMPARISON_COLUMNS, np.nan), **dict.fromkeys(_TEXT, "")}
+    blank: dict[str, Any] = {
+        **dict.fromkeys(COMPARISON_COLUMNS, np.nan),
+        **dict.fromkeys(_TEXT, ""),
+    }
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
     if stat == "mean" and by is None and all(map(_is_one, (a, b))):  # both senses are one
         a, b, stat = replace(a, fresh={}), replace(b, fresh={}), _TUNED
@@ -230,9 +217,9 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         missing = [alone]
     if missing:
         return [blank | noted(*missing, why=missing[0])]
-    told = [n.of(x.objective) for x in (a, b) for n in (*x.failures, *x.cut_short)]
+    about_sides = [n.of(x.objective) for x in (a, b) for n in (*x.failures, *x.cut_short)]
     if by is not None:
-        told += [each.of(x.objective) for x in (a, b) for each in branch_note(x, by)]
+        about_sides += [each.of(x.objective) for x in (a, b) for each in branch_note(x, by)]
         a, b = conditional(a, by), conditional(b, by)
     pairing = pair(a, b)
     parts = pairing.split(None if by is None else cut(by, (a, b), per_bin=PAIRS_PER_BIN))
@@ -250,41 +237,41 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         seeds = [int(np.isfinite(side.scores).sum(axis=1).max()) for side in (part.a, part.b)]
         row |= {"region": label, "num_pairs": part.num_pairs, "num_seeds": min(seeds)}
         row |= {"superiority": _superiority(part), "fixed": part.fixed}
-        rows.append(blank | row | noted(*told, *pairing.notes, *notes, why=why))
+        rows.append(blank | row | noted(*about_sides, *pairing.notes, *notes, why=why))
     return rows
 
 
 def _is_one(sweep: Sweep) -> bool:
-    """Whether there is one setting, all planned, of which no seed failed."""
+    """True for one setting, all that is planned, of which no seed failed."""
     return len(sweep.configs) == 1 and not (sweep.too_few or sweep.num_failed)
 
 
-def _bounds(found: Evidence) -> dict[str, Any]:
+def _bounds(evidence: Evidence) -> dict[str, Any]:
     names = ("estimate", "low", "high", "p", "p_min", "detectable")
-    side = int(found.low > 0) - int(found.high < 0)
-    return {name: getattr(found, name) for name in names} | {"side": side}
+    side = int(evidence.low > 0) - int(evidence.high < 0)
+    return {name: getattr(evidence, name) for name in names} | {"side": side}
 
 
 def _mean(
     part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
-    found, repeats, notes = mean_difference(part, whole, num_parts, rng)
+    evidence, repeats, notes = mean_difference(part, whole, num_parts, rng)
     sides, why = (part.a.scores, part.b.scores), None
-    if not np.isfinite(found.se):
+    if not np.isfinite(evidence.se):
         why = note(Reason.NO_NOISE if part.fixed else Reason.NO_NOISE_OF_SETTINGS)
         if part.paired and np.array_equal(*sides, equal_nan=True):
             why = note(Reason.SAME_SCORES)
         if part.fixed and max(np.isfinite(side).sum(axis=1).max() for side in sides) <= 1:
             why = note(Reason.ONE_SEED)
             notes.append(note(Reason.P_PER_SETTING))
-    needed = found.repeats_needed(repeats)
+    needed = evidence.repeats_needed(repeats)
     if part.crossed and part.fixed and len(sides[0]) > 1:  # and enough for the sign flips
         flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
         needed = np.maximum(needed, float(flips))
-    value_a, value_b = (float(score_table.row_means(side).mean()) for side in sides)
-    row = {**_bounds(found), "value_a": value_a, "value_b": value_b, "needed": needed}
-    row["images"] = found.images_deciding(repeats) if part.fixed else 0
-    row["over_images"] = bool(found.images) and part.fixed
+    value_a, value_b = (float(row_means(side).mean()) for side in sides)
+    row = {**_bounds(evidence), "value_a": value_a, "value_b": value_b, "needed": needed}
+    row["images"] = evidence.images_deciding(repeats) if part.fixed else 0
+    row["over_images"] = bool(evidence.images) and part.fixed
     return row, why, notes
 
 
@@ -292,7 +279,7 @@ def _spread(
     part: Pairing, stat: str, within: float, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
     def still(side: Side) -> Array:
-        return score_table.drop_nan_columns(remove_seed_effect(side.scores) if part.crossed else side.scores)
+        return drop_nan_columns(remove_seed_effect(side.scores) if part.crossed else side.scores)
 
     sides = still(part.a), still(part.b)
     fewest = min(map(len, sides))
@@ -304,15 +291,15 @@ def _spread(
     def log_sd_star(tables: Array, redrawn: bool, *, of_images: float) -> Array:
         """log of sqrt( max(0, sd^2 - s_w^2 / S - v) ), v of the images; -inf for none."""
         num = tables.shape[-2]  # redrawn rows repeat, and vary by (n - 1) / n less
-        variance = np.square(score_table.row_means(tables).std(axis=-1, ddof=1))
+        variance = np.square(row_means(tables).std(axis=-1, ddof=1))
         variance = variance * (num / (num - 1) if redrawn else 1.0)
-        variance -= score_table.noise_variance(tables) / score_table.mean_seeds(tables) + of_images
+        variance -= noise_variance(tables) / mean_seeds(tables) + of_images
         with np.errstate(divide="ignore"):
             return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
 
     def share_within(tables: Array, _: bool, *, lucky: float) -> Array:
-        means, best = score_table.row_means(tables), cross_fit.best_level(tables) - lucky
-        reach = best - within - score_table.rounding(means)
+        means, best = row_means(tables), best_level(tables) - lucky
+        reach = best - within - rounding(means)
         return np.asarray((means >= reach[..., None]).mean(axis=-1))
 
     both: list[Callable[[Array, bool], Array]] = []
@@ -320,16 +307,16 @@ def _spread(
         if stat == "std":
             both.append(partial(log_sd_star, of_images=spread_of(side.images)))
             continue
-        lucky = cross_fit.selection_bias(table, image_parts(side.images))
+        lucky = selection_bias(table, image_parts(side.images))
         both.append(partial(share_within, lucky=lucky))
     measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
-    found = _spread_over_images(part, sides, measures, effect)
+    evidence = _spread_over_images(part, sides, measures, effect)
     shown = sides
     if stat == "within":  # as `robustness` has it
-        shown = score_table.drop_nan_columns(impute_seed_effect(part.a.scores)), score_table.drop_nan_columns(impute_seed_effect(part.b.scores))
+        shown = (without_gaps(part.a.scores), without_gaps(part.b.scores))
     values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
-    row = _bounds(found) | dict(zip(("value_a", "value_b"), values, strict=True))
+    row = _bounds(evidence) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":
         estimate = values[0] - values[1]
         low, high = min(row["low"], estimate), max(row["high"], estimate)
@@ -343,31 +330,28 @@ def _spread(
         row[name] = float(np.exp(row[name]))
     if part.fixed:  # the noise of an SD falls with the seeds as that of a mean does
         seeds = min(np.isfinite(side).sum(axis=1).mean() for side in sides)
-        row["needed"] = found.repeats_needed(float(seeds))
+        row["needed"] = evidence.repeats_needed(float(seeds))
     return row, None, notes
 
 
 def _spread_over_images(
-    part: Pairing,
-    sides: tuple[Array, Array],
-    measures: Measures,
-    effect: Callable[..., Evidence],
+    part: Pairing, sides: tuple[Array, Array], measures: Measures, effect: Callable[..., Evidence]
 ) -> Evidence:
     """The effect for new images: wider by how its difference varies over them. Where the log of a
     spread of 0 makes that infinite, each resample has other images.
     """
     a, b = part.a.images, part.b.images
-    found = effect()
+    evidence = effect()
     if a is None or b is None:
-        return found
+        return evidence
 
     def difference(tables: list[Array]) -> dict[str, Array]:
         with np.errstate(invalid="ignore"):
             return {"": measures[0](tables[0], False) - measures[1](tables[1], False)}
 
     moved = variances_of(difference, [(a, sides[0]), (b, sides[1])])
-    if moved and np.isfinite(found.se):
-        return found.over_images(moved[""], min(a.num, b.num) - 1.0)
+    if moved and np.isfinite(evidence.se):
+        return evidence.over_images(moved[""], min(a.num, b.num) - 1.0)
     return effect(moves=(a.beyond_seeds, b.beyond_seeds))
 
 
@@ -377,7 +361,7 @@ def _superiority(part: Pairing) -> float:
         there = np.isfinite(a)
         a, b = a[there], b[there]
     else:
-        a, b = score_table.row_means(a), score_table.row_means(b)
+        a, b = row_means(a), row_means(b)
     if part.paired:
         return float((a > b).mean() + 0.5 * (a == b).mean())
     ranks = pd.Series(np.concatenate([a, b])).rank().to_numpy()[: len(a)]
@@ -417,86 +401,3 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def without_rounding(lead: float, level: float) -> float:
     """Nobody leads by what rounding makes of such levels."""
     return 0.0 if abs(lead) < _ROUNDING * level else lead
-
-
-def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
-    """One row per value or bin of `by`, with the columns of `WINNER_COLUMNS`, among the objectives
-    that sweep it evenly.
-
-    The best was picked on the same scores that test it. So it wins only if it is resolved against
-    every other: each interval of `mean_tests.mean_difference` excludes zero, and the largest of the
-    p-values, corrected over the regions, is <= 1 - confidence (an intersection-union test, Berger
-    1982). With two equal objectives that happens as seldom as the two-sided test says, with more of
-    them less often.
-
-    Raises ValueError for a `by` that no objective sweeps.
-    """
-    check_by(by, sweeps)
-    return robust_to_failures(sweeps, lambda sweeps: _winners(sweeps, by), ("region",))
-
-
-def _met(
-    whole: Pairing, parts: Mapping[str, Pairing], region: str, best: Sweep, other: Sweep
-) -> tuple[Evidence, list[Note]]:
-    """The difference of two in a region, and its notes."""
-    if region not in parts:
-        lacking = note(Reason.NO_PAIR, a=best.objective, b=other.objective)
-        return Evidence(np.nan), [*whole.notes, lacking]
-    rng = np.random.default_rng(bootstrap.DRAWS_SEED)
-    test, _, more = mean_difference(parts[region], whole, len(parts), rng)
-    return test, [*whole.notes, *more]
-
-
-def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
-    lacking = note(Reason.NOT_SWEPT, param=by)
-    notes = [lacking.of(sweep.objective) for sweep in sweeps if by not in sweep.params]
-    notes += [s.nothing.of(s.objective) for s in sweeps if by in s.params and s.nothing]
-    notes += [each.of(s.objective) for s in sweeps for each in branch_note(s, by)]
-    competing = [conditional(s, by) for s in sweeps if by in s.params and not s.nothing]
-    if not competing:
-        blank = {**dict.fromkeys(WINNER_COLUMNS, np.nan), **dict.fromkeys(WINNER_TEXT, "")}
-        nobody = {"by": by, "resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
-        return pd.DataFrame([blank | nobody], columns=list(WINNER_COLUMNS))
-    regions = cut(by, competing, per_bin=PAIRS_PER_BIN)
-    # (objectives, regions): mean of the configurations there that have a score; NaN for none
-    at = [regions.place(sweep.settings[by][sweep.alive]) for sweep in competing]
-    levels = [sweep.means[sweep.alive] for sweep in competing]
-    means = np.stack([means_by(*each, len(regions)) for each in zip(at, levels, strict=True)])
-
-    @cache
-    def parts_of(ab: tuple[int, ...]) -> tuple[Pairing, dict[str, Pairing]]:
-        whole = pair(*(competing[place] for place in ab))
-        return whole, whole.split(regions)
-
-    def contest(k: int) -> dict[str, Any] | None:
-        """The best of a region against every other."""
-        known = np.argsort(-means[:, k], kind="stable")[: np.isfinite(means[:, k]).sum()].tolist()
-        if not known:
-            return None
-        best, *others = known
-        row: dict[str, Any] = {
-            "by": by, "region": regions.named[k], "p_holm": np.nan, "excludes": False,
-            "value_low": regions.low[k], "value_high": regions.high[k],
-            "objective": competing[best].objective,
-            "mean": competing[best].sign * float(means[best, k]),
-            "runner_up": competing[others[0]].objective if others else "",
-        }  # fmt: skip
-        if not others:
-            return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
-        tests, said = [], list(notes)
-        for other in others:
-            met = parts_of(tuple(sorted((best, other))))  # as `compare` has them
-            test, more = _met(*met, row["region"], *(competing[at] for at in (best, other)))
-            said += more
-            tests.append(test if best < other else test.turned)
-        lead = without_rounding(tests[0].estimate, abs(row["mean"]))
-        row |= {"lead": lead, "low": tests[0].low, "high": tests[0].high}
-        row["p_holm"] = float(np.max([test.p for test in tests]))  # NaN where one is
-        row["excludes"] = all(test.low > 0 for test in tests)
-        return row | noted(*said)
-
-    found = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
-    found["p_holm"] = holm(found["p_holm"].to_numpy())
-    found["resolved"] = found["excludes"] & (found["p_holm"] <= LARGEST_P)
-    found["winner"] = found["objective"].where(found["resolved"], "")
-    return found.reindex(columns=list(WINNER_COLUMNS))

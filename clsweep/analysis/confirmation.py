@@ -1,4 +1,4 @@
-"""What the best configurations of a search are worth on seeds that took no part in picking them."""
+"""Levels of the best configurations of a search on seeds that took no part in picking them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from clsweep.analysis.image_intervals import TrialHits
 FRESH_COLUMNS = {
     "fresh": "mean of the metric over the fresh seeds that finished",
     "fresh_low": "95 % t-interval of that mean, as far as the metric goes; none with one seed. For "
-    "new images it reaches further by what the picking owes to the images (resample.luck)",
+    "new images it reaches further by what the picking owes to the images "
+    "(cross_fit.selection_bias)",
     "fresh_high": "its upper end",
     "fresh_seeds": "fresh seeds that finished",
     "fresh_failed": "fresh seeds that failed, which count in no mean",

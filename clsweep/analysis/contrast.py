@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, reasons
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import TrialHits, stack_effects
-from clsweep.analysis.noise import noise_of; from clsweep.analysis.seed_effects import remove_seed_effect
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.power import ENOUGH_SEEDS
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import rounding
-from clsweep.analysis.sweep import ANYWHERE, TRIAL_KEYS, Sweep; from clsweep.analysis.arrays import Array
+from clsweep.analysis.seed_effects import remove_seed_effect
+from clsweep.analysis.sweep import ANYWHERE, TRIAL_KEYS, Sweep
 from clsweep.display.numbers import settings
 
 CONTRAST_COLUMNS = {
@@ -66,8 +68,8 @@ _VERDICTS = ("shown", "equivalent", "excluded")
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """What is asked: the first objective less the second at some settings, or either less itself at
-    others.
+    """A contrast of a study: the first objective less the second at some settings, or either less
+    itself at others.
 
     Attributes:
         of: one or two objectives.
@@ -100,7 +102,9 @@ class Contrast:
         return first if self.minus is None else f"{first}, less that{_at(self.minus) or ' of all'}"
 
 
-def scored_by(sweep: Sweep, trials: pd.DataFrame, metric: str, hits: TrialHits | None = None) -> Sweep:
+def scored_by(
+    sweep: Sweep, trials: pd.DataFrame, metric: str, hits: TrialHits | None = None
+) -> Sweep:
     """The same configurations with another column of their finished trials as the score, larger
     first; failed ones have none. `hits` are those of that column.
     """
@@ -109,8 +113,8 @@ def scored_by(sweep: Sweep, trials: pd.DataFrame, metric: str, hits: TrialHits |
     table = table.pivot(index="config", columns="seed", values=metric)
     scores = table.reindex(index=sweep.configs, columns=sweep.seeds).to_numpy(dtype=float)
     failed = np.zeros(scores.shape, dtype=bool)
-    found = replace(sweep, scores=scores, failed=failed, sign=1.0, limits=ANYWHERE, hits=hits)
-    return replace(found, failed_level=np.nan, fresh={})
+    rescored = replace(sweep, scores=scores, failed=failed, sign=1.0, limits=ANYWHERE, hits=hits)
+    return replace(rescored, failed_level=np.nan, fresh={})
 
 
 def _at(values: Mapping[str, Any]) -> str:
@@ -118,20 +122,20 @@ def _at(values: Mapping[str, Any]) -> str:
     return f" at {', '.join(texts)}" if values else ""
 
 
-def contrast_table(asked: Sequence[Contrast], sweeps: Mapping[str, Sequence[Sweep]]) -> pd.DataFrame:
-    """One row per contrast with the columns of `COLUMNS`, in the order in which they are asked.
+def contrast_table(
+    contrasts: Sequence[Contrast], sweeps: Mapping[str, Sequence[Sweep]]
+) -> pd.DataFrame:
+    """One row per contrast with the columns of `CONTRAST_COLUMNS`, in their order; sweeps: metric
+    -> the sweeps that have it as their score.
 
     Failed trials count as in every statistic. Where they do not count at all the verdict must be
     the same, or it is not resolved (`Reason.FAILURES_DECIDE`).
-
-    Args:
-        sweeps: metric -> the sweeps that have it as their score.
     """
-    found = [_evidence(each, sweeps[each.metric]) for each in asked]
-    rows = _judged(asked, found)
+    estimates = [_evidence(each, sweeps[each.metric]) for each in contrasts]
+    rows = _judged(contrasts, estimates)
     measured = {m: [x.measured for x in each] for m, each in sweeps.items()}
     if any(x.num_failed for each in sweeps.values() for x in each):
-        without = _judged(asked, [_evidence(each, measured[each.metric]) for each in asked])
+        without = _judged(contrasts, [_evidence(each, measured[each.metric]) for each in contrasts])
         for row, other in zip(rows, without, strict=True):
             if any(row[name] != other[name] for name in _VERDICTS):
                 row |= dict.fromkeys(_VERDICTS, False)
@@ -148,86 +152,83 @@ class _Estimate:
     configs: int = 0  # of the objective with fewest, where they are a sample
 
 
-def _judged(asked: Sequence[Contrast], found: Sequence[_Estimate]) -> list[dict[str, Any]]:
+def _judged(contrasts: Sequence[Contrast], estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
     """The rows, with p-values corrected for all that are asked."""
-    tests = {"p": [x.evidence.p for x in found]}
-    tests["p_margin"] = [_p_margin(x.evidence, a.margin) for x, a in zip(found, asked, strict=True)]
+    tests = {"p": [x.evidence.p for x in estimates]}
+    tests["p_margin"] = [
+        _p_margin(x.evidence, a.margin) for x, a in zip(estimates, contrasts, strict=True)
+    ]
     tests["p_published"] = [
-        _p_published(x.evidence, a.published) for x, a in zip(found, asked, strict=True)
+        _p_published(x.evidence, a.published) for x, a in zip(estimates, contrasts, strict=True)
     ]
     rows: dict[int, dict[str, Any]] = {}
-    for later, family in dict.fromkeys((bool(each.added_after), each.family) for each in asked):
+    for later, family in dict.fromkeys((bool(each.added_after), each.family) for each in contrasts):
         # One that comes later takes no answer away, and is one of all itself.
         among = [
-            at for at, each in enumerate(asked)
+            at for at, each in enumerate(contrasts)
             if each.family == family and (later or not each.added_after)
         ]  # fmt: skip
         own = {name: np.array([p[at] for at in among], dtype=float) for name, p in tests.items()}
         num = int(np.isfinite(own["p"]).sum())
         corrected = {name: holm(p) for name, p in own.items()}
         for place, at in enumerate(among):
-            if bool(asked[at].added_after) == later:
+            if bool(contrasts[at].added_after) == later:
                 mine = {name: float(p[place]) for name, p in corrected.items()}
-                rows[at] = _row(asked[at], found[at], mine, num)
+                rows[at] = _row(contrasts[at], estimates[at], mine, num)
     return [rows[at] for at in sorted(rows)]
 
 
-def _row(asked: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dict[str, Any]:
+def _row(named: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dict[str, Any]:
     """One of `num` that are tested, with its corrected p-values."""
-    found, notes = x.evidence, x.notes
-    row = {
-        **dict.fromkeys(CONTRAST_COLUMNS, np.nan),
-        "contrast": asked.name, "objective": asked.of[0], "metric": asked.metric,
-        "what": asked.what, "estimate": found.estimate, "low": found.low, "high": found.high,
-        "num_seeds": x.num_seeds, "p": found.p, "p_holm": p["p"],
-        "margin": asked.margin, "p_margin": p["p_margin"],
-        "published": asked.published, "p_published": p["p_published"],
-        "shown": p["p"] <= _LARGEST_P and (found.low > 0 or found.high < 0),
-        "equivalent": p["p_margin"] <= _LARGEST_P, "excluded": p["p_published"] <= _LARGEST_P,
-        "detectable": found.detectable, "added_after": asked.added_after,
-    }  # fmt: skip
-    if asked.added_after:
-        notes = (note(Reason.ASKED_LATER, trials=asked.added_after), *notes)
-    if x.why is None and not row["shown"] and found.p <= _LARGEST_P:
+    evidence, notes = x.evidence, x.notes
+    row: dict[str, Any] = dict.fromkeys(CONTRAST_COLUMNS, np.nan)
+    row |= {n: getattr(named, n) for n in ("metric", "what", "margin", "published", "added_after")}
+    row |= {n: getattr(evidence, n) for n in ("estimate", "low", "high", "p", "detectable")}
+    row |= {"contrast": named.name, "objective": named.of[0], "num_seeds": x.num_seeds}
+    row |= {"p_holm": p["p"], "p_margin": p["p_margin"], "p_published": p["p_published"]}
+    row["shown"] = p["p"] <= _LARGEST_P and (evidence.low > 0 or evidence.high < 0)
+    row |= {"equivalent": p["p_margin"] <= _LARGEST_P, "excluded": p["p_published"] <= _LARGEST_P}
+    if named.added_after:
+        notes = (note(Reason.ASKED_LATER, trials=named.added_after), *notes)
+    if x.why is None and not row["shown"] and evidence.p <= _LARGEST_P:
         notes = (*notes, note(Reason.RESOLVED_ALONE, tests=num))
     if x.why is None and not any(row[name] for name in _VERDICTS):
         # In a sample its configurations are the noise, whatever the number of seeds.
         of, repeats = ("needs_configs", x.configs) if x.configs else ("needs_seeds", x.num_seeds)
-        needs = found.repeats_needed(float(repeats))
+        needs = evidence.repeats_needed(float(repeats))
         row |= dict(zip((of, "needs_low", "needs_high"), needs, strict=True))
-        if not x.configs and (images := found.images_deciding(float(repeats))):
+        if not x.configs and (images := evidence.images_deciding(float(repeats))):
             notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
     return row | noted(*notes, why=x.why)
 
 
-def _p_margin(found: Evidence, margin: float) -> float:
+def _p_margin(evidence: Evidence, margin: float) -> float:
     """Of an effect of the margin or more: the larger of two one-sided tests (Schuirmann 1987),
     doubled, so that it agrees with the interval.
     """
-    if not np.isfinite(found.se * margin):
+    if not np.isfinite(evidence.se * margin):
         return np.nan
-    return min(
-        1.0, 2 * float(special.stdtr(found.freedom, (abs(found.estimate) - margin) / found.se))
-    )
+    over = (abs(evidence.estimate) - margin) / evidence.se
+    return min(1.0, 2 * float(special.stdtr(evidence.freedom, over)))
 
 
-def _p_published(found: Evidence, published: float) -> float:
+def _p_published(evidence: Evidence, published: float) -> float:
     """Of an effect as large as published, or larger, doubled likewise; none of one that was 0."""
-    if not np.isfinite(found.se * published) or published == 0:
+    if not np.isfinite(evidence.se * published) or published == 0:
         return np.nan
-    short = np.sign(published) * (published - found.estimate)
-    return min(1.0, 2 * float(special.stdtr(found.freedom, -short / found.se)))
+    short = np.sign(published) * (published - evidence.estimate)
+    return min(1.0, 2 * float(special.stdtr(evidence.freedom, -short / evidence.se)))
 
 
-def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
-    """What the trials say of one contrast."""
+def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
+    """Estimate and standard error of one contrast, or the reason why there are none."""
     named, weights = {x.objective: x for x in sweeps}, dict[str, Array]()
-    for sign, name, at in asked.sides:
+    for sign, name, at in named_contrast.sides:
         sweep = named.get(name)
         if sweep is None:
             return _nothing(note(Reason.NO_SCORE).of(name))
         if not sweep.alive.any() and sweep.num_trials > sweep.num_failed:
-            return _nothing(note(Reason.NO_VALUE, metric=asked.metric).of(name))
+            return _nothing(note(Reason.NO_VALUE, metric=named_contrast.metric).of(name))
         if why := sweep.nothing or (sweep.too_few if sweep.samplers == ("grid",) else None):
             return _nothing(why.of(name))
         rows = _having(sweep, at)
@@ -241,22 +242,22 @@ def _evidence(asked: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
     if not parts:
         return _nothing(note(Reason.SAME_SETTINGS))
     is_grid = all(part.sweep.is_grid for part in parts)
-    found = _of_grid(parts) if is_grid else _of_sample(parts)
+    total = _of_grid(parts) if is_grid else _of_sample(parts)
     notes = tuple(each.of(p.sweep.objective) for p in parts for each in p.sweep.failures)
-    if found.left_out:
-        notes = (*notes, note(Reason.SEEDS_LEFT_OUT, seeds=found.left_out))
+    if total.left_out:
+        notes = (*notes, note(Reason.SEEDS_LEFT_OUT, seeds=total.left_out))
     scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
-    estimate, variance = parts[0].sweep.sign * found.estimate, found.variance
-    if not variance**0.5 > scale or not found.freedom > 0:
-        why = Reason.ONE_SEED if is_grid and found.num_seeds < 2 else Reason.NO_NOISE
-        why = Reason.NO_DIFFERENCE if found.freedom > 0 and abs(estimate) <= scale else why
-        return _Estimate(Evidence(estimate), found.num_seeds, note(why), notes)
-    evidence = Evidence.of_t(estimate, variance**0.5, found.freedom)
+    estimate, variance = parts[0].sweep.sign * total.estimate, total.variance
+    if not variance**0.5 > scale or not total.freedom > 0:
+        why = Reason.ONE_SEED if is_grid and total.num_seeds < 2 else Reason.NO_NOISE
+        why = Reason.NO_DIFFERENCE if total.freedom > 0 and abs(estimate) <= scale else why
+        return _Estimate(Evidence(estimate), total.num_seeds, note(why), notes)
+    evidence = Evidence.of_t(estimate, variance**0.5, total.freedom)
     if images := stack_effects([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
         every = np.concatenate([part.weights for part in parts])
         evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
     configs = 0 if is_grid else min(len(part.rows) for part in parts)
-    return _Estimate(evidence, found.num_seeds, None, notes, configs)
+    return _Estimate(evidence, total.num_seeds, None, notes, configs)
 
 
 def _nothing(why: Note) -> _Estimate:
@@ -335,7 +336,9 @@ def _of_grid(parts: Sequence[_Part], *, enough: int = ENOUGH_SEEDS) -> _Sum:
             term = float(at.var(ddof=1)) / num, num - 1.0
             cancels = abs(weights.sum()) < 1e-9  # what a seed does to all of them
             if cancels and num < enough:
-                even = noise_of(remove_seed_effect(table[:, whole])).of_sum(np.square(weights) / num)
+                even = noise_of(remove_seed_effect(table[:, whole])).of_sum(
+                    np.square(weights) / num
+                )
                 term = _larger(even, term)
             terms.append(term)
     if fewest < 2:

@@ -1,11 +1,12 @@
-"""How much more noise one configuration of a small table may have than its scores show."""
+"""Noise of one configuration of a small table that its scores do not show."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy import special
 
-from clsweep.analysis.noise import MOST, UNEVEN, WIDER, WORST, chance_of_own_variance, noise_of; from clsweep.analysis.arrays import Array
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.noise import MOST, UNEVEN, WIDER, WORST, chance_of_own_variance, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 
 # A factor of noise that is missed this often is said, from so much on, where the worst tenth is one

@@ -14,14 +14,12 @@ images, less what e adds to it:
     Var a / M = Var_m(c_im) / M - MS_e / (S M),   MS_e of the two-way table of each configuration.
 
 Two encoders that differ in none of these images may differ in others, so half an image a pair is
-added (after Agresti & Min 2005): Var of a mean + 1 / (2 M)^2.
-
-Sums of means are the same with sum_i w_i c_im in place of c_im: what images do to all alike
-cancels. An image's mean is never seen, so it is drawn: `Images.draws` are means over other samples
-of images, the same samples for all configurations.
+added (after Agresti & Min 2005): Var of a mean + 1 / (2 M)^2. Of sums of means sum_i w_i c_im takes
+the place of c_im. `ImageEffects.draws` are means over other samples of images, the same samples for
+all configurations.
 
 What is picked on some images is too good on these. So the images stand in parts: nine pick, the
-tenth scores (`Images.parts`, `cross_fit.cross_fit_folds`).
+tenth scores (`ImageEffects.parts`, `cross_fit_folds`).
 """
 
 from __future__ import annotations
@@ -35,10 +33,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.noise import half_width
 from clsweep.errors import RequestError
-
-Array = NDArray[np.float64]
 
 IMAGES = NEW, FIXED = "new", "fixed"  # which ones intervals are for: others like them, or these
 NUM_IMAGE_DRAWS = 512  # of images; of so many images or fewer, variances of sums are exact
@@ -52,7 +49,7 @@ MATCH = 1e-6  # percent: how far a score may lie from the share of its own hits
 
 @dataclass(frozen=True, eq=False)
 class ImageEffects:
-    """What the scored images leave open of the means of some rows.
+    """Effects of the scored images on the means of some rows.
 
     Attributes:
         digest: of which images they are.
@@ -102,9 +99,9 @@ class ImageEffects:
             return self.moves
         apart = self.draws - self.draws.mean(axis=0)
         moved = float(np.square(apart).sum() / (len(apart) - 1) / apart.shape[1])
-        kept = max(0.0, 1.0 - float(self.own.mean()) / moved) ** 0.5 if moved > 0 else 0.0
+        share = max(0.0, 1.0 - float(self.own.mean()) / moved) ** 0.5 if moved > 0 else 0.0
         common = self.moves.mean(axis=0)
-        return np.asarray(common + kept * (self.moves - common))
+        return np.asarray(common + share * (self.moves - common))
 
     def variance(self, weights: Array) -> Array:
         """Of sum_i w_i m_i over new images, beside the noise of the seeds; w is (..., n)."""
@@ -126,7 +123,7 @@ class ImageEffects:
 
     @property
     def spread(self) -> float:
-        """What the images add to the variance of the means, (n - 1) in the denominator."""
+        """Part of the images in the variance of the means, (n - 1) in the denominator."""
         if len(self.draws) < 2:
             return 0.0
         return max(0.0, float(self.draws.var(axis=0, ddof=1).mean() - self.own.mean()))
@@ -153,13 +150,15 @@ class ImageEffects:
 def variances_of(
     statistic: Callable[[list[Array]], Mapping[str, Array]], sides: list[tuple[ImageEffects, Array]]
 ) -> dict[str, Any]:
-    """`Images.variance_of` of a statistic of several tables; other images have other draws."""
+    """`ImageEffects.variance_of` of a statistic of several tables. Other images have other
+    draws.
+    """
     rng = np.random.default_rng(0)
     step = max(1, _DRAWN_SCORES // sum(scores.size for _, scores in sides))
     of_seeds = [np.sqrt(i.own)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
     grains = [np.sqrt(i.grain)[:, None] * rng.standard_normal(i.draws.shape) for i, _ in sides]
     of_images = [i.draws + grain for (i, _), grain in zip(sides, grains, strict=True)]
-    found: list[dict[str, Array]] = []
+    moved_by: list[dict[str, Array]] = []
     for moves in (of_images, of_seeds):
         parts = [
             statistic([
@@ -168,11 +167,11 @@ def variances_of(
             ])
             for start in range(0, NUM_IMAGE_DRAWS, step)
         ]  # fmt: skip
-        found.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        moved_by.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
     return {
-        name: np.maximum(0.0, np.var(moved, axis=0) - np.var(found[1][name], axis=0))
-        for name, moved in found[0].items()
-        if np.isfinite(moved).all() and np.isfinite(found[1][name]).all()
+        name: np.maximum(0.0, np.var(moved, axis=0) - np.var(moved_by[1][name], axis=0))
+        for name, moved in moved_by[0].items()
+        if np.isfinite(moved).all() and np.isfinite(moved_by[1][name]).all()
     }
 
 
@@ -187,11 +186,13 @@ def stack_effects(parts: Sequence[ImageEffects | None]) -> ImageEffects | None:
 
 
 def image_parts(images: ImageEffects | None, rows: Any = slice(None)) -> Array | None:
-    """`Images.parts` of some rows; None where nobody knows them."""
+    """`ImageEffects.parts` of some rows; None where nobody knows them."""
     return images.rows(rows).parts if images else None
 
 
-def variance_of_difference(a: ImageEffects | None, b: ImageEffects | None, wa: Array, wb: Array) -> tuple[float, float]:
+def variance_of_difference(
+    a: ImageEffects | None, b: ImageEffects | None, wa: Array, wb: Array
+) -> tuple[float, float]:
     """Variance of  wa m_a - wb m_b  over new images, of two tables; and its degrees of freedom. 0
     where one of both does not say which images it has right.
     """
@@ -206,7 +207,7 @@ def variance_of_difference(a: ImageEffects | None, b: ImageEffects | None, wa: A
 
 
 def spread_of(images: ImageEffects | None, rows: Any = slice(None)) -> float:
-    """`Images.spread` of some rows; 0 where nobody knows them."""
+    """`ImageEffects.spread` of some rows; 0 where nobody knows them."""
     return images.rows(rows).spread if images else 0.0
 
 
@@ -243,8 +244,12 @@ class TrialHits:
         """
         table = self.read()
         groups = {} if table.empty else dict(iter(table.groupby("objective")))
-        found = {str(name): _images_in(group) for name, group in groups.items()}
-        return {name: each for name, each in found.items() if each} if all(found.values()) else {}
+        by_objective = {str(name): _images_in(group) for name, group in groups.items()}
+        return (
+            {name: each for name, each in by_objective.items() if each}
+            if all(by_objective.values())
+            else {}
+        )
 
     def of(
         self,
@@ -319,7 +324,9 @@ def _parts(digest: str, num: int) -> Array:
     """(M, K) weights of the mean over each of K parts, which an image falls into by chance."""
     part = np.random.default_rng([*digest.encode(), num]).permutation(num) % NUM_PARTS
     inside = np.equal.outer(part, np.arange(NUM_PARTS))
-    return np.asarray(inside / inside.sum(axis=0) if num >= NUM_PARTS else np.zeros((num, NUM_PARTS)))
+    return np.asarray(
+        inside / inside.sum(axis=0) if num >= NUM_PARTS else np.zeros((num, NUM_PARTS))
+    )
 
 
 @lru_cache(_CACHE_SIZE)

@@ -1,4 +1,6 @@
-"""What a search says of the space: the surrogate through whatever it tried, where that predicts."""
+"""Importance of hyperparameters to a search: the surrogate through whatever it tried, where that
+predicts.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, TAIL, reasons, bootstrap
-from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis import sobol, surrogate, sensitivity
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
-from clsweep.analysis.threads import in_threads
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons, sensitivity
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.best_setting import best_setting
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.sobol import main_effects
+from clsweep.analysis.surrogate import Space, Surrogate, ends_of
+from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.threads import in_threads
 
 IMPORTANCE_COLUMNS = {
     "objective": "name",
@@ -71,17 +75,17 @@ class Curve:
 
 
 def importance(sweeps: Sequence[Sweep], *, within: float) -> pd.DataFrame:
-    """One row per objective and swept hyperparameter with these `COLUMNS`, the largest first; one
-    that says why where the surrogate predicts too little (the gate of `table.sensitivity`).
+    """One row per objective and swept hyperparameter with these `IMPORTANCE_COLUMNS`, the largest
+    first; one that says why where the surrogate predicts too little (the gate of `sensitivity`).
 
-    Unlike shares among what was tried (fANOVA, PED-ANOVA), these are of the space. Where the
-    search hardly looked they rest on the smoothness of the surrogate. Configurations of which a
-    trial was stopped count nowhere.
+    Unlike shares among what was tried (fANOVA, PED-ANOVA), these are of the space; where the search
+    hardly looked they rest on the smoothness of the surrogate. Configurations of which a trial was
+    stopped count nowhere.
 
     within: how far below the best level still counts as usable, in units of the metric.
     """
-    found = in_threads(lambda sweep: _importances(sweep, within), sweeps)
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(IMPORTANCE_COLUMNS))
+    tables = in_threads(lambda sweep: _importances(sweep, within), sweeps)
+    return pd.DataFrame([row for rows in tables for row in rows], columns=list(IMPORTANCE_COLUMNS))
 
 
 def _importances(sweep: Sweep, within: float) -> _Rows:
@@ -104,7 +108,7 @@ def _importances(sweep: Sweep, within: float) -> _Rows:
 
 
 def _is_outside(low: float, high: float, value: Any) -> bool:
-    """Whether a value is beyond the run of usable ones, where there is one."""
+    """True for a value beyond the run of usable ones, where there is one."""
     if np.isnan(low) or pd.isna(value):
         return False
     slack = 1e-9 * max(abs(low), abs(high))
@@ -117,26 +121,26 @@ def read_surrogate(sweep: Sweep) -> tuple[_Rows, dict[str, Curve], tuple[Note, .
     hyperparameter, none where the surrogate predicts too little, and the notes.
     """
     rows, model = sensitivity.sensitivity_rows(sweep, searched=True)
-    said = [note(Reason.TRIED_WHERE_GOOD, r2=rows[0]["r2"])] if model else []
+    cautions = [note(Reason.TRIED_WHERE_GOOD, r2=rows[0]["r2"])] if model else []
     if sweep.num_stopped:
         figures = {"stopped": sweep.num_stopped, "trials": sweep.num_trials}
-        said.append(note(Reason.FULL_LENGTH, **figures))
-    notes = tuple(dict.fromkeys((*rows[0]["note"], *said)))
+        cautions.append(note(Reason.FULL_LENGTH, **figures))
+    notes = tuple(dict.fromkeys((*rows[0]["note"], *cautions)))
     rows = [row | noted(*notes) | {"reason": row["reason"]} for row in rows]
     return rows, _curves(sweep, *model) if model else {}, notes
 
 
-def _curves(sweep: Sweep, fitted: surrogate.Surrogate, space: surrogate.Space) -> dict[str, Curve]:
+def _curves(sweep: Sweep, fitted: Surrogate, space: Space) -> dict[str, Curve]:
     places = [np.linspace(0, 1, POINTS)[:, None] if x is None else x for x in space.levels]
     rng = np.random.default_rng(bootstrap.DRAWS_SEED)
-    drawn = sobol.main_effects(fitted, space, places, rng)
-    found = {}
+    drawn = main_effects(fitted, space, places, rng)
+    curves = {}
     for name, at, draws in zip(space.names, places, drawn, strict=True):
         if sweep.scales[name] == "category":
             values = np.unique(sweep.settings.loc[sweep.alive, name].astype(str)).tolist()
         else:
-            low, high = surrogate.ends_of(sweep, name)
+            low, high = ends_of(sweep, name)
             on_axis = low + (high - low) * at[:, 0]
             values = (np.exp2(on_axis) if sweep.scales[name] == "log" else on_axis).tolist()
-        found[name] = Curve(values, draws)
-    return found
+        curves[name] = Curve(values, draws)
+    return curves

@@ -1,30 +1,24 @@
-"""How the level answers to one hyperparameter: its marginal table, the usable band, the slope per
-doubling, and the level at each value with its interval.
-"""
+"""Levels along each hyperparameter, with their intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
-from clsweep.analysis import CONFIDENCE, reasons, bootstrap
-from clsweep.analysis.image_intervals import ImageEffects, image_parts
-from clsweep.analysis.nested import branch_note, conditional, others_of
-from clsweep.analysis.seed_effects import TwoWay, seed_shift, impute_seed_effect; from clsweep.analysis.noise import half_width, noise_of
-from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.arrays import Codes; from clsweep.analysis.regions import cut, means_by, numbers_in
+from clsweep.analysis import reasons
+from clsweep.analysis.arrays import Array, Codes
 from clsweep.analysis.importance import read_surrogate
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.nested import branch_note, conditional
+from clsweep.analysis.noise import half_width
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.regions import cut, means_by
+from clsweep.analysis.response import shared_settings
+from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
-from clsweep.analysis import cross_fit
-from clsweep.analysis import score_table
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says, in the metric's own sign.
@@ -48,308 +42,15 @@ MARGINAL_COLUMNS = {
 _MAX_BINS = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Response:
-    """A table of scores whose rows are configurations, or the values or bins of one hyperparameter.
-
-    Attributes:
-        param: that hyperparameter; empty where rows are configurations.
-        label: text of a row.
-        low, high: (rows,) edges of a row's values in units of the hyperparameter, equal for a
-            single value; NaN for a category or a missing value. Empty where rows are
-            configurations.
-        middle: (rows,) median of a row's values.
-        scores: (rows, repeats), larger is better, NaN = none.
-        sampled: whether the configurations are a sample of the space.
-        failing: (rows,) bool, more than half of the trials failed.
-        unknown: (rows,) bool, rows with a configuration that is `Sweep.unknown`.
-        binned: whether a row is a bin.
-        of_seeds: whether a column is a seed.
-        balanced: whether all rows rest on the same settings of the other hyperparameters, or a fair
-            sample of them.
-        notes: what the table is made of.
-        images: those that the rows are scored on.
-        shift: what a seed seems to do to all configurations; None where a column is no seed.
-    """
-
-    param: str
-    label: Callable[[int], str]
-    low: Array
-    high: Array
-    middle: Array
-    scores: Array
-    sampled: bool
-    failing: NDArray[np.bool_]
-    unknown: NDArray[np.bool_]
-    binned: bool = False
-    of_seeds: bool = True
-    balanced: bool = True
-    notes: tuple[Note, ...] = ()
-    images: ImageEffects | None = None
-    shift: TwoWay | None = None
-
-    @classmethod
-    def of_configs(cls, sweep: Sweep) -> Response:
-        """The table with one row a configuration and one column a seed."""
-        none = np.empty(0)
-        told = sweep.scores, not sweep.is_grid, sweep.failing, sweep.unknown
-        shift = seed_shift(sweep.scores[sweep.alive])
-        return cls("", sweep.label, none, none, none, *told, images=sweep.images, shift=shift)
-
-    @cached_property
-    def alive(self) -> NDArray[np.bool_]:
-        """(rows,) bool, rows with a score."""
-        return np.asarray(np.isfinite(self.scores).any(axis=1))
-
-    @cached_property
-    def still(self) -> Array:
-        """(rows, repeats) the scores without the shift."""
-        if not self.shift:
-            return self.scores
-        scores = np.full_like(self.scores, np.nan)
-        scores[self.alive] = self.shift.without(self.scores[self.alive])
-        return scores
-
-    @property
-    def freedom_kept(self) -> float:
-        """The part of the noise's degrees of freedom that taking the shift out leaves."""
-        return 1.0 - 1.0 / int(self.alive.sum()) if self.shift else 1.0
-
-
-def _by_value(means: Array, levels: Codes, num: int) -> Array:
-    """(num, most of a value): the configurations of each value, behind them NaN."""
-    counts = np.bincount(levels, minlength=num)
-    table = np.full((num, counts.max()), np.nan)
-    order = np.argsort(levels, kind="stable")
-    starts = np.cumsum(counts) - counts
-    table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = means[order]
-    return table
-
-
-def respond(sweep: Sweep, param: str) -> Response:
-    """Averages over the other swept hyperparameters at each value of `param`, one row a value or
-    bin.
-
-    On a grid the noise is the seeds (`_average`). Where configurations have no score, all values
-    are averaged over the settings of the others that each of them has; without any such setting
-    the table is not `balanced`. In a qmc or random design the noise is the
-    configurations that share a value, whose other hyperparameters differ: a column is one of them.
-    Its numbers may be cut by rank into bins (`regions.cut`).
-    """
-    regions = cut(param, [sweep])
-    levels = regions.place(sweep.settings[param])
-    num, balanced, rows = len(regions), True, sweep.alive
-    notes, shift = [], None
-    if regions.is_binned:
-        notes.append(note(Reason.BINNED, param=param, bins=len(regions.starts)))
-    if sweep.samplers == ("grid",):
-        used, found = shared_settings(sweep, param, levels)
-        balanced = found > 0
-        rows = used if balanced else rows
-        table = _average(impute_seed_effect(sweep.scores[rows]), levels[rows], num)
-        # seen best by all configurations, which all values share
-        shift = seed_shift(sweep.scores[rows]) if num > 1 else None
-        if not balanced:
-            notes.append(note(Reason.UNBALANCED, param=param))
-        elif (~used & sweep.alive).any():
-            notes.append(note(Reason.SHARED_SETTINGS, param=param, settings=found))
-    else:
-        table = _by_value(sweep.means, levels, num)
-        notes.append(note(Reason.NOISE_OF_CONFIGS, unit="bin" if regions.is_binned else "value"))
-    notes += sweep.lost(Reason.LEFT_OUT)
-    images, middle = sweep.images, regions.low
-    if regions.is_binned:
-        values = pd.Series(numbers_in(sweep.settings[param]))
-        middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)
-    if shift and not np.isfinite(sweep.scores[rows]).all():  # a column is no seed
-        still = _average(sweep.scores[rows] - shift.effects, levels[rows], num)
-        shift = replace(shift, effects=(table - still)[np.isfinite(table).any(axis=1)])
-    num_failed, num_measured, unknown = (
-        np.bincount(levels, each, num)
-        for each in (sweep.failed.sum(axis=1), sweep.num_measured, sweep.unknown)
-    )
-    of_seeds = sweep.samplers == ("grid",) and bool(np.isfinite(table).all())
-    return Response(
-        param,
-        regions.named.__getitem__,
-        regions.low,
-        regions.high,
-        middle,
-        table,
-        not sweep.is_grid,
-        failing=num_failed > num_measured,
-        unknown=unknown > 0,
-        binned=regions.is_binned,
-        of_seeds=of_seeds,
-        balanced=balanced,
-        notes=tuple(notes),
-        images=images and images.rows(rows).averaged(levels[rows], num),
-        shift=shift,
-    )
-
-
-def band(table: Response, *, within: float) -> dict[str, Any]:
-    """The run of neighbouring values around the best one whose level is >= L - within: of the
-    columns of `robustness` band_low, band_high and band_end by the means alone, level_noise where
-    there is a repeat, and the ends of the part that is shown to be within, where any is.
-
-    L is the cross-fitted level of the best value. A value without a score, or with more failed
-    trials than scores, ends the run; a setting that has no value (a missing one) is not on the
-    axis.
-
-    A value k is shown to be within where m_k - w_k >= max m - within, with
-
-        w_k = t sqrt(s_w^2 (1 / S_k + 1 / min S) + v_k),  t = t quantile of 1 - (1 - confidence) /
-        (values - 1), v_k that of m_k - max m over new images,
-
-    at once for all values (multiple comparisons with the best, Hsu 1981, with Bonferroni's t): that
-    any value of the sure run is truly more than `within` below the best one has a probability of at
-    most 1 - confidence. Of an outer bin the median counts, not the edge: towards it the level may
-    be much lower than the bin's mean.
-    """
-    rows = np.flatnonzero(np.isfinite(table.low))
-    rows = rows[np.argsort(table.low[rows], kind="stable")]
-    usable = table.alive[rows] & ~table.failing[rows]
-    if usable.sum() < 2:
-        return {}
-    scores = table.scores[rows][usable]
-    means = np.full(len(rows), -np.inf)
-    means[usable] = score_table.row_means(scores)
-    slack = float(score_table.rounding(means[usable]))
-    best = int(means.argmax())
-    level = float(cross_fit.best_level(scores, image_parts(table.images, rows[usable])))
-    first, last = _run(means >= level - within - slack, best)
-    end = ("", "low", "high", "both")[(first == 0) + 2 * (last == len(rows) - 1)]
-    found: dict[str, Any] = {"band_low": float(table.low[rows[first]]), "band_end": end}
-    found["band_high"] = float(table.high[rows[last]])
-    counts = np.isfinite(scores).sum(axis=1)
-    freedom = int((counts - 1).sum())
-    if not freedom:
-        return found
-    variance = float(score_table.noise_variance(table.still[rows][usable]))
-    found["level_noise"] = float(np.sqrt(variance / score_table.mean_seeds(scores)))
-    tail = (1 - CONFIDENCE) / (len(scores) - 1)
-    quantile = float(special.stdtrit(freedom * table.freedom_kept, 1 - tail))
-    spread = variance * (1 / counts + 1 / counts.min())
-    if table.images:
-        images = table.images.rows(rows[usable])
-        spread = spread + [images.against(row).max() for row in range(len(scores))]
-    means[usable] -= quantile * np.sqrt(spread)
-    top = float(score_table.row_means(scores).max())
-    shown = means >= top - within - slack
-    if shown[best]:
-        sure = (float(table.middle[rows[at]]) for at in _run(shown, best))
-        found["band_sure_low"], found["band_sure_high"] = sure
-    return found
-
-
-def _run(good: NDArray[np.bool_], start: int) -> tuple[int, int]:
-    """First and last of the run of true values that holds `start`."""
-    first = last = start
-    while first > 0 and good[first - 1]:
-        first -= 1
-    while last + 1 < len(good) and good[last + 1]:
-        last += 1
-    return first, last
-
-
-def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
-    """Least-squares slope of the level (larger is better) on log2(value), and the ends of its
-    t-interval; NaN unless all are positive and they span a doubling.
-
-    b = sum_k c_k m_k,  c_k = (x_k - mean x) / sum_k (x_k - mean x)^2
-
-    On a grid over the rows of the table, with Var(b) = sum_k c_k^2 s_k^2 / S_k: exact for even
-    normal noise (`noise_of`). In a sample of the space over its configurations, with the
-    jackknife-like HC3 variance sum_k (c_k e_k / (1 - h_k))^2, e the residuals and h the leverages,
-    which holds for a curve that is not a line too (Long and Ervin 2000). From the rest of a curve a
-    grid's slope is not disturbed: it is the line through these values.
-    """
-    if table.sampled:
-        position = pd.to_numeric(sweep.settings[table.param]).to_numpy(dtype=float, na_value=np.nan)
-        means, scores = sweep.means, sweep.scores
-    else:
-        position, scores = table.low, table.scores
-        means = np.full(len(scores), np.nan)
-        means[table.alive] = score_table.row_means(scores[table.alive])
-    if not (position[np.isfinite(position)] > 0).all():
-        return np.nan, np.nan, np.nan
-    used = np.isfinite(position) & np.isfinite(means)
-    x, y, scores = np.log2(position[used]), means[used], scores[used]
-    if len(y) < 2 or np.ptp(x) < 1.0 - 1e-9:
-        return np.nan, np.nan, np.nan
-    centred = x - x.mean()
-    weights = centred / np.square(centred).sum()
-    value = float(weights @ y)
-    if table.sampled:
-        freedom = len(y) - 2.0
-        leverage = 1.0 / len(y) + weights * centred
-        residuals = y - y.mean() - value * centred
-        variance = float(np.square(weights * residuals / np.maximum(1.0 - leverage, 1e-9)).sum())
-    else:
-        still = table.still[used]  # what a seed does to all cancels in a slope
-        counts, noise = np.isfinite(still).sum(axis=1), noise_of(still)
-        variance, freedom = noise.of_sum(np.square(weights) / counts)
-        freedom = freedom * table.freedom_kept if noise.freedom else 0
-    if freedom < 1:
-        return value, np.nan, np.nan
-    half = float(half_width(1.0, freedom)) * variance**0.5
-    if images := sweep.images if table.sampled else table.images:
-        half = float(np.hypot(half, images.half_width(images.rows(used).variance(weights))))
-    return value, value - half, value + half
-
-
-def shared_settings(
-    sweep: Sweep, param: str, levels: NDArray[Any]
-) -> tuple[NDArray[np.bool_], int]:
-    """(n,) bool, scored configurations at settings of the others that all values with a score
-    have; how many.
-    """
-    others = others_of(sweep, param)
-    blocks: NDArray[Any] = np.zeros(len(levels), dtype=np.int64)
-    if others:
-        blocks = sweep.settings.groupby(others, dropna=False, sort=False).ngroup().to_numpy()
-    cells = np.unique(np.stack([blocks, levels], axis=1)[sweep.alive], axis=0)
-    if not len(cells):
-        return sweep.alive, 0
-    num_values = len(np.unique(cells[:, 1]))
-    complete = np.bincount(cells[:, 0], minlength=int(blocks.max()) + 1) == num_values
-    return np.asarray(sweep.alive & complete[blocks]), int(complete.sum())
-
-
-def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
-    """(num, columns) averages over the configurations (n, S) of each level; NaN for none.
-
-    Of a complete table a column is a seed. Else it is made of one score of each configuration
-    (`score_table.drop_nan_columns`): the columns of a level vary about its mean, mean_i m_i, as much as the
-    scores say of that mean,  s_w^2 / k^2 sum_i (1 / S_i)  over its k configurations.
-    """
-    table = score_table.drop_nan_columns(scores)
-    present = np.isfinite(table)
-    counts, means = present.sum(axis=1), score_table.row_means(table)
-    size = np.maximum(np.bincount(levels, minlength=num), 1)
-    off = np.zeros((num, table.shape[1]))
-    np.add.at(off, levels, np.where(present, table - means[:, None], 0.0))
-    columns = np.zeros(num, dtype=np.int64)
-    np.maximum.at(columns, levels, counts)
-    spare = np.bincount(levels, counts - 1, num)
-    columns[spare == 0] = np.minimum(columns[spare == 0], 1)
-    parts = np.bincount(levels, 1.0 / counts, num)
-    scale = np.sqrt((columns - 1) * columns * parts / np.maximum(spare, 1))
-    level = np.bincount(levels, means, num) / size
-    averages = level[:, None] + (scale / size)[:, None] * off
-    return np.where(np.arange(table.shape[1]) < columns[:, None], averages, np.nan)
-
-
 def marginal_levels(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """One row per objective, swept hyperparameter and value (or bin of equal count, at most 8) with
-    these `COLUMNS`.
+    these `MARGINAL_COLUMNS`.
 
     The mean is over the settings of the other hyperparameters that have a score; of a grid that
-    lost configurations, over those at which every value has one, or the note says that values rest
-    on different settings. One that is nested in others is looked at where it is swept alone, and
-    the note says where. Of samples that favour good configurations (tpe, gp) it is the surrogate's,
-    E[f | x] at that value; one row without a mean where that predicts too little.
+    lost configurations, over those at which every value has one, if there are any. One that is
+    nested in others is looked at where it is swept alone. Of samples that favour good
+    configurations (tpe, gp) it is the surrogate's, E[f | x]; one row without a mean where that
+    predicts too little.
     """
     rows = [
         row
@@ -367,15 +68,15 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
     used, notes = sweep.alive, [*branch_note(whole, name)]
     if sweep.is_grid and not sweep.alive.all():
         # Other averages would differ by what they rest on.
-        shared, found = shared_settings(sweep, name, groups)
-        used = shared if found else used
-        if not found:
+        shared, num_shared = shared_settings(sweep, name, groups)
+        used = shared if num_shared else used
+        if not num_shared:
             notes.append(note(Reason.UNBALANCED, param=name))
         elif (used != sweep.alive).any():
-            notes.append(note(Reason.SHARED_SETTINGS, param=name, settings=found))
+            notes.append(note(Reason.SHARED_SETTINGS, param=name, settings=num_shared))
     counts = np.bincount(groups[used], minlength=num)
     centres = means_by(groups[used], sweep.sign * sweep.means[used], num)
-    half, said = _half_widths(sweep, used, groups, counts, centres)
+    half, noise_notes = _half_widths(sweep, used, groups, counts, centres)
     if images := sweep.images:
         seen = images.rows(used).averaged(groups[used], num)
         half = np.hypot(half, images.half_width(seen.of_each))
@@ -401,7 +102,7 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
         {"objective": sweep.objective, "param": name}
         | dict(zip(columns, cells, strict=True))
         | noted(
-            *said,
+            *noise_notes,
             *notes,
             *sweep.missing,
             why=None if count else sweep.no_score or note(Reason.NO_SCORE),

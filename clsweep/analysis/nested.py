@@ -27,7 +27,7 @@ def parents_of(sweep: Sweep) -> Mapping[str, tuple[str, ...]]:
     """
     lacks = sweep.settings[list(sweep.params)].isna()
     num_values = sweep.settings.nunique(dropna=False)
-    most, found = (len(lacks) // 2, len(lacks) - 1), {}
+    most, parents = (len(lacks) // 2, len(lacks) - 1), {}
     for name in sweep.params:
         others = [
             other
@@ -39,9 +39,9 @@ def parents_of(sweep: Sweep) -> Mapping[str, tuple[str, ...]]:
         for chosen in (each for size in sizes for each in combinations(others, size)):
             columns = [sweep.settings[other] for other in chosen]
             if lacks[name].groupby(columns, dropna=False).nunique().max() == 1:
-                found[name] = chosen
+                parents[name] = chosen
                 break
-    return found
+    return parents
 
 
 def others_of(sweep: Sweep, name: str) -> list[str]:
@@ -67,7 +67,7 @@ def conditional(sweep: Sweep, name: str) -> Sweep:
 
 
 def branch_note(sweep: Sweep, name: str) -> tuple[Note, ...]:
-    """That a nested hyperparameter is looked at where it is swept alone."""
+    """A note that a nested hyperparameter is looked at where it is swept alone."""
     if name not in (parents := parents_of(sweep)):
         return ()
     own = conditional(sweep, name)
@@ -96,9 +96,9 @@ def nested_as_factor(sweep: Sweep) -> tuple[Sweep, tuple[Note, ...]]:
         term = "/".join(names)
         texts = [settings(sweep.settings[name].tolist()) for name in names]
         levels = ["/".join(text or "none" for text in row) for row in zip(*texts, strict=True)]
-        kept = [name for name in sweep.params if name not in family]
-        table = sweep.settings[kept].assign(**{term: levels})
+        others = [name for name in sweep.params if name not in family]
+        table = sweep.settings[others].assign(**{term: levels})
         scales = {**sweep.scales, term: "category"}
-        sweep = replace(sweep, params=(*kept, term), settings=table, scales=scales)
+        sweep = replace(sweep, params=(*others, term), settings=table, scales=scales)
         notes.append(note(Reason.NESTED, term=term, levels=len({*levels})))
     return sweep, tuple(notes)

@@ -11,11 +11,12 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis.arrays import Array, Codes
 from clsweep.analysis.image_intervals import ImageEffects
-from clsweep.analysis.seed_effects import own_shift, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.arrays import Codes; from clsweep.analysis.regions import Regions, numbers_in, rounded
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.regions import Regions, numbers_in, rounded
+from clsweep.analysis.seed_effects import own_shift, seed_shift
+from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import mentioned
 
 _ALL = slice(None)
@@ -88,8 +89,8 @@ class Pairing:
 
 
 def unmatched(a: Sweep, b: Sweep) -> Note | None:
-    """That an objective with scores at one setting alone has no counterpart: the other sweeps
-    hyperparameters that both have, and has no score at that setting.
+    """A note that an objective with scores at one setting alone has no counterpart: the other
+    sweeps hyperparameters that both have, and has no score at that setting.
 
     Its score against the other's mean would tell settings apart, not objectives.
     """
@@ -108,13 +109,12 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     """Pairs two objectives over the settings of the hyperparameters that both sweep, and over their
     common seeds.
 
-    Configurations that share such a setting (they differ in a hyperparameter of one objective only)
-    are averaged seed by seed. Unpaired where fewer than half of the smaller side's settings have a
-    partner: then each side keeps its own configurations and seeds. An objective of one
-    configuration is paired with the setting of the other that has its values. Seeds are paired by
-    label, those with other labels on either side in their order. Where less than half of the pairs
-    that could be have a label in common, none are: each side keeps all its scores of a setting, as
-    noise of its own.
+    Configurations that share such a setting are averaged seed by seed. Unpaired where fewer than
+    half of the smaller side's settings have a partner: then each side keeps its own configurations
+    and seeds. An objective of one configuration is paired with the setting of the other that has
+    its values. Seeds are paired by label, those with other labels in their order. Where less than
+    half of the pairs that could be have a label in common, none are: the scores of a setting are
+    noise of each side's own.
     """
     shared, (settings, _), (codes_a, codes_b) = _matched(a, b)
     fixed = a.is_grid and b.is_grid
@@ -136,20 +136,20 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
         averaged.append(note(Reason.COMMON_SETTINGS, common=len(common), a=num_a, b=num_b))
     scores_a, scores_b = _averages(a.scores, codes_a, common), _averages(b.scores, codes_b, common)
     scores_a, scores_b, crossed, seed_notes = _common_seeds(a, b, scores_a, scores_b)
-    kept = np.isfinite(scores_a).any(axis=1) & np.isfinite(scores_b).any(axis=1)
+    has_scores = np.isfinite(scores_a).any(axis=1) & np.isfinite(scores_b).any(axis=1)
     if crossed:
         both = np.isfinite(scores_a) & np.isfinite(scores_b)
         if missing := int((~both).sum()):
             averaged.append(note(Reason.PAIRS_LEFT_OUT, lost=missing, pairs=both.size))
         scores_a, scores_b = (np.where(both, scores, np.nan) for scores in (scores_a, scores_b))
-        kept = both.any(axis=1)
+        has_scores = both.any(axis=1)
     # Rows and seeds in an order that the scores alone make, so that no random draw hangs on the
     # order of trials or the labels of seeds.
     first = np.unique(codes_a, return_index=True)[1][np.searchsorted(np.unique(codes_a), common)]
-    settings = settings.iloc[first[kept]].reset_index(drop=True)
-    tables = [scores_a[kept], scores_b[kept]]
+    settings = settings.iloc[first[has_scores]].reset_index(drop=True)
+    tables = [scores_a[has_scores], scores_b[has_scores]]
     rows, by_seed = _order(*tables), [table.T for table in tables]
-    seen = [_images(a, codes_a, common[kept]), _images(b, codes_b, common[kept])]
+    seen = [_images(a, codes_a, common[has_scores]), _images(b, codes_b, common[has_scores])]
     sides = [
         Side(table, settings, images).at(rows, _order(*(by_seed if crossed else [table.T])))
         for table, images in zip(tables, seen, strict=True)
@@ -162,8 +162,8 @@ def _shifts(a: Sweep, b: Sweep) -> tuple[tuple[float, float, float], ...]:
     """`Pairing.shifts`: what the same seeds do to both sides alike cancels."""
     tables = a.scores[a.alive], b.scores[b.alive]
     if np.array_equal(a.seeds, b.seeds) and min(map(len, tables)) > 1:
-        found = own_shift(*tables)
-        return (found,) if found else ()
+        shift = own_shift(*tables)
+        return (shift,) if shift else ()
     shifts = [each for table in tables if (each := seed_shift(table))]
     return tuple((each.variance / each.num_seeds, each.own_freedom, each.p) for each in shifts)
 
@@ -239,8 +239,12 @@ def _averages(scores: Array, codes: Codes, common: Codes) -> Array:
     """
     present = np.isfinite(scores)
     alive = present.any(axis=1)
-    kept = alive & np.isin(codes, common)
-    rows, filled, present = np.searchsorted(common, codes[kept]), scores[kept], present[kept]
+    is_used = alive & np.isin(codes, common)
+    rows, filled, present = (
+        np.searchsorted(common, codes[is_used]),
+        scores[is_used],
+        present[is_used],
+    )
     means = np.where(present, filled, 0.0).sum(axis=1) / present.sum(axis=1)
     level, size = np.zeros(len(common)), np.zeros(len(common))
     np.add.at(level, rows, means)

@@ -1,4 +1,4 @@
-"""What a design will be able to say, before it runs; needs no table library."""
+"""Smallest effects that a design can find, before it runs; needs no table library."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE
+from clsweep.analysis import CONFIDENCE, POWER
 
-POWER = 0.8
 ENOUGH_SEEDS = 5  # from so many on that all have, a contrast is judged by its values at each seed
 
 
@@ -29,8 +28,8 @@ def smallest_effects(sizes: Sequence[int], num_seeds: int, num_tests: int) -> tu
     if num_seeds < ENOUGH_SEEDS:
         freedom *= sum(sizes)
     se = (sum(1.0 / size for size in sizes) / num_seeds) ** 0.5
-    found, ruled_out = (
+    detected, ruled_out = (
         special.stdtrit(freedom, 1.0 - tail) + special.stdtrit(freedom, power)
         for tail, power in ((alpha / 2, POWER), (alpha / 2, (1.0 + POWER) / 2))
     )
-    return float(found * se), float(ruled_out * se)
+    return float(detected * se), float(ruled_out * se)

@@ -10,8 +10,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.scales import encloses, scale_of
-from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS, ANYWHERE, CHANCE, EVEN_SAMPLERS, FAILED_AS, TRIAL_KEYS, LEFT_OUT, TRIAL_STATUSES, WORST, Sweep; from clsweep.analysis.arrays import Array
+from clsweep.analysis.sweep import (
+    ADAPTIVE_SAMPLERS,
+    ANYWHERE,
+    CHANCE,
+    EVEN_SAMPLERS,
+    FAILED_AS,
+    LEFT_OUT,
+    TRIAL_KEYS,
+    TRIAL_STATUSES,
+    WORST,
+    Sweep,
+)
 from clsweep.errors import nearest
 
 
@@ -59,9 +71,9 @@ def read_sweeps(
     every = list(dict.fromkeys(name for each in axes.values() for name in each))
     _check_trials(trials, metric, every)
     sign = 1.0 if mode == "max" else -1.0
-    told = _Told(metric, sign, every, scales or {}, bounds or {}, limits)
+    options = _Options(metric, sign, every, scales or {}, bounds or {}, limits)
     sweeps = [
-        told.sweep(str(name), group, axes.get(str(name), ()), (planned or {}).get(str(name), 0))
+        options.sweep(str(name), group, axes.get(str(name), ()), (planned or {}).get(str(name), 0))
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
     sweeps = _raced_alike(sweeps)
@@ -81,7 +93,7 @@ def _counted(sweep: Sweep, failed_as: str, level: float) -> Sweep:
 
 
 def _raced_alike(sweeps: Sequence[Sweep]) -> list[Sweep]:
-    """What a race did not give to all of a study is left out for each of its spaces."""
+    """The sweeps with the seeds that a race did not give to every space of their study."""
     studies = [sweep.objective.rpartition("/")[0] for sweep in sweeps]
     raced = {(study, x) for study, sweep in zip(studies, sweeps, strict=True) for x in sweep.raced}
     return [
@@ -109,7 +121,10 @@ def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> N
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:
         raise ValueError(f"trials: missing values in {', '.join(gaps)}")
-    for column, known in {"status": TRIAL_STATUSES, "sampler": EVEN_SAMPLERS + ADAPTIVE_SAMPLERS}.items():
+    for column, known in {
+        "status": TRIAL_STATUSES,
+        "sampler": EVEN_SAMPLERS + ADAPTIVE_SAMPLERS,
+    }.items():
         if unknown := [value for value in trials[column].unique() if value not in known]:
             raise ValueError(
                 f"trials: {column} is expected to be one of {', '.join(known)}; got {unknown[0]!r}"
@@ -121,8 +136,8 @@ def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> N
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What `read_sweeps` is told of all objectives; `every`: the hyperparameters of any."""
+class _Options:
+    """Options of `read_sweeps` for all objectives; `every`: the hyperparameters of any."""
 
     metric: str
     sign: float
@@ -203,7 +218,7 @@ class _Told:
 
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:
-    """Whether it takes two or more values; each configuration must have one value of it."""
+    """True for a column of two or more values; each configuration must have one value of it."""
     codes, values = pd.factorize(column, use_na_sentinel=False)
     wrong = codes != codes[first][rows]
     if wrong.any():

@@ -204,7 +204,7 @@ def note(reason: str, **figures: Any) -> Note:
 
 
 def noted(*notes: Note, why: Note | None = None) -> dict[str, Any]:
-    """The `COLUMNS` of a row; `why` it has nothing to say comes first."""
+    """The `REASON_COLUMNS` of a row; `why` it has nothing to say comes first."""
     return {
         "reason": why.reason if why else "",
         "note": tuple(dict.fromkeys((why, *notes) if why else notes)),

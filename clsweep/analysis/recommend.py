@@ -11,12 +11,20 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from clsweep.analysis import reasons, bootstrap
-from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect
+from clsweep.analysis import reasons
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.best_setting import (
+    BestSetting,
+    best_setting,
+    lead_of_incomplete,
+    nameable_rows,
+    tuned_level,
+    why_no_best,
+)
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.sweep import ANYWHERE, Sweep; from clsweep.analysis.arrays import Array
-from clsweep.analysis.best_setting import BestSetting, tuned_level, why_no_best, lead_of_incomplete, best_setting, nameable_rows
-from clsweep.analysis import score_table
+from clsweep.analysis.score_table import noise_variance
+from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect
+from clsweep.analysis.sweep import ANYWHERE, Sweep
 
 _Rows = NDArray[np.int64]
 
@@ -76,21 +84,18 @@ class Neighbourhoods:
 
 
 def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-    """Two rows per objective, "best" and "robust", with the columns of `COLUMNS`.
+    """Two rows per objective, "best" and "robust", with the columns of `RECOMMEND_COLUMNS`.
 
-    The best configuration may stand next to a cliff. The robust one has the best worst case when
-    each numeric hyperparameter is off by a step. The lowest of several noisy means is too low, and
-    the more so the more neighbours there are, which would favour corners; so each mean is first
-    shrunk towards its neighbourhood's, by the part of what it deviates from it that seed noise
-    explains (empirical Bayes). A category is chosen and not missed by a little, so configurations
-    of different categories are no neighbours. A configuration is eligible with at least d
+    The best (`best_setting`) may stand next to a cliff. The robust one has the best worst case when
+    each numeric hyperparameter is off by a step; categories are chosen, and not missed by a little.
+    The lowest of several noisy means is too low, and the more so the more neighbours there are. So
+    each mean is first shrunk towards its neighbourhood's, by the part of what it deviates from it
+    that seed noise explains (empirical Bayes). A configuration is eligible with at least d
     neighbours, as in the corner of a grid of d numeric hyperparameters. Of more than 10,000 sampled
     configurations the nearest are found approximately (up to twice as far).
 
-    Both are picked among the configurations that may be named (`best_setting.nameable_rows`): a mean over the
-    seeds that did not fail would hide the failures. Where that is not all seeds, and where each
-    robust place has lost one, the note says so. The best is that of `best_setting.best_setting`; where
-    fresh seeds overturn the study's own pick, the note says so.
+    Both are picked among the configurations that may be named (`best_setting.nameable_rows`): a
+    mean over the seeds that did not fail would hide the failures.
 
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.
@@ -104,25 +109,25 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     """Of a sweep without its failed trials; of those that are `counted` neighbours hold some."""
     start = {"objective": sweep.objective, "at": "", "preferred_at": ""}
-    found, complete = best_setting(sweep), nameable_rows(sweep)
-    if found is None:
+    chosen, complete = best_setting(sweep), nameable_rows(sweep)
+    if chosen is None:
         nothing = noted(*sweep.failures, why=why_no_best(sweep))
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
-    best = found.row
+    best = chosen.row
     row = {
         **start,
         "kind": "best",
         **config_level(sweep, best),
-        "when_tuned": sweep.sign * tuned_level(sweep, found),
+        "when_tuned": sweep.sign * tuned_level(sweep, chosen),
     }
-    if found.preferred != found.first:
-        row |= {"preferred_at": sweep.label(found.preferred)}
-        row |= zip(("over_first", "over_first_low", "over_first_high"), found.lead, strict=True)
+    if chosen.preferred != chosen.first:
+        row |= {"preferred_at": sweep.label(chosen.preferred)}
+        row |= zip(("over_first", "over_first_low", "over_first_high"), chosen.lead, strict=True)
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
-    picked += ties(sweep, found)
-    if best != found.first:
-        picked = [note(Reason.OVERTURNED, at=sweep.label(found.first))]
-    if sweep.fresh and not found.seeds:
+    picked += ties(sweep, chosen)
+    if best != chosen.first:
+        picked = [note(Reason.OVERTURNED, at=sweep.label(chosen.first))]
+    if sweep.fresh and not chosen.seeds:
         picked.append(note(Reason.FRESH_OF_OTHERS))
     failed = (sweep if sweep.not_measured else counted).failures
     notes = [*picked, *failed, *_cautions(sweep, best), *lead_of_incomplete(sweep, best)[1]]
@@ -157,7 +162,7 @@ def config_level(sweep: Sweep, row: int) -> dict[str, Any]:
 
 
 def config_levels(sweep: Sweep) -> dict[str, Array]:
-    """(n,) score, low, high and num_seeds of every configuration, as `level_of` has them."""
+    """(n,) score, low, high and num_seeds of every configuration, as `config_level` has them."""
     half = np.full(len(sweep.configs), np.nan)
     if sweep.has_repeats:
         half[sweep.alive] = sweep.levels.half_widths
@@ -169,7 +174,7 @@ def config_levels(sweep: Sweep) -> dict[str, Array]:
 
 
 def _cautions(sweep: Sweep, row: int) -> list[Note]:
-    """What to know before taking it: edges of the swept range, failed seeds, a single seed."""
+    """Cautions before taking it: edges of the swept range, failed seeds, a single seed."""
     edges = tuple(name for name in sweep.params if _is_at_edge(sweep, row, name))
     notes = [note(Reason.AT_EDGE, params=edges)] if edges else []
     counts = sweep.counts
@@ -188,7 +193,7 @@ def _cautions(sweep: Sweep, row: int) -> list[Note]:
 
 
 def _is_at_edge(sweep: Sweep, row: int, name: str) -> bool:
-    """Whether it stands at an end of its swept range beyond which there are values."""
+    """True at an end of the swept range beyond which there are values."""
     if sweep.scales[name] == "category":
         return False
     margin = 1e-9 if sweep.samplers == ("grid",) else EDGE
@@ -203,12 +208,12 @@ def _is_at_edge(sweep: Sweep, row: int, name: str) -> bool:
     )
 
 
-def ties(sweep: Sweep, found: BestSetting) -> list[Note]:
+def ties(sweep: Sweep, best: BestSetting) -> list[Note]:
     """The settings that are as good as the best by their means; none where fresh seeds chose it."""
-    mean = sweep.means[found.row]
+    mean = sweep.means[best.row]
     near = nameable_rows(sweep) & (np.abs(sweep.means - mean) <= TIE_TOLERANCE * abs(mean))
-    others = [sweep.label(row) for row in np.flatnonzero(near).tolist() if row != found.row]
-    if not others or found.row != found.first:
+    others = [sweep.label(row) for row in np.flatnonzero(near).tolist() if row != best.row]
+    if not others or best.row != best.first:
         return []
     more = [f"{len(others) - 1} more"] if len(others) > 1 else []
     return [note(Reason.TIED, at=" and ".join([others[0], *more]))]
@@ -247,7 +252,7 @@ def _shrunk(sweep: Sweep, near: _Rows) -> Array:
     if not sweep.has_repeats or square == 0.0:
         return means
     shares = (1 - 1 / sizes) / np.maximum(sweep.counts, 1)
-    noise = float(score_table.noise_variance(values)) * float(shares[used].mean())
+    noise = float(noise_variance(values)) * float(shares[used].mean())
     return around + max(0.0, 1 - noise / square) * (means - around)
 
 
@@ -271,6 +276,6 @@ def _nearest(sweep: Sweep, numeric: list[str]) -> _Rows:
     tree = cKDTree(np.stack(places, axis=1).astype(float))
     reach = 1.0 if is_grid else RADIUS * np.sqrt(dims) * (1 + 1e-9)
     how = {"p": 1} if is_grid else {"eps": 1.0 if num > _MANY else 0.0}
-    distance, found = tree.query(tree.data, k=min(2 * dims + 1, num), workers=-1, **how)
+    distance, rows = tree.query(tree.data, k=min(2 * dims + 1, num), workers=-1, **how)
     is_near = (distance > 0) & (distance <= reach)
-    return np.asarray(np.where(is_near, found, itself), dtype=np.int64)
+    return np.asarray(np.where(is_near, rows, itself), dtype=np.int64)

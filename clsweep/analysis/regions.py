@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting, settings
-
-Codes = NDArray[np.int64]
 
 MANTISSA_BITS = 40  # numbers match when equal to about 12 significant digits
 _MAX_BINS = 6
@@ -156,11 +154,11 @@ def _starts(values: Array, bins: int, fewest: int) -> Array:
     """The smallest value of each bin: by rank, with `fewest` values or more in each."""
     different, ranks = np.unique(np.sort(values), return_index=True)
     firsts = np.unique(ranks * bins // len(values), return_index=True)[1]
-    kept = [0]
+    chosen = [0]
     for first in firsts[1:].tolist():
-        if ranks[first] - ranks[kept[-1]] >= fewest and len(values) - ranks[first] >= fewest:
-            kept.append(first)
-    return np.asarray(different[kept])
+        if ranks[first] - ranks[chosen[-1]] >= fewest and len(values) - ranks[first] >= fewest:
+            chosen.append(first)
+    return np.asarray(different[chosen])
 
 
 def _place(values: Array, starts: Array, *, is_binned: bool) -> Codes:
@@ -179,12 +177,12 @@ def _categories(param: str, columns: Sequence[pd.Series[Any]]) -> Regions:
     values = pd.concat(
         [pd.Series(column.unique(), dtype=object) for column in columns], ignore_index=True
     )
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for value in values[values.notna()]:
-        found.setdefault(_name(value), value)
+        by_name.setdefault(_name(value), value)
     missing = ["nan"] if values.isna().any() else []
-    names = (*found, *missing)
-    labels, none = (*settings(list(found.values())), *missing), np.full(len(names), np.nan)
+    names = (*by_name, *missing)
+    labels, none = (*settings(list(by_name.values())), *missing), np.full(len(names), np.nan)
     return Regions(param, labels, none, none, False, np.empty(0), names)
 
 

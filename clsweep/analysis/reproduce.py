@@ -4,7 +4,7 @@ Shape legend: n = configurations of an objective, S_i = scores of configuration 
 
 The model is x_is = theta_i + e_is, and a printed number y is one more run of its configuration,
 rounded to its last decimal of size r. So for the mean m_i, with s^2 the noise of the seeds pooled
-over the configurations of the objective, and by what a seed does to all (`analysis.noise.Levels`),
+over the configurations of the objective, and by what a seed does to all (`seed_effects.Levels`),
 
     m_i +- t s / sqrt(S_i)                                 the measured level
     m_i - y +- t sqrt(s^2 / S_i + s^2 + r^2 / 12)          the difference, a prediction interval
@@ -24,19 +24,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from clsweep.analysis import reasons
-from clsweep.analysis.seed_effects import Levels
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.seed_effects import Levels
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
 
-Array = NDArray[np.float64]
-
 
 class Verdict(StrEnum):
-    """What a printed number and a measured one say together."""
+    """Verdict on a printed number, from a measured one."""
 
     AGREES = "agrees"
     DIFFERS = "differs"
@@ -135,7 +133,7 @@ def half_widths(scores: Array, row: int, *, spread: float, rounding: float) -> t
 
 def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
     """One row per printed number: paper, item, objective, dataset, encoder, the settings, metric
-    and `COLUMNS`.
+    and `REPRODUCE_COLUMNS`.
 
     Of a number that several runs may answer the rows that say most stay: one at the paper's scale
     before one at another, that before none.
@@ -166,23 +164,23 @@ def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
 def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
     """Measured numbers, verdict and notes of one printed number."""
     if row["objective"] in printed.reference_only:
-        return _said(Verdict.REFERENCE_ONLY)
+        return _judgement(Verdict.REFERENCE_ONLY)
     if math.isnan(row["value"]):
-        return _said(Verdict.NOT_MEASURED, why=note(Reason.PRINTED_SPREAD))
+        return _judgement(Verdict.NOT_MEASURED, why=note(Reason.PRINTED_SPREAD))
     mine = printed.finished.get(row["objective"])
     if mine is None:
-        return _said(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
+        return _judgement(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
     trials = _matching(_in_place(mine, row, printed), row, printed.settings)
     if isinstance(trials, Note):
-        return _said(Verdict.NOT_MEASURED, why=trials)
+        return _judgement(Verdict.NOT_MEASURED, why=trials)
     scored = [trial for trial in trials if not _is_empty(trial.get(row["metric"]))]
     if not scored:
-        return _said(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
+        return _judgement(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
     # a configuration's number is of its data set and encoder, where they are factors
     configs = {tuple(str(trial.get(name)) for name in (*_PLACES, "config")) for trial in scored}
     if len(configs) > 1:
         why = note(Reason.SEVERAL_SETTINGS, configs=len(configs))
-        return _said(Verdict.NOT_RESOLVED, why=why)
+        return _judgement(Verdict.NOT_RESOLVED, why=why)
     return _measured(row, printed, scored[0])
 
 
@@ -197,29 +195,29 @@ def _measured(row: Mapping[str, Any], printed: Printed, trial: Mapping[str, Any]
     mean, num = float(np.nanmean(scores[at])), int(np.isfinite(scores[at]).sum())
     printed_as = {name: row[name] for name in ("spread", "rounding")}
     half, half_apart = half_widths(scores, at, **printed_as)
-    found: dict[str, Any] = {"measured": mean, "num_seeds": num}
-    found |= {"low": mean - half, "high": mean + half}
+    columns: dict[str, Any] = {"measured": mean, "num_seeds": num}
+    columns |= {"low": mean - half, "high": mean + half}
     if not (cells := _cells(row, printed)):
-        return found | _said(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))
+        return columns | _judgement(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))
     # Where a study has two protocols for a number, its run follows the nearer.
     aparts = (_apart(row, trial, cell, printed.fixed[row["metric"]]) for cell in cells)
     if apart := min(aparts, key=len):
         why = note(Reason.OTHER_SCALE, params=tuple(name for name, *_ in apart))
-        found["differs_in"] = ", ".join(name for name, *_ in apart)
-        found["here"] = ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart)
-        found["there"] = ", ".join(f"{name}={setting(there)}" for name, _, there in apart)
-        return found | _said(Verdict.OTHER_SCALE, why=why)
+        columns["differs_in"] = ", ".join(name for name, *_ in apart)
+        columns["here"] = ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart)
+        columns["there"] = ", ".join(f"{name}={setting(there)}" for name, _, there in apart)
+        return columns | _judgement(Verdict.OTHER_SCALE, why=why)
     within = printed.within[row["metric"]]
     difference = mean - row["value"]
     low, high = difference - half_apart, difference + half_apart
-    found |= {"difference": difference, "difference_low": low, "difference_high": high}
-    found["within"] = within
+    columns |= {"difference": difference, "difference_low": low, "difference_high": high}
+    columns["within"] = within
     if math.isnan(half_apart):
         why = note(Reason.ONE_SEED if num == 1 else Reason.NO_NOISE)
-        return found | _said(Verdict.NOT_RESOLVED, why=why)
+        return columns | _judgement(Verdict.NOT_RESOLVED, why=why)
     if -within <= low and high <= within:
-        return found | _said(Verdict.AGREES)
-    return found | _said(Verdict.DIFFERS if low > 0 or high < 0 else Verdict.NOT_RESOLVED)
+        return columns | _judgement(Verdict.AGREES)
+    return columns | _judgement(Verdict.DIFFERS if low > 0 or high < 0 else Verdict.NOT_RESOLVED)
 
 
 def _in_place(trials: Trials, row: Mapping[str, Any], printed: Printed) -> Trials:
@@ -264,12 +262,9 @@ def _cells(row: Mapping[str, Any], printed: Printed) -> list[dict[str, Any]]:
 
 
 def _apart(
-    row: Mapping[str, Any],
-    trial: Mapping[str, Any],
-    cell: Mapping[str, Any],
-    fixed: Sequence[str],
+    row: Mapping[str, Any], trial: Mapping[str, Any], cell: Mapping[str, Any], fixed: Sequence[str]
 ) -> list[tuple[str, Any, Any]]:
-    """What the run fixes otherwise than the paper: name, value here, value there."""
+    """Settings that the run fixes otherwise than the paper: name, value here, value there."""
     paper = dict(cell) | {name: row[name] for name in _PLACES if row[name]}
     names = [*_FIRST, *(name for name in fixed if name not in _FIRST)]
     return [
@@ -279,7 +274,7 @@ def _apart(
     ]
 
 
-def _said(verdict: Verdict, *, why: Note | None = None) -> dict[str, Any]:
+def _judgement(verdict: Verdict, *, why: Note | None = None) -> dict[str, Any]:
     return {"verdict": str(verdict), **noted(why=why)}
 
 
@@ -288,7 +283,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two settings are one; a number may be given as a text."""
+    """True for two settings that are one; a number may be given as a text."""
     try:
         return math.isclose(float(a), float(b), rel_tol=1e-9)
     except (TypeError, ValueError):

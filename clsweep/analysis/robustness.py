@@ -1,6 +1,4 @@
-"""How much an objective's metric moves over its hyperparameters: one row per objective, with
-intervals, and the tolerance curve: which share of the space lies within delta points of the best.
-"""
+"""Robustness: spread of an objective's metric over its hyperparameters, with intervals."""
 
 from __future__ import annotations
 
@@ -11,20 +9,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis import reasons, bootstrap
-from clsweep.analysis.image_intervals import spread_without, image_parts, spread_of, widened
+from clsweep.analysis import reasons
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, why_no_best
+from clsweep.analysis.bootstrap import in_resample_order
+from clsweep.analysis.cross_fit import best_level
+from clsweep.analysis.hidden_noise import hidden_noise_note
+from clsweep.analysis.image_intervals import image_parts, spread_of, spread_without, widened
 from clsweep.analysis.nested import branch_note, conditional
-from clsweep.analysis.seed_effects import impute_seed_effect
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.response import Response, band, respond, slope
-from clsweep.analysis.sweep import WORST, Sweep, check_by; from clsweep.analysis.arrays import Array
+from clsweep.analysis.score_table import drop_nan_columns, row_means
+from clsweep.analysis.seed_effects import impute_seed_effect, without_gaps
+from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
+from clsweep.analysis.spread_intervals import limited, spread_intervals
+from clsweep.analysis.sweep import WORST, Sweep, check_by
 from clsweep.analysis.threads import in_threads
-from clsweep.analysis.best_setting import why_no_best, lead_of_incomplete, best_setting
-from clsweep.analysis.hidden_noise import hidden_noise_note
-from clsweep.analysis import cross_fit
-from clsweep.analysis import score_table
-from clsweep.analysis import spread
-from clsweep.analysis import spread_intervals
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says; units are those of the metric.
@@ -51,7 +51,7 @@ ROBUSTNESS_COLUMNS = {
     "best": "m_i of the best configuration, that of `recommend`; picked on its own noise, so "
     "optimistic",
     "best_level": "L: level of the best, picked without the seed that scores it "
-    "(cross-fitted, resample.best_level). Regret and shares count against it",
+    "(cross-fitted, cross_fit.best_level). Regret and shares count against it",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
     "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
     "the worst score seen. Intervals are then open (none) at the end that it could move",
@@ -72,7 +72,7 @@ ROBUSTNESS_COLUMNS = {
     "iqm_low": "interval of iqm",
     "iqm_high": "",
     "worst_10": "level of the worst 10 % of configurations, of fewer than 20 of the worst one, "
-    "cross-fitted likewise (resample.tail_level): no worse than the worst m_i, which had bad luck",
+    "cross-fitted likewise (cross_fit.tail_level): no worse than the worst m_i, which had bad luck",
     "worst_10_low": "interval of worst_10",
     "worst_10_high": "",
     "band_param": "the hyperparameter of the band and the slope: `by`, or the only one swept",
@@ -106,17 +106,6 @@ Bounds = dict[str, tuple[float, float]]  # of each statistic; larger is better
 FITTED = ("regret", "share_within", "tolerance_area", "worst_10")  # against the best one
 # Below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %.
 FEW_RANDOM = 32
-TOLERANCE_COLUMNS = {
-    "objective": "name, in order of first appearance",
-    "delta": "how far below the best level L, in units of the metric",
-    "share": "T(delta) = #{i: m_i >= L - delta} / number of configurations; L cross-fitted over "
-    "seeds",
-    "low": "interval of share, for this delta alone; where trials failed, it reaches to that "
-    "without them",
-    "high": "",
-    **reasons.REASON_COLUMNS,
-}
-STEPS = 50
 
 FEW_SETTINGS = 20  # of fewer the worst tenth is the worst setting
 
@@ -124,31 +113,23 @@ FEW_SETTINGS = 20  # of fewer the worst tenth is the worst setting
 def robustness(
     sweeps: Sequence[Sweep], *, by: str | None = None, within: float = 1.0
 ) -> pd.DataFrame:
-    """One row per objective with the columns of `COLUMNS`.
+    """One row per objective with the columns of `ROBUSTNESS_COLUMNS`.
 
     Levels and the slope are in the metric's own sign; spreads, regret and shares read the same
     whether "max" or "min" is best. With "min", worst_10 is the level of the highest tenth.
 
     Args:
-        sweeps: from `read_sweeps`.
-        by: the marginal effect of one hyperparameter: configurations are first averaged over the
-            other swept ones at each of its values, and every statistic is then over those values
-            (see `response.respond`). An objective's only swept hyperparameter needs no averaging:
-            its row is that of by=None.
+        sweeps: from `read_sweeps`. Of a race all but the best is by the seeds that all
+            configurations ran on (`Sweep.of_space`).
+        by: the marginal effect of one hyperparameter: every statistic is over its values, each the
+            average over the other swept ones (`respond`). Without any other it is that of by=None.
         within: how far below the best still counts as good, in units of the metric.
 
-    Of a race everything but the best is by the seeds that all configurations ran on
-    (`Sweep.of_space`).
+    What has run of an unfinished grid counts as a sample of the space. Where the samples say
+    nothing of the space (tpe, gp, a mixture, stopped trials) there are counts and the best only.
+    One seed: no interval and no sd_star. Coverage: see `spread_intervals`.
 
-    An objective of which fewer configurations have run than planned says so, and what has run of
-    its grid counts as a sample of the space. Where the samples say nothing of the space (tpe, gp, a
-    mixture, stopped trials) there are counts and the best only. One seed: no interval and no
-    sd_star.
-
-    What the 95 % intervals cover: see `spread_intervals.spread_intervals`.
-
-    Raises:
-        ValueError: `within` out of range, a `by` that no objective sweeps.
+    Raises ValueError for a `within` out of range, a `by` that no objective sweeps.
     """
     if not 0 <= within < np.inf:
         raise ValueError(f"within: expected a number >= 0, got {within!r}")
@@ -203,8 +184,8 @@ def _measure(
     intervals.
     """
     values, num = table.scores[table.alive], len(table.scores)
-    values = in_resample_order(score_table.drop_nan_columns(values if table.param else impute_seed_effect(values)))
-    row["mean"] = sweep.sign * float(score_table.row_means(values).mean())
+    values = in_resample_order(drop_nan_columns(values) if table.param else without_gaps(values))
+    row["mean"] = sweep.sign * float(row_means(values).mean())
     if num == 1:
         return False
     if not table.param:
@@ -213,10 +194,10 @@ def _measure(
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
     population = table.sampled and not table.param
     parts = image_parts(table.images, table.alive)
-    point = spread.spread_statistics(values, within=within, parts=parts)
+    point = spread_statistics(values, within=within, parts=parts)
     if table.shift:  # which is no part of the noise
-        still = score_table.drop_nan_columns(table.still[table.alive])
-        point["sd_star"] = spread.spread_statistics(still, within=within)["sd_star"]
+        still = drop_nan_columns(table.still[table.alive])
+        point["sd_star"] = spread_statistics(still, within=within)["sd_star"]
     point["sd_star"] = spread_without(point["sd_star"], spread_of(table.images, table.alive))
     bounds = statistic_intervals(table, within, notes)
     if not bounds:
@@ -230,7 +211,7 @@ def _measure(
         for name, (low, high) in without.items():  # they hold whatever failed trials count as
             mine = bounds[name]
             bounds[name] = float(np.minimum(mine[0], low)), float(np.maximum(mine[1], high))
-    rows = np.flatnonzero(table.alive)[score_table.row_means(table.scores[table.alive]).argsort()]
+    rows = np.flatnonzero(table.alive)[row_means(table.scores[table.alive]).argsort()]
     worst = table.failing[rows[: max(1, len(rows) // 10)]]
     if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
@@ -241,7 +222,7 @@ def _measure(
             bounds[name] = low, high
     for name, ends in bounds.items():  # percentiles may lie beside what chance made small
         bounds[name] = including(ends, point[name])
-    level = float(cross_fit.best_level(values, parts))
+    level = float(best_level(values, parts))
     lost = level - point["worst_10"]
     if lost <= within and point["share"] < 1 and num < FEW_SETTINGS:
         notes.append(note(Reason.NOISY_SHARE))
@@ -275,23 +256,23 @@ def statistic_intervals(table: Response, within: float, notes: list[Note]) -> Bo
     """
     if shift := table.shift:
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
-    values = in_resample_order(score_table.drop_nan_columns(table.still[table.alive]))
+    values = in_resample_order(drop_nan_columns(table.still[table.alive]))
     images = table.images and table.images.rows(table.alive)
     parts, population = image_parts(images), table.sampled and not table.param
-    bounds = spread_intervals.spread_intervals(values, population=population, within=within, parts=parts)
+    bounds = spread_intervals(values, population=population, within=within, parts=parts)
     notes += hidden_noise_note(values) if table.of_seeds else ()
     if shift and bounds:
         bounds |= {name: widened(*bounds[name], shift.half_width) for name in _LEVELS}
     if bounds and images:
         low, high = spread_without(bounds["sd_star"], images.spread)
         bounds["sd_star"] = float(low), float(high)
-        moved = images.variance_of(lambda each: spread.spread_statistics(each, within=within), values)
+        moved = images.variance_of(lambda each: spread_statistics(each, within=within), values)
         for name, variance in ((name, moved[name]) for name in bounds if name in moved):
             bounds[name] = widened(*bounds[name], images.half_width(variance))
-        near = spread.spread_statistics(shrunk_to_spread(values, bounds["sd_star"][0]), within=within)
+        near = spread_statistics(shrunk_to_spread(values, bounds["sd_star"][0]), within=within)
         for name in ("share", "tolerance_area"):
             bounds[name] = bounds[name][0], max(bounds[name][1], float(near[name]))
-        bounds |= spread_intervals.limited(bounds)
+        bounds |= limited(bounds)
     return bounds
 
 
@@ -299,15 +280,10 @@ def shrunk_to_spread(values: Array, sd_star: float) -> Array:
     """A table whose settings are spread by no more than `sd_star`, without noise: what images add
     to a spread makes equal settings look far apart.
     """
-    means = score_table.row_means(values)
+    means = row_means(values)
     sd = means.std(ddof=1)
-    kept = min(1.0, sd_star / sd) if sd > 0 else 0.0
-    return np.asarray(means.mean() + kept * (means - means.mean()))[:, None]
-
-
-def in_resample_order(values: Array) -> Array:
-    """In the memory order of the resamples, which is faster."""
-    return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
+    share = min(1.0, sd_star / sd) if sd > 0 else 0.0
+    return np.asarray(means.mean() + share * (means - means.mean()))[:, None]
 
 
 def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bounds:
@@ -316,30 +292,25 @@ def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bo
     That of worst_10 has no lower one either where most trials of a row in it failed.
     """
     unknown = table.unknown[table.alive]
-    means = score_table.row_means(values)
-    best = cross_fit.best_level(values, image_parts(table.images, table.alive))
+    means = row_means(values)
+    best = best_level(values, image_parts(table.images, table.alive))
     low: dict[str, Any] = {name: ends[0] for name, ends in bounds.items()}
     high = {name: ends[1] for name, ends in bounds.items()}
     low["worst_10"] = np.nan
     if unknown.any():
         low["mean"] = np.nan
         high |= dict.fromkeys(("sd", "sd_star", "regret"), np.nan)
-        sunk = spread.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
+        sunk = interquartile_mean(np.where(unknown, means.min() - 1.0, means))
         is_trimmed = unknown.sum() <= len(means) / 4
-        low["iqm"] += sunk - spread.interquartile_mean(means) if is_trimmed else np.nan
-        near = spread.nearness(means[unknown], best, within=within)
+        low["iqm"] += sunk - interquartile_mean(means) if is_trimmed else np.nan
+        near = nearness(means[unknown], best, within=within)
         for name in ("share", "tolerance_area"):
             low[name] = max(0.0, low[name] - float(near[name]) * unknown.mean())
     return {name: (low[name], high[name]) for name in bounds}
 
 
 def _band(
-    sweep: Sweep,
-    table: Response,
-    notes: list[Note],
-    within: float,
-    *,
-    with_interval: bool,
+    sweep: Sweep, table: Response, notes: list[Note], within: float, *, with_interval: bool
 ) -> dict[str, Any]:
     """The usable band of a numeric hyperparameter, and the slope along it."""
     if table.alive.sum() < 2:
@@ -353,13 +324,13 @@ def _band(
         notes.append(note(Reason.FAILING_VALUES, values=values))
     if not table.balanced:
         return row
-    row |= (found := band(table, within=within))
-    if "level_noise" in found:
+    row |= (columns := band(table, within=within))
+    if "level_noise" in columns:
         row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
     if table.binned:
         row["band_bins"] = int(np.isfinite(table.low).sum())
-    if found.get("band_low", 0.0) > 0 and not (table.binned and found.get("band_end")):
-        row["band_ratio"] = found["band_high"] / found["band_low"]
+    if columns.get("band_low", 0.0) > 0 and not (table.binned and columns.get("band_end")):
+        row["band_ratio"] = columns["band_high"] / columns["band_low"]
     return row
 
 
@@ -367,12 +338,13 @@ def _extremes(
     table: Response, sweep: Sweep, notes: list[Note], *, with_worst: bool
 ) -> dict[str, Any]:
     """Best and worst row of a table, in the metric's own sign; of configurations the best is the
-    pick of `best_setting.best_setting`, and where there is none `notes` says why.
+    pick of `best_setting`, and where there is none `notes` says why.
     """
     alive: NDArray[np.intp] = np.flatnonzero(table.alive)
     if not len(alive):
         return {}
-    means = score_table.row_means(table.scores[alive] if table.param else impute_seed_effect(table.scores[alive]))
+    scores = table.scores[alive]
+    means = row_means(scores if table.param else impute_seed_effect(scores))
     top, low = int(alive[means.argmax()]), int(alive[means.argmin()])
     picked = None if table.param else best_setting(sweep)
     row: dict[str, Any] = {}
@@ -393,111 +365,3 @@ def _extremes(
             row |= {"worst": sweep.sign * float(means.min())}
             row["range"] = abs(row.get("best", np.nan) - row["worst"])
     return row
-
-
-def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataFrame:
-    """One row per objective and delta with the columns of `TOLERANCE_COLUMNS`; one row without a
-    delta where nothing is measured. Intervals are percentiles of the resampled shares, as for
-    share_within in `robustness`.
-
-    Args:
-        sweeps: from `read_sweeps`.
-        within: how far below the best still counts as good, in units of the metric. The largest
-            delta is ten times that, or less where every configuration of every objective is nearer
-            to its best: then the next of 1, 2 and 5 times a power of ten. All objectives share the
-            51 deltas from 0.
-
-    Raises:
-        ValueError: `within` out of range.
-    """
-    if not 0 < within < np.inf:
-        raise ValueError(f"within: expected a number > 0, got {within!r}")
-    alone = note(Reason.ONE_CONFIG)
-    missing = [x.nothing or (x.too_few or alone if len(x.configs) == 1 else None) for x in sweeps]
-    gaps = [_gaps(x).max() for x, why in zip(sweeps, missing, strict=True) if not why]
-    gap, reach = max(gaps, default=0.0), spread.AREA_WIDTHS * within
-    if 0 < gap < reach:
-        power = 10.0 ** np.floor(np.log10(gap))
-        steps = (step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12))
-        reach = float(min(reach, next(steps)))
-    deltas = np.linspace(0.0, reach, STEPS + 1)
-    rows: list[dict[str, Any]] = []
-    for sweep, why in zip(sweeps, missing, strict=True):
-        if why:
-            rows.append({"objective": sweep.objective, **noted(why=why)})
-        else:
-            rows += _curve(sweep, deltas)
-    return pd.DataFrame(rows, columns=list(TOLERANCE_COLUMNS))
-
-
-def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
-    """The rows of one objective."""
-    gaps = _gaps(sweep)
-    at = deltas + float(score_table.rounding(sweep.means[sweep.alive]))
-    share = _shares(gaps[None], at)[0]
-    bounds = np.full((2, len(deltas)), np.nan)
-    notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
-    if sweep.has_repeats:
-        bounds = _share_bounds(sweep, at)
-        if sweep.measured.has_repeats and sweep.failed.any():  # as those of `robustness`
-            low, high = _share_bounds(sweep.measured, at)
-            bounds = np.array([np.minimum(bounds[0], low), np.maximum(bounds[1], high)])
-        if (unknown := sweep.unknown[sweep.alive]).any():  # they may be any further off
-            near = _shares(gaps[None, unknown], at)[0]
-            bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
-        if sweep.is_grid:
-            bounds[0] = np.maximum(bounds[0], 1.0 / len(gaps))
-        bounds = np.array(including(bounds, share))
-    else:
-        notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
-    table = np.stack([deltas, share, *bounds], axis=1).tolist()
-    names = ("delta", "share", "low", "high")
-    return [
-        {"objective": sweep.objective, **dict(zip(names, cells, strict=True)), **noted(*notes)}
-        for cells in table
-    ]
-
-
-def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
-    """(2, deltas) ends of the intervals of the shares, as `_intervals` has that of share."""
-    population = not sweep.is_grid
-    table = Response.of_configs(sweep)
-    values = in_resample_order(score_table.drop_nan_columns(table.still[table.alive]))
-    lucky = cross_fit.selection_bias(values, image_parts(sweep.images, sweep.alive))
-
-    def measure(drawn: Array, full: Array) -> dict[str, Array]:
-        means = score_table.row_means(full)
-        free = cross_fit.best_level(full, clipped=False) - lucky
-        best = np.clip(free, means.mean(axis=-1), means.max(axis=-1))
-        return {"share": _shares(best[:, None] - score_table.row_means(drawn), deltas)}
-
-    def near(each: Array) -> dict[str, Array]:
-        gaps = cross_fit.best_level(each)[..., None] - score_table.row_means(each)
-        return {"share": _shares(np.atleast_2d(gaps), deltas)}
-
-    drawn = bootstrap.resampled(values, measure, population=population)["share"]
-    share = _shares(_gaps(sweep)[None], deltas)[0]
-    pairs = [
-        bootstrap.percentile_interval(column, len(values), population=population, estimate=at)
-        for column, at in zip(drawn.T, share, strict=True)
-    ]
-    low, high = np.array(pairs).T
-    if images := sweep.images:
-        found = images.rows(sweep.alive).variance_of(near, values)
-        low, high = widened(low, high, images.half_width(found.get("share", 0.0)))
-        sd_star = statistic_intervals(table, 1.0, [])["sd_star"]
-        high = np.maximum(high, near(shrunk_to_spread(values, sd_star[0]))["share"][0])
-    return np.clip([low, high], 0.0, 1.0)
-
-
-def _gaps(sweep: Sweep) -> Array:
-    """(n,) L - m_i of the configurations with a score."""
-    values = score_table.drop_nan_columns(impute_seed_effect(sweep.scores[sweep.alive]))
-    best = cross_fit.best_level(values, image_parts(sweep.images, sweep.alive))
-    return np.asarray(best - score_table.row_means(values))
-
-
-def _shares(gaps: Array, deltas: Array) -> Array:
-    """(B, n) gaps -> (B, deltas) share of each row's gaps that are at most delta."""
-    inside = [np.searchsorted(row, deltas, side="right") for row in np.sort(gaps, axis=-1)]
-    return np.array(inside) / gaps.shape[-1]

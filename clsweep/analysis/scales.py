@@ -96,36 +96,31 @@ def followers(settings: pd.DataFrame, *, is_grid: bool) -> dict[str, tuple[str, 
     - a text that is another one in each of `MIN_POINTS` or more configurations is their label. It
       follows from the others if they tell the configurations apart.
 
-    Of two columns that follow from each other the first one stays.
+    Of two columns that follow from each other the first one stays. What they follow from are no
+    followers. Raises TypeError for a column of lists and the like.
 
     Args:
         settings: one row a configuration; columns in the order of preference.
         is_grid: whether the configurations are a grid of their axes, and no sample.
-
-    Returns:
-        The followers in the order of `settings`; what they follow from are no followers.
-
-    Raises:
-        TypeError: a column of lists and the like.
     """
     design = _Design(settings, is_grid)
-    found: dict[str, tuple[str, ...]] = {}
+    leaders_of: dict[str, tuple[str, ...]] = {}
     for position, name in enumerate(design.names):
         for other in design.names:
-            if other == name or other in found or not design.follows_one(name, other):
+            if other == name or other in leaders_of or not design.follows_one(name, other):
                 continue
             if design.names.index(other) < position or not design.follows_one(other, name):
-                found[name] = (other,)
+                leaders_of[name] = (other,)
                 break
-    for name, (leader,) in found.items():
-        while leader in found:
-            (leader,) = found[leader]
-        found[name] = (leader,)
+    for name, (leader,) in leaders_of.items():
+        while leader in leaders_of:
+            (leader,) = leaders_of[leader]
+        leaders_of[name] = (leader,)
     for name in reversed(design.names):
-        others = [other for other in design.names if other != name and other not in found]
-        if name not in found and (leaders := design.leaders(name, others)):
-            found[name] = leaders
-    return {name: found[name] for name in design.names if name in found}
+        others = [other for other in design.names if other != name and other not in leaders_of]
+        if name not in leaders_of and (leaders := design.leaders(name, others)):
+            leaders_of[name] = leaders
+    return {name: leaders_of[name] for name in design.names if name in leaders_of}
 
 
 class _Design:
@@ -143,8 +138,8 @@ class _Design:
         joint, num = np.zeros(self._num, dtype=np.int64), 1
         for name in names:
             joint = joint * self._levels[name] + self._codes[name]
-            found, joint = np.unique(joint, return_inverse=True)
-            num = len(found)
+            combinations, joint = np.unique(joint, return_inverse=True)
+            num = len(combinations)
         return num
 
     def follows_one(self, name: str, other: str) -> bool:
@@ -159,7 +154,9 @@ class _Design:
 
     def _rise_together(self, name: str, other: str, num: int) -> bool:
         pair = self._settings[[other, name]]
-        if not all(map(is_numeric_column, (pair[other], pair[name]))) or not _is_monotone(pair[:_FIRST]):
+        if not all(map(is_numeric_column, (pair[other], pair[name]))) or not _is_monotone(
+            pair[:_FIRST]
+        ):
             return False
         points = pair.astype(float).drop_duplicates()
         same = np.array_equal(points[other], points[name])
@@ -187,14 +184,14 @@ class _Design:
 
 
 def _is_monotone(pair: pd.DataFrame) -> bool:
-    """Whether the second column strictly rises, or falls, with the first."""
+    """True where the second column strictly rises, or falls, with the first."""
     points = pair.astype(float).drop_duplicates().sort_values(str(pair.columns[0])).to_numpy()
     steps = np.diff(points[:, 1])
     return bool((steps > 0).all() or (steps < 0).all())
 
 
 def encloses(ends: tuple[float, float] | None, column: pd.Series[Any], scale: str) -> bool:
-    """Whether declared ends are finite, have a place on the axis, and hold every value seen."""
+    """True for declared ends that are finite, have a place on the axis, and hold all values."""
     if ends is None or scale == "category" or not np.isfinite(ends).all():
         return False
     values = pd.to_numeric(column)

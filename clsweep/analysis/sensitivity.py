@@ -15,16 +15,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import MIN_SAMPLED, TAIL, reasons, bootstrap
-from clsweep.analysis.nested import nested_as_factor
-from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect; from clsweep.analysis.arrays import Codes; from clsweep.analysis.noise import copies
-from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis import anova, sobol, surrogate
-from clsweep.analysis.surrogate import Space, Surrogate
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
-from clsweep.analysis.threads import in_threads
+from clsweep.analysis import MIN_SAMPLED, TAIL, bootstrap, reasons
+from clsweep.analysis.anova import anova, grid_of
+from clsweep.analysis.arrays import Array, Codes
 from clsweep.analysis.hidden_noise import hidden_noise_note
-from clsweep.analysis import score_table
+from clsweep.analysis.nested import nested_as_factor
+from clsweep.analysis.noise import copies
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.score_table import noise_variance
+from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect
+from clsweep.analysis.sobol import draws, inert_totals
+from clsweep.analysis.surrogate import Space, Surrogate, cross_validate, fit, off_axis, read_space
+from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.threads import in_threads
 
 # Every column, in order; formulas in `anova`, `sobol` and `surrogate`.
 SENSITIVITY_COLUMNS = {
@@ -82,23 +85,20 @@ Model = tuple[Surrogate, Space]
 
 
 def sensitivity(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-    """One row per objective and term with these `COLUMNS`; one row with a note where nothing can be
-    told.
+    """One row per objective and term with these `SENSITIVITY_COLUMNS`; one row with a note where
+    nothing can be told.
 
     A hyperparameter is measured over the values that were tried, each equally likely (a continuous
     one: uniform on its axis, between the ends that the study declares, or else about the smallest
-    and the largest that were tried). The interval of an ANOVA share is `anova._share_interval`'s;
-    that of a Sobol index is the one of its draws, over functions and hyperparameters of the
-    surrogate.
+    and the largest that were tried). A surrogate must predict: r2 >= max(half its ceiling,
+    noise_level(n)).
 
-    What it covers is measured in STATISTICS.md. Of 740 inert parameters none was resolved. Where
-    some parameters interact strongly and another that bends as much does not, the kernel deals out
-    some of their interaction to it.
-
-    Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
+    Coverage is measured in STATISTICS.md; of 740 inert parameters none was resolved. Where some
+    parameters interact strongly and another that bends as much does not, the kernel deals out some
+    of their interaction to it.
     """
-    found = in_threads(lambda sweep: sensitivity_rows(sweep)[0], sweeps)
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(SENSITIVITY_COLUMNS))
+    tables = in_threads(lambda sweep: sensitivity_rows(sweep)[0], sweeps)
+    return pd.DataFrame([row for rows in tables for row in rows], columns=list(SENSITIVITY_COLUMNS))
 
 
 def noise_level(num_configs: int) -> float:
@@ -111,7 +111,9 @@ def noise_level(num_configs: int) -> float:
     return 2.0 / float(np.sqrt(num_configs))
 
 
-def sensitivity_rows(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict[str, Any]], Model | None]:
+def sensitivity_rows(
+    sweep: Sweep, *, searched: bool = False
+) -> tuple[list[dict[str, Any]], Model | None]:
     """The rows of one objective, and the surrogate that they are of, if there is one that predicts.
 
     searched: also where the samples favour good configurations.
@@ -126,15 +128,15 @@ def sensitivity_rows(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict
     lost = sweep.lost(Reason.STOPPED_LEFT_OUT if are_stopped else Reason.LEFT_OUT)
     notes = [*sweep.failures, *lost]
     whole, nested = nested_as_factor(sweep)
-    if nested and sweep.is_grid and anova.grid_of(whole):
+    if nested and sweep.is_grid and grid_of(whole):
         sweep, notes = whole, [*nested, *notes]
-    if off := surrogate.off_axis(sweep):
+    if off := off_axis(sweep):
         sweep = replace(sweep, params=tuple(name for name in sweep.params if name not in off))
         notes.append(note(Reason.OFF_AXIS, params=off))
     groups = copies(sweep.scores[sweep.alive])
     if repeated := len(groups) - len(np.unique(groups)):
         notes.append(note(Reason.COPIES, copies=repeated, configs=num))
-    space, inputs = surrogate.read_space(sweep)
+    space, inputs = read_space(sweep)
     if gone := tuple(name for name in sweep.params if name not in space.names):
         notes.append(note(Reason.ONE_VALUE_SCORED, params=gone))
     means, silent = sweep.means[sweep.alive], sweep.silent[sweep.alive]
@@ -145,23 +147,23 @@ def sensitivity_rows(sweep: Sweep, *, searched: bool = False) -> tuple[list[dict
     if is_repeated := bool((counts[~silent] > 1).any()):
         # What a seed does to all moves no mean against another.
         still = remove_seed_effect(scores[~silent], CLEAR)
-        noise = np.where(silent, 0.0, score_table.noise_variance(still) / counts)
+        noise = np.where(silent, 0.0, noise_variance(still) / counts)
     if is_repeated and np.ptp(means) > 0:
         common["r2_ceiling"] = float(1.0 - noise.mean() / means.var(ddof=1))
-    grid = anova.grid_of(sweep) if sweep.is_grid else None
+    grid = grid_of(sweep) if sweep.is_grid else None
     model = None
     if grid is not None:
         common["method"], (cells, order) = "anova", grid
-        terms, said = anova.anova(cells, sweep.params, groups=groups[order], silent=silent[order])
+        terms, cautions = anova(cells, sweep.params, groups=groups[order], silent=silent[order])
         for row in terms:
             if "cell" in row:
                 row |= _cell(sweep, str(row["term"]), row, order)
         notes += hidden_noise_note(scores[~silent])
     else:
         common["method"] = "sobol"
-        told = space, inputs, noise, groups
-        common["r2"], terms, said, model = _from_surrogate(sweep, *told, common["r2_ceiling"])
-    notes = [*said, *notes]
+        data = space, inputs, noise, groups
+        common["r2"], terms, cautions, model = _from_surrogate(sweep, *data, common["r2_ceiling"])
+    notes = [*cautions, *notes]
     if terms:
         return [{**common, **row, **noted(*notes)} for row in terms], model
     first, *rest = notes
@@ -177,13 +179,13 @@ def _cell(sweep: Sweep, term: str, row: dict[str, Any], order: Codes) -> dict[st
     pair = replace(sweep, params=tuple(name for name in sweep.params if name in term.split(" x ")))
     at = int(np.flatnonzero(sweep.alive)[order[row["cell"]]])
     low, high = sweep.turned(row["effect_low"], row["effect_high"])
-    found = {"cell": pair.label(at), "effect": sweep.sign * row["effect"]}
+    columns = {"cell": pair.label(at), "effect": sweep.sign * row["effect"]}
     for name in pair.params:
         values = sweep.settings.loc[sweep.alive, name]
         if values.nunique(dropna=False) == 2:
             other = np.flatnonzero(sweep.alive & (sweep.settings[name] != values[at]))[0]
-            found["opposite"] = replace(sweep, params=(name,)).label(int(other))
-    return found | {"effect_low": low, "effect_high": high}
+            columns["opposite"] = replace(sweep, params=(name,)).label(int(other))
+    return columns | {"effect_low": low, "effect_high": high}
 
 
 def _unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:
@@ -200,18 +202,13 @@ def _unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:
     means = sweep.means[sweep.alive]
     if np.ptp(means) <= 1e-12 * np.abs(means).max():
         return note(Reason.EQUAL_MEANS)
-    if (off := surrogate.off_axis(sweep)) == sweep.params:
+    if (off := off_axis(sweep)) == sweep.params:
         return note(Reason.OFF_AXIS, params=off)
     return None
 
 
 def _from_surrogate(
-    sweep: Sweep,
-    space: Space,
-    inputs: Array,
-    noise: Array,
-    groups: Codes,
-    ceiling: float,
+    sweep: Sweep, space: Space, inputs: Array, noise: Array, groups: Codes, ceiling: float
 ) -> tuple[float, list[dict[str, Any]], list[Note], Model | None]:
     """R2, rows, notes and surrogate of a sampled sweep; no rows below the gate.
 
@@ -226,8 +223,8 @@ def _from_surrogate(
         few = note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_SAMPLED)
         return np.nan, [], [sweep.too_few or few], None  # of a grid that runs: what is to come
     inputs, means, noise = inputs[order], means[order], noise[order]
-    fitted = surrogate.fit(inputs, space.owner, means, noise)
-    r2 = surrogate.cross_validate(fitted, inputs, means, noise, rng)
+    fitted = fit(inputs, space.owner, means, noise)
+    r2 = cross_validate(fitted, inputs, means, noise, rng)
     possible = 1.0 if np.isnan(ceiling) else ceiling
     if r2 < max(SHARE_OF_CEILING * possible, noise_level(num)):
         return r2, [], _below_gate(r2, ceiling, num, float(means.var(ddof=1)), sweep), None
@@ -235,8 +232,8 @@ def _from_surrogate(
     if len(space.names) == 1:  # its share is 1 whatever it does: the gate is the test
         rows = [{"term": space.names[0], "order": 1, "resolved": True}]
         return r2, rows, notes, (fitted, space)
-    indices = sobol.draws(fitted, space, rng)
-    inert = sobol.inert_totals(space, inputs, means, noise, fitted.theta, rng)
+    indices = draws(fitted, space, rng)
+    inert = inert_totals(space, inputs, means, noise, fitted.theta, rng)
     nulls = {kind: float(np.quantile(values, 0.95)) for kind, values in inert.items()}
     rows = []
     for params, first, error, total in indices:
@@ -277,7 +274,7 @@ def _below_gate(r2: float, ceiling: float, num: int, variance: float, sweep: Swe
         weak = note(Reason.SURROGATE_WEAK, r2=r2, ceiling=ceiling)
     if np.isnan(ceiling) or ceiling >= 0.5:
         return [weak, note(Reason.NEEDS_CONFIGS, needs_configs=2 * num)]
-    noise = float(score_table.noise_variance(remove_seed_effect(sweep.scores[sweep.alive], CLEAR)))
+    noise = float(noise_variance(remove_seed_effect(sweep.scores[sweep.alive], CLEAR)))
     # Noise a quarter of the spread: a ceiling of 0.75.
     seeds = int(np.ceil(3.0 * noise / (ceiling * variance)))
     return [weak, note(Reason.NEEDS_SEEDS, needs_seeds=seeds)]

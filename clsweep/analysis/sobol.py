@@ -23,8 +23,8 @@ from itertools import combinations
 
 import numpy as np
 
-from clsweep.analysis.surrogate import Space, Surrogate, fit, refits
 from clsweep.analysis.arrays import Array
+from clsweep.analysis.surrogate import Space, Surrogate, fit, refits
 
 _NUM_DRAWS = 240
 NUM_REFITS = 12
@@ -160,8 +160,8 @@ def main_effects(
 def inert_totals(
     space: Space, inputs: Array, means: Array, noise: Array, theta: Array, rng: np.random.Generator
 ) -> dict[bool, Array]:
-    """What an inert parameter gets for its ST here: {is it a category: values}, over refits with
-    inert ones added.
+    """ST that an inert parameter gets here: {is it a category: values}, over refits with inert ones
+    added.
 
     An inert parameter is a copy of a swept one whose values are dealt to the configurations anew.
     Every refit starts from the hyperparameters `theta` and moves all of them, on at most INERT_SIZE

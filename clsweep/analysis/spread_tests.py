@@ -1,4 +1,4 @@
-"""How sure a difference of spreads or shares is: bootstrap tables of both sides.
+"""Tests of a difference of spreads or shares, by bootstrap tables of both sides.
 
 Shape legend: C = rows (settings), S = draws of each row (seeds), D = draws of other images.
 """
@@ -11,8 +11,10 @@ import numpy as np
 from scipy import special
 
 from clsweep.analysis import TAIL, bootstrap
-from clsweep.analysis.mean_tests import _DRAWN_SCORES, CHUNK; from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.arrays import Array
+from clsweep.analysis.bootstrap import redrawn_tables, tail_p
+from clsweep.analysis.evidence import Evidence
+from clsweep.analysis.mean_tests import _DRAWN_SCORES, CHUNK
 
 FEWEST_RESAMPLES = 30
 # Resamples that are too few for percentiles: their spread and a t quantile instead.
@@ -35,13 +37,14 @@ def spread_effect(
     measures: of_a and of_b, each (tables (..., C, S), whether they are redrawn rows) -> (...);
         minus infinity on both sides gives a difference that could be anything, and a resample like
         that widens the interval both ways.
-    fixed: the residual bootstrap of each side,  m_c shrunk towards their mean to the spread SD*, +
-    g r*_cs. Otherwise rows are drawn with replacement, the same for both sides if paired, and the
-    percentiles are widened for their number (Hesterberg 2015, expanded percentile). A large table
-    has fewer resamples; below 400 the interval is estimate -+ t SD of the resamples.
+    fixed: new noise around shrunken means (`redrawn_tables`). Otherwise rows are drawn with
+        replacement, the same for both sides if paired, and the percentiles are widened for their
+        number (Hesterberg 2015). Below 400 resamples the interval is estimate -+ t SD of these.
     moves: (C, D) of each side, by how much the means of other images differ: each resample has one.
     """
-    num = int(np.clip(_DRAWN_SCORES // (a.size + b.size), FEWEST_RESAMPLES, bootstrap.NUM_RESAMPLES))
+    num = int(
+        np.clip(_DRAWN_SCORES // (a.size + b.size), FEWEST_RESAMPLES, bootstrap.NUM_RESAMPLES)
+    )
     with np.errstate(invalid="ignore"):
         of_a, of_b = measures
         estimate = float(of_a(a, False) - of_b(b, False))
@@ -67,7 +70,7 @@ def spread_effect(
     # The nearest draw outwards, not a point between two, which infinite ones do not have.
     low = float(np.quantile(low_draws, tail, method="lower"))
     high = float(np.quantile(high_draws, 1.0 - tail, method="higher"))
-    return Evidence(estimate, low, high, *bootstrap.tail_p(low_draws, high_draws), se, np.inf)
+    return Evidence(estimate, low, high, *tail_p(low_draws, high_draws), se, np.inf)
 
 
 def _redrawn(
@@ -87,7 +90,7 @@ def _redrawn(
     for start in range(0, num, step):
         size = min(step, num - start)
         if fixed:
-            drawn = [bootstrap.redrawn_tables(side, rng)(size) for side in (a, b)]
+            drawn = [redrawn_tables(side, rng)(size) for side in (a, b)]
             rows_a, rows_b = np.arange(len(a)), np.arange(len(b))
         else:
             rows_a = rng.integers(0, len(a), (size, len(a)))

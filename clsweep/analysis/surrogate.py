@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 from scipy import linalg, special
 from scipy.spatial import distance
 
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.nested import parents_of
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.sweep import Sweep
 
 MAX_FIT = 160  # configurations that the hyperparameters are fitted to; the cost is cubic
 MAX_CONDITION = 384  # configurations that the process is conditioned on
@@ -229,7 +230,7 @@ def fit(
     from scipy import optimize  # takes 0.15 s of every command that has statistics
 
     for begin in starts if start is None else [start]:
-        found = optimize.minimize(
+        optimum = optimize.minimize(
             _loss,
             begin,
             args=data,
@@ -238,7 +239,7 @@ def fit(
             bounds=np.stack([mean - 4.0 * width, mean + 4.0 * width], axis=1),
             options={"maxiter": 60, "ftol": 1e-5},
         )
-        bests.append((float(found.fun), np.asarray(found.x)))
+        bests.append((float(optimum.fun), np.asarray(optimum.x)))
     theta = min(bests, key=lambda best: best[0])[1]
     empty = Surrogate(theta, owner, inputs, targets, noise, np.empty((0, 0)), centre, scale)
     return _conditioned(empty, theta)
@@ -248,8 +249,8 @@ def refits(fitted: Surrogate, num: int, rng: np.random.Generator) -> list[Surrog
     """`num` surrogates whose hyperparameters are drawn from the Laplace approximation of their
     posterior.
     """
-    kept = slice(MAX_FIT)
-    data = _gaps(fitted.inputs[kept], fitted.owner), fitted.targets[kept], fitted.noise[kept]
+    used = slice(MAX_FIT)
+    data = _gaps(fitted.inputs[used], fitted.owner), fitted.targets[used], fitted.noise[used]
     step, size = 0.05, len(fitted.theta)
     hessian = np.empty((size, size))
     for row, unit in zip(hessian, np.eye(size), strict=True):
@@ -293,10 +294,10 @@ def cross_validate(
     folds = rng.permutation(num) % NUM_FOLDS
     missed, around = np.empty(num), np.empty(num)
     for fold in range(NUM_FOLDS):
-        left, kept = folds == fold, folds != fold
-        surrogate = fit(inputs[kept], fitted.owner, means[kept], noise[kept], start=fitted.theta)
+        left, used = folds == fold, folds != fold
+        surrogate = fit(inputs[used], fitted.owner, means[used], noise[used], start=fitted.theta)
         missed[left] = means[left] - surrogate.predict(inputs[left])
-        around[left] = means[left] - means[kept].mean()
+        around[left] = means[left] - means[used].mean()
     return 1.0 - float(missed @ missed) / float(around @ around)
 
 

@@ -1,6 +1,4 @@
-"""What every statistic starts from: the trials of one objective as a (configurations x seeds) table
-of scores.
-"""
+"""A sweep: the trials of one objective as a (configurations x seeds) table of scores."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis.image_intervals import TrialHits, ImageEffects
-from clsweep.analysis.seed_effects import Levels, impute_seed_effect; from clsweep.analysis.noise import Noise, noise_of
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.image_intervals import ImageEffects, TrialHits
+from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import row_means
+from clsweep.analysis.seed_effects import Levels, impute_seed_effect
 from clsweep.display.numbers import settings
 from clsweep.errors import nearest
-
-Array = NDArray[np.float64]
 
 TRIAL_STATUSES = ("finished", "skipped", "stopped", "failed")  # the worst last
 EVEN_SAMPLERS = ("grid", "qmc", "random")
@@ -109,13 +107,13 @@ class Sweep:
         """The same by what speaks for the space: of a race the seeds that it gave to all. Further
         ones go to those that were lucky: a mean over all keeps the bad luck of the others.
         """
-        kept = ~np.isin(self.seeds, self.raced)
-        if kept.all() or not kept.any():
+        is_even = ~np.isin(self.seeds, self.raced)
+        if is_even.all() or not is_even.any():
             return self
-        scores, failed = self.scores[:, kept], self.failed[:, kept]
-        ran, seeds = int((np.isfinite(scores) | failed).sum()), self.seeds[kept]
-        kept_alone = replace(self, scores=scores, failed=failed, seeds=seeds, num_trials=ran)
-        return replace(kept_alone, raced=(), is_raced=True)
+        scores, failed = self.scores[:, is_even], self.failed[:, is_even]
+        ran, seeds = int((np.isfinite(scores) | failed).sum()), self.seeds[is_even]
+        even_seeds = replace(self, scores=scores, failed=failed, seeds=seeds, num_trials=ran)
+        return replace(even_seeds, raced=(), is_raced=True)
 
     def at(self, rows: NDArray[Any], **changes: Any) -> Sweep:
         """Those configurations alone, in this order."""
@@ -135,12 +133,12 @@ class Sweep:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether planned configurations have no trial yet."""
+        """True while planned configurations have no trial."""
         return len(self.configs) < self.num_planned
 
     @property
     def is_grid(self) -> bool:
-        """Whether the configurations are the whole space, and not a sample of it."""
+        """True where the configurations are the whole space, and not a sample of it."""
         return self.samplers == ("grid",) and not self.is_unfinished
 
     @property
@@ -154,24 +152,24 @@ class Sweep:
 
     @property
     def cut_short(self) -> list[Note]:
-        """That trials were stopped early, which count in no score; that a race left out some."""
+        """Notes on trials that were stopped early and count in no score, or that a race skipped."""
         ran, stopped, skipped = self.num_trials, self.num_stopped, self.num_skipped
-        found = [note(Reason.TRIALS_STOPPED, stopped=stopped, trials=ran)] if stopped else []
+        notes = [note(Reason.TRIALS_STOPPED, stopped=stopped, trials=ran)] if stopped else []
         if self.is_raced:
-            found.append(note(Reason.RACED_SEEDS, seeds=len(self.seeds)))
+            notes.append(note(Reason.RACED_SEEDS, seeds=len(self.seeds)))
         elif skipped:
-            found.append(note(Reason.TRIALS_SKIPPED, skipped=skipped, trials=ran + skipped))
-        return found
+            notes.append(note(Reason.TRIALS_SKIPPED, skipped=skipped, trials=ran + skipped))
+        return notes
 
     @property
     def missing(self) -> tuple[Note, ...]:
-        """What of the plan has no score: what failed, was stopped or skipped, or has not run."""
-        found = [*self.failures, *self.cut_short]
-        return (*found, self.too_few) if self.too_few else tuple(found)
+        """Notes on trials of the plan without a score: failed, stopped, skipped, or not run yet."""
+        notes = [*self.failures, *self.cut_short]
+        return (*notes, self.too_few) if self.too_few else tuple(notes)
 
     @property
     def failures(self) -> tuple[Note, ...]:
-        """That trials failed, and what they count as here; that all did is `nothing` to say."""
+        """A note on failed trials, and what they count as; where all failed it is `nothing`."""
         if self.num_failed in (0, self.num_trials):
             return ()
         is_counted = np.isfinite(self.failed_level)
@@ -181,7 +179,7 @@ class Sweep:
 
     @property
     def too_few(self) -> Note | None:
-        """That configurations are still to come; None where all have been tried."""
+        """A note on configurations that are still to come; None where all have been tried."""
         figures = {"configs": len(self.configs), "planned": self.num_planned}
         return note(Reason.UNFINISHED, **figures) if self.is_unfinished else None
 
@@ -234,7 +232,7 @@ class Sweep:
 
     @cached_property
     def has_repeats(self) -> bool:
-        """Whether any configuration has two scores, and seed noise can be told from effects."""
+        """True where a configuration has two scores, so that seed noise shows."""
         return bool((self.counts > 1).any())
 
     @cached_property

@@ -1,6 +1,4 @@
-"""What tuning brings: the score to expect of the best of k random tries, and what that is over the
-default setting.
-"""
+"""Gain by tuning: the expected score of the best of k random tries, over the default setting."""
 
 from __future__ import annotations
 
@@ -12,11 +10,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, reasons, bootstrap
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.bootstrap import CHUNK_SCORES, num_resamples, redrawn_tables
+from clsweep.analysis.cross_fit import best_level, cross_fit_folds
 from clsweep.analysis.image_intervals import image_parts
-from clsweep.analysis.seed_effects import CLEAR, seed_shift, impute_seed_effect, remove_seed_effect; from clsweep.analysis.noise import half_width
+from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.score_table import EPSILON, drop_nan_columns, rounding, row_means
+from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect, seed_shift, without_gaps
+from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 from clsweep.analysis import cross_fit
 from clsweep.analysis import score_table
@@ -56,20 +59,18 @@ ONE_SEED = (note(Reason.ONE_SEED), note(Reason.PICKED))
 
 def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """Expected score of the configuration that looks best among k tried at random; the columns of
-    `COLUMNS`.
+    `BEST_OF_K_COLUMNS`.
 
     The order statistics of a sample without replacement (Dodge et al. 2019, Show Your Work) score
-    the pick on the noise that made it the pick, and so rise with k even where every configuration
-    is equally good. Here the tries are ranked by their mean over the other seeds, and scored at the
-    seed left out, for each seed in turn, and so over parts of the images: it is what somebody gets
-    who tries k configurations with S - 1 seeds each. Ties share their scores. A configuration
+    the pick on the noise that made it the pick, and so rise with k even where all are equally good.
+    Here the tries are ranked by their mean over the other seeds, and scored at the seed left out,
+    for each seed in turn, and so over parts of the images. Ties share their scores. A configuration
     without a score at that seed is ranked but does not count there. One seed: the plain estimator,
     which the note calls optimistic.
 
-    k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a grid is the whole
-    space, and new noise is drawn; of any other design configurations are drawn again, with their
-    scores (`noisy_tables`), and k above n / 2 has no interval. Samples that do not cover the space
-    evenly (`Sweep.not_measured`) have one row without k, and the note.
+    k is 1, 2, ... n on a roughly logarithmic list. Intervals: a grid is the whole space, and new
+    noise is drawn; of any other design configurations are drawn again (`noisy_tables`), and k above
+    n / 2 has none. Samples that do not cover the space evenly have one row without k, and the note.
     """
     rows: list[dict[str, Any]] = []
     for sweep in (each.by_level() for each in sweeps):
@@ -94,7 +95,7 @@ def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(score_table.drop_nan_columns(impute_seed_effect(sweep.scores)), weights, image_parts(sweep.images))
+    point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
     # What a seed gives to all is added below. Rows whose noise is uneven seem to share some, too.
     draws, num = _draws(sweep, remove_seed_effect(sweep.scores, CLEAR), ks), len(sweep.configs)
     half = _half_width(draws)
@@ -114,17 +115,13 @@ def cost_of_tuning(
     within: float = 1.0,
 ) -> pd.DataFrame:
     """Random tries to come within `within` of the best level, and the gain over the default (Probst
-    et al. 2019).
+    et al. 2019): one row per objective with the columns of `COST_COLUMNS`.
 
-    One row per objective with the columns of `COST_COLUMNS`. `best_level` is that of `robustness`;
-    `best_of_k` ends there, but for the limits of that level. Between the listed k the curve is
-    read off linearly and k_within rounded up.
-
-    defaults: objective -> hyperparameter -> default value. The default is looked up among the
-        configurations by the swept hyperparameters (numbers to 12 digits). Where it is not among
-        them the nearest one stands for it, if each number is within half a grid step (or, off a
-        grid, 5 % of the axis) and each category the same; the note says so.
-    within: in units of the metric.
+    defaults: objective -> hyperparameter -> default value. Where no configuration has these
+        (numbers to 12 digits), the nearest stands for it, if each number is within half a grid step
+        (or, off a grid, 5 % of the axis) and each category the same; the note says so.
+    within: in units of the metric. Between the listed k the curve is read off linearly and k_within
+        rounded up.
 
     Raises ValueError for a `within` below 0.
     """
@@ -153,10 +150,10 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(score_table.drop_nan_columns(impute_seed_effect(sweep.scores)), weights, image_parts(sweep.images))
+    point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
     draws = _draws(sweep, remove_seed_effect(sweep.scores), ks)
     parts = image_parts(given.images, given.alive)
-    level = float(cross_fit.best_level(score_table.drop_nan_columns(impute_seed_effect(given.scores[given.alive])), parts))
+    level = float(best_level(without_gaps(given.scores[given.alive]), parts))
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
@@ -167,13 +164,15 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         gain = level - float(sweep.means[default])
 
         def gains(tables: Array) -> Array:
-            return best_levels(tables) - score_table.row_means(tables[:, default])
+            return best_levels(tables) - row_means(tables[:, default])
 
         drawn_gains = [np.empty(0)]
         if sweep.has_repeats:
-            drawn_gains += map(gains, noisy_tables(score_table.drop_nan_columns(remove_seed_effect(sweep.scores))))
+            drawn_gains += map(
+                gains, noisy_tables(drop_nan_columns(remove_seed_effect(sweep.scores)))
+            )
         half = float(_half_width(np.concatenate(drawn_gains)))
-        half = 0.0 if half <= float(score_table.rounding(sweep.means[sweep.alive])) else half
+        half = 0.0 if half <= float(rounding(sweep.means[sweep.alive])) else half
         half = float(np.hypot(half, _of_images(sweep, gains)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
     return {**row, **noted(*notes, *sweep.missing)}
@@ -185,15 +184,13 @@ def _of_images(sweep: Sweep, statistic: Callable[[Array], Array]) -> Any:
     """
     if (images := sweep.images) is None:
         return 0.0
-    found = images.variance_of(
-        lambda each: {"": statistic(each)}, score_table.drop_nan_columns(impute_seed_effect(sweep.scores))
-    )
-    return images.half_width(found.get("", 0.0))
+    variances = images.variance_of(lambda each: {"": statistic(each)}, without_gaps(sweep.scores))
+    return images.half_width(variances.get("", 0.0))
 
 
 def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:
     """Smallest k at which a curve over the listed k reaches its last value less `within`."""
-    target = curve[-1] - within - float(score_table.rounding(curve))
+    target = curve[-1] - within - float(rounding(curve))
     at = int((curve >= target).argmax())
     if at == 0:
         return int(ks[0])
@@ -224,12 +221,12 @@ def _crossfit(
     """A weighted mean of the scores of resamples (B, n, S) by how the configurations look (B, n) on
     other seeds: `ranked` of the looks gives the weighted sum of any values (B, n).
 
-    Summed over the folds of `cross_fit.cross_fit_folds`, then divided by the weight of those that have a
+    Summed over the folds of `cross_fit_folds`, then divided by the weight of those that have a
     score: given that the pick has one.
     """
     scored: Any = 0.0
     weight: Any = 0.0
-    for fold in cross_fit.cross_fit_folds(tables, parts):
+    for fold in cross_fit_folds(tables, parts):
         for looks, scores in zip(*fold, strict=True):
             counted, total = np.isfinite(scores), ranked(looks)
             scored = scored + total(np.where(counted, scores, 0.0))
@@ -243,7 +240,7 @@ def _curve(scores: Array, weights: Array, parts: Array | None) -> Array:
     def ranked(looks: Array) -> Callable[[Array], Array]:
         order = np.argsort(looks[0])
         looks = looks[0, order]
-        slack = score_table.EPSILON * np.abs(looks[np.isfinite(looks)]).max(initial=0.0)
+        slack = EPSILON * np.abs(looks[np.isfinite(looks)]).max(initial=0.0)
         runs = np.append(0, np.cumsum(looks[1:] > looks[:-1] + slack))
         return lambda values: (
             (np.bincount(runs, values[0, order]) / np.bincount(runs))[runs] @ weights
@@ -277,7 +274,7 @@ def _draws(sweep: Sweep, scores: Array, ks: NDArray[np.int64]) -> Array:
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
     weights = _weights(len(sweep.configs), ks)
-    tables = noisy_tables(score_table.drop_nan_columns(scores), redraw=not sweep.is_grid)
+    tables = noisy_tables(drop_nan_columns(scores), redraw=not sweep.is_grid)
     return np.concatenate([_curves(chunk, weights) for chunk in tables])
 
 
@@ -286,13 +283,13 @@ def noisy_tables(
 ) -> Iterator[Array]:
     """Resampled tables, in chunks of (B, n, S), of a packed one (n, S).
 
-    The configurations as they are, under new noise (`bootstrap.redrawn_tables`). redraw: configurations
-    drawn again with the scores they have instead: rows are independent, and hold effect and noise
-    alike.
+    The configurations as they are, under new noise (`bootstrap.redrawn_tables`). redraw:
+    configurations drawn again with the scores they have instead: rows are independent, and hold
+    effect and noise alike.
     """
     rng = rng or np.random.default_rng(bootstrap.DRAWS_SEED)
-    draw, num, left = bootstrap.redrawn_tables(table, rng), len(table), bootstrap.num_resamples(table)
-    for start in range(0, left, step := max(1, bootstrap.CHUNK_SCORES // table.size)):
+    draw, num, left = (redrawn_tables(table, rng), len(table), num_resamples(table))
+    for start in range(0, left, step := max(1, CHUNK_SCORES // table.size)):
         size = min(step, left - start)
         yield table[rng.integers(0, num, (size, num))] if redraw else draw(size)
 

@@ -31,7 +31,7 @@ def compare(
     by: str | None = None,
     within: float | None = None,
 ) -> pd.DataFrame:
-    """One row per pair, or per pair and value of `by`, see `analysis.comparison`; of stat "tuned"
+    """One row per pair, or per pair and value of `by`, see `analysis.compare`; of stat "tuned"
     each objective stands at its best setting, which rests on all seeds of a race. Pairs whose
     scores come from different yardsticks have no numbers.
     """

@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, SIGNIFICANCE, reasons
+from clsweep.analysis.arrays import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut

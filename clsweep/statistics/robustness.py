@@ -10,6 +10,8 @@ from operator import itemgetter
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis import robustness as analysis
+from clsweep.analysis import tolerance_curve
 from clsweep.analysis.reasons import Note
 from clsweep.analysis import robustness as analysis
 from clsweep.analysis.sweep import Sweep

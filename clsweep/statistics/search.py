@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis import importance as analysis
+from clsweep.analysis.best_setting import nameable_rows
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.recommend import config_level
 from clsweep.analysis import importance

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis import sensitivity as analysis
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis import sensitivity as analysis
 from clsweep.catalog.rows import Row

@@ -51,8 +51,8 @@ def test_one_seed_has_no_interval_and_a_failed_one_no_part_in_the_mean():
         [trial("dcl", 0, 85.0, 84.0), trial("dcl", 0, float("nan"), float("nan"), "failed")]
     )
     row = confirmation(BEST, fresh, metric="knn_top1").iloc[0]
-    found = row[["fresh", "test", "fresh_seeds", "fresh_failed"]]
-    assert found.tolist() == [85.0, 84.0, 1, 1]
+    cells = row[["fresh", "test", "fresh_seeds", "fresh_failed"]]
+    assert cells.tolist() == [85.0, 84.0, 1, 1]
     assert pd.isna([row["fresh_low"], row["fresh_high"], row["test_low"]]).all()
 
 
@@ -61,8 +61,8 @@ def test_the_order_is_that_of_the_best_and_what_is_best_no_longer_is_not_shown()
         [trial(*key, 80.0, 79.0) for key in (("simclr", 4), ("dcl", 9), ("dcl", 0), ("dcl", 4))]
     )
     table = confirmation(BEST, fresh, metric="knn_top1")
-    found = list(zip(table["objective"], table["config"], strict=True))
-    assert found == [("dcl", 4), ("dcl", 0), ("simclr", 4)]
+    cells = list(zip(table["objective"], table["config"], strict=True))
+    assert cells == [("dcl", 4), ("dcl", 0), ("simclr", 4)]
 
 
 def test_where_there_is_no_test_split_there_is_no_test_score():

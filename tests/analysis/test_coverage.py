@@ -15,16 +15,16 @@ EVERY_SPACE = [name for name in SPACES if "cliff" not in name]
 
 
 def check(group, cell, repeats, least=LEAST):
-    _, found = measured(((group, cell), repeats))
-    known = {name: percent for name, percent in found.items() if percent == percent}
-    assert all(percent >= least for percent in known.values()), found
+    _, percents = measured(((group, cell), repeats))
+    known = {name: percent for name, percent in percents.items() if percent == percent}
+    assert all(percent >= least for percent in known.values()), percents
     if group == "robustness":
-        assert max(found["mean"], found["iqm"]) <= 99
+        assert max(percents["mean"], percents["iqm"]) <= 99
         if FLAT in cell:
-            assert found["sd_star"] >= LEAST + (95 - LEAST) / 2  # its interval begins at 0
+            assert percents["sd_star"] >= LEAST + (95 - LEAST) / 2  # its interval begins at 0
         else:
             names = ("sd", "sd_star", "regret", "tolerance_area")
-            assert max(found[name] for name in names) <= 99.5, found
+            assert max(percents[name] for name in names) <= 99.5, percents
     return known
 
 
@@ -60,20 +60,20 @@ def test_comparisons_tuning_and_sensitivity(space):
 def test_new_images():
     """With the hits intervals hold for them; those of the seeds alone do not."""
     cell = ("6 settings", 3, "own to a setting", "300 images")
-    _, found = measured((("new images", cell), 30))
-    assert min(found[name] for name in ROWS["new images"][:7]) >= SEEN, found
-    assert max(found["level (seeds)"], found["lead (seeds)"]) < SEEN, found
+    _, percents = measured((("new images", cell), 30))
+    assert min(percents[name] for name in ROWS["new images"][:7]) >= SEEN, percents
+    assert max(percents["level (seeds)"], percents["lead (seeds)"]) < SEEN, percents
 
 
 def test_a_planted_race_drops_who_is_behind_and_its_best_is_that_of_all_seeds():
     at = np.arange(6.0)
     scores, _ = scored(at, 5, NOISES[0], RACED, np.random.default_rng(1))
-    kept = np.isfinite(scores)
-    assert kept[:, :2].all()
-    assert kept[5].all()
-    assert not kept[0, 2:].any()
+    present = np.isfinite(scores)
+    assert present[:, :2].all()
+    assert present[5].all()
+    assert not present[0, 2:].any()
     sweep = sweep_of("a", scores, {"x": at}, "grid", RACED)
-    assert (sweep.num_skipped, sweep.raced) == ((~kept).sum(), (2, 3, 4))
+    assert (sweep.num_skipped, sweep.raced) == ((~present).sum(), (2, 3, 4))
     assert sweep.of_space.scores.shape == (6, 2)
     assert sweep.not_measured
     assert not sweep.of_space.not_measured

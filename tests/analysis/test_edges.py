@@ -4,11 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis import recommend, tuning
 from clsweep.analysis import compare as comparison
+from clsweep.analysis import (
+    marginals,
+    recommend,
+    region_winners,
+    robustness,
+    sensitivity,
+    tolerance_curve,
+    tuning,
+)
 from clsweep.analysis.read_sweeps import read_sweeps
-from clsweep.analysis import marginals, robustness
-from clsweep.analysis import sensitivity
 from clsweep.analysis.sweep import FAILED_AS
 from clsweep.statistics.health import failure_regions
 from tests.analysis.draws import drawing

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.seed_effects import impute_seed_effect, two_way
 from clsweep.analysis.read_sweeps import read_sweeps
-from clsweep.analysis.robustness import robustness; from clsweep.analysis.tolerance_curve import tolerance_curve
-from clsweep.analysis.tuning import expected_best_of_k, cost_of_tuning
+from clsweep.analysis.robustness import robustness
+from clsweep.analysis.seed_effects import impute_seed_effect, two_way
+from clsweep.analysis.tolerance_curve import tolerance_curve
+from clsweep.analysis.tuning import cost_of_tuning, expected_best_of_k
 from tests.analysis import truths
 from tests.analysis.draws import drawing
 from tests.analysis.test_edges import ASKED
@@ -112,9 +113,9 @@ def test_one_missing_trial_moves_no_statistic_where_seeds_shift_all(name, sample
         with drawing(200):
             return ASKED[name](read_sweeps(pd.concat(trials), metric="acc", params=["tau", "b"]))
 
-    found, expected = answer(shifted), answer(whole)
+    actual, expected = answer(shifted), answer(whole)
     numbers = [each for each in expected.select_dtypes("number") if not OF_NOISE.search(each)]
-    pd.testing.assert_frame_equal(found[numbers], expected[numbers], atol=0.2, rtol=0.05)
+    pd.testing.assert_frame_equal(actual[numbers], expected[numbers], atol=0.2, rtol=0.05)
 
 
 def test_means_are_those_of_generalised_least_squares():
@@ -122,12 +123,12 @@ def test_means_are_those_of_generalised_least_squares():
     rng = np.random.default_rng(4)
     table = LEVELS[:, None] + rng.normal(0, 0.5, (6, 4)) + rng.normal(0, 0.5, 4)
     table[[0, 1, 3, 5, 5], [0, 3, 3, 1, 2]] = np.nan
-    known, found = np.isfinite(table), two_way(table)
+    known, actual = np.isfinite(table), two_way(table)
     row, seed = np.nonzero(known)
-    covariance = found.variance * (seed[:, None] == seed) + found.noise * np.eye(len(row))
+    covariance = actual.variance * (seed[:, None] == seed) + actual.noise * np.eye(len(row))
     inverse, design = np.linalg.inv(covariance), np.eye(6)[row]
     levels = np.linalg.solve(design.T @ inverse @ design, design.T @ inverse @ table[known])
-    assert 0.001 < found.p < 0.5
+    assert 0.001 < actual.p < 0.5
     np.testing.assert_allclose(np.nanmean(impute_seed_effect(table), axis=1), levels, rtol=1e-12)
     assert np.abs(np.nanmean(table, axis=1) - levels).max() > 0.01
 

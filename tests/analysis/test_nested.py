@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.region_winners import region_winners
+from clsweep.analysis.marginals import marginal_levels
 from clsweep.analysis.nested import nested_as_factor, parents_of
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.recommend import recommend
-from clsweep.analysis.marginals import marginal_levels
+from clsweep.analysis.region_winners import region_winners
 from clsweep.analysis.sensitivity import sensitivity
 
 ENDS = {0.99: -2.0, 0.996: 0.0, 1.0: 2.0}
@@ -31,28 +31,30 @@ def sweeps():
 
 
 def test_a_marginal_is_taken_within_its_branch():
-    found = marginal_levels(sweeps()[:1])
+    table = marginal_levels(sweeps()[:1])
     assert parents_of(sweeps()[0]) == {"end": ("schedule",)}
-    levels = found.set_index(["param", "label"])["mean"]
+    levels = table.set_index(["param", "label"])["mean"]
     assert levels["end"].tolist() == pytest.approx([82, 84, 86], abs=0.2)
     assert levels["schedule"].to_dict() == pytest.approx({"constant": 80, "cosine": 84}, abs=0.2)
-    said = [str(note.reason.name) for note in found.set_index("param").loc["end", "note"].iloc[0]]
-    assert said == ["WITHIN_BRANCH"]
+    names = [str(note.reason.name) for note in table.set_index("param").loc["end", "note"].iloc[0]]
+    assert names == ["WITHIN_BRANCH"]
 
 
 def test_what_is_nested_is_one_factor_with_its_parent():
-    found = sensitivity(sweeps()[:1]).set_index("term")
+    table = sensitivity(sweeps()[:1]).set_index("term")
     means = np.array([80, 82, 84, 86])  # of the four settings, which all count alike
     share = means.var() / (means.var() + 0.1**2)
-    assert found.loc["schedule/end", "first"] == pytest.approx(share, abs=0.01)
-    assert found.loc["tau", "first"] < 0.01
-    assert [note.reason.name for note in found["note"].iloc[0]][-1] == "NESTED"
+    assert table.loc["schedule/end", "first"] == pytest.approx(share, abs=0.01)
+    assert table.loc["tau", "first"] < 0.01
+    assert [note.reason.name for note in table["note"].iloc[0]][-1] == "NESTED"
     levels = nested_as_factor(sweeps()[0])[0].settings["schedule/end"]
     assert {*levels} == {"constant/none", "cosine/0.99", "cosine/0.996", "cosine/1"}
 
 
 def test_winners_and_neighbours_of_a_branch():
-    found = region_winners(sweeps(), by="schedule")  # the values hold unequal numbers of configurations
-    assert found["winner"].tolist() == ["b", "b"]
+    table = region_winners(
+        sweeps(), by="schedule"
+    )  # the values hold unequal numbers of configurations
+    assert table["winner"].tolist() == ["b", "b"]
     assert len(region_winners(sweeps(), by="end")) == 3
     assert (recommend(sweeps())["at"].str.contains("schedule=cosine, end=1")).all()

@@ -14,22 +14,22 @@ from tests.planted import planted
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # NaN where a number should be
 W = 1.0  # within
 QUESTIONS = {
-    "robustness": lambda found, within: found.robustness(within=within),
-    "robustness by": lambda found, within: found.robustness(by="tau", within=within),
-    "tolerance": lambda found, _: found.tolerance(),
-    "compare mean": lambda found, _: found.compare(),
-    "compare std": lambda found, _: found.compare(stat="std"),
-    "compare within": lambda found, within: found.compare(stat="within", within=within),
-    "compare by": lambda found, _: found.compare(by="tau"),
-    "winners": lambda found, _: found.winners("tau"),
-    "marginals": lambda found, _: found.marginals(),
-    "sensitivity": lambda found, _: found.sensitivity(),
-    "best_of_k": lambda found, _: found.best_of_k(),
-    "tuning_cost": lambda found, within: found.tuning_cost(within=within),
-    "recommend": lambda found, _: found.recommend(),
-    "failure_regions": lambda found, _: found.failure_regions(),
-    "mechanism": lambda found, _: found.mechanism(by="tau"),
-    "links": lambda found, _: found.links(),
+    "robustness": lambda results, within: results.robustness(within=within),
+    "robustness by": lambda results, within: results.robustness(by="tau", within=within),
+    "tolerance": lambda results, _: results.tolerance(),
+    "compare mean": lambda results, _: results.compare(),
+    "compare std": lambda results, _: results.compare(stat="std"),
+    "compare within": lambda results, within: results.compare(stat="within", within=within),
+    "compare by": lambda results, _: results.compare(by="tau"),
+    "winners": lambda results, _: results.winners("tau"),
+    "marginals": lambda results, _: results.marginals(),
+    "sensitivity": lambda results, _: results.sensitivity(),
+    "best_of_k": lambda results, _: results.best_of_k(),
+    "tuning_cost": lambda results, within: results.tuning_cost(within=within),
+    "recommend": lambda results, _: results.recommend(),
+    "failure_regions": lambda results, _: results.failure_regions(),
+    "mechanism": lambda results, _: results.mechanism(by="tau"),
+    "links": lambda results, _: results.links(),
 }
 # Stems of the columns in the unit of the metric, of which `x`, `x_low` and `x_high` are. "" is the
 # interval alone, `low` and `high`.
@@ -188,14 +188,14 @@ def mapped(frame, question, *, factor, offset=0.0):
     return frame
 
 
-def assert_same(found, expected, *, rtol=1e-9, atol=0.0, without=()):
+def assert_same(results, expected, *, rtol=1e-9, atol=0.0, without=()):
     """Equal text, and numbers equal relative to the largest of their column."""
-    assert list(found) == list(expected)
-    assert len(found) == len(expected)
+    assert list(results) == list(expected)
+    assert len(results) == len(expected)
     for name in expected if len(expected) else ():
         if name in without:
             continue
-        one, other = found[name], expected[name]
+        one, other = results[name], expected[name]
         if pd.api.types.is_numeric_dtype(other) and other.dtype != bool:
             one, other = one.to_numpy(dtype=float), other.to_numpy(dtype=float)
             size = np.nanmax(np.abs(other[~np.isinf(other)]), initial=0.0)
@@ -225,10 +225,10 @@ def test_each_question_has_an_answer_that_could_change(question):
 
 @pytest.mark.parametrize(("change", "name", "question"), cases("renumbered"))
 def test_order_of_rows_and_numbers_of_configurations_say_nothing(change, name, question):
-    found, expected = answer(name, question, change), answer(name, question)
+    results, expected = answer(name, question, change), answer(name, question)
     if "config" in expected:
         expected["config"] = expected["config"].map(new_number)
-    assert_same(found, expected)
+    assert_same(results, expected)
 
 
 # A fit that iterates makes more of the last bits, which the order of a sum moves.
@@ -237,20 +237,20 @@ FITTED = {"sensitivity": 1e-4}
 
 @pytest.mark.parametrize(("change", "name", "question"), cases("doubled"))
 def test_names_of_seeds_and_copies_of_rows_change_no_number(change, name, question):
-    found, expected = answer(name, question, change), answer(name, question)
-    assert_same(found, expected, rtol=FITTED.get(question, 1e-9), without=("note",))
-    notes = findings(name, change).data.notes
+    results, expected = answer(name, question, change), answer(name, question)
+    assert_same(results, expected, rtol=FITTED.get(question, 1e-9), without=("note",))
+    notes = findings(name, change).material.notes
     assert any("are copies of others and are left out" in each for each in notes)
 
 
 @pytest.mark.parametrize(("change", "name", "question"), cases(*AFFINE))
 def test_an_affine_metric_moves_the_numbers_along(change, name, question):
     factor, offset = AFFINE[change]
-    found = answer(name, question, change, within=abs(factor) * W)
+    results = answer(name, question, change, within=abs(factor) * W)
     expected = mapped(answer(name, question), question, factor=factor, offset=offset)
     # Beside 1e5 a score has fewer digits left.
     rtol = 1e-4 if question in FITTED else 1e-7 if offset else 1e-9
-    assert_same(found, expected, rtol=rtol, without=("note",))
+    assert_same(results, expected, rtol=rtol, without=("note",))
 
 
 def test_copies_of_rows_do_not_count_as_trials():
@@ -262,8 +262,8 @@ def test_copies_of_rows_make_no_outcome_a_hyperparameter():
     trials = table("grid").query("seed == 0").assign(seconds=lambda x: 3.0 * x["score"])
     both = pd.concat([trials, trials.iloc[:2]])
     for each in (trials, both):
-        found = clsweep.analyse(each, metric="score", mode="max")
-        assert found.data.params == ("tau",)
+        results = clsweep.analyse(each, metric="score", mode="max")
+        assert results.material.params == ("tau",)
 
 
 @pytest.mark.parametrize("column", ["score", "status"])
@@ -294,12 +294,12 @@ def test_a_deleted_trial_moves_estimates_within_their_intervals(_, name, questio
     expected = answer(name, question)
     slack = 1 / 8 if question == "compare within" else 1e-9  # a share goes by one of 8 settings
     for lost, stem in itertools.product(range(2), ESTIMATES[question]):
-        found = QUESTIONS[question](shortened(name, lost), W)
+        results = QUESTIONS[question](shortened(name, lost), W)
         low, high = columns_of([stem])[-2:]
         value = VALUE_OF.get(question, stem or "estimate")
         known = expected[low].notna()
         assert known.any()
-        inside = found[value].between(expected[low] - slack, expected[high] + slack)
+        inside = results[value].between(expected[low] - slack, expected[high] + slack)
         assert inside[known].all(), value
 
 
@@ -308,6 +308,6 @@ def test_compare_and_robustness_say_the_same_where_a_trial_of_the_best_is_missin
         score=lambda x: x.groupby(["objective", "config"]).score.transform("mean")
     )
     best = trials[trials["objective"] == "dcl"]["score"].idxmax()
-    found = clsweep.analyse(trials.drop(best), metric="score", mode="max")
-    pair, rows = found.compare(stat="within", within=W), found.robustness(within=W)
+    results = clsweep.analyse(trials.drop(best), metric="score", mode="max")
+    pair, rows = results.compare(stat="within", within=W), results.robustness(within=W)
     assert pair[["value_a", "value_b"]].iloc[0].tolist() == rows["share_within"].tolist()

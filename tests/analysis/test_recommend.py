@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from clsweep.analysis.best_setting import tuned_difference
 from clsweep.analysis.compare import compare
-from clsweep.analysis.seed_effects import Levels, seed_shift; from clsweep.analysis.noise import noise_of
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import RECOMMEND_COLUMNS, config_levels, neighbourhoods, recommend
 from clsweep.analysis.robustness import robustness
-from clsweep.analysis.best_setting import tuned_difference
-from clsweep.results.standings import Standings
+from clsweep.analysis.seed_effects import Levels, seed_shift
+from clsweep.results.ranking import Standings
 from tests.analysis.truths import sweep_of, trials_of
 
 NAN = float("nan")
@@ -72,12 +73,12 @@ def test_neighbours_on_a_grid_against_a_loop():
     order = np.random.default_rng(2).permutation(len(places))  # the order of the rows says nothing
     names = np.array(["x", "y"])[places[order, 2].astype(int)]
     axes = {"tau": 2.0 ** places[order, 0], "batch_size": places[order, 1], "weighting": names}
-    found = neighbourhoods(sweep_of(level[order, None], **axes))
+    around = neighbourhoods(sweep_of(level[order, None], **axes))
     for row, at in enumerate(places[order]):
         apart = np.abs(places - at).sum(axis=1)
         near = np.flatnonzero((apart <= 1) & (places[:, 2] == at[2]))
-        assert found.counts[row] == len(near) - 1
-        assert found.worst[row] == min(level[near])
+        assert around.counts[row] == len(near) - 1
+        assert around.worst[row] == min(level[near])
 
 
 def test_neighbours_of_a_sample_against_a_loop():
@@ -85,20 +86,20 @@ def test_neighbours_of_a_sample_against_a_loop():
     tau, width = 10.0 ** rng.uniform(-2, 0, 40), rng.uniform(0, 5, 40)
     level = rng.permutation(40).astype(float)
     options = {"sampler": "random", "scales": {"width": "linear"}}
-    found = neighbourhoods(sweep_of(level[:, None], tau=tau, width=width, **options))
+    around = neighbourhoods(sweep_of(level[:, None], tau=tau, width=width, **options))
     axes = np.stack([np.log(tau), width], axis=1)
     unit = (axes - axes.min(axis=0)) / np.ptp(axes, axis=0)
     for row in range(40):
         distance = np.sqrt(np.mean((unit - unit[row]) ** 2, axis=1))
         near = [i for i in np.argsort(distance)[:5] if distance[i] <= 0.2]
-        assert found.counts[row] == len(near) - 1
-        assert found.worst[row] == min(level[near])
+        assert around.counts[row] == len(near) - 1
+        assert around.worst[row] == min(level[near])
 
 
 def test_without_noise_the_levels_stay():
     level = np.array([90.0, 95, 60, 91, 92, 91.5, 91])
-    found = neighbourhoods(sweep_of(np.repeat(level[:, None], 3, axis=1), tau=np.arange(7.0)))
-    assert found.worst == pytest.approx([90, 60, 60, 60, 91, 91, 91])
+    around = neighbourhoods(sweep_of(np.repeat(level[:, None], 3, axis=1), tau=np.arange(7.0)))
+    assert around.worst == pytest.approx([90, 60, 60, 60, 91, 91, 91])
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
@@ -257,8 +258,8 @@ def test_a_higher_mean_of_fewer_seeds_is_named(mode):
         trials = trials if unfinished == "failed" else trials.drop(5)
         sweeps = read_sweeps(trials, metric="acc", params=["tau"], mode=mode)
         compared = tuple(each.of("") for each in tuned_difference(*sweeps, *sweeps)[2])
-        told = {"elsewhere": robustness(sweeps)["note"][0], "compared": compared}
-        return dict(pair(sweeps[0])[0]) | told
+        reasons = {"elsewhere": robustness(sweeps)["note"][0], "compared": compared}
+        return dict(pair(sweeps[0])[0]) | reasons
 
     best = best_of([70.0, 80.0, 75.0], "to run")
     assert (best["config"], best["num_seeds"]) == (2, 3)
@@ -266,8 +267,8 @@ def test_a_higher_mean_of_fewer_seeds_is_named(mode):
         assert note(Reason.HIGHER_ON_FEWER, at="tau=1", seeds=2, most=3) in notes
     for levels, unfinished in (([70, 80, 75], "failed"), ([70, 75, 75], "to run")):
         best = best_of(levels, unfinished)
-        told = {each.reason for each in (*best["note"], *best["elsewhere"], *best["compared"])}
-        assert Reason.HIGHER_ON_FEWER not in told
+        reasons = {each.reason for each in (*best["note"], *best["elsewhere"], *best["compared"])}
+        assert Reason.HIGHER_ON_FEWER not in reasons
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -20,21 +20,21 @@ def sampled(values, *, sampler="random", scores=None):
 def placed(values, *, sampler="random", **options):
     """The regions of one sweep, and the region of each of its values."""
     one = sampled(values, sampler=sampler)
-    found = cut("tau", [one], **options)
-    return found, found.place(one.settings["tau"]).tolist()
+    regions = cut("tau", [one], **options)
+    return regions, regions.place(one.settings["tau"]).tolist()
 
 
-def spans(found):
-    return list(zip(found.low.tolist(), found.high.tolist(), strict=True))
+def spans(regions):
+    return list(zip(regions.low.tolist(), regions.high.tolist(), strict=True))
 
 
 def test_numbers_that_hardly_repeat_are_cut_into_bins_of_equal_count():
-    found, codes = placed(np.arange(12.0)[::-1])
+    regions, codes = placed(np.arange(12.0)[::-1])
     assert codes == [5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0]
-    assert found.labels == ("0..1", "2..3", "4..5", "6..7", "8..9", "10..11")
-    assert found.named[0] == "tau=0..1"
-    assert (found.is_binned, len(found.starts), len(found)) == (True, 6, 6)
-    assert spans(found)[:2] == [(0, 1), (2, 3)]
+    assert regions.labels == ("0..1", "2..3", "4..5", "6..7", "8..9", "10..11")
+    assert regions.named[0] == "tau=0..1"
+    assert (regions.is_binned, len(regions.starts), len(regions)) == (True, 6, 6)
+    assert spans(regions)[:2] == [(0, 1), (2, 3)]
     assert np.bincount(placed(np.arange(40.0))[1]).tolist() == [7, 7, 6, 7, 7, 6]
     assert np.bincount(placed(np.arange(40.0), max_bins=8)[1]).tolist() == [5] * 8
     assert np.bincount(placed(np.arange(40.0), per_bin=10)[1]).tolist() == [10] * 4
@@ -52,60 +52,62 @@ def test_when_numbers_are_cut():
 
 
 def test_a_grid_keeps_its_values_in_ascending_order():
-    found, codes = placed([0.5, 0.1, 0.2, 0.1, 100.0], sampler="grid")
-    assert found.labels == ("0.1", "0.2", "0.5", "100")
+    regions, codes = placed([0.5, 0.1, 0.2, 0.1, 100.0], sampler="grid")
+    assert regions.labels == ("0.1", "0.2", "0.5", "100")
     assert codes == [2, 0, 1, 0, 3]
-    assert spans(found) == [(x, x) for x in (0.1, 0.2, 0.5, 100.0)]
+    assert spans(regions) == [(x, x) for x in (0.1, 0.2, 0.5, 100.0)]
     assert placed([64, 32, 64], sampler="grid")[0].named == ("tau=32", "tau=64")
 
 
 def test_equal_values_are_in_one_bin_and_no_bin_is_short():
-    found, codes = placed([5.0] * 10 + [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], max_bins=4)
+    regions, codes = placed(
+        [5.0] * 10 + [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], max_bins=4
+    )
     assert len(set(codes[:10])) == 1
-    assert (found.low[1:] > found.high[:-1]).all()
+    assert (regions.low[1:] > regions.high[:-1]).all()
     # Of 24 those below rank 6, 12 and 18: 14, 4, 6.
-    assert found.labels == ("1..5", "6..9", "10..15")
-    found, codes = placed([0.0, *[1.0] * 20, *range(2, 15)], per_bin=5)
+    assert regions.labels == ("1..5", "6..9", "10..15")
+    regions, codes = placed([0.0, *[1.0] * 20, *range(2, 15)], per_bin=5)
     assert min(np.bincount(codes)) >= 5
-    found, _ = placed([*range(1, 14), *[50.0] * 20, 99.0], per_bin=5)
-    assert found.labels == ("1..6", "7..12", "13..99")  # 99 alone would be one of five
+    regions, _ = placed([*range(1, 14), *[50.0] * 20, 99.0], per_bin=5)
+    assert regions.labels == ("1..6", "7..12", "13..99")  # 99 alone would be one of five
 
 
 def test_the_last_bits_do_not_tell_values_apart():
     first = sampled([0.3, 0.1, 0.3], sampler="grid")
     second = sampled([0.1 + 0.2, 0.1, 0.7], sampler="grid")
-    found = cut("tau", [first, second])
-    assert found.labels == ("0.1", "0.3", "0.7")
-    assert found.place(second.settings["tau"]).tolist() == [1, 0, 2]
-    assert spans(found)[1] == (0.3, 0.3)
-    found, codes = placed([0.3, 0.1 + 0.2] * 2 + [0.1, 0.2, 0.4, 0.5, 0.6, 0.7])
+    regions = cut("tau", [first, second])
+    assert regions.labels == ("0.1", "0.3", "0.7")
+    assert regions.place(second.settings["tau"]).tolist() == [1, 0, 2]
+    assert spans(regions)[1] == (0.3, 0.3)
+    regions, codes = placed([0.3, 0.1 + 0.2] * 2 + [0.1, 0.2, 0.4, 0.5, 0.6, 0.7])
     assert len(set(codes[:4])) == 1
 
 
 def test_missing_values_are_the_last_region():
-    found, codes = placed([1.0, NAN, 2.0, 3.0, 4.0])
-    assert (codes, found.labels) == ([0, 2, 0, 1, 1], ("1..2", "3..4", "nan"))
-    assert (len(found.starts), len(found)) == (2, 3)
-    assert np.isnan([found.low[2], found.high[2]]).all()
-    found, codes = placed([2.0, NAN, 1.0, NAN], sampler="grid")
-    assert (codes, found.named) == ([1, 2, 0, 2], ("tau=1", "tau=2", "tau=nan"))
-    found, codes = placed(np.array([None, "b", "a"], dtype=object))
-    assert (codes, found.labels) == ([2, 0, 1], ("b", "a", "nan"))
+    regions, codes = placed([1.0, NAN, 2.0, 3.0, 4.0])
+    assert (codes, regions.labels) == ([0, 2, 0, 1, 1], ("1..2", "3..4", "nan"))
+    assert (len(regions.starts), len(regions)) == (2, 3)
+    assert np.isnan([regions.low[2], regions.high[2]]).all()
+    regions, codes = placed([2.0, NAN, 1.0, NAN], sampler="grid")
+    assert (codes, regions.named) == ([1, 2, 0, 2], ("tau=1", "tau=2", "tau=nan"))
+    regions, codes = placed(np.array([None, "b", "a"], dtype=object))
+    assert (codes, regions.labels) == ([2, 0, 1], ("b", "a", "nan"))
 
 
 def test_categories_and_truth_values_come_as_they_first_appear():
-    found, codes = placed(["b", "a", "b"])
-    assert (codes, found.labels) == ([0, 1, 0], ("b", "a"))
-    assert np.isnan(found.low).all()
-    assert not found.is_binned
-    assert len(found.starts) == 0
-    found, codes = placed([True, False, True])
-    assert (codes, found.labels) == ([0, 1, 0], ("true", "false"))
+    regions, codes = placed(["b", "a", "b"])
+    assert (codes, regions.labels) == ([0, 1, 0], ("b", "a"))
+    assert np.isnan(regions.low).all()
+    assert not regions.is_binned
+    assert len(regions.starts) == 0
+    regions, codes = placed([True, False, True])
+    assert (codes, regions.labels) == ([0, 1, 0], ("true", "false"))
     one = replace(sampled([64, 32, 64]), scales={"tau": "category"})
     other = replace(sampled([32.0, 0.5, 64.0]), scales={"tau": "category"})
-    found = cut("tau", [one, other])
-    assert found.labels == ("64", "32", "0.5")
-    assert found.place(other.settings["tau"]).tolist() == [1, 2, 0]
+    regions = cut("tau", [one, other])
+    assert regions.labels == ("64", "32", "0.5")
+    assert regions.place(other.settings["tau"]).tolist() == [1, 2, 0]
 
 
 def test_labels_are_short_unless_two_would_be_alike():
@@ -118,13 +120,13 @@ def test_labels_are_short_unless_two_would_be_alike():
 def test_several_objectives_have_the_same_bins():
     rng = np.random.default_rng(0)
     sweeps = [sampled(rng.random(num)) for num in (60, 25)]
-    found = cut("tau", sweeps, per_bin=10)
-    assert len(found) == 2  # 25 configurations fill two bins of ten
-    whole = np.concatenate([found.place(one.settings["tau"]) for one in sweeps])
+    regions = cut("tau", sweeps, per_bin=10)
+    assert len(regions) == 2  # 25 configurations fill two bins of ten
+    whole = np.concatenate([regions.place(one.settings["tau"]) for one in sweeps])
     assert np.bincount(whole).tolist() == [43, 42]
     values = np.concatenate([one.settings["tau"] for one in sweeps])
     for code in range(2):
-        assert spans(found)[code] == (values[whole == code].min(), values[whole == code].max())
+        assert spans(regions)[code] == (values[whole == code].min(), values[whole == code].max())
     grid = sampled([0.1, 0.9] * 10, sampler="grid")
     assert cut("tau", [grid, sweeps[0]]).is_binned
     assert cut("tau", [grid, grid]).labels == ("0.1", "0.9")
@@ -134,8 +136,8 @@ def test_bins_of_those_with_a_score():
     tau = np.arange(20.0)
     scores = np.where(tau < 8, NAN, 90.0)[:, None]
     one = sampled(tau, scores=scores)
-    found = cut("tau", [one], max_bins=3, scored=True)
-    assert spans(found) == [(0, 11), (12, 15), (16, 19)]  # four with a score in each
+    regions = cut("tau", [one], max_bins=3, scored=True)
+    assert spans(regions) == [(0, 11), (12, 15), (16, 19)]  # four with a score in each
     assert spans(cut("tau", [one], max_bins=2)) == [(0, 9), (10, 19)]
     counted = sweep(scores, {"tau": tau}, sampler="random", failed_as="worst")
     assert len(cut("tau", [counted], max_bins=3, scored=True)) == 3

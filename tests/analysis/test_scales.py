@@ -32,14 +32,14 @@ def test_a_list_stands_on_the_axis_of_equal_gaps(scale, values):
 @pytest.mark.parametrize("sampler", ["random", "qmc"])
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.1, 0.9), (1e-4, 1e-1), (1, 1000)])
 def test_a_sample_stands_on_the_axis_that_it_was_drawn_on(low, high, sampler):
-    found = {"linear": [], "log": []}
+    by_scale = {"linear": [], "log": []}
     for seed in range(100):
         rng = np.random.default_rng(seed)
         unit = rng.random(64) if sampler == "random" else qmc.Sobol(1, rng=rng).random(64)[:, 0]
-        found["linear"].append(scale_of(pd.Series(low + (high - low) * unit), (sampler,)))
+        by_scale["linear"].append(scale_of(pd.Series(low + (high - low) * unit), (sampler,)))
         if low > 0:
-            found["log"].append(scale_of(pd.Series(low * (high / low) ** unit), (sampler,)))
-    for scale, read in found.items():
+            by_scale["log"].append(scale_of(pd.Series(low * (high / low) ** unit), (sampler,)))
+    for scale, read in by_scale.items():
         assert read.count(scale) >= 0.95 * len(read)
 
 

@@ -31,10 +31,10 @@ def with_intervals(columns):
     ids=["robustness", "compare", "best"],
 )
 def test_every_statistic_with_an_interval_is_on_the_page(columns, num):
-    said = {key for table, key, *_ in STATISTICS.values() if table is columns}
-    found = with_intervals(columns)
-    assert len(found) >= num
-    assert found <= said
+    stated = {key for table, key, *_ in STATISTICS.values() if table is columns}
+    shown = with_intervals(columns)
+    assert len(shown) >= num
+    assert shown <= stated
 
 
 def test_the_page_gives_every_formula_as_the_tables_do():
@@ -52,8 +52,8 @@ def test_the_page_has_a_row_for_every_cell():
         rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
         names = (*rows[0][4:-1], rows[0][-1].removesuffix(" |"))
         assert names == coverage.ROWS[group]
-        found = [(row[0].removeprefix("| "), int(row[1]), *row[2:4]) for row in rows[1:]]
-        assert found == cells
+        shown = [(row[0].removeprefix("| "), int(row[1]), *row[2:4]) for row in rows[1:]]
+        assert shown == cells
 
 
 @pytest.mark.parametrize("group", list(coverage.ROWS))

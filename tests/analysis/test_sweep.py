@@ -109,12 +109,12 @@ def read_columns(*, of=("tau", *COLUMNS), **options):
 
 
 def test_scales():
-    sweep, asked = read_columns(), read_columns(scales={"width": "log"})
+    sweep, on_log = read_columns(), read_columns(scales={"width": "log"})
     kinds = {"tau": "log", "width": "linear", "opt": "category", "shift": "linear"}
     assert sweep.scales == kinds
     np.testing.assert_allclose(sweep.axis("tau"), np.log2([0.01, 0.1, 1.0]))
     np.testing.assert_array_equal(sweep.axis("width"), COLUMNS["width"])
-    np.testing.assert_array_equal(asked.axis("width"), np.log2(COLUMNS["width"]))
+    np.testing.assert_array_equal(on_log.axis("width"), np.log2(COLUMNS["width"]))
 
 
 def test_bounds_are_kept_where_they_enclose_what_was_seen():

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import clsweep
-from clsweep.analysis import noise, recommend
+from clsweep.analysis import recommend, seed_effects
 from clsweep.analysis.noise import noise_of
 from clsweep.statistics import pareto as question
 from clsweep.statistics.pareto import on_front
@@ -99,7 +99,7 @@ def test_seeds_that_failed_leave_a_configuration_out():
 def test_the_noise_of_many_configurations_is_estimated_once(monkeypatch):
     """A table of 10,000 took minutes where each configuration asked anew."""
     asked = []
-    monkeypatch.setattr(noise, "noise_of", lambda *a: asked.append(a) or noise_of(*a))
+    monkeypatch.setattr(seed_effects, "noise_of", lambda *a: asked.append(a) or noise_of(*a))
     found = clsweep.analyse(trials(), params=["width"])
     table = found.pareto()
     assert len(asked) == 2, "of each objective"

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.analysis.importance import importance
+from clsweep.analysis.marginals import marginal_levels
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.marginals import marginal_levels
-from clsweep.analysis.importance import importance
 from clsweep.display.numbers import mentioned
 from clsweep.statistics import verdicts
 from tests.planted import planted
@@ -52,8 +52,8 @@ def search(seed, num=40):
     return pd.DataFrame(rows).assign(status="finished"), study
 
 
-def sweeps_of(trials, **told):
-    return read_sweeps(trials, metric="acc", params=list(RANGES), bounds=RANGES, **told)
+def sweeps_of(trials, **reading):
+    return read_sweeps(trials, metric="acc", params=list(RANGES), bounds=RANGES, **reading)
 
 
 def test_a_single_hyperparameter_has_no_importance_but_a_verdict():
@@ -103,10 +103,10 @@ def test_a_best_setting_that_is_not_usable_is_named():
     sweeps = read_sweeps(trials.assign(sampler="tpe"), metric="knn_top1", params=["lr", "tau"])
     table = importance(sweeps, within=2.0).set_index("param")
     at = f"lr={mentioned(trials.loc[top, 'lr'].iloc[0])}"
-    told = note(Reason.BEST_NOT_USABLE, at=at)
+    cautions = note(Reason.BEST_NOT_USABLE, at=at)
     assert table.loc["lr", "usable_high"] < 0.6
-    assert told in table.loc["lr", "note"]
-    assert told not in table.loc["tau", "note"]
+    assert cautions in table.loc["lr", "note"]
+    assert cautions not in table.loc["tau", "note"]
     usual = importance(sweeps_of(search(0)[0]), within=2.0)
     assert Reason.BEST_NOT_USABLE not in {each.reason for row in usual["note"] for each in row}
 
@@ -131,21 +131,21 @@ def test_too_few_or_noise_alone_says_so_and_draws_nothing(level):
     assert row["reason"] == Reason.FEW_FOR_SURROGATE
     assert not row["resolved"]
     assert marginal_levels(sweeps)["mean"].isna().all()
-    found = clsweep.analyse(trials.assign(sampler="tpe"))
-    [why] = verdicts.robustness_verdict(found, by="tau")
-    assert (why,) == verdicts.robustness_verdict(found)
+    results = clsweep.analyse(trials.assign(sampler="tpe"))
+    [why] = told.robustness(results, by="tau")
+    assert (why,) == told.robustness(results)
     assert "not measured: tpe samples favour good configurations" in why
 
 
 def test_of_a_search_that_stops_trials_those_of_full_length_count():
-    kept, trials = search(0)[0], search(0)[0].copy()
+    whole, trials = search(0)[0], search(0)[0].copy()
     stopped = trials["config"] % 4 == 3
     trials.loc[stopped, ["status", "acc"]] = ["stopped", 0.0]
     (first, *_) = importance(sweeps_of(trials), within=2.0).to_dict("records")
     assert first["num_configs"] == 30
-    (told,) = [each for each in first["note"] if each.reason == Reason.FULL_LENGTH]
-    assert dict(told.figures) == {"stopped": 20, "trials": 80}
+    (cautions,) = [each for each in first["note"] if each.reason == Reason.FULL_LENGTH]
+    assert dict(cautions.figures) == {"stopped": 20, "trials": 80}
     assert note(Reason.STOPPED_LEFT_OUT, lost=10, configs=40) in first["note"]
     assert Reason.LEFT_OUT not in [each.reason for each in first["note"]]
-    (same, *_) = importance(sweeps_of(kept[~stopped]), within=2.0).to_dict("records")
+    (same, *_) = importance(sweeps_of(whole[~stopped]), within=2.0).to_dict("records")
     assert same["importance"] == first["importance"]

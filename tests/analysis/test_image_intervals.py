@@ -9,10 +9,17 @@ import pandas as pd
 import pytest
 from scipy import special
 
+from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.evidence import Evidence
-from clsweep.analysis.image_intervals import TrialHits, variance_of_difference, stack_effects, variances_of, widened
+from clsweep.analysis.image_intervals import (
+    TrialHits,
+    stack_effects,
+    variance_of_difference,
+    variances_of,
+    widened,
+)
 from clsweep.analysis.read_sweeps import read_sweeps
-from clsweep.analysis.cross_fit import best_level; from clsweep.analysis.score_table import drop_nan_columns
+from clsweep.analysis.score_table import drop_nan_columns
 from clsweep.errors import RequestError
 
 NUM = 150
@@ -25,16 +32,18 @@ def planted(configs=3, seeds=4, num=NUM, digest="0f", seed=0):
     shift, drawn = rng.normal(0, 0.2, (configs, seeds, 1)), rng.normal(0, 1, (configs, seeds, num))
     hits = 1 + ease + own + shift + drawn > 0
     config, each = np.indices((configs, seeds)).reshape(2, -1)
-    told = {"objective": "a", "images": digest, "num_images": num}
+    answers = {"objective": "a", "images": digest, "num_images": num}
     place = {"config": config, "seed": each, "lr": 10.0**config}
     bits = [np.packbits(row).tobytes() for row in hits.reshape(-1, num)]
     scores = 100 * hits.mean(axis=2).ravel()
-    return hits, pd.DataFrame({**place, "score": scores, "bits": bits}).assign(**told)
+    return hits, pd.DataFrame({**place, "score": scores, "bits": bits}).assign(**answers)
 
 
 def images_of(trials, configs=(0, 1, 2), sign=1.0, counts=4, measured=4):
     each = np.ones(len(configs), int)
-    return TrialHits(lambda: trials).of("a", sign, np.array(configs), counts * each, measured * each)
+    return TrialHits(lambda: trials).of(
+        "a", sign, np.array(configs), counts * each, measured * each
+    )
 
 
 def by_loops(hits, weights):
@@ -61,13 +70,13 @@ def test_variances_over_new_images_are_those_of_the_two_way_table():
     hits, trials = planted()
     images, one, unit = images_of(trials), np.ones(1), np.eye(3)
     sums = [(1, 0, 0), (0, 0, 1), (1, -1, 0), (1 / 3, 1 / 3, 1 / 3), (0.5, 0.5, -1)]
-    found = [images.variance(np.array(weights, float)) for weights in sums]
-    found += [*images.of_each, *images.against(1)]
-    found += [variance_of_difference(images.rows([0]), images.rows([2]), one, one)[0]]
-    found += [images.averaged(np.array([0, 0, 1]), 2).variance(row) for row in np.eye(2)]
+    actual = [images.variance(np.array(weights, float)) for weights in sums]
+    actual += [*images.of_each, *images.against(1)]
+    actual += [variance_of_difference(images.rows([0]), images.rows([2]), one, one)[0]]
+    actual += [images.averaged(np.array([0, 0, 1]), 2).variance(row) for row in np.eye(2)]
     sums += [*unit, *(unit - unit[1]), (1, 0, -1), (0.5, 0.5, 0), (0, 0, 1)]
     expected = [by_loops(hits, weights) if any(weights) else 0.0 for weights in sums]
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert actual == pytest.approx(expected, rel=1e-5)
     t_of_149 = special.stdtrit(NUM - 1, 0.975)
     half = t_of_149 * images.of_each**0.5
     assert images.half_width(images.of_each) == pytest.approx(half, rel=1e-5)
@@ -98,17 +107,17 @@ def test_a_statistic_without_a_formula_varies_as_it_does_where_one_is():
         a, b = tables
         return {"lead": a.mean(axis=(1, 2)) - b.mean(axis=(1, 2))}
 
-    found = images.variance_of(mean, scores)["mean"]
-    assert found == pytest.approx(by_loops(hits, np.full(3, 1 / 3)), rel=0.1)
+    actual = images.variance_of(mean, scores)["mean"]
+    assert actual == pytest.approx(by_loops(hits, np.full(3, 1 / 3)), rel=0.1)
     sides = [(images.rows([0]), scores[:1]), (images.rows([1]), scores[1:2])]
-    found = variances_of(lead, sides)["lead"]
-    assert found == pytest.approx(by_loops(hits, (1, -1, 0)), rel=0.15)
+    actual = variances_of(lead, sides)["lead"]
+    assert actual == pytest.approx(by_loops(hits, (1, -1, 0)), rel=0.15)
 
 
 def test_of_more_images_than_draws_a_variance_is_near():
     hits, trials = planted(num=1200)
-    found = images_of(trials).variance(np.array([1.0, -1.0, 0.0]))
-    assert found == pytest.approx(by_loops(hits, (1, -1, 0)), rel=0.25)
+    actual = images_of(trials).variance(np.array([1.0, -1.0, 0.0]))
+    assert actual == pytest.approx(by_loops(hits, (1, -1, 0)), rel=0.25)
 
 
 def test_of_one_seed_nothing_is_taken_off():
@@ -177,19 +186,19 @@ def test_hits_go_to_another_process_without_their_folder():
 
 def test_a_sweep_reads_its_hits_once_and_only_when_asked():
     _, trials = planted()
-    asked = []
+    calls = []
 
     def read():
-        asked.append(1)
+        calls.append(1)
         return trials
 
     table = trials.assign(status="finished", sampler="grid")
     (without,) = read_sweeps(table, metric="score", params=["lr"])
     assert without.images is None
     sweep = replace(without, hits=TrialHits(read))
-    assert not asked
+    assert not calls
     assert sweep.measured.images.num == sweep.images.num == NUM
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def evidence(estimate, se=0.4, freedom=16.0):
@@ -199,10 +208,10 @@ def evidence(estimate, se=0.4, freedom=16.0):
 
 @pytest.mark.parametrize("estimate", [-1.5, -0.9, 0.9, 0.95, 1.0, 2.0])
 def test_an_interval_for_new_images_holds_0_where_its_p_is_above_5_percent(estimate):
-    found = evidence(estimate).over_images(0.01, 286.0)
+    actual = evidence(estimate).over_images(0.01, 286.0)
     half = np.hypot(*(special.stdtrit(f, 0.975) * se for se, f in ((0.4, 16.0), (0.1, 286.0))))
-    assert (found.low, found.high) == pytest.approx((estimate - half, estimate + half))
-    assert (found.low <= 0 <= found.high) == (found.p > 0.05)
+    assert (actual.low, actual.high) == pytest.approx((estimate - half, estimate + half))
+    assert (actual.low <= 0 <= actual.high) == (actual.p > 0.05)
     edge = evidence(half).over_images(0.01, 286.0)
     assert edge.p == pytest.approx(0.05)
 
@@ -219,7 +228,7 @@ def test_the_best_of_equal_settings_is_not_too_good_nor_too_bad(gaps):
     """The images that pick do not score, and the noise of seeds picks neither. Of 60 tables of 16
     equal settings, 3 seeds and 300 images; by all images the best is 1.5 points too good.
     """
-    rng, num, found = np.random.default_rng(3), 300, []
+    rng, num, actual = np.random.default_rng(3), 300, []
     for _ in range(60):
         rows, scores = [], np.full((16, 3), np.nan)
         hard = rng.normal(0, 1, num)
@@ -237,7 +246,7 @@ def test_the_best_of_equal_settings_is_not_too_good_nor_too_bad(gaps):
         images = TrialHits(lambda known=table: known).known["a"][1]
         values, truth = drop_nan_columns(scores), 100 * special.ndtr(1.8 / 3**0.5)
         free = (best_level(values, parts, clipped=False) for parts in (None, images.parts))
-        found.append([float(level) - truth for level in free])
-    seeds, both = np.mean(found, axis=0)
+        actual.append([float(level) - truth for level in free])
+    seeds, both = np.mean(actual, axis=0)
     assert seeds > 0.8
     assert abs(both) < 0.45  # of a standard error of 0.25

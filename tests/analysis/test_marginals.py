@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from clsweep.analysis.marginals import MARGINAL_COLUMNS, marginal_levels
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.marginals import MARGINAL_COLUMNS, marginal_levels
 from clsweep.analysis.robustness import robustness
 from tests.analysis import truths
 from tests.analysis.draws import drawing
@@ -118,7 +118,7 @@ WHOLE = {(1.0, size) for size in (32, 64, 128)}
 
 
 @pytest.mark.parametrize(
-    ("lost", "by", "options", "levels", "said"),
+    ("lost", "by", "options", "levels", "reason"),
     [  # averages over the settings that all values share
         ({(1.0, 64)}, "batch_size", {}, [10, 11, 12], (Reason.SHARED_SETTINGS, 3)),
         ({(0.1, 64), (0.2, 64), (0.5, 64)}, "batch_size", {}, [30, 31, 32],
@@ -132,16 +132,16 @@ WHOLE = {(1.0, size) for size in (32, 64, 128)}
         (WHOLE, "tau", {"failed_as": "worst"}, [1, 11, 21, -0.1], None),
     ],
 )  # fmt: skip
-def test_lost_configurations_take_their_settings_along(lost, by, options, levels, said):
+def test_lost_configurations_take_their_settings_along(lost, by, options, levels, reason):
     sweep = lost_grid(lost, **options)
     table = marginal_levels([sweep]).query("param == @by")
     if levels:
         assert table["mean"].to_list() == pytest.approx(levels, nan_ok=True)
-    figures = {"settings": said[1]} if said and said[1] else {}
-    expected = [note(said[0], param=by, **figures)] if said else []
+    figures = {"settings": reason[1]} if reason and reason[1] else {}
+    expected = [note(reason[0], param=by, **figures)] if reason else []
     for notes in (row_of(sweep, by)["note"], table["note"].iloc[0]):
-        told = (Reason.SHARED_SETTINGS, Reason.UNBALANCED)
-        assert [each for each in notes if each.reason in told] == expected
+        reasons = (Reason.SHARED_SETTINGS, Reason.UNBALANCED)
+        assert [each for each in notes if each.reason in reasons] == expected
 
 
 @pytest.mark.parametrize(
@@ -262,9 +262,9 @@ def test_configurations_that_failed_on_every_seed_say_nothing_of_the_noise():
     """The interval of a value without failures is the t interval of the noise of measured ones."""
     scores = np.arange(6.0)[:, None] * 3 + np.random.default_rng(1).normal(size=(6, 3))
     scores[:2] = np.nan
-    found = marginal_levels([truths.sweep(scores, {"tau": 2.0 ** np.arange(6)}, failed_as="worst")])
+    table = marginal_levels([truths.sweep(scores, {"tau": 2.0 ** np.arange(6)}, failed_as="worst")])
     noise = scores[2:].var(axis=1, ddof=1).mean()
     half = stats.t.ppf(0.975, 4 * 2) * np.sqrt(noise / 3)
-    middle = found[found["label"].isin(["8", "16"])]  # the highest and the lowest may be doubted
+    middle = table[table["label"].isin(["8", "16"])]  # the highest and the lowest may be doubted
     assert (middle["high"] - middle["mean"]).to_numpy() == pytest.approx([half, half])
-    assert found["low"].isna().tolist() == [True] * 2 + [False] * 4
+    assert table["low"].isna().tolist() == [True] * 2 + [False] * 4

@@ -50,7 +50,7 @@ def answer(*args, **options):
 
 
 def test_the_intervals_are_those_of_the_formula():
-    found = answer(rows_of([90.0, 80.0, 70.0]), trials_of(EVEN)).iloc[0]
+    table = answer(rows_of([90.0, 80.0, 70.0]), trials_of(EVEN)).iloc[0]
     variance = EVEN.var(axis=1, ddof=1).mean()
     level = 91.0 + stats.t.ppf(0.975, 6) * math.sqrt(variance / 3)
     # the rounding of 0.1 / sqrt(12) is known, so it adds a few degrees of freedom
@@ -58,7 +58,7 @@ def test_the_intervals_are_those_of_the_formula():
     freedom = 6 * (whole / (variance * (1 / 3 + 1))) ** 2
     half = stats.t.ppf(0.975, freedom) * math.sqrt(whole)
     names = ["measured", "high", "difference", "difference_low", "difference_high", "num_seeds"]
-    assert found[names].to_list() == pytest.approx([91.0, level, 1.0, 1 - half, 1 + half, 3])
+    assert table[names].to_list() == pytest.approx([91.0, level, 1.0, 1 - half, 1 + half, 3])
 
 
 def test_a_printed_spread_takes_the_place_of_the_noise_of_a_run():
@@ -99,84 +99,84 @@ def test_the_verdict_follows_the_interval(offset, within, verdict):
 
 
 def test_one_seed_has_no_interval_and_no_verdict():
-    found = answer(rows_of([90.0, 80.0, 70.0]), trials_of(EVEN[:, :1]))
-    assert (found["verdict"] == Verdict.NOT_RESOLVED).all()
-    assert (found["reason"] == Reason.ONE_SEED).all()
-    assert found[["low", "high", "difference_low", "difference_high"]].isna().all(axis=None)
-    assert found["difference"][1] == pytest.approx(1.0)
+    table = answer(rows_of([90.0, 80.0, 70.0]), trials_of(EVEN[:, :1]))
+    assert (table["verdict"] == Verdict.NOT_RESOLVED).all()
+    assert (table["reason"] == Reason.ONE_SEED).all()
+    assert table[["low", "high", "difference_low", "difference_high"]].isna().all(axis=None)
+    assert table["difference"][1] == pytest.approx(1.0)
 
 
 def test_a_configuration_of_one_seed_has_the_noise_of_the_others():
     scores = EVEN.copy()
     scores[0, 1:] = math.nan
-    found = answer(rows_of([90.0, 80.0, 70.0]), trials_of(scores))
-    assert found["num_seeds"].tolist() == [1, 3, 3]
-    width = found["high"] - found["low"]
+    table = answer(rows_of([90.0, 80.0, 70.0]), trials_of(scores))
+    assert table["num_seeds"].tolist() == [1, 3, 3]
+    width = table["high"] - table["low"]
     assert width[0] == pytest.approx(width[1] * math.sqrt(3))
 
 
 def test_what_the_run_fixes_otherwise_is_named_and_no_difference_is_taken():
     cells = trials_of(EVEN).drop_duplicates("config")
     there = trials_of(EVEN, dataset="digits", encoder="conv4", epochs=8)
-    found = answer(rows_of([20.0, 80.0, 70.0]), there, cells=cells)
+    table = answer(rows_of([20.0, 80.0, 70.0]), there, cells=cells)
     names = ["verdict", "differs_in", "here", "there"]
-    assert found[names].drop_duplicates().values.tolist() == [
+    assert table[names].drop_duplicates().values.tolist() == [
         [Verdict.OTHER_SCALE, "dataset, encoder, epochs", "dataset=digits, encoder=conv4, epochs=8",
          "dataset=cifar10, encoder=resnet18, epochs=200"]
     ]  # fmt: skip
-    assert found["measured"].notna().all()
-    assert found["difference"].isna().all()
+    assert table["measured"].notna().all()
+    assert table["difference"].isna().all()
 
 
 def test_a_stand_in_for_the_papers_encoder_is_another_scale():
     rows = rows_of([90.0, 80.0, 70.0], encoder="small_alexnet")
-    found = answer(rows, trials_of(EVEN), stand_ins={"small_alexnet": "resnet18"})
-    assert set(found["differs_in"]) == {"encoder"}
+    table = answer(rows, trials_of(EVEN), stand_ins={"small_alexnet": "resnet18"})
+    assert set(table["differs_in"]) == {"encoder"}
 
 
 def test_numbers_of_another_data_set_are_not_answered_by_this_one():
     rows = pd.concat([rows_of([90.0] * 3), rows_of([60.0] * 3, dataset="stl10")])
-    found = answer(rows, trials_of(EVEN))
-    assert found["verdict"].tolist()[3:] == [Verdict.NOT_MEASURED] * 3
-    assert found["measured"].notna().tolist() == [True] * 3 + [False] * 3
+    table = answer(rows, trials_of(EVEN))
+    assert table["verdict"].tolist()[3:] == [Verdict.NOT_MEASURED] * 3
+    assert table["measured"].notna().tolist() == [True] * 3 + [False] * 3
 
 
 def test_settings_that_were_not_run_are_not_measured():
     rows = rows_of([90.0, 80.0, 70.0, 60.0], taus=[*TAUS, 0.7])
-    found = answer(rows, trials_of(EVEN))
-    assert found["verdict"][3] == Verdict.NOT_MEASURED
+    table = answer(rows, trials_of(EVEN))
+    assert table["verdict"][3] == Verdict.NOT_MEASURED
     rows = rows_of([90.0] * 3, layer="projector")
-    found = answer(rows, trials_of(EVEN), settings=("tau", "layer"))
-    assert set(found["reason"]) == {Reason.NOT_SWEPT}
+    table = answer(rows, trials_of(EVEN), settings=("tau", "layer"))
+    assert set(table["reason"]) == {Reason.NOT_SWEPT}
 
 
 def test_failed_trials_answer_nothing():
     trials = trials_of(EVEN)
     trials.loc[trials["config"] == 0, "status"] = "failed"
-    found = answer(rows_of([90.0, 80.0, 70.0]), trials)["verdict"]
-    assert found.eq(Verdict.NOT_MEASURED).tolist() == [True, False, False]
+    table = answer(rows_of([90.0, 80.0, 70.0]), trials)["verdict"]
+    assert table.eq(Verdict.NOT_MEASURED).tolist() == [True, False, False]
 
 
 def test_several_configurations_with_the_printed_settings_are_not_averaged():
-    found = answer(rows_of([80.0], taus=[math.nan]), trials_of(EVEN)).iloc[0]
-    assert (found["verdict"], found["reason"]) == (Verdict.NOT_RESOLVED, Reason.SEVERAL_SETTINGS)
-    assert math.isnan(found["measured"])
+    table = answer(rows_of([80.0], taus=[math.nan]), trials_of(EVEN)).iloc[0]
+    assert (table["verdict"], table["reason"]) == (Verdict.NOT_RESOLVED, Reason.SEVERAL_SETTINGS)
+    assert math.isnan(table["measured"])
 
 
 def test_a_number_that_the_study_does_not_plan_has_no_verdict():
     trials = trials_of(EVEN)
     cells = trials[trials["tau"] != 0.1].drop_duplicates("config")
-    found = answer(rows_of([90.0, 80.0, 70.0]), trials, cells=cells).iloc[0]
-    assert (found["verdict"], found["reason"]) == (Verdict.NOT_RESOLVED, Reason.PROTOCOL_UNKNOWN)
+    table = answer(rows_of([90.0, 80.0, 70.0]), trials, cells=cells).iloc[0]
+    assert (table["verdict"], table["reason"]) == (Verdict.NOT_RESOLVED, Reason.PROTOCOL_UNKNOWN)
 
 
 def test_methods_for_reference_and_printed_spreads_are_not_compared():
     others = {"objective": "CMC"}, {"spread": 1.4}
     more = [rows_of([math.nan], taus=[math.nan], **other) for other in others]
     rows = pd.concat([rows_of([90.0] * 3), *more])
-    found = answer(rows, trials_of(EVEN), reference_only=frozenset({"CMC"}))
-    assert found["verdict"].tolist()[3:] == [Verdict.REFERENCE_ONLY, Verdict.NOT_MEASURED]
-    assert found["reason"].tolist()[4] == Reason.PRINTED_SPREAD
+    table = answer(rows, trials_of(EVEN), reference_only=frozenset({"CMC"}))
+    assert table["verdict"].tolist()[3:] == [Verdict.REFERENCE_ONLY, Verdict.NOT_MEASURED]
+    assert table["reason"].tolist()[4] == Reason.PRINTED_SPREAD
 
 
 def test_of_several_runs_the_one_that_says_most_answers():
@@ -186,6 +186,6 @@ def test_of_several_runs_the_one_that_says_most_answers():
         "small": trials_of(EVEN, epochs=8)[lambda t: t["config"] < 2],
     }
     for order in (["part", "small"], ["small", "part"]):
-        found = reproduce(printed(rows, runs[name], cells=cells) for name in order)
+        table = reproduce(printed(rows, runs[name], cells=cells) for name in order)
         kinds = [Verdict.NOT_RESOLVED, Verdict.OTHER_SCALE, Verdict.NOT_MEASURED]
-        assert found.sort_values("tau")["verdict"].tolist() == kinds
+        assert table.sort_values("tau")["verdict"].tolist() == kinds

@@ -36,7 +36,7 @@ def planted(rng, seeds, **how):
     return pd.concat(frames, ignore_index=True)
 
 
-def asked(**more):
+def contrast(**more):
     return Contrast(name="it", metric="acc", **{"of": ("a", "b"), "at": SMALL} | more)
 
 
@@ -68,7 +68,7 @@ def test_of_five_seeds_on_it_is_the_t_test_of_the_contrasts_at_each_seed(mode):
     rest = at_seeds(trials, "a", batch=128) - at_seeds(trials, "b", batch=128)
     values = {"at": a - b, "minus": a - b - rest, "one": a - at_seeds(trials, "a", batch=128)}
     what = {"at": {}, "minus": {"minus": LARGE}, "one": {"of": ("a",), "minus": LARGE}}
-    [row] = answer(trials, asked(published=5.0, **what[mode]))
+    [row] = answer(trials, contrast(published=5.0, **what[mode]))
     test, smaller = (stats.ttest_1samp(values[mode], 0.0),
                      stats.ttest_1samp(values[mode], 5.0, alternative="less"))  # fmt: skip
     expected = [values[mode].mean(), *test.confidence_interval(), test.pvalue, 2 * smaller.pvalue]
@@ -78,7 +78,7 @@ def test_of_five_seeds_on_it_is_the_t_test_of_the_contrasts_at_each_seed(mode):
 
 def test_few_seeds_count_the_noise_of_all_scores():
     trials = planted(np.random.default_rng(4), 3)
-    [row] = answer(trials, asked())
+    [row] = answer(trials, contrast())
     rows = trials[trials["batch"] == 16].groupby(["objective", "config"])["acc"]
     variance, freedom = rows.var().mean() / 3, 8
     by_seed = (at_seeds(trials, "a", batch=16) - at_seeds(trials, "b", batch=16)).var(ddof=1) / 3
@@ -95,9 +95,9 @@ def test_verdicts_are_wrong_in_one_of_twenty_at_most(seeds):
     """
     rng, how = np.random.default_rng(1), {"noise": (2.0, 0.5), "shift": 2.0}
     # 1.5 is the margin's edge, and what was published: both say that it is smaller
-    many = asked(margin=1.5, published=1.5), asked(of=("a",), minus=LARGE)
+    many = contrast(margin=1.5, published=1.5), contrast(of=("a",), minus=LARGE)
     edge = [*answers(rng, seeds, 80, *many, effect=1.5, **how)]
-    none = [row for (row,) in answers(rng, seeds, 80, asked(), **how)]
+    none = [row for (row,) in answers(rng, seeds, 80, contrast(), **how)]
     wrong = [[row["equivalent"] for row, _ in edge], [row["excluded"] for row, _ in edge]]
     wrong.append([row["shown"] for row in none])
     assert (np.mean(wrong, axis=1) <= 0.1).all()  # 0.05 + 2 standard errors
@@ -111,35 +111,35 @@ def test_a_design_finds_and_rules_out_what_its_plan_says():
     """Four of five studies of six seeds: sides of two configurations, noise of 1."""
     finds, rules_out = smallest_effects([2, 2], 6, 1)
     rng = np.random.default_rng(2)
-    shown = [row["shown"] for (row,) in answers(rng, 6, 100, asked(), effect=finds)]
-    equal = [row["equivalent"] for (row,) in answers(rng, 6, 100, asked(margin=rules_out))]
+    shown = [row["shown"] for (row,) in answers(rng, 6, 100, contrast(), effect=finds)]
+    equal = [row["equivalent"] for (row,) in answers(rng, 6, 100, contrast(margin=rules_out))]
     assert [np.mean(shown), np.mean(equal)] == pytest.approx([0.8, 0.8], abs=0.08)
     assert smallest_effects([2, 2], 6, 5) > (finds, rules_out)  # the price of asking five
 
 
 def test_p_values_are_corrected_for_all_that_are_asked():
     trials = planted(np.random.default_rng(3), 6, effect=2.0)
-    many = [asked(margin=3.0, published=5.0), asked(at=LARGE, margin=1.0)]
-    many.append(asked(minus=LARGE, margin=2.5))
+    many = [contrast(margin=3.0, published=5.0), contrast(at=LARGE, margin=1.0)]
+    many.append(contrast(minus=LARGE, margin=2.5))
     rows = answer(trials, *many)
     alone = [answer(trials, each)[0] for each in many]
     for name, plain in {"p_holm": "p", "p_margin": "p_margin"}.items():
         expected = holm(np.array([row[plain] for row in alone]))
         assert [row[name] for row in rows] == pytest.approx(expected.tolist())
     assert rows[0]["p_published"] == alone[0]["p_published"]  # one alone has a published size
-    many = [asked(), *[asked(at=LARGE)] * 40]
+    many = [contrast(), *[contrast(at=LARGE)] * 40]
     weak = planted(np.random.default_rng(11), 6, effect=1.2)
-    assert answer(weak, asked())[0]["shown"]
+    assert answer(weak, contrast())[0]["shown"]
     row = answer(weak, *many)[0]
     assert not row["shown"]
     assert note(Reason.RESOLVED_ALONE, tests=41) in row["note"]
 
 
 def test_the_seeds_that_it_takes_stand_in_the_table_as_in_the_sentence():
-    rows = [row for (row,) in answers(np.random.default_rng(1), 3, 60, asked())]
-    told = [(needed(row), needed(row, "needs_seeds")) for row in rows if not row["shown"]]
+    rows = [row for (row,) in answers(np.random.default_rng(1), 3, 60, contrast())]
+    needs = [(needed(row), needed(row, "needs_seeds")) for row in rows if not row["shown"]]
     more = ", how many cannot be said yet"
-    for text, column in told:
+    for text, column in needs:
         assert column == text.removesuffix(more).split(" (")[0].replace(" seeds", "")
     assert any(np.isinf(row["needs_seeds"]) and np.isfinite(row["needs_low"]) for row in rows)
 
@@ -150,12 +150,12 @@ def test_what_cannot_be_told_says_why():
     failed = trials.assign(acc=trials["acc"] + 50 * (trials["objective"] == "a"))
     failed.loc[:2, "acc"], failed.loc[:2, "status"] = np.nan, "failed"
     for frame, what, changes, reason in (
-        (trials, asked(at={"batch": 64}), {}, Reason.NO_SETTING),
-        (trials, asked(of=("a", "c")), {}, Reason.NO_SCORE),
-        (trials[trials["seed"] == 0], asked(), {}, Reason.ONE_SEED),
-        (failed, asked(of=("a",), minus=LARGE), {}, Reason.FAILURES_DECIDE),
-        (trials, asked(), {"num_planned": 5}, Reason.UNFINISHED),
-        (trials.assign(sampler="tpe"), asked(), {}, Reason.ADAPTIVE_SAMPLER),
+        (trials, contrast(at={"batch": 64}), {}, Reason.NO_SETTING),
+        (trials, contrast(of=("a", "c")), {}, Reason.NO_SCORE),
+        (trials[trials["seed"] == 0], contrast(), {}, Reason.ONE_SEED),
+        (failed, contrast(of=("a",), minus=LARGE), {}, Reason.FAILURES_DECIDE),
+        (trials, contrast(), {"num_planned": 5}, Reason.UNFINISHED),
+        (trials.assign(sampler="tpe"), contrast(), {}, Reason.ADAPTIVE_SAMPLER),
     ):
         [row] = answer(frame, what, **changes)
         assert (row["reason"], row["shown"]) == (reason, False)
@@ -168,7 +168,7 @@ def test_settings_that_both_lack_or_fix_pass_over():
     trials = planted(np.random.default_rng(6), 5)
     own = trials.assign(alpha=np.where(trials["objective"] == "a", trials["tau"], np.nan))
     sweeps = read_sweeps(own, metric="acc", params={"a": ["batch", "alpha"], "b": ["batch", "tau"]})
-    [row] = contrast_table([asked(at={"alpha": 0.5})], {"acc": sweeps}).to_dict("records")
+    [row] = contrast_table([contrast(at={"alpha": 0.5})], {"acc": sweeps}).to_dict("records")
     a, b = (trials.query(which)["acc"] for which in ("objective == 'a' & tau == 0.5",
                                                      "objective == 'b'"))  # fmt: skip
     assert row["estimate"] == pytest.approx(a.mean() - b.mean())
@@ -176,7 +176,7 @@ def test_settings_that_both_lack_or_fix_pass_over():
 
 def missed(sweeps_of, reps, **more):
     """How many intervals of no effect do not hold 0."""
-    rows = [contrast_table([asked(**more)], {"acc": sweeps_of()}).iloc[0] for _ in range(reps)]
+    rows = [contrast_table([contrast(**more)], {"acc": sweeps_of()}).iloc[0] for _ in range(reps)]
     return np.mean([not row["low"] <= 0 <= row["high"] for row in rows])
 
 
@@ -198,7 +198,7 @@ def test_gaps_and_other_seeds_keep_what_a_seed_does_to_all_out_of_it():
 
     assert missed(gap, 60) <= 0.1  # by the plain means 62 %
     assert missed(others, 60) <= 0.1  # by the noise of the configurations 32 %
-    row = contrast_table([asked()], {"acc": gap()}).iloc[0]
+    row = contrast_table([contrast()], {"acc": gap()}).iloc[0]
     assert (row["num_seeds"], row["note"]) == (5, (note(Reason.SEEDS_LEFT_OUT, seeds=("0",)),))
 
 
@@ -214,7 +214,7 @@ def test_a_sample_is_paired_by_its_settings_and_knows_of_shifts(shift):
         return read_sweeps(pd.concat(frames), metric="acc", params=["x"])
 
     assert missed(sample, 40, at={}) <= 0.12
-    row = contrast_table([asked(at={})], {"acc": sample()}).iloc[0]
+    row = contrast_table([contrast(at={})], {"acc": sample()}).iloc[0]
     assert (row["high"] - row["low"] < 2.0) == (shift == 0.0)  # unpaired it is more
 
 
@@ -224,7 +224,7 @@ def test_a_sample_counts_its_configurations_as_noise_and_needs_more_of_them():
     u, v = level[::2], level[1::2]
     test = stats.ttest_ind(u, v, equal_var=False)
     expected = [test.pvalue, test.confidence_interval().low]
-    what = asked(of=("a",), at={"k": "u"}, minus={"k": "v"})
+    what = contrast(of=("a",), at={"k": "u"}, minus={"k": "v"})
     for seeds in (1, 3, 50):
         scores = level[:, None] + (seeds > 1) * rng.normal(0, 0.01, (12, seeds))
         trials = trials_of(scores, objective="a", sampler="random", **at)
@@ -244,13 +244,15 @@ def test_new_images_widen_it_and_other_columns_are_as_they_stand():
     hard = rng.normal(0, 1, num)
     for name, config, seed in np.ndindex(2, 2, 6):
         hits = hard + 0.5 * (name == 0) + rng.normal(0, 0.3, num) > 0
-        told = {"images": "0f", "num_images": num, "bits": np.packbits(hits).tobytes()}
+        needs = {"images": "0f", "num_images": num, "bits": np.packbits(hits).tobytes()}
         place = {"objective": "ab"[name], "config": config, "seed": seed, "batch": 16 * 8**config}
-        rows.append({**place, **told, "acc": 100 * hits.mean(), "q_b": 0.1 * config + seed / 1000})
+        rows.append({**place, **needs, "acc": 100 * hits.mean(), "q_b": 0.1 * config + seed / 1000})
     trials = pd.DataFrame(rows).assign(status="finished", sampler="grid", score=lambda f: f["acc"])
     sweeps = read_sweeps(trials, metric="acc", params=["batch"], limits=(0.0, 100.0))
     known = [replace(sweep, hits=TrialHits(lambda: trials)) for sweep in sweeps]
-    seeds, images = (contrast_table([asked()], {"acc": each}).iloc[0] for each in (sweeps, known))
+    seeds, images = (
+        contrast_table([contrast()], {"acc": each}).iloc[0] for each in (sweeps, known)
+    )
     assert images["high"] - images["low"] > 1.2 * (seeds["high"] - seeds["low"])
     assert images["estimate"] == seeds["estimate"]
     others = [scored_by(sweep, trials, "q_b") for sweep in known]

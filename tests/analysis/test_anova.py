@@ -4,9 +4,18 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from clsweep.analysis.anova import (
+    CellNoise,
+    Effect,
+    _needed,
+    anova,
+    cell_noise,
+    decompose,
+    effects_of,
+    grid_of,
+)
 from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis import anova
 from clsweep.analysis.sensitivity import sensitivity
 from tests.analysis.truths import grid, sweep
 
@@ -18,8 +27,8 @@ def loops(means):
     cells, (num_a, num_b, _) = list(np.ndindex(means.shape)), means.shape
 
     def level(a=None, b=None):
-        found = [means[at] for at in cells if a in (None, at[0]) and b in (None, at[1])]
-        return sum(found) / len(found)
+        swept = [means[at] for at in cells if a in (None, at[0]) and b in (None, at[1])]
+        return sum(swept) / len(swept)
 
     a = [level(i) - level() for i in range(num_a)]
     b = [level(b=j) - level() for j in range(num_b)]
@@ -30,7 +39,7 @@ def loops(means):
 
 def test_effects_against_loops():
     means = np.random.default_rng(0).normal(size=(4, 3, 2))
-    effects = anova.decompose(means)
+    effects = decompose(means)
     a, b, ab, total = loops(means)
     assert effects[(0,)] == (pytest.approx(a), 3)
     assert effects[(1,)] == (pytest.approx(b), 2)
@@ -95,7 +104,7 @@ def test_pure_noise_is_not_resolved(shape, num_seeds):
     rng, repeats, false, odd = np.random.default_rng(3), 120, 0, 0
     names = "abc"[: len(shape)]
     for _ in range(repeats):
-        rows, _ = anova.anova(rng.normal(size=(*shape, num_seeds)), names)
+        rows, _ = anova(rng.normal(size=(*shape, num_seeds)), names)
         false += any(row["resolved"] for row in rows)
         odd += any(row.get("effect_low", 0) > 0 or row.get("effect_high", 0) < 0 for row in rows)
     assert max(false, odd) <= stats.binom.ppf(0.999, repeats, 0.05)
@@ -106,8 +115,8 @@ def test_one_cell_apart_is_named_with_an_interval_that_allows_for_all_looks():
     rng = np.random.default_rng(1)
     cells = 57 + 0.7 * rng.normal(size=(4, 3, 3))
     cells[1, 2] -= 4.0
-    found = sweep(cells.reshape(12, 3), grid(4, 3), mode="min")
-    row = sensitivity([found]).set_index("term").loc["a x b"]
+    swept = sweep(cells.reshape(12, 3), grid(4, 3), mode="min")
+    row = sensitivity([swept]).set_index("term").loc["a x b"]
     means, left = cells.mean(axis=2), {}
     for i, j in np.ndindex(4, 3):
         left[i, j] = means[i, j] - means[i].mean() - means[:, j].mean() + means.mean()
@@ -119,10 +128,10 @@ def test_one_cell_apart_is_named_with_an_interval_that_allows_for_all_looks():
     assert row[["effect", "effect_low", "effect_high"]].tolist() == pytest.approx(expected)
     assert row["effect_high"] < 0
     assert row["opposite"] == ""
-    found = sweep(
+    swept = sweep(
         cells[:, 1:].reshape(8, 3), grid(4, 2)
     )  # of two values one is the other's opposite
-    two = sensitivity([found]).set_index("term").loc["a x b"]
+    two = sensitivity([swept]).set_index("term").loc["a x b"]
     assert {two["cell"], f"a=1, {two['opposite']}"} == {"a=1, b=0", "a=1, b=1"}
     noise_alone = sensitivity([sweep(rng.normal(size=(12, 3)), grid(4, 3))])
     assert not noise_alone["resolved"].any()
@@ -146,7 +155,7 @@ def noise_of(kind, rng):
 
 def resolved(scores):
     groups = copies(scores.reshape(-1, scores.shape[-1]))
-    rows, notes = anova.anova(scores, "ab", groups=groups)
+    rows, notes = anova(scores, "ab", groups=groups)
     return {row["term"]: row["resolved"] for row in rows}, {each.reason for each in notes}
 
 
@@ -177,7 +186,7 @@ def test_an_inert_parameter_does_not_hide_the_other():
     assert list(table["resolved"]) == [True, False, False, False]
     assert table.loc["b", ["first", "first_high", "total_high"]].tolist() == [0, 0, 0]
     assert note(Reason.COPIES, copies=24, configs=30) in table["note"].iloc[0]
-    alone, _ = anova.anova(scores[:, 0], "a")
+    alone, _ = anova(scores[:, 0], "a")
     for column in ("first", "first_low", "first_high", "null"):
         assert table.loc["a", column] == pytest.approx(alone[0][column])
 
@@ -189,7 +198,7 @@ def test_a_shift_of_all_scores_is_no_noise_of_their_differences():
     shifted = plain + np.array([0.0, 3.0, -4.0])
     assert resolved(shifted) == ({"a": True, "b": False, "a x b": False, "seed noise": False},
                                  {Reason.SEEDS_AS_BLOCKS})  # fmt: skip
-    rows, _ = anova.anova(shifted, "ab")
+    rows, _ = anova(shifted, "ab")
     assert rows[-1]["first"] > 0.9  # of one trial's variance
 
 
@@ -205,15 +214,15 @@ def test_seeds_are_blocks_where_they_are_seen_to_shift():
     assert 0.01 < shift < 0.05
     assert blocked < 0.05 < alone
     assert resolved(cells)[0]["a"]
-    noise = anova.cell_noise(cells, np.arange(6), np.zeros(6, dtype=bool), 1.0)
-    assert noise.p_value(anova.effects_of(cells.mean(axis=1), noise)[0,]) == pytest.approx(blocked)
+    noise = cell_noise(cells, np.arange(6), np.zeros(6, dtype=bool), 1.0)
+    assert noise.p_value(effects_of(cells.mean(axis=1), noise)[0,]) == pytest.approx(blocked)
 
 
 def test_even_noise_has_no_note():
     rng = np.random.default_rng(11)
-    said = [resolved(rng.normal(size=(*SHAPE, 3)))[1] for _ in range(20)]
-    assert sum(Reason.UNEVEN_CELLS in each for each in said) <= 4
-    assert sum(Reason.SEEDS_AS_BLOCKS in each for each in said) <= 8  # a quarter, and its chance
+    notes = [resolved(rng.normal(size=(*SHAPE, 3)))[1] for _ in range(20)]
+    assert sum(Reason.UNEVEN_CELLS in each for each in notes) <= 4
+    assert sum(Reason.SEEDS_AS_BLOCKS in each for each in notes) <= 8  # a quarter, and its chance
 
 
 def test_copies_are_told_from_scores_of_few_digits():
@@ -231,7 +240,7 @@ def test_the_seeds_that_are_asked_for_pass_the_first_step_of_holm():
     """Against a plain search over the noncentral F of a grid with three effects."""
     rng = np.random.default_rng(7)
     scores = 0.35 * np.arange(4)[:, None, None] + rng.normal(size=(4, 3, 3))
-    (row, *_), notes = anova.anova(scores, "ab")
+    (row, *_), notes = anova(scores, "ab")
     assert not row["resolved"]
     assert not notes
     per_mean = scores.var(axis=2, ddof=1).mean() / 3
@@ -253,19 +262,19 @@ def test_what_a_weak_effect_needs():
     level = 0.25 * np.linspace(-1, 1, 6)[:, None]
 
     def is_found(num_seeds):
-        return anova.anova(level + rng.normal(size=(6, num_seeds)), "a")[0][0]["resolved"]
+        return anova(level + rng.normal(size=(6, num_seeds)), "a")[0][0]["resolved"]
 
-    (row, _), _ = anova.anova(np.tile([-1.0, 1.0], (6, 1)), "a")
+    (row, _), _ = anova(np.tile([-1.0, 1.0], (6, 1)), "a")
     assert [row[name] for name in ("needs_seeds", "needs_high")] == [np.inf] * 2
-    noise = anova.CellNoise(1.0, 1.0, 1 / 3, 12, 6)
+    noise = CellNoise(1.0, 1.0, 1 / 3, 12, 6)
     share = float(np.var(level)) + 5 / 18  # as on average observed, noise included
-    needed = anova._needed(anova.Effect(share, 5), noise, 3.0, 0.05)["needs_seeds"]
+    needed = _needed(Effect(share, 5), noise, 3.0, 0.05)["needs_seeds"]
     assert 0.7 < np.mean([is_found(int(needed)) for _ in range(200)]) < 0.9
     held = []
     for _ in range(400):  # the range holds the true number in 80 % of studies
         scores = level + rng.normal(size=(6, 3))
-        seen = anova.CellNoise(1.0, 1.0, scores.var(axis=1, ddof=1).mean() / 3, 12, 6)
-        ends = anova._needed(anova.Effect(float(scores.mean(axis=1).var()), 5), seen, 3.0, 0.05)
+        seen = CellNoise(1.0, 1.0, scores.var(axis=1, ddof=1).mean() / 3, 12, 6)
+        ends = _needed(Effect(float(scores.mean(axis=1).var()), 5), seen, 3.0, 0.05)
         held.append(ends["needs_low"] <= needed <= ends["needs_high"])
     assert 0.75 < np.mean(held) < 0.85
 
@@ -296,18 +305,18 @@ def test_cells_that_failed_on_every_seed_say_nothing_of_the_noise():
     rng = np.random.default_rng(0)
     scores = 80 + rng.normal(size=(8, 3))
     scores[:2] = np.nan
-    found = sweep(scores, grid(8), failed_as="worst")
-    table = sensitivity([found])
+    swept = sweep(scores, grid(8), failed_as="worst")
+    table = sensitivity([swept])
     means = np.where(np.isnan(scores), np.nanmin(scores), scores).mean(axis=1)
     noise = scores[2:].var(axis=1, ddof=1).mean()  # of a measured trial, on 6 * 2
     form = (np.eye(8) - 1 / 8) @ np.diag([0.0] * 2 + [1.0] * 6)
     trace, square = np.trace(form), np.trace(form @ form)
     p = stats.f.sf(8 * means.var() / (noise / 3) / trace, trace**2 / square, 12)
     assert bool(table["resolved"].any()) == (p < 0.05)
-    cells, order = anova.grid_of(found)
-    silent = found.silent[order]
-    made = anova.cell_noise(cells.reshape(8, -1), np.arange(8), silent, means.var())
-    effect = anova.effects_of(means[order], made)[0,]
+    cells, order = grid_of(swept)
+    silent = swept.silent[order]
+    made = cell_noise(cells.reshape(8, -1), np.arange(8), silent, means.var())
+    effect = effects_of(means[order], made)[0,]
     assert not made.notes  # even, and no shift
     assert made.p_value(effect) == pytest.approx(p)
     assert made.variance == pytest.approx(noise * 6 / 8)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from clsweep.analysis.best_setting import best_setting, tuned_difference
 from clsweep.analysis.compare import compare
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.recommend import recommend
 from clsweep.analysis.robustness import robustness
-from clsweep.analysis.best_setting import tuned_difference, best_setting
 from tests.analysis.truths import sweep_of
 
 NAN = float("nan")
@@ -22,11 +22,11 @@ def tables(rng, levels, seeds, noise=1.0):
 
 
 def both(a, b, **changes):
-    found = []
+    picked = []
     for name, scores in (("a", a), ("b", b)):
         sweep = sweep_of(scores, tau=np.arange(1.0, len(scores) + 1))
-        found.append(replace(sweep, objective=name, **changes))
-    return found
+        picked.append(replace(sweep, objective=name, **changes))
+    return picked
 
 
 def row_of(a, b, **changes):
@@ -91,22 +91,24 @@ def test_equal_settings_win_nothing_on_fresh_seeds_either():
     won = []
     for _ in range(300):
         fresh = [tables(rng, [0.0] * 3, 5) for _ in names]
-        told = [dict(enumerate(dict(enumerate(row)) for row in table)) for table in fresh]
-        row = tuned_difference(*(replace(x, fresh=y) for x, y in zip(tried, told, strict=True)))[0]
+        fresh_rows = [dict(enumerate(dict(enumerate(row)) for row in table)) for table in fresh]
+        row = tuned_difference(
+            *(replace(x, fresh=y) for x, y in zip(tried, fresh_rows, strict=True))
+        )[0]
         won.append(row["side"] != 0)
     assert 0.01 < np.mean(won) <= 0.065  # a plain t-test of them: 0.1
 
 
 def test_nothing_is_best_until_a_configuration_has_all_planned_seeds():
     lucky = [[99.0, NAN, NAN], [90.0, 91.0, NAN]]
-    for scores, found in ((lucky, None), ([*lucky, [80.0, 81.0, 82.0]], 2)):
+    for scores, answers in ((lucky, None), ([*lucky, [80.0, 81.0, 82.0]], 2)):
         (sweep, other) = both(scores, [[80.0, 81.0, 82.0]], planned_seeds=3)
-        assert (picked := best_setting(sweep)) is found or picked.row == found
+        assert (picked := best_setting(sweep)) is answers or picked.row == answers
         for table in (recommend([sweep]), robustness([sweep])):
             name = "config" if "config" in table else "best"
-            assert np.isnan(table.iloc[0][name]) == (found is None)
+            assert np.isnan(table.iloc[0][name]) == (answers is None)
         row = compare([sweep, other], stat="tuned").iloc[0]
-        assert (row["reason"] == Reason.NO_WHOLE_CONFIG) == (found is None)
+        assert (row["reason"] == Reason.NO_WHOLE_CONFIG) == (answers is None)
 
 
 def test_one_seed_and_one_setting():
@@ -153,8 +155,8 @@ def test_a_gap_at_the_best_setting_is_no_lead_of_the_other(seeds):
     rng, rows = np.random.default_rng(0), []
     not_run = {"failed": np.zeros((6, seeds), dtype=bool)}
     for _ in range(30):
-        found = (tables(rng, range(6), seeds, noise=0.5) for _ in "ab")
-        lacking = (np.where(rng.random(x.shape) < 0.2, NAN, x) for x in found)
+        picked = (tables(rng, range(6), seeds, noise=0.5) for _ in "ab")
+        lacking = (np.where(rng.random(x.shape) < 0.2, NAN, x) for x in picked)
         rows.append(row_of(*lacking, **not_run))
     won, lost = [row["resolved"] for row in rows], [row["p"] <= 0.05 for row in rows]
     assert max(np.mean(won), np.mean(lost)) <= 0.1

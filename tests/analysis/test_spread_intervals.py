@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis import bootstrap
+from clsweep.analysis.bootstrap import num_resamples, resampled
+from clsweep.analysis.cross_fit import best_level, tail_level
+from clsweep.analysis.hidden_noise import hidden_factor, hidden_noise_note
 from clsweep.analysis.noise import noise_of
-from clsweep.analysis.hidden_noise import hidden_noise_note, hidden_factor
+from clsweep.analysis.score_table import drop_nan_columns, row_means
+from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
+from clsweep.analysis.spread_intervals import spread_intervals
 from tests.analysis.draws import drawing
 from clsweep.analysis import cross_fit
 from clsweep.analysis import score_table
@@ -58,19 +62,19 @@ def slow_tail(values, num):
 def test_tail_level_against_loops(num, gaps):
     rng = np.random.default_rng(1)
     for _ in range(20):
-        values = score_table.drop_nan_columns(with_gaps(rng)) if gaps else rng.normal(80, 2, (9, 4))
+        values = drop_nan_columns(with_gaps(rng)) if gaps else rng.normal(80, 2, (9, 4))
         expected = slow_tail(values, num)
-        assert cross_fit.tail_level(values, num, clipped=False) == pytest.approx(expected)
+        assert tail_level(values, num, clipped=False) == pytest.approx(expected)
         means = np.sort([np.nanmean(row) for row in values])
         clipped = min(max(expected, means[:num].mean()), means.mean())
-        assert cross_fit.tail_level(values, num) == pytest.approx(clipped)
-        assert cross_fit.best_level(values, clipped=False) == pytest.approx(-slow_tail(-values, 1))
+        assert tail_level(values, num) == pytest.approx(clipped)
+        assert best_level(values, clipped=False) == pytest.approx(-slow_tail(-values, 1))
 
 
 def test_packed():
     rng = np.random.default_rng(2)
     values = with_gaps(rng, rows=40, seeds=5)
-    table = score_table.drop_nan_columns(values)
+    table = drop_nan_columns(values)
     counts = np.isfinite(values).sum(axis=1)
     assert table.shape == (40, counts.max())
     for row, count in enumerate(counts):
@@ -80,20 +84,20 @@ def test_packed():
     full = table[counts > 2, :3]
     assert {tuple(cells.argsort()) for cells in full} >= {(0, 1, 2), (2, 1, 0)}
     # Nor do the seeds' names, which only order the columns.
-    np.testing.assert_array_equal(score_table.drop_nan_columns(values[:, [3, 0, 4, 2, 1]]), table)
+    np.testing.assert_array_equal(drop_nan_columns(values[:, [3, 0, 4, 2, 1]]), table)
     shifted = [np.roll(cells, k) for k, cells in enumerate(values)]  # each row has seeds of its own
-    np.testing.assert_array_equal(score_table.drop_nan_columns(np.array(shifted)), table)
+    np.testing.assert_array_equal(drop_nan_columns(np.array(shifted)), table)
     complete = rng.normal(size=(3, 4))
-    assert score_table.drop_nan_columns(complete) is complete
+    assert drop_nan_columns(complete) is complete
 
 
 def test_leading_axes_are_kept_and_a_gap_in_one_table_leaves_the_others_alone():
     tables = np.random.default_rng(0).normal(80, 1, (5, 8, 3))
     tables[2, 4, 1] = np.nan
-    tables[2] = score_table.drop_nan_columns(tables[2])
-    together = spread.spread_statistics(tables, within=1.0)
+    tables[2] = drop_nan_columns(tables[2])
+    together = spread_statistics(tables, within=1.0)
     for index, table in enumerate(tables):
-        alone = spread.spread_statistics(table, within=1.0)
+        alone = spread_statistics(table, within=1.0)
         for name, value in alone.items():
             assert together[name][index] == pytest.approx(float(value)), name
 
@@ -102,37 +106,37 @@ def test_interquartile_mean():
     rng = np.random.default_rng(0)
     for num in (4, 8, 20, 64):
         x = rng.normal(size=num)
-        assert spread.interquartile_mean(x) == pytest.approx(stats.trim_mean(x, 0.25))
-    assert spread.interquartile_mean(np.array([1.0])) == 1.0
-    assert spread.interquartile_mean(np.array([1.0, 5.0])) == 3.0
+        assert interquartile_mean(x) == pytest.approx(stats.trim_mean(x, 0.25))
+    assert interquartile_mean(np.array([1.0])) == 1.0
+    assert interquartile_mean(np.array([1.0, 5.0])) == 3.0
     # 1.25 values are cut on each side of five: the outer ones whole, a quarter of their neighbours.
-    of_five = spread.interquartile_mean(np.array([9.0, 0.0, 3.0, 1.0, 100.0]))
+    of_five = interquartile_mean(np.array([9.0, 0.0, 3.0, 1.0, 100.0]))
     assert of_five == pytest.approx((0.75 * 1 + 3 + 0.75 * 9) / 2.5)
 
 
 def test_nearness_by_hand():
-    found = spread.nearness(np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0)
+    values_of = nearness(np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0)
     known = {"regret": (0 + 1 + 6 + 20) / 4, "share": 0.5, "tolerance_area": (1 + 0.9 + 0.4) / 4}
-    assert {name: found[name] for name in known} == pytest.approx(known)
+    assert {name: values_of[name] for name in known} == pytest.approx(known)
     # The noise above the best makes up for that below it only where the area has no limit.
-    open_ended = spread.nearness(np.array([91.0, 89.0]), np.array(90.0), within=1.0, most=np.inf)
+    open_ended = nearness(np.array([91.0, 89.0]), np.array(90.0), within=1.0, most=np.inf)
     assert open_ended["tolerance_area"] == pytest.approx(1.0)
     for scale in (1e-9, 1.0, 1e9):  # exactly `within` away is within, on any scale
         means = scale * np.array([0.9, 0.6, 0.3])
-        found = spread.nearness(means, means[0], within=scale * 0.3)
-        assert found["share"] == pytest.approx(2 / 3)
-    at_once = spread.nearness(np.array([90.0, 89.0]), np.array(90.0), within=0.0)
+        values_of = nearness(means, means[0], within=scale * 0.3)
+        assert values_of["share"] == pytest.approx(2 / 3)
+    at_once = nearness(np.array([90.0, 89.0]), np.array(90.0), within=0.0)
     assert at_once["tolerance_area"] == 0.5
 
 
 def intervals(values, num, *, population=False):
     with drawing(num):
-        return spread_intervals.spread_intervals(values, population=population, within=1.0)
+        return spread_intervals(values, population=population, within=1.0)
 
 
 def test_large_tables_take_fewer_resamples():
     for shape, expected in [((6, 3), 2000), ((166, 3), 2000), ((1000, 3), 333), ((100_000, 3), 24)]:
-        assert bootstrap.num_resamples(np.zeros(shape)) == expected
+        assert num_resamples(np.zeros(shape)) == expected
 
 
 @pytest.mark.parametrize("population", [False, True])
@@ -149,18 +153,18 @@ def test_the_two_kinds_of_interval_agree(population):
 
 def test_resamples_keep_the_pattern_of_missing_seeds():
     values = with_gaps(np.random.default_rng(0))
-    values = values[score_table.row_means(values).argsort()]  # the order that rows are drawn in
+    values = values[row_means(values).argsort()]  # the order that rows are drawn in
 
     def seen(drawn, tried):
         assert (np.isfinite(tried) == np.isfinite(values)).all()
-        means = score_table.row_means(tried).mean(axis=1)
+        means = row_means(tried).mean(axis=1)
         return {"gaps": np.isnan(drawn).sum(axis=(1, 2)), "mean": means}
 
     for population in (False, True):
         with drawing(500):
-            found = bootstrap.resampled(values, seen, population=population)
-        assert found["mean"].mean() == pytest.approx(score_table.row_means(values).mean(), abs=0.1)
-        assert (len(set(found["gaps"])) > 1) == population
+            values_of = resampled(values, seen, population=population)
+        assert values_of["mean"].mean() == pytest.approx(row_means(values).mean(), abs=0.1)
+        assert (len(set(values_of["gaps"])) > 1) == population
 
 
 def test_failed_configurations_of_a_sample_failed_by_chance():
@@ -176,7 +180,11 @@ def test_failed_configurations_of_a_sample_failed_by_chance():
 @pytest.mark.parametrize(("num", "seeds"), [(6, 3), (10, 4)])
 def test_how_much_more_noise_of_the_worst_goes_unseen(num, seeds):
     """In planted tables with that factor a fifth does not show it, more with a smaller one."""
-    factor, rng, size = hidden_factor(seeds - 1, (num - 1) * (seeds - 1)), np.random.default_rng(0), 800
+    factor, rng, size = (
+        hidden_factor(seeds - 1, (num - 1) * (seeds - 1)),
+        np.random.default_rng(0),
+        800,
+    )
     missed = []
     for more in (factor, factor / 1.5):
         noise = np.where(np.arange(num) == 0, more, 1.0)[:, None]

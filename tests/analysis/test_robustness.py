@@ -7,14 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis import bootstrap
+from clsweep.analysis import spread
+from clsweep.analysis.marginals import marginal_levels
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.marginals import marginal_levels
-from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS, robustness; from clsweep.analysis.tolerance_curve import TOLERANCE_COLUMNS, tolerance_curve
-from clsweep.sweeps.notes import note_text
+from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS, robustness
+from clsweep.analysis.tolerance_curve import TOLERANCE_COLUMNS, tolerance_curve
+from clsweep.findings.notes import text_of
 from tests.analysis.draws import drawing
-from tests.analysis.test_resample import slow_tail
+from tests.analysis.test_spread_intervals import slow_tail
 from tests.analysis.truths import trials_of
 from clsweep.analysis import spread
 
@@ -146,9 +147,9 @@ def test_what_failed_trials_count_as(options, mean, regret, share, worst_10, iqm
     trials = table([[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1]])
     row = one(trials, **options)
     assert (row["num_configs"], row["num_seeds"], row["num_failed"]) == (4, 3, 3)
-    found = row[["mean", "regret", "share_within", "worst_10", "iqm"]].to_list()
-    assert found == pytest.approx([mean, regret, share, worst_10, iqm])
-    assert note_text(*row["note"]).startswith(notes)
+    cells = row[["mean", "regret", "share_within", "worst_10", "iqm"]].to_list()
+    assert cells == pytest.approx([mean, regret, share, worst_10, iqm])
+    assert text_of(*row["note"]).startswith(notes)
     is_bound = note(Reason.WORST_UNKNOWN, lost=1) in row["note"]
     assert is_bound == ("worst score" in notes)
     # A failed trial's last value is no score.
@@ -336,8 +337,8 @@ def test_the_tolerance_curve_by_hand():
     assert list(curve.columns) == list(TOLERANCE_COLUMNS)
     assert len(curve) == 51
     share = curve.set_index(curve["delta"].round(6))["share"]
-    found = share[[0.0, 0.8, 1.0, 5.8, 6.0, 10.0]]
-    assert found.to_list() == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
+    cells = share[[0.0, 0.8, 1.0, 5.8, 6.0, 10.0]]
+    assert cells.to_list() == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
     assert curve[["low", "high"]].isna().all(axis=None)
     assert note(Reason.ONE_SEED) in curve["note"][0]
 

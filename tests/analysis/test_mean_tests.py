@@ -6,13 +6,13 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.mean_tests import mean_term
-from clsweep.analysis.pairing import pair
-from clsweep.analysis.region_winners import region_winners
 from clsweep.analysis.noise import noise_of
+from clsweep.analysis.pairing import pair
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from tests.analysis.comparison.test_table import compare, one, sweep
+from clsweep.analysis.region_winners import region_winners
 from tests.analysis.draws import drawing
+from tests.analysis.test_compare import compare, one, sweep
 from tests.analysis.truths import trials_of
 
 ENDS = ["estimate", "low", "high"]
@@ -41,10 +41,10 @@ def trials(tables):
 def test_noise_six_times_at_one_value_gives_few_false_verdicts():
     rng, noise, false = np.random.default_rng(0), np.array([1, 1, 1, 1, 1, 6.0]), np.zeros(2)
     for k in range(50):
-        found = tables(rng, noise=noise)
+        sweeps = tables(rng, noise=noise)
         with drawing(seed=k):
-            false[0] += compare(found, by="tau")["resolved"].any()
-            false[1] += region_winners(found, by="tau")["resolved"].any()
+            false[0] += compare(sweeps, by="tau")["resolved"].any()
+            false[1] += region_winners(sweeps, by="tau")["resolved"].any()
     assert (false <= 8).all(), false  # 4 of 50 are 7.5 %; 16 where the noise is taken as even
 
 
@@ -57,8 +57,8 @@ def test_doubts_of_even_noise_cost_a_tenth_at_most():
         for k in range(40):
             a, b = tables(rng, num=num, num_seeds=num_seeds)
             with drawing(seed=k):
-                found = compare([a, b], by=by)
-            widths.append((found["high"] - found["low"]).mean())
+                sweeps = compare([a, b], by=by)
+            widths.append((sweeps["high"] - sweeps["low"]).mean())
             rows = num if by is None else 1
             se = np.sqrt(noise_of(a.scores - b.scores).variance / rows / num_seeds)
             known.append(2 * stats.t.ppf(0.975, freedom) * se)
@@ -134,10 +134,10 @@ def test_one_configuration_is_compared_with_its_setting():
     rng = np.random.default_rng(6)
     frame = trials({"a": rng.normal(70, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))})
     frame.loc[frame["objective"] == "a", "tau"] = 4
-    found = read_sweeps(frame, metric="acc", params=["tau"])
-    assert found[0].constants == {"tau": 4}
-    row = compare(found, "a", "b").iloc[0]
-    assert row["estimate"] == pytest.approx(found[0].scores.mean() - found[1].scores[4].mean())
+    sweeps = read_sweeps(frame, metric="acc", params=["tau"])
+    assert sweeps[0].constants == {"tau": 4}
+    row = compare(sweeps, "a", "b").iloc[0]
+    assert row["estimate"] == pytest.approx(sweeps[0].scores.mean() - sweeps[1].scores[4].mean())
     assert row["num_pairs"] == 3
 
 
@@ -149,8 +149,8 @@ def test_one_configuration_without_its_setting_on_the_other_side_is_not_compared
     frame = trials({"a": rng.normal(90, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))})
     frame = frame.astype({"tau": float})
     frame.loc[frame["objective"] == "a", "tau"] = 2.5
-    found = read_sweeps(frame, metric="acc", params=params)
-    row = compare(found, "a", "b", stat=stat).iloc[0]
+    sweeps = read_sweeps(frame, metric="acc", params=params)
+    row = compare(sweeps, "a", "b", stat=stat).iloc[0]
     assert row["note"] == (note(Reason.NO_COUNTERPART, a="a", at="tau=2.5", b="b"),)
     assert (row["winner"], row["resolved"]) == ("", False)
     assert row[["value_a", "estimate", "p"]].isna().all()
@@ -168,13 +168,13 @@ def test_crashing_below_a_level_wins_nothing(stat):
         a, b = (70 + 4 * x[:, None] + rng.normal(0, 0.5, (40, 3)) for x in tau.values())
         frame = trials({"a": np.where(a < 71, np.nan, a), "b": b})
         frame["tau"] = np.concatenate([tau[name].repeat(3) for name in "ab"])
-        found = read_sweeps(frame.assign(sampler="random"), metric="acc", params=["tau"])
+        sweeps = read_sweeps(frame.assign(sampler="random"), metric="acc", params=["tau"])
         with drawing(400, k):
-            row = compare(found, "a", "b", stat=stat).iloc[0]
+            row = compare(sweeps, "a", "b", stat=stat).iloc[0]
         false += row["winner"] == "a"
         if stat == "mean":
             with drawing(seed=k):
-                false += (region_winners(found, by="tau")["winner"] == "a").any()
+                false += (region_winners(sweeps, by="tau")["winner"] == "a").any()
     assert false <= 3
 
 
@@ -182,14 +182,14 @@ def test_failures_that_decide_are_named():
     rng = np.random.default_rng(9)
     a, b = (70 + 4 * CURVE[:, None] + rng.normal(0, 0.2, (6, 3)) for _ in "ab")
     a[0], a[5] = np.nan, np.nan  # the worst settings: without them a varies less
-    found = read_sweeps(trials({"a": a, "b": b}), metric="acc", params=["tau"])
-    a_left, b_left = (each.measured for each in found)
+    sweeps = read_sweeps(trials({"a": a, "b": b}), metric="acc", params=["tau"])
+    a_left, b_left = (each.measured for each in sweeps)
     assert pair(a_left, b_left).num_pairs == 12
-    row, left = (compare(each, "a", "b").iloc[0] for each in (found, [a_left, b_left]))
+    row, left = (compare(each, "a", "b").iloc[0] for each in (sweeps, [a_left, b_left]))
     assert row["low"] <= left["low"] <= left["high"] <= row["high"]
     b[1:5] += 0.9
-    found = read_sweeps(trials({"a": a, "b": b}), metric="acc", params=["tau"])
-    row = compare([s.measured for s in found], "b", "a").iloc[0]
+    sweeps = read_sweeps(trials({"a": a, "b": b}), metric="acc", params=["tau"])
+    row = compare([s.measured for s in sweeps], "b", "a").iloc[0]
     assert row["winner"] == "b"
 
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis import evidence
-from clsweep.analysis.mean_tests import sample_mean_term, mean_term
-from clsweep.analysis.pairing import pair
-from clsweep.analysis.region_winners import WINNER_COLUMNS, region_winners; from clsweep.analysis.compare import compare
+from clsweep.analysis import evidence, mean_tests
+from clsweep.analysis.compare import compare
 from clsweep.analysis.holm import holm
+from clsweep.analysis.mean_tests import mean_term, sample_mean_term
+from clsweep.analysis.pairing import pair
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.region_winners import WINNER_COLUMNS, region_winners
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
 from clsweep.analysis import mean_tests
@@ -63,14 +64,14 @@ def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
 def test_interval_of_one_setting_is_that_of_t_and_of_a_sample_that_of_scipy():
     rng = np.random.default_rng(2)
     d = rng.normal(1, 1, (1, 5))
-    found = mean_tests.mean_effect([mean_term(d, d, d, d)], rng)
+    effect = mean_tests.mean_effect([mean_term(d, d, d, d)], rng)
     expected = stats.t.interval(0.95, 4, d.mean(), stats.sem(d[0]))
-    assert (found.low, found.high) == pytest.approx(expected, abs=0.1)
-    assert found.se == pytest.approx(stats.sem(d[0]))
+    assert (effect.low, effect.high) == pytest.approx(expected, abs=0.1)
+    assert effect.se == pytest.approx(stats.sem(d[0]))
     d = rng.exponential(1, 200)
-    found = mean_tests.mean_effect([sample_mean_term(d, d[:, None])], rng)
+    effect = mean_tests.mean_effect([sample_mean_term(d, d[:, None])], rng)
     bca = stats.bootstrap((d,), np.mean, n_resamples=5000, rng=rng).confidence_interval
-    assert (found.low, found.high) == pytest.approx(tuple(bca), abs=0.03)
+    assert (effect.low, effect.high) == pytest.approx(tuple(bca), abs=0.03)
 
 
 def test_the_other_parameters_of_one_side_are_averaged_over():
@@ -209,7 +210,7 @@ def test_a_row_says_why_an_interval_without_zero_resolves_nothing():
     alone = note(Reason.RESOLVED_ALONE, tests=6)
     only_alone = (out["low"] > 0) & (out["p"] <= 0.05) & (out["p_holm"] > 0.05)
     assert only_alone.sum() == 1
-    assert [alone in told for told in out["note"]] == only_alone.tolist()
+    assert [alone in notes for notes in out["note"]] == only_alone.tolist()
     a, b = [[1.0, 1.1], [2.1, 2.0]], [[0.1, 0.0], [1.0, 1.1]]
     few_flips = one(sweep("a", a, tau=[1, 2]), sweep("b", b, tau=[1, 2]))
     assert (few_flips["low"] > 0, few_flips["p"] > 0.05) == (True, True)
@@ -220,11 +221,11 @@ def test_of_unpaired_samples_a_seed_s_shift_of_one_side_counts_and_one_of_both_d
     rng = np.random.default_rng(9)
     shift, scores = np.array([0.0, 3.0, 1.0]), rng.normal(0, 0.2, (2, 30, 3))
 
-    def found(of_a, of_b):
+    def effect(of_a, of_b):
         a = sweep("a", scores[0] + of_a, sampler="random", tau=range(30))
         return one(a, sweep("b", scores[1] + of_b, sampler="random", lam=range(30)))
 
-    none, one_side, both = found(0.0, 0.0), found(shift, 0.0), found(shift, shift)
+    none, one_side, both = effect(0.0, 0.0), effect(shift, 0.0), effect(shift, shift)
     assert one_side["high"] - one_side["low"] > 5 * (none["high"] - none["low"])
     assert Reason.SEED_SHIFT in {each.reason for each in one_side["note"]}
     assert tuple(both[["low", "high"]]) == pytest.approx(tuple(none[["low", "high"]]))
@@ -268,8 +269,8 @@ def test_either_order_of_two_says_the_same(stat):
         pairs = zip("ab", levels, strict=True)
         sides = [sweep(name, x, sampler=sampler, **axes[sampler]) for name, x in pairs]
         sides.append(sweep("c", rng.normal(0, 2, (9, 3)), sigma=range(9)))  # unpaired
-        asked = [(pair, None) for pair in itertools.combinations("abc", 2)]
-        for (a, b), by in [*asked, ("ab", "tau")][: 4 if stat == "mean" else 3]:
+        answers = [(pair, None) for pair in itertools.combinations("abc", 2)]
+        for (a, b), by in [*answers, ("ab", "tau")][: 4 if stat == "mean" else 3]:
             with drawing(200):
                 there, back = (compare(sides, *ab, stat=stat, by=by) for ab in ((a, b), (b, a)))
                 won = region_winners(sides[:2], by=by) if by else None
@@ -330,5 +331,7 @@ def test_planted_ties_have_few_false_winners():
     curve, false = [0, 1, 2, 2, 1, 0], 0
     for k in range(100):
         with drawing(400, k):
-            false += region_winners(field(rng, dict.fromkeys("abc", curve)), by="tau")["resolved"].any()
+            false += region_winners(field(rng, dict.fromkeys("abc", curve)), by="tau")[
+                "resolved"
+            ].any()
     assert false <= 10

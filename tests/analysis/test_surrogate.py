@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from clsweep.analysis import sobol, surrogate
+from clsweep.analysis.sobol import Integrals
+from clsweep.analysis.surrogate import Space, cross_validate, fit, read_space
 from tests.analysis.truths import ishigami, planted
 
 RNG = np.random.default_rng(0)
@@ -21,13 +22,13 @@ def space_of(num=40):
     u = RNG.random((num, 2))
     loss = np.resize(["a", "b", "c"], num)
     swept = planted(lambda u: u[:, 0] + 2 * (loss == "b"), u, rng=RNG, loss=loss)
-    return (swept, *surrogate.read_space(swept))
+    return (swept, *read_space(swept))
 
 
 def test_the_space_is_a_unit_cube_on_each_axis():
     size, tau = np.resize([32, 64, 512], 30), 10 ** RNG.uniform(-3, 0, 30)
     swept = planted(lambda u: u[:, 0], RNG.random((30, 1)), rng=RNG, size=size, tau=tau)
-    space, inputs = surrogate.read_space(swept)
+    space, inputs = read_space(swept)
     assert space.names == ("x0", "size", "tau")
     np.testing.assert_allclose(np.unique(inputs[:, 1]), [0, 0.25, 1])  # log2 32, 64, 512
     np.testing.assert_allclose(space.levels[1][:, 0], [0, 0.25, 1])
@@ -46,17 +47,17 @@ def test_declared_ends_are_those_of_the_cube():
     tau = 10 ** (2 * u[:, 1] - 2)
     bounds = {"x0": (1.0, 2.0), "tau": (0.01, 1.0)}
     swept = planted(lambda u: u[:, 0], u[:, :1], rng=RNG, tau=tau, bounds=bounds)
-    space, inputs = surrogate.read_space(swept)
+    space, inputs = read_space(swept)
     np.testing.assert_allclose(inputs, u)
     assert list(space.margins) == [0, 0]
-    space, inputs = surrogate.read_space(planted(lambda u: u[:, 0], u, rng=RNG))
+    space, inputs = read_space(planted(lambda u: u[:, 0], u, rng=RNG))
     assert (inputs.min(), inputs.max()) == (0, 1)
     np.testing.assert_allclose(space.margins, 1 / 29)
 
 
 def test_paths_have_the_mean_and_variance_of_the_posterior():
     swept, space, inputs = space_of(30)
-    fitted = surrogate.fit(inputs, space.owner, swept.means, np.full(30, 0.01))
+    fitted = fit(inputs, space.owner, swept.means, np.full(30, 0.01))
     at = space.place(RNG.random((25, 3)))
     centres, weights = fitted.paths(at, 4000, np.random.default_rng(1))
     drawn = fitted.kernel(at, centres) @ weights
@@ -73,11 +74,11 @@ def test_integrals_against_random_points():
     points.
     """
     swept, space, inputs = space_of()
-    space = surrogate.Space(space.names, space.is_category, space.levels, space.owner, np.zeros(3))
+    space = Space(space.names, space.is_category, space.levels, space.owner, np.zeros(3))
     levels = swept.means + RNG.normal(size=40)
-    fitted = surrogate.fit(inputs, space.owner, levels, np.full(40, 0.01))
+    fitted = fit(inputs, space.owner, levels, np.full(40, 0.01))
     centres, weights = fitted.paths(space.place(RNG.random((20, 3))), 2, RNG)
-    integrals = sobol.Integrals(fitted, space, centres, RNG)
+    integrals = Integrals(fitted, space, centres, RNG)
     a, b = RNG.random((2, 40_000, 3))
 
     def values(points):
@@ -90,13 +91,13 @@ def test_integrals_against_random_points():
     centre = 0.5 * (at_a + at_b).mean(axis=0)
     variance = integrals.total_variance(weights)
     np.testing.assert_allclose(np.var([at_a, at_b], axis=(0, 1)), variance, rtol=0.03)
-    firsts, found, expected = [], [], []
+    firsts, totals, expected = [], [], []
     for p in range(3):
         swapped = values(mixed(a, b, p))
         firsts.append(((at_b - centre) * (swapped - centre)).mean(axis=0))
         expected += [0.5 * np.square(at_a - swapped).mean(axis=0), firsts[p]]
-        found += [integrals.total_effect(p, weights), integrals.main_effect(p, weights)]
-    np.testing.assert_allclose(found / variance, expected / variance, atol=0.03)
+        totals += [integrals.total_effect(p, weights), integrals.main_effect(p, weights)]
+    np.testing.assert_allclose(totals / variance, expected / variance, atol=0.03)
     closed = ((at_b - centre) * (values(mixed(a, b, 0, 2)) - centre)).mean(axis=0)
     pair, expected = integrals.pair_effect(0, 2, weights), closed - firsts[0] - firsts[2]
     np.testing.assert_allclose(pair / variance, expected / variance, atol=0.04)
@@ -105,10 +106,10 @@ def test_integrals_against_random_points():
 def test_cross_validated_r2_is_what_new_points_give():
     u = RNG.random((128, 3))
     swept = planted(ishigami, u, noise=0.3, rng=RNG)
-    space, inputs = surrogate.read_space(swept)
+    space, inputs = read_space(swept)
     noise = np.full(128, 0.045)
-    fitted = surrogate.fit(inputs, space.owner, swept.means, noise)
-    r2 = surrogate.cross_validate(fitted, inputs, swept.means, noise, RNG)
+    fitted = fit(inputs, space.owner, swept.means, noise)
+    r2 = cross_validate(fitted, inputs, swept.means, noise, RNG)
     new = RNG.random((2000, 3))
     low, high = u.min(axis=0), u.max(axis=0)
     missed = ishigami(new) - fitted.predict((new - low) / (high - low))
@@ -120,4 +121,4 @@ def test_a_number_without_a_place_on_its_axis():
     lam = np.r_[np.nan, np.arange(19.0)]
     swept = planted(lambda u: u[:, 0], RNG.random((20, 1)), rng=RNG, lam=lam)
     with pytest.raises(ValueError, match="some configurations have no place on the axis of lam"):
-        surrogate.read_space(swept)
+        read_space(swept)

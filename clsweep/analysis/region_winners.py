@@ -1,0 +1,123 @@
+"""The objective that wins in each region of a hyperparameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis import bootstrap, reasons
+from clsweep.analysis.compare import LARGEST_P, robust_to_failures, without_rounding
+from clsweep.analysis.evidence import Evidence
+from clsweep.analysis.holm import holm
+from clsweep.analysis.mean_tests import mean_difference
+from clsweep.analysis.nested import branch_note, conditional
+from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, pair
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.regions import cut, means_by
+from clsweep.analysis.sweep import Sweep, check_by
+from clsweep.analysis.threads import in_threads
+
+WINNER_COLUMNS = {
+    "by": "the hyperparameter",
+    "region": 'a value or a bin of it, such as "tau=0.1" or "tau=0.05..0.08"',
+    "value_low": "edges of the bin, equal for a value; NaN for a category",
+    "value_high": "",
+    "objective": "the one with the best mean there, over all its configurations in the region",
+    "mean": "its mean, in the metric's own sign",
+    "runner_up": "the second best mean",
+    "lead": "mean difference of best and runner-up over their pairs, positive = better; best was "
+    "picked for it, so optimistic",
+    "low": "interval of the lead",
+    "high": "",
+    "p_holm": "the largest p of best against each of the others, corrected for all regions (Holm)",
+    "winner": "the objective, where it is resolved against every other; else empty",
+    "resolved": "whether there is one",
+    **reasons.REASON_COLUMNS,
+}
+WINNER_TEXT = ("region", "objective", "runner_up", "winner")
+
+
+def region_winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
+    """One row per value or bin of `by`, with the columns of `WINNER_COLUMNS`, among the objectives
+    that sweep it evenly.
+
+    The best was picked on the same scores that test it. So it wins only if it is resolved against
+    every other: each interval of `mean_tests.mean_difference` excludes zero, and the largest of the
+    p-values, corrected over the regions, is <= 1 - confidence (an intersection-union test, Berger
+    1982).
+
+    Raises ValueError for a `by` that no objective sweeps.
+    """
+    check_by(by, sweeps)
+    return robust_to_failures(sweeps, lambda sweeps: _winners(sweeps, by), ("region",))
+
+
+def _met(
+    whole: Pairing, parts: Mapping[str, Pairing], region: str, best: Sweep, other: Sweep
+) -> tuple[Evidence, list[Note]]:
+    """The difference of two in a region, and its notes."""
+    if region not in parts:
+        lacking = note(Reason.NO_PAIR, a=best.objective, b=other.objective)
+        return Evidence(np.nan), [*whole.notes, lacking]
+    rng = np.random.default_rng(bootstrap.DRAWS_SEED)
+    test, _, more = mean_difference(parts[region], whole, len(parts), rng)
+    return test, [*whole.notes, *more]
+
+
+def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
+    lacking = note(Reason.NOT_SWEPT, param=by)
+    notes = [lacking.of(sweep.objective) for sweep in sweeps if by not in sweep.params]
+    notes += [s.nothing.of(s.objective) for s in sweeps if by in s.params and s.nothing]
+    notes += [each.of(s.objective) for s in sweeps for each in branch_note(s, by)]
+    competing = [conditional(s, by) for s in sweeps if by in s.params and not s.nothing]
+    if not competing:
+        blank = {**dict.fromkeys(WINNER_COLUMNS, np.nan), **dict.fromkeys(WINNER_TEXT, "")}
+        nobody = {"by": by, "resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
+        return pd.DataFrame([blank | nobody], columns=list(WINNER_COLUMNS))
+    regions = cut(by, competing, per_bin=PAIRS_PER_BIN)
+    # (objectives, regions): mean of the configurations there that have a score; NaN for none
+    at = [regions.place(sweep.settings[by][sweep.alive]) for sweep in competing]
+    levels = [sweep.means[sweep.alive] for sweep in competing]
+    means = np.stack([means_by(*each, len(regions)) for each in zip(at, levels, strict=True)])
+
+    @cache
+    def parts_of(ab: tuple[int, ...]) -> tuple[Pairing, dict[str, Pairing]]:
+        whole = pair(*(competing[place] for place in ab))
+        return whole, whole.split(regions)
+
+    def contest(k: int) -> dict[str, Any] | None:
+        """The best of a region against every other."""
+        known = np.argsort(-means[:, k], kind="stable")[: np.isfinite(means[:, k]).sum()].tolist()
+        if not known:
+            return None
+        best, *others = known
+        row: dict[str, Any] = {
+            "by": by, "region": regions.named[k], "p_holm": np.nan, "excludes": False,
+            "value_low": regions.low[k], "value_high": regions.high[k],
+            "objective": competing[best].objective,
+            "mean": competing[best].sign * float(means[best, k]),
+            "runner_up": competing[others[0]].objective if others else "",
+        }  # fmt: skip
+        if not others:
+            return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
+        tests, reasons_of_row = [], list(notes)
+        for other in others:
+            met = parts_of(tuple(sorted((best, other))))  # as `compare` has them
+            test, more = _met(*met, row["region"], *(competing[at] for at in (best, other)))
+            reasons_of_row += more
+            tests.append(test if best < other else test.turned)
+        lead = without_rounding(tests[0].estimate, abs(row["mean"]))
+        row |= {"lead": lead, "low": tests[0].low, "high": tests[0].high}
+        row["p_holm"] = float(np.max([test.p for test in tests]))  # NaN where one is
+        row["excludes"] = all(test.low > 0 for test in tests)
+        return row | noted(*reasons_of_row)
+
+    table = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
+    table["p_holm"] = holm(table["p_holm"].to_numpy())
+    table["resolved"] = table["excludes"] & (table["p_holm"] <= LARGEST_P)
+    table["winner"] = table["objective"].where(table["resolved"], "")
+    return table.reindex(columns=list(WINNER_COLUMNS))
