@@ -19,7 +19,7 @@ from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.recommend import config_levels
 from clsweep.analysis.robustness import robustness
 from clsweep.analysis.tuning import expected_best_of_k
-from clsweep.cluster.search import standing
+from clsweep.cluster.schedulers.racing import race_statistics
 from clsweep.study.design import build_sampler
 from clsweep.study.schema import FIRST_SEEDS
 from tests.analysis.draws import drawing

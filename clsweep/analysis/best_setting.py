@@ -24,8 +24,6 @@ from clsweep.analysis.score_table import EPSILON
 from clsweep.analysis.seed_effects import own_shift, seed_shift, two_way, without_gaps
 from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.tuning import noisy_tables
-from clsweep.analysis import cross_fit
-from clsweep.analysis import score_table
 
 ScoresAndParts = tuple[Array, Array | None]  # (n, S) and the parts of the images
 PAIR = np.array([1.0, -1.0])

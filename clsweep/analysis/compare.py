@@ -38,8 +38,6 @@ from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.analysis.threads import in_threads
 from clsweep.display.cells import records_of
 from clsweep.errors import nearest
-from clsweep.analysis import cross_fit
-from clsweep.analysis import score_table
 
 _TUNED = "tuned"
 STATS = ("mean", "std", "within", _TUNED)

@@ -16,15 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-<<<<<<<< HEAD:clsweep/analysis/evidence.py
-from clsweep.analysis import CONFIDENCE, TAIL, bootstrap
-from clsweep.analysis.pairing import Pairing
-from clsweep.analysis.image_intervals import variance_of_difference
-from clsweep.analysis.noise import UNEVEN, Noise, chance_of_own_variance, copies, half_width, noise_of; from clsweep.analysis.arrays import Codes; from clsweep.analysis.seed_effects import seed_shift
-from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.arrays import Array
-from clsweep.analysis import score_table
-========
 from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, score_table
 from clsweep.analysis.arrays import Array, Codes
 from clsweep.analysis.bootstrap import tail_p
@@ -35,7 +26,6 @@ from clsweep.analysis.pairing import Pairing
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import row_means
 from clsweep.analysis.seed_effects import seed_shift
->>>>>>>> analysis:clsweep/analysis/mean_tests.py
 
 # Where the noise looks just even, the doubt may widen a 95 % interval by this much. Before the
 # scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
@@ -197,130 +187,8 @@ def _once(scores: Array) -> tuple[Codes, Array]:
 def _chance(squares: float, freedom: float, others: float, rest: float) -> float:
     """`chance_of` a single part, with what the doubt may cost here."""
     q, d, r, e = (np.array([each]) for each in (squares, freedom, others, rest))
-<<<<<<<< HEAD:clsweep/analysis/evidence.py
-    return float(chance_of_own_variance(q, d, r, e, UNEVEN, WIDER, min(MOST * freedom**2, 0.5))[0])
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What the data say of one effect.
-
-    Attributes:
-        estimate, low, high: the effect and its interval; NaN where there is no estimate of the
-            noise.
-        p, p_min: p-value, two-sided, and the smallest that this test could give.
-        se, freedom: standard error (of the log for a ratio) and its degrees of freedom.
-        of_images, images: the part of se that no seed makes smaller, and of how many images.
-    """
-
-    estimate: float
-    low: float = np.nan
-    high: float = np.nan
-    p: float = np.nan
-    p_min: float = np.nan
-    se: float = np.nan
-    freedom: float = np.nan
-    of_images: float = 0.0
-    images: int = 0
-
-    @classmethod
-    def of_values(cls, values: Array) -> Evidence:
-        """Of the mean of values (F,)."""
-        num, estimate = len(values), float(values.mean())
-        if num < 2:
-            return cls(estimate)
-        return cls.of_t(estimate, float(values.std(ddof=1)) / num**0.5, num - 1)
-
-    @classmethod
-    def of_t(cls, estimate: float, se: float, freedom: float) -> Evidence:
-        """By t; the estimate alone where its error is no more than rounding."""
-        if not se > score_table.EPSILON * max(1.0, abs(estimate)):
-            return cls(estimate)
-        half = -float(special.stdtrit(freedom, TAIL)) * se
-        p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
-        return cls(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
-
-    @property
-    def turned(self) -> Evidence:
-        """The same of the effect's negative."""
-        return replace(self, estimate=-self.estimate, low=-self.high, high=-self.low)
-
-    def over_images(self, variance: float, freedom: float, *, too_good: float = 0.0) -> Evidence:
-        """The same for new images, of a variance beside the noise of the seeds: the interval is
-        wider, and p no smaller than one less the level of an interval that ends at 0.
-
-        too_good: by how much the estimate may be too high, or too low where it is negative: the
-            interval holds that of the estimate without it too, and p is the larger one.
-        """
-        if too_good and np.isfinite(self.se):
-            low, high, at = (x - too_good for x in (self.low, self.high, self.estimate))
-            p = float(2 * special.stdtr(self.freedom, -abs(at) / self.se))
-            without = replace(self, estimate=at, low=low, high=high, p=p)
-            found, other = (each.over_images(variance, freedom) for each in (self, without))
-            p = max(found.p, other.p) if found.estimate * at > 0 else 1.0
-            return replace(
-                found, low=min(found.low, other.low), high=max(found.high, other.high), p=p
-            )
-        if not variance > 0 or not np.isfinite(self.se):
-            return self
-        more, towards = half_width(variance, freedom), self.low if self.estimate > 0 else self.high
-        below, above = self.estimate - self.low, self.high - self.estimate
-        low, high = self.estimate - np.hypot(below, more), self.estimate + np.hypot(above, more)
-        whole = self.se**2 + variance
-        left = whole**2 / (self.se**4 / self.freedom + variance**2 / freedom)
-        of_seeds = ((self.estimate - towards) / special.stdtrit(self.freedom, TAIL)) ** 2
-        p = _tail(self.estimate, (of_seeds, self.freedom), (variance, freedom))
-        found = replace(self, low=float(low), high=float(high), p=max(self.p, p), freedom=left)
-        of_images, se = float(np.sqrt(variance)), float(np.sqrt(whole))
-        return replace(found, se=se, of_images=of_images, images=int(freedom) + 1)
-
-    def over_shift(self, variance: float, freedom: float) -> Evidence:
-        """The same for what a seed does to one side alone, a variance beside the noise."""
-        return replace(self.over_images(variance, freedom), of_images=0.0, images=0)
-
-    @property
-    def detectable(self) -> float:
-        """Smallest true effect found with 80 % power: (t_{1 - alpha/2, df} + t_{.8, df}) SE."""
-        reach = special.stdtrit(self.freedom, (1.0 + CONFIDENCE) / 2.0)
-        return float((reach + special.stdtrit(self.freedom, POWER)) * self.se)
-
-    def repeats_needed(self, num_repeats: float) -> Array:
-        """(3,) repeats (seeds of a grid, configurations of a sample) at which the effect would be
-        found with 80 % power: as it was seen, and at the far and the near end of its 80 % interval,
-        |estimate| +- t_{.9} SE. More than there are: these have not found it.
-
-        The smallest N up to 10,000 with  (t_{1 - alpha/2} + t_{.8}) SE sqrt(R / N) <= |effect|,
-        R = repeats now, the degrees of freedom grown likewise; what is of images stays. inf where
-        none is enough, NaN without SE.
-        """
-        if not np.isfinite(self.se) or self.freedom <= 0 or num_repeats < 2:
-            return np.full(3, np.nan)
-        half = special.stdtrit(self.freedom, 0.9) * self.se
-        effects = abs(self.estimate) + np.array([0.0, half, -half])
-        few, found = np.ones(3), np.full(3, MAX_SEEDS + 1.0)  # what is found by N is by more
-        while (found - few > 1).any():
-            num = np.maximum(np.floor((few + found) / 2), 2.0)  # one has no freedom
-            freedom = self.freedom * (num - 1.0) / (num_repeats - 1.0)
-            reach = special.stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0)
-            reach += special.stdtrit(freedom, POWER)
-            of_seeds = (self.se**2 - self.of_images**2) * num_repeats / num
-            enough = reach * np.sqrt(of_seeds + self.of_images**2) <= effects
-            few, found = np.where(enough, few, num), np.where(enough, num, found)
-        needed = np.where(found > MAX_SEEDS, np.inf, found)
-        return np.maximum(needed, np.floor(num_repeats) + 1)
-
-    def images_deciding(self, num_seeds: float) -> int:
-        """Of how many images the variance is that keeps any number of seeds from finding an effect
-        as large as seen, which a few would find without it; 0 of none.
-        """
-        alone = np.sqrt(max(0.0, self.se**2 - self.of_images**2))
-        seeds = replace(self, se=float(alone), of_images=0.0).repeats_needed(num_seeds)[0]
-        is_so = np.isinf(self.repeats_needed(num_seeds)[0]) and seeds <= FEW_SEEDS
-        return self.images if is_so else 0
-========
     most = min(_MOST * freedom**2, 0.5)
     return float(chance_of_own_variance(q, d, r, e, UNEVEN, _WIDER, most)[0])
->>>>>>>> analysis:clsweep/analysis/mean_tests.py
 
 
 def mean_difference(
@@ -333,12 +201,8 @@ def mean_difference(
     """
     effect, repeats, notes = _over_seeds(part, whole, num_parts, rng)
     weights = (np.full(len(s.scores), 1.0 / len(s.scores)) for s in (part.a, part.b))
-<<<<<<<< HEAD:clsweep/analysis/evidence.py
-    return found.over_images(*variance_of_difference(part.a.images, part.b.images, *weights)), repeats, notes
-========
     of_images = variance_of_difference(part.a.images, part.b.images, *weights)
     return effect.over_images(*of_images), repeats, notes
->>>>>>>> analysis:clsweep/analysis/mean_tests.py
 
 
 def _over_seeds(
@@ -371,11 +235,7 @@ def _over_seeds(
 def _terms(part: Pairing, whole: Pairing) -> list[MeanTerm]:
     """The independent tables whose means add up to the difference: one where scores are paired."""
     sides, everywhere = ((pairing.a.scores, pairing.b.scores) for pairing in (part, whole))
-<<<<<<<< HEAD:clsweep/analysis/evidence.py
-    means = [score_table.row_means(side) for side in sides]
-========
     means = [row_means(side) for side in sides]
->>>>>>>> analysis:clsweep/analysis/mean_tests.py
     if part.paired and not part.fixed:
         crossed = None
         if part.crossed:
@@ -457,21 +317,13 @@ def mean_effect(terms: Sequence[MeanTerm], rng: np.random.Generator) -> Evidence
         if not term.is_normal
     )
     size = max(t.weights.size for t in terms)
-<<<<<<<< HEAD:clsweep/analysis/evidence.py
-    num = int(np.clip(CELLS // size, bootstrap.NUM_RESAMPLES, MAX_RESAMPLES))
-========
     num = int(np.clip(_DRAWN_SCORES // size, bootstrap.NUM_RESAMPLES, MAX_RESAMPLES))
->>>>>>>> analysis:clsweep/analysis/mean_tests.py
     draws = estimate + np.sum([_mean_draws(term, num, rng) for term in terms], axis=0)
     z = special.ndtri([TAIL, (1.0 + CONFIDENCE) / 2.0])
     bias = special.ndtri((draws < estimate).mean())
     levels = special.ndtr(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
     low, high = np.quantile(draws, levels)
-<<<<<<<< HEAD:clsweep/analysis/evidence.py
-    return Evidence(estimate, float(low), float(high), *bootstrap.tail_p(draws, draws), se, freedom)
-========
     return Evidence(estimate, float(low), float(high), *tail_p(draws, draws), se, freedom)
->>>>>>>> analysis:clsweep/analysis/mean_tests.py
 
 
 def units_of(term: MeanTerm) -> Array:
@@ -484,11 +336,7 @@ def units_of(term: MeanTerm) -> Array:
     at any row".
     """
     table, present = term.table, np.isfinite(term.table)
-<<<<<<<< HEAD:clsweep/analysis/evidence.py
-    counts, means = present.sum(axis=1, keepdims=True), score_table.row_means(table)[:, None]
-========
     counts, means = present.sum(axis=1, keepdims=True), row_means(table)[:, None]
->>>>>>>> analysis:clsweep/analysis/mean_tests.py
     inflated = term.estimate + (table - means) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
     return (term.weights * np.where(counts > 1, inflated, table))[present]
 

@@ -15,40 +15,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-<<<<<<<< HEAD:clsweep/analysis/marginals.py
-from clsweep.analysis import CONFIDENCE, reasons, bootstrap
-from clsweep.analysis.image_intervals import ImageEffects, image_parts
-from clsweep.analysis.nested import branch_note, conditional, others_of
-from clsweep.analysis.seed_effects import TwoWay, seed_shift, impute_seed_effect; from clsweep.analysis.noise import half_width, noise_of
-from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.arrays import Codes; from clsweep.analysis.regions import cut, means_by, numbers_in
-from clsweep.analysis.importance import read_surrogate
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
-from clsweep.display.numbers import setting
-from clsweep.analysis import cross_fit
-from clsweep.analysis import score_table
-
-# Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
-# count as the note says, in the metric's own sign.
-MARGINAL_COLUMNS = {
-    "objective": "name",
-    "param": "the swept hyperparameter",
-    "position": "the value; the centre of a bin on the hyperparameter's axis (log where it is); "
-    "none for a category",
-    "label": 'the value or the bin as text, "0.1" or "0.05..0.08"',
-    "value_low": "smallest value in the bin",
-    "value_high": "largest value in the bin",
-    "num_configs": "configurations with a score",
-    "mean": "mean of m_i over them",
-    "low": "t interval of the mean. A whole grid: from the seed noise, sqrt(sum s_i^2 / S_i) / "
-    "num_configs, and what a seed does to all, the settings being the space. Otherwise: from the "
-    "spread of m_i, the "
-    "configurations being a sample of it. It ends where the metric ends",
-    "high": "",
-    **reasons.REASON_COLUMNS,
-}
-_MAX_BINS = 8
-========
 from clsweep.analysis import CONFIDENCE
 from clsweep.analysis.arrays import Array, Codes
 from clsweep.analysis.cross_fit import best_level
@@ -66,7 +32,6 @@ from clsweep.analysis.score_table import (
 )
 from clsweep.analysis.seed_effects import TwoWay, impute_seed_effect, seed_shift
 from clsweep.analysis.sweep import Sweep
->>>>>>>> analysis:clsweep/analysis/response.py
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,17 +196,10 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
         return {}
     scores = table.scores[rows][usable]
     means = np.full(len(rows), -np.inf)
-<<<<<<<< HEAD:clsweep/analysis/marginals.py
-    means[usable] = score_table.row_means(scores)
-    slack = float(score_table.rounding(means[usable]))
-    best = int(means.argmax())
-    level = float(cross_fit.best_level(scores, image_parts(table.images, rows[usable])))
-========
     means[usable] = row_means(scores)
     slack = float(rounding(means[usable]))
     best = int(means.argmax())
     level = float(best_level(scores, image_parts(table.images, rows[usable])))
->>>>>>>> analysis:clsweep/analysis/response.py
     first, last = _run(means >= level - within - slack, best)
     end = ("", "low", "high", "both")[(first == 0) + 2 * (last == len(rows) - 1)]
     columns: dict[str, Any] = {"band_low": float(table.low[rows[first]]), "band_end": end}
@@ -249,15 +207,9 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     counts = np.isfinite(scores).sum(axis=1)
     freedom = int((counts - 1).sum())
     if not freedom:
-<<<<<<<< HEAD:clsweep/analysis/marginals.py
-        return found
-    variance = float(score_table.noise_variance(table.still[rows][usable]))
-    found["level_noise"] = float(np.sqrt(variance / score_table.mean_seeds(scores)))
-========
         return columns
     variance = float(noise_variance(table.still[rows][usable]))
     columns["level_noise"] = float(np.sqrt(variance / mean_seeds(scores)))
->>>>>>>> analysis:clsweep/analysis/response.py
     tail = (1 - CONFIDENCE) / (len(scores) - 1)
     quantile = float(special.stdtrit(freedom * table.freedom_kept, 1 - tail))
     spread = variance * (1 / counts + 1 / counts.min())
@@ -265,11 +217,7 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
         images = table.images.rows(rows[usable])
         spread = spread + [images.against(row).max() for row in range(len(scores))]
     means[usable] -= quantile * np.sqrt(spread)
-<<<<<<<< HEAD:clsweep/analysis/marginals.py
-    top = float(score_table.row_means(scores).max())
-========
     top = float(row_means(scores).max())
->>>>>>>> analysis:clsweep/analysis/response.py
     shown = means >= top - within - slack
     if shown[best]:
         sure = (float(table.middle[rows[at]]) for at in _run(shown, best))
@@ -304,11 +252,7 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
     else:
         position, scores = table.low, table.scores
         means = np.full(len(scores), np.nan)
-<<<<<<<< HEAD:clsweep/analysis/marginals.py
-        means[table.alive] = score_table.row_means(scores[table.alive])
-========
         means[table.alive] = row_means(scores[table.alive])
->>>>>>>> analysis:clsweep/analysis/response.py
     if not (position[np.isfinite(position)] > 0).all():
         return np.nan, np.nan, np.nan
     used = np.isfinite(position) & np.isfinite(means)
@@ -358,21 +302,12 @@ def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
     """(num, columns) averages over the configurations (n, S) of each level; NaN for none.
 
     Of a complete table a column is a seed. Else it is made of one score of each configuration
-<<<<<<<< HEAD:clsweep/analysis/marginals.py
-    (`score_table.drop_nan_columns`): the columns of a level vary about its mean, mean_i m_i, as much as the
-    scores say of that mean,  s_w^2 / k^2 sum_i (1 / S_i)  over its k configurations.
-    """
-    table = score_table.drop_nan_columns(scores)
-    present = np.isfinite(table)
-    counts, means = present.sum(axis=1), score_table.row_means(table)
-========
     (`score_table.drop_nan_columns`): the columns of a level vary about its mean, mean_i m_i, as
     much as the scores say of that mean,  s_w^2 / k^2 sum_i (1 / S_i)  over its k configurations.
     """
     table = drop_nan_columns(scores)
     present = np.isfinite(table)
     counts, means = present.sum(axis=1), row_means(table)
->>>>>>>> analysis:clsweep/analysis/response.py
     size = np.maximum(np.bincount(levels, minlength=num), 1)
     off = np.zeros((num, table.shape[1]))
     np.add.at(off, levels, np.where(present, table - means[:, None], 0.0))
@@ -385,114 +320,3 @@ def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
     level = np.bincount(levels, means, num) / size
     averages = level[:, None] + (scale / size)[:, None] * off
     return np.where(np.arange(table.shape[1]) < columns[:, None], averages, np.nan)
-<<<<<<<< HEAD:clsweep/analysis/marginals.py
-
-
-def marginal_levels(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-    """One row per objective, swept hyperparameter and value (or bin of equal count, at most 8) with
-    these `COLUMNS`.
-
-    The mean is over the settings of the other hyperparameters that have a score; of a grid that
-    lost configurations, over those at which every value has one, or the note says that values rest
-    on different settings. One that is nested in others is looked at where it is swept alone, and
-    the note says where. Of samples that favour good configurations (tpe, gp) it is the surrogate's,
-    E[f | x] at that value; one row without a mean where that predicts too little.
-    """
-    rows = [
-        row
-        for sweep in sweeps
-        for name in sweep.params
-        for row in (_searched if sweep.not_measured else _rows)(sweep, name)
-    ]
-    return pd.DataFrame(rows, columns=list(MARGINAL_COLUMNS))
-
-
-def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
-    sweep = conditional(whole, name)
-    regions = cut(name, [sweep], max_bins=_MAX_BINS, scored=True)
-    groups, num = regions.place(sweep.settings[name]), len(regions)
-    used, notes = sweep.alive, [*branch_note(whole, name)]
-    if sweep.is_grid and not sweep.alive.all():
-        # Other averages would differ by what they rest on.
-        shared, found = shared_settings(sweep, name, groups)
-        used = shared if found else used
-        if not found:
-            notes.append(note(Reason.UNBALANCED, param=name))
-        elif (used != sweep.alive).any():
-            notes.append(note(Reason.SHARED_SETTINGS, param=name, settings=found))
-    counts = np.bincount(groups[used], minlength=num)
-    centres = means_by(groups[used], sweep.sign * sweep.means[used], num)
-    half, said = _half_widths(sweep, used, groups, counts, centres)
-    if images := sweep.images:
-        seen = images.rows(used).averaged(groups[used], num)
-        half = np.hypot(half, images.half_width(seen.of_each))
-    ends = np.array(sweep.turned(sweep.sign * centres - half, sweep.sign * centres + half))
-    ends[0 if sweep.sign > 0 else 1, np.bincount(groups, sweep.unknown, num) > 0] = np.nan
-    low, high = sweep.limited(ends)
-    places = regions.low
-    if sweep.scales[name] != "category":  # of a bin the centre of its configurations on the axis
-        centre = np.bincount(groups, sweep.axis(name), num) / np.bincount(groups, minlength=num)
-        centre = np.exp2(centre) if sweep.scales[name] == "log" else centre
-        places = np.where(regions.low == regions.high, regions.low, centre)
-    columns = {
-        "position": places,
-        "label": regions.labels,
-        "value_low": regions.low,
-        "value_high": regions.high,
-        "num_configs": counts.tolist(),
-        "mean": centres,
-        "low": low,
-        "high": high,
-    }
-    return [
-        {"objective": sweep.objective, "param": name}
-        | dict(zip(columns, cells, strict=True))
-        | noted(
-            *said,
-            *notes,
-            *sweep.missing,
-            why=None if count else sweep.no_score or note(Reason.NO_SCORE),
-        )
-        for *cells, count in zip(*columns.values(), counts, strict=True)
-    ]
-
-
-def _searched(sweep: Sweep, name: str) -> list[dict[str, Any]]:
-    """The level along one hyperparameter by the surrogate."""
-    rows, curves, notes = read_surrogate(sweep)
-    start = {"objective": sweep.objective, "param": name, "label": ""}
-    if name not in curves:
-        return [start | noted(*notes) | {"reason": rows[0]["reason"] or Reason.NO_SCORE}]
-    curve, is_named = curves[name], sweep.scales[name] == "category"
-    low, high = sweep.limited(sweep.turned(*curve.ends))
-    out = []
-    for at, mean, *ends in zip(curve.values, curve.draws.mean(axis=1), low, high, strict=True):
-        place = np.nan if is_named else at
-        row = {"position": place, "value_low": place, "value_high": place, "label": setting(at)}
-        row |= {"mean": sweep.sign * mean, "low": ends[0], "high": ends[1]}
-        row |= {"num_configs": int(sweep.alive.sum())}
-        out.append(start | row | noted(*notes))
-    return out
-
-
-def _half_widths(
-    sweep: Sweep, used: NDArray[np.bool_], groups: Codes, counts: Codes, centres: Array
-) -> tuple[Array, list[Note]]:
-    """Half width of the interval of each group's mean, NaN where there is none, and notes."""
-    none = np.full(len(counts), np.nan)
-    if not used.any():
-        return none, []
-    num = np.maximum(counts, 1)
-    if not sweep.is_grid:
-        off = np.square(sweep.sign * sweep.means[used] - centres[groups[used]])
-        squares = np.bincount(groups[used], weights=off, minlength=len(counts))
-        freedoms = np.maximum(counts - 1, 1)
-        return np.where(counts > 1, half_width(squares / freedoms / num, freedoms), np.nan), []
-    if not sweep.has_repeats:
-        return none, [note(Reason.ONE_SEED)]
-    for k in np.flatnonzero(counts):
-        rows = used & (groups == k)
-        none[k] = sweep.levels.half_width_of(np.where(rows, 1.0 / counts[k], 0.0)[sweep.alive])
-    return none, []
-========
->>>>>>>> analysis:clsweep/analysis/response.py

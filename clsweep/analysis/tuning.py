@@ -21,8 +21,6 @@ from clsweep.analysis.score_table import EPSILON, drop_nan_columns, rounding, ro
 from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect, seed_shift, without_gaps
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
-from clsweep.analysis import cross_fit
-from clsweep.analysis import score_table
 
 # n = configurations tried, N = those of them with a score. Levels are in the metric's own sign.
 BEST_OF_K_COLUMNS = {

@@ -29,10 +29,11 @@ ROWS = (
               owns=("pooling",), takes=_SEES, source="timm",
               doc="a model of timm, without its classifier; pip install clsweep[timm]"),
     Component(part="encoder", name="torchvision/NAME",
-              impl="clsweep.model.external_encoders:torchvision_encoder", takes=_SEES, source="torchvision",
+              impl="clsweep.model.external_encoders:torchvision_encoder",
+              takes=_SEES, source="torchvision",
               doc="a classifier of torchvision, without its last linear layer"),
-    Component(part="encoder", name="MODULE:FUNCTION", impl="clsweep.model.external_encoders:own_encoder",
-              takes=_SEES, source="-",
+    Component(part="encoder", name="MODULE:FUNCTION",
+              impl="clsweep.model.external_encoders:own_encoder", takes=_SEES, source="-",
               doc="what a function of yours returns; it may take channels and image_size by name"),
 )  # fmt: skip
 _PATTERNS = (r"timm/[\w.]+", r"torchvision/\w+", r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

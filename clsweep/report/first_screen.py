@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from clsweep.analysis.reasons import Reason
 from clsweep.analysis.best_setting import nameable_rows
+from clsweep.analysis.reasons import Reason
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, settings, work
 from clsweep.report.content import Section, Step

@@ -147,7 +147,8 @@ def _appendix(context: ReportContext) -> Section:
         {"table": table, "column": column, "meaning": meaning}
         for table, columns in formulas().items()
         for column, meaning in columns.items()
-        if meaning and (columns is reasons.REASON_COLUMNS or meaning != reasons.REASON_COLUMNS.get(column))
+        if meaning
+        and (columns is reasons.REASON_COLUMNS or meaning != reasons.REASON_COLUMNS.get(column))
     ]
     tables = [
         ("samples", "What was measured", "One row per objective.", _samples(context)),

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from clsweep.analysis import marginals as analysis
 from clsweep.analysis.nested import conditional
 from clsweep.analysis.regions import cut
-from clsweep.analysis import marginals as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt

@@ -14,7 +14,7 @@ from clsweep.analysis.arrays import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep, check_by
+from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting

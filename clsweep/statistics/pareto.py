@@ -13,8 +13,7 @@ from clsweep.analysis.arrays import Array
 from clsweep.analysis.best_setting import best_setting, nameable_rows, why_no_best
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.recommend import TIE_TOLERANCE, config_levels, ties
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
-from clsweep.analysis.best_setting import why_no_best, best_setting, nameable_rows
+from clsweep.analysis.sweep import Sweep
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import Statistics
@@ -46,8 +45,8 @@ def pareto(of: Statistics) -> pd.DataFrame:
     """One row per configuration with the columns of `FORMULAS`, the cheapest first in each group of
     objectives that are scored alike, which have a front of their own.
 
-    A configuration takes part with a score on every planned seed (`best_setting.nameable_rows`) and a known time.
-    Where devices differ, or times are not known, the notes say so.
+    A configuration takes part with a score on every planned seed
+    (`best_setting.nameable_rows`) and a known time. Where devices differ, or times are not known, the notes say so.
     """
     trials = of.data.trials
     seconds = _seconds(trials)

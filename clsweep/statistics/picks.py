@@ -10,11 +10,14 @@ import pandas as pd
 from scipy import special
 
 from clsweep.analysis import TAIL, reasons
-from clsweep.analysis.image_intervals import ImageEffects, stack_effects, image_parts
-from clsweep.analysis.noise import noise_of; from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
+from clsweep.analysis.arrays import Array
+from clsweep.analysis.cross_fit import best_level
+from clsweep.analysis.image_intervals import ImageEffects, image_parts, stack_effects
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.cross_fit import best_level; from clsweep.analysis.score_table import drop_nan_columns, row_means
-from clsweep.analysis.arrays import Array; from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.score_table import drop_nan_columns, row_means
+from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
+from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
 from clsweep.statistics.computed import Statistics
@@ -131,7 +134,9 @@ def _rows(
     return rows
 
 
-def _interval(values: Array, pick: int, images: ImageEffects | None) -> tuple[float, float, Note | None]:
+def _interval(
+    values: Array, pick: int, images: ImageEffects | None
+) -> tuple[float, float, Note | None]:
     """Of max_j theta_j - theta_p; NaN and the reason where the seeds show no noise."""
     counts = np.isfinite(values).sum(axis=1)
     noise = noise_of(values)

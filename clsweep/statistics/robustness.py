@@ -13,7 +13,6 @@ import pandas as pd
 from clsweep.analysis import robustness as analysis
 from clsweep.analysis import tolerance_curve
 from clsweep.analysis.reasons import Note
-from clsweep.analysis import robustness as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -28,7 +27,6 @@ from clsweep.statistics.statistic import Column, Statistic, between, fraction, l
 from clsweep.statistics.wording import interval, known, listed, num_of, text_in
 from clsweep.sweeps.notes import is_measured, note_text
 from clsweep.sweeps.study_data import StudyData
-from clsweep.analysis import tolerance_curve
 
 
 def robustness(

@@ -11,9 +11,7 @@ from clsweep.analysis import importance as analysis
 from clsweep.analysis.best_setting import nameable_rows
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.recommend import config_level
-from clsweep.analysis import importance
 from clsweep.analysis.sweep import TRIAL_STATUSES
-from clsweep.analysis.best_setting import nameable_rows
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import count, settings, work
@@ -88,7 +86,7 @@ def history(of: Statistics) -> pd.DataFrame:
 
 
 def top(of: Statistics, num: int = 5) -> pd.DataFrame:
-    """The best `num` configurations of each objective (`best_setting.nameable_rows`), with `TOP_COLUMNS`."""
+    """The best `num` nameable configurations of each objective, with `TOP_COLUMNS`."""
     rows = []
     for sweep in of.data.sweeps:
         measured = sweep.measured
@@ -103,9 +101,9 @@ def top(of: Statistics, num: int = 5) -> pd.DataFrame:
 
 
 def importance(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
-    """Which hyperparameter matters to a search, see `analysis.sensitivity.searched`."""
+    """Which hyperparameter matters to a search, see `analysis.importance`."""
     sweeps = [sweep for sweep in of.data.sweeps if sweep.of_space.not_measured]
-    return importance.importance(sweeps, within=of.near(within))
+    return analysis.importance(sweeps, within=of.near(within))
 
 
 def saved(of: Statistics) -> pd.DataFrame:
@@ -302,7 +300,7 @@ IMPORTANCE = Statistic(
         Column("verdict", lambda row: "matters" if row["resolved"] else status_text(row["reason"])),
     ),
     sentences=lambda context: importances(context.compute(importance), context.words),
-    formulas={"importance": importance.IMPORTANCE_COLUMNS},
+    formulas={"importance": analysis.IMPORTANCE_COLUMNS},
     terms={
         "importance": "Share of the variance over the swept space that goes with one "
         "hyperparameter, by a smooth surrogate through whatever the search tried.",

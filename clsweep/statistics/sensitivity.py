@@ -9,7 +9,6 @@ import pandas as pd
 
 from clsweep.analysis import sensitivity as analysis
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis import sensitivity as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number

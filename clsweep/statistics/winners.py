@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from clsweep.analysis import compare as analysis
+from clsweep.analysis import region_winners
 from clsweep.analysis.sweep import as_far_as_levels
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -19,7 +19,6 @@ from clsweep.statistics.statistic import Column, Statistic, between, half, level
 from clsweep.statistics.wording import along, listed, number, passes, places_of
 from clsweep.sweeps.notes import status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
-from clsweep.analysis import region_winners
 
 REGION_HEIGHT = 30
 

@@ -34,7 +34,7 @@ from clsweep.sweeps.named_contrasts import contrasts_of
 from clsweep.sweeps.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
 from clsweep.sweeps.per_image import hits_in
 from clsweep.sweeps.study_data import LOSSES, Confirming, StudyData
-from clsweep.sweeps.tidy import TRIAL_KEYS
+from clsweep.sweeps.tidy import LABEL_NAMES
 
 T = TypeVar("T")
 Named = Mapping[str, StudyTables]  # what stands before the names of a study's objectives -> it
@@ -190,7 +190,7 @@ def _metric_of(
     for study in studies:
         trials, place = study.trials, f"{study.path}: metric"
         is_there = name in trials
-        if name in (*TRIAL_KEYS, *study.params) or (
+        if name in (*LABEL_NAMES, *study.params) or (
             is_there and not is_numeric_dtype(trials[name])
         ):
             raise RequestError(f"{place}: expected a column of scores, given {name!r}")

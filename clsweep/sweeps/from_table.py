@@ -29,7 +29,7 @@ from clsweep.sweeps.study_data import StudyData
 RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}
 # What clsweep holds fixed in an objective, but somebody else may sweep.
 CHOSEN = {field.name for field in ID_FIELDS} - {
-    *tidy.TRIAL_KEYS,
+    *tidy.LABEL_NAMES,
     "trial_id",
     "study",
 } | RESOURCES
@@ -134,12 +134,12 @@ def _metric(trials: pd.DataFrame, given: str | None, source: str) -> str:
     known = [m.name for m in METRICS if m.name in columns and not m.takes]
     scored = [m for m in known if trials[m].notna().any()]
     name = next(iter([*scored, *known]), "") if given is None else str(given)
-    if name in columns and name not in tidy.TRIAL_KEYS:
+    if name in columns and name not in tidy.LABEL_NAMES:
         return name
     why = "none of the known metrics; name one."
     if name:
         why = f"no column {name!r}.{nearest(name, columns)}"
-    if name in tidy.TRIAL_KEYS:
+    if name in tidy.LABEL_NAMES:
         why = f"expected a column of scores, given {name!r}."
     raise RequestError(f"{source}: metric: {why} Columns: {', '.join(columns)}")
 
@@ -156,7 +156,7 @@ def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str
         if name not in trials:
             hint, columns = nearest(name, trials.columns), ", ".join(trials.columns)
             raise RequestError(f"{place}: no column {name!r}.{hint} Columns: {columns}")
-        if name in (*tidy.TRIAL_KEYS, metric):
+        if name in (*tidy.LABEL_NAMES, metric):
             role = "the metric" if name == metric else "a label of the trials"
             given = f"given {name!r}, which is {role}"
             raise RequestError(f"{place}: expected hyperparameters, {given}")
@@ -173,7 +173,7 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
         return [], ""  # what is missing is said elsewhere
     ours = OUTCOMES if {"trial_id", "clsweep_version"} <= set(trials.columns) else set()
     ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
-    columns = [c for c in trials.columns if c not in {*tidy.TRIAL_KEYS, *ours, *ids, metric}]
+    columns = [c for c in trials.columns if c not in {*tidy.LABEL_NAMES, *ours, *ids, metric}]
     others = [c for c in columns if c not in OUTCOMES | CHOSEN]
     groups = trials.groupby("objective")  # what takes two values in one, or cannot be told apart
     candidates = [

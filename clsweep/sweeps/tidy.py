@@ -17,7 +17,7 @@ from clsweep.catalog.guard import LARGEST
 from clsweep.display.numbers import count, mentioned, setting
 from clsweep.errors import RequestError, nearest
 
-TRIAL_KEYS = ("objective", "config", "seed", "status", "sampler")
+LABEL_NAMES = ("objective", "config", "seed", "status", "sampler")
 # Read as numbers beside the metric.
 _MEASURED = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes))
 _MEASURED = (*_MEASURED, "wall_time_s", "workers", "num_classes")
@@ -35,7 +35,7 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
     trials = trials.set_axis(names, axis=1).reset_index(drop=True)
     if twice := list(trials.columns[trials.columns.duplicated()]):
         raise RequestError(f"{source}: trials: expected every column once, given {twice[0]} twice")
-    labels = {name: _label(trials[name], source) for name in TRIAL_KEYS if name in trials}
+    labels = {name: _label(trials[name], source) for name in LABEL_NAMES if name in trials}
     numbers = {name: numeric(trials[name], source) for name in _MEASURED if name in trials}
     return trials.assign(**labels, **numbers)
 

@@ -19,7 +19,6 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.region_winners import WINNER_COLUMNS, region_winners
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
-from clsweep.analysis import mean_tests
 
 SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
 DCL = [88.3, 89.4, 90.8, 89.9, 89.6, 90.3, 89.6, 89.0, 88.5, 88.0, 87.7]

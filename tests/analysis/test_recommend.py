@@ -17,7 +17,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import RECOMMEND_COLUMNS, config_levels, neighbourhoods, recommend
 from clsweep.analysis.robustness import robustness
 from clsweep.analysis.seed_effects import Levels, seed_shift
-from clsweep.results.ranking import Standings
+from clsweep.results.standings import Standings
 from tests.analysis.truths import sweep_of, trials_of
 
 NAN = float("nan")

@@ -13,11 +13,10 @@ from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS, robustness
 from clsweep.analysis.tolerance_curve import TOLERANCE_COLUMNS, tolerance_curve
-from clsweep.findings.notes import text_of
+from clsweep.sweeps.notes import text_of
 from tests.analysis.draws import drawing
 from tests.analysis.test_spread_intervals import slow_tail
 from tests.analysis.truths import trials_of
-from clsweep.analysis import spread
 
 TAUS = [0.07, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18

@@ -15,10 +15,6 @@ from clsweep.analysis.score_table import drop_nan_columns, row_means
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
 from clsweep.analysis.spread_intervals import spread_intervals
 from tests.analysis.draws import drawing
-from clsweep.analysis import cross_fit
-from clsweep.analysis import score_table
-from clsweep.analysis import spread
-from clsweep.analysis import spread_intervals
 
 
 def with_gaps(rng, rows=9, seeds=4):

@@ -15,7 +15,7 @@ from clsweep.analysis.tuning import (
     cost_of_tuning,
     expected_best_of_k,
 )
-from clsweep.findings.notes import text_of
+from clsweep.sweeps.notes import text_of
 from tests.analysis import truths
 
 NAN = float("nan")

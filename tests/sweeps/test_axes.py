@@ -314,7 +314,9 @@ def test_a_table_is_computed_once_and_its_reader_may_change_it(monkeypatch):
 
     calls = []
     original = robustness.robustness
-    monkeypatch.setattr(robustness, "robustness", lambda *a, **k: calls.append(k) or original(*a, **k))
+    monkeypatch.setattr(
+        robustness, "robustness", lambda *a, **k: calls.append(k) or original(*a, **k)
+    )
     found = clsweep.analyse(grid())
     first = found.robustness()
     first["mean"] = 0.0

@@ -11,7 +11,7 @@ import clsweep
 from clsweep.catalog import PARAM
 from clsweep.errors import RequestError
 from clsweep.results.schemas import ID_FIELDS, outcome_fields, param_fields
-from clsweep.sweeps.tidy import TRIAL_KEYS
+from clsweep.sweeps.tidy import LABEL_NAMES
 from tests.planted import planted
 
 
@@ -86,7 +86,7 @@ def test_a_swept_column_is_used_whatever_its_name(seeds):
 
 
 FIELDS = {field.name for field in [*ID_FIELDS, *outcome_fields(), *param_fields(PARAM)]}
-OURS = sorted(FIELDS - {*TRIAL_KEYS})
+OURS = sorted(FIELDS - {*LABEL_NAMES})
 SWEPT = [f"swept_{i}" for i in range(4)]
 SAMPLES = (
     {"grid": dict.fromkeys(SWEPT, (1, 2))},
@@ -101,7 +101,7 @@ def test_no_swept_column_is_dropped_without_a_word(names):
         frame = planted(lambda s: s["swept_0"], **sample)
         if "trial_id" in names:  # one that is another in each trial is no axis
             frame[SWEPT] = (frame[SWEPT] * 3).round()
-        frame = frame[[*TRIAL_KEYS, "knn_top1", *SWEPT]].rename(
+        frame = frame[[*LABEL_NAMES, "knn_top1", *SWEPT]].rename(
             columns={"knn_top1": "score", **dict(zip(SWEPT, names, strict=False))}
         )
         found = clsweep.analyse(frame, metric="score", mode="max").data
