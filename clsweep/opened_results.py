@@ -12,7 +12,7 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables
 from clsweep.statistics.computed import Statistics
-from clsweep.study.factors import cells_of, factors_of, with_factors
+from clsweep.study.factors import factor_cells, factors_of, with_factors
 from clsweep.sweeps import from_studies
 from clsweep.sweeps.cells import CellData, cells_of_study, whole_data
 from clsweep.sweeps.fresh_seeds import on_fresh_seeds
@@ -156,7 +156,7 @@ class Results(Statistics):
             return self._given
         if self.cells:
             parts = [(cell.levels, cell.data) for cell in self.cells]
-            return whole_data(parts, self.trials, cells_of(self.study))
+            return whole_data(parts, self.trials, factor_cells(self.study))
         return from_studies.of_studies(self._studies, **self._reading)
 
     def side_table(self, kind: str) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import yaml
 
 import clsweep
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM, builtin
-from clsweep.catalog.ownership import reference_params
+from clsweep.catalog.ownership import baseline_params
 from clsweep.cli.main import app
 from clsweep.results import schemas
 from clsweep.statistics.registry import formulas
@@ -138,7 +138,7 @@ SCHEMAS = {
 
 @pytest.mark.parametrize("table", SCHEMAS)
 def test_every_column_of_a_table_is_listed_with_its_type_and_unit(table):
-    params = reference_params() if table == "references" else ()
+    params = baseline_params() if table == "references" else ()
     columns = [column for column in SCHEMAS[table] if column.name not in params]
     listed = [*columns_of(table)]
     assert sorted((name, kind) for name, kind, _ in listed) == sorted(

@@ -180,7 +180,7 @@ REPORT = (
     "file=sys.stderr)"
 )
 COMMAND = (
-    "sys.argv = ['clsweep', *{words!r}]\nfrom clsweep.cli.main import main\ntry:\n    "
+    "sys.argv = ['clsweep', *{words!r}]\nfrom clsweep.cli.main import run_app\ntry:\n    "
     "main()\nexcept SystemExit:\n    pass\n"
 )
 

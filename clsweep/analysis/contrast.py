@@ -28,7 +28,7 @@ from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import rounding
 from clsweep.analysis.seed_effects import remove_seed_effect
 from clsweep.analysis.sweep import ANYWHERE, TRIAL_KEYS, Sweep
-from clsweep.display.numbers import settings
+from clsweep.display.numbers import setting_column
 
 CONTRAST_COLUMNS = {
     "contrast": "its name",
@@ -118,7 +118,7 @@ def scored_by(
 
 
 def _at(values: Mapping[str, Any]) -> str:
-    texts = (f"{name}={settings([value])[0]}" for name, value in values.items())
+    texts = (f"{name}={setting_column([value])[0]}" for name, value in values.items())
     return f" at {', '.join(texts)}" if values else ""
 
 

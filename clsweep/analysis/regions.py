@@ -17,7 +17,7 @@ import pandas as pd
 
 from clsweep.analysis.arrays import Array, Codes
 from clsweep.analysis.sweep import Sweep
-from clsweep.display.numbers import setting, settings
+from clsweep.display.numbers import setting, setting_column
 
 MANTISSA_BITS = 40  # numbers match when equal to about 12 significant digits
 _MAX_BINS = 6
@@ -123,7 +123,7 @@ def cut(
     np.maximum.at(high, codes[placed], every[placed])
     high = np.where(rounded(low) == rounded(high), low, high)
     # with as many digits as keep the edges apart
-    texts = settings([*low.tolist(), *high.tolist()])
+    texts = setting_column([*low.tolist(), *high.tolist()])
     edges = zip(texts[:num], texts[num:], strict=True)
     labels = [a if a == b else f"{a}..{b}" for a, b in edges]
     if np.isnan(whole).any():
@@ -182,7 +182,7 @@ def _categories(param: str, columns: Sequence[pd.Series[Any]]) -> Regions:
         by_name.setdefault(_name(value), value)
     missing = ["nan"] if values.isna().any() else []
     names = (*by_name, *missing)
-    labels, none = (*settings(list(by_name.values())), *missing), np.full(len(names), np.nan)
+    labels, none = (*setting_column(list(by_name.values())), *missing), np.full(len(names), np.nan)
     return Regions(param, labels, none, none, False, np.empty(0), names)
 
 

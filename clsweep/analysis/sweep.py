@@ -17,7 +17,7 @@ from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import row_means
 from clsweep.analysis.seed_effects import Levels, impute_seed_effect
-from clsweep.display.numbers import settings
+from clsweep.display.numbers import setting_column
 from clsweep.errors import nearest
 
 TRIAL_STATUSES = ("finished", "skipped", "stopped", "failed")  # the worst last
@@ -285,7 +285,7 @@ class Sweep:
             else:
                 alike[alike] = np.isclose(near, own, rtol=1e-3, atol=0.0, equal_nan=True)
         rows = self.settings.iloc[[row, *np.flatnonzero(alike)]]
-        texts = ((name, settings(rows[name].tolist())[0]) for name in self.params)
+        texts = ((name, setting_column(rows[name].tolist())[0]) for name in self.params)
         at = ", ".join(f"{name}={text}" for name, text in texts if text)
         return at or f"config {self.configs[row]}" * (len(self.configs) > 1)
 

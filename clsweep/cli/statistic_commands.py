@@ -14,21 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from clsweep.cli.endings import print_failures, print_next, require_apart
-from clsweep.cli.options import (
-    FormatOption,
-    FullReading,
-    Reading,
-    ResultsPath,
-    ResultsPaths,
-    Style,
-    Trust,
-    WideOption,
-    Within,
-    argument,
-    option,
-    with_groups,
-)
+from clsweep.cli.endings import print_failures, print_next, require_exclusive
+from clsweep.cli.options import FormatOption, FullResultsOptions, ResultsOptions, ResultsPath, ResultsPaths, OutputOptions, Trust, WideOption, Within, argument, option, with_groups
 from clsweep.display.numbers import count
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
@@ -47,7 +34,7 @@ def status(
     ] = False,
     format: FormatOption = Format.table,
     *,
-    reading: Reading,
+    reading: ResultsOptions,
 ) -> None:
     """How far a study is: per objective finished, running, failed and best; failures grouped by
     message.
@@ -60,12 +47,12 @@ def status(
     from clsweep.sweeps.notes import reference_notes
 
     if trials_file(path):
-        require_apart({path: True, "--follow": follow})
+        require_exclusive({path: True, "--follow": follow})
         from clsweep.cli.trials import table_status
 
         print_table(table_status(reading.opened([path])), format=format)
         return
-    if reading != Reading():
+    if reading != ResultsOptions():
         raise RequestError(
             f"{path}: a study's status is by its own metric; by another one: "
             f"{reading.command('recommend', [path])}"
@@ -108,7 +95,7 @@ def trials(
     wide: WideOption = False,
     format: FormatOption = Format.table,
     *,
-    reading: Reading,
+    reading: ResultsOptions,
 ) -> None:
     """Trial rows; csv and json have every column."""
     from clsweep.cli.status import study_notes
@@ -138,8 +125,8 @@ def robustness(
     by: Annotated[str | None, option("--by PARAM", "marginal effect of one parameter")] = None,
     within: Within = None,
     *,
-    reading: FullReading,
-    style: Style,
+    reading: FullResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with
     intervals.
@@ -163,8 +150,8 @@ def sensitivity(
     paths: ResultsPaths,
     objectives: Annotated[list[str] | None, option("--objective -o", "only these")] = None,
     *,
-    reading: FullReading,
-    style: Style,
+    reading: FullResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
     from clsweep.cli.statistic_tables import print_statistic
@@ -182,7 +169,7 @@ def sensitivity(
     )
 
 
-def _next(results: Results, reading: Reading, paths: Sequence[str], name: str) -> str:
+def _next(results: Results, reading: ResultsOptions, paths: Sequence[str], name: str) -> str:
     """The command to type next: of a search its importances, as it says nothing of the space."""
     is_searched = any(sweep.not_measured for sweep in results.data.spaces)
     return reading.command("importance" if is_searched else name, paths)
@@ -190,7 +177,7 @@ def _next(results: Results, reading: Reading, paths: Sequence[str], name: str) -
 
 @with_groups
 def importance(
-    paths: ResultsPaths, within: Within = None, *, reading: FullReading, style: Style
+    paths: ResultsPaths, within: Within = None, *, reading: FullResultsOptions, style: OutputOptions
 ) -> None:
     """Which hyperparameter matters to a search (tpe, gp, asha), and where it may be set."""
     from clsweep.cli.statistic_tables import print_statistic
@@ -215,7 +202,7 @@ def importance(
 
 
 @with_groups
-def picks(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
+def picks(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
     from clsweep.cli.statistic_tables import print_statistic
     from clsweep.statistics.picks import PICKS
@@ -248,8 +235,8 @@ def compare(
     ] = False,
     within: Within = None,
     *,
-    reading: FullReading,
-    style: Style,
+    reading: FullResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
@@ -258,8 +245,8 @@ def compare(
     from clsweep.statistics.compare import BY_STAT
     from clsweep.statistics.verdicts import compare_verdict
 
-    require_apart({"--tuned": tuned, "--stat": stat != "mean"})
-    require_apart({"--tuned": tuned, "--by": by})
+    require_exclusive({"--tuned": tuned, "--stat": stat != "mean"})
+    require_exclusive({"--tuned": tuned, "--by": by})
     shown = "tuned" if tuned else stat
     results, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
     following = reading.command("recommend", [path for path in paths if path not in pair])
@@ -284,8 +271,8 @@ def contrast(
         str | None, option("--study FILE", "also those of a study file, marked as asked later")
     ] = None,
     *,
-    reading: FullReading,
-    style: Style,
+    reading: FullResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """What the study asked by name, under contrasts: is there an effect, is it too small to
     matter, is it as large as published?
@@ -311,7 +298,7 @@ def contrast(
 
 
 @with_groups
-def pareto(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
+def pareto(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
     from clsweep.cli.statistic_tables import print_pareto
     from clsweep.statistics.verdicts import pareto_verdict
@@ -326,7 +313,7 @@ def pareto(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
 
 
 @with_groups
-def recommend(paths: ResultsPaths, *, reading: FullReading, style: Style) -> None:
+def recommend(paths: ResultsPaths, *, reading: FullResultsOptions, style: OutputOptions) -> None:
     """Which setting to use: of each objective the best one, and the one whose worst neighbour is
     best.
     """
@@ -354,7 +341,7 @@ def reproduce(
     ] = None,
     format: FormatOption = Format.table,
     *,
-    reading: Reading,
+    reading: ResultsOptions,
 ) -> None:
     """The numbers that a paper printed beside what was measured, in the paper's layout: agrees,
     differs, not resolved, or at another scale.
@@ -373,7 +360,7 @@ def report(
     ] = False,
     within: Within = None,
     *,
-    reading: FullReading,
+    reading: FullResultsOptions,
 ) -> None:
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the
     page's path.

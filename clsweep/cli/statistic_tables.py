@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from clsweep.cli.endings import print_next
-from clsweep.cli.options import Style
+from clsweep.cli.options import OutputOptions
 from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clsweep.sweeps.study_data import StudyData
 
 
-def print_confirmation(results: Results, *, top: int | None, style: Style) -> None:
+def print_confirmation(results: Results, *, top: int | None, style: OutputOptions) -> None:
     """The best configurations on fresh seeds, after what that comes to."""
     from clsweep.cli.trials import confirm_notes
     from clsweep.statistics.recommend import CONFIRMATION
@@ -88,7 +88,7 @@ def print_statistic(
     frame: pd.DataFrame,
     data: StudyData,
     *,
-    style: Style,
+    style: OutputOptions,
     within: float | None = None,
     verdict: Callable[[], Sequence[str]] = tuple,
     notes: Callable[[], Sequence[str]] | None = None,

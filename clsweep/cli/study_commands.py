@@ -14,29 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 import typer
 
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM
-from clsweep.cli.endings import (
-    EXIT_INTERRUPTED,
-    command_line,
-    exit_as,
-    print_end,
-    print_failures,
-    print_next,
-    require_apart,
-)
-from clsweep.cli.options import (
-    FormatOption,
-    Reading,
-    ResultsPath,
-    Session,
-    Settings,
-    StudyPath,
-    Style,
-    Trust,
-    Version,
-    argument,
-    option,
-    with_groups,
-)
+from clsweep.cli.endings import EXIT_INTERRUPTED, command_line, exit_as, print_end, print_failures, print_next, require_exclusive
+from clsweep.cli.options import FormatOption, ResultsOptions, ResultsPath, RunOptions, Settings, StudyPath, OutputOptions, Trust, StudyOptions, argument, option, with_groups
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import json_text, say
 from clsweep.errors import RequestError
@@ -88,7 +67,7 @@ def catalog(
 def plan(
     path: StudyPath,
     *,
-    version: Version,
+    version: StudyOptions,
     trials: Annotated[bool, option("--trials", "list every planned trial")] = False,
     estimate: Annotated[
         bool, option("--estimate", "time a few steps: hours and memory of the study")
@@ -109,10 +88,10 @@ def plan(
     from clsweep.cli import plan as planned
 
     contrasts = {"--noise": noise, "--pilot": pilot}
-    require_apart({"--trials": trials, "--estimate": estimate, **contrasts})
-    require_apart({"--trials": trials, "--price": price, **contrasts})
+    require_exclusive({"--trials": trials, "--estimate": estimate, **contrasts})
+    require_exclusive({"--trials": trials, "--price": price, **contrasts})
     for name, given in {"--price": price, **contrasts}.items():  # which no program's table has
-        require_apart({f"--format {format}": format is not Format.table, name: given})
+        require_exclusive({f"--format {format}": format is not Format.table, name: given})
     study = version.of(path)
     if trials:
         for_eyes = format in (Format.table, Format.md)
@@ -149,9 +128,9 @@ def plan(
 
 def noises_in(path: str) -> dict[str, tuple[float, float]]:
     """Of each objective the squares of the noise of one seed's score, and degrees of freedom."""
-    from clsweep.cli.options import Reading
+    from clsweep.cli.options import ResultsOptions
 
-    found = {s.objective: s.measured.noise for s in Reading().opened([path]).data.sweeps}
+    found = {s.objective: s.measured.noise for s in ResultsOptions().opened([path]).data.sweeps}
     if not any(noise.freedom for noise in found.values()):
         raise RequestError(f"--pilot {path}: expected a configuration with two seeds, found none")
     return {name: (noise.total, noise.freedom) for name, noise in found.items()}
@@ -169,7 +148,7 @@ def try_(
     path: StudyPath,
     objective: Annotated[str, option("--objective -o", "objective of the study")],
     *,
-    version: Version,
+    version: StudyOptions,
     config: Annotated[int, option("--config", "number of the planned configuration", min=0)] = 0,
     seed: Annotated[
         int | None, option("--seed", "the study's first seed by default", min=0)
@@ -179,7 +158,7 @@ def try_(
     ] = None,
 ) -> None:
     """One trial in this process, without Ray: a row per epoch."""
-    from clsweep.cli.check import try_trial
+    from clsweep.cli.try_trial import try_trial
 
     try_trial(_noted(version.of(path)), objective, config=config, seed=seed, device=device)
 
@@ -189,7 +168,7 @@ def run(
     path: StudyPath,
     out: Annotated[str | None, option("--out", "results folder; results/NAME by default")] = None,
     *,
-    version: Version,
+    version: StudyOptions,
     resume: Annotated[
         bool, option("--resume/--no-resume", "continue the results in the folder")
     ] = True,
@@ -197,7 +176,7 @@ def run(
     log: Annotated[
         list[str] | None, option("--log LOGGER", "also to tensorboard, wandb or mlflow")
     ] = None,
-    session: Session,
+    session: RunOptions,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.cli.plan import plan_counts
@@ -232,9 +211,9 @@ def confirm(
     seeds: Annotated[list[str] | None, option("--seeds 10,11,12", "fresh seeds")] = None,
     settings: Annotated[list[str] | None, option("--set K=V", "as resources.workers=2")] = None,
     *,
-    session: Session,
+    session: RunOptions,
     trust: Trust = False,
-    style: Style,
+    style: OutputOptions,
 ) -> None:
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they
     worth?
@@ -260,9 +239,9 @@ def confirm(
     if summary.finished or summary.failed:
         from clsweep.cli.statistic_tables import print_confirmation
 
-        print_confirmation(Reading().opened([path]), top=top, style=style)
+        print_confirmation(ResultsOptions().opened([path]), top=top, style=style)
     if for_eyes:
-        print_failures(Reading().opened([summary.path]).tables)
+        print_failures(ResultsOptions().opened([summary.path]).tables)
         print_end(summary, again, command_line("report", path))
     exit_as(summary)
 
@@ -348,10 +327,10 @@ def _print_answer(study: Study, results: Results, path: str) -> str:
 
     following = print_answer(results)
     say()
-    print_robustness(results, style=Style(command=command_line("robustness", path)))
+    print_robustness(results, style=OutputOptions(command=command_line("robustness", path)))
     if study.sections.search.cost == "seconds":
         say()
-        print_pareto(results, style=Style(command=command_line("pareto", path)))
+        print_pareto(results, style=OutputOptions(command=command_line("pareto", path)))
     return following
 
 
@@ -372,7 +351,7 @@ new = typer.Typer(help="Write files to start from.", no_args_is_help=True)
 
 # What can start the nodes of a cluster; on AWS Ray itself does, with `cluster.yaml`.
 Scheduler = Literal["slurm", "kuberay", "skypilot"]
-FILES: dict[Scheduler, str] = {
+CLUSTER_FILES: dict[Scheduler, str] = {
     "slurm": "slurm.sbatch",
     "kuberay": "kuberay.yaml",
     "skypilot": "skypilot.yaml",
@@ -412,7 +391,7 @@ WITH_ROW = {  # what else a study says
     "decoder": {"dataset": "{name: example}"},
     "metric": {"more": "metric: {name: example, mode: max}\n"},
 }
-TEMPLATES = Path(__file__).parent / "clusters"
+CLUSTERS = Path(__file__).parent / "clusters"
 
 
 @new.command()
@@ -421,8 +400,8 @@ def cluster(
     out: Annotated[Path | None, option("--out FILE", "here, under its own name")] = None,
 ) -> None:
     """A file that runs studies on the nodes of SLURM, KubeRay or SkyPilot."""
-    target = out or Path(FILES[scheduler])
-    _write(target, (TEMPLATES / FILES[scheduler]).read_text(encoding="utf-8"))
+    target = out or Path(CLUSTER_FILES[scheduler])
+    _write(target, (CLUSTERS / CLUSTER_FILES[scheduler]).read_text(encoding="utf-8"))
     say(f"{target}: its head says how to use it, and what is yours to fill in")
 
 

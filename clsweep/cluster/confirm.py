@@ -18,7 +18,7 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import open_folder
 from clsweep.results.standings import Ranked, Standings
-from clsweep.study.continuation import changed_values, defining, difference
+from clsweep.study.extend import changed_values, defining, tree_difference
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import apply_setting
 from clsweep.study.resolve import resolve_study
@@ -109,7 +109,7 @@ def confirming_study(
         {key: value for key, value in defining(tree).items() if key != "scheduler"}
         for tree in (document.tree, folder.study())
     )
-    if changed := difference(theirs, ours):
+    if changed := tree_difference(theirs, ours):
         reason = (
             "expected a change of where it runs (resources, dataset.root), as the search's "
             "scores have the former"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clsweep.catalog.open_encoders import digest_of, parted
+from clsweep.catalog.open_encoders import weights_digest, split_digest
 from clsweep.errors import first_line
 
 # the keys under which others keep a state dict
@@ -37,10 +37,10 @@ def fitting(network: nn.Module, init: str) -> dict[str, Tensor]:
     Raises:
         ValueError: as `load_initial`.
     """
-    text, digest = parted(init)
+    text, digest = split_digest(init)
     path = Path(text)
     try:
-        if digest and digest_of(path) != digest:
+        if digest and weights_digest(path) != digest:
             raise ValueError("it has changed since the study was planned")
         state = _read(path)
     except (OSError, ValueError, RuntimeError) as error:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, Component, Part, implementation
-from clsweep.catalog.guard import PartError, said
+from clsweep.catalog.plugin_guard import PartError, value_text
 from clsweep.catalog.open_encoders import NONE
 from clsweep.catalog.ownership import arguments, num_features
 from clsweep.model.external_encoders import take_channels
@@ -64,7 +64,7 @@ def watch(network: nn.Module, row: Component, width: int) -> None:
         is_half = torch.is_autocast_enabled(x.device.type)
         if getattr(output, "shape", None) != wanted or (output.dtype != x.dtype and not is_half):
             expected = f"features of shape {wanted} in {x.dtype}"
-            raise PartError(f"{row.name}: expected {expected}, given {said(output)}", row)
+            raise PartError(f"{row.name}: expected {expected}, given {value_text(output)}", row)
 
     network.register_forward_pre_hook(before)
     network.register_forward_hook(after)

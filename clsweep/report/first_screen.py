@@ -12,7 +12,7 @@ import pandas as pd
 from clsweep.analysis.best_setting import nameable_rows
 from clsweep.analysis.reasons import Reason
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, settings, work
+from clsweep.display.numbers import count, setting_column, work
 from clsweep.report.content import Section, Step
 from clsweep.statistics import compare, leaderboard, reproduce
 from clsweep.statistics.computed import ReportContext, Statistics, context_of, of_each
@@ -97,7 +97,7 @@ def _protocol(context: ReportContext) -> str:
 
 def _values(trials: pd.DataFrame, name: str) -> str:
     values = trials[name].dropna().unique().tolist() if name in trials else []
-    texts = settings(sorted(values, key=lambda value: (isinstance(value, str), value)))
+    texts = setting_column(sorted(values, key=lambda value: (isinstance(value, str), value)))
     return listed(texts) if len(texts) <= MANY_VALUES else f"{texts[0]} to {texts[-1]}"
 
 

@@ -27,7 +27,7 @@ from clsweep.results.schemas import (
     params_of,
     plan_schema,
 )
-from clsweep.study.continuation import defining
+from clsweep.study.extend import defining
 from clsweep.study.space import declared_spaces
 
 STUDY_DIGEST = b"study"  # in the metadata of a plan: the digest of the study that it is of

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from clsweep.catalog import DIAGNOSTICS, METRICS, PARAMS
-from clsweep.catalog.ownership import reference_params
+from clsweep.catalog.ownership import baseline_params
 from clsweep.catalog.rows import Row
 
 _REAL, _WHOLE, _TEXT = pa.float64(), pa.int64(), pa.string()
@@ -133,7 +133,7 @@ def references_schema() -> pa.Schema:
         *_fields(_TEXT, "dataset"),
         *_SPLIT_FIELDS,
         *_fields(_WHOLE, "seed"),
-        *param_fields(reference_params()),
+        *param_fields(baseline_params()),
         *metric_fields(),
     ]
     return pa.schema(fields)

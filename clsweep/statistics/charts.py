@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.catalog import PARAM
-from clsweep.display.numbers import mentioned, settings
+from clsweep.display.numbers import mentioned, setting_column
 from clsweep.display.theme import GREY
 from clsweep.statistics.report_objects import as_slug
 from clsweep.sweeps.notes import references_apart
@@ -125,7 +125,7 @@ def param_axis(data: StudyData, param: str, values: NDArray[np.float64], *, tick
     levels = np.unique(values[np.isfinite(values)]).tolist()
     axis: dict[str, Any] = {"format": NUMBER}
     if ticks and len(levels) <= MAX_TICKS:
-        exact = f"{json.dumps(settings(levels))}[indexof({json.dumps(levels)}, datum.value)]"
+        exact = f"{json.dumps(setting_column(levels))}[indexof({json.dumps(levels)}, datum.value)]"
         axis = {"values": levels, "labelExpr": exact}
     is_log = any(s.scales.get(param) == "log" for s in data.sweeps) and (values > 0).all()
     kind = {"type": "log"} if is_log else {"zero": False}

@@ -16,7 +16,7 @@ import pandas as pd
 from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS, Sweep
 from clsweep.catalog.plugins import Plugin, active, declare
 from clsweep.errors import RequestError, UserError, nearest
-from clsweep.processes import are_beside, beside, shared
+from clsweep.processes import is_parallel, submit, shared
 from clsweep.statistics.report_objects import Sentences, Wording
 from clsweep.sweeps.notes import worded
 from clsweep.sweeps.study_data import StudyData
@@ -169,14 +169,14 @@ def prefetch(statistics: Statistics, requests: Iterable[TableRequest]) -> None:
     """Have tables that need nothing but the data computed beside each other, the first ones first,
     where there are processes for that and trials enough to be worth it.
     """
-    if not are_beside() or len(statistics.data.trials) < FEWEST_TRIALS:
+    if not is_parallel() or len(statistics.data.trials) < FEWEST_TRIALS:
         return
     try:
         at_hand = shared(statistics.data), shared(active())
     except (pickle.PickleError, TypeError, AttributeError):  # a table of anything at all
         return
     for table, options in requests:
-        statistics.expect(table, options, beside(_answered, *at_hand, table, options))
+        statistics.expect(table, options, submit(_answered, *at_hand, table, options))
 
 
 def chosen_sweeps(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:

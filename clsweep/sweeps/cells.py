@@ -10,7 +10,7 @@ import pandas as pd
 
 from clsweep.errors import RequestError
 from clsweep.results.reading import CellTables, StudyTables
-from clsweep.study.factors import FACTORS, Cell, cells_of, told_of_cells
+from clsweep.study.factors import FACTORS, FactorCell, factor_cells, merged_lines
 from clsweep.sweeps.from_studies import of_studies
 from clsweep.sweeps.study_data import StudyData
 
@@ -28,7 +28,7 @@ def cells_of_study(study: StudyTables, **reading: Any) -> list[CellData]:
     """The cells in which a trial has ended, read as `of_studies` does; none of a study without
     factors. All have the largest tolerance. RequestError where no trial has ended or scored so.
     """
-    cells = [CellTables(study.folder, study, cell) for cell in cells_of(study.study)]
+    cells = [CellTables(study.folder, study, cell) for cell in factor_cells(study.study)]
     begun = [tables for tables in cells if tables.trials_table.num_rows]
     begun = begun or cells  # whose complaint is the one to tell
     return _alike(
@@ -84,7 +84,7 @@ def _alike(cells: Sequence[CellData]) -> list[CellData]:
 def whole_data(
     cells: Sequence[tuple[Mapping[str, str], StudyData]],
     trials: pd.DataFrame,
-    planned: Sequence[Cell] = (),
+    planned: Sequence[FactorCell] = (),
 ) -> StudyData:
     """All cells in which a trial has ended together, of those that are planned, for what is said of
     them as a whole; no statistic is made of it.
@@ -93,7 +93,7 @@ def whole_data(
         cells: levels and data of each.
     """
     parts = [data for _, data in cells]
-    begun = [Cell(levels) for levels, _ in cells]
+    begun = [FactorCell(levels) for levels, _ in cells]
     waiting = [cell.name for cell in planned if cell not in begun]
     notes = [f"no trial has ended yet: {', '.join(waiting)}"] if waiting else []
     notes_of = [(cell, each.notes) for cell, each in zip(begun, parts, strict=True)]
@@ -104,5 +104,5 @@ def whole_data(
         sweeps=tuple(sweep for each in parts for sweep in each.sweeps),
         yardsticks={},
         confirmable={},
-        notes=(*told_of_cells(notes_of), *notes),
+        notes=(*merged_lines(notes_of), *notes),
     )

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clsweep.catalog import FINETUNE_SHARES
-from clsweep.catalog.rows import numbers
+from clsweep.catalog.rows import parse_numbers
 from clsweep.data.augment import Recipe
 from clsweep.data.draws import derived_seed
 from clsweep.data.splits import SPLIT_SEED, stratified
@@ -79,7 +79,7 @@ def finetune_scores(
     Raises:
         ValueError: the training has diverged.
     """
-    shares = numbers(finetune_labels)
+    shares = parse_numbers(finetune_labels)
     scores: dict[str, Tensor | None] = {}
     for share, name in FINETUNE_SHARES.items():
         scores[f"finetune_{name}_top1"] = None

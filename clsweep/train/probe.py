@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.catalog.rows import numbers
+from clsweep.catalog.rows import parse_numbers
 from clsweep.data.splits import SPLIT_SEED, stratified
 from clsweep.model.transfer import to_device
 from clsweep.train.accuracy import Hits, named_hits, top_hits
@@ -223,7 +223,7 @@ def sgd_grid_probe(
         ValueError: as `sgd_probe`, or every rate overflows.
     """
     require_finite(bank_ND, query_MD)
-    grid = numbers(probe_lr_grid)
+    grid = parse_numbers(probe_lr_grid)
     views = redraw if probe_views == "augmented" else None
     held_out = round(probe_val_share * len(bank_ND))
     kept_K, judged_J = (

@@ -2,20 +2,8 @@
 
 import pytest
 
-from clsweep.catalog import (
-    COLUMNS,
-    COMPONENT,
-    DIAGNOSTIC,
-    METRIC,
-    PARAM,
-    Component,
-    Dataset,
-    Diagnostic,
-    Metric,
-    Param,
-    install,
-)
-from clsweep.catalog.guard import PartError
+from clsweep.catalog import FIXED_COLUMNS, COMPONENT, DIAGNOSTIC, METRIC, PARAM, Component, Dataset, Diagnostic, Metric, Param, install
+from clsweep.catalog.plugin_guard import PartError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables
 from clsweep.results.weights import about_encoder
@@ -147,7 +135,7 @@ def test_names_of_columns_are_taken():
     tables = [*map(schemas.side_schema, ("histograms", "epochs")), schemas.references_schema()]
     names = {field.name for field in fixed} | {field.name for table in tables for field in table}
     assert names <= {
-        *COLUMNS,
+        *FIXED_COLUMNS,
         *PARAM,
         *METRIC,
         *DIAGNOSTIC,

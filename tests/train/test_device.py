@@ -14,6 +14,7 @@ from clsweep.study.schema import ResourcesSection
 from clsweep.train import evaluation, loop
 from clsweep.train.device import trial_device
 from tests.contracts.combinations import CASES
+from clsweep.cli import try_trial
 
 FIRST = torch.device("cuda", 0)
 CONFIG = {**CASES["simclr-dcl-none-ecpp"], "reference": "untrained"}
@@ -69,4 +70,4 @@ def test_the_references_of_a_study_have_their_share_of_a_gpu(begun, driver, monk
 @pytest.mark.usefixtures("driver")
 def test_what_try_is_given_has_an_index(monkeypatch):
     monkeypatch.setattr(torch, "empty", lambda *_, **__: torch.zeros(1))
-    assert check._device("cuda") == FIRST
+    assert try_trial._device("cuda") == FIRST

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from clsweep.catalog.rows import numbers
+from clsweep.catalog.rows import parse_numbers
 from clsweep.data.image_files import require_regular
 from clsweep.data.locations import DataPlace
 from clsweep.data.sources import (
@@ -160,7 +160,7 @@ def _limits(place: str, dtype: np.dtype, value_range: str | None) -> tuple[float
         return None
     if value_range is None:
         raise layout_error(place, f"dataset.range: [low, high] of its {dtype} numbers", "none")
-    low, high = numbers(value_range)
+    low, high = parse_numbers(value_range)
     return low, high
 
 
