@@ -15,7 +15,7 @@ from clsweep.questions.findings import Findings, cells_of_study, cells_of_table,
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder, trials_file
 from clsweep.study.design import Study, default_out
-from clsweep.study.factors import cells_of, with_factors
+from clsweep.study.factors import factor_cells, with_factors
 
 if TYPE_CHECKING:
     import altair as alt
@@ -100,7 +100,7 @@ class Results(StudyResults, Findings):
         if self._table:
             return self._table
         if self.cells:
-            return whole_material(self.cells, self.trials, cells_of(self.study))
+            return whole_material(self.cells, self.trials, factor_cells(self.study))
         return from_studies.of_studies(self.studies, **self._reading)
 
     def side_table(self, kind: str) -> pd.DataFrame:

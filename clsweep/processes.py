@@ -31,7 +31,7 @@ class Shared(NamedTuple):
 
 
 @contextlib.contextmanager
-def processes_beside(num: int) -> Iterator[None]:
+def worker_processes(num: int) -> Iterator[None]:
     """Meanwhile so many processes do what this thread asks of them; each begins with its first
     call. They have ended afterwards, whatever they still had to do.
     """
@@ -44,12 +44,12 @@ def processes_beside(num: int) -> Iterator[None]:
         processes.close()
 
 
-def are_beside() -> bool:
+def is_parallel() -> bool:
     """Whether other processes do what this thread asks of them."""
     return _current.get() is not None
 
 
-def beside(function: Callable[..., T], *args: Any) -> Future[T]:
+def submit(function: Callable[..., T], *args: Any) -> Future[T]:
     """The value of a module's function: from another process within `processes_beside`, else
     computed at once. What a process cannot do, or raises in, is called here. Arguments may be
     `shared`.
@@ -61,13 +61,13 @@ def beside(function: Callable[..., T], *args: Any) -> Future[T]:
     return found
 
 
-def beside_once(function: Callable[[], T]) -> Future[T]:
+def submit_once(function: Callable[[], T]) -> Future[T]:
     """As `beside`, asked for only once meanwhile."""
     processes = _current.get()
     if processes is None:
-        return beside(function)
+        return submit(function)
     if function not in processes.once:
-        processes.once[function] = beside(function)
+        processes.once[function] = submit(function)
     return processes.once[function]
 
 

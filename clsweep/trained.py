@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 
 from clsweep.catalog import COMPONENT, Component, named
 from clsweep.catalog.open_encoders import is_own, look_here
-from clsweep.catalog.plugins import declare, execute, opened, would_execute
+from clsweep.catalog.plugins import declare, execute, opened_plugins, would_execute
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, first_line, listed, nearest
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
-from clsweep.study.document import refuse
+from clsweep.study.document import refuse_untrusted
 
 About = dict[str, Any]
 
@@ -57,7 +57,7 @@ def _allow(folder: ResultsFolder, encoder: str, trust: bool) -> None:
     if is_own(encoder):
         look_here()
     if not trust:
-        refuse(would_execute(plugins, [encoder] if is_own(encoder) else []), folder.path)
+        refuse_untrusted(would_execute(plugins, [encoder] if is_own(encoder) else []), folder.path)
     if is_own(encoder):
         try:
             named(encoder)
@@ -65,7 +65,7 @@ def _allow(folder: ResultsFolder, encoder: str, trust: bool) -> None:
             hint = "Go where that module lies, or name its folder in PYTHONPATH"
             raise RequestError(f"{folder.path}: {error}. {hint}") from None
     if plugins:
-        plugins = opened(plugins)
+        plugins = opened_plugins(plugins)
         declare(plugins)
         execute(plugins)
 

@@ -23,7 +23,7 @@ from clsweep.questions.words import interval, number
 from clsweep.report.formats.folder import render_markdown
 from clsweep.report.model import Report
 from clsweep.report.sections import build_report
-from clsweep.study.document import question
+from clsweep.study.document import study_question
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
@@ -58,7 +58,7 @@ class Kept:
     @property
     def question(self) -> str:
         """What the study asks, as its file says."""
-        return question(DOCS.parent / "studies" / f"{self.run['study']}.yaml")
+        return study_question(DOCS.parent / "studies" / f"{self.run['study']}.yaml")
 
     @property
     def command(self) -> str:

@@ -17,7 +17,7 @@ import yaml
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.schemas import side_schema, to_table
 from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.printed import checked_files, paper_cells
+from clsweep.study.paper_tables import checked_files, paper_cells
 
 Level = Callable[[Mapping[str, Any]], float]
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import clsweep
-from clsweep.cli.endings import LEFT_OUT
+from clsweep.cli.endings import HEAVY_PACKAGES
 from tests.planted import planted
 
 PACKAGE = Path(clsweep.__file__).parent
@@ -66,14 +66,14 @@ def test_the_light_project_is_the_other_one_without_what_is_left_out():
     for key in ("scripts", "requires-python", "license"):
         assert light[key] == whole[key]
     missing = map(normalised, {*whole["dependencies"]} - {*light["dependencies"]})
-    assert {*missing} == set().union(*(imported()[name] for name in LEFT_OUT))
+    assert {*missing} == set().union(*(imported()[name] for name in HEAVY_PACKAGES))
 
 
 BLOCKED = f"""
 import sys
 class Blocker:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {LEFT_OUT!r}:
+        if name.partition(".")[0] in {HEAVY_PACKAGES!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocker())
 """

@@ -26,7 +26,7 @@ from clsweep.analysis.power import ENOUGH_SEEDS
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.resample import rounding
 from clsweep.analysis.sweep import ANYWHERE, KEYS, Array, Sweep
-from clsweep.display.numbers import settings
+from clsweep.display.numbers import setting_column
 
 COLUMNS = {
     "contrast": "its name",
@@ -114,7 +114,7 @@ def scored_by(sweep: Sweep, trials: pd.DataFrame, metric: str, hits: Hits | None
 
 
 def _at(values: Mapping[str, Any]) -> str:
-    texts = (f"{name}={settings([value])[0]}" for name, value in values.items())
+    texts = (f"{name}={setting_column([value])[0]}" for name, value in values.items())
     return f" at {', '.join(texts)}" if values else ""
 
 

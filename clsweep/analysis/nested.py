@@ -11,7 +11,7 @@ from itertools import combinations
 
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Sweep
-from clsweep.display.numbers import settings
+from clsweep.display.numbers import setting_column
 
 MAX_PARENTS = 2
 KEPT = 256  # sweeps
@@ -72,7 +72,7 @@ def branch(sweep: Sweep, name: str) -> tuple[Note, ...]:
         return ()
     own = holding(sweep, name)
     texts = [
-        f"{other}={' or '.join(dict.fromkeys(settings(own.settings[other].tolist())))}"
+        f"{other}={' or '.join(dict.fromkeys(setting_column(own.settings[other].tolist())))}"
         for other in parents[name]
     ]
     figures = {"num": len(own.configs), "configs": len(sweep.configs)}
@@ -94,7 +94,7 @@ def folded(sweep: Sweep) -> tuple[Sweep, tuple[Note, ...]]:
     for family in families:
         names = [name for name in sweep.params if name in family]
         term = "/".join(names)
-        texts = [settings(sweep.settings[name].tolist()) for name in names]
+        texts = [setting_column(sweep.settings[name].tolist()) for name in names]
         levels = ["/".join(text or "none" for text in row) for row in zip(*texts, strict=True)]
         kept = [name for name in sweep.params if name not in family]
         table = sweep.settings[kept].assign(**{term: levels})

@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis.sweep import Array, Sweep
-from clsweep.display.numbers import setting, settings
+from clsweep.display.numbers import setting, setting_column
 
 Codes = NDArray[np.int64]
 
@@ -125,7 +125,7 @@ def cut(
     np.maximum.at(high, codes[placed], every[placed])
     high = np.where(rounded(low) == rounded(high), low, high)
     # with as many digits as keep the edges apart
-    texts = settings([*low.tolist(), *high.tolist()])
+    texts = setting_column([*low.tolist(), *high.tolist()])
     edges = zip(texts[:num], texts[num:], strict=True)
     labels = [a if a == b else f"{a}..{b}" for a, b in edges]
     if np.isnan(whole).any():
@@ -184,7 +184,7 @@ def _categories(param: str, columns: Sequence[pd.Series[Any]]) -> Regions:
         found.setdefault(_name(value), value)
     missing = ["nan"] if values.isna().any() else []
     names = (*found, *missing)
-    labels, none = (*settings(list(found.values())), *missing), np.full(len(names), np.nan)
+    labels, none = (*setting_column(list(found.values())), *missing), np.full(len(names), np.nan)
     return Regions(param, labels, none, none, False, np.empty(0), names)
 
 

@@ -17,7 +17,7 @@ from clsweep.analysis.images import Hits, Images
 from clsweep.analysis.noise import Levels, Noise, noise_of, settled
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.resample import row_means
-from clsweep.display.numbers import settings
+from clsweep.display.numbers import setting_column
 from clsweep.errors import nearest
 
 Array = NDArray[np.float64]
@@ -287,7 +287,7 @@ class Sweep:
             else:
                 alike[alike] = np.isclose(near, own, rtol=1e-3, atol=0.0, equal_nan=True)
         rows = self.settings.iloc[[row, *np.flatnonzero(alike)]]
-        texts = ((name, settings(rows[name].tolist())[0]) for name in self.params)
+        texts = ((name, setting_column(rows[name].tolist())[0]) for name in self.params)
         at = ", ".join(f"{name}={text}" for name, text in texts if text)
         return at or f"config {self.configs[row]}" * (len(self.configs) > 1)
 

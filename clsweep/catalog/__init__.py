@@ -57,7 +57,7 @@ _TABLES: dict[type, dict[str, Any]] = {
     Diagnostic: DIAGNOSTIC,
 }
 _COLUMNS = (PARAM, METRIC, DIAGNOSTIC)  # their rows name columns, beside these
-COLUMNS = frozenset((
+FIXED_COLUMNS = frozenset((
     "trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config",
     "seed", "sampler", "plugins", "dataset", "score_on", "val_fraction", "image_size",
     "store_size", "channels", "num_train", "num_unlabeled", "num_classes", "images_digest",
@@ -92,7 +92,7 @@ def install(rows: Iterable[CatalogRow]) -> Callable[[], None]:
         for row in rows:
             _add(row)
         for row in rows:
-            check(row)
+            check_row(row)
     except ValueError:
         undo()
         raise
@@ -107,7 +107,7 @@ def _add(row: CatalogRow) -> None:
     kind = _kind(row)
     table: dict[str, Any] = COMPONENT[kind] if isinstance(row, Component) else _TABLES[type(row)]
     rivals = _COLUMNS if isinstance(row, Param | Metric | Diagnostic) else (table,)
-    is_column = rivals is _COLUMNS and (row.name in COLUMNS or row.name.startswith("test_"))
+    is_column = rivals is _COLUMNS and (row.name in FIXED_COLUMNS or row.name.startswith("test_"))
     if is_column or any(row.name in each for each in rivals):
         raise ValueError(f"{kind} '{row.name}': expected a new name, given one that is taken")
     offered: dict[str, tuple[str, ...]] = {}  # further choices of hyperparameters
@@ -123,7 +123,7 @@ def _add(row: CatalogRow) -> None:
     table[row.name] = row
 
 
-def check(row: CatalogRow) -> None:
+def check_row(row: CatalogRow) -> None:
     """Refuse what would otherwise be passed over without a word, or fail in every trial.
 
     Raises:
@@ -198,7 +198,7 @@ _CALLS: dict[str, Call] = {
 }  # fmt: skip
 
 
-def mismatch(
+def signature_mismatch(
     row: CatalogRow, function: Callable[..., Any], beside: Iterable[CatalogRow] = ()
 ) -> str:
     """Why a function or class cannot be called as its row is; empty if it can, or if it cannot be

@@ -37,7 +37,7 @@ ROWS = (
 )  # fmt: skip
 _PATTERNS = (r"timm/[\w.]+", r"torchvision/\w+", r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 PATTERN = "|".join(_PATTERNS)
-TIMEOUT_S = 300.0
+BUILD_TIMEOUT_S = 300.0
 NONE = "none"  # of `init`
 
 
@@ -69,7 +69,7 @@ def is_own(name: str) -> bool:
     return re.fullmatch(_PATTERNS[-1], name) is not None
 
 
-def measured(params: Mapping[str, Any]) -> int:
+def measured_width(params: Mapping[str, Any]) -> int:
     """Width of the features of an encoder that the catalog does not know.
 
     Args:
@@ -96,7 +96,7 @@ def _measured(configs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         look_here()
     texts = [json.dumps(each, sort_keys=True) for each in asked]
     if new := [text for text in dict.fromkeys(texts) if text not in _answers]:
-        _answers.update(zip(new, _asked(f"[{', '.join(new)}]", len(new)), strict=True))
+        _answers.update(zip(new, _measure_elsewhere(f"[{', '.join(new)}]", len(new)), strict=True))
     return [_answers[text] for text in texts]
 
 
@@ -116,16 +116,16 @@ def _open(name: str) -> Component | None:
     return None
 
 
-def _asked(wanted: str, count: int) -> list[dict[str, Any]]:
+def _measure_elsewhere(wanted: str, count: int) -> list[dict[str, Any]]:
     try:
         run = subprocess.run(
             # with our modules, and none of the working folder before them
             [sys.executable, "-P", "-m", "clsweep.model.foreign"],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            input=wanted, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+            input=wanted, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return [{"error": f"expected an answer within {TIMEOUT_S:g} s, given none"}] * count
+        return [{"error": f"expected an answer within {BUILD_TIMEOUT_S:g} s, given none"}] * count
     lines = run.stdout.splitlines()
     if run.returncode == 0 and lines:
         answers: list[dict[str, Any]] = json.loads(lines[-1])
@@ -137,7 +137,7 @@ def _asked(wanted: str, count: int) -> list[dict[str, Any]]:
 # The hyperparameter `init`: a file of weights, and the digest of what it held.
 
 
-def stated(path: Path) -> str:
+def with_digest(path: Path) -> str:
     """PATH#DIGEST of a file as it is now.
 
     Raises:
@@ -146,18 +146,18 @@ def stated(path: Path) -> str:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ValueError(f"expected a file of weights, given {path}, which is no regular file")
-        return f"{path.absolute()}#{digest_of(path)}"
+        return f"{path.absolute()}#{weights_digest(path)}"
     except OSError as error:
         raise ValueError(f"expected a file of weights, given {path}: {error.strerror}") from None
 
 
-def parted(init: str) -> tuple[str, str]:
+def split_digest(init: str) -> tuple[str, str]:
     """Path and digest of `stated`; an empty digest where there is none."""
     path, _, digest = init.rpartition("#")
     return (path, digest) if path else (init, "")
 
 
-def digest_of(path: Path) -> str:
+def weights_digest(path: Path) -> str:
     """Of all bytes of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()

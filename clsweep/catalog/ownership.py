@@ -22,8 +22,8 @@ from clsweep.catalog import (
     Part,
     Value,
 )
-from clsweep.catalog.open_encoders import ENCODER_PARAMS, ROWS, is_open, measured
-from clsweep.catalog.rows import Component, names_in, numbers
+from clsweep.catalog.open_encoders import ENCODER_PARAMS, ROWS, is_open, measured_width
+from clsweep.catalog.rows import Component, names_in, numbers_in
 
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
 ALL_THERE_IS = {
@@ -70,23 +70,23 @@ def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
     if metric.of == "classifier":
         return COMPONENT["framework"][trial["framework"]].needs_labels and trial["epochs"] > 0
     if metric.part == "finetune":
-        shares = (FINETUNE_SHARES.get(share, "") for share in numbers(trial["finetune_labels"]))
+        shares = (FINETUNE_SHARES.get(share, "") for share in numbers_in(trial["finetune_labels"]))
         if not any(f"finetune_{share}_" in metric.name for share in shares):
             return False
     return metric.of != "transfer" or trial["transfer_dataset"] != "none"
 
 
-def yardstick_params() -> tuple[str, ...]:
+def evaluation_params() -> tuple[str, ...]:
     """What the scores of images depend on beside the features."""
     images = [metric.name for metric in METRICS if metric.kind == "images"]
     return tuple(dict.fromkeys(name for metric in images for name in metric_params(metric)))
 
 
-def reference_params() -> tuple[str, ...]:
+def baseline_params() -> tuple[str, ...]:
     """What the scores of an untrained encoder depend on."""
     rows = (*COMPONENT["encoder"].values(), *ROWS)
     of_encoders = dict.fromkeys(n for c in rows for n in c.owns)
-    return ("encoder", "init", "view_size", *of_encoders, *yardstick_params())
+    return ("encoder", "init", "view_size", *of_encoders, *evaluation_params())
 
 
 def trial_owns(kind: Kind = "images") -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def losses_on(framework: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*own, *others)))
 
 
-def chosen(part: Part, value: str) -> list[Component]:
+def selected_rows(part: Part, value: str) -> list[Component]:
     """The components that a selecting hyperparameter's value names, of `augmentation` several."""
     return [COMPONENT[part][name] for name in names_in(value)]
 
@@ -121,7 +121,9 @@ def arguments(config: Mapping[str, Any], part: Part) -> dict[str, Any]:
     names = [*component.owns, *component.owns_with.get(config.get("loss", ""), ())]
     for selected in SELECTED_PARTS:
         if selected in names:
-            names += [name for row in chosen(selected, config[selected]) for name in row.owns]
+            names += [
+                name for row in selected_rows(selected, config[selected]) for name in row.owns
+            ]
     return {name: config[name] for name in (*names, *component.takes)}
 
 
@@ -189,7 +191,7 @@ def owned_params(
         names.update(*(c.owns_with.get(parts["loss"], ()) for c in objective))
     for part in SELECTED_PARTS:
         if part in names:
-            rows = chosen(part, selected.get(part, str(PARAM[part].default)))
+            rows = selected_rows(part, selected.get(part, str(PARAM[part].default)))
             names.update(*(row.owns for row in rows))
     rgb = data.channels == 3
     return tuple(p.name for p in PARAMS if p.name in names and (rgb or not p.needs_rgb))
@@ -198,7 +200,7 @@ def owned_params(
 def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
     """Default of a hyperparameter with these parts, and with what `recipe` and its like select."""
     for part in SELECTED_PARTS:
-        for row in chosen(part, selected[part]) if part in selected else ():
+        for row in selected_rows(part, selected[part]) if part in selected else ():
             if name in row.defaults:
                 return row.defaults[name]
     for part in reversed(OBJECTIVE_PARTS):
@@ -225,7 +227,7 @@ def num_features(params: Mapping[str, Any]) -> int:
     """Width of the features of the encoder that these hyperparameters describe."""
     found = COMPONENT["encoder"][params["encoder"]].num_features
     if found == 0:
-        return measured(params)
+        return measured_width(params)
     if isinstance(found, int):
         return found
     factor, name = found

@@ -25,15 +25,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from clsweep.catalog import COMPONENT, install, mismatch
-from clsweep.catalog.importing import (
+from clsweep.catalog import COMPONENT, install, signature_mismatch
+from clsweep.catalog.plugin_import import (
     PluginError,
     find_package,
     import_file,
     read_files,
     search,
+    source_text,
     spec_of,
-    text_of,
 )
 from clsweep.catalog.rows import (
     SEALED,
@@ -47,7 +47,7 @@ from clsweep.catalog.rows import (
 )
 from clsweep.errors import UserError, first_line
 
-KINDS: dict[str, type] = {
+ROW_TYPES: dict[str, type] = {
     kind.__name__: kind for kind in (Param, Component, Dataset, Metric, Diagnostic)
 }
 _PREFIX = "clsweep_plugin_"
@@ -93,7 +93,7 @@ class Plugin:
             ValueError: it is not what `packed` gives.
         """
         try:
-            rows = tuple(_row(KINDS[row["row"]], row) for row in packed["rows"])
+            rows = tuple(_row(ROW_TYPES[row["row"]], row) for row in packed["rows"])
             name, module, digest = _typed(
                 list[str], [packed[key] for key in ("name", "module", "digest")]
             )
@@ -220,7 +220,7 @@ def _read_package(name: str, expected: str = "") -> Plugin:
     module, root, file, digest = find_package(name)
     if expected and digest != expected:
         raise PluginError(f"{name}: planned with version {expected}, found {digest} here")
-    files = {file: text_of(root / file, name)}
+    files = {file: source_text(root / file, name)}
     plugin = Plugin(
         name=name, module=module, files=files, digest=digest, is_package=True, folder=str(root)
     )
@@ -249,7 +249,7 @@ def _rows_of(plugin: Plugin) -> tuple[CatalogRow, ...]:
         raise PluginError(f"{start}: ROWS: expected a list of rows, given {found!r:.60}")
     rows = []
     for row in found:
-        if type(row) not in KINDS.values():
+        if type(row) not in ROW_TYPES.values():
             expected = "expected a Param, Component, Dataset, Metric or Diagnostic"
             raise PluginError(f"{start}: ROWS: {expected}, given {row!r:.60}")
         try:
@@ -287,7 +287,7 @@ def _with_functions(plugin: Plugin, row: CatalogRow, beside: Sequence[CatalogRow
             function = named(row.impl)
         except LookupError as error:
             raise PluginError(f"{plugin.line_of(row.name)}: {row.name}: impl: {error}") from None
-        if wrong := mismatch(row, function, beside):
+        if wrong := signature_mismatch(row, function, beside):
             raise PluginError(f"{plugin.line_in(function, row)}: {function.__name__}: {wrong}")
     return row
 
@@ -381,7 +381,7 @@ def _own(plugin: Plugin) -> Plugin | None:
     return own if own is not None and same and not own.is_sealed else None
 
 
-def opened(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
+def opened_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
     """Plug-ins of a results folder as they are executed, the user's own where there is one.
 
     Their rows are read anew, off what the digest is of: the texts, or the installed package.
@@ -421,7 +421,7 @@ def would_execute(plugins: Sequence[Plugin], encoders: Iterable[str]) -> list[st
     for name in encoders:
         spec = spec_of(name.partition(":")[0])
         origin = spec.origin if spec and spec.origin and os.path.isfile(spec.origin) else None
-        text = text_of(Path(origin), name) if origin else ""
+        text = source_text(Path(origin), name) if origin else ""
         at = f"{origin} ({_digest({name: text})})" if origin else "no file here"
         files.append(f"encoder {name}, of {at}")
     return files
@@ -450,7 +450,7 @@ def plug_in(plugins: Sequence[Plugin]) -> None:
         activate([_opened(plugin) for plugin in plugins])
 
 
-def place_of(error: BaseException, loss: str = "") -> str:
+def error_place(error: BaseException, loss: str = "") -> str:
     """Where in a plug-in of this process an error comes from, `my_losses.py:12`; empty if from
     none. Where it has passed through no line of one, it may carry a row, whose function is to
     blame; for a loss that is no number that is the trial's `loss`.
@@ -468,11 +468,11 @@ def place_of(error: BaseException, loss: str = "") -> str:
     return ""
 
 
-def told(error: BaseException, loss: str = "") -> str:
+def error_line(error: BaseException, loss: str = "") -> str:
     """An error in one line, behind its place in a plug-in if it has one."""
     try:
         line = next(iter(str(error).strip().splitlines()), "")
     except Exception:  # one of the user's own, too
         line = ""
     name = "" if isinstance(error, UserError) else type(error).__name__
-    return ": ".join(filter(None, (place_of(error, loss), name, line)))
+    return ": ".join(filter(None, (error_place(error, loss), name, line)))

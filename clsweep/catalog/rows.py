@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
-from clsweep.catalog.guard import guarded
+from clsweep.catalog.plugin_guard import guarded
 from clsweep.display.numbers import setting
 from clsweep.errors import UserError
 
@@ -105,7 +105,7 @@ class Param:
     def _numbers(self, value: object) -> str:
         single = replace(self, kind="float")
         try:
-            given = value if isinstance(value, list) else numbers(str(value))
+            given = value if isinstance(value, list) else numbers_in(str(value))
             found = [single.coerce(number) for number in given]
         except ValueError:
             found = []
@@ -126,7 +126,7 @@ def names_in(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-def numbers(text: str) -> tuple[float, ...]:
+def numbers_in(text: str) -> tuple[float, ...]:
     """The value of a hyperparameter of kind "numbers": `0.6, 0.8` as (0.6, 0.8).
 
     Raises:

@@ -24,7 +24,7 @@ from clsweep.catalog import (
     Param,
 )
 from clsweep.catalog.ownership import is_taken, owners_of, refusal
-from clsweep.catalog.plugins import Plugin, activate, execute, read_plugins, told
+from clsweep.catalog.plugins import Plugin, activate, error_line, execute, read_plugins
 from clsweep.catalog.rows import CatalogRow, Component, Dataset, Row, Value
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
 from clsweep.display.printing import print_note, screen_width
@@ -264,7 +264,7 @@ def try_trial(
     except RequestError:
         raise
     except Exception as error:  # `clsweep run` makes a failed row of it
-        raise RequestError(f"{objective} failed: {told(error, row['loss'])}") from error
+        raise RequestError(f"{objective} failed: {error_line(error, row['loss'])}") from error
     peak = result["peak_memory_gib"] or 0
     memory = f", peak memory {byte_size(peak * 2**30, 3)}" if peak else ""
     precision = f", trained in {result['precision']}" if "precision" in result else ""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
 
 # What running, training and drawing need, and the light installation leaves out.
-LEFT_OUT = (
+HEAVY_PACKAGES = (
     "filelock", "grpc", "optuna", "PIL", "ray", "safetensors", "tensorboardX", "torch",
     "torchvision",
 )  # fmt: skip
@@ -40,13 +40,13 @@ def require_words(argv: Sequence[str]) -> None:
             raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
 
 
-def at_home(word: str) -> str:
+def expand_user(word: str) -> str:
     """A word as a shell gives it that expands every `~`: most leave that of `--out=~/x`."""
     found = re.fullmatch(r"(--[a-z-]+=)?(~(/.*)?)", word, re.DOTALL)
     return (found[1] or "") + os.path.expanduser(found[2]) if found else word
 
 
-def require_apart(options: Mapping[str, object]) -> None:
+def require_exclusive(options: Mapping[str, object]) -> None:
     """Refuse options of which one would be ignored beside another that is given."""
     given = [name for name, value in options.items() if value is not None and value is not False]
     if len(given) > 1:
@@ -67,10 +67,10 @@ def mistake(error: UserError | OSError | MemoryError) -> str:
     return f"{place!s:.200}: {error.strerror or error}"
 
 
-def left_out(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
+def missing_extra(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
     """One line for a command that needs more than is installed; empty for another package."""
     package = str(error.name).partition(".")[0]
-    if package not in LEFT_OUT:
+    if package not in HEAVY_PACKAGES:
         return ""
     command = " ".join(["clsweep", *argv[1:2]])
     return f"{command}: needs {package}, which is not installed here: pip install clsweep"
@@ -149,7 +149,7 @@ class _Stream(io.FileIO):
 
 
 @contextlib.contextmanager
-def lasting_streams(*, patient: bool) -> Iterator[None]:
+def robust_streams(*, patient: bool) -> Iterator[None]:
     """Standard streams that end no command with a traceback; others, as a notebook's, stay. Where
     the reader has left, it ends with 0; `patient`: it goes on, as no trial is lost with a pager.
 

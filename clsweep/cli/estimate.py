@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DATASET, PARAM
-from clsweep.catalog.plugins import Plugin, plug_in, told
+from clsweep.catalog.plugins import Plugin, error_line, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import prepare_files, require_capacity, this_machine, visible_gpus
 from clsweep.data.found import DataPlace
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     import torch
 
 GIB = 2**30
-SAVED = {"asha": "asha stops trials early", "racing": "racing leaves trials out"}  # by a scheduler
+_SAVED = {"asha": "asha stops trials early", "racing": "racing leaves trials out"}  # by a scheduler
 TIMED_SIZES = 3  # of each objective: networks, batches and the like of several sizes
 NICENESS = 15  # of Ray's workers by default: they stand back behind what else the machine does
 LONGEST_S = 30.0  # of an epoch that is waited for
 WORTH = 1.1  # times as fast, from where on another precision is named
-COUNTED = ("epochs", "eval_every")  # how often it is done that is timed
+_COUNTED = ("epochs", "eval_every")  # how often it is done that is timed
 
 
 def print_estimate(study: Study, *, price: float | None, format: Format) -> None:
@@ -221,7 +221,7 @@ def _sizes(study: Study, rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
     """
     found: dict[str, list[list[Row]]] = {}
     for objective in study.objectives:
-        names = [n for n in objective.space if PARAM[n].kind != "float" and n not in COUNTED]
+        names = [n for n in objective.space if PARAM[n].kind != "float" and n not in _COUNTED]
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for row in rows:
             if row["objective"] == objective.name:
@@ -292,7 +292,7 @@ def _time(
     except RequestError:
         raise
     except Exception as error:
-        raise RequestError(f"{row['objective']} fails: {told(error, row['loss'])}") from None
+        raise RequestError(f"{row['objective']} fails: {error_line(error, row['loss'])}") from None
 
 
 def _row(study: Study, each: Row, for_eyes: bool) -> Row:
@@ -311,7 +311,7 @@ def _row(study: Study, each: Row, for_eyes: bool) -> Row:
         "cpu_hours": hours * resources.cpus_per_worker,
         "gpu_hours": hours * float(resources.gpus_per_worker),
         "peak_gib": peak_gib,
-        "is_at_most": study.sections.scheduler.name in SAVED,
+        "is_at_most": study.sections.scheduler.name in _SAVED,
     }
 
 
@@ -319,7 +319,7 @@ def _lines(
     study: Study, rows: Sequence[Row], at_once: int, total_s: float, price: float | None
 ) -> list[str]:
     """What the whole study takes, and what the numbers leave out."""
-    resources, saved = study.sections.resources, SAVED.get(study.sections.scheduler.name)
+    resources, saved = study.sections.resources, _SAVED.get(study.sections.scheduler.name)
     seconds = sum(each["trial_s"] * each["trials"] for each in rows)
     hours = seconds * resources.workers / 3600
     num = sum(each["trials"] for each in rows)

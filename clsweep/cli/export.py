@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PROGRAM = ".pt2"  # of torch.export
-SUFFIXES = (".safetensors", ".pt", PROGRAM)
+_SUFFIXES = (".safetensors", ".pt", PROGRAM)
 NUM_CLASSES = 1000  # of torchvision's classifiers
 
 
@@ -33,8 +33,8 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
         RequestError: no such trial, its encoder was not kept, or the file cannot be written.
     """
     path = Path(out)
-    if path.suffix not in SUFFIXES:
-        expected = f"a name that ends in {', '.join(SUFFIXES[:-1])} or {PROGRAM}"
+    if path.suffix not in _SUFFIXES:
+        expected = f"a name that ends in {', '.join(_SUFFIXES[:-1])} or {PROGRAM}"
         raise RequestError(f"--out {out}: expected {expected}, given {path.name!r}")
     if not path.parent.is_dir():
         raise RequestError(

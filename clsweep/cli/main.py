@@ -13,11 +13,11 @@ from clsweep.cli import study_commands as on_study
 from clsweep.cli.endings import (
     EXIT_INTERRUPTED,
     EXIT_INVALID,
-    at_home,
-    lasting_streams,
-    left_out,
+    expand_user,
+    missing_extra,
     mistake,
     require_words,
+    robust_streams,
 )
 from clsweep.cli.options import option, print_version
 from clsweep.cli.statistic_commands import import_
@@ -65,19 +65,19 @@ def main() -> None:
         if not os.environ.get(size, "1").strip("0"):  # 0: of a terminal that does not say
             del os.environ[size]
     try:
-        with lasting_streams(patient=sys.argv[1:2] in (["run"], ["confirm"])):
+        with robust_streams(patient=sys.argv[1:2] in (["run"], ["confirm"])):
             require_words(sys.argv[1:])
             if sys.flags.optimize > 1:
                 raise RequestError(
                     "PYTHONOPTIMIZE, or -O: expected at most 1, as Ray, Altair and the help of "
                     f"commands read docstrings; given {sys.flags.optimize}"
                 )
-            app(args=[*map(at_home, sys.argv[1:])], prog_name="clsweep")
+            app(args=[*map(expand_user, sys.argv[1:])], prog_name="clsweep")
     except (UserError, OSError, MemoryError) as error:
         (print_note if sys.stderr.isatty() else say)(mistake(error), file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except ModuleNotFoundError as error:
-        if not (said := left_out(error, sys.argv)):
+        if not (said := missing_extra(error, sys.argv)):
             raise
         say(said, file=sys.stderr)
         sys.exit(EXIT_INVALID)

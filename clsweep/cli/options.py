@@ -79,7 +79,7 @@ ImagesFor = Literal["new", "fixed"]  # which images intervals are for
 
 
 @dataclass(frozen=True, kw_only=True)
-class Version:
+class StudyOptions:
     """Which version of a study file is meant."""
 
     preset: Annotated[str | None, option("--preset -p", "preset of the study file")] = None
@@ -99,7 +99,7 @@ class Version:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
+class RunOptions:
     """How trials are run."""
 
     address: Annotated[str, option("--address", "local, auto, or the address of a Ray cluster")] = (
@@ -115,7 +115,7 @@ class Session:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ResultsOptions:
     """How trials are read."""
 
     metric: Annotated[
@@ -160,7 +160,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullReading(Reading):
+class FullResultsOptions(ResultsOptions):
     """The same where every option of it may be given."""
 
     scales: Annotated[
@@ -179,7 +179,7 @@ class FullReading(Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Style:
+class OutputOptions:
     """How a table is asked for: in which format, with every column, with what its columns are.
 
     command: what has these options, where that is another one than was typed.

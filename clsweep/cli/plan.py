@@ -22,13 +22,13 @@ from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_o
 from clsweep.catalog.rows import Row
 from clsweep.cluster.capacity import require_capacity, require_files, this_machine
 from clsweep.data.found import AbsentError
-from clsweep.display.numbers import count, number, setting, settings
+from clsweep.display.numbers import count, number, setting, setting_column
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
-from clsweep.study.document import question, shipped_studies
-from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
-from clsweep.study.printed import checked_files, parse_printed
+from clsweep.study.document import shipped_studies, study_question
+from clsweep.study.factors import FactorCell, factor_cells, factors_of, merged_lines, split_name
+from clsweep.study.paper_tables import checked_files, parse_paper_table
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS
 
 _PLURAL: dict[Part, str] = {
@@ -70,7 +70,7 @@ def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list
         for p in PARAMS
     ]  # fmt: skip
     tables["studies"] = [
-        {"study": name, "what": question(path)} for name, path in shipped_studies().items()
+        {"study": name, "what": study_question(path)} for name, path in shipped_studies().items()
     ]
     if kind is None:
         return tables
@@ -190,10 +190,10 @@ def plan_matrix(study: Study) -> list[Row]:
     ]
 
 
-def cell_matrices(study: Study) -> list[tuple[Cell, list[Row]]]:
+def cell_matrices(study: Study) -> list[tuple[FactorCell, list[Row]]]:
     """The matrix of each cell of a study with factors, under the names of the study file."""
     found = []
-    for cell, part in zip(cells_of(study.document.tree), study.cells, strict=True):
+    for cell, part in zip(factor_cells(study.document.tree), study.cells, strict=True):
         names = {o.name: o.label for o in part.objectives}
         rows = [{names.get(key, key): v for key, v in row.items()} for row in plan_matrix(part)]
         found.append((cell, rows))
@@ -285,8 +285,10 @@ def plan_notes(study: Study) -> list[str]:
     notes = [f"note: {note}" for note in study.notes]
     if study.sections.evaluation.score_on == "test":
         notes.append(f"note: every trial is {SCORED_ON_TEST}")
-    cells = zip(cells_of(study.document.tree) or [Cell({})], study.cells or [study], strict=True)
-    notes += told_of_cells([(cell, _objective_notes(part)) for cell, part in cells])
+    cells = zip(
+        factor_cells(study.document.tree) or [FactorCell({})], study.cells or [study], strict=True
+    )
+    notes += merged_lines([(cell, _objective_notes(part)) for cell, part in cells])
     capacity = [name for name in SIZES if any(name in o.space for o in study.objectives)]
     notes += [f"note: {CAPACITY.format(names=' and '.join(capacity))}"] if capacity else []
     limit = study.sections.search.trials_per_objective
@@ -310,7 +312,7 @@ def plan_notes(study: Study) -> list[str]:
     if len(study.sections.seeds) == 1:
         notes.append("note: one seed: the results will carry no intervals")
     files = checked_files(study.document.source)
-    tables = [parse_printed(text, name) for name, text in files.items()]
+    tables = [parse_paper_table(text, name) for name, text in files.items()]
     if printed := [f"{t.first('item') or 'a paper'} ({len(t.rows)})" for t in tables if t.rows]:
         notes.append(f"printed numbers for clsweep reproduce: {', '.join(printed)}")
     return [*notes, *_unanswered(study)]
@@ -365,7 +367,7 @@ def plan_trial_rows(study: Study, *, for_eyes: bool = True) -> list[Row]:
     rows = [{**row, **split_name(tree, row["objective"])} for row in rows]
     columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
     if for_eyes:
-        columns |= {name: settings(columns[name]) for name in swept}
+        columns |= {name: setting_column(columns[name]) for name in swept}
     return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from clsweep.cli.endings import print_failures, print_next, require_apart
+from clsweep.cli.endings import print_failures, print_next, require_exclusive
 from clsweep.cli.options import (
     FormatOption,
-    FullReading,
-    Reading,
+    FullResultsOptions,
+    OutputOptions,
+    ResultsOptions,
     ResultsPath,
     ResultsPaths,
-    Style,
     Trust,
     WideOption,
     Within,
@@ -46,7 +46,7 @@ def status(
     ] = False,
     format: FormatOption = Format.table,
     *,
-    reading: Reading,
+    reading: ResultsOptions,
 ) -> None:
     """How far a study is: per objective finished, running, failed and best; failures grouped by
     message.
@@ -59,12 +59,12 @@ def status(
     from clsweep.results.reading import StudyResults, open_folder, trials_file
 
     if trials_file(path):
-        require_apart({path: True, "--follow": follow})
+        require_exclusive({path: True, "--follow": follow})
         from clsweep.cli.trials import table_status
 
         print_table(table_status(reading.opened([path])), format=format)
         return
-    if reading != Reading():
+    if reading != ResultsOptions():
         raise RequestError(
             f"{path}: a study's status is by its own metric; by another one: "
             f"{reading.command('recommend', [path])}"
@@ -107,7 +107,7 @@ def trials(
     wide: WideOption = False,
     format: FormatOption = Format.table,
     *,
-    reading: Reading,
+    reading: ResultsOptions,
 ) -> None:
     """Trial rows; csv and json have every column."""
     from clsweep.cli.status import study_notes
@@ -133,8 +133,8 @@ def robustness(
     by: Annotated[str | None, option("--by PARAM", "marginal effect of one parameter")] = None,
     within: Within = None,
     *,
-    reading: FullReading,
-    style: Style,
+    reading: FullResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with
     intervals.
@@ -150,8 +150,8 @@ def sensitivity(
     paths: ResultsPaths,
     objectives: Annotated[list[str] | None, option("--objective -o", "only these")] = None,
     *,
-    reading: FullReading,
-    style: Style,
+    reading: FullResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
     findings = reading.opened(paths)
@@ -162,7 +162,7 @@ def sensitivity(
 
 @with_groups
 def importance(
-    paths: ResultsPaths, within: Within = None, *, reading: FullReading, style: Style
+    paths: ResultsPaths, within: Within = None, *, reading: FullResultsOptions, style: OutputOptions
 ) -> None:
     """Which hyperparameter matters to a search (tpe, gp, asha), and where it may be set."""
     from clsweep.questions.search import IMPORTANCE
@@ -177,7 +177,7 @@ def importance(
 
 
 @with_groups
-def picks(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
+def picks(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
     from clsweep.findings.material import label_free_scores
 
@@ -206,8 +206,8 @@ def compare(
     ] = False,
     within: Within = None,
     *,
-    reading: FullReading,
-    style: Style,
+    reading: FullResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
@@ -215,8 +215,8 @@ def compare(
     from clsweep.cli.statistics import open_and_pair
     from clsweep.questions.comparison import BY_STAT
 
-    require_apart({"--tuned": tuned, "--stat": stat != "mean"})
-    require_apart({"--tuned": tuned, "--by": by})
+    require_exclusive({"--tuned": tuned, "--stat": stat != "mean"})
+    require_exclusive({"--tuned": tuned, "--by": by})
     asked = "tuned" if tuned else stat
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
     folders = [path for path in paths if path not in pair]
@@ -235,8 +235,8 @@ def contrast(
         str | None, option("--study FILE", "also those of a study file, marked as asked later")
     ] = None,
     *,
-    reading: FullReading,
-    style: Style,
+    reading: FullResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """What the study asked by name, under contrasts: is there an effect, is it too small to
     matter, is it as large as published?
@@ -253,14 +253,14 @@ def contrast(
 
 
 @with_groups
-def pareto(paths: ResultsPaths, *, reading: Reading, style: Style) -> None:
+def pareto(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
     following = reading.command("recommend", paths)
     _print(reading.opened(paths), "pareto", style=style, following=following)
 
 
 @with_groups
-def recommend(paths: ResultsPaths, *, reading: FullReading, style: Style) -> None:
+def recommend(paths: ResultsPaths, *, reading: FullResultsOptions, style: OutputOptions) -> None:
     """Which setting to use: of each objective the best one, and the one whose worst neighbour is
     best.
     """
@@ -283,7 +283,7 @@ def reproduce(
     ] = None,
     format: FormatOption = Format.table,
     *,
-    reading: Reading,
+    reading: ResultsOptions,
 ) -> None:
     """The numbers that a paper printed beside what was measured, in the paper's layout: agrees,
     differs, not resolved, or at another scale.
@@ -302,7 +302,7 @@ def report(
     ] = False,
     within: Within = None,
     *,
-    reading: FullReading,
+    reading: FullResultsOptions,
 ) -> None:
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the
     page's path.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from clsweep.cli.endings import print_next
-from clsweep.cli.options import Style
+from clsweep.cli.options import OutputOptions
 from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
@@ -35,7 +35,7 @@ def print_statistic(
     findings: Findings,
     name: str,
     *given: str,
-    style: Style,
+    style: OutputOptions,
     following: str = "",
     question: Question | None = None,
     is_told: bool = True,
@@ -70,7 +70,7 @@ def print_statistic(
     )
 
 
-def print_confirmation(results: Results, *, top: int | None, style: Style) -> None:
+def print_confirmation(results: Results, *, top: int | None, style: OutputOptions) -> None:
     """The best configurations on fresh seeds, after what that comes to."""
     from clsweep.cli.trials import confirm_notes
     from clsweep.questions.recommend import CONFIRMATION
@@ -130,7 +130,7 @@ def print_question(
     frame: pd.DataFrame,
     *,
     material: Material,
-    style: Style,
+    style: OutputOptions,
     within: float | None = None,
     said: Callable[[], Sequence[str]] = tuple,
     notes: Sequence[str] = (),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_RUNNING = 8  # trials under way that `clsweep status` lists
 MOST_OF_ERROR = 300  # characters of an error that a table shows
-PAUSE_S = 5.0  # between two looks at a running study
+FOLLOW_PAUSE_S = 5.0  # between two looks at a running study
 WORK_SHARE = 0.2  # of the time that the command's own work may take
 
 
@@ -191,14 +191,14 @@ def followed(
     """Results as they grow: at once, if a trial has ended, and after every further trial or epoch.
     The last ones were read after the end of the run.
     """
-    seen, pause = (0, 0), PAUSE_S
+    seen, pause = (0, 0), FOLLOW_PAUSE_S
     while True:
         goes_on, results = is_running(), read()
         now = len(results.trials), sum(x.epochs_table.num_rows for x in results.studies)
         if (now[0] and now != seen) or not goes_on:
             seen, start = now, clock()
             yield results
-            pause = max(PAUSE_S, (clock() - start) * (1.0 / WORK_SHARE - 1.0))
+            pause = max(FOLLOW_PAUSE_S, (clock() - start) * (1.0 / WORK_SHARE - 1.0))
         if not goes_on:
             return
         wait(pause)

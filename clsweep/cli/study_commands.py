@@ -21,18 +21,18 @@ from clsweep.cli.endings import (
     print_end,
     print_failures,
     print_next,
-    require_apart,
+    require_exclusive,
 )
 from clsweep.cli.options import (
     FormatOption,
-    Reading,
+    OutputOptions,
+    ResultsOptions,
     ResultsPath,
-    Session,
+    RunOptions,
     Settings,
+    StudyOptions,
     StudyPath,
-    Style,
     Trust,
-    Version,
     argument,
     option,
     with_groups,
@@ -88,7 +88,7 @@ def catalog(
 def plan(
     path: StudyPath,
     *,
-    version: Version,
+    version: StudyOptions,
     trials: Annotated[bool, option("--trials", "list every planned trial")] = False,
     estimate: Annotated[
         bool, option("--estimate", "time a few steps: hours and memory of the study")
@@ -109,10 +109,10 @@ def plan(
     from clsweep.cli import plan as planned
 
     contrasts = {"--noise": noise, "--pilot": pilot}
-    require_apart({"--trials": trials, "--estimate": estimate, **contrasts})
-    require_apart({"--trials": trials, "--price": price, **contrasts})
+    require_exclusive({"--trials": trials, "--estimate": estimate, **contrasts})
+    require_exclusive({"--trials": trials, "--price": price, **contrasts})
     for name, given in {"--price": price, **contrasts}.items():  # which no program's table has
-        require_apart({f"--format {format}": format is not Format.table, name: given})
+        require_exclusive({f"--format {format}": format is not Format.table, name: given})
     study = version.of(path)
     if trials:
         for_eyes = format in (Format.table, Format.md)
@@ -149,9 +149,9 @@ def plan(
 
 def noises_in(path: str) -> dict[str, tuple[float, float]]:
     """Of each objective the squares of the noise of one seed's score, and degrees of freedom."""
-    from clsweep.cli.options import Reading
+    from clsweep.cli.options import ResultsOptions
 
-    found = {s.objective: s.measured.noise for s in Reading().opened([path]).material.sweeps}
+    found = {s.objective: s.measured.noise for s in ResultsOptions().opened([path]).material.sweeps}
     if not any(noise.freedom for noise in found.values()):
         raise RequestError(f"--pilot {path}: expected a configuration with two seeds, found none")
     return {name: (noise.total, noise.freedom) for name, noise in found.items()}
@@ -169,7 +169,7 @@ def try_(
     path: StudyPath,
     objective: Annotated[str, option("--objective -o", "objective of the study")],
     *,
-    version: Version,
+    version: StudyOptions,
     config: Annotated[int, option("--config", "number of the planned configuration", min=0)] = 0,
     seed: Annotated[
         int | None, option("--seed", "the study's first seed by default", min=0)
@@ -189,7 +189,7 @@ def run(
     path: StudyPath,
     out: Annotated[str | None, option("--out", "results folder; results/NAME by default")] = None,
     *,
-    version: Version,
+    version: StudyOptions,
     resume: Annotated[
         bool, option("--resume/--no-resume", "continue the results in the folder")
     ] = True,
@@ -197,7 +197,7 @@ def run(
     log: Annotated[
         list[str] | None, option("--log LOGGER", "also to tensorboard, wandb or mlflow")
     ] = None,
-    session: Session,
+    session: RunOptions,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.cli.plan import plan_counts
@@ -232,9 +232,9 @@ def confirm(
     seeds: Annotated[list[str] | None, option("--seeds 10,11,12", "fresh seeds")] = None,
     settings: Annotated[list[str] | None, option("--set K=V", "as resources.workers=2")] = None,
     *,
-    session: Session,
+    session: RunOptions,
     trust: Trust = False,
-    style: Style,
+    style: OutputOptions,
 ) -> None:
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they
     worth?
@@ -260,9 +260,9 @@ def confirm(
     if summary.finished or summary.failed:
         from clsweep.cli.statistics import print_confirmation
 
-        print_confirmation(Reading().opened([path]), top=top, style=style)
+        print_confirmation(ResultsOptions().opened([path]), top=top, style=style)
     if for_eyes:
-        print_failures(Reading().opened([summary.path]))
+        print_failures(ResultsOptions().opened([summary.path]))
         print_end(summary, again, command_line("report", path))
     exit_as(summary)
 
@@ -349,7 +349,7 @@ def _print_answer(study: Study, results: Results, path: str) -> str:
     following = print_answer(results)
     costly = ["pareto"] if study.sections.search.cost == "seconds" else []
     for name in ("robustness", *costly):
-        style = Style(command=command_line(name, path))
+        style = OutputOptions(command=command_line(name, path))
         say()
         print_statistic(results, name, style=style, is_told=False)
     return following

@@ -18,7 +18,7 @@ from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
 from clsweep.cli.status import MOST_OF_ERROR
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import is_number, settings, texts_of
+from clsweep.display.numbers import is_number, setting_column, texts_of
 from clsweep.errors import RequestError, first_line, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import unconfirmed
@@ -96,7 +96,7 @@ def trial_rows(
             of_status = [name for status, name in _OF_STATUS.items() if status in statuses]
             names = [*names, *_measured(frame), score, *TRIALS_SPARE, *of_status]
             frame = frame[[name for name in dict.fromkeys(names) if name in frame]]
-        texts = {name: settings(frame[name].tolist()) for name in swept if name in frame}
+        texts = {name: setting_column(frame[name].tolist()) for name in swept if name in frame}
         texts |= {name: _scores(frame[name].tolist()) for name in _measured(frame)}
         if "error_message" in frame:
             texts["error_message"] = frame["error_message"].str.slice(0, MOST_OF_ERROR).tolist()

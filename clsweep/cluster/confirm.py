@@ -18,9 +18,9 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.ranking import Ranked, Standings
 from clsweep.results.reading import open_folder
-from clsweep.study.continuation import changed_values, defining, difference
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import apply_setting
+from clsweep.study.extend import changed_values, defining, tree_difference
 from clsweep.study.resolve import resolve_study
 
 SAMPLER = "confirm"  # of the planned trials: how their configurations were chosen
@@ -109,7 +109,7 @@ def confirming_study(
         {key: value for key, value in defining(tree).items() if key != "scheduler"}
         for tree in (document.tree, folder.study())
     )
-    if changed := difference(theirs, ours):
+    if changed := tree_difference(theirs, ours):
         reason = (
             "expected a change of where it runs (resources, dataset.root), as the search's "
             "scores have the former"

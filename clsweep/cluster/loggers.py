@@ -34,7 +34,7 @@ from clsweep.errors import RequestError
 from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study
 from clsweep.study.schema import LoggerSection
-from clsweep.study.space import slug
+from clsweep.study.space import file_slug
 
 Say = Callable[[str], None]
 Values = Mapping[str, float]
@@ -189,7 +189,11 @@ class TensorBoard:
         name = trial["trial_id"]
         if name in self._writers:
             self._writers.pop(name).close()
-        names = (slug(trial["objective"]), f"config-{trial['config']}", f"seed-{trial['seed']}")
+        names = (
+            file_slug(trial["objective"]),
+            f"config-{trial['config']}",
+            f"seed-{trial['seed']}",
+        )
         folder = os.path.join(self._place, *names)
         for earlier in glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")):
             os.remove(earlier)

@@ -34,16 +34,16 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.ranking import KeptFiles, Tally
-from clsweep.study.continuation import difference, extension, numbered_as, with_added
 from clsweep.study.design import (
     PlannedTrial,
     Study,
-    placed_references,
+    placed_baselines,
     plan_row,
     plan_trials,
     split_columns,
 )
-from clsweep.study.printed import checked_files, paper_cells
+from clsweep.study.extend import extension_errors, numbered_as, tree_difference, with_added
+from clsweep.study.paper_tables import checked_files, paper_cells
 from clsweep.version import VERSION, VERSION_COLUMNS, public_version
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class _Run:
     def owes_references(self) -> bool:
         """Whether they must yet be scored: the study is new, was cut off, or extended."""
         num_recorded = self._folder.references().num_rows if self._folder.exists() else 0
-        owed = [] if self._test else placed_references(self._study, self._planned)
+        owed = [] if self._test else placed_baselines(self._study, self._planned)
         return len(owed) > num_recorded
 
     def work(self) -> bool:
@@ -415,7 +415,7 @@ def _require_same(
         )
     reasons = (
         _changed_images(folder, study, _OF_FILES)
-        or extension(folder.study(), folder.plan().to_pylist(), study, planned)
+        or extension_errors(folder.study(), folder.plan().to_pylist(), study, planned)
         # follows from the crops of all trials: an extension may change it, too
         or _changed_images(folder, study, ("store_size",) if study.dataset.keeps_whole else ())
     )
@@ -453,5 +453,5 @@ def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -
         if planned := first.get(cell.objectives[0].name):
             now, at = split_columns(cell), f"images in {cell.dataset.name}"
             sizes = {name: now[name] for name in names}
-            changed += difference({name: planned.get(name) for name in names}, sizes, at=at)
+            changed += tree_difference({name: planned.get(name) for name in names}, sizes, at=at)
     return list(dict.fromkeys(changed))

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog.plugins import Plugin, place_of, plug_in
+from clsweep.catalog.plugins import Plugin, error_place, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cluster.desk import (
     FolderUnreachableError,
@@ -37,7 +37,7 @@ from clsweep.cluster.losses import describe, is_lost, root_cause, text_of
 from clsweep.data.found import DataPlace
 from clsweep.display import text
 from clsweep.errors import RequestError
-from clsweep.study.design import placed_references
+from clsweep.study.design import placed_baselines
 from clsweep.study.schema import ResourcesSection
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def placed(row: Row) -> Iterator[None]:
     try:
         yield
     except BaseException as raised:
-        place, error = place_of(raised, row.get("loss", "")), raised
+        place, error = error_place(raised, row.get("loss", "")), raised
         if not isinstance(raised, Exception) and (place or isinstance(raised, SystemExit)):
             error = RuntimeError(f"{type(raised).__name__}: {text_of(raised)}")
             error = error.with_traceback(raised.__traceback__)
@@ -363,7 +363,7 @@ def score_references(study: Study, planned: Sequence[PlannedTrial], context: Tri
         num_gpus=context.resources.gpus_per_worker,
         max_retries=context.resources.max_restarts,
     )(_score)
-    return score.remote(placed_references(study, planned), context)
+    return score.remote(placed_baselines(study, planned), context)
 
 
 def keep_references(folder: ResultsFolder, task: Any) -> None:

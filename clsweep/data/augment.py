@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clsweep.catalog.guard import PartError
+from clsweep.catalog.plugin_guard import PartError
 from clsweep.catalog.rows import Component
 from clsweep.data import jitter, pixels
 from clsweep.data.augmentations import ATTEMPTS, rectangles

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from clsweep.catalog import DATASET, Dataset, implementation
-from clsweep.catalog.guard import PartError
-from clsweep.catalog.plugins import told
+from clsweep.catalog.plugin_guard import PartError
+from clsweep.catalog.plugins import error_line
 from clsweep.data.draws import drawing
 from clsweep.data.found import DataPlace
 from clsweep.errors import RequestError
@@ -31,7 +31,7 @@ def identified(dataset: Dataset, place: DataPlace) -> Dataset:
     except FileNotFoundError:
         return dataset
     except Exception as error:
-        raise RequestError(told(error)) from None
+        raise RequestError(error_line(error)) from None
 
 
 def read(dataset: Dataset, place: DataPlace) -> tuple[Any, Any]:

@@ -30,7 +30,7 @@ def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def cells_of(
+def frame_cells(
     frame: pd.DataFrame,
     *,
     limit: int | None = None,
@@ -43,7 +43,7 @@ def cells_of(
     """
     head = frame if limit is None else frame.head(limit)
     texts = [
-        list(map(cell, numbers.settings(head.iloc[:, i].tolist())))
+        list(map(cell, numbers.setting_column(head.iloc[:, i].tolist())))
         if name in settings
         else texts_of_values(head.iloc[:, i].tolist(), digits)
         for i, name in enumerate(head.columns)

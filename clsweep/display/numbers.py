@@ -16,11 +16,11 @@ from numbers import Integral, Real
 from typing import Any
 
 SMALL, LARGE = 1e-4, 1e9  # from there on in scientific notation
-ROUNDING = 1e-9  # of the largest number of a column: what is smaller is zero that has been computed
-MOST = 12
-TYPED = 6  # significant digits that a person gives a setting; a value with more was drawn
-DRAWN = 4  # digits of a drawn value that is mentioned alone
-EXACT = 17  # digits that tell any two floats apart
+_ROUNDING = 1e-9  # of the largest number of a column: anything smaller is a computed zero
+_MOST = 12
+TYPED_DIGITS = 6  # significant digits that a person gives a setting; a value with more was drawn
+DRAWN_DIGITS = 4  # digits of a drawn value that is mentioned alone
+EXACT_DIGITS = 17  # digits that tell any two floats apart
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
@@ -43,14 +43,14 @@ def setting(value: Any) -> str:
     return _shortest(text) if isinstance(value, Real) and math.isfinite(value) else text
 
 
-def settings(values: Sequence[Any]) -> list[str]:
+def setting_column(values: Sequence[Any]) -> list[str]:
     """A column of settings: as `setting`, but of drawn values, with more digits than anyone types
     (`TYPED`), at least `DRAWN` digits, and as many as keep all different values of the column
     different.
     """
     exact = [setting(value) for value in values]
     different = dict(zip(exact, values, strict=True))
-    for digits in range(DRAWN, EXACT):
+    for digits in range(DRAWN_DIGITS, EXACT_DIGITS):
         texts = {text: _cut(text, value, digits) for text, value in different.items()}
         if len(set(texts.values())) == len(different):
             return [texts[text] for text in exact]
@@ -59,7 +59,7 @@ def settings(values: Sequence[Any]) -> list[str]:
 
 def mentioned(value: Any) -> str:
     """One setting in passing: exact, but of a drawn value only `DRAWN` digits."""
-    return settings([value])[0]
+    return setting_column([value])[0]
 
 
 def _cut(text: str, value: Any, digits: int) -> str:
@@ -67,7 +67,7 @@ def _cut(text: str, value: Any, digits: int) -> str:
     if isinstance(value, Integral) or not isinstance(value, Real) or not math.isfinite(value):
         return text
     number = Decimal(text)
-    if number == number.to_integral_value() or len(number.as_tuple().digits) <= TYPED:
+    if number == number.to_integral_value() or len(number.as_tuple().digits) <= TYPED_DIGITS:
         return text
     return _shortest(f"{number:.{digits}g}")
 
@@ -160,7 +160,7 @@ class Number:
     # Two digits of the spread are shown. Otherwise `least` decimals do wherever they show one.
     is_fine: bool | None = None  # `texts_of` is told
     least: int = 2  # decimals in fixed notation
-    most: int = MOST
+    most: int = _MOST
 
     @classmethod
     def of(cls, value: Any, **options: Any) -> Number | None:
@@ -186,7 +186,7 @@ def texts_of(numbers: Sequence[Number | None], *, is_fine: bool = False) -> list
     but for rounding.
     """
     there = [number for number in numbers if number is not None]
-    nothing = ROUNDING * max((number.size for number in there), default=0.0)
+    nothing = _ROUNDING * max((number.size for number in there), default=0.0)
 
     def is_strange(number: Number) -> bool:
         return number.size > nothing and not SMALL <= number.size < LARGE
@@ -194,7 +194,7 @@ def texts_of(numbers: Sequence[Number | None], *, is_fine: bool = False) -> list
     decimals = _decimals([n for n in there if not is_strange(n)], nothing, is_fine=is_fine)
     strange = [n for n in there if is_strange(n) and n.resolution > nothing]
     digits = max((_place(n.resolution) - _place(n.size) + 1 for n in strange), default=1)
-    forms = {False: f".{decimals}f", True: f".{min(max(1, digits), MOST)}e"}
+    forms = {False: f".{decimals}f", True: f".{min(max(1, digits), _MOST)}e"}
     return [_text(n, forms[is_strange(n)]) if n is not None else "" for n in numbers]
 
 
@@ -212,7 +212,7 @@ def _decimals(numbers: Sequence[Number], nothing: float, *, is_fine: bool) -> in
     fine = (is_fine if number.is_fine is None else number.is_fine for number in seen)
     if median < 10.0**-least or any(fine):
         needed = max(needed, _place(median) + 1)
-    return min(max(least, needed), *(number.most for number in seen), MOST)
+    return min(max(least, needed), *(number.most for number in seen), _MOST)
 
 
 def _place(size: float) -> int:

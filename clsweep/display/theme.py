@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clsweep.display.text import legible
-from clsweep.processes import beside, beside_once
+from clsweep.processes import submit, submit_once
 
 if TYPE_CHECKING:
     import altair as alt
@@ -116,14 +116,14 @@ class Picture(NamedTuple):
     png: bytes
 
 
-def draw(spec: Mapping[str, Any]) -> Future[Picture]:
+def draw_chart(spec: Mapping[str, Any]) -> Future[Picture]:
     """Draw a themed spec: beside other work within `processes_beside`, else at once."""
-    return beside(_drawn, spec)
+    return submit(_drawn, spec)
 
 
 def scripts() -> Future[str]:
     """Vega, Vega-Lite and Vega-Embed as one script, made likewise."""
-    return beside_once(_bundle)
+    return submit_once(_bundle)
 
 
 def _drawn(spec: Mapping[str, Any]) -> Picture:

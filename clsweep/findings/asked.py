@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clsweep.analysis.contrasts import Contrast
 from clsweep.catalog import PARAM
 from clsweep.errors import RequestError, nearest
-from clsweep.study.continuation import ADDED, parse_contrasts
+from clsweep.study.extend import ADDED, parse_contrasts
 
 if TYPE_CHECKING:
     from clsweep.findings.material import Material

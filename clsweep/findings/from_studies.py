@@ -19,7 +19,7 @@ from clsweep.analysis.contrasts import Contrast
 from clsweep.analysis.images import IMAGES, NEW, Hits
 from clsweep.analysis.reference import Printed
 from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
-from clsweep.catalog.ownership import metric_params, yardstick_params
+from clsweep.catalog.ownership import evaluation_params, metric_params
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError, nearest
 from clsweep.findings import material
@@ -33,7 +33,7 @@ from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.document import clash
 from clsweep.study.factors import factors_of
-from clsweep.study.printed import PrintedTable, parse_printed
+from clsweep.study.paper_tables import PaperTable, parse_paper_table
 from clsweep.study.space import declared_axes, declared_spaces, only_swept
 
 T = TypeVar("T")
@@ -389,12 +389,12 @@ def printed_of(study: StudyResults, *, within: float | None = None) -> list[Prin
         return []
     cells = _with_folders(to_frame(study.folder.paper_cells()))
     trials = _with_folders(study.trials)
-    tables = [parse_printed(text, study.folder.place(name)) for name, text in files.items()]
+    tables = [parse_paper_table(text, study.folder.place(name)) for name, text in files.items()]
     return [printed_table(table, trials, cells, within) for table in tables if table.rows]
 
 
 def printed_table(
-    table: PrintedTable, trials: pd.DataFrame, cells: pd.DataFrame, within: float | None = None
+    table: PaperTable, trials: pd.DataFrame, cells: pd.DataFrame, within: float | None = None
 ) -> Printed:
     """One table with the trials of a run and the cells at the paper's scale."""
     rows = pd.DataFrame(list(table.rows))
@@ -412,7 +412,7 @@ def printed_table(
     for name in rows["metric"].unique():
         own = rows[rows["metric"] == name]
         # The columns of a plan that the numbers of a metric depend on.
-        others = set(yardstick_params())
+        others = set(evaluation_params())
         if name in METRIC:
             others -= set(metric_params(name))
         fixed[name] = tuple(c for c in map(str, cells.columns) if c not in NOT_FIXED | others)

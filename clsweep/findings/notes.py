@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Note
-from clsweep.catalog.ownership import metric_params, reference_params, yardstick_params
+from clsweep.catalog.ownership import baseline_params, evaluation_params, metric_params
 from clsweep.display.numbers import count, fixed, mentioned, number, setting
 from clsweep.study.factors import FACTORS
 from clsweep.version import VERSION_COLUMNS, public_version
@@ -172,8 +172,8 @@ def reference_notes(references: Sequence[Mapping[str, Any]], *, metric: str) -> 
     import numpy as np
 
     rows = [row for row in references if row.get(metric) is not None]
-    others = set(yardstick_params()) - set(metric_params(metric))  # of the other metrics
-    by = [name for name in ("dataset", *reference_params()) if name not in others]
+    others = set(evaluation_params()) - set(metric_params(metric))  # of the other metrics
+    by = [name for name in ("dataset", *baseline_params()) if name not in others]
     found: dict[tuple[Any, ...], dict[int | None, float]] = {}
     for row in rows:
         at = (row["reference"], *(row.get(name) for name in by))
@@ -204,7 +204,7 @@ def apart(references: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
     is_raw = known["reference"] == "raw_pixels"
     found = {"raw pixels": known[is_raw].head(1)} if is_raw.any() else {}
     own = known[~is_raw]
-    by = [n for n in reference_params() if n not in yardstick_params() and n in own]
+    by = [n for n in baseline_params() if n not in evaluation_params() and n in own]
     by = [name for name in by if own[name].nunique(dropna=False) > 1]
     for at, group in own.groupby(by, sort=False, dropna=False) if by else [((), own)][: len(own)]:
         values = {n: v for n, v in zip(by, at, strict=True) if v == v and v is not None}

@@ -13,7 +13,7 @@ import pandas as pd
 from clsweep.analysis.scales import SCALES, is_number
 from clsweep.analysis.sweep import KEYS
 from clsweep.catalog import DIAGNOSTIC, METRICS
-from clsweep.catalog.guard import LARGEST
+from clsweep.catalog.plugin_guard import LARGEST_SCORE
 from clsweep.display.numbers import count, mentioned, setting
 from clsweep.errors import RequestError, nearest
 
@@ -116,8 +116,10 @@ def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
         column = pd.Series(column.to_numpy().astype(str).astype(float), column.index, name=name)
     known = column.dropna()
     sizes = known.astype(float).abs()
-    if len(wrong := known[(sizes > LARGEST) | np.isinf(sizes)]):
-        raise _refused(source, name, f"finite numbers up to {setting(LARGEST)}", wrong.iloc[0])
+    if len(wrong := known[(sizes > LARGEST_SCORE) | np.isinf(sizes)]):
+        raise _refused(
+            source, name, f"finite numbers up to {setting(LARGEST_SCORE)}", wrong.iloc[0]
+        )
     if (sizes > 0).any() and sizes.max() < SMALLEST:
         raise _refused(source, name, f"a number of at least {setting(SMALLEST)}", sizes.max())
     return column
@@ -141,8 +143,8 @@ def _texts(column: pd.Series[Any]) -> pd.Series[Any]:
 def check_sizes(scores: np.ndarray[Any, Any], metric: str, source: str) -> None:
     """Refuse scores whose squares overflow or vanish."""
     largest = float(np.abs(scores[np.isfinite(scores)]).max(initial=0.0))
-    if largest > LARGEST or 0 < largest < SMALLEST:
-        expected = f"sizes from {setting(SMALLEST)} to {setting(LARGEST)}"
+    if largest > LARGEST_SCORE or 0 < largest < SMALLEST:
+        expected = f"sizes from {setting(SMALLEST)} to {setting(LARGEST_SCORE)}"
         raise RequestError(
             f"{source}: metric {metric!r}: expected {expected}, given {mentioned(largest)}; "
             "multiply the column by a constant, or mark such trials as failed"

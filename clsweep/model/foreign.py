@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, implementation, named
-from clsweep.catalog.open_encoders import digest_of, parted
+from clsweep.catalog.open_encoders import split_digest, weights_digest
 from clsweep.errors import RequestError, first_line, nearest
 
 _PROBE = 2  # images that a network is measured with
@@ -256,10 +256,10 @@ def fitting(network: nn.Module, init: str) -> dict[str, Tensor]:
     Raises:
         ValueError: as `load_initial`.
     """
-    text, digest = parted(init)
+    text, digest = split_digest(init)
     path = Path(text)
     try:
-        if digest and digest_of(path) != digest:
+        if digest and weights_digest(path) != digest:
             raise ValueError("it has changed since the study was planned")
         state = _read(path)
     except (OSError, ValueError, RuntimeError) as error:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, Component, Part, implementation
-from clsweep.catalog.guard import PartError, said
 from clsweep.catalog.open_encoders import NONE
 from clsweep.catalog.ownership import arguments, num_features
+from clsweep.catalog.plugin_guard import PartError, value_text
 from clsweep.model.foreign import load_initial, take_channels
 from clsweep.objective.framework import Comparison, Framework
 from clsweep.objective.views import num_global_views, targets
@@ -63,7 +63,7 @@ def watch(network: nn.Module, row: Component, width: int) -> None:
         is_half = torch.is_autocast_enabled(x.device.type)
         if getattr(found, "shape", None) != wanted or (found.dtype != x.dtype and not is_half):
             expected = f"features of shape {wanted} in {x.dtype}"
-            raise PartError(f"{row.name}: expected {expected}, given {said(found)}", row)
+            raise PartError(f"{row.name}: expected {expected}, given {value_text(found)}", row)
 
     network.register_forward_pre_hook(before)
     network.register_forward_hook(after)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from clsweep.catalog import COMPONENT, implementation
-from clsweep.catalog.ownership import chosen, num_crop_only
+from clsweep.catalog.ownership import num_crop_only, selected_rows
 from clsweep.data.augment import Augmentation, Recipe
 
 Pairs = tuple[tuple[int, int], ...]
@@ -74,7 +74,7 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
 
 def augmentations(config: Mapping[str, Any]) -> tuple[Augmentation, ...]:
     """What follows the recipe in a trial's views, in its order."""
-    rows = chosen("augmentation", config.get("augmentation", "none"))
+    rows = selected_rows("augmentation", config.get("augmentation", "none"))
     return tuple(
         (row, partial(implementation(row), **{name: config[name] for name in row.owns}))
         for row in rows

@@ -18,7 +18,7 @@ from clsweep.catalog.plugins import Plugin, active, declare
 from clsweep.errors import RequestError, UserError, nearest
 from clsweep.findings.material import Material
 from clsweep.findings.notes import worded
-from clsweep.processes import are_beside, beside, shared
+from clsweep.processes import is_parallel, shared, submit
 from clsweep.questions.model import Sentences, Wording
 
 if TYPE_CHECKING:
@@ -165,14 +165,14 @@ def ask_ahead(answers: Answers, questions: Iterable[Expected]) -> None:
     """Have questions of the material alone answered beside each other, the first ones first, where
     there are processes for that and trials enough to be worth it.
     """
-    if not are_beside() or len(answers.material.trials) < FEWEST_TRIALS:
+    if not is_parallel() or len(answers.material.trials) < FEWEST_TRIALS:
         return
     try:
         at_hand = shared(answers.material), shared(active())
     except (pickle.PickleError, TypeError, AttributeError):  # a table of anything at all
         return
     for table, options in questions:
-        answers.expect(table, options, beside(_answered, *at_hand, table, options))
+        answers.expect(table, options, submit(_answered, *at_hand, table, options))
 
 
 def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:

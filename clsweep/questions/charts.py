@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.catalog import PARAM
-from clsweep.display.numbers import mentioned, settings
+from clsweep.display.numbers import mentioned, setting_column
 from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
 from clsweep.findings.notes import apart
@@ -127,7 +127,7 @@ def param_axis(
     levels = np.unique(values[np.isfinite(values)]).tolist()
     axis: dict[str, Any] = {"format": NUMBER}
     if ticks and len(levels) <= MAX_TICKS:
-        exact = f"{json.dumps(settings(levels))}[indexof({json.dumps(levels)}, datum.value)]"
+        exact = f"{json.dumps(setting_column(levels))}[indexof({json.dumps(levels)}, datum.value)]"
         axis = {"values": levels, "labelExpr": exact}
     is_log = any(s.scales.get(param) == "log" for s in material.sweeps) and (values > 0).all()
     kind = {"type": "log"} if is_log else {"zero": False}

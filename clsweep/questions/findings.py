@@ -15,7 +15,7 @@ from clsweep.findings.from_studies import of_studies, side_table
 from clsweep.findings.material import Material
 from clsweep.questions.answers import Answers
 from clsweep.results.reading import CellResults, StudyResults
-from clsweep.study.factors import FACTORS, Cell, cells_of, told_of_cells
+from clsweep.study.factors import FACTORS, FactorCell, factor_cells, merged_lines
 
 
 class _Questions:
@@ -192,7 +192,7 @@ def cells_of_study(study: StudyResults, **reading: Any) -> tuple[Findings, ...]:
     """The cells in which a trial has ended, read as `of_studies` does; none of a study without
     factors. All have the largest tolerance. RequestError where no trial has ended or scored so.
     """
-    cells = [CellResults(study.folder, study, cell) for cell in cells_of(study.study)]
+    cells = [CellResults(study.folder, study, cell) for cell in factor_cells(study.study)]
     begun = [results for results in cells if results.trials_table.num_rows]
     begun = begun or cells  # whose complaint is the one to tell
     found = []
@@ -246,13 +246,13 @@ def _alike(cells: Sequence[Findings]) -> tuple[Findings, ...]:
 
 
 def whole_material(
-    cells: Sequence[Findings], trials: pd.DataFrame, planned: Sequence[Cell] = ()
+    cells: Sequence[Findings], trials: pd.DataFrame, planned: Sequence[FactorCell] = ()
 ) -> Material:
     """All cells in which a trial has ended together, of those that are planned, for what is said of
     them as a whole; no statistic is made of it.
     """
     materials = [cell.material for cell in cells]
-    begun = [Cell(cell.levels) for cell in cells]
+    begun = [FactorCell(cell.levels) for cell in cells]
     waiting = [cell.name for cell in planned if cell not in begun]
     notes = [f"no trial has ended yet: {', '.join(waiting)}"] if waiting else []
     said = [(cell, each.notes) for cell, each in zip(begun, materials, strict=True)]
@@ -263,5 +263,5 @@ def whole_material(
         sweeps=tuple(sweep for each in materials for sweep in each.sweeps),
         yardsticks={},
         confirmable={},
-        notes=(*told_of_cells(said), *notes),
+        notes=(*merged_lines(said), *notes),
     )

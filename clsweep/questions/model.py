@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from clsweep.display.numbers import Number, is_number, number, texts_of
-from clsweep.display.theme import Picture, draw, legible_spec, themed
+from clsweep.display.theme import Picture, draw_chart, legible_spec, themed
 
 if TYPE_CHECKING:
     import altair as alt
@@ -103,7 +103,7 @@ class Figure:
     @cached_property
     def picture(self) -> Future[Picture]:
         """The same as a picture, which is drawn from the first time on that this is asked for."""
-        return draw(self.standing_alone)
+        return draw_chart(self.standing_alone)
 
 
 def _unlinked(part: Any) -> Any:

@@ -17,7 +17,7 @@ from clsweep.analysis.contrasts import Contrast, contrasts
 from clsweep.analysis.reference import RESOLVABLE, Verdict
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, is_number, setting, settings
+from clsweep.display.numbers import count, is_number, setting, setting_column
 from clsweep.findings.material import Material
 from clsweep.findings.notes import notes
 from clsweep.questions import charts
@@ -163,7 +163,7 @@ def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
     labels = [_label(row, others) for row in records_of(rows)]
     heads = rows[across].tolist()
     if across not in PLACES:  # what has no such setting stands below `-`
-        heads = [text or "-" for text in settings([plain_of(value) for value in heads])]
+        heads = [text or "-" for text in setting_column([plain_of(value) for value in heads])]
     decimals = max(len(setting(value).partition(".")[2]) for value in rows["value"])
     turn = rows.assign(label=labels).groupby(["label", across], dropna=False).cumcount()
     table: dict[tuple[str, int], dict[str, dict[str, str]]] = {}

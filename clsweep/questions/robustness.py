@@ -14,7 +14,7 @@ from clsweep.analysis.robustness import table as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import is_number, settings
+from clsweep.display.numbers import is_number, setting_column
 from clsweep.findings.material import Material
 from clsweep.findings.notes import text_of
 from clsweep.questions import charts
@@ -166,7 +166,7 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
 def shown_band(row: Row, name: str, *, named: bool) -> str:
     """`tau 0.1 to 0.4`, `tau 0.1`; without its hyperparameter where that stands beside it."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    ends = dict.fromkeys(settings([low, high])) if is_number(low) else ()
+    ends = dict.fromkeys(setting_column([low, high])) if is_number(low) else ()
     between = " to ".join(ends)
     return f"{row['band_param']} {between}" if named and between else between
 

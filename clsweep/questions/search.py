@@ -14,7 +14,7 @@ from clsweep.analysis.sweep import STATUSES
 from clsweep.analysis.tuned import whole
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import count, settings, work
+from clsweep.display.numbers import count, setting_column, work
 from clsweep.findings.material import Material, worker_seconds
 from clsweep.findings.notes import status
 from clsweep.questions import charts
@@ -179,7 +179,7 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
 def _usable(row: Row) -> str:
     """`0.01 to 0.1`."""
     low, high = row["usable_low"], row["usable_high"]
-    return " to ".join(dict.fromkeys(settings([low, high]))) if known(low, high) else "-"
+    return " to ".join(dict.fromkeys(setting_column([low, high]))) if known(low, high) else "-"
 
 
 def savings(table: pd.DataFrame) -> Sentences:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, fixed, setting, settings
+from clsweep.display.numbers import count, fixed, setting, setting_column
 from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Asked
@@ -171,7 +171,9 @@ def _table(asked: Asked) -> list[Table]:
             title="All trials, the best first" if is_whole else "Trials, best first",
             caption="Click a heading to sort.",
             frame=frame,
-            shown=shown.assign(**{name: settings(listed[name].tolist()) for name in asked.swept}),
+            shown=shown.assign(
+                **{name: setting_column(listed[name].tolist()) for name in asked.swept}
+            ),
             anchors=tuple(trial_anchor(str(name)) for name in listed["trial_id"]),
             limit=MAX_LISTED,
             more=len(frame) - len(listed),

@@ -12,7 +12,7 @@ import pandas as pd
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.tuned import whole
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, settings, work
+from clsweep.display.numbers import count, setting_column, work
 from clsweep.findings.notes import cause, version_notes, worded
 from clsweep.findings.notes import notes as notes_of
 from clsweep.questions import comparison, leaderboard, reproduction
@@ -91,7 +91,7 @@ def _protocol(asked: Asked) -> str:
 
 def _values(trials: pd.DataFrame, name: str) -> str:
     values = trials[name].dropna().unique().tolist() if name in trials else []
-    texts = settings(sorted(values, key=lambda value: (isinstance(value, str), value)))
+    texts = setting_column(sorted(values, key=lambda value: (isinstance(value, str), value)))
     return listed(texts) if len(texts) <= MANY_VALUES else f"{texts[0]} to {texts[-1]}"
 
 

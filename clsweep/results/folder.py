@@ -34,8 +34,8 @@ from clsweep.results.disk import Disk
 from clsweep.results.hold import read_heartbeat
 from clsweep.results.store import MISSING, SUFFIX, Store
 from clsweep.results.tables import decode, encode
-from clsweep.study.continuation import recorded_study
-from clsweep.study.document import KEPT, Document, from_json, to_json
+from clsweep.study.document import PLUGINS_FILE, Document, from_json, to_json
+from clsweep.study.extend import recorded_study
 
 PARTS_BEFORE_COMPACTION = 100  # opening a part takes a reader about 6 ms
 # Of the trials that have ended, in a large study: a compaction writes all of them again. A fixed
@@ -204,7 +204,7 @@ class ResultsFolder(Store):
     ) -> None:
         """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
         if plugins:
-            self.write(KEPT, to_json(plugins))
+            self.write(PLUGINS_FILE, to_json(plugins))
         params = schemas.param_fields({name for row in plan_rows for name in row})
         place = self.place("study.yaml")
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
@@ -344,7 +344,7 @@ class ResultsFolder(Store):
         place = self.place("study.yaml")
 
         def read(data: bytes) -> Document:
-            return recorded_study(data, place, lambda: self.decoded(KEPT, from_json))
+            return recorded_study(data, place, lambda: self.decoded(PLUGINS_FILE, from_json))
 
         found: Document = self.once("study.yaml", read)
         declare(found.plugins)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clsweep.catalog.ownership import reference_params
+from clsweep.catalog.ownership import baseline_params
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.schemas import SPLIT_COLUMNS
-from clsweep.study.factors import Cell, cell_document, factors_of, with_factors
+from clsweep.study.factors import FactorCell, cell_document, factors_of, with_factors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,7 +137,7 @@ class CellResults(StudyResults):
     """One cell of a study with factors, as a study of its own; objectives as in the study file."""
 
     whole: StudyResults
-    cell: Cell
+    cell: FactorCell
 
     @cached_property
     def study(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class CellResults(StudyResults):
     def references(self) -> pd.DataFrame:
         """Those of the cell's data set, and of its encoders."""
         found = self.whole.references
-        for name in ("dataset", *SPLIT_COLUMNS, *reference_params()):
+        for name in ("dataset", *SPLIT_COLUMNS, *baseline_params()):
             if name in found and name in self.plan_table.column_names:
                 here = self.plan_table[name].unique().to_pylist()
                 found = found[found[name].isin(here) | found[name].isna()]

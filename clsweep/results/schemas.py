@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM, PARAMS
-from clsweep.catalog.ownership import ALL_THERE_IS, reference_params
+from clsweep.catalog.ownership import ALL_THERE_IS, baseline_params
 from clsweep.catalog.rows import Row
 from clsweep.results.tables import decode, distinct, schema_of, typed
-from clsweep.study.continuation import defining
+from clsweep.study.extend import defining
 from clsweep.study.space import declared_spaces
 
 _REAL, _WHOLE, _TEXT = pa.float64(), pa.int64(), pa.string()
@@ -142,7 +142,7 @@ def references_schema() -> pa.Schema:
         *_fields(_TEXT, "dataset"),
         *_SPLIT_FIELDS,
         *_fields(_WHOLE, "seed"),
-        *param_fields(reference_params()),
+        *param_fields(baseline_params()),
         *metric_fields(),
     ]
     return pa.schema(fields)

@@ -11,7 +11,7 @@ from typing import Any
 
 from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, MIN_TSNE_POINTS, Dataset
 from clsweep.catalog.ownership import HALF_TURN, num_crop_only, num_others
-from clsweep.catalog.rows import numbers
+from clsweep.catalog.rows import numbers_in
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError
 from clsweep.study.document import Document, Keys
@@ -384,7 +384,7 @@ class TrainingChecks:
             self.mistake("feature_layer", f"{expected}; given {layer}")
 
     def check_finetuning(self, num_labelled: int) -> None:
-        shares, classes = numbers(str(self.fixed["finetune_labels"])), self.dataset.num_classes
+        shares, classes = numbers_in(str(self.fixed["finetune_labels"])), self.dataset.num_classes
         if not set(shares) <= set(FINETUNE_SHARES):
             known, given = (", ".join(map(setting, each)) for each in (FINETUNE_SHARES, shares))
             self.mistake("finetune_labels", f"expected some of {known}, given {given}")

@@ -8,14 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clsweep.catalog import (
-    DATASET,
-    DIAGNOSTIC,
-    METRIC,
-    METRICS,
-    PARAM,
-    Value,
-)
+from clsweep.catalog import DATASET, DIAGNOSTIC, METRIC, METRICS, PARAM, Value
 from clsweep.catalog.open_encoders import ENCODER_PARAMS, NONE, is_open, why_not
 from clsweep.catalog.ownership import (
     ALL_THERE_IS,
@@ -28,7 +21,7 @@ from clsweep.errors import nearest
 from clsweep.study.check_training import Draft, TrainingChecks
 from clsweep.study.document import Keys
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS, ContrastSection
-from clsweep.study.space import Objective, size_of, slug
+from clsweep.study.space import Objective, file_slug, num_values
 
 MAX_OBJECTIVE_NAME = 64
 
@@ -126,7 +119,7 @@ class _ObjectiveChecks(TrainingChecks):
             listed = self.space[other].describe() if isinstance(known, range) else known
             listed = listed if isinstance(listed, str) else ", ".join(map(setting, listed))
             self.error(at, f"{other} is never {setting(never[0])}. Expected some of: {listed}")
-        elif len(wanted) == size_of(known):
+        elif len(wanted) == num_values(known):
             self.error(at, f"{other} is always one of these: expected fewer values, or no when")
 
     def check_search(self) -> None:
@@ -312,7 +305,7 @@ def _check_search(draft: Draft) -> None:
 def _check_names(draft: Draft) -> None:
     names: dict[str, str] = {}
     for name in draft.sections.objectives:
-        file, at = slug(name).lower(), ("objectives", name)
+        file, at = file_slug(name).lower(), ("objectives", name)
         if not name.strip() or len(name) > MAX_OBJECTIVE_NAME or not name.isprintable():
             expected = f"expected a name of 1 to {MAX_OBJECTIVE_NAME} printable characters"
             draft.error(at, f"{expected}, given {name!r:.80}")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM, Dataset, Value
 from clsweep.catalog.ownership import (
+    baseline_params,
     effective,
-    reference_params,
+    evaluation_params,
     without_other_encoders,
-    yardstick_params,
 )
 from clsweep.catalog.plugins import activate
 from clsweep.data.found import DataPlace
@@ -25,7 +25,7 @@ from clsweep.errors import StudyError
 from clsweep.study.document import Document
 from clsweep.study.factors import with_factors
 from clsweep.study.schema import LIVE_METHODS, StudySections
-from clsweep.study.space import Dimension, Objective, size_of, slug
+from clsweep.study.space import Dimension, Objective, file_slug, num_values
 
 if TYPE_CHECKING:
     import optuna
@@ -157,7 +157,7 @@ def require_enumerable(study: Study) -> None:
 
 def trial_id(objective: str, config: int, seed: int) -> str:
     """A trial's name, which is its files' name too."""
-    return f"{slug(objective)}-{config:04d}-s{seed}"
+    return f"{file_slug(objective)}-{config:04d}-s{seed}"
 
 
 def count_configs(study: Study, objective: Objective) -> int:
@@ -219,7 +219,7 @@ def plan_row(
     }
 
 
-def placed_references(
+def placed_baselines(
     study: Study, trials: Sequence[PlannedTrial]
 ) -> list[tuple[dict[str, Any], DataPlace]]:
     """What is scored without training, once per study: raw pixels, and each untrained encoder on
@@ -229,8 +229,8 @@ def placed_references(
     to choose has none.
     """
     rows: dict[tuple[Any, ...], tuple[dict[str, Any], DataPlace]] = {}
-    of_pixels = [name for name in yardstick_params() if name != "feature_layer"]
-    params = {"raw_pixels": of_pixels, "untrained": reference_params()}
+    of_pixels = [name for name in evaluation_params() if name != "feature_layer"]
+    params = {"raw_pixels": of_pixels, "untrained": baseline_params()}
     for trial in trials:
         cell = study.of(trial.objective)
         if cell.dataset.kind == "pairs":
@@ -357,7 +357,7 @@ def num_saved(study: Study, objective: Objective) -> int:
     """
     if sampler_of(study, objective) != "grid":
         return 0
-    sizes = [size_of(values or ()) for values in objective.values.values()]
+    sizes = [num_values(values or ()) for values in objective.values.values()]
     return math.prod(sizes) - count_configs(study, objective)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from clsweep.catalog.importing import PluginError
 from clsweep.catalog.open_encoders import is_own
-from clsweep.catalog.plugins import Plugin, activate, opened, read_plugins, would_execute
+from clsweep.catalog.plugin_import import PluginError
+from clsweep.catalog.plugins import Plugin, activate, opened_plugins, read_plugins, would_execute
 from clsweep.errors import StudyError, first_line, nearest
 from clsweep.files import read_regular
 
@@ -308,8 +308,8 @@ def apply_setting(document: Document, setting: str) -> None:
 # The plug-ins of a study: read beside its file, or kept with its results.
 
 
-KEPT = "plugins.json"  # in a results folder, beside study.yaml
-MAX_KEPT = 20_000_000
+PLUGINS_FILE = "plugins.json"  # in a results folder, beside study.yaml
+MAX_PLUGIN_BYTES = 20_000_000
 
 
 def load_plugins(document: Document) -> None:
@@ -322,9 +322,9 @@ def load_plugins(document: Document) -> None:
     asked = document.tree.get("plugins")
     try:
         if isinstance(asked, dict):
-            found = _kept(document)
+            found = _recorded_plugins(document)
             require_same(found, asked)
-            found = opened(found)
+            found = opened_plugins(found)
         else:
             names = [] if asked is None else [asked] if isinstance(asked, str) else asked
             if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
@@ -353,7 +353,7 @@ def require_same(plugins: Sequence[Plugin], recorded: object) -> None:
         PluginError: they are not.
     """
     if digests(plugins) != recorded:
-        raise PluginError(f"{KEPT} has other plug-ins than this study: {recorded!r:.200}")
+        raise PluginError(f"{PLUGINS_FILE} has other plug-ins than this study: {recorded!r:.200}")
 
 
 def clash(first: Sequence[Plugin], second: Sequence[Plugin]) -> str:
@@ -378,14 +378,14 @@ def require_trusted(document: Document) -> None:
     if document.is_trusted:
         return
     asked = document.tree.get("plugins")
-    plugins = _kept(document) if isinstance(asked, dict) else ()
+    plugins = _recorded_plugins(document) if isinstance(asked, dict) else ()
     named = [f"plug-ins {asked!r:.200}"] if asked and not isinstance(asked, dict) else []
     words = re.split(r"[\s\[\]{},'\"]+", document.dump())
     encoders = sorted({word for word in words if is_own(word)})
-    refuse([*named, *would_execute(plugins, encoders)], document.source)
+    refuse_untrusted([*named, *would_execute(plugins, encoders)], document.source)
 
 
-def refuse(named: Sequence[str], place: str) -> None:
+def refuse_untrusted(named: Sequence[str], place: str) -> None:
     """Refuse to execute these files.
 
     Raises:
@@ -398,15 +398,17 @@ def refuse(named: Sequence[str], place: str) -> None:
         )
 
 
-def _kept(document: Document) -> tuple[Plugin, ...]:
+def _recorded_plugins(document: Document) -> tuple[Plugin, ...]:
     """The plug-ins of a recorded study: those that were read with it, or lie beside it."""
     if document.plugins:
         return document.plugins
     try:
-        return from_json(read_regular(Path(document.source).parent / KEPT, MAX_KEPT))
+        return from_json(
+            read_regular(Path(document.source).parent / PLUGINS_FILE, MAX_PLUGIN_BYTES)
+        )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise PluginError(f"{KEPT}: cannot be read: {reason}") from None
+        raise PluginError(f"{PLUGINS_FILE}: cannot be read: {reason}") from None
 
 
 def to_json(plugins: Sequence[Plugin]) -> bytes:
@@ -452,7 +454,7 @@ def study_file(name: str | Path) -> Path:
     return path if path.exists() else shipped_studies().get(path.as_posix(), path)
 
 
-def question(path: Path) -> str:
+def study_question(path: Path) -> str:
     """What a study asks: the first sentence of the comment at its head."""
     lines = path.read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if not line.startswith(EDITOR)]

@@ -32,7 +32,7 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
-class Cell:
+class FactorCell:
     """One combination of levels: factor -> label, in the order of `FACTORS`."""
 
     levels: Mapping[str, str]
@@ -47,12 +47,14 @@ class Cell:
         return f"{self.name}/{objective}"
 
 
-def cells_of(tree: Mapping[str, Any]) -> list[Cell]:
+def factor_cells(tree: Mapping[str, Any]) -> list[FactorCell]:
     """The cells of a study that `check_factors` accepts, in its order; none without factors."""
     if not (names := factors_of(tree)):
         return []
     labels = [[_label(level) for level in tree["factors"][name]] for name in names]
-    return [Cell(dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*labels)]
+    return [
+        FactorCell(dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*labels)
+    ]
 
 
 def factors_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
@@ -85,7 +87,7 @@ def with_factors(frame: pd.DataFrame, tree: Mapping[str, Any]) -> pd.DataFrame:
     return frame.assign(**columns)[[*new, *frame.columns]]
 
 
-def cell_document(document: Document, cell: Cell) -> Document:
+def cell_document(document: Document, cell: FactorCell) -> Document:
     """The study of one cell, with the places of what its levels say."""
     found = replace(document, tree=copy.deepcopy(document.tree), places=dict(document.places))
     factors = found.tree.pop("factors")
@@ -106,8 +108,8 @@ def cell_document(document: Document, cell: Cell) -> Document:
     return found
 
 
-def told_of_cells(
-    said: Sequence[tuple[Cell, Sequence[str]]], *, num_cells: int | None = None
+def merged_lines(
+    said: Sequence[tuple[FactorCell, Sequence[str]]], *, num_cells: int | None = None
 ) -> tuple[str, ...]:
     """The lines that cells say, each once: with the cells that say it, unless all do."""
     about: dict[str, list[str]] = {}
@@ -121,7 +123,7 @@ def told_of_cells(
     )
 
 
-def check_factors(document: Document) -> list[Cell]:
+def check_factors(document: Document) -> list[FactorCell]:
     """The cells of a merged study file; none without factors.
 
     Raises:
@@ -134,7 +136,7 @@ def check_factors(document: Document) -> list[Cell]:
     errors = list(_shape_errors(document)) or [*_level_errors(document), *_conflicts(document)]
     if errors:
         raise StudyError("\n".join(errors))
-    cells = cells_of(document.tree)
+    cells = factor_cells(document.tree)
     if len(cells) > MAX_CELLS:
         given = f"expected at most {MAX_CELLS} cells, given {len(cells):,}"
         raise StudyError(document.error(("factors",), given))

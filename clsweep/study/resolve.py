@@ -18,7 +18,7 @@ from clsweep.catalog import (
     Dataset,
     Value,
 )
-from clsweep.catalog.open_encoders import NONE, stated
+from clsweep.catalog.open_encoders import NONE, with_digest
 from clsweep.catalog.ownership import (
     aliases,
     default_of,
@@ -33,14 +33,14 @@ from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study
 from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, load_plugins, read_document, require_trusted
-from clsweep.study.factors import Cell, cell_document, check_factors, told_of_cells
+from clsweep.study.factors import FactorCell, cell_document, check_factors, merged_lines
 from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection, parse_sections
 from clsweep.study.space import (
     DIMENSION_KEYS,
     Dimension,
     Objective,
+    file_slug,
     parse_dimension,
-    slug,
     store_size_of,
 )
 
@@ -256,7 +256,7 @@ class _Cell(Draft):
             fixed["precision"] = "bf16" if self.sections.resources.gpus_per_worker else "fp32"
         if (init := str(fixed.get("init", NONE))) != NONE:
             try:
-                fixed["init"] = stated(Path(init).expanduser())
+                fixed["init"] = with_digest(Path(init).expanduser())
             except ValueError as error:
                 root = at if "init" in section.base else ()
                 self.error((*root, "base", "init"), str(error))
@@ -352,7 +352,7 @@ def _owns(name: str, owned: Collection[str]) -> str:
     return f"'{name}' owns: {own}, and what every trial owns (clsweep catalog params)"
 
 
-def _crossed(document: Document, cells: Sequence[Cell], preset: str | None) -> Study:
+def _crossed(document: Document, cells: Sequence[FactorCell], preset: str | None) -> Study:
     """The study of all cells, each checked as a study of its own."""
     opened = _of_each(cells, [partial(_Cell, cell_document(document, cell)) for cell in cells])
     taken = {each for cell in opened for each in cell.taken}
@@ -366,13 +366,13 @@ def _crossed(document: Document, cells: Sequence[Cell], preset: str | None) -> S
     return replace(
         studies[0],
         objectives=objectives,
-        notes=told_of_cells([(c, s.notes) for c, s in zip(cells, studies, strict=True)]),
+        notes=merged_lines([(c, s.notes) for c, s in zip(cells, studies, strict=True)]),
         document=document,
         cells=tuple(studies),
     )
 
 
-def _of_each(cells: Sequence[Cell], makers: Sequence[Callable[[], T]]) -> list[T]:
+def _of_each(cells: Sequence[FactorCell], makers: Sequence[Callable[[], T]]) -> list[T]:
     """What is made of each cell; mistakes of several cells are told together.
 
     Raises:
@@ -386,7 +386,7 @@ def _of_each(cells: Sequence[Cell], makers: Sequence[Callable[[], T]]) -> list[T
             errors.append((cell, str(error).splitlines()))
     if not errors:
         return made
-    lines = told_of_cells(errors, num_cells=len(cells))
+    lines = merged_lines(errors, num_cells=len(cells))
     raise StudyError("\n".join(lines[:MAX_LINES]))
 
 
@@ -398,7 +398,7 @@ def _require_apart(document: Document, objectives: Sequence[Objective]) -> None:
         raise StudyError(document.error(("factors",), message))
     slugs: dict[str, str] = {}
     for objective in objectives:
-        other = slugs.setdefault(slug(objective.name), objective.name)
+        other = slugs.setdefault(file_slug(objective.name), objective.name)
         if other != objective.name:
             message = f"'{other}' and '{objective.name}' would have one file name; give labels"
             raise StudyError(document.error(("factors",), message))

@@ -72,7 +72,7 @@ LIVE_METHODS = ("tpe", "gp")  # these choose the next configuration from the fin
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
 Seeds = Annotated[tuple[Seed, ...], AfterValidator(_distinct)]
-Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]  # takes an integer too
+_Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]  # takes an integer too
 
 
 class _Section(BaseModel):
@@ -81,20 +81,20 @@ class _Section(BaseModel):
 
 class DatasetSection(_Section):
     name: Annotated[StrictStr, AfterValidator(lambda name: _choice("dataset", name, DATASET))]
-    val_fraction: Annotated[Number, Field(gt=0, le=0.5)] = 0.1
+    val_fraction: Annotated[_Number, Field(gt=0, le=0.5)] = 0.1
     # folder with torchvision's layout, or of the user's own files
     root: StrictStr = DataPlace.root
     cache: StrictStr = DataPlace.cache  # folder for what is decoded once
     download: StrictBool = False
     image_size: Annotated[StrictInt, Field(ge=8, le=512)] | None = None
     num_train: Annotated[StrictInt, Field(ge=100, le=10_000_000)] | None = None
-    fraction: Annotated[Number, Field(gt=0, lt=1)] | None = None  # of the training images
+    fraction: Annotated[_Number, Field(gt=0, lt=1)] | None = None  # of the training images
     num_classes: Annotated[StrictInt, Field(ge=2, le=1000)] | None = None
     channels: Annotated[StrictInt, Field(ge=1, le=64)] | None = None
     # of pictures that are kept whole: pixels that the shorter side has at most
     store_size: Annotated[StrictInt, Field(ge=8, le=4096)] | None = None
     # lowest and highest value of arrays whose type says none
-    range: Annotated[tuple[Number, Number], AfterValidator(_ascending)] | None = None
+    range: Annotated[tuple[_Number, _Number], AfterValidator(_ascending)] | None = None
     transfer_root: StrictStr | None = None  # of transfer_dataset; by default root
 
     @property
@@ -172,7 +172,7 @@ class SchedulerSection(_Section):
     grace_epochs: Annotated[StrictInt, Field(ge=1)] = 1
     reduction_factor: Annotated[StrictInt, Field(ge=2)] = 3  # one in so many goes on
     # Of racing: of each comparison with the leader by which a configuration gets no further seed.
-    confidence: Annotated[Number, Field(gt=0.5, lt=1)] = 0.95
+    confidence: Annotated[_Number, Field(gt=0.5, lt=1)] = 0.95
 
 
 class ConfirmSection(_Section):
@@ -208,8 +208,8 @@ class ContrastSection(_Section):
     at: dict[StrictStr, object] = {}  # settings; of others both sides are means
     minus: dict[StrictStr, object] | None = None  # settings of what is subtracted
     metric: StrictStr | None = None  # by default the study's
-    margin: Annotated[Number, Field(gt=0)] | None = None  # a smaller effect counts as none
-    published: Number | None = None  # the effect that a paper found
+    margin: Annotated[_Number, Field(gt=0)] | None = None  # a smaller effect counts as none
+    published: _Number | None = None  # the effect that a paper found
     # trials that had ended when it was asked: clsweep writes it
     added_after: Annotated[StrictInt, Field(ge=0)] | None = None
 
@@ -221,7 +221,7 @@ class ContrastSection(_Section):
 class ResourcesSection(_Section):
     workers: Annotated[StrictInt, Field(ge=1)] = 1
     gpus_per_worker: Annotated[
-        Number, Field(ge=0, json_schema_extra={"maximum": 1}), AfterValidator(_of_one_gpu)
+        _Number, Field(ge=0, json_schema_extra={"maximum": 1}), AfterValidator(_of_one_gpu)
     ] = 0
     cpus_per_worker: Annotated[StrictInt, Field(ge=1)] = 1
     # where the images of a trial on a GPU lie; auto: there, if half of its free memory holds a
@@ -230,7 +230,7 @@ class ResourcesSection(_Section):
     # times a trial may lose its process or machine and go on
     max_restarts: Annotated[StrictInt, Field(ge=0)] = 3
     # seconds, or 20 usual steps: a trial that says nothing for longer is ended
-    stall_s: Annotated[Number, Field(ge=1)] = 600.0
+    stall_s: Annotated[_Number, Field(ge=1)] = 600.0
 
 
 class EncodersSection(_Section):
@@ -242,7 +242,7 @@ class CheckpointsSection(_Section):
     # of a trial under way; best: also of each objective's best configuration
     keep: Literal["last", "best", "none"] = "last"
     # seconds; at most one in so many, within an epoch too; 0: after every epoch
-    every_s: Annotated[Number, Field(ge=0)] = 60.0
+    every_s: Annotated[_Number, Field(ge=0)] = 60.0
 
 
 # The loggers, and the options of each.

@@ -22,12 +22,12 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import setting
 from clsweep.errors import nearest
 from clsweep.study.document import Document
-from clsweep.study.factors import cell_document, cells_of
+from clsweep.study.factors import cell_document, factor_cells
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Values = Mapping[str, Sequence[Value]]  # those that each swept hyperparameter may take
+_Values = Mapping[str, Sequence[Value]]  # those that each swept hyperparameter may take
 DIMENSION_KEYS = ("low", "high", "log", "grid", "choices", "when")
 
 
@@ -171,15 +171,15 @@ class Conditions:
                 found[name] = self._space[name].otherwise
         return found
 
-    def count(self, values: Values) -> int:
+    def count(self, values: _Values) -> int:
         """Number of different configurations, none of which is made."""
         found = {}
         for taken, sizes in self.classes(values):
             key = tuple((name, taken[name] if name in sizes else "") for name in taken)
-            found[key] = math.prod(sizes.get(name) or size_of(values[name]) for name in taken)
+            found[key] = math.prod(sizes.get(name) or num_values(values[name]) for name in taken)
         return sum(found.values())
 
-    def classes(self, values: Values) -> Iterator[tuple[dict[str, Value], dict[str, int]]]:
+    def classes(self, values: _Values) -> Iterator[tuple[dict[str, Value], dict[str, int]]]:
         """A configuration of each class of them, as `taken`, and how many values of those that
         others hang on it stands for: all that no condition names are one class.
         """
@@ -191,7 +191,7 @@ class Conditions:
         classes = []
         for name, special in named.items():
             known = [value for value in dict.fromkeys(special) if value in values[name]]
-            others = size_of(values[name]) - len(known)
+            others = num_values(values[name]) - len(known)
             rest = [(v, others) for v in values[name] if v not in known][:1] if others else []
             classes.append(
                 [(name, value, size) for value, size in (*((v, 1) for v in known), *rest)]
@@ -202,7 +202,7 @@ class Conditions:
             yield taken, {name: size for name, _, size in chosen}
 
 
-def size_of(values: Sequence[Value]) -> int:
+def num_values(values: Sequence[Value]) -> int:
     """How many there are, which may be more than `len` can say."""
     return values.stop - values.start if isinstance(values, range) else len(values)
 
@@ -281,7 +281,7 @@ def declared_spaces(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Read off the plain tree of `study.yaml`, so that a folder opens where its data set or its
     catalog is not at hand. What an objective does not own is not left out: it has no values there.
     """
-    if cells := cells_of(tree):
+    if cells := factor_cells(tree):
         whole = Document("", dict(tree))
         return {
             cell.qualified(name): space
@@ -344,7 +344,7 @@ def _conditions(tree: Mapping[str, Any]) -> list[tuple[str, str, str, list[Any]]
     return found
 
 
-def slug(name: str) -> str:
+def file_slug(name: str) -> str:
     """An objective's name as a part of a file name."""
     return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "objective"
 

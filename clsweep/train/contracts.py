@@ -22,8 +22,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from clsweep.catalog import DIAGNOSTIC, METRIC, guard
-from clsweep.catalog.plugins import Plugin, active, plug_in, told
+from clsweep.catalog import DIAGNOSTIC, METRIC, plugin_guard
+from clsweep.catalog.plugins import Plugin, active, error_line, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
 from clsweep.data.found import DataPlace
@@ -76,11 +76,11 @@ def check_contracts(
     undisturbed: list[Row] = []
 
     def trains() -> None:
-        compared = guard.compares.set(True)
+        compared = plugin_guard.compares.set(True)
         try:
             undisturbed.extend(_rows(config, place))
         finally:
-            guard.compares.reset(compared)
+            plugin_guard.compares.reset(compared)
         result = undisturbed[-1]
         if column and result.get(column) is None:
             raise BrokenContractError(f"expected a number in {column}, given none")
@@ -143,7 +143,7 @@ def _failure(contract: Callable[[], None], config: Mapping[str, Any]) -> str:
     try:
         contract()
     except Exception as error:
-        return told(error, config.get("loss", ""))
+        return error_line(error, config.get("loss", ""))
     return ""
 
 
@@ -350,7 +350,7 @@ def _work(
         plug_in(plugins)
         found = vars(take_steps(config, place))
     except Exception as error:
-        (folder / f"{rank}.txt").write_text(told(error))
+        (folder / f"{rank}.txt").write_text(error_line(error))
         os._exit(1)  # the other one need not wait for this one's farewell
     torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
-from clsweep.catalog.guard import PartError, said
 from clsweep.catalog.ownership import arguments
-from clsweep.catalog.rows import Row, numbers
+from clsweep.catalog.plugin_guard import PartError, value_text
+from clsweep.catalog.rows import Row, numbers_in
 from clsweep.data.augment import Draws
 from clsweep.data.datasets import Splits, load_splits, transferred_splits
 from clsweep.data.draws import derived_seed, seed_draws
@@ -149,7 +149,7 @@ def _score_images(
         labels = [images.labels_N.max() for images in (bank, query)]
         given["num_classes"] = 1 + int(torch.stack(labels).max())
         if "finetune_labels" in config:  # it is scored with all labels, or not at all
-            is_asked = 1.0 in numbers(config["finetune_labels"])
+            is_asked = 1.0 in numbers_in(config["finetune_labels"])
             given |= {"finetune_labels": "1"} if is_asked else {"finetune": "none"}
     arrays = bank_ND, bank.labels_N, query_MD, query.labels_N
     return score_features(*arrays, {**config, **given}, last=last, of=of), query_MD
@@ -217,7 +217,7 @@ def take_scores(
         is_of_images = getattr(score, "ndim", 0) > 0
         if not (is_of_images or low <= float(score) <= high):
             expected = f"{name}: expected {low:g} to {high:g}, as its unit is {metric.unit}"
-            raise PartError(f"{expected}, given {said(score)}", row)
+            raise PartError(f"{expected}, given {value_text(score)}", row)
         scores[metric.name] = score
     return scores
 

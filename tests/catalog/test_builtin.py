@@ -7,13 +7,7 @@ from typing import Unpack, get_args, get_origin, get_type_hints
 import pytest
 
 from clsweep import catalog
-from clsweep.catalog import (
-    COMPONENT,
-    PARAM,
-    check,
-    implementation,
-    ownership,
-)
+from clsweep.catalog import COMPONENT, PARAM, check_row, implementation, ownership
 from clsweep.catalog.builtin import COMPONENTS, DATASETS, DIAGNOSTICS, METRICS, PARAMS
 from clsweep.catalog.rows import named
 from clsweep.errors import nearest
@@ -69,7 +63,7 @@ def test_a_component_owns_parameters_that_exist_and_says_what_it_is(component):
     "row", [*COMPONENTS, *METRICS, *DATASETS, *DIAGNOSTICS], ids=lambda row: row.name
 )
 def test_what_a_row_names_is_in_the_catalog(row):
-    check(row)
+    check_row(row)
 
 
 def test_names_are_unique():

@@ -3,9 +3,9 @@
 import pytest
 
 from clsweep.catalog import (
-    COLUMNS,
     COMPONENT,
     DIAGNOSTIC,
+    FIXED_COLUMNS,
     METRIC,
     PARAM,
     Component,
@@ -15,7 +15,7 @@ from clsweep.catalog import (
     Param,
     install,
 )
-from clsweep.catalog.guard import PartError
+from clsweep.catalog.plugin_guard import PartError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults
 from clsweep.results.weights import about_encoder
@@ -147,7 +147,7 @@ def test_names_of_columns_are_taken():
     tables = [*map(schemas.side_schema, ("histograms", "epochs")), schemas.references_schema()]
     names = {field.name for field in fixed} | {field.name for table in tables for field in table}
     assert names <= {
-        *COLUMNS,
+        *FIXED_COLUMNS,
         *PARAM,
         *METRIC,
         *DIAGNOSTIC,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from clsweep.catalog.importing import PluginError
-from clsweep.catalog.plugins import Plugin, activate, active, place_of, plug_in, read_plugins
+from clsweep.catalog.plugin_import import PluginError
+from clsweep.catalog.plugins import Plugin, activate, active, error_place, plug_in, read_plugins
 from clsweep.study.document import from_json, to_json
 
 MINE = """\
@@ -148,4 +148,4 @@ def test_an_error_in_a_module_beside_has_its_place(tmp_path):
     plugin = read(lay_out(tmp_path, **{"helper_xyz.py": broken}))
     with pytest.raises(ZeroDivisionError) as caught:
         called(plugin)
-    assert place_of(caught.value) == "helper_xyz.py:2"
+    assert error_place(caught.value) == "helper_xyz.py:2"

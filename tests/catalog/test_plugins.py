@@ -9,15 +9,15 @@ import torch
 
 import clsweep
 from clsweep.catalog import COMPONENT, METRIC, PARAM, Component
-from clsweep.catalog.guard import PartError, guarded
-from clsweep.catalog.importing import PluginError
 from clsweep.catalog.ownership import with_defaults
+from clsweep.catalog.plugin_guard import PartError, guarded
+from clsweep.catalog.plugin_import import PluginError
 from clsweep.catalog.plugins import (
     Plugin,
     activate,
+    error_place,
     execute,
-    opened,
-    place_of,
+    opened_plugins,
     read_plugins,
 )
 from clsweep.cluster.losses import describe
@@ -26,9 +26,9 @@ from clsweep.errors import RequestError, StudyError
 from clsweep.objective.framework import LossShapeError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults
-from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.document import from_json, to_json
+from clsweep.study.extend import extension_errors
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import ResourcesSection
 from clsweep.train.attempt import identity_of
@@ -238,7 +238,7 @@ def test_a_changed_plug_in_is_another_study(study):
     new = study(text=MINE + "# changed\n")
     changed = [plan_row(new, trial) for trial in plan_trials(new)]
     assert identity_of(rows[0]) != identity_of(changed[0])
-    (reason,) = extension(old.document.tree, rows, new, plan_trials(new))
+    (reason,) = extension_errors(old.document.tree, rows, new, plan_trials(new))
     assert reason.startswith("plugins.mine.py: ")
 
 
@@ -332,9 +332,9 @@ def test_a_plug_in_travels_as_json(study):
     assert from_json(to_json([plugin])) == (plugin.sealed(),)
     with pytest.raises(PluginError, match="nobody trusts it"):
         execute([plugin.sealed()])
-    assert opened([plugin.sealed()]) == (plugin,)
+    assert opened_plugins([plugin.sealed()]) == (plugin,)
     activate(())
-    assert opened([plugin.sealed()]) == (plugin,)
+    assert opened_plugins([plugin.sealed()]) == (plugin,)
     packed = json.loads(to_json([plugin]))
     packed[0]["files"]["mine.py"] += "#"
     with pytest.raises(ValueError, match="not of its digest"):
@@ -429,7 +429,7 @@ def test_an_error_of_a_package_has_its_file_and_line(package, tmp_path):
     (plugin,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
     activate([plugin])
     execute([plugin])
-    assert place_of(LossShapeError(), "my_dcl") == "own_rows_xyz/mine.py:10"
+    assert error_place(LossShapeError(), "my_dcl") == "own_rows_xyz/mine.py:10"
     with pytest.raises(ZeroDivisionError) as caught:
         sys.modules["own_rows_xyz.mine"].my_dcl(None, None, 1, 1)
-    assert place_of(caught.value) == "own_rows_xyz/helper.py:2"
+    assert error_place(caught.value) == "own_rows_xyz/helper.py:2"

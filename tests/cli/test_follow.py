@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from clsweep.cli.status import PAUSE_S, followed
+from clsweep.cli.status import FOLLOW_PAUSE_S, followed
 
 
 class Watched:
@@ -44,5 +44,5 @@ def test_a_run_that_ends_without_news_is_written_once_more():
 def test_the_pause_grows_with_the_work():
     small, large = (Watched([(True, 1, 0), (False, 2, 0)], work_s) for work_s in (0.1, 60.0))
     assert len([*small.written()]) == len([*large.written()]) == 2
-    assert small.waited == [PAUSE_S]
+    assert small.waited == [FOLLOW_PAUSE_S]
     assert large.waited == [pytest.approx(240.0)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import clsweep
-from clsweep.cli.endings import at_home
+from clsweep.cli.endings import expand_user
 from clsweep.version import VERSION
 
 REPOSITORY = Path(clsweep.__file__).parents[1]
@@ -42,7 +42,7 @@ def test_python_without_docstrings_is_refused():
 )
 def test_a_home_that_the_shell_has_left(word, expected, monkeypatch):
     monkeypatch.setenv("HOME", "/h/u")
-    assert at_home(word) == expected
+    assert expand_user(word) == expected
 
 
 def test_a_width_of_0_says_none(cli_command, monkeypatch):

@@ -17,8 +17,8 @@ from clsweep.cluster.runner import Request, _Run, _tried_again
 from clsweep.cluster.search import SKIPPED, Race, standing
 from clsweep.errors import StudyError
 from clsweep.results.folder import ResultsFolder
-from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.extend import extension_errors
 from clsweep.study.resolve import load_study
 from tests.cluster.conftest import clsweep as command
 from tests.planted import study_at
@@ -211,7 +211,7 @@ def test_further_seeds_and_configurations_go_on_with_what_was_decided(tmp_path):
     before = dict(runner.rows)
     tree, rows = first.document.tree, [plan_row(first, t) for t in plan_trials(first)]
     longer = raced(tmp_path, num_configs=16, seeds=[*SEEDS, 11, 12])
-    assert extension(tree, rows, longer, plan_trials(longer)) == []
+    assert extension_errors(tree, rows, longer, plan_trials(longer)) == []
     runner.study, runner.planned = longer, plan_trials(longer)
     runner.run()
     assert {name: runner.rows[name] for name in before} == before
@@ -220,7 +220,7 @@ def test_further_seeds_and_configurations_go_on_with_what_was_decided(tmp_path):
     assert {row["status"] for row in later if (row["objective"], row["config"]) in out} == {SKIPPED}
     assert "finished" in {row["status"] for row in later}
     turned = raced(tmp_path, seeds=[11, *SEEDS])
-    [reason] = extension(tree, rows, turned, plan_trials(turned))
+    [reason] = extension_errors(tree, rows, turned, plan_trials(turned))
     assert "add further ones at the end" in reason
 
 

@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.catalog import Component
-from clsweep.catalog.guard import PartError
+from clsweep.catalog.plugin_guard import PartError
 from clsweep.data import augmentations
 from clsweep.data.augment import DRAWN, Augmentation, Draws, Recipe, apply, change, draw
 from clsweep.data.augmentations import gaussian_noise, mixup, normal, random_erasing

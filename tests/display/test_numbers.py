@@ -15,7 +15,7 @@ from clsweep.display.numbers import (
     fixed,
     mentioned,
     setting,
-    settings,
+    setting_column,
 )
 
 CLOSE = [0.1, 0.2, 0.3, 0.1 + 0.2, 1 - 2**-53, 1.0, 1 + 2**-52, 0.996, 0.999, 1e20, 1e20 + 2**14]
@@ -81,18 +81,24 @@ def test_a_whole_number_reads_the_same_as_int_and_as_float():
 
 def test_typed_values_are_exact_in_every_column():
     drawn = [random.Random(4).uniform(0, 1) for _ in range(50)]
-    assert settings(TYPED + drawn)[: len(TYPED)] == [setting(value) for value in TYPED]
+    assert setting_column(TYPED + drawn)[: len(TYPED)] == [setting(value) for value in TYPED]
     assert [mentioned(value) for value in TYPED] == [setting(value) for value in TYPED]
 
 
 def test_drawn_values_keep_as_many_digits_as_tell_them_apart():
-    assert settings([0.123456789, 0.2345678901]) == ["0.1235", "0.2346"]
-    assert settings([0.123456789, 0.123466789]) == ["0.12346", "0.12347"]
-    assert settings([0.1235, 0.123500001]) == ["0.1235", "0.123500001"]
-    assert settings([1234.56789, 0.123456789]) == ["1235", "0.1235"]
+    assert setting_column([0.123456789, 0.2345678901]) == ["0.1235", "0.2346"]
+    assert setting_column([0.123456789, 0.123466789]) == ["0.12346", "0.12347"]
+    assert setting_column([0.1235, 0.123500001]) == ["0.1235", "0.123500001"]
+    assert setting_column([1234.56789, 0.123456789]) == ["1235", "0.1235"]
     assert mentioned(1.23456789e-5) == "1.235e-05"
-    assert settings([0.996, None, math.nan, "auto", True]) == ["0.996", "", "", "auto", "true"]
-    assert settings([]) == []
+    assert setting_column([0.996, None, math.nan, "auto", True]) == [
+        "0.996",
+        "",
+        "",
+        "auto",
+        "true",
+    ]
+    assert setting_column([]) == []
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -100,7 +106,7 @@ def test_different_values_of_a_column_have_different_texts(seed):
     rng = random.Random(seed)
     some = [rng.choice([any_float(rng), rng.random(), round(rng.random(), 3)]) for _ in range(200)]
     values = some + [math.nextafter(value, math.inf) for value in some[::7]] + some[:5]
-    texts = settings(values)
+    texts = setting_column(values)
     for (a, one), (b, other) in itertools.combinations(zip(values, texts, strict=True), 2):
         assert (a == b) == (one == other)
 

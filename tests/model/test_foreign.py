@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from clsweep.catalog import COMPONENT, PARAM
-from clsweep.catalog.open_encoders import measured, stated
+from clsweep.catalog.open_encoders import measured_width, with_digest
 from clsweep.catalog.ownership import owned_params
 from clsweep.model.foreign import load_initial, measure
 from clsweep.objective.build import build_encoder
@@ -130,9 +130,9 @@ def test_what_cannot_be_an_encoder_is_said_in_one_line(given, says):
 
 @pytest.mark.slow
 def test_the_width_is_asked_of_a_process_that_tells_what_is_wrong():
-    assert measured(config("tests.model.own_encoders:pooled")) == 6
+    assert measured_width(config("tests.model.own_encoders:pooled")) == 6
     with pytest.raises(ValueError, match="does not take images of 30 x 30"):
-        measured(config("timm/vit_tiny_patch16_224", size=30))
+        measured_width(config("timm/vit_tiny_patch16_224", size=30))
 
 
 def test_names_are_open_where_they_say_where_from():
@@ -161,7 +161,7 @@ def test_an_encoder_begins_with_the_weights_of_a_file(nested, tmp_path):
         torch.save({nested: state} if nested else state, tmp_path / "a.pt")
         save_file(state, tmp_path / "a.safetensors")
         for name in ("a.pt", "a.safetensors"):
-            network = build_encoder(config("conv4", init=stated(tmp_path / name)))
+            network = build_encoder(config("conv4", init=with_digest(tmp_path / name)))
             for key, tensor in trained.state_dict().items():
                 assert torch.equal(network.state_dict()[key], tensor)
 
@@ -172,19 +172,19 @@ def test_files_without_the_weights_are_refused_in_one_line(tmp_path):
     network = build_encoder(config("conv4"))
     with pytest.raises(ValueError, match=r"a\.pt: layers\.0\.weight: expected weights of shape "
                                          r"\(4, 3, 3, 3\), given \(8, 3, 3, 3\)"):  # fmt: skip
-        load_initial(network, stated(file))
-    given = measure(config("conv4", init=stated(file)))
+        load_initial(network, with_digest(file))
+    given = measure(config("conv4", init=with_digest(file)))
     assert "expected weights of shape (4, 3, 3, 3)" in given["error"]
-    before = stated(file)
+    before = with_digest(file)
     torch.save({"lr": 3}, file)
     with pytest.raises(ValueError, match="it has changed since the study was planned"):
         load_initial(network, before)
     with pytest.raises(ValueError, match="no weights by name"):
-        load_initial(network, stated(file))
+        load_initial(network, with_digest(file))
     for name in ("b.pt", "b.safetensors"):
         (tmp_path / name).write_bytes(b"no weights")
         with pytest.raises(ValueError, match="expected weights to begin with, given: ") as caught:
-            load_initial(network, stated(tmp_path / name))
+            load_initial(network, with_digest(tmp_path / name))
         assert len(str(caught.value).splitlines()) == 1
 
 
@@ -195,12 +195,12 @@ def test_a_pickle_of_objects_is_not_executed(tmp_path):
 
     torch.save({"layers.0.weight": Evil()}, tmp_path / "a.pt")
     with pytest.raises(ValueError, match="expected weights to begin with"):
-        load_initial(build_encoder(config("conv4")), stated(tmp_path / "a.pt"))
+        load_initial(build_encoder(config("conv4")), with_digest(tmp_path / "a.pt"))
     assert not (tmp_path / "ran").exists()
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ValueError, match="No such file"):
-        stated(tmp_path / "none.pt")
+        with_digest(tmp_path / "none.pt")
     with pytest.raises(ValueError, match="no regular file"):
-        stated(tmp_path)
+        with_digest(tmp_path)

@@ -5,7 +5,7 @@ import pytest
 
 import clsweep
 from clsweep.catalog.plugins import activate, read_plugins
-from clsweep.processes import processes_beside
+from clsweep.processes import worker_processes
 from clsweep.questions.answers import Answers, ask_ahead
 from clsweep.questions.picks import picks
 from clsweep.questions.recommend import recommend
@@ -40,7 +40,7 @@ def test_a_report_has_the_same_tables_and_asks_for_all_that_it_expects(trials, m
 
     monkeypatch.setattr(Answers, "expect", noted)
     findings = clsweep.analyse(trials)
-    with processes_beside(2):
+    with worker_processes(2):
         beside = build_report(findings)
     assert set(expected) >= {"robustness", "compare", "winners", "sensitivity", "tuning_cost"}
     assert not findings._expected
@@ -62,7 +62,7 @@ def test_scores_of_a_plug_in_are_known_there_too(trials, tmp_path):
         table = trials.assign(stretch=trials["knn_top1"])
         alone = clsweep.analyse(table, metric="knn_top1").picks()
         asked = clsweep.analyse(table, metric="knn_top1")
-        with processes_beside(1):
+        with worker_processes(1):
             ask_ahead(asked, [(picks, {})])
             assert asked._expected
             beside = asked.picks()
@@ -74,7 +74,7 @@ def test_scores_of_a_plug_in_are_known_there_too(trials, tmp_path):
 
 def test_a_report_that_was_interrupted_leaves_the_statistics_as_they_were(trials):
     findings = clsweep.analyse(trials)
-    with processes_beside(1):  # and left before they can have answered
+    with worker_processes(1):  # and left before they can have answered
         ask_ahead(findings, [(table, {}) for table in (robustness, sensitivity, recommend)])
     again = clsweep.analyse(trials)
     for name in ("robustness", "sensitivity", "recommend"):

@@ -10,7 +10,7 @@ import pandas as pd
 
 import clsweep
 from clsweep.study.document import preset_names
-from clsweep.study.printed import ID_COLUMNS, VALUE_COLUMNS, parse_printed
+from clsweep.study.paper_tables import ID_COLUMNS, VALUE_COLUMNS, parse_paper_table
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -19,7 +19,7 @@ class Reference:
     """One file: what its `#` lines say, by their first word, and its rows as they are written."""
 
     def __init__(self, path: Path):
-        self.path, self.table = path, parse_printed(path.read_text(encoding="utf-8"), str(path))
+        self.path, self.table = path, parse_paper_table(path.read_text(encoding="utf-8"), str(path))
         columns = [*ID_COLUMNS, *VALUE_COLUMNS, *self.table.settings]
         self.rows = pd.DataFrame(self.table.rows, columns=columns)
 

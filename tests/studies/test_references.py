@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM
-from clsweep.study.printed import ID_COLUMNS
+from clsweep.study.paper_tables import ID_COLUMNS
 from tests.studies.references import REFERENCES, STUDIES, Reference, planned
 
 KEYS = {"paper", "item", "study", "refused", "protocol", "encoder", "reference only"} | {

@@ -7,7 +7,7 @@ import pytest
 import clsweep
 from clsweep.cli.plan import contrast_rows, unforeseen
 from clsweep.errors import RequestError, StudyError
-from clsweep.study.continuation import with_added
+from clsweep.study.extend import with_added
 from tests.cluster.conftest import clsweep as command
 
 ASKED = {"small": {"of": ["dcl", "simclr"], "at": {"tau": 0.1}, "margin": 1, "published": 2.5}}

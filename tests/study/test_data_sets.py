@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from clsweep.study.design import placed_references, plan_row, plan_trials
+from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from tests.study.conftest import BASE, refusals
 
 TREE = {
@@ -54,7 +54,7 @@ def test_the_plan_has_the_sizes_of_its_data_set(load, dataset, expected):
     assert sizes(study) == expected
     assert all(
         tuple(row[name] for name in SIZES) == expected
-        for row, _ in placed_references(study, plan_trials(study))
+        for row, _ in placed_baselines(study, plan_trials(study))
     )
 
 

@@ -9,12 +9,7 @@ import pytest
 from clsweep.catalog import PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS, trial_owns
 from clsweep.cli.plan import plan_counts, plan_notes
-from clsweep.study.design import (
-    distributions,
-    placed_references,
-    plan_row,
-    plan_trials,
-)
+from clsweep.study.design import distributions, placed_baselines, plan_row, plan_trials
 from clsweep.study.schema import LIVE_METHODS
 from tests.study.conftest import SEARCHED
 
@@ -211,7 +206,7 @@ def test_integer_ranges_are_drawn_without_repeats_or_enumerated(study):
 
 def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
     planned = study()
-    rows = [row for row, _ in placed_references(planned, plan_trials(planned))]
+    rows = [row for row, _ in placed_baselines(planned, plan_trials(planned))]
     assert [(row["reference"], row.get("seed")) for row in rows] == [
         ("raw_pixels", None), ("untrained", 3), ("untrained", 5)
     ]  # fmt: skip

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from clsweep.cli.plan import plan_counts, plan_matrix, plan_notes, plan_trial_rows
-from clsweep.study.continuation import extension
-from clsweep.study.design import placed_references, plan_row, plan_trials
-from clsweep.study.factors import cells_of, split_name
+from clsweep.study.design import placed_baselines, plan_row, plan_trials
+from clsweep.study.extend import extension_errors
+from clsweep.study.factors import factor_cells, split_name
 from tests.study.conftest import refusals
 
 SYNTHETIC = {"name": "synthetic", "image_size": 16, "num_train": 500, "num_classes": 5}
@@ -97,7 +97,7 @@ def test_a_level_lays_its_own_settings_over_the_study(load):
 
 
 def test_a_preset_replaces_the_levels_and_null_removes_the_factors(load):
-    assert [cell.name for cell in cells_of(load(preset="one").document.tree)] == [
+    assert [cell.name for cell in factor_cells(load(preset="one").document.tree)] == [
         "digits/resnet20",
         "digits/wide",
     ]
@@ -115,7 +115,7 @@ def test_names_split_where_the_cell_ends(load):
 
 def test_references_are_scored_once_for_each_data_set_and_network(load):
     study = load()
-    rows = [row for row, _ in placed_references(study, plan_trials(study))]
+    rows = [row for row, _ in placed_baselines(study, plan_trials(study))]
     raw = [row["dataset"] for row in rows if row["reference"] == "raw_pixels"]
     assert sorted(raw) == ["digits", "synthetic"]
     untrained = [(row["dataset"], row["encoder"], row["seed"]) for row in rows if "seed" in row]
@@ -148,7 +148,7 @@ def why_not(load, later, **changes):
     first = load()
     rows = [plan_row(first, trial) for trial in plan_trials(first)]
     now = load(**later, **changes)
-    return extension(first.document.tree, rows, now, plan_trials(now))
+    return extension_errors(first.document.tree, rows, now, plan_trials(now))
 
 
 def test_a_study_grows_by_levels(load):

@@ -16,7 +16,7 @@ from clsweep.catalog import PARAM
 from clsweep.catalog.plugins import activate
 from clsweep.cli.study_commands import schema
 from clsweep.errors import RequestError, StudyError
-from clsweep.study.document import parse_document, question, shipped_studies
+from clsweep.study.document import parse_document, shipped_studies, study_question
 from clsweep.study.json_schema import study_schema
 from tests.study.test_malformed import CASES, STUDY
 
@@ -56,7 +56,7 @@ def test_a_shipped_study_is_valid_and_names_the_schema(path):
     assert not list(validator().iter_errors(tree(text)))
     if named := re.match(r"# yaml-language-server: \$schema=(\S+)\n", text):
         assert (path.parent / named[1]).resolve() == Path(shipped_file()).resolve()
-    assert "yaml-language-server" not in question(path)
+    assert "yaml-language-server" not in study_question(path)
 
 
 def shipped_file() -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from clsweep.cli.plan import catalog_tables
 from clsweep.errors import StudyError
-from clsweep.study.document import question, shipped_studies
+from clsweep.study.document import shipped_studies, study_question
 from clsweep.study.resolve import load_study
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def test_the_catalog_lists_them_with_what_they_ask():
 def test_a_question_may_run_over_lines_and_end_with_a_full_stop(tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text("# DCL Fig. 1: batch sizes\n# from 32 to 512. ResNet-18.\nname: x\n# no.\n")
-    assert question(file) == "DCL Fig. 1: batch sizes from 32 to 512."
+    assert study_question(file) == "DCL Fig. 1: batch sizes from 32 to 512."
 
 
 @pytest.mark.slow

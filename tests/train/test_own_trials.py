@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 
 from clsweep.catalog import METRICS
-from clsweep.catalog.open_encoders import stated
+from clsweep.catalog.open_encoders import with_digest
 from clsweep.catalog.ownership import is_taken
 from clsweep.cluster.capacity import prepare_files
 from clsweep.errors import RequestError, StudyError
-from clsweep.study.design import placed_references, plan_row, plan_trials
+from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.scores import score_reference
 from tests.contracts.attempts import assert_same, attempt, chain
@@ -71,7 +71,7 @@ def test_a_trial_on_ones_own_files(dataset, tmp_path):
     assert channels == row["channels"]
     first = next(iter(whole.result["encoder"].values()))
     assert first.shape[1] == channels
-    for reference, _ in placed_references(found, plan_trials(found)):
+    for reference, _ in placed_baselines(found, plan_trials(found)):
         assert score_reference(reference, place=place)["knn_top1"] > 50
 
 
@@ -145,7 +145,7 @@ def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_pa
     row, place = row_of(found), found.sections.dataset.place
     trained = attempt(row, place=place).result["encoder"]
     torch.save(trained, tmp_path / "a.pt")
-    base = row | {"init": stated(tmp_path / "a.pt"), "epochs": 0, "reference": "untrained"}
+    base = row | {"init": with_digest(tmp_path / "a.pt"), "epochs": 0, "reference": "untrained"}
     started = attempt(base, place=place).result["encoder"]
     assert all(torch.equal(started[name], tensor) for name, tensor in trained.items())
     from_scratch = attempt(row | {"epochs": 0}, place=place).result["encoder"]

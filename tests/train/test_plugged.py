@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from clsweep.catalog.plugins import activate, told
+from clsweep.catalog.plugins import activate, error_line
 from clsweep.data.found import DataPlace
 from clsweep.errors import StudyError
 from clsweep.study.design import plan_row, plan_trials
@@ -181,7 +181,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path, old, new, message):
     except StudyError as error:
         text = str(error)
     except Exception as error:
-        text = told(error, "mine")
+        text = error_line(error, "mine")
     else:
         text = ""
     assert (message or "") in text

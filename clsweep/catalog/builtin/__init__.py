@@ -4,10 +4,10 @@ The study file is checked against these rows, `clsweep catalog` prints them, the
 typed by them, and a trial calls the functions that they name.
 """
 
-from clsweep.catalog.builtin.components import COMPONENTS
-from clsweep.catalog.builtin.datasets import DATASETS
-from clsweep.catalog.builtin.parameters import MIN_TSNE_POINTS, PARAMS
-from clsweep.catalog.builtin.scores import DIAGNOSTICS, FINETUNE_SHARES, METRICS
+from clsweep.catalog.builtin.component_rows import COMPONENTS
+from clsweep.catalog.builtin.dataset_rows import DATASETS
+from clsweep.catalog.builtin.param_rows import MIN_TSNE_POINTS, PARAMS
+from clsweep.catalog.builtin.score_rows import DIAGNOSTICS, FINETUNE_SHARES, METRICS
 
 __all__ = [
     "COMPONENTS", "DATASETS", "DIAGNOSTICS", "FINETUNE_SHARES", "METRICS", "MIN_TSNE_POINTS",

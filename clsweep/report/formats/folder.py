@@ -11,12 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from clsweep.display.cells import cells_of
+from clsweep.display.cells import frame_cells
 from clsweep.display.text import markdown, markdown_table
 from clsweep.display.theme import scripts
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
-from clsweep.processes import processes_beside
+from clsweep.processes import worker_processes
 from clsweep.questions.answers import Answers
 from clsweep.questions.model import Figure, Table
 from clsweep.report.formats.page import render_page, to_csv, to_parquet, vega_versions
@@ -161,7 +161,7 @@ def write_report(
     progress: Say | None = None,
 ) -> tuple[Report, Path]:
     """The report and the path of its page; as `build_report` and `write_bundle`."""
-    with processes_beside(min(MOST_PROCESSES, num_cores())):
+    with worker_processes(min(MOST_PROCESSES, num_cores())):
         scripts()
         report = build_report(
             findings,
@@ -227,7 +227,7 @@ def _table(table: Table) -> Iterator[str]:
     if table.shown.empty:
         yield "No rows."
         return
-    cells = cells_of(table.shown, limit=MAX_ROWS)
+    cells = frame_cells(table.shown, limit=MAX_ROWS)
     yield markdown_table(cells.columns, cells.rows, cells.is_numeric)
     left = len(table.shown) - min(table.limit, MAX_ROWS) + table.more
     if left > 0:

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
-from clsweep.display.cells import cells_of
+from clsweep.display.cells import frame_cells
 from clsweep.display.text import legible, spreadsheet
 from clsweep.display.theme import scripts, themed
 from clsweep.questions.model import Figure, Table, slug
@@ -76,7 +76,7 @@ def _drawing(figure: Figure, report: Report) -> dict[str, Any]:
     changed = {key: value for key, value in own.items() if value != light.get(key)}
     looks = {"light": light, "dark": changed}
     text = json.dumps(looks, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    cells = cells_of(figure.data, limit=MAX_NUMBERS, digits=None, settings=figure.settings)
+    cells = frame_cells(figure.data, limit=MAX_NUMBERS, digits=None, settings=figure.settings)
     csv = _download(f"figures/{figure.name}.csv", report.marked(figure.data))
     both = Markup(text.translate(_ESCAPES))
     return {"figure": figure, "spec": both, "numbers": cells, "csv": csv}
@@ -84,7 +84,7 @@ def _drawing(figure: Figure, report: Report) -> dict[str, Any]:
 
 def _table(table: Table, report: Report) -> dict[str, Any]:
     """A table as the page needs it; `left` rows are in its file alone."""
-    cells = cells_of(table.shown, limit=table.limit)
+    cells = frame_cells(table.shown, limit=table.limit)
     csv = _download(f"tables/{table.name}.csv", report.marked(table.frame))
     return {"cells": cells, "left": cells.left + table.more, "csv": csv}
 

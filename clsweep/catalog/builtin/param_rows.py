@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clsweep.catalog.builtin.components import COMPONENTS, RESNET_BLOCKS
-from clsweep.catalog.builtin.datasets import DATASETS
+from clsweep.catalog.builtin.component_rows import COMPONENTS, RESNET_BLOCKS
+from clsweep.catalog.builtin.dataset_rows import DATASETS
 from clsweep.catalog.open_encoders import PATTERN, ROWS
 from clsweep.catalog.rows import Param, Part
 

@@ -41,7 +41,7 @@ def read_files(path: Path, name: str) -> dict[str, str]:
     """
     from modulefinder import ModuleFinder
 
-    files = {path.name: text_of(path, name)}
+    files = {path.name: source_text(path, name)}
     try:
         compile(files[path.name], name, "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -54,14 +54,14 @@ def read_files(path: Path, name: str) -> dict[str, str]:
     found = (getattr(module, "__file__", None) or "" for module in finder.modules.values())
     for file in sorted(found):
         if file.endswith(".py") and file != str(path):
-            files[Path(file).relative_to(path.parent).as_posix()] = text_of(Path(file), file)
+            files[Path(file).relative_to(path.parent).as_posix()] = source_text(Path(file), file)
     if (size := sum(map(len, files.values()))) > MAX_TOGETHER:
         expected = f"at most {MAX_TOGETHER:,} bytes with the modules beside it that it imports"
         raise PluginError(f"{name}: expected {expected}, given {size:,} in {len(files)} files")
     return files
 
 
-def text_of(path: Path, name: str) -> str:
+def source_text(path: Path, name: str) -> str:
     """A file's text; neither a pipe nor a device is waited for."""
     try:
         data = read_regular(path, MAX_BYTES)

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.importing import PluginError
+from clsweep.catalog.plugin_import import PluginError
 from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import MAX_LINES, StudyError
@@ -101,21 +101,21 @@ def defining(tree: Mapping[str, Any]) -> Row:
     return kept
 
 
-def difference(old: object, new: object, at: str = "") -> list[str]:
+def tree_difference(old: object, new: object, at: str = "") -> list[str]:
     """Where two study trees differ, one line per key: `base.epochs: 10 -> 20`."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         keys = [*old, *(key for key in new if key not in old)]
         return [
             line
             for key in keys
-            for line in difference(
+            for line in tree_difference(
                 old.get(key, _ABSENT), new.get(key, _ABSENT), f"{at}.{key}" if at else str(key)
             )
         ]
     return [] if old == new else [f"{at}: {old!r} -> {new!r}"]
 
 
-def extension(
+def extension_errors(
     old_tree: Mapping[str, Any],
     old_plan_rows: Iterable[Mapping[str, Any]],
     study: Study,
@@ -136,8 +136,10 @@ def extension(
     rows = list(old_plan_rows)
     old, new = defining(old_tree), defining(study.document.tree)
     before, now = _without_growth(old, old), _without_growth(new, old)
-    changed = difference(_without_base_of_spaces(before, new), _without_base_of_spaces(now, new))
-    of_spaces = difference(old, new) if _is_plain_grid(old) else []
+    changed = tree_difference(
+        _without_base_of_spaces(before, new), _without_base_of_spaces(now, new)
+    )
+    of_spaces = tree_difference(old, new) if _is_plain_grid(old) else []
     of_spaces = [line for line in of_spaces if re.match(r"(\S+\.)?space[.:]", line)]
     reasons = [
         _changed_seeds(old, new, rows),

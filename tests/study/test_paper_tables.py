@@ -3,7 +3,7 @@
 import pytest
 
 from clsweep.errors import StudyError
-from clsweep.study.printed import checked_files, paper_cells, parse_printed
+from clsweep.study.paper_tables import checked_files, paper_cells, parse_paper_table
 from tests.planted import study_at
 
 TABLE = """\
@@ -35,14 +35,14 @@ def study(tmp_path):
 
 
 def test_a_file_is_read_with_its_header():
-    table = parse_printed(TABLE, "t.csv")
+    table = parse_paper_table(TABLE, "t.csv")
     assert table.first("paper") == "A paper"
     assert table.reference_only == {"CMC", "PIRL"}
     assert table.stand_ins == {"small_alexnet": "conv4"}
     assert table.settings == ("tau",)
     assert [row["value"] for row in table.rows] == ["90.60", "91.0"]
     assert table.rows[0]["note"] == "one, two"
-    (cell, _) = parse_printed(TABLE.replace("one, two", "one,\n two"), "t.csv").rows
+    (cell, _) = parse_paper_table(TABLE.replace("one, two", "one,\n two"), "t.csv").rows
     assert cell["note"] == "one, two"
     assert table.rows[0]["delta"] == ""  # a column that is not there
 
@@ -65,7 +65,7 @@ def test_a_file_is_read_with_its_header():
 )
 def test_a_mistake_names_its_line(old, new, message):
     with pytest.raises(StudyError, match=message):
-        parse_printed(TABLE.replace(old, new), "t.csv")
+        parse_paper_table(TABLE.replace(old, new), "t.csv")
 
 
 def test_the_files_beside_a_study_that_name_it_are_its_own(study):

@@ -12,7 +12,7 @@ from typing import Any
 
 from clsweep.errors import UserError
 
-LARGEST = 1e60  # size of a score: fourth powers of it are still numbers, as statistics need
+LARGEST_SCORE = 1e60  # size of a score: fourth powers of it are still numbers, as statistics need
 # Whether values are compared too, where autograd's count of changes can be passed by: with `.data`,
 # or through an array of numpy. It takes copies, so only `clsweep check` asks for it.
 compares = ContextVar("compares", default=False)
@@ -41,7 +41,7 @@ def guarded(row: Any, function: Callable[..., Any]) -> Callable[..., Any]:
             ):
                 raise PartError(f"{row.name}: expected to leave what it is given, changed in place")
             if expected := _unlike(part, row, found, given):
-                raise PartError(f"{row.name}: expected {expected}, given {said(found)}")
+                raise PartError(f"{row.name}: expected {expected}, given {value_text(found)}")
         except Exception as error:
             if getattr(error, "row", None) is None:
                 error.row = row  # type: ignore[attr-defined]
@@ -62,7 +62,7 @@ def _tensors(given: Any) -> Iterator[Any]:
             yield given.grad
 
 
-def said(found: Any) -> str:
+def value_text(found: Any) -> str:
     """A value in a message: of a tensor type and shape."""
     if hasattr(found, "dtype"):
         return f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
@@ -75,7 +75,7 @@ def _is_tensor(x: Any) -> bool:
 
 def _is_number(x: Any) -> bool:
     is_one = isinstance(x, int | float) or getattr(x, "shape", None) == ()
-    return is_one and abs(float(x)) <= LARGEST
+    return is_one and abs(float(x)) <= LARGEST_SCORE
 
 
 _SCORES = ("Metric", "linear_probe", "knn_weights", "finetune")

@@ -26,12 +26,12 @@ CPU_PRESET = "cpu"  # the one preset that is never at the paper's scale
 ID_COLUMNS = ("objective", "dataset", "encoder")
 VALUE_COLUMNS = ("metric", "value", "spread", "delta", "delta_to", "note")
 REQUIRED = ("objective", "metric", "value")
-NUMBERS = ("value", "spread", "delta")
+_NUMBERS = ("value", "spread", "delta")
 STAND_IN = "; the study has "  # between the paper's encoder and the study's
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrintedTable:
+class PaperTable:
     """One table of a paper.
 
     Attributes:
@@ -77,11 +77,11 @@ def checked_files(study: str | Path) -> dict[str, str]:
             if path.name in _header(text).get("study", ()):
                 files[file.name] = text
     for name, text in files.items():
-        parse_printed(text, str(path.parent / name))
+        parse_paper_table(text, str(path.parent / name))
     return files
 
 
-def parse_printed(text: str, place: str) -> PrintedTable:
+def parse_paper_table(text: str, place: str) -> PaperTable:
     """Read one file.
 
     Raises:
@@ -108,7 +108,7 @@ def parse_printed(text: str, place: str) -> PrintedTable:
             raise StudyError(f"{place}:{cells[0][0]}: column '{name}' stands twice")
     rows = [_row(columns, row, f"{place}:{number}") for number, row in cells[1:]]
     known = {*ID_COLUMNS, *VALUE_COLUMNS}
-    return PrintedTable(
+    return PaperTable(
         header=_header(text),
         rows=tuple(rows),
         settings=tuple(name for name in columns if name not in known),
@@ -151,7 +151,7 @@ def _row(columns: Sequence[str], cells: Sequence[str], place: str) -> dict[str, 
     row = dict.fromkeys((*ID_COLUMNS, *VALUE_COLUMNS), "") | {
         name: cell.strip() for name, cell in zip(columns, cells, strict=True)
     }
-    for name in NUMBERS:
+    for name in _NUMBERS:
         with contextlib.suppress(ValueError):
             if not row[name] or math.isfinite(float(row[name])):
                 continue
