@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from clsweep.cli.study_commands import FILES, TEMPLATES, cluster
+from clsweep.cli.new import CLUSTER_FILES, CLUSTERS, cluster
 from clsweep.errors import RequestError
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +28,7 @@ def config():
 
 @pytest.fixture
 def ray_cluster():
-    return yaml.safe_load((TEMPLATES / "kuberay.yaml").read_text())
+    return yaml.safe_load((CLUSTERS / "kuberay.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_kuberay_s_autoscaler_reads_the_file(ray_cluster):
 
 @pytest.fixture
 def task():
-    return yaml.safe_load((TEMPLATES / FILES["skypilot"]).read_text())
+    return yaml.safe_load((CLUSTERS / CLUSTER_FILES["skypilot"]).read_text())
 
 
 def test_ray_knows_the_options_of_the_skypilot_task(task, flags):
@@ -129,11 +129,11 @@ def test_skypilot_s_head_runs_the_study_and_the_others_join(task, tmp_path):
     assert said[1][-1].startswith("ray start --address=10.0.0.1:6379 --num-gpus=1")
 
 
-@pytest.mark.parametrize("scheduler", FILES)
+@pytest.mark.parametrize("scheduler", CLUSTER_FILES)
 def test_a_new_file_is_written_once(scheduler, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cluster(scheduler)
-    name = FILES[scheduler]
-    assert (tmp_path / name).read_text() == (TEMPLATES / name).read_text()
+    name = CLUSTER_FILES[scheduler]
+    assert (tmp_path / name).read_text() == (CLUSTERS / name).read_text()
     with pytest.raises(RequestError, match=f"{name}: exists already"):
         cluster(scheduler)

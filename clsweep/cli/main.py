@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from clsweep.cli import run
 from clsweep.cli import statistic_commands as on_results
 from clsweep.cli import study_commands as on_study
 from clsweep.cli.endings import (
@@ -19,9 +20,9 @@ from clsweep.cli.endings import (
     require_words,
     robust_streams,
 )
+from clsweep.cli.new import new
 from clsweep.cli.options import option, print_version
 from clsweep.cli.statistic_commands import import_
-from clsweep.cli.study_commands import new
 from clsweep.display.printing import print_note
 from clsweep.display.text import say
 from clsweep.errors import RequestError, UserError
@@ -45,12 +46,12 @@ def _every_command(
 
 
 COMMANDS = (  # in the order of the help
-    *(on_study.catalog, on_study.plan, on_study.try_, on_study.run),
+    *(on_study.catalog, on_study.plan, run.try_, run.run),
     *(on_results.status, on_results.trials),
     *(on_results.robustness, on_results.sensitivity, on_results.importance),
     *(on_results.picks, on_results.compare, on_results.contrast),
     *(on_results.pareto, on_results.recommend, on_results.reproduce, on_results.report),
-    *(on_study.check, import_, on_study.schema, on_study.confirm, on_results.export),
+    *(on_study.check, import_, on_study.schema, run.confirm, on_results.export),
 )
 for _command in COMMANDS:
     app.command(_command.__name__.rstrip("_"))(_command)

@@ -10,10 +10,10 @@ import subprocess
 
 import pytest
 
-from clsweep.cli.study_commands import FILES, TEMPLATES
+from clsweep.cli.new import CLUSTER_FILES, CLUSTERS
 from tests.cluster.conftest import wait_until
 
-BATCH = TEMPLATES / FILES["slurm"]
+BATCH = CLUSTERS / CLUSTER_FILES["slurm"]
 SLURM = {
     "SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "node-a node-b", "SLURM_JOB_NUM_NODES": "2",
     "SLURM_CPUS_ON_NODE": "64", "SLURM_GPUS_ON_NODE": "4",

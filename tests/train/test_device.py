@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from clsweep.cli import check
+from clsweep.cli import try_trial
 from clsweep.cluster import trial
 from clsweep.data.found import DataPlace
 from clsweep.study.schema import ResourcesSection
@@ -69,4 +69,4 @@ def test_the_references_of_a_study_have_their_share_of_a_gpu(begun, driver, monk
 @pytest.mark.usefixtures("driver")
 def test_what_try_is_given_has_an_index(monkeypatch):
     monkeypatch.setattr(torch, "empty", lambda *_, **__: torch.zeros(1))
-    assert check._device("cuda") == FIRST
+    assert try_trial._device("cuda") == FIRST
