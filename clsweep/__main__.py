@@ -6,10 +6,10 @@ import sys
 def main() -> None:
     """The command; Ctrl-C ends it without a traceback while it is loaded, too."""
     try:
-        from clsweep.cli.main import main
+        from clsweep.cli.main import run_app
     except KeyboardInterrupt:
         sys.exit(130)
-    main()
+    run_app()
 
 
 if __name__ == "__main__":

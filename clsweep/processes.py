@@ -56,9 +56,9 @@ def submit(function: Callable[..., T], *args: Any) -> Future[T]:
     """
     if processes := _current.get():
         return processes.submit(function, args)
-    found = Future[T]()
-    found.set_result(function(*args))
-    return found
+    future = Future[T]()
+    future.set_result(function(*args))
+    return future
 
 
 def submit_once(function: Callable[[], T]) -> Future[T]:

@@ -133,7 +133,7 @@ def cli_command(monkeypatch, capsys):
     def run(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["clsweep", *words])
         with pytest.raises(SystemExit) as caught:
-            cli.main()
+            cli.run_app()
         code = caught.value.code
         return code if isinstance(code, int) else 0, *capsys.readouterr()
 

@@ -166,8 +166,8 @@ REPORT = (
     "file=sys.stderr)"
 )
 COMMAND = (
-    "sys.argv = ['clsweep', *{words!r}]\nfrom clsweep.cli.main import main\ntry:\n    "
-    "main()\nexcept SystemExit:\n    pass\n"
+    "sys.argv = ['clsweep', *{words!r}]\nfrom clsweep.cli.main import run_app\ntry:\n    "
+    "run_app()\nexcept SystemExit:\n    pass\n"
 )
 
 

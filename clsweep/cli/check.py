@@ -130,14 +130,14 @@ def _others(row: CatalogRow, config: Row, without: Collection[str]) -> dict[str,
     if not isinstance(row, Component) or row.part not in ("optimizer", "loss", "regularizer"):
         return {}
     owned = [PARAM[name] for name in row.owns if name in config and name not in without]
-    found = {
+    changed = {
         param.name: another_value(param)
         for param in owned
         if not any(config.get(name) == value for name, value in param.inert_when)
     }
     if row.part == "optimizer":  # its groups have both
-        found |= {"lr": config["lr"] / 2, "weight_decay": config["weight_decay"] + 0.1}
-    return {name: value for name, value in found.items() if value is not None}
+        changed |= {"lr": config["lr"] / 2, "weight_decay": config["weight_decay"] + 0.1}
+    return {name: value for name, value in changed.items() if value is not None}
 
 
 # The smallest study that uses a row.

@@ -58,7 +58,7 @@ for _command in COMMANDS:
 app.add_typer(new, name="new")
 
 
-def main() -> None:
+def run_app() -> None:
     """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
     if os.path.expanduser("~") == "~":  # a user without a name, as in a container
         os.environ["HOME"] = "/"
@@ -78,9 +78,9 @@ def main() -> None:
         (print_note if sys.stderr.isatty() else say)(mistake(error), file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except ModuleNotFoundError as error:
-        if not (said := missing_extra(error, sys.argv)):
+        if not (message := missing_extra(error, sys.argv)):
             raise
-        say(said, file=sys.stderr)
+        say(message, file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

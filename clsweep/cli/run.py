@@ -82,9 +82,9 @@ def run(
     from clsweep.study.design import default_out
 
     again = version.command("run", path, out=out, log=log, **asdict(session))
-    asked = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(session))
+    request = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(session))
     with _resumable(again):
-        summary = run_study(study, out or default_out(study), asked)
+        summary = run_study(study, out or default_out(study), request)
     if not summary.ran and not summary.left:
         say("Nothing is left to run.")
     from clsweep.api import open_results  # which loads what no trial waits for
@@ -118,8 +118,8 @@ def confirm(
     from clsweep.cluster.runner import Request
 
     given = [seed.strip() for text in seeds or () for seed in text.split(",")]
-    kept = {"top": top, "seeds": ",".join(given), "set": settings, "trust": trust}
-    again = command_line("confirm", path, **kept, **asdict(session))
+    options = {"top": top, "seeds": ",".join(given), "set": settings, "trust": trust}
+    again = command_line("confirm", path, **options, **asdict(session))
     quiet = contextlib.nullcontext() if for_eyes else contextlib.redirect_stdout(sys.stderr)
     with _resumable(again, file=sys.stderr), quiet:
         summary = confirm_study(
@@ -141,7 +141,7 @@ def confirm(
 
 
 def _print_answer(study: Study, results: Results, path: str) -> str:
-    """What a study has come to; returns the command to type next, or ""."""
+    """Print the answer of a study; returns the command to type next, or ""."""
     from clsweep.cli.statistics import print_answer, print_statistic
 
     following = print_answer(results)

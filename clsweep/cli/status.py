@@ -1,4 +1,4 @@
-"""How a study stands: what `clsweep status` prints. Until every objective has a best setting it
+"""The state of a study: what `clsweep status` prints. Until every objective has a best setting it
 needs no statistics, and imports none.
 """
 
@@ -60,7 +60,7 @@ def status_rows(results: StudyResults) -> list[Row]:
 
 
 def _on_fresh(results: Results, row: Row) -> Row:
-    """What fresh seeds change of an objective's row: its best setting, where they overturn it."""
+    """Changes of an objective's row by fresh seeds: its best setting, where they overturn it."""
     from clsweep.display.cells import records_of
 
     own = split_name(results.study, row["objective"])
@@ -69,9 +69,9 @@ def _on_fresh(results: Results, row: Row) -> Row:
         picked = picked[picked[name] == value]
     if picked.empty or picked["config"].isna().all() or row["seeds"] is None:
         return {}
-    (found,) = records_of(picked)
+    (confirmed,) = records_of(picked)
     best = next(name for name in row if name.startswith("best "))
-    return {best: found["score"], "seeds": int(found["num_seeds"]), "at": found["at"]}
+    return {best: confirmed["score"], "seeds": int(confirmed["num_seeds"]), "at": confirmed["at"]}
 
 
 def best_when_tuned(results: StudyResults, rows: Sequence[Row]) -> Sentences:
@@ -91,12 +91,12 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
         for row in rows
         if row["finished"] and row["seeds"] is None
     ]
-    said = f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"
-    return [said] if names else []
+    line = f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"
+    return [line] if names else []
 
 
 def study_notes(results: StudyResults) -> list[str]:
-    """That the scores are of the test split or of several versions, where they are."""
+    """Notes on scores that are of the test split, or of several versions."""
     on_test = [SCORED_ON_TEST] if results.score_on == "test" else []
     trained = _select(results.trials_table, VERSION_COLUMNS)
     return [*on_test, *version_notes(trained.to_pydict())]
@@ -205,5 +205,5 @@ def followed(
 
 
 def is_any_running(paths: Sequence[str]) -> bool:
-    """Whether a run is under way in any of these results folders."""
+    """True if a run is under way in any of these results folders."""
     return any(open_folder(path).is_running() for path in paths)

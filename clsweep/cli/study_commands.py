@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _entries(incomplete: str) -> list[str]:
-    """What a shell offers for an entry of the catalog."""
+    """Completions of a shell for an entry of the catalog."""
     from clsweep.cli.plan import catalog_tables, entry_names
 
     return [name for name in entry_names(catalog_tables(None)) if name.startswith(incomplete)]
@@ -45,9 +45,7 @@ def catalog(
     plugins: Annotated[list[str] | None, option("--plugin FILE", "with a plug-in's rows")] = None,
     format: FormatOption = Format.table,
 ) -> None:
-    """What exists: components and the hyperparameters they own, bounds, defaults, paper and
-    equation.
-    """
+    """Components and the hyperparameters they own, bounds, defaults, paper and equation."""
     from clsweep.cli.plan import CATALOG_SPARE, catalog_tables
 
     if plugins:
@@ -83,9 +81,7 @@ def plan(
     pilot: Annotated[str | None, option("--pilot DIR", "results to take that noise from")] = None,
     format: FormatOption = Format.table,
 ) -> None:
-    """What a study would run: who owns what, configurations and seeds, skips. Nothing is
-    started.
-    """
+    """The plan of a study: who owns what, configurations and seeds, skips. Nothing is started."""
     from clsweep.cli import plan as planned
 
     contrasts = {"--noise": noise, "--pilot": pilot}
@@ -131,10 +127,12 @@ def noises_in(path: str) -> dict[str, tuple[float, float]]:
     """Of each objective the squares of the noise of one seed's score, and degrees of freedom."""
     from clsweep.cli.options import ResultsOptions
 
-    found = {s.objective: s.measured.noise for s in ResultsOptions().opened([path]).material.sweeps}
-    if not any(noise.freedom for noise in found.values()):
+    noises = {
+        s.objective: s.measured.noise for s in ResultsOptions().opened([path]).material.sweeps
+    }
+    if not any(noise.freedom for noise in noises.values()):
         raise RequestError(f"--pilot {path}: expected a configuration with two seeds, found none")
-    return {name: (noise.total, noise.freedom) for name, noise in found.items()}
+    return {name: (noise.total, noise.freedom) for name, noise in noises.items()}
 
 
 def check(
@@ -189,11 +187,11 @@ def schema(
 def _print_contrasts(
     study: Study, noises: Mapping[str, tuple[float, float]], noise: float | None
 ) -> None:
-    """What each contrast of the study would find, if it has any."""
+    """Print the effects that each contrast of the study would find, if it has any."""
     from clsweep.cli import plan as planned
 
-    if asked := planned.contrast_rows(study, noises, noise):
-        print_table(asked, title="\nContrasts: the effects that they find, and rule out")
+    if rows := planned.contrast_rows(study, noises, noise):
+        print_table(rows, title="\nContrasts: the effects that they find, and rule out")
         print_note(
             planned.unforeseen(study)
             or "(in four of five such studies, corrected for all of them. The noise of the images "

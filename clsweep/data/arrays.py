@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from clsweep.catalog.rows import numbers_in
+from clsweep.catalog.rows import parse_numbers
 from clsweep.data.cache import require_regular
 from clsweep.data.found import (
     PARTS,
@@ -159,7 +159,7 @@ def _limits(place: str, dtype: np.dtype, value_range: str | None) -> tuple[float
         return None
     if value_range is None:
         raise mismatch(place, f"dataset.range: [low, high] of its {dtype} numbers", "none")
-    low, high = numbers_in(value_range)
+    low, high = parse_numbers(value_range)
     return low, high
 
 

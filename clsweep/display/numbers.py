@@ -231,8 +231,8 @@ def _text(number: Number, form: str) -> str:
 
 
 def form_of(floats: Sequence[float], digits: int | None = None) -> Callable[[float], str]:
-    """How floats of a column that have no intervals are made texts: whole numbers without decimals,
-    others with `digits`. With None: four significant digits, and as many decimals all down a column
+    """Format of a column of floats without intervals: whole numbers without decimals, others with
+    `digits`. With None: four significant digits, and as many decimals all down a column
     whose numbers are of one size.
     """
     # A parameter such as batch_size is made of floats wherever one objective does not have it.

@@ -56,7 +56,7 @@ class Study:
         return self._cell_of.get(objective, self)
 
     def drawn(self) -> Study:
-        """What a search is to choose is drawn at random: for trials that only try or time it."""
+        """The study with random draws in place of a search, for trials that only try or time it."""
         if self.sections.search.method not in LIVE_METHODS:
             return self
         search = self.sections.search.model_copy(update={"method": "random"})
@@ -170,7 +170,7 @@ def count_configs(study: Study, objective: Objective) -> int:
 
 
 def sampler_of(study: Study, objective: Objective) -> str:
-    """How an objective's configurations are chosen; a space within its budget is enumerated."""
+    """Sampler of an objective's configurations; a space within its budget is enumerated."""
     method = study.sections.search.method
     limit = study.sections.search.trials_per_objective
     num_distinct = objective.num_configs
@@ -222,8 +222,8 @@ def plan_row(
 def placed_baselines(
     study: Study, trials: Sequence[PlannedTrial]
 ) -> list[tuple[dict[str, Any], DataPlace]]:
-    """What is scored without training, once per study: raw pixels, and each untrained encoder on
-    every seed; each with the place of its data set.
+    """Rows scored without training, once per study: raw pixels, and each untrained encoder on every
+    seed; each with the place of its data set.
 
     One row for every distinct encoder and yardstick of the plan; a width that a live search has yet
     to choose has none.

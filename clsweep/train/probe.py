@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clsweep.catalog import FINETUNE_SHARES
-from clsweep.catalog.rows import numbers_in
+from clsweep.catalog.rows import parse_numbers
 from clsweep.data.augment import Recipe
 from clsweep.data.draws import derived_seed
 from clsweep.data.splits import SPLIT_SEED, stratified
@@ -232,7 +232,7 @@ def sgd_grid_probe(
         ValueError: as `sgd_probe`, or every rate overflows.
     """
     require_finite(bank_ND, query_MD)
-    grid = numbers_in(probe_lr_grid)
+    grid = parse_numbers(probe_lr_grid)
     views = redraw if probe_views == "augmented" else None
     held_out = round(probe_val_share * len(bank_ND))
     kept_K, judged_J = (
@@ -384,7 +384,7 @@ def finetune_scores(
     Raises:
         ValueError: the training has diverged.
     """
-    asked = numbers_in(finetune_labels)
+    asked = parse_numbers(finetune_labels)
     scores: dict[str, Tensor | None] = {}
     for share, name in FINETUNE_SHARES.items():
         scores[f"finetune_{name}_top1"] = None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.plugin_guard import PartError, value_text
-from clsweep.catalog.rows import Row, numbers_in
+from clsweep.catalog.rows import Row, parse_numbers
 from clsweep.data.augment import Draws
 from clsweep.data.datasets import Splits, load_splits, transferred_splits
 from clsweep.data.draws import derived_seed, seed_draws
@@ -149,7 +149,7 @@ def _score_images(
         labels = [images.labels_N.max() for images in (bank, query)]
         given["num_classes"] = 1 + int(torch.stack(labels).max())
         if "finetune_labels" in config:  # it is scored with all labels, or not at all
-            is_asked = 1.0 in numbers_in(config["finetune_labels"])
+            is_asked = 1.0 in parse_numbers(config["finetune_labels"])
             given |= {"finetune_labels": "1"} if is_asked else {"finetune": "none"}
     arrays = bank_ND, bank.labels_N, query_MD, query.labels_N
     return score_features(*arrays, {**config, **given}, last=last, of=of), query_MD
