@@ -187,7 +187,7 @@ class Component:
       flipped anew.
     - knn_weights: as the `impl` of a metric of images; gives knn_top1 and knn_top5.
     - finetune: as the `impl` of a metric of images; gives finetune_1pct_top1 and its like, None
-      where a share was not asked for. It takes `network`, a `train.finetune.Network`.
+      where a share was not asked for. It takes `network`, a `Network` of fine-tuning.
     - augmentation: x_NCHW, the views of a batch after the crops and colours of the recipe, float in
       [0, 1]; u_NK, of each its `num_draws` numbers, uniform in [0, 1), on the same device; views of
       the same shape. One that `mixes` is called with other_NCHW too: for each image the view of
