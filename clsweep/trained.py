@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from clsweep.catalog import COMPONENT, Component, named
-from clsweep.catalog.open_encoders import is_own, look_here
+from clsweep.catalog.open_encoders import is_own, search_working_folder
 from clsweep.catalog.plugins import declare, execute, opened_plugins, would_execute
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, first_line, listed, nearest
@@ -55,7 +55,7 @@ def _allow(folder: ResultsFolder, encoder: str, trust: bool) -> None:
     names = {row.name for plugin in recorded for row in plugin.rows if isinstance(row, Component)}
     plugins = recorded if encoder in names else ()
     if is_own(encoder):
-        look_here()
+        search_working_folder()
     if not trust:
         refuse_untrusted(would_execute(plugins, [encoder] if is_own(encoder) else []), folder.path)
     if is_own(encoder):

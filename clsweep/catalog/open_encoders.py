@@ -93,7 +93,7 @@ def _measured(configs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The answer for each, all asked of one process."""
     encoders = [{n: p[n] for n in _MEASURED if p.get(n) is not None} for p in configs]
     if any(is_own(str(each["encoder"])) for each in encoders):
-        look_here()
+        search_working_folder()
     texts = [json.dumps(each, sort_keys=True) for each in encoders]
     if new := [text for text in dict.fromkeys(texts) if text not in _answers]:
         _answers.update(zip(new, _measure_elsewhere(f"[{', '.join(new)}]", len(new)), strict=True))
@@ -103,7 +103,7 @@ def _measured(configs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 _answers: dict[str, dict[str, Any]] = {}
 
 
-def look_here() -> None:
+def search_working_folder() -> None:
     """Have modules of one's own looked for in the working folder, too, and after all others."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

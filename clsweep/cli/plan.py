@@ -261,10 +261,10 @@ def _objective_notes(study: Study) -> list[str]:
                     f"the {rise} teacher_tau_epochs, which is {share:.0%} of the way from "
                     "teacher_tau_start"
                 )
-    return [*notes, *_told_of_conditions(study)]
+    return [*notes, *_condition_notes(study)]
 
 
-def _told_of_conditions(study: Study) -> list[str]:
+def _condition_notes(study: Study) -> list[str]:
     """Parameters without effect, where, and how many trials are not planned for it."""
     places: dict[str, dict[str, None]] = {}
     for objective in study.objectives:

@@ -42,7 +42,7 @@ def try_(
     path: StudyPath,
     objective: Annotated[str, option("--objective -o", "objective of the study")],
     *,
-    version: StudyOptions,
+    options: StudyOptions,
     config: Annotated[int, option("--config", "number of the planned configuration", min=0)] = 0,
     seed: Annotated[
         int | None, option("--seed", "the study's first seed by default", min=0)
@@ -54,7 +54,7 @@ def try_(
     """One trial in this process, without Ray: a row per epoch."""
     from clsweep.cli.try_trial import try_trial
 
-    try_trial(_noted(version.of(path)), objective, config=config, seed=seed, device=device)
+    try_trial(_noted(options.of(path)), objective, config=config, seed=seed, device=device)
 
 
 @with_groups
@@ -62,7 +62,7 @@ def run(
     path: StudyPath,
     out: Annotated[str | None, option("--out", "results folder; results/NAME by default")] = None,
     *,
-    version: StudyOptions,
+    options: StudyOptions,
     resume: Annotated[
         bool, option("--resume/--no-resume", "continue the results in the folder")
     ] = True,
@@ -70,19 +70,19 @@ def run(
     log: Annotated[
         list[str] | None, option("--log LOGGER", "also to tensorboard, wandb or mlflow")
     ] = None,
-    session: RunOptions,
+    run_options: RunOptions,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.cli.plan import plan_counts
 
-    study = _noted(version.of(path))
+    study = _noted(options.of(path))
     num = sum(row["trials"] for row in plan_counts(study))
     say(f"{study.name}: {num:,} trials. Loading Ray ...")
     from clsweep.cluster.runner import Request, run_study
     from clsweep.study.design import default_out
 
-    again = version.command("run", path, out=out, log=log, **asdict(session))
-    request = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(session))
+    again = options.command("run", path, out=out, log=log, **asdict(run_options))
+    request = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(run_options))
     with _resumable(again):
         summary = run_study(study, out or default_out(study), request)
     if not summary.ran and not summary.left:
@@ -105,26 +105,26 @@ def confirm(
     seeds: Annotated[list[str] | None, option("--seeds 10,11,12", "fresh seeds")] = None,
     settings: Annotated[list[str] | None, option("--set K=V", "as resources.workers=2")] = None,
     *,
-    session: RunOptions,
+    run_options: RunOptions,
     trust: Trust = False,
-    style: OutputOptions,
+    output: OutputOptions,
 ) -> None:
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they
     worth?
     """
-    for_eyes = style.format is Format.table
+    for_eyes = output.format is Format.table
     say(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
     from clsweep.cluster.confirm import confirm_study
     from clsweep.cluster.runner import Request
 
     given = [seed.strip() for text in seeds or () for seed in text.split(",")]
-    options = {"top": top, "seeds": ",".join(given), "set": settings, "trust": trust}
-    again = command_line("confirm", path, **options, **asdict(session))
+    own = {"top": top, "seeds": ",".join(given), "set": settings, "trust": trust}
+    again = command_line("confirm", path, **own, **asdict(run_options))
     quiet = contextlib.nullcontext() if for_eyes else contextlib.redirect_stdout(sys.stderr)
     with _resumable(again, file=sys.stderr), quiet:
         summary = confirm_study(
             path,
-            Request(**asdict(session)),
+            Request(**asdict(run_options)),
             top=top,
             seeds=[int(s) if s.isdecimal() and len(s) < 20 else s for s in given] or None,
             settings=settings or (),
@@ -133,7 +133,7 @@ def confirm(
     if summary.finished or summary.failed:
         from clsweep.cli.statistics import print_confirmation
 
-        print_confirmation(ResultsOptions().opened([path]), top=top, style=style)
+        print_confirmation(ResultsOptions().opened([path]), top=top, style=output)
     if for_eyes:
         print_failures(ResultsOptions().opened([summary.path]))
         print_end(summary, again, command_line("report", path))

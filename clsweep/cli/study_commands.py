@@ -66,7 +66,7 @@ def catalog(
 def plan(
     path: StudyPath,
     *,
-    version: StudyOptions,
+    options: StudyOptions,
     trials: Annotated[bool, option("--trials", "list every planned trial")] = False,
     estimate: Annotated[
         bool, option("--estimate", "time a few steps: hours and memory of the study")
@@ -89,7 +89,7 @@ def plan(
     require_exclusive({"--trials": trials, "--price": price, **contrasts})
     for name, given in {"--price": price, **contrasts}.items():  # which no program's table has
         require_exclusive({f"--format {format}": format is not Format.table, name: given})
-    study = version.of(path)
+    study = options.of(path)
     if trials:
         for_eyes = format in (Format.table, Format.md)
         print_table(planned.plan_trial_rows(study, for_eyes=for_eyes), format=format)
@@ -99,7 +99,7 @@ def plan(
 
         print_estimate(study, price=price, format=format)
         if format is Format.table:
-            print_next(version.command("run", path))
+            print_next(options.command("run", path))
         return
     missing = planned.missing_notes(study)
     if format is Format.table:
@@ -120,7 +120,7 @@ def plan(
     _print_contrasts(study, noises_in(pilot) if pilot else {}, noise)
     for note in [*planned.plan_notes(study), *missing]:
         print_note(note)
-    print_next(version.command("plan", path, estimate=True))
+    print_next(options.command("plan", path, estimate=True))
 
 
 def noises_in(path: str) -> dict[str, tuple[float, float]]:
