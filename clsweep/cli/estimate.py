@@ -117,8 +117,8 @@ def forecast(study: Study) -> tuple[list[Row], int, float]:
 
 
 def bf16_gain(study: Study) -> float:
-    """Speed of the first trial in bf16 over float32 on this machine's CPUs; 0
-    where none trains in float32 on them, or they have no instructions for bf16.
+    """Speed of the first trial in bf16 over float32 on this machine's CPUs; 0 where none trains in
+    float32 on them, or they have no instructions for bf16.
     """
     planned = (plan_row(study, trial) for trial in plan_trials(study.drawn()))
     row = next((row for row in planned if row["epochs"] and row.get("precision") == "fp32"), None)
