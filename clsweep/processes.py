@@ -51,7 +51,7 @@ def is_parallel() -> bool:
 
 
 def submit(function: Callable[..., T], *args: Any) -> Future[T]:
-    """The value of a module's function: from another process within `processes_beside`, else
+    """The value of a module's function: from another process within `worker_processes`, else
     computed at once. What a process cannot do, or raises in, is called here. Arguments may be
     `shared`.
     """

@@ -117,7 +117,7 @@ class Picture(NamedTuple):
 
 
 def draw_chart(spec: Mapping[str, Any]) -> Future[Picture]:
-    """Draw a themed spec: beside other work within `processes_beside`, else at once."""
+    """Draw a themed spec: beside other work within `worker_processes`, else at once."""
     return submit(_drawn, spec)
 
 
