@@ -1,7 +1,8 @@
 """Functions called in other processes, beside this one: for what holds the interpreter.
 
 Such a process reads calls from its input, and answers each on its output. It ends with us, however
-we end. Both ends of these pipes are ours, so calls and answers are pickles.
+we end. Both ends of these pipes are ours, so calls and answers are pickles. It is no
+`ProcessPoolExecutor`: that runs the user's script once more in each process (`docs/decisions.md`).
 """
 
 from __future__ import annotations
@@ -45,24 +46,24 @@ def worker_processes(num: int) -> Iterator[None]:
 
 
 def is_parallel() -> bool:
-    """Whether other processes do what this thread asks of them."""
+    """True within `worker_processes`, in its thread."""
     return _current.get() is not None
 
 
 def submit(function: Callable[..., T], *args: Any) -> Future[T]:
-    """The value of a module's function: from another process within `processes_beside`, else
+    """The value of a module's function: from another process within `worker_processes`, else
     computed at once. What a process cannot do, or raises in, is called here. Arguments may be
     `shared`.
     """
     if processes := _current.get():
         return processes.submit(function, args)
-    found = Future[T]()
-    found.set_result(function(*args))
-    return found
+    future = Future[T]()
+    future.set_result(function(*args))
+    return future
 
 
 def submit_once(function: Callable[[], T]) -> Future[T]:
-    """As `beside`, asked for only once meanwhile."""
+    """As `submit`, but called only once meanwhile."""
     processes = _current.get()
     if processes is None:
         return submit(function)
@@ -107,7 +108,7 @@ class _Processes:
 
     def _call(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
         try:
-            has_answered, answer = self._asked(function, args)
+            has_answered, answer = self._call_there(function, args)
             if has_answered:
                 return answer
         except (OSError, EOFError, *_UNPICKLABLE):
@@ -118,8 +119,8 @@ class _Processes:
             raise CancelledError
         return function(*[self._values[a.number][0] if isinstance(a, Shared) else a for a in args])
 
-    def _asked(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Whether the function has a value there, and which."""
+    def _call_there(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+        """True and the value of the function there; or False, as it raised."""
         call = pickle.dumps((function, args))  # whole, or nothing of it is sent
         if not hasattr(self._own, "popen"):
             with self._starting:
@@ -135,7 +136,8 @@ class _Processes:
                 self._own.knows.add(each.number)
         to.write(call)
         to.flush()
-        return pickle.load(answers)
+        has_value, value = pickle.load(answers)
+        return has_value, value
 
 
 def _started() -> subprocess.Popen[bytes]:
@@ -156,18 +158,18 @@ _current: ContextVar[_Processes | None] = ContextVar("processes", default=None)
 
 
 def _serve(parent: int) -> None:
-    """What such a process does."""
+    """The loop of such a process: a call from its input, a value to its output."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     calls, values = sys.stdin.buffer, {}
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed, by whatever library, is no answer
     with contextlib.suppress(EOFError):
         while True:
-            asked = pickle.load(calls)
-            if isinstance(asked, Shared):
-                values[asked.number] = pickle.load(calls)
+            call = pickle.load(calls)
+            if isinstance(call, Shared):
+                values[call.number] = pickle.load(calls)
                 continue
-            function, args = asked
+            function, args = call
             try:
                 args = [values[a.number] if isinstance(a, Shared) else a for a in args]
                 answer = pickle.dumps((True, function(*args)), protocol=pickle.HIGHEST_PROTOCOL)

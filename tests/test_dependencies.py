@@ -83,7 +83,7 @@ from clsweep.cli.main import run_app
 for line in sys.stdin.read().splitlines():
     sys.argv = ["clsweep", *shlex.split(line)]
     try:
-        main()
+        run_app()
         code = 0
     except SystemExit as ended:
         code = ended.code or 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clsweep.processes import is_parallel, submit, submit_once, worker_processes, shared
+from clsweep.processes import is_parallel, shared, submit, submit_once, worker_processes
 from tests.cluster.conftest import wait_until
 
 
@@ -78,11 +78,11 @@ def test_they_end_with_us_however_we_end_idle_or_in_the_middle_of_a_call(tmp_pat
     code = (
         "from clsweep.processes import submit, worker_processes\n"
         "from tests.test_processes import children, divided, tell_and_wait\n"
-        "with processes_beside(2):\n"
-        "    for waiting in [beside(divided, 1, 2) for _ in range(50)]:\n"
+        "with worker_processes(2):\n"
+        "    for waiting in [submit(divided, 1, 2) for _ in range(50)]:\n"
         "        waiting.result()\n"
         "    print(*(process.pid for process in children()), flush=True)\n"
-        f"    beside(tell_and_wait, {str(told)!r}).result()\n"
+        f"    submit(tell_and_wait, {str(told)!r}).result()\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as us:
         assert us.stdout

@@ -1,5 +1,5 @@
-"""What exists: every component, hyperparameter, data set, metric and diagnostic, by name. Needs
-neither torch nor Ray.
+"""Every component, hyperparameter, data set, metric and diagnostic, by name. Needs neither torch
+nor Ray.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def check_row(row: CatalogRow) -> None:
 
 
 def _named_in(row: CatalogRow) -> list[tuple[str, Iterable[str], str, Collection[str]]]:
-    """What a row names: under which key, the names, what they are, and those that there are."""
+    """Names in a row: the key they stand under, the names, their noun, and those that there are."""
     if isinstance(row, Param):
         return []
     if isinstance(row, Diagnostic):

@@ -61,12 +61,12 @@ class EncoderTable(dict[str, Component]):
 
 
 def is_open(name: str) -> bool:
-    """Whether an encoder is one of another library, or a function's."""
+    """True if an encoder is one of another library, or a function's."""
     return _open(name) is not None
 
 
 def is_own(name: str) -> bool:
-    """Whether an encoder is what a function of the user's returns."""
+    """True if an encoder is what a function of the user's returns."""
     return re.fullmatch(_PATTERNS[-1], name) is not None
 
 
@@ -79,23 +79,23 @@ def measured_width(params: Mapping[str, Any]) -> int:
     Raises:
         ValueError: it cannot be built or begin with the weights of `init`, in one line.
     """
-    [found] = _measured([params])
-    if "error" in found:
-        raise ValueError(found["error"])
-    return int(found["num_features"])
+    [answer] = _measured([params])
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return int(answer["num_features"])
 
 
 def why_not(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Why some of these encoders, each as `measured` takes it, cannot be built: a line for each."""
-    return [found["error"] for found in _measured(configs) if "error" in found]
+    return [answer["error"] for answer in _measured(configs) if "error" in answer]
 
 
 def _measured(configs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The answer for each, all asked of one process."""
-    asked = [{n: p[n] for n in _MEASURED if p.get(n) is not None} for p in configs]
-    if any(is_own(str(each["encoder"])) for each in asked):
+    encoders = [{n: p[n] for n in _MEASURED if p.get(n) is not None} for p in configs]
+    if any(is_own(str(each["encoder"])) for each in encoders):
         search_working_folder()
-    texts = [json.dumps(each, sort_keys=True) for each in asked]
+    texts = [json.dumps(each, sort_keys=True) for each in encoders]
     if new := [text for text in dict.fromkeys(texts) if text not in _answers]:
         _answers.update(zip(new, _measure_elsewhere(f"[{', '.join(new)}]", len(new)), strict=True))
     return [_answers[text] for text in texts]

@@ -56,7 +56,7 @@ def metric_params(metric: str) -> tuple[str, ...]:
 
 
 def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
-    """Whether a trial has this score at its end; `trial` is a row of the plan."""
+    """True if a trial has this score at its end; `trial` is a row of the plan."""
     if metric.kind != DATASET[trial["dataset"]].kind:
         return False
     if metric.of == "features" and metric.needs_labels and trial.get("num_classes") == 0:
@@ -70,27 +70,29 @@ def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
     if metric.of == "classifier":
         return COMPONENT["framework"][trial["framework"]].needs_labels and trial["epochs"] > 0
     if metric.part == "finetune":
-        shares = (FINETUNE_SHARES.get(share, "") for share in parse_numbers(trial["finetune_labels"]))
+        shares = (
+            FINETUNE_SHARES.get(share, "") for share in parse_numbers(trial["finetune_labels"])
+        )
         if not any(f"finetune_{share}_" in metric.name for share in shares):
             return False
     return metric.of != "transfer" or trial["transfer_dataset"] != "none"
 
 
 def evaluation_params() -> tuple[str, ...]:
-    """What the scores of images depend on beside the features."""
+    """Parameters of the scores of images, beside the features."""
     images = [metric.name for metric in METRICS if metric.kind == "images"]
     return tuple(dict.fromkeys(name for metric in images for name in metric_params(metric)))
 
 
 def baseline_params() -> tuple[str, ...]:
-    """What the scores of an untrained encoder depend on."""
+    """Parameters of the scores of an untrained encoder."""
     rows = (*COMPONENT["encoder"].values(), *ROWS)
     of_encoders = dict.fromkeys(n for c in rows for n in c.owns)
     return ("encoder", "init", "view_size", *of_encoders, *evaluation_params())
 
 
 def trial_owns(kind: Kind = "images") -> tuple[str, ...]:
-    """What every trial owns, trained or not: its own hyperparameters and those of its scores."""
+    """Parameters of every trial, trained or not: its own and those of its scores."""
     own = TRIAL_OWNS if kind == "images" else PAIRS_OWN
     of_scores = (
         name
@@ -114,14 +116,16 @@ def selected_rows(part: Part, value: str) -> list[Component]:
 
 
 def arguments(config: Mapping[str, Any], part: Part) -> dict[str, Any]:
-    """What the implementation of one part of a trial is called with by name, out of the trial's
+    """Named arguments of the implementation of one part of a trial, out of the trial's
     configuration: what it owns, what its choices own, and what it takes beside.
     """
     component = COMPONENT[part][config[part]]
     names = [*component.owns, *component.owns_with.get(config.get("loss", ""), ())]
     for selected in SELECTED_PARTS:
         if selected in names:
-            names += [name for row in selected_rows(selected, config[selected]) for name in row.owns]
+            names += [
+                name for row in selected_rows(selected, config[selected]) for name in row.owns
+            ]
     return {name: config[name] for name in (*names, *component.takes)}
 
 
@@ -223,12 +227,12 @@ def without_other_encoders(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def num_features(params: Mapping[str, Any]) -> int:
     """Width of the features of the encoder that these hyperparameters describe."""
-    found = COMPONENT["encoder"][params["encoder"]].num_features
-    if found == 0:
+    width = COMPONENT["encoder"][params["encoder"]].num_features
+    if width == 0:
         return measured_width(params)
-    if isinstance(found, int):
-        return found
-    factor, name = found
+    if isinstance(width, int):
+        return width
+    factor, name = width
     return factor * int(params[name])
 
 
@@ -327,5 +331,5 @@ def owners_of(name: str) -> str:
 
 
 def aliases() -> dict[str, str]:
-    """What others call a hyperparameter -> its name."""
+    """Other names of hyperparameters -> their names here."""
     return {alias: param.name for param in PARAMS for alias in param.aliases}

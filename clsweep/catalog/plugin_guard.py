@@ -35,18 +35,18 @@ def guarded(row: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         before = [(x, x._version) for x in _tensors((given, named))]
         copies = [(x, x.detach().clone()) for x, _ in before] if compares.get() else []
         try:
-            found = function(*given, **named)
+            value = function(*given, **named)
             if any(x._version != version for x, version in before) or not all(
                 x.nan_to_num().equal(copy.nan_to_num()) for x, copy in copies
             ):
                 raise PartError(f"{row.name}: expected to leave what it is given, changed in place")
-            if expected := _unlike(part, row, found, given):
-                raise PartError(f"{row.name}: expected {expected}, given {value_text(found)}")
+            if expected := _unlike(part, row, value, given):
+                raise PartError(f"{row.name}: expected {expected}, given {value_text(value)}")
         except Exception as error:
             if getattr(error, "row", None) is None:
                 error.row = row  # type: ignore[attr-defined]
             raise
-        return found
+        return value
 
     return call
 
@@ -62,11 +62,11 @@ def _tensors(given: Any) -> Iterator[Any]:
             yield given.grad
 
 
-def value_text(found: Any) -> str:
+def value_text(value: Any) -> str:
     """A value in a message: of a tensor type and shape."""
-    if hasattr(found, "dtype"):
-        return f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
-    return f"{type(found).__name__} {' '.join(repr(found).split()):.60}"
+    if hasattr(value, "dtype"):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    return f"{type(value).__name__} {' '.join(repr(value).split()):.60}"
 
 
 def _is_tensor(x: Any) -> bool:
@@ -88,38 +88,38 @@ _HAS = {  # what other parts are known by
 }
 
 
-def _unlike(part: str, row: Any, found: Any, given: tuple[Any, ...]) -> str:
-    """What was expected of a part instead of what it gave; empty if it is that. Only what is taken
+def _unlike(part: str, row: Any, value: Any, given: tuple[Any, ...]) -> str:
+    """The value expected of a part instead of what it gave; empty if it is that. Only what is taken
     of an epoch waits for the device.
     """
     fits, expected = True, ""
-    if part == "Diagnostic" and found is None:
+    if part == "Diagnostic" and value is None:
         pass
     elif part == "lr_schedule":
-        fits, expected = _is_number(found) and found >= 0, "a finite number from 0 on"
+        fits, expected = _is_number(value) and value >= 0, "a finite number from 0 on"
     elif _gives_number(part, row):
         low, high = getattr(row, "limits", (-math.inf, math.inf))  # a diagnostic has none
-        fits = _is_number(found) and low <= float(found) <= high
+        fits = _is_number(value) and low <= float(value) <= high
         expected = f"a finite number from {low:g} to {high:g}".removesuffix(" from -inf to inf")
     elif part in ("loss", "regularizer"):
         asks = part == "loss" and any(getattr(x, "requires_grad", False) for x in given)
-        is_real = _is_tensor(found) and found.is_floating_point()
-        fits = is_real and (found.requires_grad or not asks)
+        is_real = _is_tensor(value) and value.is_floating_point()
+        fits = is_real and (value.requires_grad or not asks)
         expected = "a scalar tensor of floating point" + ", with a gradient" * asks
     elif part == "views":
-        views, pairs = {*range(given[0])}, found if isinstance(found, list | tuple) else ()
+        views, pairs = {*range(given[0])}, value if isinstance(value, list | tuple) else ()
         fits = all(isinstance(p, tuple) and len({*p}) == 2 and {*p} <= views for p in pairs or [0])
         expected = "pairs (i, j) of two of the views 0, 1, ..."
     elif part in _SCORES:
-        fits = isinstance(found, dict) and all(_is_score(x, given) for x in found.values())
+        fits = isinstance(value, dict) and all(_is_score(x, given) for x in value.values())
         expected = "{name: a finite number up to 1e60, or whether each image is right}"
     elif part == "Dataset" and row.kind == "images":
-        is_pair = isinstance(found, tuple | list) and len(found) == 2
-        fits = is_pair and all(hasattr(split, "labels") for split in found)
+        is_pair = isinstance(value, tuple | list) and len(value) == 2
+        fits = is_pair and all(hasattr(split, "labels") for split in value)
         expected = "a Split to train on and one to test on"
     elif part in _HAS:
         name, expected = _HAS[part]
-        fits = hasattr(found, name)
+        fits = hasattr(value, name)
     return "" if fits else expected
 
 

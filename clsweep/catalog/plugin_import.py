@@ -51,8 +51,8 @@ def read_files(path: Path, name: str) -> dict[str, str]:
     finder = ModuleFinder([str(path.parent)], excludes=["clsweep"])
     with contextlib.suppress(ImportError, SyntaxError):  # which importing it tells with its line
         finder.run_script(str(path))
-    found = (getattr(module, "__file__", None) or "" for module in finder.modules.values())
-    for file in sorted(found):
+    imported = (getattr(module, "__file__", None) or "" for module in finder.modules.values())
+    for file in sorted(imported):
         if file.endswith(".py") and file != str(path):
             files[Path(file).relative_to(path.parent).as_posix()] = source_text(Path(file), file)
     if (size := sum(map(len, files.values()))) > MAX_TOGETHER:
@@ -88,9 +88,9 @@ def import_file(called: str, folder: str, files: Mapping[str, str]) -> None:
         name.replace("/", "."): (os.path.join(folder, path), files[path])
         for name, path in modules.items()
     }
-    for name, told in _beside_of.items():
-        found = getattr(sys.modules.get(name), "__file__", None)
-        if found == told[0] and beside.get(name) != told:
+    for name, known in _beside_of.items():
+        loaded_from = getattr(sys.modules.get(name), "__file__", None)
+        if loaded_from == known[0] and beside.get(name) != known:
             del sys.modules[name]  # another version, or another study's
     _beside_of.update(beside)
     before = [*_searched]

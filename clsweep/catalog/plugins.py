@@ -26,7 +26,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from clsweep.catalog import COMPONENT, install, signature_mismatch
-from clsweep.catalog.plugin_import import PluginError, find_package, import_file, read_files, search, spec_of, source_text
+from clsweep.catalog.plugin_import import (
+    PluginError,
+    find_package,
+    import_file,
+    read_files,
+    search,
+    source_text,
+    spec_of,
+)
 from clsweep.catalog.rows import (
     SEALED,
     CatalogRow,
@@ -74,8 +82,8 @@ class Plugin:
     def packed(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         rows = [{"row": type(row).__name__, **asdict(row)} for row in self.rows]
-        kept = ("name", "module", "files", "digest", "is_package")
-        return {name: getattr(self, name) for name in kept} | {"rows": rows}
+        recorded = ("name", "module", "files", "digest", "is_package")
+        return {name: getattr(self, name) for name in recorded} | {"rows": rows}
 
     @classmethod
     def unpacked(cls, packed: Mapping[str, Any]) -> Plugin:
@@ -109,10 +117,10 @@ class Plugin:
         rows = []
         for row in self.rows:
             named = [key for key in _FUNCTIONS if getattr(row, key, "")]
-            kept: dict[str, Any] = dict.fromkeys(named, f"{SEALED}:{self.name}")
+            changes: dict[str, Any] = dict.fromkeys(named, f"{SEALED}:{self.name}")
             if getattr(row, "pattern", ""):
-                kept["pattern"] = "(?s:.*)"  # some regular expressions never end
-            rows.append(replace(row, **kept))
+                changes["pattern"] = "(?s:.*)"  # some regular expressions never end
+            rows.append(replace(row, **changes))
         return replace(self, rows=tuple(rows), is_sealed=True, folder="")
 
     def shown(self, file: str) -> str:
@@ -182,14 +190,14 @@ def read_plugins(names: Sequence[str], folder: Path) -> tuple[Plugin, ...]:
     Raises:
         PluginError: one of them cannot be read, or is none.
     """
-    found = [
+    plugins = [
         _read_file(folder / name, name) if name.endswith(".py") else _read_package(name)
         for name in names
     ]
-    for i, plugin in enumerate(found):
-        if plugin.name in [each.name for each in found[:i]]:
+    for i, plugin in enumerate(plugins):
+        if plugin.name in [each.name for each in plugins[:i]]:
             raise PluginError(f"{names[i]}: two plug-ins of this name; rename one of them")
-    return tuple(found)
+    return tuple(plugins)
 
 
 def _read_file(path: Path, name: str) -> Plugin:
@@ -236,11 +244,11 @@ def _rows_of(plugin: Plugin) -> tuple[CatalogRow, ...]:
     loaded, file = sys.modules[plugin.module], next(iter(plugin.files))
     if not hasattr(loaded, "ROWS"):
         raise PluginError(f"{file}:1: expected a list ROWS of rows of the catalog, found none")
-    start, found = plugin.line_of(""), loaded.ROWS
-    if not isinstance(found, (list, tuple)) or not found:
-        raise PluginError(f"{start}: ROWS: expected a list of rows, given {found!r:.60}")
+    start, written = plugin.line_of(""), loaded.ROWS
+    if not isinstance(written, (list, tuple)) or not written:
+        raise PluginError(f"{start}: ROWS: expected a list of rows, given {written!r:.60}")
     rows = []
-    for row in found:
+    for row in written:
         if type(row) not in ROW_TYPES.values():
             expected = "expected a Param, Component, Dataset, Metric or Diagnostic"
             raise PluginError(f"{start}: ROWS: {expected}, given {row!r:.60}")
@@ -286,26 +294,26 @@ def _with_functions(plugin: Plugin, row: CatalogRow, beside: Sequence[CatalogRow
 
 @contextlib.contextmanager
 def _errors_of(plugin: Plugin) -> Iterator[None]:
-    """What a plug-in raises as one line with its place. What it prints is no command's output."""
+    """Errors of a plug-in as one line with its place. What it prints is no command's output."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     except (Exception, SystemExit) as error:
         text = (str(error).strip().splitlines() or [""])[0]
         place = _place(error, [plugin]) or f"{next(iter(plugin.files))}:1"
-        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise PluginError(f"{place}: {said}") from None
+        message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise PluginError(f"{place}: {message}") from None
 
 
 def _place(error: BaseException, plugins: Sequence[Plugin]) -> str:
     """The innermost line of one of these plug-ins that an error has passed through, or ""."""
-    found = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
     broken = (isinstance(error, SyntaxError) and error.filename) or ""  # a module beside, perhaps
     for plugin in plugins:
         if broken.startswith(f"{plugin.folder}{os.sep}"):
             return f"{os.path.relpath(broken, plugin.folder)}:{error.lineno}"  # type: ignore[attr-defined]
     places = (
-        f"{shown}:{line}" for file, line in reversed(found)
+        f"{shown}:{line}" for file, line in reversed(frames)
         for plugin in plugins if (shown := plugin.shown(file))
     )  # fmt: skip
     return next(places, "")
@@ -351,14 +359,14 @@ def declare(plugins: Sequence[Plugin]) -> None:
     """Know the rows of plug-ins of a results folder, to read it: beside those of this process, of
     which one of the same name gives way, unless it is the same. Nothing is executed.
     """
-    found = [_own(plugin) or plugin for plugin in plugins]
-    if all(_active.get(plugin.name) == plugin for plugin in found):
+    declared = [_own(plugin) or plugin for plugin in plugins]
+    if all(_active.get(plugin.name) == plugin for plugin in declared):
         return
-    names = {plugin.name for plugin in found}
+    names = {plugin.name for plugin in declared}
     try:
-        activate([*(p for name, p in _active.items() if name not in names), *found])
+        activate([*(p for name, p in _active.items() if name not in names), *declared])
     except PluginError:  # two studies that mean different things by one name
-        activate(found)
+        activate(declared)
 
 
 def forget_folders() -> None:

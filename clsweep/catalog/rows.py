@@ -1,4 +1,4 @@
-"""What a row of the catalog is: a hyperparameter, a component, a data set, a metric, a diagnostic.
+"""Rows of the catalog: a hyperparameter, a component, a data set, a metric, a diagnostic.
 
 Plain data, no torch, no Ray. A row names the function behind it as "module:function" in `impl`;
 `implementation` imports it when a trial needs it.
@@ -106,12 +106,12 @@ class Param:
         single = replace(self, kind="float")
         try:
             given = value if isinstance(value, list) else parse_numbers(str(value))
-            found = [single.coerce(number) for number in given]
+            values = [single.coerce(number) for number in given]
         except ValueError:
-            found = []
-        if not found or any(a >= b for a, b in itertools.pairwise(found)):  # type: ignore[operator]
+            values = []
+        if not values or any(a >= b for a, b in itertools.pairwise(values)):  # type: ignore[operator]
             raise ValueError(f"expected ascending numbers in {self.bounds}, given {value!r:.80}")
-        return ", ".join(setting(number) for number in found)
+        return ", ".join(setting(number) for number in values)
 
     def _names(self, value: object) -> str:
         given = value if isinstance(value, list) else names_in(str(value))
@@ -187,7 +187,7 @@ class Component:
       flipped anew.
     - knn_weights: as the `impl` of a metric of images; gives knn_top1 and knn_top5.
     - finetune: as the `impl` of a metric of images; gives finetune_1pct_top1 and its like, None
-      where a share was not asked for. It takes `network`, a `train.finetune.Network`.
+      where a share was not asked for. It takes `network`, a `Network` of fine-tuning.
     - augmentation: x_NCHW, the views of a batch after the crops and colours of the recipe, float in
       [0, 1]; u_NK, of each its `num_draws` numbers, uniform in [0, 1), on the same device; views of
       the same shape. One that `mixes` is called with other_NCHW too: for each image the view of
@@ -274,13 +274,13 @@ class Dataset:
 
     @property
     def is_own(self) -> bool:
-        """Whether its images are known by what a function of the user's own gives alone."""
+        """True if only a function of the user's own knows its images."""
         is_ours = self.impl.startswith("clsweep.") or bool(self.files)
         return self.kind == "images" and not is_ours
 
     @property
     def makes_images(self) -> bool:
-        """Whether there are as many images as are asked for."""
+        """True if there are as many images as are asked for."""
         return not self.files and bool(self.num_train) and "num_train" in self.options
 
     def split_sizes(self, val_fraction: float | None) -> tuple[int, int]:
@@ -334,7 +334,7 @@ class Metric:
 
     @property
     def needs_labels(self) -> bool:
-        """Whether it compares with the classes of the images."""
+        """True if it compares with the classes of the images."""
         return self.kind == "images" and not self.takes
 
     @property
@@ -358,7 +358,7 @@ DIAGNOSED_STEP = ("objective", "prepared", "watched", "config")
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """What a representation or its training looks like, in a column beside the score.
+    """A property of a representation or its training, in a column beside the score.
 
     Attributes:
         name: of its column in trials and epochs.
@@ -400,7 +400,7 @@ SEALED = "of a results folder"  # no module: stands for that of a recorded plug-
 
 
 def named(place: str) -> Any:
-    """What "module:function" names.
+    """The function or class that "module:function" names.
 
     Raises:
         LookupError: there is no such module, or no such name in it.

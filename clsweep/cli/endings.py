@@ -1,4 +1,4 @@
-"""How commands end: what they print, the exit code, what to type next; and their streams."""
+"""The end of commands: what they print, the exit code, what to type next; and their streams."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def require_words(argv: Sequence[str]) -> None:
 
 def expand_user(word: str) -> str:
     """A word as a shell gives it that expands every `~`: most leave that of `--out=~/x`."""
-    found = re.fullmatch(r"(--[a-z-]+=)?(~(/.*)?)", word, re.DOTALL)
-    return (found[1] or "") + os.path.expanduser(found[2]) if found else word
+    match = re.fullmatch(r"(--[a-z-]+=)?(~(/.*)?)", word, re.DOTALL)
+    return (match[1] or "") + os.path.expanduser(match[2]) if match else word
 
 
 def require_exclusive(options: Mapping[str, object]) -> None:
@@ -56,7 +56,7 @@ def require_exclusive(options: Mapping[str, object]) -> None:
 
 
 def mistake(error: UserError | OSError | MemoryError) -> str:
-    """What is said of an error that no command has worded, as of a working folder that is gone."""
+    """The text of an error that no command has worded, as of a working folder that is gone."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, MemoryError):
@@ -84,7 +84,7 @@ def print_failures(results: StudyTables) -> None:
 
 
 def print_end(summary: RunSummary, again: str, following: str) -> None:
-    """How many trials there are of each kind, and what to type next."""
+    """The number of trials of each kind, and what to type next."""
     stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
     stopped += f"{summary.skipped} skipped, " if summary.skipped else ""
     say(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")

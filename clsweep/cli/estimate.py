@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DATASET, PARAM
-from clsweep.catalog.plugins import Plugin, plug_in, error_line
+from clsweep.catalog.plugins import Plugin, error_line, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cluster.resources import prepare_files, require_capacity, this_machine, visible_gpus
 from clsweep.data.locations import DataPlace
@@ -63,8 +63,8 @@ def print_estimate(study: Study, *, price: float | None, format: Format) -> None
         for line in _lines(study, objectives, at_once, total_s, price):
             print_note(line)
         if (gain := bf16_gain(study)) >= WORTH:
-            asked = "--set base.precision=bf16 asks for it, and is another study"
-            print_note(f"note: bf16 is {number(gain)} times as fast on this CPU; {asked}")
+            advice = "--set base.precision=bf16 asks for it, and is another study"
+            print_note(f"note: bf16 is {number(gain)} times as fast on this CPU; {advice}")
 
 
 def forecast(study: Study) -> tuple[list[Row], int, float]:
@@ -117,8 +117,8 @@ def forecast(study: Study) -> tuple[list[Row], int, float]:
 
 
 def bf16_gain(study: Study) -> float:
-    """How many times as fast this machine's CPUs train the first trial in bf16 as in float32; 0
-    where none trains in float32 on them, or they have no instructions for bf16.
+    """Speed of the first trial in bf16 over float32 on this machine's CPUs; 0 where none trains in
+    float32 on them, or they have no instructions for bf16.
     """
     planned = (plan_row(study, trial) for trial in plan_trials(study.drawn()))
     row = next((row for row in planned if row["epochs"] and row.get("precision") == "fp32"), None)
@@ -131,7 +131,7 @@ def bf16_gain(study: Study) -> float:
 
 
 def has_amx() -> bool:
-    """Whether the CPU multiplies matrices of bf16 by instructions of its own."""
+    """True if the CPU multiplies matrices of bf16 by instructions of its own."""
     try:
         return "amx_bf16" in Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -140,7 +140,7 @@ def has_amx() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """What the parts of a trial take, seconds.
+    """Seconds of the parts of a trial.
 
     Attributes:
         begin_s: until its first step.
@@ -219,7 +219,7 @@ def _sizes(study: Study, rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
     """The trials of each objective, those together that take equal steps. No real number is taken
     to change what a step costs: a temperature, a rate, a weight.
     """
-    found: dict[str, list[list[Row]]] = {}
+    sizes: dict[str, list[list[Row]]] = {}
     for objective in study.objectives:
         names = [n for n in objective.space if PARAM[n].kind != "float" and n not in _COUNTED]
         groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -227,8 +227,8 @@ def _sizes(study: Study, rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
             if row["objective"] == objective.name:
                 groups.setdefault(tuple(row[name] for name in names), []).append(row)
         in_order = sorted(groups, key=lambda key: [(isinstance(v, str), v) for v in key])
-        found[objective.name] = [groups[key] for key in in_order]
-    return found
+        sizes[objective.name] = [groups[key] for key in in_order]
+    return sizes
 
 
 def _timed(study: Study, wanted: Sequence[Row], num_processes: int) -> dict[str, list[Pace]]:
@@ -318,7 +318,7 @@ def _row(study: Study, each: Row, for_eyes: bool) -> Row:
 def _lines(
     study: Study, rows: Sequence[Row], at_once: int, total_s: float, price: float | None
 ) -> list[str]:
-    """What the whole study takes, and what the numbers leave out."""
+    """Hours and memory of the whole study, and what the numbers leave out."""
     resources, saved = study.sections.resources, _SAVED.get(study.sections.scheduler.name)
     seconds = sum(each["trial_s"] * each["trials"] for each in rows)
     hours = seconds * resources.workers / 3600

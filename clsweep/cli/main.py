@@ -8,12 +8,21 @@ from typing import Annotated
 
 import typer
 
+from clsweep.cli import run
 from clsweep.cli import statistic_commands as on_results
 from clsweep.cli import study_commands as on_study
-from clsweep.cli.endings import EXIT_INTERRUPTED, EXIT_INVALID, expand_user, robust_streams, missing_extra, mistake, require_words
+from clsweep.cli.endings import (
+    EXIT_INTERRUPTED,
+    EXIT_INVALID,
+    expand_user,
+    missing_extra,
+    mistake,
+    require_words,
+    robust_streams,
+)
+from clsweep.cli.new import new
 from clsweep.cli.options import option, print_version
 from clsweep.cli.statistic_commands import import_
-from clsweep.cli.new import new
 from clsweep.display.printing import print_note
 from clsweep.display.text import say
 from clsweep.errors import RequestError, UserError
@@ -70,9 +79,9 @@ def run_app() -> None:
         (print_note if sys.stderr.isatty() else say)(mistake(error), file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except ModuleNotFoundError as error:
-        if not (said := missing_extra(error, sys.argv)):
+        if not (message := missing_extra(error, sys.argv)):
             raise
-        say(said, file=sys.stderr)
+        say(message, file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -35,20 +35,20 @@ def argument(metavar: str, help: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=help, **more)
 
 
-def print_version(asked: bool) -> None:
+def print_version(is_given: bool) -> None:
     """Of `--version`: the version of clsweep, and nothing else."""
-    if asked:
+    if is_given:
         say(f"clsweep {VERSION}")
         raise typer.Exit
 
 
 def _studies(incomplete: str) -> list[str]:
-    """What a shell offers for STUDY: the shipped ones, and files that begin so."""
+    """Completions of a shell for STUDY: the shipped ones, and files that begin so."""
     from clsweep.study.document import shipped_studies
 
     files = [str(path) for path in Path().glob(f"{glob.escape(incomplete)}*")]
-    kept = [f"{name}/" if Path(name).is_dir() else name for name in files]
-    return [name for name in [*shipped_studies(), *kept] if name.startswith(incomplete)]
+    names = [f"{name}/" if Path(name).is_dir() else name for name in files]
+    return [name for name in [*shipped_studies(), *names] if name.startswith(incomplete)]
 
 
 StudyPath = Annotated[
@@ -80,7 +80,7 @@ ImagesFor = Literal["new", "fixed"]  # which images intervals are for
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions:
-    """Which version of a study file is meant."""
+    """Options of commands that read a study file: which version of it is meant."""
 
     preset: Annotated[str | None, option("--preset -p", "preset of the study file")] = None
     settings: Settings = None
@@ -100,7 +100,7 @@ class StudyOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How trials are run."""
+    """Options of commands that run trials."""
 
     address: Annotated[str, option("--address", "local, auto, or the address of a Ray cluster")] = (
         "local"
@@ -116,7 +116,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsOptions:
-    """How trials are read."""
+    """Options of commands that read trials."""
 
     metric: Annotated[
         str | None, option("--metric", "another column; the study's own by default")
@@ -180,7 +180,7 @@ class FullResultsOptions(ResultsOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """How a table is asked for: in which format, with every column, with what its columns are.
+    """Options of a table: its format, every column, what its columns are.
 
     command: what has these options, where that is another one than was typed.
     """
@@ -195,7 +195,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """A command for Typer, which knows no groups: each is given as its options."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, list[inspect.Parameter]] = {}
-    asked: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
     for each in inspect.signature(command).parameters.values():
         hint = hints[each.name]
         if is_dataclass(hint):
@@ -205,17 +205,17 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
                 for field in fields(hint)
                 if get_origin(own[field.name]) is Annotated
             ]
-            asked += groups[each.name]
+            parameters += groups[each.name]
         else:
-            asked.append(each.replace(annotation=hint, kind=each.KEYWORD_ONLY))
+            parameters.append(each.replace(annotation=hint, kind=each.KEYWORD_ONLY))
 
     @functools.wraps(command)
     def called(*words: Any, **given: Any) -> None:
         for name, options in groups.items():
-            said = {each.name for each in options} & given.keys()
-            given[name] = hints[name](**{each: given.pop(each) for each in said})
+            names = {each.name for each in options} & given.keys()
+            given[name] = hints[name](**{each: given.pop(each) for each in names})
         command(*words, **given)
 
-    called.__annotations__ = {each.name: each.annotation for each in asked}
-    called.__signature__ = inspect.Signature(asked)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return called

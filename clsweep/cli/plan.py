@@ -20,13 +20,13 @@ from clsweep.catalog import (
 from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
-from clsweep.cluster.resources import require_capacity, require_files, this_machine
-from clsweep.data.locations import AbsentError
+from clsweep.cluster.capacity import require_capacity, require_files, this_machine
+from clsweep.data.found import AbsentError
 from clsweep.display.numbers import count, number, setting, setting_column
 from clsweep.errors import RequestError, nearest
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
-from clsweep.study.document import study_question, shipped_studies
-from clsweep.study.factors import FactorCell, factor_cells, factors_of, split_name, merged_lines
+from clsweep.study.document import shipped_studies, study_question
+from clsweep.study.factors import FactorCell, factor_cells, factors_of, merged_lines, split_name
 from clsweep.study.paper_tables import checked_files, parse_paper_table
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS
 from clsweep.sweeps.notes import CAPACITY, SCORED_ON_TEST, SIZES
@@ -86,7 +86,7 @@ def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, li
     """
     known, others = entry_names(tables), aliases()
     meant = name if name in known else others.get(name.lower().replace("-", "_"), name)
-    found = {
+    matches = {
         f"{meant} ({kind})": [
             {"about": key, "value": value}
             for key, value in [*row.items()][1:]
@@ -96,29 +96,30 @@ def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, li
         for row in rows
         if str(next(iter(row.values()))) == meant
     }
-    if not found:
+    if not matches:
         raise RequestError(
             f"catalog: unknown kind '{name:.80}'.{nearest(name, [*tables, *known], others)} "
             f"Expected: {', '.join(tables)}, or an entry of one of them"
         )
-    return found
+    return matches
 
 
 def contrast_rows(
     study: Study, pilot: Mapping[str, tuple[float, float]], noise: float | None = None
 ) -> list[Row]:
-    """What the study will be able to say of each contrast: the smallest effect that it finds, and
-    that it rules out where there is none; `unforeseen` without them.
+    """Effects that the study will resolve, contrast by contrast: the smallest that it finds,
+    and that it rules out where there is none; `unforeseen` without them.
 
     Args:
         pilot: objective -> squares of one seed's noise, and degrees of freedom; of one that is
             not there those of all.
         noise: the standard deviation, if given; without any the effects are in units of it.
     """
-    asked = study.sections.contrasts
-    if not asked or unforeseen(study):
+    contrasts = study.sections.contrasts
+    if not contrasts or unforeseen(study):
         return [
-            {"contrast": n, "margin": c.margin, "published": c.published} for n, c in asked.items()
+            {"contrast": n, "margin": c.margin, "published": c.published}
+            for n, c in contrasts.items()
         ]
     from clsweep.analysis.power import smallest_effects
 
@@ -127,22 +128,22 @@ def contrast_rows(
     plan = [plan_row(first, t) | {"objective": labels[t.objective]} for t in plan_trials(first)]
     rows = {(row["objective"], row["config"]): row for row in plan}
     rows_of = []
-    for name, each in asked.items():
+    for name, each in contrasts.items():
         sizes = [
             size
             for at in (each.at, each.minus)
             for objective in each.sides
             if at is not None and (size := sum(_has(r, objective, at) for r in rows.values()))
         ]
-        found = smallest_effects(sizes, len(study.sections.seeds), len(asked))
+        effects = smallest_effects(sizes, len(study.sections.seeds), len(contrasts))
         scale, unit = 1.0, " SD"
         if each.metric in (None, study.sections.metric.name) and (pilot or noise is not None):
             own = [pilot[side] for side in each.sides if side in pilot] or [*pilot.values()]
             squares, freedom = map(sum, zip(*own, strict=True)) if own else (0.0, 0.0)
             scale, unit = noise if noise is not None else (squares / max(freedom, 1)) ** 0.5, ""
-        finds, rules_out = (f"{number(x * scale)}{unit}" for x in found)
-        told = {"contrast": name, "margin": each.margin, "published": each.published}
-        rows_of.append(told | {"finds from": finds, "rules out from": rules_out})
+        finds, rules_out = (f"{number(x * scale)}{unit}" for x in effects)
+        columns = {"contrast": name, "margin": each.margin, "published": each.published}
+        rows_of.append(columns | {"finds from": finds, "rules out from": rules_out})
     return rows_of
 
 
@@ -156,7 +157,7 @@ def unforeseen(study: Study) -> str:
 
 
 def _has(row: Row, objective: str, at: Mapping[str, object]) -> bool:
-    """Whether a planned trial is of a side of a contrast."""
+    """True if a planned trial is of a side of a contrast."""
     if row["objective"] != objective:
         return False
     values = {name: PARAM[name].coerce(raw) for name, raw in at.items()}
@@ -192,16 +193,16 @@ def plan_matrix(study: Study) -> list[Row]:
 
 def cell_matrices(study: Study) -> list[tuple[FactorCell, list[Row]]]:
     """The matrix of each cell of a study with factors, under the names of the study file."""
-    found = []
+    matrices = []
     for cell, part in zip(factor_cells(study.document.tree), study.cells, strict=True):
         names = {o.name: o.label for o in part.objectives}
         rows = [{names.get(key, key): v for key, v in row.items()} for row in plan_matrix(part)]
-        found.append((cell, rows))
-    return found
+        matrices.append((cell, rows))
+    return matrices
 
 
 def plan_data(study: Study) -> list[str]:
-    """What every trial is trained and scored on, and what one image is worth in the score."""
+    """The images that every trial is trained and scored on, and what one is worth in the score."""
     cells = [cell for cell in study.cells or (study,) if cell.dataset.kind == "images"]
     lines = dict.fromkeys(line for cell in cells for line in _data_lines(cell))
     return sorted(lines, key=lambda line: line.startswith("note: "))
@@ -244,7 +245,7 @@ def plan_counts(study: Study) -> list[Row]:
 
 
 def _objective_notes(study: Study) -> list[str]:
-    """What is to be said of the objectives of one cell."""
+    """Notes on the objectives of one cell."""
     notes = [
         f"skip: '{objective.label}' does not own {', '.join(names)}: {reason}"
         for objective in study.objectives
@@ -264,28 +265,30 @@ def _objective_notes(study: Study) -> list[str]:
 
 
 def _condition_notes(study: Study) -> list[str]:
-    """What has no effect where, and how many trials are not planned for it."""
-    found: dict[str, dict[str, None]] = {}
+    """Parameters without effect, where, and how many trials are not planned for it."""
+    places: dict[str, dict[str, None]] = {}
     for objective in study.objectives:
         for name, conditions in objective.conditions.of.items():
             for other, [value] in ((c.other, c.values) for c in conditions if not c.needed):
-                found.setdefault(f"{other} is {setting(value)}", {})[name] = None
-    if not found:
+                places.setdefault(f"{other} is {setting(value)}", {})[name] = None
+    if not places:
         return []
     saved = sum(num_saved(study, o) for o in study.objectives) * len(study.sections.seeds)
-    said = ", ".join(f"{' and '.join(names)} where {at}" for at, names in found.items())
+    listed = ", ".join(f"{' and '.join(names)} where {at}" for at, names in places.items())
     each = (c for o in study.objectives for of in o.conditions.of.values() for c in of)
     also = ", with what `when` leaves out" * any(c.needed for c in each)
     fewer = f". Planned once there{also}, that is {saved} trials fewer" if saved else ""
-    return [f"note: without effect: {said}{fewer}"]
+    return [f"note: without effect: {listed}{fewer}"]
 
 
 def plan_notes(study: Study) -> list[str]:
-    """What a user should know before: skips, replaced values, small spaces, missing intervals."""
+    """Notes before anything runs: skips, replaced values, small spaces, missing intervals."""
     notes = [f"note: {note}" for note in study.notes]
     if study.sections.evaluation.score_on == "test":
         notes.append(f"note: every trial is {SCORED_ON_TEST}")
-    cells = zip(factor_cells(study.document.tree) or [FactorCell({})], study.cells or [study], strict=True)
+    cells = zip(
+        factor_cells(study.document.tree) or [FactorCell({})], study.cells or [study], strict=True
+    )
     notes += merged_lines([(cell, _objective_notes(part)) for cell, part in cells])
     capacity = [name for name in SIZES if any(name in o.space for o in study.objectives)]
     notes += [f"note: {CAPACITY.format(names=' and '.join(capacity))}"] if capacity else []
@@ -317,7 +320,7 @@ def plan_notes(study: Study) -> list[str]:
 
 
 def _unanswered(study: Study) -> list[str]:
-    """What a search or a race leaves unanswered."""
+    """Questions that a search or a race leaves unanswered."""
     method, scheduler = study.sections.search.method, study.sections.scheduler.name
     if scheduler == "racing":
         return [
@@ -336,7 +339,7 @@ def _unanswered(study: Study) -> list[str]:
 
 
 def missing_notes(study: Study) -> list[str]:
-    """What this machine lacks: data sets, GPUs, CPUs. Another one may have them.
+    """Notes on what this machine lacks: data sets, GPUs, CPUs. Another one may have them.
 
     Raises:
         RequestError: a data set is here and cannot be read.

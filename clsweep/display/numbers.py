@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from typing import Any
 
 SMALL, LARGE = 1e-4, 1e9  # from there on in scientific notation
-_ROUNDING = 1e-9  # of the largest number of a column: what is smaller is zero that has been computed
+_ROUNDING = 1e-9  # of the largest number of a column: anything smaller is a computed zero
 _MOST = 12
 TYPED_DIGITS = 6  # significant digits that a person gives a setting; a value with more was drawn
 DRAWN_DIGITS = 4  # digits of a drawn value that is mentioned alone
@@ -231,8 +231,8 @@ def _text(number: Number, form: str) -> str:
 
 
 def form_of(floats: Sequence[float], digits: int | None = None) -> Callable[[float], str]:
-    """How floats of a column that have no intervals are made texts: whole numbers without decimals,
-    others with `digits`. With None: four significant digits, and as many decimals all down a column
+    """Format of a column of floats without intervals: whole numbers without decimals, others with
+    `digits`. With None: four significant digits, and as many decimals all down a column
     whose numbers are of one size.
     """
     # A parameter such as batch_size is made of floats wherever one objective does not have it.

@@ -37,7 +37,7 @@ _PART = re.compile(r"[^/_-]*[/_-]+|[^/_-]+")
 
 
 class Format(StrEnum):
-    """What a command prints: for eyes, for a page, for a spreadsheet, for a program."""
+    """The format of a command's tables: for eyes, for a page, for a spreadsheet, for a program."""
 
     table = "table"
     md = "md"
@@ -104,14 +104,14 @@ def laid_out(
     """The lines of a table no wider than `room`, in blocks with the first columns that tell rows
     apart where it does not fit without those of `spare`; and the columns that found no room.
     """
-    kept = {key: _column(key, [row[key] for row in rows], digits) for key in rows[0]}
+    by_key = {key: _column(key, [row[key] for row in rows], digits) for key in rows[0]}
     left_out: list[str] = []
     for names in spare:
-        going = [each for each in ([names] if isinstance(names, str) else names) if each in kept]
-        if len(kept) > len(going) and _least(kept.values()) > room:
+        going = [each for each in ([names] if isinstance(names, str) else names) if each in by_key]
+        if len(by_key) > len(going) and _least(by_key.values()) > room:
             left_out += going
-            kept = {name: column for name, column in kept.items() if name not in going}
-    columns = list(kept.values())
+            by_key = {name: column for name, column in by_key.items() if name not in going}
+    columns = list(by_key.values())
     num = _num_keys(columns, room)
     blocks = [columns[:num]]
     for column in columns[num:]:
@@ -122,7 +122,7 @@ def laid_out(
 
 
 def _num_keys(columns: Sequence[_Column], room: float) -> int:
-    """How many of the first columns tell rows apart; 1 where they leave no room for another."""
+    """Number of first columns that tell rows apart; 1 where they leave no room for another."""
     for num in range(1, len(columns)):
         texts = (accumulate(column.texts, _or_above) for column in columns[:num])
         cells = list(zip(*texts, strict=True))
@@ -134,7 +134,7 @@ def _num_keys(columns: Sequence[_Column], room: float) -> int:
 
 
 def _or_above(above: str, text: str) -> str:
-    """What is empty below a text reads as that text."""
+    """An empty cell below a text reads as that text."""
     return text or above
 
 

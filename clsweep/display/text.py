@@ -42,12 +42,12 @@ def legible(text: str) -> str:
 
 def printable(text: str) -> str:
     """Text whose control characters are seen: a terminal shows `\\x1b`, and obeys nothing."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def json_text(text: str) -> str:
     """JSON in which the control characters that it may hold as they are stand as escapes."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def say(text: str = "", *, file: TextIO | None = None) -> None:
@@ -82,7 +82,7 @@ def cell(value: Any, digits: int = 2) -> str:
 
 
 def is_numeric(texts: Iterable[str]) -> bool:
-    """Whether all that a column says is numbers, so that it is set to the right."""
+    """True if a column holds only numbers, so that it is set to the right."""
     filled = [text for text in texts if text]
     return bool(filled) and all(_FIGURES.fullmatch(text) for text in filled)
 

@@ -1,6 +1,6 @@
-"""How charts look, and charts as pictures: colours of a light and a dark page, and vl-convert for
-SVG and PNG, and for the script that draws charts on a page. It holds the interpreter while it
-works, so other processes draw where there are some.
+"""Colours of charts on a light and a dark page, and charts as pictures. vl-convert makes SVG and
+PNG, and the script that draws charts on a page. It holds the interpreter while it works, so other
+processes draw where there are some.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def legible_spec(value: Any) -> Any:
     if isinstance(value, str):
         return legible(value)
     if isinstance(value, Mapping):
-        found = {legible_spec(key): legible_spec(part) for key, part in value.items()}
-        if isinstance(title := found.get("title"), str):
-            found["title"] = re.sub(r"[\r\n]+", " ", title)
-        return found
+        parts = {legible_spec(key): legible_spec(part) for key, part in value.items()}
+        if isinstance(title := parts.get("title"), str):
+            parts["title"] = re.sub(r"[\r\n]+", " ", title)
+        return parts
     return [legible_spec(part) for part in value] if isinstance(value, list | tuple) else value
 
 
@@ -105,7 +105,7 @@ def to_svg(spec: Mapping[str, Any], *, width: int = WIDTH) -> str:
 
 
 def svg_to_png(svg: str, scale: float = 2) -> bytes:
-    """What `to_svg` returns as PNG, `scale` pixels for each of its own."""
+    """An SVG of `to_svg` as PNG, `scale` pixels for each of its own."""
     import vl_convert
 
     return vl_convert.svg_to_png(svg, scale=scale)
@@ -117,7 +117,7 @@ class Picture(NamedTuple):
 
 
 def draw_chart(spec: Mapping[str, Any]) -> Future[Picture]:
-    """Draw a themed spec: beside other work within `processes_beside`, else at once."""
+    """Draw a themed spec: beside other work within `worker_processes`, else at once."""
     return submit(_drawn, spec)
 
 

@@ -329,7 +329,7 @@ class TrainingChecks:
     # Scores.
 
     def check_scores(self, num_labelled: int) -> None:
-        """What the scores of images need; both data sets hold out the same `val_fraction`."""
+        """Needs of the scores of images; both data sets hold out the same `val_fraction`."""
         fixed, classes = self.fixed, self.dataset.num_classes
         self.check_layer()
         if fixed["lidar_views"] == 1:
@@ -354,14 +354,14 @@ class TrainingChecks:
 
     def wrong_transfer(self, row: Dataset) -> str:
         """Why scores cannot be transferred to a data set; empty if they can."""
-        name, dataset, found = row.name, self.dataset, self.draft.transferred.get(row.name)
-        if found is None and (row.files or name == dataset.name):
+        name, dataset, known_set = row.name, self.dataset, self.draft.transferred.get(row.name)
+        if known_set is None and (row.files or name == dataset.name):
             reason = "the study's own" if name == dataset.name else "your own files"
             return (
                 f"expected another data set of the catalog, given {name}, {reason}: these need "
                 "dataset.transfer_root, a folder of their own"
             )
-        other = found or row
+        other = known_set or row
         if not other.num_classes:
             return f"expected a data set with classes, given {name}, which has none"
         channels = {other.channels, dataset.channels}
@@ -384,7 +384,10 @@ class TrainingChecks:
             self.mistake("feature_layer", f"{expected}; given {layer}")
 
     def check_finetuning(self, num_labelled: int) -> None:
-        shares, classes = parse_numbers(str(self.fixed["finetune_labels"])), self.dataset.num_classes
+        shares, classes = (
+            parse_numbers(str(self.fixed["finetune_labels"])),
+            self.dataset.num_classes,
+        )
         if not set(shares) <= set(FINETUNE_SHARES):
             known, given = (", ".join(map(setting, each)) for each in (FINETUNE_SHARES, shares))
             self.mistake("finetune_labels", f"expected some of {known}, given {given}")

@@ -1,5 +1,5 @@
-"""What follows from several keys of a study together: sizes that fit, parameters that have an
-effect, budgets.
+"""Checks of several keys of a study together: sizes that fit, parameters that have an effect,
+budgets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clsweep.errors import nearest
 from clsweep.study.check_training import Draft, TrainingChecks
 from clsweep.study.document import Keys
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS, ContrastSection
-from clsweep.study.space import Objective, num_values, file_slug
+from clsweep.study.space import Objective, file_slug, num_values
 
 MAX_OBJECTIVE_NAME = 64
 
@@ -71,8 +71,8 @@ class _ObjectiveChecks(TrainingChecks):
             without_other_encoders(dict(zip(given, each, strict=True))) | sizes
             for each in itertools.product(*given.values())
         )
-        asked = [config for config in configs if is_open(config["encoder"]) or init != NONE]
-        for reason in dict.fromkeys(why_not(asked)):
+        measured = [config for config in configs if is_open(config["encoder"]) or init != NONE]
+        for reason in dict.fromkeys(why_not(measured)):
             key = "init" if init != NONE and init.partition("#")[0] in reason else "encoder"
             self.mistake(key, reason)
 
@@ -268,14 +268,14 @@ def _check_search(draft: Draft) -> None:
     method, scheduler = search.method, draft.sections.scheduler.name
     live = " or ".join(LIVE_METHODS)
     if draft.sections.evaluation.score_on == "test":
-        said = (
+        refusal = (
             "would choose configurations by the test split. Expected grid, qmc or random with "
             "fifo, or no evaluation: {score_on: test}"
         )
         if method in LIVE_METHODS:
-            draft.error(("search", "method"), f"{method} {said}")
+            draft.error(("search", "method"), f"{method} {refusal}")
         if scheduler != "fifo":
-            draft.error(("scheduler", "name"), f"{scheduler} {said}")
+            draft.error(("scheduler", "name"), f"{scheduler} {refusal}")
     if scheduler == "racing" and method in LIVE_METHODS:
         draft.error(
             ("scheduler", "name"),
@@ -322,30 +322,38 @@ def _check_names(draft: Draft) -> None:
 def check_contrasts(draft: Draft, objectives: Sequence[Objective]) -> None:
     """Note every mistake of the contrasts."""
     known = {objective.name: objective for objective in objectives}
-    for name, asked in draft.sections.contrasts.items():
-        for keys, message in _mistakes(asked, known):
+    for name, contrast in draft.sections.contrasts.items():
+        for keys, message in _mistakes(contrast, known):
             draft.error(("contrasts", name, *keys), message)
 
 
-def _mistakes(asked: ContrastSection, known: Mapping[str, Objective]) -> Iterator[tuple[Keys, str]]:
-    for name in asked.sides:
+def _mistakes(
+    contrast: ContrastSection, known: Mapping[str, Objective]
+) -> Iterator[tuple[Keys, str]]:
+    for name in contrast.sides:
         if name not in known:
             hint = f"{nearest(name, known)} Expected one of: {', '.join(known)}"
             yield ("of",), f"unknown objective '{name:.80}'.{hint}"
-    if asked.metric is not None and asked.metric not in (*METRIC, *DIAGNOSTIC):
-        hint = nearest(asked.metric, [*METRIC, *DIAGNOSTIC])
-        yield ("metric",), f"unknown metric '{asked.metric:.80}'.{hint} See clsweep catalog metrics"
-    if len(asked.sides) == 1 and asked.minus is None:
-        yield (), f"expected two objectives, or minus: nothing is subtracted from {asked.sides[0]}"
-    if asked.minus is not None and asked.minus == asked.at:
+    if contrast.metric is not None and contrast.metric not in (*METRIC, *DIAGNOSTIC):
+        hint = nearest(contrast.metric, [*METRIC, *DIAGNOSTIC])
+        yield (
+            ("metric",),
+            f"unknown metric '{contrast.metric:.80}'.{hint} See clsweep catalog metrics",
+        )
+    if len(contrast.sides) == 1 and contrast.minus is None:
+        yield (
+            (),
+            f"expected two objectives, or minus: nothing is subtracted from {contrast.sides[0]}",
+        )
+    if contrast.minus is not None and contrast.minus == contrast.at:
         yield ("minus",), "expected other settings than at, given the same"
-    own = [known[name] for name in asked.sides if name in known]
+    own = [known[name] for name in contrast.sides if name in known]
     for key in ("at", "minus"):
-        for param, raw in (getattr(asked, key) or {}).items():
+        for param, raw in (getattr(contrast, key) or {}).items():
             if own and (message := _mistake_at(param, raw, own)):
                 yield (key, param), message
         for objective in own:
-            if message := _never_together(getattr(asked, key) or {}, objective):
+            if message := _never_together(getattr(contrast, key) or {}, objective):
                 yield (key,), message
 
 
@@ -365,8 +373,10 @@ def _mistake_at(param: str, raw: object, own: Sequence[Objective]) -> str:
         if values is None:
             return "expected a hyperparameter with choices: of a range no setting has one value"
         if value not in values:
-            told = ", ".join(map(setting, values)) or "nothing"
-            return f"expected a value that {objective.name} has: {told}; given {setting(value)}"
+            value_list = ", ".join(map(setting, values)) or "nothing"
+            return (
+                f"expected a value that {objective.name} has: {value_list}; given {setting(value)}"
+            )
     return ""
 
 

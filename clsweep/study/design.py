@@ -13,14 +13,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM, Dataset, Value
-from clsweep.catalog.ownership import effective, baseline_params, without_other_encoders, evaluation_params
+from clsweep.catalog.ownership import (
+    baseline_params,
+    effective,
+    evaluation_params,
+    without_other_encoders,
+)
 from clsweep.catalog.plugins import activate
 from clsweep.data.locations import DataPlace
 from clsweep.errors import StudyError
 from clsweep.study.document import Document
 from clsweep.study.factors import with_factors
 from clsweep.study.schema import LIVE_METHODS, StudySections
-from clsweep.study.space import Dimension, Objective, num_values, file_slug
+from clsweep.study.space import Dimension, Objective, file_slug, num_values
 
 if TYPE_CHECKING:
     import optuna
@@ -51,7 +56,7 @@ class Study:
         return self._cell_of.get(objective, self)
 
     def drawn(self) -> Study:
-        """What a search is to choose is drawn at random: for trials that only try or time it."""
+        """The study with random draws in place of a search, for trials that only try or time it."""
         if self.sections.search.method not in LIVE_METHODS:
             return self
         search = self.sections.search.model_copy(update={"method": "random"})
@@ -165,7 +170,7 @@ def count_configs(study: Study, objective: Objective) -> int:
 
 
 def sampler_of(study: Study, objective: Objective) -> str:
-    """How an objective's configurations are chosen; a space within its budget is enumerated."""
+    """Sampler of an objective's configurations; a space within its budget is enumerated."""
     method = study.sections.search.method
     limit = study.sections.search.trials_per_objective
     num_distinct = objective.num_configs
@@ -217,8 +222,8 @@ def plan_row(
 def placed_baselines(
     study: Study, trials: Sequence[PlannedTrial]
 ) -> list[tuple[dict[str, Any], DataPlace]]:
-    """What is scored without training, once per study: raw pixels, and each untrained encoder on
-    every seed; each with the place of its data set.
+    """Rows scored without training, once per study: raw pixels, and each untrained encoder on every
+    seed; each with the place of its data set.
 
     One row for every distinct encoder and yardstick of the plan; a width that a live search has yet
     to choose has none.

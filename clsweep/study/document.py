@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from clsweep.catalog.plugin_import import PluginError
 from clsweep.catalog.open_encoders import is_own
+from clsweep.catalog.plugin_import import PluginError
 from clsweep.catalog.plugins import Plugin, activate, opened_plugins, read_plugins, would_execute
 from clsweep.errors import StudyError, first_line, nearest
 from clsweep.files import read_regular
@@ -319,26 +319,26 @@ def load_plugins(document: Document) -> None:
     Raises:
         StudyError: one of them is wrong: one line, with its file and line.
     """
-    asked = document.tree.get("plugins")
+    written = document.tree.get("plugins")
     try:
-        if isinstance(asked, dict):
-            found = _recorded_plugins(document)
-            require_same(found, asked)
-            found = opened_plugins(found)
+        if isinstance(written, dict):
+            plugins = _recorded_plugins(document)
+            require_same(plugins, written)
+            plugins = opened_plugins(plugins)
         else:
-            names = [] if asked is None else [asked] if isinstance(asked, str) else asked
+            names = [] if written is None else [written] if isinstance(written, str) else written
             if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
-                expected = f"expected a list of files and packages, given {asked!r:.80}"
+                expected = f"expected a list of files and packages, given {written!r:.80}"
                 raise StudyError(document.error(("plugins",), expected))
-            found = read_plugins(names, Path(document.source).parent)
-        activate(found)
+            plugins = read_plugins(names, Path(document.source).parent)
+        activate(plugins)
     except PluginError as error:
         lines = [document.error(("plugins",), line) for line in str(error).splitlines()]
         raise StudyError("\n".join(lines)) from None
-    document.plugins = found
+    document.plugins = plugins
     document.tree.pop("plugins", None)
-    if found:
-        document.tree["plugins"] = digests(found)
+    if plugins:
+        document.tree["plugins"] = digests(plugins)
 
 
 def digests(plugins: Sequence[Plugin]) -> dict[str, str]:
@@ -357,7 +357,7 @@ def require_same(plugins: Sequence[Plugin], recorded: object) -> None:
 
 
 def clash(first: Sequence[Plugin], second: Sequence[Plugin]) -> str:
-    """What two studies mean different things by: a plug-in, or a row of one; empty if nothing."""
+    """First name with different meanings in two studies, a plug-in or a row of one; or empty."""
     versions = {plugin.name: plugin.digest for plugin in first}
     rows = {(type(row), row.name): plugin.digest for plugin in first for row in plugin.rows}
     for plugin in second:
@@ -377,9 +377,9 @@ def require_trusted(document: Document) -> None:
     """
     if document.is_trusted:
         return
-    asked = document.tree.get("plugins")
-    plugins = _recorded_plugins(document) if isinstance(asked, dict) else ()
-    named = [f"plug-ins {asked!r:.200}"] if asked and not isinstance(asked, dict) else []
+    written = document.tree.get("plugins")
+    plugins = _recorded_plugins(document) if isinstance(written, dict) else ()
+    named = [f"plug-ins {written!r:.200}"] if written and not isinstance(written, dict) else []
     words = re.split(r"[\s\[\]{},'\"]+", document.dump())
     encoders = sorted({word for word in words if is_own(word)})
     refuse_untrusted([*named, *would_execute(plugins, encoders)], document.source)
@@ -403,7 +403,9 @@ def _recorded_plugins(document: Document) -> tuple[Plugin, ...]:
     if document.plugins:
         return document.plugins
     try:
-        return from_json(read_regular(Path(document.source).parent / PLUGINS_FILE, MAX_PLUGIN_BYTES))
+        return from_json(
+            read_regular(Path(document.source).parent / PLUGINS_FILE, MAX_PLUGIN_BYTES)
+        )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PluginError(f"{PLUGINS_FILE}: cannot be read: {reason}") from None
@@ -415,15 +417,15 @@ def to_json(plugins: Sequence[Plugin]) -> bytes:
 
 
 def from_json(data: bytes) -> tuple[Plugin, ...]:
-    """What `to_json` wrote, sealed.
+    """The plug-ins that `to_json` wrote, sealed.
 
     Raises:
         ValueError: it did not.
     """
-    found = json.loads(data)
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    packed = json.loads(data)
+    if not isinstance(packed, list) or not all(isinstance(each, dict) for each in packed):
         raise ValueError("expected a list of plug-ins")
-    return tuple(Plugin.unpacked(each).sealed() for each in found)
+    return tuple(Plugin.unpacked(each).sealed() for each in packed)
 
 
 # The studies that come with clsweep: found by name, `quickstart`, from any folder.
@@ -453,7 +455,7 @@ def study_file(name: str | Path) -> Path:
 
 
 def study_question(path: Path) -> str:
-    """What a study asks: the first sentence of the comment at its head."""
+    """The question of a study: the first sentence of the comment at its head."""
     lines = path.read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if not line.startswith(EDITOR)]
     head = itertools.takewhile(lambda line: line.startswith("#"), lines)

@@ -81,24 +81,24 @@ def _mistake(name: str, raw: object) -> str:
 
 
 def defining(tree: Mapping[str, Any]) -> Row:
-    """What defines the plan and its numbers, but for the precision, which `auto` leaves open here:
-    the rows of the plan say it. Levels of a factor stand by their labels, in whatever order and way
+    """Keys that define the plan and its numbers. Not the precision, which `auto` leaves open: the
+    rows of the plan say it. Levels of a factor stand by their labels, in whatever order and way
     they are written.
     """
-    kept = copy.deepcopy({key: tree[key] for key in tree if key not in _NOT_DEFINING})
-    factors = kept.get("factors") or {}
+    parts = copy.deepcopy({key: tree[key] for key in tree if key not in _NOT_DEFINING})
+    factors = parts.get("factors") or {}
     for name, levels in factors.items():
         written = [{"name": level} if isinstance(level, str) else level for level in levels]
         factors[name] = {level.pop("label", level["name"]): level for level in written}
     levels = [level for each in factors.values() for level in each.values()]
-    for section in (kept.get("dataset") or {}, *levels):
+    for section in (parts.get("dataset") or {}, *levels):
         for key in _NOT_DEFINING_DATA:
             section.pop(key, None)
-    for section in (kept, *kept.get("objectives", {}).values(), *levels):
+    for section in (parts, *parts.get("objectives", {}).values(), *levels):
         section.get("base", {}).pop("precision", None)
         if not section.get("base", True):
             del section["base"]
-    return kept
+    return parts
 
 
 def tree_difference(old: object, new: object, at: str = "") -> list[str]:
@@ -136,7 +136,9 @@ def extension_errors(
     rows = list(old_plan_rows)
     old, new = defining(old_tree), defining(study.document.tree)
     before, now = _without_growth(old, old), _without_growth(new, old)
-    changed = tree_difference(_without_base_of_spaces(before, new), _without_base_of_spaces(now, new))
+    changed = tree_difference(
+        _without_base_of_spaces(before, new), _without_base_of_spaces(now, new)
+    )
     of_spaces = tree_difference(old, new) if _is_plain_grid(old) else []
     of_spaces = [line for line in of_spaces if re.match(r"(\S+\.)?space[.:]", line)]
     reasons = [
@@ -144,8 +146,8 @@ def extension_errors(
         _shrunk_budget(old["search"], new["search"]),
         *(f"{line}: the recorded trials were planned with the former" for line in changed),
     ]
-    if found := [*filter(None, reasons)]:
-        return found
+    if errors := [*filter(None, reasons)]:
+        return errors
     lost = _changed_trials(rows, study, planned)
     return [*of_spaces, *lost] if lost else []
 
@@ -166,22 +168,22 @@ def numbered_as(
             numbers[row["objective"]].setdefault(cell, row["config"])
     following = {n: itertools.count(max(each.values(), default=-1) + 1)
                  for n, each in numbers.items()}  # fmt: skip
-    found: dict[tuple[str, int], int] = {}
+    config_numbers: dict[tuple[str, int], int] = {}
     numbered = []
     for trial in planned:
         name = trial.objective
-        if (name, trial.config) not in found:
+        if (name, trial.config) not in config_numbers:
             cell = tuple(map(plan_row(study, trial).get, names[name]))
             known = numbers[name].get(cell)
-            found[name, trial.config] = next(following[name]) if known is None else known
-        config = found[name, trial.config]
+            config_numbers[name, trial.config] = next(following[name]) if known is None else known
+        config = config_numbers[name, trial.config]
         identity = trial_id(name, config, trial.seed)
         numbered.append(replace(trial, config=config, trial_id=identity))
     return numbered
 
 
 def _is_plain_grid(tree: Row) -> bool:
-    """Whether no choice of what to run, or to stop, has rested on what was there to choose from."""
+    """True if no choice of what to run, or to stop, has rested on what was there to choose from."""
     scheduler = tree.get("scheduler", {}).get("name", "fifo")
     return bool(tree["search"]["method"] == "grid" and scheduler == "fifo")
 
@@ -213,8 +215,8 @@ def _without_base_of_spaces(less: Row, tree: Row) -> Row:
     swept = {name for part in parts for name in part.get("space", {})}
     for section in (less, *less["objectives"].values()):
         base = section.pop("base", {})
-        if kept := {name: value for name, value in base.items() if name not in swept}:
-            section["base"] = kept
+        if fixed := {name: value for name, value in base.items() if name not in swept}:
+            section["base"] = fixed
     return less
 
 
@@ -259,13 +261,13 @@ def _changed_trials(
     now = {trial.trial_id: plan_row(study, trial) for trial in planned}
     reasons: dict[str, str] = {}
     for row in rows:
-        found, reason = now.get(row["trial_id"]), ""
-        if found is None:
+        planned_row, reason = now.get(row["trial_id"]), ""
+        if planned_row is None:
             reason = "no longer planned"
-        elif row["sampler"] != found["sampler"]:
+        elif row["sampler"] != planned_row["sampler"]:
             why = "so many configurations are all that there are, and are enumerated"
-            reason = f"sampler: {row['sampler']!r} -> {found['sampler']!r}: {why}"
-        elif values := changed_values(row, found):
+            reason = f"sampler: {row['sampler']!r} -> {planned_row['sampler']!r}: {why}"
+        elif values := changed_values(row, planned_row):
             reason = f"{values}: the recorded plan has the former"
         if reason:
             reasons.setdefault(row["objective"], f"trial {row['trial_id']}: {reason}")
@@ -291,7 +293,7 @@ def changed_values(row: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
 ADDED = "added_after"  # trials that had ended when a contrast came, of a recorded study
 
 
-def parse_contrasts(asked: Mapping[str, Any], place: Callable[[Keys, str], str]) -> Row:
+def parse_contrasts(contrasts: Mapping[str, Any], place: Callable[[Keys, str], str]) -> Row:
     """Contrasts outside of a study, checked in their shape.
 
     Args:
@@ -300,18 +302,18 @@ def parse_contrasts(asked: Mapping[str, Any], place: Callable[[Keys, str], str])
     Raises:
         StudyError: one line per mistake.
     """
-    if not isinstance(asked, Mapping):
-        raise StudyError(place(("contrasts",), f"expected a mapping, given {asked!r:.80}"))
+    if not isinstance(contrasts, Mapping):
+        raise StudyError(place(("contrasts",), f"expected a mapping, given {contrasts!r:.80}"))
     lines = []
-    for name, each in asked.items():
+    for name, each in contrasts.items():
         try:
             ContrastSection.model_validate(each)
         except ValidationError as error:
-            told = (explained(one, ("contrasts",)) for one in error.errors())
-            lines += [place(("contrasts", name, *keys), message) for keys, message in told]
+            mistakes = (explained(one, ("contrasts",)) for one in error.errors())
+            lines += [place(("contrasts", name, *keys), message) for keys, message in mistakes]
     if lines:
         raise StudyError("\n".join(dict.fromkeys(lines[:MAX_LINES])))
-    return dict(asked)
+    return dict(contrasts)
 
 
 def with_added(new: Mapping[str, Any], old: Mapping[str, Any], ended: int) -> dict[str, Any]:
@@ -321,16 +323,16 @@ def with_added(new: Mapping[str, Any], old: Mapping[str, Any], ended: int) -> di
     """
     if not ended:
         return dict(new)
-    kept: dict[str, Any] = copy.deepcopy(dict(old))
-    known = [_bare(each) for each in kept.values()]
-    for name, asked in new.items():
-        if _bare(asked) in known:
+    contrasts: dict[str, Any] = copy.deepcopy(dict(old))
+    known = [_bare(each) for each in contrasts.values()]
+    for name, contrast in new.items():
+        if _bare(contrast) in known:
             continue
         names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-        free = next(each for each in names if each not in kept)
-        kept[free] = _bare(asked) | {ADDED: ended}
-    return kept
+        free = next(each for each in names if each not in contrasts)
+        contrasts[free] = _bare(contrast) | {ADDED: ended}
+    return contrasts
 
 
-def _bare(asked: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in asked.items() if key != ADDED}
+def _bare(contrast: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in contrast.items() if key != ADDED}

@@ -52,7 +52,9 @@ def factor_cells(tree: Mapping[str, Any]) -> list[FactorCell]:
     if not (names := factors_of(tree)):
         return []
     labels = [[_label(level) for level in tree["factors"][name]] for name in names]
-    return [FactorCell(dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*labels)]
+    return [
+        FactorCell(dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*labels)
+    ]
 
 
 def factors_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
@@ -87,8 +89,8 @@ def with_factors(frame: pd.DataFrame, tree: Mapping[str, Any]) -> pd.DataFrame:
 
 def cell_document(document: Document, cell: FactorCell) -> Document:
     """The study of one cell, with the places of what its levels say."""
-    found = replace(document, tree=copy.deepcopy(document.tree), places=dict(document.places))
-    factors = found.tree.pop("factors")
+    study = replace(document, tree=copy.deepcopy(document.tree), places=dict(document.places))
+    factors = study.tree.pop("factors")
     for factor, label in cell.levels.items():
         number = [_label(level) for level in factors[factor]].index(label)
         at: Keys = ("factors", factor, number)
@@ -96,25 +98,25 @@ def cell_document(document: Document, cell: FactorCell) -> Document:
         options = {"name": level} if isinstance(level, str) else dict(level)
         options.pop("label", None)
         partial = {key: options.pop(key) for key in PARTIAL if key in options}
-        overlay(found, partial, origin=at)
+        overlay(study, partial, origin=at)
         # the rest is about the data set or the encoder itself
         kind = "dataset" if factor == "dataset" else "base"
         for key, value in options.items():
             name = "encoder" if (factor, key) == ("encoder", "name") else key
-            found.tree.setdefault(kind, {})[name] = value
-            found.places[kind, name] = found.place((*at, key))
-    return found
+            study.tree.setdefault(kind, {})[name] = value
+            study.places[kind, name] = study.place((*at, key))
+    return study
 
 
 def merged_lines(
-    said: Sequence[tuple[FactorCell, Sequence[str]]], *, num_cells: int | None = None
+    lines_of: Sequence[tuple[FactorCell, Sequence[str]]], *, num_cells: int | None = None
 ) -> tuple[str, ...]:
     """The lines that cells say, each once: with the cells that say it, unless all do."""
     about: dict[str, list[str]] = {}
-    for cell, lines in said:
+    for cell, lines in lines_of:
         for line in dict.fromkeys(lines):
             about.setdefault(line, []).append(cell.name)
-    everywhere = num_cells or len(said)
+    everywhere = num_cells or len(lines_of)
     return tuple(
         line if len(names) == everywhere else f"{line} (in {', '.join(names)})"
         for line, names in about.items()
@@ -180,7 +182,7 @@ def _level_errors(document: Document) -> Iterator[str]:
 
 
 def _option_errors(document: Document, at: Keys, level: Mapping[str, Any]) -> Iterator[str]:
-    """What an encoder owns may stand beside its name. A data set's keys are checked elsewhere."""
+    """Lines on keys beside an encoder's name that it does not own. Others are checked elsewhere."""
     for key in PARTIAL:
         if key in level and not isinstance(level[key], dict):
             yield document.error((*at, key), f"expected a mapping, given {level[key]!r:.80}")
@@ -195,9 +197,9 @@ def _option_errors(document: Document, at: Keys, level: Mapping[str, Any]) -> It
 
 
 def _conflicts(document: Document) -> Iterator[str]:
-    """What a factor decides stands nowhere else."""
+    """Lines on keys that a factor decides and the file gives elsewhere too."""
     tree, factors = document.tree, document.tree["factors"]
-    said = "alone, given here too; null removes a key"
+    alone = "alone, given here too; null removes a key"
     levels: dict[Keys, Any] = {
         ("factors", name, number): level
         for name, each in factors.items()
@@ -215,9 +217,9 @@ def _conflicts(document: Document) -> Iterator[str]:
         for kind, decided in (("base", {"encoder"}), ("space", {"encoder", *options})):
             section = part.get(kind)
             for name in decided & {*(section if isinstance(section, dict) else ())}:
-                yield document.error((*at, kind, name), f"expected in factors.encoder {said}")
+                yield document.error((*at, kind, name), f"expected in factors.encoder {alone}")
     if "dataset" in factors and "name" in tree.get("dataset", {}):
-        yield document.error(("dataset", "name"), f"expected in factors.dataset {said}")
+        yield document.error(("dataset", "name"), f"expected in factors.dataset {alone}")
 
 
 def _label(level: Any) -> Any:

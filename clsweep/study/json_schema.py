@@ -127,7 +127,7 @@ def _points(of: Schema) -> Schema:
 
 
 def _dimension(param: Param) -> Schema:
-    """What a hyperparameter is swept over: a range, a grid of points, or choices."""
+    """The dimension of a hyperparameter: a range, a grid of points, or choices."""
     of = _type(param)
     choices = {"choices": _points(of), "when": {"$ref": "#/$defs/when"}}
     if param.kind in ("choice", "bool"):

@@ -45,7 +45,7 @@ class PaperTable:
     settings: tuple[str, ...]
 
     def first(self, key: str) -> str:
-        """What the header says under a key, or nothing."""
+        """The header's first text under a key, or nothing."""
         return next(iter(self.header.get(key, ())), "")
 
     @property
@@ -116,8 +116,8 @@ def parse_paper_table(text: str, place: str) -> PaperTable:
 
 
 def paper_cells(study: str | Path) -> list[Row]:
-    """What a study plans at the paper's scale, a row for each configuration: first without a
-    preset, then under each of its presets but `cpu` what that has not.
+    """Configurations that a study plans at the paper's scale, a row each: first without a preset,
+    then under each of its presets but `cpu` what that has not.
 
     A preset that cannot be planned here, for want of its images, has none.
     """
@@ -137,12 +137,12 @@ def paper_cells(study: str | Path) -> list[Row]:
 
 
 def _header(text: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    header: dict[str, tuple[str, ...]] = {}
     for line in text.splitlines():
         if line.startswith("# "):
             key, _, rest = line.removeprefix("# ").partition(": ")
-            found[key] = (*found.get(key, ()), rest.strip())
-    return found
+            header[key] = (*header.get(key, ()), rest.strip())
+    return header
 
 
 def _row(columns: Sequence[str], cells: Sequence[str], place: str) -> dict[str, str]:

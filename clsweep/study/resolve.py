@@ -36,7 +36,14 @@ from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, load_plugins, read_document, require_trusted
 from clsweep.study.factors import FactorCell, cell_document, check_factors, merged_lines
 from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection, parse_sections
-from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension, file_slug, store_size_of
+from clsweep.study.space import (
+    DIMENSION_KEYS,
+    Dimension,
+    Objective,
+    file_slug,
+    parse_dimension,
+    store_size_of,
+)
 
 T = TypeVar("T")
 
@@ -299,13 +306,13 @@ class _Cell(Draft):
             self.error(at, "has no effect without base.transfer_dataset")
         for name in sorted(names):
             try:
-                found = sized_dataset(name, place, val_fraction=self.sections.val_fraction)
-                self.transferred[name] = found = _identified(found, place)
+                dataset = sized_dataset(name, place, val_fraction=self.sections.val_fraction)
+                self.transferred[name] = dataset = _identified(dataset, place)
             except RequestError as error:
                 self.error(at, str(error))
                 continue
-            if found.images_digest:
-                digests = (self.dataset.images_digest or "", found.images_digest)
+            if dataset.images_digest:
+                digests = (self.dataset.images_digest or "", dataset.images_digest)
                 self.dataset = replace(self.dataset, images_digest="+".join(digests))
 
     def _check_shared(self, taken: Set[tuple[str, str]]) -> None:
@@ -341,7 +348,7 @@ def _known_encoders(space: object) -> list[str]:
 
 
 def _owns(name: str, owned: Collection[str]) -> str:
-    """What an objective owns, for a message; what every trial owns is left out."""
+    """Parameters that an objective owns, for a message, without those of every trial."""
     own = ", ".join(sorted(set(owned) - set(trial_owns())))
     return f"'{name}' owns: {own}, and what every trial owns (clsweep catalog params)"
 
@@ -367,7 +374,7 @@ def _crossed(document: Document, cells: Sequence[FactorCell], preset: str | None
 
 
 def _of_each(cells: Sequence[FactorCell], makers: Sequence[Callable[[], T]]) -> list[T]:
-    """What is made of each cell; mistakes of several cells are told together.
+    """The value of a function at each cell; mistakes of several cells are raised together.
 
     Raises:
         StudyError: one line per mistake, with its cell unless all have it.

@@ -129,17 +129,17 @@ class Conditions:
         return frozenset(name for name, conditions in self.of.items() if conditions)
 
     def hangs_on(self, name: str, other: str) -> bool:
-        """Whether it does, directly or by those in between."""
+        """True if it does, directly or by those in between."""
         seen, left = set[str](), [name]
         while left:
-            found = {condition.other for condition in self.of[left.pop()]} - seen
-            seen |= found
-            left += found
+            others = {condition.other for condition in self.of[left.pop()]} - seen
+            seen |= others
+            left += others
         return other in seen
 
     def takes_part(self, name: str, values: Mapping[str, Value | None]) -> bool:
-        """Whether it does beside these values, of which None takes no part itself. What hangs on
-        that takes none either, unless the two hang on each other.
+        """True if it does beside these values, of which None takes no part itself. What hangs
+        on that takes none either, unless the two hang on each other.
         """
         for condition in self.of[name]:
             value = values.get(condition.other)
@@ -152,32 +152,32 @@ class Conditions:
 
     def taken(self, values: Mapping[str, Value | None]) -> dict[str, Value]:
         """The values of those that take part, of a configuration of the whole space."""
-        found = {name: values.get(name) for name in self._space}
+        values_of = {name: values.get(name) for name in self._space}
         for name in self.order:
-            if not self.takes_part(name, found):
-                found[name] = None
-        return {name: value for name, value in found.items() if value is not None}
+            if not self.takes_part(name, values_of):
+                values_of[name] = None
+        return {name: value for name, value in values_of.items() if value is not None}
 
     def settled(self, values: Mapping[str, Value | None]) -> dict[str, Value | None]:
         """The configuration as it is trained and recorded: None for what has no effect, and what is
         given beside `when` for what is not swept.
         """
-        found: dict[str, Value | None] = {**dict.fromkeys(self._space), **self.taken(values)}
+        recorded: dict[str, Value | None] = {**dict.fromkeys(self._space), **self.taken(values)}
         for name in self.order:
             inert = (c for c in self.of[name] if not c.needed)
-            if found[name] is None and not any(
-                found[c.other] is None or found[c.other] in c.values for c in inert
+            if recorded[name] is None and not any(
+                recorded[c.other] is None or recorded[c.other] in c.values for c in inert
             ):
-                found[name] = self._space[name].otherwise
-        return found
+                recorded[name] = self._space[name].otherwise
+        return recorded
 
     def count(self, values: _Values) -> int:
         """Number of different configurations, none of which is made."""
-        found = {}
+        sizes_of = {}
         for taken, sizes in self.classes(values):
             key = tuple((name, taken[name] if name in sizes else "") for name in taken)
-            found[key] = math.prod(sizes.get(name) or num_values(values[name]) for name in taken)
-        return sum(found.values())
+            sizes_of[key] = math.prod(sizes.get(name) or num_values(values[name]) for name in taken)
+        return sum(sizes_of.values())
 
     def classes(self, values: _Values) -> Iterator[tuple[dict[str, Value], dict[str, int]]]:
         """A configuration of each class of them, as `taken`, and how many values of those that
@@ -203,7 +203,7 @@ class Conditions:
 
 
 def num_values(values: Sequence[Value]) -> int:
-    """How many there are, which may be more than `len` can say."""
+    """Number of values, which may be more than `len` can say."""
     return values.stop - values.start if isinstance(values, range) else len(values)
 
 
@@ -243,12 +243,12 @@ class Objective:
 
     @cached_property
     def conditions(self) -> Conditions:
-        """What some configurations of its space lack, and when."""
+        """Hyperparameters that some configurations of its space lack, and when."""
         return Conditions(self.parts, self.fixed, self.space, self.values)
 
     @property
     def num_configs(self) -> int | None:
-        """How many different ones there are; None if any dimension is a range of real numbers."""
+        """Number of different ones; None if any dimension is a range of real numbers."""
         known = {name: values for name, values in self.values.items() if values is not None}
         return self.conditions.count(known) if len(known) == len(self.space) else None
 
@@ -276,7 +276,7 @@ def store_size_of(objective: Objective, image_size: int) -> int:
 
 
 def declared_spaces(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What each objective of a recorded study sweeps: objective -> parameter -> its dimension.
+    """Dimensions of each objective of a recorded study: objective -> parameter -> its dimension.
 
     Read off the plain tree of `study.yaml`, so that a folder opens where its data set or its
     catalog is not at hand. What an objective does not own is not left out: it has no values there.
@@ -317,22 +317,22 @@ def only_swept(tree: Mapping[str, Any], trials: pd.DataFrame) -> pd.DataFrame:
 
 def only_swept_rows(tree: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
     """The same of rows, without pandas."""
-    found = list(rows)
+    swept = list(rows)
     for objective, name, other, listed in _conditions(tree):
-        found = [
+        swept = [
             row | {name: None}
             if row["objective"] == objective and row.get(other) not in listed
             else row
-            for row in found
+            for row in swept
         ]
-    return found
+    return swept
 
 
 def _conditions(tree: Mapping[str, Any]) -> list[tuple[str, str, str, list[Any]]]:
     """Each `when` of a recorded study: objective, hyperparameter, another one and its values there.
     They come so often that parents may come after what hangs on them.
     """
-    found = []
+    conditions = []
     for objective, space in declared_spaces(tree).items():
         whens = {name: each["when"] for name, each in space.items() if "when" in (each or {})}
         for name in [*whens] * len(whens):
@@ -340,8 +340,8 @@ def _conditions(tree: Mapping[str, Any]) -> list[tuple[str, str, str, list[Any]]
                 listed = given if isinstance(given, list) else [given]
                 if other in PARAM:
                     listed = [PARAM[other].coerce(each) for each in listed]
-                found.append((objective, name, other, listed))
-    return found
+                conditions.append((objective, name, other, listed))
+    return conditions
 
 
 def file_slug(name: str) -> str:
@@ -392,17 +392,17 @@ def _parse_when(param: Param, raw: object) -> tuple[tuple[str, tuple[Value, ...]
     if not isinstance(raw, dict) or not raw:
         expected = "expected {hyperparameter: value or list of values}"
         raise ValueError(f"when: {expected}, given {raw!r:.80}")
-    found = []
+    conditions = []
     for name, given in raw.items():
         if name not in PARAM or name == param.name:
             what = "itself" if name == param.name else f"unknown parameter '{name:.80}'"
             raise ValueError(f"when: {what}.{nearest(str(name), PARAM)} Expected another one")
         listed = given if isinstance(given, list) else [given]
         try:
-            found.append((name, _points(PARAM[name], "when", listed)))
+            conditions.append((name, _points(PARAM[name], "when", listed)))
         except ValueError as error:
             raise ValueError(f"when: {name}: {str(error).removeprefix('when: ')}") from None
-    return tuple(found)
+    return tuple(conditions)
 
 
 def _numeric_dimension(param: Param, raw: dict[str, Any]) -> Dimension:

@@ -2,7 +2,19 @@
 
 import pytest
 
-from clsweep.catalog import FIXED_COLUMNS, COMPONENT, DIAGNOSTIC, METRIC, PARAM, Component, Dataset, Diagnostic, Metric, Param, install
+from clsweep.catalog import (
+    COMPONENT,
+    DIAGNOSTIC,
+    FIXED_COLUMNS,
+    METRIC,
+    PARAM,
+    Component,
+    Dataset,
+    Diagnostic,
+    Metric,
+    Param,
+    install,
+)
 from clsweep.catalog.plugin_guard import PartError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables

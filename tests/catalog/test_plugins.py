@@ -1,6 +1,5 @@
 """A user's own rows of the catalog, from a file: through plan, trial and results."""
 
-import json
 import os
 import sys
 
@@ -9,19 +8,17 @@ import torch
 
 import clsweep
 from clsweep.catalog import COMPONENT, METRIC, PARAM, Component
+from clsweep.catalog.ownership import with_defaults
 from clsweep.catalog.plugin_guard import PartError, guarded
 from clsweep.catalog.plugin_import import PluginError
-from clsweep.catalog.ownership import with_defaults
-from clsweep.catalog.plugins import Plugin, activate, execute, opened_plugins, error_place, read_plugins
-from clsweep.cluster.error_causes import describe
+from clsweep.catalog.plugins import activate
+from clsweep.cluster.losses import describe
 from clsweep.cluster.trial import TrialContext
 from clsweep.errors import RequestError, StudyError
-from clsweep.objective.framework import LossShapeError
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.reading import StudyTables
-from clsweep.study.extend import extension_errors
+from clsweep.results.reading import StudyResults
 from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.document import from_json, to_json
+from clsweep.study.extend import extension_errors
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import ResourcesSection
 from clsweep.train.checkpoints import identity_of
@@ -243,144 +240,6 @@ def test_the_plug_ins_of_one_study_are_not_another_s(study):
     assert plan_row(found, plan_trials(found)[0])["my_scale"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("import torch\n", "import torch as\n", "mine.py:2: not valid Python"),
-        ('name="my_dcl"', 'name="dcl"', "mine.py:19: loss 'dcl': expected a new name"),
-        ("tau, my_scale, **", "tau, **", ""),
-        ("tau, my_scale, **memory", "tau", "mine.py:10: my_dcl: got an unexpected keyword"),
-        (
-            "tau, my_scale, **",
-            "tau, my_scale, more, **",
-            "mine.py:10: my_dcl: missing a required",
-        ),
-        ('impl="spread"', 'impl="spred"', "mine.py:22: spread: impl: no function 'spred'"),
-        ("default=1.0", "default=-1.0", "mine.py:21: my_scale: default: expected a value in"),
-        ('owns=("tau", "my_scale")', 'owns="tau"', "mine.py:19: my_dcl: owns"),
-        (
-            '"my_scale")',
-            '"my_skale")',
-            "mine.py:10: my_dcl: missing a required",
-        ),
-        ('name="my_dcl"', 'name=["my_dcl"]', "mine.py:18: ['my_dcl']: name: Input should be"),
-        ('name="my_scale"', "name={}", "mine.py:18: {}: name: Input should be"),
-        ("ROWS = [", "ROWS = [7,", "mine.py:18: ROWS: expected a Param"),
-        ("ROWS = [", "ROWS_ = [", "mine.py:1: expected a list ROWS"),
-        ('"doc": "own"}', '"doc": 1 / 0}', "mine.py:7: ZeroDivisionError"),
-        ('name="spread"', 'name="trial_id"', "mine.py:22: metric 'trial_id': expected a new name"),
-        ("default=1.0", "default=[1]", "mine.py:21: my_scale: default: expected bool or int or"),
-        ("default=1.0, ", "", "mine.py:21: TypeError: Param.__init__() missing 1 required"),
-        ('impl="my_dcl"', 'impl="no_such:x"', "mine.py:19: my_dcl: impl: expected module:function"),
-        ("ROWS = [", "import sys; sys.exit(0)\nROWS = [", "mine.py:18: SystemExit: 0"),
-        ("import torch\n", "from . import x\n", "mine.py:2: ImportError: attempted relative"),
-        ("ROWS = [", "def f(): return f()\nf()\nROWS = [", "mine.py:18: RecursionError"),
-    ],
-)
-def test_a_wrong_plug_in_is_one_line_with_its_place(study, old, new, message):
-    assert old in MINE
-    text = MINE.replace(old, new)
-    if not message:
-        assert study(text=text)
-        return
-    with pytest.raises(StudyError) as caught:
-        study(text=text)
-    assert message in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("part", "given", "found", "expected"),
-    [
-        ("lr_schedule", (None,), -0.5, "a finite number from 0 on, given float -0.5"),
-        ("views", (2,), [(0, 0)], r"pairs \(i, j\) of two of the views"),
-        ("augmentation", (torch.rand(2, 3, 8, 8), torch.rand(2, 0)), None, "a tensor of views"),
-    ],
-)
-def test_what_a_part_may_not_give_is_refused(part, given, found, expected):
-    row = Component(part=part, name="mine", impl="a:b", source="-", doc="-")
-    with pytest.raises(PartError, match=f"mine: expected {expected}"):
-        guarded(row, lambda *_: found)(*given)
-
-
-def test_files_that_are_none(study, tmp_path):
-    os.mkfifo(tmp_path / "pipe.py")
-    (tmp_path / "huge.py").write_text("#" * 300_000)
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "mine.py").write_text(MINE)
-    for name, message in {
-        "gone.py": "cannot be read: no such file",
-        "pipe.py": "expected a regular file",
-        "huge.py": "expected at most 256,000 bytes",
-        "no_such_package": "expected a file NAME.py or an installed package",
-        "mine.py, sub/mine.py": "two plug-ins of this name",
-    }.items():
-        with pytest.raises(StudyError, match=message) as caught:
-            study(f"plugins=[{name}]")
-        assert len(str(caught.value).splitlines()) == 1
-
-
-def test_a_plug_in_travels_as_json(study):
-    (plugin,) = study().document.plugins
-    assert from_json(to_json([plugin])) == (plugin.sealed(),)
-    with pytest.raises(PluginError, match="nobody trusts it"):
-        execute([plugin.sealed()])
-    assert opened_plugins([plugin.sealed()]) == (plugin,)
-    activate(())
-    assert opened_plugins([plugin.sealed()]) == (plugin,)
-    packed = json.loads(to_json([plugin]))
-    packed[0]["files"]["mine.py"] += "#"
-    with pytest.raises(ValueError, match="not of its digest"):
-        Plugin.unpacked(packed[0])
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package of a plug-in, with more files, where Python finds it; its modules are forgotten."""
-    monkeypatch.syspath_prepend(tmp_path)
-    known = set(sys.modules)
-
-    def lay_out(**files):
-        folder = tmp_path / "own_rows_xyz"
-        folder.mkdir()
-        for name, text in {"__init__": "", **files}.items():
-            (folder / f"{name}.py").write_text(text)
-
-    yield lay_out
-    for name in set(sys.modules) - known:
-        if name.startswith("own_rows_xyz"):
-            del sys.modules[name]
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"__init__": "def (:\n", "mine": MINE}, "own_rows_xyz/__init__.py:1: SyntaxError"),
-        ({"__init__": "raise RuntimeError('loud')\n", "mine": MINE},
-         "own_rows_xyz/__init__.py:1: RuntimeError"),
-        ({"mine": MINE.replace("import torch\n", "import no_such_module_xyz\n")},
-         "own_rows_xyz/mine.py:2: ModuleNotFoundError: "),
-        ({"mine": MINE.replace('name="my_dcl"', 'name="dcl"')},
-         "own_rows_xyz/mine.py:19: loss 'dcl'"),
-    ],
-)  # fmt: skip
-def test_a_package_that_cannot_be_used_is_one_line(package, tmp_path, files, message):
-    package(**files)
-    with pytest.raises(PluginError) as caught:
-        activate(read_plugins(["own_rows_xyz.mine"], tmp_path))
-    assert str(caught.value).startswith(message)
-
-
-def test_all_modules_of_a_package_are_its_identity(package, tmp_path):
-    package(helper="X = 1\n", mine=MINE)
-    (first,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
-    (tmp_path / "own_rows_xyz" / "helper.py").write_text("X = 2\n")
-    (second,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
-    assert first.digest != second.digest
-    with pytest.raises(PluginError, match="planned with version"):
-        execute([first])
-
-
 @pytest.mark.parametrize("loss", ["weigh", "my_dcl"])
 def test_a_loss_may_take_what_a_framework_beside_it_gives(study, loss):
     own = """
@@ -414,15 +273,70 @@ ROWS += [
             study(text=text.replace('losses=("weigh",)', 'losses=("dcl",)'))
 
 
-def test_an_error_of_a_package_has_its_file_and_line(package, tmp_path):
-    helper = "def scaled(x):\n    return x / 0\n"
-    text = MINE.replace("import torch", "from own_rows_xyz.helper import scaled", 1)
-    text = text.replace("return my_scale *", "return scaled(1) *")
-    package(helper=helper, mine=text)
-    (plugin,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
-    activate([plugin])
-    execute([plugin])
-    assert error_place(LossShapeError(), "my_dcl") == "own_rows_xyz/mine.py:10"
-    with pytest.raises(ZeroDivisionError) as caught:
-        sys.modules["own_rows_xyz.mine"].my_dcl(None, None, 1, 1)
-    assert error_place(caught.value) == "own_rows_xyz/helper.py:2"
+# What stands in the plug-in, what is there instead, and words of the one line.
+WRONG = [
+    ("import torch\n", "import torch as\n", "mine.py:2: not valid Python"),
+    ("import torch\n", "from . import x\n", "mine.py:2: ImportError: attempted relative"),
+    ('name="my_dcl"', 'name="dcl"', "mine.py:19: loss 'dcl': expected a new name"),
+    ('name="my_dcl"', 'name=["my_dcl"]', "mine.py:18: ['my_dcl']: name: Input should be"),
+    ("tau, my_scale, **memory", "tau", "mine.py:10: my_dcl: got an unexpected keyword"),
+    ("tau, my_scale, **", "tau, my_scale, more, **", "mine.py:10: my_dcl: missing a required"),
+    ('"my_scale")', '"my_skale")', "mine.py:10: my_dcl: missing a required"),
+    ('impl="spread"', 'impl="spred"', "mine.py:22: spread: impl: no function 'spred'"),
+    ('impl="my_dcl"', 'impl="no_such:x"', "mine.py:19: my_dcl: impl: expected module:function"),
+    ("default=1.0", "default=-1.0", "mine.py:21: my_scale: default: expected a value in"),
+    ("default=1.0", "default=[1]", "mine.py:21: my_scale: default: expected bool or int or"),
+    ("default=1.0, ", "", "mine.py:21: TypeError: Param.__init__() missing 1 required"),
+    ('owns=("tau", "my_scale")', 'owns="tau"', "mine.py:19: my_dcl: owns"),
+    ('name="my_scale"', "name={}", "mine.py:18: {}: name: Input should be"),
+    ('name="spread"', 'name="trial_id"', "mine.py:22: metric 'trial_id': expected a new name"),
+    ('"doc": "own"}', '"doc": 1 / 0}', "mine.py:7: ZeroDivisionError"),
+    ("ROWS = [", "ROWS = [7,", "mine.py:18: ROWS: expected a Param"),
+    ("ROWS = [", "ROWS_ = [", "mine.py:1: expected a list ROWS"),
+    ("ROWS = [", "import sys; sys.exit(0)\nROWS = [", "mine.py:18: SystemExit: 0"),
+    ("ROWS = [", "def f(): return f()\nf()\nROWS = [", "mine.py:18: RecursionError"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "words"), WRONG, ids=[words for *_, words in WRONG])
+def test_a_wrong_plug_in_is_one_line_with_its_place(study, old, new, words):
+    assert old in MINE
+    with pytest.raises(StudyError) as caught:
+        study(text=MINE.replace(old, new))
+    assert words in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_parameter_that_is_owned_may_come_with_others(study):
+    assert study(text=MINE.replace("tau, my_scale, **", "tau, **"))
+
+
+@pytest.mark.parametrize(
+    ("part", "given", "found", "expected"),
+    [
+        ("lr_schedule", (None,), -0.5, "a finite number from 0 on, given float -0.5"),
+        ("views", (2,), [(0, 0)], r"pairs \(i, j\) of two of the views"),
+        ("augmentation", (torch.rand(2, 3, 8, 8), torch.rand(2, 0)), None, "a tensor of views"),
+    ],
+)
+def test_what_a_part_may_not_give_is_refused(part, given, found, expected):
+    row = Component(part=part, name="mine", impl="a:b", source="-", doc="-")
+    with pytest.raises(PartError, match=f"mine: expected {expected}"):
+        guarded(row, lambda *_: found)(*given)
+
+
+def test_files_that_are_none(study, tmp_path):
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "huge.py").write_text("#" * 300_000)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.py").write_text(MINE)
+    for name, message in {
+        "gone.py": "cannot be read: no such file",
+        "pipe.py": "expected a regular file",
+        "huge.py": "expected at most 256,000 bytes",
+        "no_such_package": "expected a file NAME.py or an installed package",
+        "mine.py, sub/mine.py": "two plug-ins of this name",
+    }.items():
+        with pytest.raises(StudyError, match=message) as caught:
+            study(f"plugins=[{name}]")
+        assert len(str(caught.value).splitlines()) == 1

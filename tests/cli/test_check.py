@@ -1,16 +1,22 @@
-"""`clsweep check` and `clsweep new`: skeletons keep every contract, and who breaks one is told."""
+"""`clsweep check` and `clsweep new`: a part of every kind keeps the contracts, and who breaks one
+is named.
+"""
+
+from pathlib import Path
 
 import pytest
 
+from clsweep.catalog import Component
 from clsweep.catalog.plugins import activate, execute, read_plugins
 from clsweep.cli.check import check_plugin, witness
+from clsweep.cli.new import STUDY_SKELETONS
 from clsweep.cli.plan import catalog_tables
-from clsweep.cli.study_commands import KINDS
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train import contracts
 from clsweep.train.contracts import BrokenContractError, check_contracts
 from clsweep.train.loop import train_trial
+from tests.catalog import own_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,6 +40,7 @@ ROWS = [Component(part="loss", name="mine", impl="mine", owns=("tau",), on=("sim
 """
 FIRST, REPEATED = "trains, and all numbers are finite", "the same trial gives the same numbers"
 RESUMED = "killed and resumed it ends the same"
+OWN_ROWS = Path(own_rows.__file__)
 
 
 @pytest.fixture(autouse=True)
@@ -80,9 +87,9 @@ def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path):
     ],
 )
 def test_what_cannot_train_is_told_once(tmp_path, body, message):
-    found = verdicts(tmp_path, body)
-    assert list(found) == [FIRST]
-    assert message in found[FIRST]
+    failures = verdicts(tmp_path, body)
+    assert list(failures) == [FIRST]
+    assert message in failures[FIRST]
 
 
 ENCODER = """
@@ -139,7 +146,7 @@ def test_what_differs_in_the_second_pass_of_a_chunk_is_found(tmp_path):
         contracts._goes_in_chunks(*witnessed(tmp_path, counted))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STUDY_SKELETONS)
 def test_a_skeleton_s_study_is_planned_trained_and_in_the_catalog(kind, tmp_path, cli_command):
     code, output, _ = cli_command("new", kind, "my_own", "--out", str(tmp_path))
     assert (code, "clsweep check" in output) == (0, True)
@@ -163,8 +170,26 @@ def test_a_name_that_cannot_be(name, message, tmp_path, cli_command):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_kind_without_a_skeleton_stands_in_the_docs(cli_command):
+    code, _, error = cli_command("new", "encoder", "my_own")
+    assert (code, error) == (2, (
+        "new encoder: expected one of cluster, loss, metric, dataset; docs/extending.md says of "
+        "every other part how its function is called\n"
+    ))  # fmt: skip
+    assert "docs/extending.md says" in " ".join(cli_command("new", "--help")[1].split())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_of_every_kind_keeps_every_contract():
+    checked = [*check_plugin(str(OWN_ROWS))]
+    assert {row for row, _, _ in checked} >= {
+        f"{row.part} {row.name}" for row in own_rows.ROWS if isinstance(row, Component)
+    }
+    assert not [each for each in checked if each[2]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STUDY_SKELETONS)
 def test_a_skeleton_keeps_every_contract(kind, tmp_path, cli_command):
     cli_command("new", kind, "my_own", "--out", str(tmp_path))
     code, output, _ = cli_command("check", str(tmp_path / "my_own.py"))
@@ -182,9 +207,9 @@ def test_a_hyperparameter_that_changes_nothing_is_found(tmp_path):
     for body, is_ignored in {"return value": True, "return my_a * value": False}.items():
         path.write_text(owned.format(body=body))
         checked = check_plugin(str(path))
-        found = [failure for row, _, failure in checked if "my_a" in row and failure]
-        assert bool(found) == is_ignored
-        assert all("the same with my_a = 1.0 and 0.5" in failure for failure in found)
+        failures = [failure for row, _, failure in checked if "my_a" in row and failure]
+        assert bool(failures) == is_ignored
+        assert all("the same with my_a = 1.0 and 0.5" in failure for failure in failures)
 
 
 OPTIMIZER = """
@@ -215,20 +240,19 @@ def test_an_optimizer_that_ignores_a_hyperparameter_is_found(tmp_path, ignored):
     path.write_text(OPTIMIZER.format(body=f"group['{ignored}'] = 0.01" if ignored else "pass"))
     broken = [failure for _, _, failure in check_plugin(str(path)) if failure]
     assert len(broken) == bool(ignored)
-    told = f"given the same with {'sgd_' * (ignored == 'momentum')}{ignored} ="
-    assert all(told in failure for failure in broken)
+    words = f"given the same with {'sgd_' * (ignored == 'momentum')}{ignored} ="
+    assert all(words in failure for failure in broken)
 
 
 @pytest.mark.slow
 def test_an_encoder_that_mixes_the_batch_of_a_worker_is_found(tmp_path, cli_command):
-    cli_command("new", "encoder", "my_own", "--out", str(tmp_path))
-    path = tmp_path / "my_own.py"
-    mixed = path.read_text().replace("self.layers(x_NCHW)", "self.layers(x_NCHW - x_NCHW.mean(0))")
-    assert mixed != path.read_text()
-    path.write_text(mixed)
-    found = {contract: failure for _, contract, failure in check_plugin(str(path))}
-    (broken,) = [contract for contract, failure in found.items() if failure]
-    assert broken == "two workers train as one"
-    assert "of two workers too" in found[broken]
+    path, text = tmp_path / "mine.py", OWN_ROWS.read_text()
+    mixed = text.replace("self.layers(x_NCHW)", "self.layers(x_NCHW - x_NCHW.mean(0))")
+    assert mixed != text
+    rows = "ROWS = [row for row in ROWS if row.name == 'own_encoder']\n"
+    path.write_text(mixed + rows)
+    failures = {contract: why for _, contract, why in check_plugin(str(path)) if why}
+    assert [*failures] == ["two workers train as one"]
+    assert "of two workers too" in failures["two workers train as one"]
     code, output, _ = cli_command("check", str(path))
-    assert (code, "FAILED  encoder my_own: two workers" in output) == (1, True)
+    assert (code, "FAILED  encoder own_encoder: two workers" in output) == (1, True)

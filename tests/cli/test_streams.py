@@ -86,7 +86,7 @@ def test_a_study_that_runs_goes_on_without_its_reader(tmp_path):
         "def app(**_):\n"
         "    for _ in range(3): print('x' * 99_999, flush=True)\n"
         "    open('done', 'x').close()\n"
-        "main.app = app; main.main()"
+        "main.app = app; main.run_app()"
     )
     line = shlex.join([sys.executable, "-c", script])
     assert ended(f"{line} | true; exit ${{PIPESTATUS[0]}}", tmp_path) == (0, "")

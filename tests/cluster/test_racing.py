@@ -19,6 +19,7 @@ from clsweep.errors import StudyError
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.extend import extension_errors
 from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.extend import extension_errors
 from clsweep.study.resolve import load_study
 from tests.cluster.conftest import clsweep as command
 from tests.planted import study_at

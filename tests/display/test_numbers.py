@@ -8,7 +8,15 @@ import struct
 import numpy as np
 import pytest
 
-from clsweep.display.numbers import byte_size, count, duration, fixed, mentioned, setting, setting_column
+from clsweep.display.numbers import (
+    byte_size,
+    count,
+    duration,
+    fixed,
+    mentioned,
+    setting,
+    setting_column,
+)
 
 CLOSE = [0.1, 0.2, 0.3, 0.1 + 0.2, 1 - 2**-53, 1.0, 1 + 2**-52, 0.996, 0.999, 1e20, 1e20 + 2**14]
 TYPED = [0.996, 0.999, 3e-4, 1e-05, 0.5, 65536.0, 1e20, 0.123456, -0.25]
@@ -83,7 +91,13 @@ def test_drawn_values_keep_as_many_digits_as_tell_them_apart():
     assert setting_column([0.1235, 0.123500001]) == ["0.1235", "0.123500001"]
     assert setting_column([1234.56789, 0.123456789]) == ["1235", "0.1235"]
     assert mentioned(1.23456789e-5) == "1.235e-05"
-    assert setting_column([0.996, None, math.nan, "auto", True]) == ["0.996", "", "", "auto", "true"]
+    assert setting_column([0.996, None, math.nan, "auto", True]) == [
+        "0.996",
+        "",
+        "",
+        "auto",
+        "true",
+    ]
     assert setting_column([]) == []
 
 

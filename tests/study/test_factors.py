@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from clsweep.cli.plan import plan_counts, plan_matrix, plan_notes, plan_trial_rows
-from clsweep.study.extend import extension_errors
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
+from clsweep.study.extend import extension_errors
 from clsweep.study.factors import factor_cells, split_name
 from tests.study.conftest import refusals
 

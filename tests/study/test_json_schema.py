@@ -16,9 +16,9 @@ from clsweep.catalog import PARAM
 from clsweep.catalog.plugins import activate
 from clsweep.cli.study_commands import schema
 from clsweep.errors import RequestError, StudyError
-from clsweep.study.document import parse_document, study_question, shipped_studies
+from clsweep.study.document import parse_document, shipped_studies, study_question
 from clsweep.study.json_schema import study_schema
-from tests.study.test_malformed import CASES, STUDY
+from tests.study.test_mistakes import CASES, STUDY
 
 # What a schema cannot say: these need the meaning of one value beside another, or of a file.
 BEYOND = {

@@ -9,7 +9,7 @@ import pytest
 
 from clsweep.cli.plan import catalog_tables
 from clsweep.errors import StudyError
-from clsweep.study.document import study_question, shipped_studies
+from clsweep.study.document import shipped_studies, study_question
 from clsweep.study.resolve import load_study
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from clsweep.cli import check
+from clsweep.cli import try_trial
 from clsweep.cluster import trial
 from clsweep.data.locations import DataPlace
 from clsweep.study.schema import ResourcesSection

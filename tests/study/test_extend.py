@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from clsweep.results.folder import ResultsFolder
-from clsweep.study.extend import extension_errors, numbered_as
 from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.extend import extension_errors, numbered_as
 from tests.study.conftest import SEARCHED
 
 VIEWS = {

@@ -1,0 +1,122 @@
+"""`clsweep new`: files to start from, one command for each kind."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM
+from clsweep.cli.options import argument, option
+from clsweep.display.text import say
+from clsweep.errors import RequestError
+
+# What can start the nodes of a cluster; on AWS Ray itself does, with `cluster.yaml`.
+Scheduler = Literal["slurm", "kuberay", "skypilot"]
+CLUSTER_FILES: Mapping[Scheduler, str] = {
+    "slurm": "slurm.sbatch",
+    "kuberay": "kuberay.yaml",
+    "skypilot": "skypilot.yaml",
+}
+CLUSTERS = Path(__file__).parent / "clusters"
+SKELETONS = Path(__file__).parent / "skeletons"
+
+
+class Skeleton(NamedTuple):
+    """The study of a skeleton, where it differs from the plain one."""
+
+    objective: str = ""  # with the new row, beside the plain one
+    dataset: str = "digits"
+    metric: str = ""
+
+
+STUDY_SKELETONS = {
+    "loss": Skeleton(
+        "  example: {framework: simclr, loss: example, space: {example_scale: "
+        "{grid: [0.5, 1, 2]}}}\n"
+    ),
+    "metric": Skeleton(metric="metric: {name: example, mode: max}\n"),
+    "dataset": Skeleton(dataset="example"),
+}
+_STUDY = """\
+name: example
+plugins: [example.py]
+dataset: {{name: {0.dataset}}}
+seeds: [0, 1]
+{0.metric}base: {{encoder: conv4, width: 16, epochs: 5, batch_size: 256}}
+objectives:
+  plain: {{framework: simclr, loss: dcl}}
+{0.objective}search: {{method: grid}}
+"""
+_OTHERS = "docs/extending.md says of every other part how its function is called"
+
+
+class _Kinds(TyperGroup):
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a kind; of one without a skeleton it says where to look.
+
+        Raises:
+            RequestError: there is none.
+        """
+        if (command := super().get_command(ctx, cmd_name)) is None:
+            known = ", ".join(self.commands)
+            raise RequestError(f"new {cmd_name}: expected one of {known}; {_OTHERS}")
+        return command
+
+
+new = typer.Typer(cls=_Kinds, help=f"Write files to start from; {_OTHERS}.", no_args_is_help=True)
+
+
+@new.command()
+def cluster(
+    scheduler: Annotated[Scheduler, typer.Argument(help="what starts the nodes")],
+    out: Annotated[Path | None, option("--out FILE", "here, under its own name")] = None,
+) -> None:
+    """A file that runs studies on the nodes of SLURM, KubeRay or SkyPilot."""
+    target = out or Path(CLUSTER_FILES[scheduler])
+    _write(target, (CLUSTERS / CLUSTER_FILES[scheduler]).read_text(encoding="utf-8"))
+    say(f"{target}: its head says how to use it, and what is yours to fill in")
+
+
+def _write(target: Path, text: str) -> None:
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise RequestError(f"{target}: exists already; name another file with --out") from None
+    except OSError as error:
+        raise RequestError(f"{target}: cannot be written: {error.strerror}") from None
+
+
+def _add_command(kind: str) -> None:
+    def write(
+        name: Annotated[str, argument("NAME", "what it shall be called")],
+        out: Annotated[Path, option("--out FOLDER", "here, unless another is named")] = Path(),
+    ) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+            raise RequestError(f"{name}: expected small letters, digits and '_', a letter first")
+        components = (component for table in COMPONENT.values() for component in table)
+        if name in {*PARAM, *METRIC, *DIAGNOSTIC, *DATASET, *components}:
+            raise RequestError(f"{name}: the catalog has this name already; give another one")
+        head = f'"""A {kind} of my own: `clsweep check example.py` tries it."""\n\n'
+        text = head + (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
+        path, study = out / name, _STUDY.format(STUDY_SKELETONS[kind])
+        files = {out / f"{name}.py": text, out / f"{name}.yaml": study}
+        if existing := [file for file in files if file.exists()]:
+            raise RequestError(f"{existing[0]}: exists already; give another name or --out")
+        for file, content in files.items():
+            _write(file, content.replace("example", name))
+        say(f"{path}.py, {path}.yaml: written. Then:")
+        for line in (f"check {path}.py", f"plan {path}.yaml", f"run {path}.yaml"):
+            say(f"  clsweep {line}")
+
+    new.command(kind, help=f"A {kind} of yours: a plug-in that works, and its study.")(write)
+
+
+for _kind in STUDY_SKELETONS:
+    _add_command(_kind)

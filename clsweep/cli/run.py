@@ -1,0 +1,163 @@
+"""`clsweep run`, `try` and `confirm`: the commands that train."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from clsweep.cli.endings import EXIT_INTERRUPTED, command_line, exit_as, print_end, print_failures
+from clsweep.cli.options import (
+    OutputOptions,
+    ResultsOptions,
+    ResultsPath,
+    RunOptions,
+    StudyOptions,
+    StudyPath,
+    Trust,
+    option,
+    with_groups,
+)
+from clsweep.display.printing import Format, print_note
+from clsweep.display.text import say
+
+if TYPE_CHECKING:
+    from clsweep.api import Results
+    from clsweep.study.design import Study
+
+
+def _noted(study: Study) -> Study:
+    """The same, after what its file does not say of it: images that are not read."""
+    for note in study.notes:
+        print_note(f"note: {note}")
+    return study
+
+
+@with_groups
+def try_(
+    path: StudyPath,
+    objective: Annotated[str, option("--objective -o", "objective of the study")],
+    *,
+    options: StudyOptions,
+    config: Annotated[int, option("--config", "number of the planned configuration", min=0)] = 0,
+    seed: Annotated[
+        int | None, option("--seed", "the study's first seed by default", min=0)
+    ] = None,
+    device: Annotated[
+        str | None, option("--device", "cpu, cuda, cuda:1; as the study asks")
+    ] = None,
+) -> None:
+    """One trial in this process, without Ray: a row per epoch."""
+    from clsweep.cli.try_trial import try_trial
+
+    try_trial(_noted(options.of(path)), objective, config=config, seed=seed, device=device)
+
+
+@with_groups
+def run(
+    path: StudyPath,
+    out: Annotated[str | None, option("--out", "results folder; results/NAME by default")] = None,
+    *,
+    options: StudyOptions,
+    resume: Annotated[
+        bool, option("--resume/--no-resume", "continue the results in the folder")
+    ] = True,
+    limit: Annotated[int | None, option("--limit", "run at most so many trials now", min=1)] = None,
+    log: Annotated[
+        list[str] | None, option("--log LOGGER", "also to tensorboard, wandb or mlflow")
+    ] = None,
+    run_options: RunOptions,
+) -> None:
+    """Run a study, or what is left of it; ends with the robustness table and the results path."""
+    from clsweep.cli.plan import plan_counts
+
+    study = _noted(options.of(path))
+    num = sum(row["trials"] for row in plan_counts(study))
+    say(f"{study.name}: {num:,} trials. Loading Ray ...")
+    from clsweep.cluster.runner import Request, run_study
+    from clsweep.study.design import default_out
+
+    again = options.command("run", path, out=out, log=log, **asdict(run_options))
+    request = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(run_options))
+    with _resumable(again):
+        summary = run_study(study, out or default_out(study), request)
+    if not summary.ran and not summary.left:
+        say("Nothing is left to run.")
+    from clsweep.api import open_results  # which loads what no trial waits for
+
+    results = open_results(summary.path)
+    following = _print_answer(study, results, summary.path) if summary.finished else ""
+    print_failures(results)
+    print_end(summary, again, following)
+    exit_as(summary)
+
+
+@with_groups
+def confirm(
+    path: ResultsPath,
+    top: Annotated[
+        int | None, option("--top", "so many configurations of each objective", min=1)
+    ] = None,
+    seeds: Annotated[list[str] | None, option("--seeds 10,11,12", "fresh seeds")] = None,
+    settings: Annotated[list[str] | None, option("--set K=V", "as resources.workers=2")] = None,
+    *,
+    run_options: RunOptions,
+    trust: Trust = False,
+    output: OutputOptions,
+) -> None:
+    """Run the best configurations of a search again, on fresh seeds and the test set: what are they
+    worth?
+    """
+    for_eyes = output.format is Format.table
+    say(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
+    from clsweep.cluster.confirm import confirm_study
+    from clsweep.cluster.runner import Request
+
+    given = [seed.strip() for text in seeds or () for seed in text.split(",")]
+    own = {"top": top, "seeds": ",".join(given), "set": settings, "trust": trust}
+    again = command_line("confirm", path, **own, **asdict(run_options))
+    quiet = contextlib.nullcontext() if for_eyes else contextlib.redirect_stdout(sys.stderr)
+    with _resumable(again, file=sys.stderr), quiet:
+        summary = confirm_study(
+            path,
+            Request(**asdict(run_options)),
+            top=top,
+            seeds=[int(s) if s.isdecimal() and len(s) < 20 else s for s in given] or None,
+            settings=settings or (),
+            trust=trust,
+        )
+    if summary.finished or summary.failed:
+        from clsweep.cli.statistics import print_confirmation
+
+        print_confirmation(ResultsOptions().opened([path]), top=top, style=output)
+    if for_eyes:
+        print_failures(ResultsOptions().opened([summary.path]))
+        print_end(summary, again, command_line("report", path))
+    exit_as(summary)
+
+
+def _print_answer(study: Study, results: Results, path: str) -> str:
+    """Print the answer of a study; returns the command to type next, or ""."""
+    from clsweep.cli.statistics import print_answer, print_statistic
+
+    following = print_answer(results)
+    costly = ["pareto"] if study.sections.search.cost == "seconds" else []
+    for name in ("robustness", *costly):
+        style = OutputOptions(command=command_line(name, path))
+        say()
+        print_statistic(results, name, style=style, is_told=False)
+    return following
+
+
+@contextlib.contextmanager
+def _resumable(again: str, file: TextIO | None = None) -> Iterator[None]:
+    """Say how to go on, should the user interrupt what runs."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"\nInterrupted. Resume with: {again}", file=file)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
