@@ -26,7 +26,6 @@ from clsweep.cli.statistic_commands import import_
 from clsweep.display.printing import print_note
 from clsweep.display.text import say
 from clsweep.errors import RequestError, UserError
-from clsweep.cli import run
 
 app = typer.Typer(
     name="clsweep",

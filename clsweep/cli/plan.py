@@ -20,8 +20,8 @@ from clsweep.catalog import (
 from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
-from clsweep.cluster.capacity import require_capacity, require_files, this_machine
-from clsweep.data.found import AbsentError
+from clsweep.cluster.resources import require_capacity, require_files, this_machine
+from clsweep.data.locations import AbsentError
 from clsweep.display.numbers import count, number, setting, setting_column
 from clsweep.errors import RequestError, nearest
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of

@@ -26,7 +26,7 @@ from clsweep.display.printing import Format, print_note
 from clsweep.display.text import say
 
 if TYPE_CHECKING:
-    from clsweep.api import Results
+    from clsweep.opened_results import Results
     from clsweep.study.design import Study
 
 
@@ -78,11 +78,11 @@ def run(
     study = _noted(options.of(path))
     num = sum(row["trials"] for row in plan_counts(study))
     say(f"{study.name}: {num:,} trials. Loading Ray ...")
-    from clsweep.cluster.runner import Request, run_study
+    from clsweep.cluster.runner import RunRequest, run_study
     from clsweep.study.design import default_out
 
     again = options.command("run", path, out=out, log=log, **asdict(run_options))
-    request = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(run_options))
+    request = RunRequest(resume=resume, limit=limit, log=tuple(log or ()), **asdict(run_options))
     with _resumable(again):
         summary = run_study(study, out or default_out(study), request)
     if not summary.ran and not summary.left:
@@ -91,7 +91,7 @@ def run(
 
     results = open_results(summary.path)
     following = _print_answer(study, results, summary.path) if summary.finished else ""
-    print_failures(results)
+    print_failures(results.tables)
     print_end(summary, again, following)
     exit_as(summary)
 
@@ -115,7 +115,7 @@ def confirm(
     for_eyes = output.format is Format.table
     say(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
     from clsweep.cluster.confirm import confirm_study
-    from clsweep.cluster.runner import Request
+    from clsweep.cluster.runner import RunRequest
 
     given = [seed.strip() for text in seeds or () for seed in text.split(",")]
     own = {"top": top, "seeds": ",".join(given), "set": settings, "trust": trust}
@@ -124,32 +124,32 @@ def confirm(
     with _resumable(again, file=sys.stderr), quiet:
         summary = confirm_study(
             path,
-            Request(**asdict(run_options)),
+            RunRequest(**asdict(run_options)),
             top=top,
             seeds=[int(s) if s.isdecimal() and len(s) < 20 else s for s in given] or None,
             settings=settings or (),
             trust=trust,
         )
     if summary.finished or summary.failed:
-        from clsweep.cli.statistics import print_confirmation
+        from clsweep.cli.statistic_tables import print_confirmation
 
         print_confirmation(ResultsOptions().opened([path]), top=top, style=output)
     if for_eyes:
-        print_failures(ResultsOptions().opened([summary.path]))
+        print_failures(ResultsOptions().opened([summary.path]).tables)
         print_end(summary, again, command_line("report", path))
     exit_as(summary)
 
 
 def _print_answer(study: Study, results: Results, path: str) -> str:
     """Print the answer of a study; returns the command to type next, or ""."""
-    from clsweep.cli.statistics import print_answer, print_statistic
+    from clsweep.cli.statistic_tables import print_answer, print_pareto, print_robustness
 
     following = print_answer(results)
-    costly = ["pareto"] if study.sections.search.cost == "seconds" else []
-    for name in ("robustness", *costly):
-        style = OutputOptions(command=command_line(name, path))
+    say()
+    print_robustness(results, style=OutputOptions(command=command_line("robustness", path)))
+    if study.sections.search.cost == "seconds":
         say()
-        print_statistic(results, name, style=style, is_told=False)
+        print_pareto(results, style=OutputOptions(command=command_line("pareto", path)))
     return following
 
 

@@ -15,7 +15,20 @@ import typer
 from rich.console import Console
 
 from clsweep.cli.endings import print_failures, print_next, require_exclusive
-from clsweep.cli.options import FormatOption, FullResultsOptions, ResultsOptions, ResultsPath, ResultsPaths, OutputOptions, Trust, WideOption, Within, argument, option, with_groups
+from clsweep.cli.options import (
+    FormatOption,
+    FullResultsOptions,
+    OutputOptions,
+    ResultsOptions,
+    ResultsPath,
+    ResultsPaths,
+    Trust,
+    WideOption,
+    Within,
+    argument,
+    option,
+    with_groups,
+)
 from clsweep.display.numbers import count
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say

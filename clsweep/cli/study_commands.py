@@ -127,9 +127,7 @@ def noises_in(path: str) -> dict[str, tuple[float, float]]:
     """Of each objective the squares of the noise of one seed's score, and degrees of freedom."""
     from clsweep.cli.options import ResultsOptions
 
-    noises = {
-        s.objective: s.measured.noise for s in ResultsOptions().opened([path]).material.sweeps
-    }
+    noises = {s.objective: s.measured.noise for s in ResultsOptions().opened([path]).data.sweeps}
     if not any(noise.freedom for noise in noises.values()):
         raise RequestError(f"--pilot {path}: expected a configuration with two seeds, found none")
     return {name: (noise.total, noise.freedom) for name, noise in noises.items()}

@@ -18,7 +18,6 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import open_folder
 from clsweep.results.standings import Ranked, Standings
-from clsweep.study.extend import changed_values, defining, tree_difference
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import apply_setting
 from clsweep.study.extend import changed_values, defining, tree_difference

@@ -189,7 +189,11 @@ class TensorBoard:
         name = trial["trial_id"]
         if name in self._writers:
             self._writers.pop(name).close()
-        names = (file_slug(trial["objective"]), f"config-{trial['config']}", f"seed-{trial['seed']}")
+        names = (
+            file_slug(trial["objective"]),
+            f"config-{trial['config']}",
+            f"seed-{trial['seed']}",
+        )
         folder = os.path.join(self._place, *names)
         for earlier in glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")):
             os.remove(earlier)

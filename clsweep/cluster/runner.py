@@ -32,8 +32,15 @@ from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.retention import Retention
 from clsweep.results.standings import TrialCounts
-from clsweep.study.extend import tree_difference, extension_errors, numbered_as, with_added
-from clsweep.study.design import PlannedTrial, Study, placed_baselines, plan_row, plan_trials, split_columns
+from clsweep.study.design import (
+    PlannedTrial,
+    Study,
+    placed_baselines,
+    plan_row,
+    plan_trials,
+    split_columns,
+)
+from clsweep.study.extend import extension_errors, numbered_as, tree_difference, with_added
 from clsweep.study.paper_tables import checked_files, paper_cells
 from clsweep.version import VERSION, VERSION_COLUMNS, public_version
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clsweep.catalog.open_encoders import weights_digest, split_digest
+from clsweep.catalog.open_encoders import split_digest, weights_digest
 from clsweep.errors import first_line
 
 # the keys under which others keep a state dict

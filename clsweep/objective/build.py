@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, Component, Part, implementation
-from clsweep.catalog.plugin_guard import PartError, value_text
 from clsweep.catalog.open_encoders import NONE
 from clsweep.catalog.ownership import arguments, num_features
+from clsweep.catalog.plugin_guard import PartError, value_text
 from clsweep.model.external_encoders import take_channels
 from clsweep.model.initial_weights import load_initial
 from clsweep.objective.framework import Comparison, Framework

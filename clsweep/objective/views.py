@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from clsweep.catalog import COMPONENT, implementation
-from clsweep.catalog.ownership import selected_rows, num_crop_only
+from clsweep.catalog.ownership import num_crop_only, selected_rows
 from clsweep.data.augment import Augmentation, Recipe
 
 Pairs = tuple[tuple[int, int], ...]

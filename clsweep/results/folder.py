@@ -35,8 +35,8 @@ from clsweep.results.integrity import FOLDER_ID, SCORE_ON, STUDY_DIGEST, Plan, c
 from clsweep.results.lock import read_heartbeat
 from clsweep.results.parquet import decode_table, encode_table
 from clsweep.results.store import MISSING, SUFFIX, Store
-from clsweep.study.extend import recorded_study
 from clsweep.study.document import PLUGINS_FILE, Document, from_json, to_json
+from clsweep.study.extend import recorded_study
 
 PARTS_BEFORE_COMPACTION = 100  # opening a part takes a reader about 6 ms
 # Of the trials that have ended, in a large study: a compaction writes all of them again. A fixed

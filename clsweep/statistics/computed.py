@@ -16,7 +16,7 @@ import pandas as pd
 from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS, Sweep
 from clsweep.catalog.plugins import Plugin, active, declare
 from clsweep.errors import RequestError, UserError, nearest
-from clsweep.processes import is_parallel, submit, shared
+from clsweep.processes import is_parallel, shared, submit
 from clsweep.statistics.report_objects import Sentences, Wording
 from clsweep.sweeps.notes import worded
 from clsweep.sweeps.study_data import StudyData

@@ -46,7 +46,8 @@ def pareto(of: Statistics) -> pd.DataFrame:
     objectives that are scored alike, which have a front of their own.
 
     A configuration takes part with a score on every planned seed
-    (`best_setting.nameable_rows`) and a known time. Where devices differ, or times are not known, the notes say so.
+    (`best_setting.nameable_rows`) and a known time. Where devices differ, or times are not known,
+    the notes say so.
     """
     trials = of.data.trials
     seconds = _seconds(trials)

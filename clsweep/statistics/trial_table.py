@@ -171,7 +171,9 @@ def _table(context: ReportContext) -> list[Table]:
             title="All trials, the best first" if is_whole else "Trials, best first",
             caption="Click a heading to sort.",
             frame=frame,
-            shown=shown.assign(**{name: setting_column(listed[name].tolist()) for name in context.swept}),
+            shown=shown.assign(
+                **{name: setting_column(listed[name].tolist()) for name in context.swept}
+            ),
             anchors=tuple(trial_anchor(str(name)) for name in listed["trial_id"]),
             limit=MAX_LISTED,
             more=len(frame) - len(listed),

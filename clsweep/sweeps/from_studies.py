@@ -19,7 +19,7 @@ from clsweep.analysis.contrast import Contrast
 from clsweep.analysis.image_intervals import IMAGES, NEW, TrialHits
 from clsweep.analysis.reproduce import Printed
 from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
-from clsweep.catalog.ownership import metric_params, evaluation_params
+from clsweep.catalog.ownership import evaluation_params, metric_params
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError, nearest
 from clsweep.results.reading import StudyTables, to_frame

@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Note
-from clsweep.catalog.ownership import metric_params, baseline_params, evaluation_params
+from clsweep.catalog.ownership import baseline_params, evaluation_params, metric_params
 from clsweep.display.numbers import count, fixed, mentioned, number, setting
 from clsweep.study.factors import FACTORS
 from clsweep.version import VERSION_COLUMNS, public_version

@@ -117,7 +117,9 @@ def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     known = column.dropna()
     sizes = known.astype(float).abs()
     if len(wrong := known[(sizes > LARGEST_SCORE) | np.isinf(sizes)]):
-        raise _refused(source, name, f"finite numbers up to {setting(LARGEST_SCORE)}", wrong.iloc[0])
+        raise _refused(
+            source, name, f"finite numbers up to {setting(LARGEST_SCORE)}", wrong.iloc[0]
+        )
     if (sizes > 0).any() and sizes.max() < SMALLEST:
         raise _refused(source, name, f"a number of at least {setting(SMALLEST)}", sizes.max())
     return column

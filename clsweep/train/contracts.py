@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from clsweep.catalog import DIAGNOSTIC, METRIC, plugin_guard
-from clsweep.catalog.plugins import Plugin, active, plug_in, error_line
+from clsweep.catalog.plugins import Plugin, active, error_line, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
 from clsweep.data.locations import DataPlace

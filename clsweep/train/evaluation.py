@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
-from clsweep.catalog.plugin_guard import PartError, value_text
 from clsweep.catalog.ownership import arguments
+from clsweep.catalog.plugin_guard import PartError, value_text
 from clsweep.catalog.rows import Row, parse_numbers
 from clsweep.data.augment import Draws
 from clsweep.data.datasets import Splits, load_splits, transferred_splits

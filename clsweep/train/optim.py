@@ -82,7 +82,9 @@ def milestones(at: Moment, *, lr_milestones: str, lr_gamma: float) -> float:
     A milestone m is passed from step m x num_steps on, rounded up: after whole epochs, where m x
     epochs is whole, as in torch's MultiStepLR.
     """
-    passed = sum(at.step >= share * at.num_steps - _ROUNDING for share in parse_numbers(lr_milestones))
+    passed = sum(
+        at.step >= share * at.num_steps - _ROUNDING for share in parse_numbers(lr_milestones)
+    )
     return lr_gamma**passed
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from clsweep.statistics.words import needed
 from scipy import stats
 
 from clsweep.analysis.contrast import Contrast, contrast_table, scored_by
@@ -14,6 +13,7 @@ from clsweep.analysis.image_intervals import TrialHits
 from clsweep.analysis.power import smallest_effects
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
+from clsweep.statistics.wording import needed
 from tests.analysis.truths import trials_of
 
 SMALL, LARGE = {"batch": 16}, {"batch": 128}

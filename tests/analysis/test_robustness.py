@@ -13,7 +13,7 @@ from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS, robustness
 from clsweep.analysis.tolerance_curve import TOLERANCE_COLUMNS, tolerance_curve
-from clsweep.sweeps.notes import text_of
+from clsweep.sweeps.notes import note_text
 from tests.analysis.draws import drawing
 from tests.analysis.test_spread_intervals import slow_tail
 from tests.analysis.truths import trials_of
@@ -148,7 +148,7 @@ def test_what_failed_trials_count_as(options, mean, regret, share, worst_10, iqm
     assert (row["num_configs"], row["num_seeds"], row["num_failed"]) == (4, 3, 3)
     cells = row[["mean", "regret", "share_within", "worst_10", "iqm"]].to_list()
     assert cells == pytest.approx([mean, regret, share, worst_10, iqm])
-    assert text_of(*row["note"]).startswith(notes)
+    assert note_text(*row["note"]).startswith(notes)
     is_bound = note(Reason.WORST_UNKNOWN, lost=1) in row["note"]
     assert is_bound == ("worst score" in notes)
     # A failed trial's last value is no score.

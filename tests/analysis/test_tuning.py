@@ -15,7 +15,7 @@ from clsweep.analysis.tuning import (
     cost_of_tuning,
     expected_best_of_k,
 )
-from clsweep.sweeps.notes import text_of
+from clsweep.sweeps.notes import note_text
 from tests.analysis import truths
 
 NAN = float("nan")
@@ -73,7 +73,7 @@ def test_failures_are_tries_that_bring_nothing_or_what_they_count_as(failed_as):
         "left out": "6 of 21 trials failed and are left out; 2 of 7 configurations have no score "
         "and are tries that bring nothing",
     }
-    assert text_of(*table["note"].iloc[0]) == notes[failed_as]
+    assert note_text(*table["note"].iloc[0]) == notes[failed_as]
     cost = cost_of_tuning([sweep], defaults={"dcl": {"tau": 0.0}}).iloc[0]
     means = np.nanmean(filled[np.isfinite(filled).any(axis=1)], axis=1)
     assert cost["best_level"] == pytest.approx(np.clip(expected[-1], means.mean(), means.max()))

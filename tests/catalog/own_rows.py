@@ -10,7 +10,7 @@ from clsweep.catalog import COMPONENT, Component, Dataset, Diagnostic, Param
 from clsweep.data.cache import Source
 from clsweep.data.datasets import from_cache
 from clsweep.objective.frameworks import SimCLR
-from clsweep.train.evaluate import top_hits
+from clsweep.train.accuracy import top_hits
 
 __all__ = ["ROWS", "from_cache"]
 TEXT = {"source": "-", "doc": "my own"}

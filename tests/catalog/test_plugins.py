@@ -12,11 +12,11 @@ from clsweep.catalog.ownership import with_defaults
 from clsweep.catalog.plugin_guard import PartError, guarded
 from clsweep.catalog.plugin_import import PluginError
 from clsweep.catalog.plugins import activate
-from clsweep.cluster.losses import describe
+from clsweep.cluster.error_causes import describe
 from clsweep.cluster.trial import TrialContext
 from clsweep.errors import RequestError, StudyError
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.reading import StudyResults
+from clsweep.results.reading import StudyTables
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.extend import extension_errors
 from clsweep.study.resolve import load_study

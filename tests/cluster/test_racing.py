@@ -17,7 +17,6 @@ from clsweep.cluster.runner import RunRequest, _Run, _tried_again
 from clsweep.cluster.schedulers.racing import SKIPPED, SeedRacing, race_statistics
 from clsweep.errors import StudyError
 from clsweep.results.folder import ResultsFolder
-from clsweep.study.extend import extension_errors
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.extend import extension_errors
 from clsweep.study.resolve import load_study

@@ -14,7 +14,6 @@ from clsweep.study.schema import ResourcesSection
 from clsweep.train import evaluation, loop
 from clsweep.train.device import trial_device
 from tests.contracts.combinations import CASES
-from clsweep.cli import try_trial
 
 FIRST = torch.device("cuda", 0)
 CONFIG = {**CASES["simclr-dcl-none-ecpp"], "reference": "untrained"}
