@@ -35,7 +35,7 @@ from clsweep.display.text import say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
-    from clsweep.foreign.sweep import ForeignSweep, Imported
+    from clsweep.sweeps.foreign_sweep import ForeignSweep; from clsweep.sweeps.import_table import ImportedTable
     from clsweep.opened_results import Results
 
 
@@ -453,10 +453,10 @@ def import_(
     """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
     Nothing is executed.
     """
-    from clsweep.foreign.reading import told
-    from clsweep.foreign.sweep import import_sweep
+    from clsweep.sweeps.source_files import refuse_damaged
+    from clsweep.sweeps.import_table import import_sweep
 
-    with told(source, f"a sweep of {tool}"):
+    with refuse_damaged(source, f"a sweep of {tool}"):
         sweep = _read(tool, source, study)
         try:
             imported = import_sweep(sweep, **vars(labels))
@@ -482,7 +482,7 @@ def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
     return sweep
 
 
-def _write(folder: str, imported: Imported) -> None:
+def _write(folder: str, imported: ImportedTable) -> None:
     """`trials.parquet` with what it says of itself; only an earlier import is replaced."""
     import json
 

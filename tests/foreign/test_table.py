@@ -9,17 +9,10 @@ from typing import Any
 import pytest
 
 import clsweep
-from clsweep.cli.statistic_commands import import_, status, trials
+from clsweep.cli.import_sweep import import_; from clsweep.cli.statistic_commands import status, trials
 from clsweep.errors import RequestError
-from clsweep.foreign.reading import parsed
-from clsweep.foreign.sweep import (
-    ForeignSweep,
-    ForeignTrial,
-    Imported,
-    _setting,
-    import_sweep,
-    read_numbers,
-)
+from clsweep.sweeps.parsing import parse_text
+from clsweep.sweeps.foreign_sweep import ForeignSweep, ForeignTrial, parse_settings; from clsweep.sweeps.import_table import ImportedTable, import_sweep; from clsweep.sweeps.foreign_sweep import comparable_setting
 from clsweep.results.reading import open_folder
 
 
@@ -36,7 +29,7 @@ def grid(**more: Any) -> list[ForeignTrial]:
     return [trial(lr=lr, opt=opt, seed=seed, **more) for lr, opt, seed in pairs]
 
 
-def imported(trials: list[ForeignTrial], **asked: Any) -> Imported:
+def imported(trials: list[ForeignTrial], **asked: Any) -> ImportedTable:
     about = {"metric": "acc", "mode": "max"} | asked
     return import_sweep(ForeignSweep(trials=trials), **about)
 
@@ -110,15 +103,15 @@ def test_a_finished_trial_without_a_score_has_failed():
     ],
 )  # fmt: skip
 def test_a_text_is_a_number_where_it_is_plainly_one(text, value):
-    assert parsed(text) == value
-    assert type(parsed(text)) is type(value)
+    assert parse_text(text) == value
+    assert type(parse_text(text)) is type(value)
 
 
 def test_settings_are_compared_by_their_values():
     rows = imported([trial(lr=lr, seed=s) for lr, s in ((1, 0), (1.0, 1), (2, 0), (2.0, 1.0))]).rows
     assert [(row["config"], row["seed"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     given = (float("inf"), 10**70, 0.5, True, (1,), None, "<f at 0x7FA0>")
-    assert [*map(_setting, given)] == ["inf", str(10**70), 0.5, True, "(1,)", None, "<f>"]
+    assert [*map(comparable_setting, given)] == ["inf", str(10**70), 0.5, True, "(1,)", None, "<f>"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +126,7 @@ def test_settings_are_compared_by_their_values():
 )
 def test_texts_of_a_setting_are_numbers_if_all_are(typed, given, read):
     trials = [trial(gain=0, name=value) for value in given]
-    read_numbers(trials, typed=typed)
+    parse_settings(trials, typed=typed)
     assert [repr(each.settings["name"]) for each in trials] == [*map(repr, read)]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from clsweep.catalog import METRIC, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.errors import RequestError, nearest
-from clsweep.foreign.reading import ADDRESS, parsed
+from clsweep.sweeps.parsing import ADDRESS, parse_text
 
 
 @dataclass(kw_only=True)
@@ -76,7 +76,7 @@ def read_numbers(trials: Collection[ForeignTrial], *, typed: bool = True) -> Non
     """
     for name in {name: None for trial in trials for name in trial.settings}:
         having = [trial.settings for trial in trials if name in trial.settings]
-        found = {each[name]: parsed(each[name]) for each in having if isinstance(each[name], str)}
+        found = {each[name]: parse_text(each[name]) for each in having if isinstance(each[name], str)}
         alike = [text for text in found if typed or PLAIN.fullmatch(text)]
         values = {found[text] for text in alike if type(found[text]) in (int, float)}
         for each in having:
@@ -91,7 +91,7 @@ SEEDS = (
     "__trial_index__",  # of Tune's Repeater
 )  # fmt: skip
 SETTINGS = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have each its own value
-RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
+_RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
 OWN = {"trial_id", "objective", "config", "seed"}  # what clsweep's own loggers tell of each trial
 ENDS = ("finished", "stopped", "failed")
 LARGEST = 1e60  # settings beyond it are texts: no axis holds them
@@ -103,7 +103,7 @@ SAMPLERS = ("grid", "qmc", "random", "tpe", "gp")
 
 
 @dataclass(kw_only=True)
-class Imported:
+class ImportedTable:
     """Rows with `told`, what they do not say themselves, and lines on how they were read."""
 
     rows: list[dict[str, Any]]
@@ -120,7 +120,7 @@ def import_sweep(
     mode: str | None = None,
     params: Sequence[str] | None = None,
     sampler: str | None = None,
-) -> Imported:
+) -> ImportedTable:
     """One row a trial that has ended, with objective, config, seed, status, sampler, the metric and
     the settings. What is None, the source is to say.
 
@@ -152,10 +152,10 @@ def import_sweep(
     seed, objective = _seed_and_objective(trials, seed, objective, role)
     notes += _mark_ends(sweep, trials, metric, objective)
     names = _params(trials, sweep, {role, seed, objective}, params, notes)
-    score = _free(metric, RESERVED)
+    score = _free(metric, _RESERVED)
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
     for name in names:
-        columns[name] = _free(name, (*RESERVED, score, *columns.values()))
+        columns[name] = _free(name, (*_RESERVED, score, *columns.values()))
     rows = _rows(trials, columns, (objective, seed), (metric, score))
     if sweep.mixed:
         _add_unread(rows, trials, names)
@@ -170,7 +170,7 @@ def import_sweep(
     scales = {columns[n]: s for n, s in sweep.scales.items() if s and columns.get(n) in varying}
     told = {"metric": score, "mode": mode, "params": varying, "scales": scales}
     notes.append(f"hyperparameters: {', '.join(varying) or 'none varies'}")
-    return Imported(rows=rows, told=told | {"seed": seed or ""}, notes=notes)
+    return ImportedTable(rows=rows, told=told | {"seed": seed or ""}, notes=notes)
 
 
 def _rows(
@@ -190,13 +190,13 @@ def _rows(
     rows = []
     for number, trial in enumerate(trials):
         given, score = {**trial.labels, **trial.settings}, trial.results.get(metric, math.nan)
-        settings = [_setting(trial.settings.get(name)) for name in columns]
-        name = _objective(trial, objective)
+        settings = [comparable_setting(trial.settings.get(name)) for name in columns]
+        name = objective_of_trial(trial, objective)
         known = numbers.setdefault(name, {})  # the same settings are one configuration
         rows.append(
             {
                 "objective": name,
-                "seed": _setting(given.get(seed)) if seed else number,
+                "seed": comparable_setting(given.get(seed)) if seed else number,
                 "status": trial.status,
                 "config": known.setdefault(repr(settings), len(known)),
                 "sampler": trial.sampler,
@@ -215,7 +215,7 @@ def _free(name: str, taken: Iterable[str]) -> str:
     return name
 
 
-def _setting(value: Any) -> Any:
+def comparable_setting(value: Any) -> Any:
     """A value as it is compared: 1 and 1.0 are one number, what is beyond all axes is a text, which
     tells no addresses.
     """
@@ -228,7 +228,7 @@ def _setting(value: Any) -> Any:
     return int(value) if value % 1 == 0 and abs(value) < 2**53 else value
 
 
-def _objective(trial: ForeignTrial, column: str | None) -> str:
+def objective_of_trial(trial: ForeignTrial, column: str | None) -> str:
     found = {**trial.labels, **trial.settings}.get(column) if column else None
     return trial.group if found in (None, "") else str(found)
 
@@ -251,8 +251,8 @@ def _mark_ends(
             trial.status, lost = "failed", lost + 1
         if trial.status == "finished" and trial.length:
             pace = [n for n in sorted(trial.settings) if sweep.by_step and PACE.search(n)]
-            values = [repr(_setting(trial.settings[name])) for name in pace]
-            alike.setdefault((trial.group, _objective(trial, column), *values), []).append(trial)
+            values = [repr(comparable_setting(trial.settings[name])) for name in pace]
+            alike.setdefault((trial.group, objective_of_trial(trial, column), *values), []).append(trial)
     short = [
         trial
         for each in alike.values()

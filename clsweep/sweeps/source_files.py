@@ -22,14 +22,14 @@ DECIMAL = re.compile(
 )
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of functions among settings
 TENSOR = re.compile(r"tensor\((.+?)(, .*)?\)")  # a number, as text
-DAMAGED: tuple[type[Exception], ...] = (
+_DAMAGED: tuple[type[Exception], ...] = (
     OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError,
     ArithmeticError, MemoryError, csv.Error,
 )  # fmt: skip
 
 
 @contextlib.contextmanager
-def told(place: Path, kind: str, *damaged: type[Exception]) -> Iterator[None]:
+def refuse_damaged(place: Path, kind: str, *damaged: type[Exception]) -> Iterator[None]:
     """Say in one line of whatever a damaged file comes to that it is no such thing.
 
     damaged: what it may come to beside `DAMAGED`.
@@ -38,11 +38,11 @@ def told(place: Path, kind: str, *damaged: type[Exception]) -> Iterator[None]:
         yield
     except RequestError:
         raise
-    except DAMAGED + damaged as error:
+    except _DAMAGED + damaged as error:
         raise RequestError(f"{place}: cannot be read as {kind}: {first_line(error)}") from None
 
 
-def chosen(known: Collection[str], asked: str | None, kind: str, source: Path) -> list[str]:
+def select_groups(known: Collection[str], asked: str | None, kind: str, source: Path) -> list[str]:
     """The groups of trials to read: all that are known, or the one that is asked for.
 
     Raises:
@@ -85,7 +85,7 @@ def numbers(tree: Mapping[str, Any], separator: str = ".") -> dict[str, float]:
     }
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """A file of text in UTF-8, or in UTF-16 as Excel writes it, which may be packed (.gz).
 
     Raises:
@@ -122,7 +122,7 @@ def is_sqlite(path: Path) -> bool:
         return file.read(15) == b"SQLite format 3"
 
 
-def opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
+def open_sqlite(path: Path) -> contextlib.closing[sqlite3.Connection]:
     """A connection to a SQLite file that cannot change it.
 
     Raises:

@@ -11,17 +11,17 @@ from typing import Any
 
 import yaml
 
-from clsweep.foreign.reading import chosen, is_sqlite, opened, parsed, told
-from clsweep.foreign.sweep import ENDS, ForeignSweep, ForeignTrial, read_numbers
+from clsweep.sweeps.source_files import select_groups, is_sqlite, open_sqlite, refuse_damaged; from clsweep.sweeps.parsing import parse_text
+from clsweep.sweeps.foreign_sweep import ENDED, ForeignSweep, ForeignTrial, parse_settings
 
 # As a database says it, and by the numbers of a store of files.
-PARENT = "mlflow.parentRunId"
-ENDED = "clsweep.status"  # of clsweep's own trials
-STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
-STATUS |= {"3": "finished", "4": "failed", "5": "failed"}
-INFINITE = 1.7e308  # as a database has it
+_PARENT = "mlflow.parentRunId"
+_STATUS_TAG = "clsweep.status"  # of clsweep's own trials
+_STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
+_STATUS |= {"3": "finished", "4": "failed", "5": "failed"}
+_INFINITE = 1.7e308  # as a database has it
 
-Runs = dict[str, tuple[ForeignTrial, dict[str, str]]]  # by their id, with tags
+_Runs = dict[str, tuple[ForeignTrial, dict[str, str]]]  # by their id, with tags
 
 
 def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
@@ -35,24 +35,24 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     Raises:
         RequestError: no store, or an unknown experiment.
     """
-    with told(source, "an MLflow store", sqlite3.DatabaseError):
+    with refuse_damaged(source, "an MLflow store", sqlite3.DatabaseError):
         is_database = source.is_file() and is_sqlite(source)
         runs, lost = (_from_sqlite(source), 0) if is_database else _from_files(source)
     known = dict.fromkeys(trial.group for trial, _ in runs.values())
-    groups = chosen(known, experiment, "experiment with runs", source)
+    groups = select_groups(known, experiment, "experiment with runs", source)
     asked = [name for name, run in runs.items() if run[0].group in groups]
-    inside: dict[str, Runs] = {}  # which may be of another experiment
+    inside: dict[str, _Runs] = {}  # which may be of another experiment
     for name, (trial, tags) in runs.items():
-        inside.setdefault(tags.get(PARENT, ""), {})[name] = trial, tags
+        inside.setdefault(tags.get(_PARENT, ""), {})[name] = trial, tags
     for name in reversed([*runs]):  # what began last is innermost
         if name in runs:
             _take_evaluations(runs[name][0], inside.get(name, {}), runs)
     kept = [name for name in asked if name in runs]
-    parents = {tags[PARENT] for _, tags in runs.values() if tags.get(PARENT) in kept}
+    parents = {tags[_PARENT] for _, tags in runs.values() if tags.get(_PARENT) in kept}
     inherited: dict[str, None] = {}
     for trial, tags in map(runs.__getitem__, kept):
         seen: set[str] = set()
-        while (parent := tags.get(PARENT, "")) in runs and parent not in seen:
+        while (parent := tags.get(_PARENT, "")) in runs and parent not in seen:
             of, tags = runs[parent]
             seen.add(parent)
             inherited |= dict.fromkeys(n for n in of.settings if n not in trial.settings)
@@ -65,11 +65,11 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     if inherited:
         notes.append(f"nested runs have from those that they are in: {', '.join(inherited)}")
     trials = [runs[name][0] for name in kept if name not in parents]
-    read_numbers(trials, typed=False)
+    parse_settings(trials, typed=False)
     return ForeignSweep(trials=trials, notes=notes)
 
 
-def _take_evaluations(trial: ForeignTrial, inside: Runs, runs: Runs) -> None:
+def _take_evaluations(trial: ForeignTrial, inside: _Runs, runs: _Runs) -> None:
     """Take runs that only evaluate the one that they are in out of all: it has their results.
 
     Each has metrics that no other has, or it is the only one. Several have no settings, where one
@@ -101,22 +101,22 @@ def _trial(
     about: its experiment, its own name, its status.
     """
     group, name, status = about
-    own = {tag: parsed(text) for tag, text in tags.items() if not tag.startswith("mlflow.")}
+    own = {tag: parse_text(text) for tag, text in tags.items() if not tag.startswith("mlflow.")}
     known = {name: value for name, value in metrics.items() if not math.isnan(value)}
-    results = {n: math.copysign(math.inf, v) if abs(v) > INFINITE else v for n, v in known.items()}
+    results = {n: math.copysign(math.inf, v) if abs(v) > _INFINITE else v for n, v in known.items()}
     whole = {n.removeprefix("result/"): v for n, v in results.items() if n[:7] == "result/"}
     return ForeignTrial(
         group=group,
-        status=tags[ENDED] if tags.get(ENDED) in ENDS else STATUS.get(status, "running"),
+        status=tags[_STATUS_TAG] if tags.get(_STATUS_TAG) in ENDED else _STATUS.get(status, "running"),
         settings={**params},
-        results=whole if whole and ENDED in tags else results,
+        results=whole if whole and _STATUS_TAG in tags else results,
         labels={"run_name": name or "", **own},
     )
 
 
-def _from_sqlite(source: Path) -> Runs:
+def _from_sqlite(source: Path) -> _Runs:
     tables: list[dict[str, dict[str, Any]]] = []
-    with opened(source) as base:
+    with open_sqlite(source) as base:
         for table in ("tags", "params", "latest_metrics WHERE NOT is_nan"):
             found: dict[str, dict[str, Any]] = {}
             tables.append(found)
@@ -127,7 +127,7 @@ def _from_sqlite(source: Path) -> Runs:
             "ON r.experiment_id = e.experiment_id WHERE r.lifecycle_stage = 'active' "
             "AND e.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
         ).fetchall()
-    read: Runs = {}
+    read: _Runs = {}
     for run, *about in runs:
         tags, params, metrics = (found.get(run, {}) for found in tables)
         read[run] = _trial(tuple(about), tags, params, metrics), tags
@@ -143,7 +143,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _from_files(source: Path) -> tuple[Runs, int]:
+def _from_files(source: Path) -> tuple[_Runs, int]:
     """Of a store of files: EXPERIMENT/RUN/params/NAME, metrics/NAME and tags/NAME, beside two
     meta.yaml; or of one EXPERIMENT. With how many runs have none that is whole.
     """
@@ -154,7 +154,7 @@ def _from_files(source: Path) -> tuple[Runs, int]:
     for folder in sorted({path.parent for path in known}):
         if folder.parent.name == ".trash":
             continue
-        with told(folder, "a run of MLflow"):
+        with refuse_damaged(folder, "a run of MLflow"):
             run, of = _meta(folder), _meta(folder.parent)
             name = run.get("run_id", run.get("run_uuid"))
             if name is None or not {"start_time", "status"} <= {*run}:

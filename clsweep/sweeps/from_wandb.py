@@ -20,31 +20,31 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.foreign.reading import flat, numbers, text_of, told
-from clsweep.foreign.sweep import ENDS, OWN, ForeignSweep, ForeignTrial, read_numbers
+from clsweep.sweeps.parsing import flatten, numeric_results; from clsweep.sweeps.source_files import read_text, refuse_damaged
+from clsweep.sweeps.foreign_sweep import ENDED, OWN_LABELS, ForeignSweep, ForeignTrial, parse_settings
 
 BLOCK, HEADER = 32 * 1024, 7
 HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18  # fields of a `Record`
-STATES = {"finished": "finished", "failed": "failed", "crashed": "failed", "killed": "failed"}
+_STATES = {"finished": "finished", "failed": "failed", "crashed": "failed", "killed": "failed"}
 # and as the tables of Optuna, MLflow and others say it, in a column that may be called otherwise
-STATES |= {"complete": "finished", "completed": "finished", "terminated": "finished"}
-STATES |= {"fail": "failed", "error": "failed", "pruned": "stopped", "stopped": "stopped"}
-STATES |= dict.fromkeys(("running", "scheduled", "waiting", "pending", "paused"), "running")
-STATED = ("State", "state", "Status", "status")
-NUMBERED = ("_", "Unnamed: ")  # W&B's own columns, and those of pandas that number rows
+_STATES |= {"complete": "finished", "completed": "finished", "terminated": "finished"}
+_STATES |= {"fail": "failed", "error": "failed", "pruned": "stopped", "stopped": "stopped"}
+_STATES |= dict.fromkeys(("running", "scheduled", "waiting", "pending", "paused"), "running")
+_STATE_COLUMNS = ("State", "state", "Status", "status")
+_NUMBERING = ("_", "Unnamed: ")  # W&B's own columns, and those of pandas that number rows
 POINT = re.compile(r"(^|;)-?\d+\.\d+(;|\s*$)")  # in a number between semicolons
 SEPARATOR = re.compile(r'"?sep=(.)"?\s*')  # as Excel's first line tells it
 COMMA = re.compile(r"^(-?\d+),(\d+)([eE][-+]?\d+)?$")  # as the point of a number
 # Columns of an export that are neither settings nor results.
-LABELS = (
+_LABELS = (
     "Name", "ID", "State", "Notes", "User", "Tags", "Created", "Runtime", "Sweep", "Agent", "Group",
     "GitHub", "GPU Count", "GPU Type", "Hostname", "Job Type", "Relative Time (Process)", "Updated",
     "name", "id", "state", "notes", "user", "tags", "created", "created_at", "runtime", "url",
     "run_id",
 )  # fmt: skip
-TABLES, LISTS = ("csv", "tsv"), ("json", "jsonl", "ndjson")
+_TABLES, _LISTS = ("csv", "tsv"), ("json", "jsonl", "ndjson")
 # Settings and results of a run, as W&B's interfaces call them otherwise.
-ALSO = {
+_ALIASES = {
     "json_config": "config", "rawconfig": "config", "summary_metrics": "summary",
     "summaryMetrics": "summary",
 }  # fmt: skip
@@ -61,10 +61,10 @@ def read_wandb(source: Path) -> ForeignSweep:
     """
     kind = source.name.lower().removesuffix(".gz").rpartition(".")[2]
     notes: list[str] = []
-    with told(source, "runs of W&B", EOFError, zlib.error):
-        if is_table := kind in TABLES + LISTS:
-            given = _lines(source, notes) if kind in TABLES else _listed(source, kind)
-            runs = {at: {ALSO[n]: run[n] for n in ALSO if n in run} | run for at, run in given}
+    with refuse_damaged(source, "runs of W&B", EOFError, zlib.error):
+        if is_table := kind in _TABLES + _LISTS:
+            given = _lines(source, notes) if kind in _TABLES else _listed(source, kind)
+            runs = {at: {_ALIASES[n]: run[n] for n in _ALIASES if n in run} | run for at, run in given}
             mixed = not all(map(_is_apart, runs.values()))
             read = {at: _row(run, at) for at, run in runs.items()}
             lengths = [trial.length or 0 for trial in read.values() if not trial.labels]
@@ -74,7 +74,7 @@ def read_wandb(source: Path) -> ForeignSweep:
             files = [source] if kind == "wandb" else sorted(source.rglob("run-*.wandb"))
             if not files:
                 raise RequestError(
-                    f"{source}: expected an exported .{', .'.join(TABLES + LISTS)} or .gz of one, "
+                    f"{source}: expected an exported .{', .'.join(_TABLES + _LISTS)} or .gz of one, "
                     "or folders of offline runs (run-*.wandb), found none"
                 )
             mixed, read = False, {str(file): _offline(file) for file in files}
@@ -90,7 +90,7 @@ def read_wandb(source: Path) -> ForeignSweep:
         trials[name] = replace(trial, settings=settings, results=results, length=length)
     if copies := len(read) - len(trials):
         notes.append(f"left out: {copies} earlier rows or files of runs that come again")
-    read_numbers(trials.values(), typed=not mixed)
+    parse_settings(trials.values(), typed=not mixed)
     reported = [trial for trial in trials.values() if trial.length]
     by_step = not all("epoch" in trial.results for trial in reported)
     for trial in reported:
@@ -105,7 +105,7 @@ def _lines(source: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]
     Raises:
         RequestError: names the line; also where 64,64 and 64,640 would become one number.
     """
-    lines = io.StringIO(text_of(source), newline="").readlines()
+    lines = io.StringIO(read_text(source), newline="").readlines()
     head = next(filter(str.strip, lines), "")
     separator = max(",;\t|", key=head.count)
     if said := SEPARATOR.fullmatch(head):
@@ -137,7 +137,7 @@ def _lines(source: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]
 
 def _listed(source: Path, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The runs of a JSON list, or one a line, by their places."""
-    text = text_of(source)
+    text = read_text(source)
     lines = [(f"{source}:{n}", s) for n, s in enumerate(text.split("\n"), 1) if s.strip()]
     if kind == "json" and (len(lines) < 2 or not lines[1][1].startswith("{")):
         given = json.loads(text)
@@ -147,7 +147,7 @@ def _listed(source: Path, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     else:
         runs = []
         for at, line in lines:
-            with told(Path(at), "a run of W&B"):
+            with refuse_damaged(Path(at), "a run of W&B"):
                 runs.append((at, json.loads(line)))
     for at, run in runs:
         if not isinstance(run, dict):
@@ -167,16 +167,16 @@ def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
     """
     if not _is_apart(run):
         row = {name: "" if value is None else str(value) for name, value in run.items()}
-        stated = [n for n in STATED if n in row and (n in LABELS or row[n].lower() in STATES)]
-        values = {n: text for n, text in row.items() if n and n not in (*LABELS, *stated)}
-        results = numbers(values)
+        stated = [n for n in _STATE_COLUMNS if n in row and (n in _LABELS or row[n].lower() in _STATES)]
+        values = {n: text for n, text in row.items() if n and n not in (*_LABELS, *stated)}
+        results = numeric_results(values)
         return ForeignTrial(
             group="wandb",
             status=_status(row[stated[0]] if stated else None),
             length=_length(results),
-            settings={n: text for n, text in values.items() if not n.startswith(NUMBERED)},
+            settings={n: text for n, text in values.items() if not n.startswith(_NUMBERING)},
             results=results,
-            labels={name: row[name] for name in LABELS if row.get(name)},
+            labels={name: row[name] for name in _LABELS if row.get(name)},
         )
     config, summary = (
         _table(run.get(name) or {}, f"{at}: {name}") for name in ("config", "summary")
@@ -187,20 +187,20 @@ def _row(run: Mapping[str, Any], at: str) -> ForeignTrial:
         if not name.startswith("_wandb"):
             settings[name] = entry["value"] if kept else entry
     status = _status(run.get("state"))
-    is_told = {*settings} >= OWN and summary.get("status") in ENDS  # by clsweep's own logger
+    is_told = {*settings} >= OWN_LABELS and summary.get("status") in ENDED  # by clsweep's own logger
     names = ("name", "group", "job_type", "id")
     return ForeignTrial(
         group=str(run.get("project") or "wandb"),
         status=summary["status"] if is_told else status,
-        settings=flat(settings),
-        results=numbers({n: v for n, v in summary.items() if not n.startswith("_")}),
+        settings=flatten(settings),
+        results=numeric_results({n: v for n, v in summary.items() if not n.startswith("_")}),
         labels={n: run[n] for n in names if isinstance(run.get(n), str)},
         length=None if is_told else _length(summary),
     )
 
 
 def _status(state: str | None) -> str:
-    return "finished" if state is None else STATES.get(state.lower(), "running")
+    return "finished" if state is None else _STATES.get(state.lower(), "running")
 
 
 def _length(values: Mapping[str, Any]) -> float | None:
