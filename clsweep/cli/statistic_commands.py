@@ -35,8 +35,8 @@ from clsweep.display.text import say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
-    from clsweep.foreign.sweep import ForeignSweep, Imported
     from clsweep.opened_results import Results
+    from clsweep.sweeps.import_table import ForeignSweep, Imported
 
 
 @with_groups
@@ -415,10 +415,10 @@ def export(
 
 Tool = Literal["optuna", "wandb", "mlflow", "ray"]  # whose sweeps can be read
 READERS: dict[Tool, str] = {
-    "optuna": "optuna_storage",
-    "wandb": "wandb_runs",
-    "mlflow": "mlflow_store",
-    "ray": "ray_results",
+    "optuna": "from_optuna",
+    "wandb": "from_wandb",
+    "mlflow": "from_mlflow",
+    "ray": "from_ray",
 }
 HAS_STUDIES = ("optuna", "mlflow")
 
@@ -453,8 +453,8 @@ def import_(
     """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
     Nothing is executed.
     """
-    from clsweep.foreign.reading import told
-    from clsweep.foreign.sweep import import_sweep
+    from clsweep.sweeps.import_table import import_sweep
+    from clsweep.sweeps.source_files import told
 
     with told(source, f"a sweep of {tool}"):
         sweep = _read(tool, source, study)
@@ -477,7 +477,7 @@ def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
             raise RequestError(f"{path}: expected a file, given a pipe or a device")
     if study is not None and tool not in HAS_STUDIES:
         raise RequestError(f"--study: expected with optuna or mlflow, given with {tool}")
-    read = getattr(import_module(f"clsweep.foreign.{READERS[tool]}"), f"read_{tool}")
+    read = getattr(import_module(f"clsweep.sweeps.{READERS[tool]}"), f"read_{tool}")
     sweep: ForeignSweep = read(source, study) if tool in HAS_STUDIES else read(source)
     return sweep
 

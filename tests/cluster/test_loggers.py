@@ -11,8 +11,8 @@ import pytest
 from clsweep.cluster import loggers as module
 from clsweep.cluster.loggers import Loggers, place_of, wanted_loggers
 from clsweep.errors import RequestError
-from clsweep.foreign.wandb_runs import HISTORY, _fields, _items, _records, read_wandb
 from clsweep.study.schema import LoggerSection
+from clsweep.sweeps.from_wandb import HISTORY, _fields, _items, _records, read_wandb
 
 STUDY = SimpleNamespace(sections=SimpleNamespace(name="tau-study", loggers=()))
 ROW = {

@@ -11,8 +11,8 @@ import pytest
 import clsweep
 from clsweep.cli.statistic_commands import import_, status, trials
 from clsweep.errors import RequestError
-from clsweep.foreign.reading import parsed
-from clsweep.foreign.sweep import (
+from clsweep.results.reading import open_folder
+from clsweep.sweeps.import_table import (
     ForeignSweep,
     ForeignTrial,
     Imported,
@@ -20,7 +20,7 @@ from clsweep.foreign.sweep import (
     import_sweep,
     read_numbers,
 )
-from clsweep.results.reading import open_folder
+from clsweep.sweeps.source_files import parsed
 
 
 def trial(status: str = "finished", group: str = "tau", **settings: Any) -> ForeignTrial:

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from clsweep.foreign.reading import chosen, is_sqlite, opened, parsed, told
-from clsweep.foreign.sweep import ENDS, ForeignSweep, ForeignTrial, read_numbers
+from clsweep.sweeps.import_table import ENDS, ForeignSweep, ForeignTrial, read_numbers
+from clsweep.sweeps.source_files import chosen, is_sqlite, opened, parsed, told
 
 # As a database says it, and by the numbers of a store of files.
 PARENT = "mlflow.parentRunId"

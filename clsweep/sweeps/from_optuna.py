@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clsweep.errors import RequestError
-from clsweep.foreign.reading import chosen, flat, is_sqlite, opened, told
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
+from clsweep.sweeps.import_table import ForeignSweep, ForeignTrial
+from clsweep.sweeps.source_files import chosen, flat, is_sqlite, opened, told
 
 if TYPE_CHECKING:
     import optuna

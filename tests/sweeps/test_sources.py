@@ -19,11 +19,11 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from clsweep.errors import RequestError
-from clsweep.foreign.mlflow_store import read_mlflow
-from clsweep.foreign.optuna_storage import read_optuna
-from clsweep.foreign.ray_results import read_ray
-from clsweep.foreign.sweep import ForeignTrial, import_sweep
-from clsweep.foreign.wandb_runs import read_wandb
+from clsweep.sweeps.from_mlflow import read_mlflow
+from clsweep.sweeps.from_optuna import read_optuna
+from clsweep.sweeps.from_ray import read_ray
+from clsweep.sweeps.from_wandb import read_wandb
+from clsweep.sweeps.import_table import ForeignTrial, import_sweep
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.foreign.reading import flat, numbers, text_of, told
-from clsweep.foreign.sweep import ENDS, OWN, ForeignSweep, ForeignTrial, read_numbers
+from clsweep.sweeps.import_table import ENDS, OWN, ForeignSweep, ForeignTrial, read_numbers
+from clsweep.sweeps.source_files import flat, numbers, text_of, told
 
 BLOCK, HEADER = 32 * 1024, 7
 HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18  # fields of a `Record`

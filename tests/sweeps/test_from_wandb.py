@@ -6,7 +6,7 @@ import json
 import pytest
 
 from clsweep.errors import RequestError
-from clsweep.foreign.wandb_runs import read_wandb
+from clsweep.sweeps.from_wandb import read_wandb
 
 
 def test_exports_of_wandb(tmp_path):

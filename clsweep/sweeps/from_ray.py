@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.foreign.reading import ADDRESS, flat, numbers, parsed, told
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, read_numbers
+from clsweep.sweeps.import_table import ForeignSweep, ForeignTrial, read_numbers
+from clsweep.sweeps.source_files import ADDRESS, flat, numbers, parsed, told
 
 STATUS = {"TERMINATED": "finished", "ERROR": "failed", "CUT": "stopped"}  # others: running
 FILES = ("params.json", "result.json", "progress.csv")

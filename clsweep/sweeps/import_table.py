@@ -16,7 +16,7 @@ import numpy as np
 from clsweep.catalog import METRIC, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.errors import RequestError, nearest
-from clsweep.foreign.reading import ADDRESS, parsed
+from clsweep.sweeps.source_files import ADDRESS, parsed
 
 
 @dataclass(kw_only=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clsweep.errors import RequestError
-from clsweep.foreign.ray_results import read_ray
-from clsweep.foreign.sweep import import_sweep
+from clsweep.sweeps.from_ray import read_ray
+from clsweep.sweeps.import_table import import_sweep
 
 DATE = "2026-11-27_17-01-26"
 
