@@ -19,8 +19,8 @@ from clsweep.cli.endings import (
     mistake,
     require_words,
 )
+from clsweep.cli.import_sweep import import_
 from clsweep.cli.options import option, print_version
-from clsweep.cli.statistic_commands import import_
 from clsweep.cli.study_commands import new
 from clsweep.display.printing import print_note
 from clsweep.display.text import say

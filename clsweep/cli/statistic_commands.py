@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from pathlib import Path
 from time import strftime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.console import Console
 
 from clsweep.cli.endings import print_failures, print_next, require_apart
@@ -36,7 +31,6 @@ from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
     from clsweep.opened_results import Results
-    from clsweep.sweeps.import_table import ForeignSweep, Imported
 
 
 @with_groups
@@ -408,103 +402,3 @@ def export(
     from clsweep.cli.export import export_encoder
 
     export_encoder(trial, out, trust=trust)
-
-
-# `clsweep import`: the sweep of another tool as a results folder that every statistic reads.
-
-
-Tool = Literal["optuna", "wandb", "mlflow", "ray"]  # whose sweeps can be read
-READERS: dict[Tool, str] = {
-    "optuna": "from_optuna",
-    "wandb": "from_wandb",
-    "mlflow": "from_mlflow",
-    "ray": "from_ray",
-}
-HAS_STUDIES = ("optuna", "mlflow")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Labels:
-    """What of a sweep is what."""
-
-    objective: Annotated[str | None, option("--objective COL", "what tells objectives apart")] = (
-        None
-    )
-    seed: Annotated[str | None, option("--seed COL", "the seed")] = None
-    metric: Annotated[str | None, option("--metric COL", "which result is analysed")] = None
-    mode: Annotated[str | None, option("--mode", "max or min is best")] = None
-    params: Annotated[
-        list[str] | None, option("--param COL", "a hyperparameter; several times")
-    ] = None
-    sampler: Annotated[
-        str | None, option("--sampler", "grid, qmc, random, tpe or gp: how it searched")
-    ] = None
-
-
-@with_groups
-def import_(
-    tool: Annotated[Tool, typer.Argument(help="which tool ran the sweep")],
-    source: Annotated[Path, argument("SOURCE", "its storage: a file or folder")],
-    out: Annotated[str | None, option("--out DIR", "folder; results/NAME by default")] = None,
-    study: Annotated[str | None, option("--study NAME", "one Optuna study or experiment")] = None,
-    *,
-    labels: Labels,
-) -> None:
-    """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
-    Nothing is executed.
-    """
-    from clsweep.sweeps.import_table import import_sweep
-    from clsweep.sweeps.source_files import told
-
-    with told(source, f"a sweep of {tool}"):
-        sweep = _read(tool, source, study)
-        try:
-            imported = import_sweep(sweep, **vars(labels))
-        except RequestError as error:
-            raise RequestError(f"{source}: {error}") from None
-    folder = out or os.path.join("results", source.absolute().name.partition(".")[0] or tool)
-    _write(folder, imported)
-    for note in imported.notes:
-        say(note)
-    say(f"\nImported: {folder}. Next: clsweep robustness {folder}")
-
-
-def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
-    if not source.exists():
-        raise RequestError(f"{source}: expected a file or folder of {tool}, found none")
-    for path in (source, *source.rglob("*")):
-        if path.exists() and not (path.is_file() or path.is_dir()):  # it would be waited for
-            raise RequestError(f"{path}: expected a file, given a pipe or a device")
-    if study is not None and tool not in HAS_STUDIES:
-        raise RequestError(f"--study: expected with optuna or mlflow, given with {tool}")
-    read = getattr(import_module(f"clsweep.sweeps.{READERS[tool]}"), f"read_{tool}")
-    sweep: ForeignSweep = read(source, study) if tool in HAS_STUDIES else read(source)
-    return sweep
-
-
-def _write(folder: str, imported: Imported) -> None:
-    """`trials.parquet` with what it says of itself; only an earlier import is replaced."""
-    import json
-
-    import pyarrow as pa
-
-    from clsweep.results.disk import Disk
-    from clsweep.results.tables import encode, schema_of
-    from clsweep.sweeps.from_table import OPTIONS_KEY
-
-    disk = Disk(folder)
-    if disk.is_file("study.yaml"):
-        raise RequestError(f"{folder}: expected a new folder, found the results of a study")
-    if disk.is_file("trials.parquet"):
-        metadata = schema_of(disk.read("trials.parquet")).metadata or {}
-        if OPTIONS_KEY.encode() not in metadata:
-            raise RequestError(f"{folder}: expected a new folder, found a table of trials")
-    columns = {}
-    for name in imported.rows[0]:
-        values = [row[name] for row in imported.rows]
-        try:
-            columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # of several types: as texts
-            columns[name] = pa.array([None if v is None else str(v) for v in values])
-    table = pa.table(columns).replace_schema_metadata({OPTIONS_KEY: json.dumps(imported.told)})
-    disk.write("trials.parquet", encode(table))

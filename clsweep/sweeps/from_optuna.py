@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clsweep.errors import RequestError
-from clsweep.sweeps.import_table import ForeignSweep, ForeignTrial
-from clsweep.sweeps.source_files import chosen, flat, is_sqlite, opened, told
+from clsweep.sweeps.foreign_sweep import ForeignSweep, ForeignTrial
+from clsweep.sweeps.parsing import flatten
+from clsweep.sweeps.source_files import is_sqlite, open_sqlite, refuse_damaged, select_groups
 
 if TYPE_CHECKING:
     import optuna
 
-STATUS = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}  # others: running
-DIRECTIONS = {"MINIMIZE": "min", "MAXIMIZE": "max"}
+_STATUS = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}  # others: running
+_MODES = {"MINIMIZE": "min", "MAXIMIZE": "max"}
 
 
 def read_optuna(source: Path, study: str | None) -> ForeignSweep:
@@ -41,16 +42,16 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
 
     # Exception: whatever a damaged file comes to in the libraries below Optuna
     with (
-        told(source, "an Optuna storage", Exception),
+        refuse_damaged(source, "an Optuna storage", Exception),
         warnings.catch_warnings(action="ignore"),  # of choices that are lists, as the user has seen
         _storage(source) as storage,
     ):
         names = optuna.get_all_study_names(storage)
         studies = {n: optuna.load_study(study_name=n, storage=storage) for n in names}
-        read = {name: studies[name] for name in chosen(studies, study, "study", source)}
+        read = {name: studies[name] for name in select_groups(studies, study, "study", source)}
         if not read:
             raise RequestError(f"{source}: expected a study of Optuna, found none")
-        single = [name for name, found in studies.items() if len(found.directions) == 1]
+        single = [name for name, of in studies.items() if len(of.directions) == 1]
         advice = f". Name one with --study: {', '.join(single)}" if single else ""
         if several := [name for name in read if name not in single]:
             wrong = f"expected one metric, found several{advice}"
@@ -60,15 +61,15 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
         directions = {of.direction.name for of in read.values()}
     if len(directions) > 1 or len(metrics) > 1:
         raise RequestError(f"{source}: {len(read)} studies of several metrics{advice}")
-    sweep = ForeignSweep(trials=[], metric=metrics.pop(), mode=DIRECTIONS.get(directions.pop(), ""))
+    sweep = ForeignSweep(trials=[], metric=metrics.pop(), mode=_MODES.get(directions.pop(), ""))
     again, broken = 0, 0
     for name, each in trials.items():
         retried = {n for trial in each for n in trial.system_attrs.get("retry_history", ())}
         sampler = "grid" if _is_whole_grid(each) else ""
-        kept = [trial for trial in each if trial.number not in retried]
-        sweep.trials += [_trial(name, trial, sweep, sampler) for trial in kept]
-        again += len(each) - len(kept)
-        limits = [trial.system_attrs.get("constraints") or () for trial in kept]
+        trials_once = [trial for trial in each if trial.number not in retried]
+        sweep.trials += [_trial(name, trial, sweep, sampler) for trial in trials_once]
+        again += len(each) - len(trials_once)
+        limits = [trial.system_attrs.get("constraints") or () for trial in trials_once]
         broken += sum(any(limit > 0 for limit in of) for of in limits)
     if again:
         sweep.notes.append(f"left out: {again} failed trials that were run again")
@@ -78,7 +79,7 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
 
 
 def _is_whole_grid(trials: Sequence[optuna.trial.FrozenTrial]) -> bool:
-    """Whether `GridSampler` chose all of these, and each point of its grid has been tried."""
+    """True where `GridSampler` chose all of these, and each point of its grid has been tried."""
     points = {trial.system_attrs.get("grid_id") for trial in trials if trial.state.is_finished()}
     spaces = [trial.system_attrs.get("search_space") for trial in trials]
     if not spaces or not spaces[0] or any(space != spaces[0] for space in spaces):
@@ -94,13 +95,13 @@ def _storage(source: Path) -> Iterator[optuna.storages.BaseStorage]:
     if not is_sqlite(source):
         lines = source.read_bytes().splitlines()
         for number, line in enumerate(lines[:-1], 1):  # Optuna leaves out a last one that is cut
-            with told(Path(f"{source}:{number}"), "a line of an Optuna journal"):
+            with refuse_damaged(Path(f"{source}:{number}"), "a line of an Optuna journal"):
                 json.loads(line)
         yield JournalStorage(JournalFileBackend(str(source)))
         return
     with tempfile.TemporaryDirectory(prefix="clsweep-") as folder:
         copy = Path(folder) / "copy.db"
-        with opened(source) as base, contextlib.closing(sqlite3.connect(copy)) as copied:
+        with open_sqlite(source) as base, contextlib.closing(sqlite3.connect(copy)) as copied:
             base.backup(copied)
         storage = RDBStorage(f"sqlite:///{copy}", skip_compatibility_check=True)
         try:
@@ -130,8 +131,8 @@ def _trial(
             sweep.continuous.add(name)
     return ForeignTrial(
         group=group,
-        status=STATUS.get(trial.state.name, "running"),
-        settings=flat(trial.params),
+        status=_STATUS.get(trial.state.name, "running"),
+        settings=flatten(trial.params),
         results={sweep.metric: trial.values[0]} if trial.values else {},
         labels=trial.user_attrs,
         sampler=sampler,

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.sweeps.import_table import ForeignSweep, ForeignTrial, read_numbers
-from clsweep.sweeps.source_files import ADDRESS, flat, numbers, parsed, told
+from clsweep.sweeps.foreign_sweep import ForeignSweep, ForeignTrial, parse_settings
+from clsweep.sweeps.parsing import ADDRESS, flatten, numeric_results, parse_text
+from clsweep.sweeps.source_files import refuse_damaged
 
-STATUS = {"TERMINATED": "finished", "ERROR": "failed", "CUT": "stopped"}  # others: running
-FILES = ("params.json", "result.json", "progress.csv")
-FAILURE = re.compile(r"occurred at ([-_0-9]+)")  # in error.txt, as a report tells its date
+_STATUS = {"TERMINATED": "finished", "ERROR": "failed", "CUT": "stopped"}  # others: running
+_FILES = ("params.json", "result.json", "progress.csv")
+_FAILURE = re.compile(r"occurred at ([-_0-9]+)")  # in error.txt, as a report tells its date
 # What Tune adds to every report.
-BOOKKEEPING = {
+_BOOKKEEPING = {
     "timestamp", "checkpoint_dir_name", "should_checkpoint", "done", "training_iteration",
     "trial_id", "date", "time_this_iter_s", "time_total_s", "pid", "hostname", "node_ip", "config",
     "time_since_restore", "iterations_since_restore", "timesteps_total", "episodes_total",
@@ -35,19 +36,19 @@ def read_ray(source: Path) -> ForeignSweep:
         RequestError: no trial is there, a file is damaged, or settings changed within a trial.
     """
     source = source.resolve()  # the folder "." has no name
-    files = [file for name in FILES for at in ("*", "*/*") for file in source.glob(f"{at}/{name}")]
+    files = [file for name in _FILES for at in ("*", "*/*") for file in source.glob(f"{at}/{name}")]
     folders = {file.parent for file in files if file.exists() and file.stat().st_size}
     # a checkpoint below a trial may have a file of that name
     folders -= {folder for folder in folders if folder.parent in folders}
-    with told(source, "experiments of Ray"):
+    with refuse_damaged(source, "experiments of Ray"):
         states = {experiment: _state(experiment) for experiment in {of.parent for of in folders}}
-    found: dict[tuple[str, str], ForeignTrial] = {}  # by its id and settings
+    trials: dict[tuple[str, str], ForeignTrial] = {}  # by their ids and settings
     # a copy has a name that its experiment does not know
     known = {path / name for path, (_, statuses) in states.items() for name in statuses}
     known |= folders
     for trial in sorted(folders, key=lambda f: (f.name not in states[f.parent][1], f)):
         _, statuses = states[trial.parent]
-        with told(trial, "a trial of Ray"):
+        with refuse_damaged(trial, "a trial of Ray"):
             reports = _reports(trial)
             if len({*map(_config, reports)} - {"{}"}) > 1:
                 raise RequestError(
@@ -55,7 +56,7 @@ def read_ray(source: Path) -> ForeignSweep:
                     "as population-based training makes them: no trial has one setting"
                 )
             last = {name: value for report in reports for name, value in report.items()}
-            results = {n: last[n] for n in last if n not in BOOKKEEPING and n[:7] != "config/"}
+            results = {n: last[n] for n in last if n not in _BOOKKEEPING and n[:7] != "config/"}
             settings = _settings(trial / "params.json", last)
             if settings is None:
                 folders.remove(trial)
@@ -63,27 +64,27 @@ def read_ray(source: Path) -> ForeignSweep:
             read = ForeignTrial(
                 group=trial.parent.name,
                 status=_status(trial, statuses, last),
-                settings=flat(settings),
-                results=numbers(results, "/"),
+                settings=flatten(settings),
+                results=numeric_results(results, "/"),
                 length=int(last.get("training_iteration") or len(reports)),
                 # and TERMINATED as its experiment says, not for want of one
                 returned=last.get("done") is False and trial.name in statuses,
             )
             key = str(last.get("trial_id", trial)), repr(sorted(read.settings.items()))
-            if key not in found or (read.length or 0) > (found[key].length or 0):
-                found[key] = read  # and a copy may be of before its end
-    if not found:
+            if key not in trials or (read.length or 0) > (trials[key].length or 0):
+                trials[key] = read  # and a copy may be of before its end
+    if not trials:
         expected = "the folder of an experiment of Ray Tune (TRIAL/params.json or result.json)"
         raise RequestError(f"{source}: expected {expected}, found none")
-    read_numbers(found.values())
+    parse_settings(trials.values())
     notes = []
-    if copies := len(folders) - len(found):
+    if copies := len(folders) - len(trials):
         notes.append(f"left out: {copies} folders of trials that are copies of others")
     if lacking := len(known - folders):
         notes.append(f"left out: {lacking} trials whose folder or files are gone")
     metrics = {metric for metric, _ in states.values()}
     metric = metrics.pop() if len(metrics) == 1 else ""
-    return ForeignSweep(trials=[*found.values()], metric=metric, notes=notes)
+    return ForeignSweep(trials=[*trials.values()], metric=metric, notes=notes)
 
 
 def _status(trial: Path, known: dict[str, str], last: Mapping[str, Any]) -> str:
@@ -93,29 +94,29 @@ def _status(trial: Path, known: dict[str, str], last: Mapping[str, Any]) -> str:
     """
     unknown = "TERMINATED" if last.get("done") or not known else "RUNNING"
     if (error := trial / "error.txt").exists():
-        failures = FAILURE.findall(error.read_text("utf-8", errors="replace"))
+        failures = _FAILURE.findall(error.read_text("utf-8", errors="replace"))
         went_on = failures and failures[-1] < str(last.get("date", ""))
         unknown = unknown if went_on else "ERROR"
     status = known.get(trial.name, unknown)
     if status == "PAUSED" and not {"RUNNING", "PENDING"} & {*known.values()}:
         return "stopped"  # a scheduler never went on with it
-    return STATUS.get(status, "running")
+    return _STATUS.get(status, "running")
 
 
 def _settings(file: Path, last: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What params.json says, or else, where its writer died or it is gone, the reports: a table, or
-    of progress.csv the columns config/net/width, which newer ones lack.
+    """The settings of params.json; where its writer died or it is gone, those of the reports: a
+    table, or of progress.csv the columns config/net/width, which newer ones lack.
     """
     columns = {n[7:].replace("/", "."): last[n] for n in last if n[:7] == "config/"}
-    found: dict[str, Any] = last.get("config") or columns
+    reported: dict[str, Any] = last.get("config") or columns
     try:
         return dict(json.loads(file.read_text("utf-8")))
     except FileNotFoundError:
-        return found or None
+        return reported or None
     except ValueError:
-        if not found:
+        if not reported:
             raise
-        return found
+        return reported
 
 
 def _config(report: Mapping[str, Any]) -> str:
@@ -154,20 +155,20 @@ def _reports(folder: Path) -> list[dict[str, Any]]:
         with table.open(newline="", encoding="utf-8", errors="replace") as file:
             rows = [*csv.reader(line for line in file if line.endswith("\n"))]
         names = rows[0] if rows else []
-        if numbered := [name for name in names if isinstance(parsed(name), int | float)]:
+        if numbered := [name for name in names if isinstance(parse_text(name), int | float)]:
             raise RequestError(f"{table}:1: expected names of columns, given {numbered[0]}")
         for number, row in enumerate(rows[1:], 2):
             if len(row) != len(names):
                 expected = f"expected {len(names)} cells, given {len(row)}"
                 raise RequestError(f"{table}:{number}: {expected}")
         texts = [dict(zip(names, row, strict=True)) for row in rows[1:]]
-        return [{n: parsed(text) for n, text in row.items() if text} for row in texts]
+        return [{n: parse_text(text) for n, text in row.items() if text} for row in texts]
     given = lines.read_text("utf-8", errors="replace").splitlines(keepends=True)
-    found = []
+    reports = []
     for number, line in enumerate(given, 1):
         try:
-            found += [json.loads(line)] if line.strip() else []
+            reports += [json.loads(line)] if line.strip() else []
         except ValueError as error:
             if number < len(given) or line.endswith("}\n"):  # another report is behind the cut
                 raise RequestError(f"{lines}:{number}: expected a report: {error}") from None
-    return found
+    return reports

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 import clsweep
-from clsweep.cli.statistic_commands import import_, status, trials
+from clsweep.cli.import_sweep import import_
+from clsweep.cli.statistic_commands import status, trials
 from clsweep.errors import RequestError
 from clsweep.results.reading import open_folder
-from clsweep.sweeps.import_table import (
+from clsweep.sweeps.foreign_sweep import (
     ForeignSweep,
     ForeignTrial,
-    Imported,
-    _setting,
-    import_sweep,
-    read_numbers,
+    comparable_setting,
+    parse_settings,
 )
-from clsweep.sweeps.source_files import parsed
+from clsweep.sweeps.import_table import ImportedTable, import_sweep
+from clsweep.sweeps.parsing import parse_text
 
 
 def trial(status: str = "finished", group: str = "tau", **settings: Any) -> ForeignTrial:
@@ -36,7 +36,7 @@ def grid(**more: Any) -> list[ForeignTrial]:
     return [trial(lr=lr, opt=opt, seed=seed, **more) for lr, opt, seed in pairs]
 
 
-def imported(trials: list[ForeignTrial], **asked: Any) -> Imported:
+def imported(trials: list[ForeignTrial], **asked: Any) -> ImportedTable:
     about = {"metric": "acc", "mode": "max"} | asked
     return import_sweep(ForeignSweep(trials=trials), **about)
 
@@ -53,7 +53,7 @@ def test_a_grid_with_a_seed(seed):
         (config, seed) for config in range(4) for seed in (0, 1)
     ]
     told = {"metric": "acc", "mode": "max", "params": ["lr", "opt"], "scales": {}}
-    assert found.told == told | {"seed": seed}
+    assert found.options == told | {"seed": seed}
 
 
 def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one():
@@ -71,7 +71,7 @@ def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one():
 def test_an_objective_is_a_setting_that_is_named():
     found = imported(grid(), objective="opt")
     assert [row["objective"] for row in found.rows] == ["sgd", "sgd", "adam", "adam"] * 2
-    assert found.told["params"] == ["lr"]
+    assert found.options["params"] == ["lr"]
     assert {row["config"] for row in found.rows} == {0, 1}
 
 
@@ -110,15 +110,15 @@ def test_a_finished_trial_without_a_score_has_failed():
     ],
 )  # fmt: skip
 def test_a_text_is_a_number_where_it_is_plainly_one(text, value):
-    assert parsed(text) == value
-    assert type(parsed(text)) is type(value)
+    assert parse_text(text) == value
+    assert type(parse_text(text)) is type(value)
 
 
 def test_settings_are_compared_by_their_values():
     rows = imported([trial(lr=lr, seed=s) for lr, s in ((1, 0), (1.0, 1), (2, 0), (2.0, 1.0))]).rows
     assert [(row["config"], row["seed"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     given = (float("inf"), 10**70, 0.5, True, (1,), None, "<f at 0x7FA0>")
-    assert [*map(_setting, given)] == ["inf", str(10**70), 0.5, True, "(1,)", None, "<f>"]
+    assert [*map(comparable_setting, given)] == ["inf", str(10**70), 0.5, True, "(1,)", None, "<f>"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_settings_are_compared_by_their_values():
 )
 def test_texts_of_a_setting_are_numbers_if_all_are(typed, given, read):
     trials = [trial(gain=0, name=value) for value in given]
-    read_numbers(trials, typed=typed)
+    parse_settings(trials, typed=typed)
     assert [repr(each.settings["name"]) for each in trials] == [*map(repr, read)]
 
 
@@ -155,7 +155,7 @@ def test_settings_that_were_not_read_are_named_where_trials_look_the_same():
     rows = [trial(gain=gain, seed=0, lr=0.1 * gain) for gain in (1, 2)]
     sweep = ForeignSweep(trials=rows, mixed=True)
     found = import_sweep(sweep, metric="acc", mode="max")  # a known one is told by its name
-    assert found.told["params"] == ["lr"]
+    assert found.options["params"] == ["lr"]
     assert "not read as hyperparameters: gain; --param names them" in found.notes
     for row in rows:
         del row.settings["lr"]
@@ -170,7 +170,7 @@ def test_settings_that_were_not_read_are_named_where_trials_look_the_same():
 def test_what_is_called_like_a_label_and_what_clsweep_logged_itself():
     rows = [trial(lr=lr, status_=1, sampler=name) for lr in (0.1, 0.2) for name in ("a", "b")]
     found = imported(rows)
-    assert found.told["params"] == ["lr", "sampler_"]
+    assert found.options["params"] == ["lr", "sampler_"]
     assert [row["sampler_"] for row in found.rows] == ["a", "b", "a", "b"]
     scored = [
         ForeignTrial(group="g", status="finished", settings={"lr": lr}, results={"config": lr})
@@ -178,14 +178,14 @@ def test_what_is_called_like_a_label_and_what_clsweep_logged_itself():
     ]
     found = import_sweep(ForeignSweep(trials=scored), mode="max")
     assert [(row["config"], row["config_"]) for row in found.rows] == [(0, 0.1), (1, 0.2)]
-    assert found.told["metric"] == "config_"
+    assert found.options["metric"] == "config_"
     own = [
         trial(objective="dcl", config=n, trial_id=f"dcl-{n}", seed=s, lr=0.1 * (n + 1))
         for n in range(2)
         for s in range(2)
     ]
     found = imported(own)
-    assert found.told["params"] == ["lr"]
+    assert found.options["params"] == ["lr"]
     assert {row["objective"] for row in found.rows} == {"dcl"}
 
 
@@ -211,7 +211,7 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting():
     ]  # fmt: skip
     sweep = ForeignSweep(trials=trials, mixed=True)
     found = import_sweep(sweep, metric="acc", mode="max")
-    assert found.told["params"] == ["lr", "opt"]
+    assert found.options["params"] == ["lr", "opt"]
     assert "not read as hyperparameters: gain, loss, epoch; --param names them" in found.notes
     told = {"settings": {"acc": "80%"}, "results": {"lr": 0.1}}
     percents = ForeignSweep(trials=[ForeignTrial(group="", status="finished", **told)], mixed=True)

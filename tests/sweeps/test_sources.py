@@ -19,11 +19,12 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from clsweep.errors import RequestError
+from clsweep.sweeps.foreign_sweep import ForeignTrial
 from clsweep.sweeps.from_mlflow import read_mlflow
 from clsweep.sweeps.from_optuna import read_optuna
 from clsweep.sweeps.from_ray import read_ray
 from clsweep.sweeps.from_wandb import read_wandb
-from clsweep.sweeps.import_table import ForeignTrial, import_sweep
+from clsweep.sweeps.import_table import import_sweep
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -183,7 +184,7 @@ def test_a_grid_of_optuna_is_one_when_it_is_whole(num_trials, sampler, tmp_path)
     )
     found = import_sweep(read_optuna(tmp_path / "a.db", None))
     assert {row["sampler"] for row in found.rows} == {sampler}
-    assert found.told["scales"] == {}
+    assert found.options["scales"] == {}
 
 
 def test_optuna_trials_that_were_tried_again_and_axes_as_they_were_drawn(tmp_path):
@@ -208,7 +209,7 @@ def test_optuna_trials_that_were_tried_again_and_axes_as_they_were_drawn(tmp_pat
     assert [row["value"] for row in found.rows] == [trial.value for trial in kept]
     # a hyperparameter that is called like the metric is one
     assert [row["value_"] for row in found.rows] == [trial.params["value"] for trial in kept]
-    assert found.told["scales"] == {"value_": "linear", "q": "log"}
+    assert found.options["scales"] == {"value_": "linear", "q": "log"}
     assert found.notes[:2] == [
         "left out: 2 failed trials that were run again",
         "2 trials break constraints, which no statistic heeds",
