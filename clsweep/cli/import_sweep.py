@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from clsweep.cli.options import (
-    argument,
-    option,
-    with_groups,
-)
+from clsweep.cli.options import argument, option, with_groups
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
     from clsweep.sweeps.foreign_sweep import ForeignSweep
     from clsweep.sweeps.import_table import ImportedTable
-
-
-# `clsweep import`: the sweep of another tool as a results folder that every statistic reads.
-
 
 Tool = Literal["optuna", "wandb", "mlflow", "ray"]  # whose sweeps can be read
 _WITH_STUDIES = ("optuna", "mlflow")
