@@ -15,9 +15,9 @@ from clsweep.sweeps.foreign_sweep import ENDED, ForeignSweep, ForeignTrial, pars
 from clsweep.sweeps.parsing import parse_text
 from clsweep.sweeps.source_files import is_sqlite, open_sqlite, refuse_damaged, select_groups
 
-# As a database says it, and by the numbers of a store of files.
 _PARENT = "mlflow.parentRunId"
 _STATUS_TAG = "clsweep.status"  # of clsweep's own trials
+# As a database has it, and by the numbers of a store of files.
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
 _STATUS |= {"3": "finished", "4": "failed", "5": "failed"}
 _INFINITE = 1.7e308  # as a database has it
@@ -38,7 +38,7 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     """
     with refuse_damaged(source, "an MLflow store", sqlite3.DatabaseError):
         is_database = source.is_file() and is_sqlite(source)
-        runs, lost = (_from_sqlite(source), 0) if is_database else _from_files(source)
+        runs, lost = (_runs_of_database(source), 0) if is_database else _runs_of_files(source)
     known = dict.fromkeys(trial.group for trial, _ in runs.values())
     groups = select_groups(known, experiment, "experiment with runs", source)
     names = [name for name, run in runs.items() if run[0].group in groups]
@@ -79,14 +79,11 @@ def _take_evaluations(trial: ForeignTrial, inside: _Runs, runs: _Runs) -> None:
     inside = {name: run for name, run in inside.items() if name in runs}
     if not (inside and trial.settings and trial.results):
         return
-    names = [
-        name for each in (trial, *(run for run, _ in inside.values())) for name in each.results
-    ]
+    trials = [trial, *(run for run, _ in inside.values())]
+    names = [name for each in trials for name in each.results]
     is_apart, is_alone = len(names) == len({*names}), len(inside) == 1
-    if any(run.settings for run, _ in inside.values()):
-        is_evaluated = is_apart and is_alone
-    else:
-        is_evaluated = is_apart or is_alone
+    has_settings = any(each.settings for each in trials[1:])
+    is_evaluated = is_apart and is_alone if has_settings else is_apart or is_alone
     for name in inside if is_evaluated else ():
         trial.results = {**runs.pop(name)[0].results, **trial.results}
 
@@ -106,18 +103,18 @@ def _trial(
     known = {name: value for name, value in metrics.items() if not math.isnan(value)}
     results = {n: math.copysign(math.inf, v) if abs(v) > _INFINITE else v for n, v in known.items()}
     whole = {n.removeprefix("result/"): v for n, v in results.items() if n[:7] == "result/"}
+    own_status = tags.get(_STATUS_TAG, "")
     return ForeignTrial(
         group=group,
-        status=tags[_STATUS_TAG]
-        if tags.get(_STATUS_TAG) in ENDED
-        else _STATUS.get(status, "running"),
+        status=own_status if own_status in ENDED else _STATUS.get(status, "running"),
         settings={**params},
         results=whole if whole and _STATUS_TAG in tags else results,
         labels={"run_name": name or "", **own},
     )
 
 
-def _from_sqlite(source: Path) -> _Runs:
+def _runs_of_database(source: Path) -> _Runs:
+    """The runs by their ids, in the order of their start."""
     tables: list[dict[str, dict[str, Any]]] = []
     with open_sqlite(source) as base:
         for table in ("tags", "params", "latest_metrics WHERE NOT is_nan"):
@@ -146,9 +143,11 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _from_files(source: Path) -> tuple[_Runs, int]:
-    """Of a store of files: EXPERIMENT/RUN/params/NAME, metrics/NAME and tags/NAME, beside two
-    meta.yaml; or of one EXPERIMENT. With how many runs have none that is whole.
+def _runs_of_files(source: Path) -> tuple[_Runs, int]:
+    """The runs of a store of files, and the number of those that have no meta.yaml that is whole.
+
+    Its files are EXPERIMENT/RUN/params/NAME, metrics/NAME and tags/NAME, beside two meta.yaml; or
+    those of one EXPERIMENT.
     """
     runs, lost = [], 0
     depth = "*" if (source / "meta.yaml").exists() else "*/*"
@@ -167,7 +166,7 @@ def _from_files(source: Path) -> tuple[_Runs, int]:
                 continue
             about = str(of.get("name", folder.parent.name)), run.get("run_name"), str(run["status"])
             tags, params, metrics = (_texts(folder / n) for n in ("tags", "params", "metrics"))
-            last = {name: _last(text) for name, text in metrics.items()}
+            last = {name: _last_value(text) for name, text in metrics.items()}
             runs.append((run["start_time"] or 0, name, (_trial(about, tags, params, last), tags)))
     if not runs:
         raise ValueError("no runs below it (EXPERIMENT/RUN/meta.yaml)")
@@ -187,7 +186,7 @@ def _texts(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8").strip() for path in files}
 
 
-def _last(text: str) -> float:
+def _last_value(text: str) -> float:
     """The value of the latest step, of several the last, of these the highest: as MLflow's own.
     A line that was cut off is none; before MLflow 1.0 they had no step.
     """

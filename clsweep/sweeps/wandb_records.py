@@ -24,7 +24,6 @@ def read_records(file: Path) -> Iterator[Any]:
         ValueError: the file is no such log, or a record is none of W&B's.
     """
     try:
-        from google.protobuf.message import DecodeError
         from wandb.proto.wandb_internal_pb2 import Record
     except ModuleNotFoundError:
         needs = "an offline run of W&B is read by its package: pip install 'clsweep[wandb]'"
@@ -32,7 +31,7 @@ def read_records(file: Path) -> Iterator[Any]:
     for data in _records_of_log(file.read_bytes()):
         try:
             yield Record.FromString(data)
-        except DecodeError as error:
+        except Exception as error:  # protobuf's own, a package that wandb brings
             raise ValueError(f"expected a record of W&B: {error}") from None
 
 

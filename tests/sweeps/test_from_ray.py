@@ -91,15 +91,10 @@ def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path)
             read_ray(tmp_path)
 
 
-def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path):
-    for number, epochs in enumerate((1, 1, 3, 3)):
-        ray_trial(tmp_path / "exp", f"t{number}", {"epochs": epochs}, [80.0] * epochs)
-    assert {*statuses(tmp_path / "exp")} == {"finished"}
-
-
 @pytest.mark.parametrize(
     ("settings", "lengths", "ended"),
     [
+        ([(1, 0.1), (1, 0.1), (3, 0.1), (3, 0.1)], [1, 1, 3, 3], "all"),
         ([(3, 0.1), (9, 0.1), (3, 0.2), (9, 0.2)], [1, 3, 1, 3], "all"),  # a report per 3 epochs
         ([(4, 0.1), (10, 0.1), (4, 0.2), (10, 0.2)], [2, 4, 2, 4], "all"),  # and at the end
         ([(9, 0.1), (9, 0.2), (9, 0.3), (9, 0.3)], [1, 2, 3, 3], "the longest"),

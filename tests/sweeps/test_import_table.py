@@ -174,13 +174,9 @@ def test_what_is_called_like_a_label_and_what_clsweep_logged_itself():
     table = import_sweep(ForeignSweep(trials=scored), mode="max")
     assert [(row["config"], row["config_"]) for row in table.rows] == [(0, 0.1), (1, 0.2)]
     assert table.options["metric"] == "config_"
-    own = [
-        trial(objective="dcl", config=n, trial_id=f"dcl-{n}", seed=s, lr=0.1 * (n + 1))
-        for n in range(2)
-        for s in range(2)
-    ]
-    table = imported(own)
-    assert table.options["params"] == ["lr"]
+    own = {"objective": "dcl", "config": 0, "trial_id": "dcl-0"}
+    table = imported(grid(**own))
+    assert table.options["params"] == ["lr", "opt"]
     assert {row["objective"] for row in table.rows} == {"dcl"}
 
 
@@ -208,12 +204,11 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting():
     table = import_sweep(sweep, metric="acc", mode="max")
     assert table.options["params"] == ["lr", "opt"]
     assert "not read as hyperparameters: gain, loss, epoch; --param names them" in table.notes
-    values = {"settings": {"acc": "80%"}, "results": {"lr": 0.1}}
-    percents = ForeignSweep(
-        trials=[ForeignTrial(group="", status="finished", **values)], mixed=True
-    )
+    for each in trials:
+        each.settings["acc"] = "80%"
+        del each.results["acc"]
     with pytest.raises(RequestError, match="acc: expected a number, given '80%'"):
-        import_sweep(percents, metric="acc")
+        import_sweep(sweep, metric="acc")
 
 
 @pytest.mark.parametrize(
