@@ -53,8 +53,7 @@ LAYERS = {
     "study": (RAY | TORCH, "data catalog display errors files"),
     "analysis": (HEAVY, "display errors"),
     "results": (RAY | TORCH, "study analysis catalog display errors files machine version"),
-    "foreign": (RAY | TORCH, "catalog errors"),
-    "sweeps": (HEAVY, "analysis results study catalog display errors version"),
+    "sweeps": (RAY | TORCH, "analysis results study catalog display errors version"),
     "statistics": (HEAVY, "sweeps analysis results study catalog display processes errors"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
     "cluster": (set(), "train results study data catalog display errors machine version"),
@@ -74,7 +73,7 @@ LAYERS = {
     ),
     "cli": (
         RAY | OPTUNA,
-        "api opened_results trained report cluster train statistics sweeps foreign analysis "
+        "api opened_results trained report cluster train statistics sweeps analysis "
         "results study objective model data catalog display errors version",
     ),
     "clsweep": (HEAVY, "api opened_results study"),

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from pathlib import Path
 from time import strftime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.console import Console
 
 from clsweep.cli.endings import print_failures, print_next, require_exclusive

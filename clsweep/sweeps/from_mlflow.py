@@ -11,12 +11,13 @@ from typing import Any
 
 import yaml
 
-from clsweep.sweeps.source_files import select_groups, is_sqlite, open_sqlite, refuse_damaged; from clsweep.sweeps.parsing import parse_text
 from clsweep.sweeps.foreign_sweep import ENDED, ForeignSweep, ForeignTrial, parse_settings
+from clsweep.sweeps.parsing import parse_text
+from clsweep.sweeps.source_files import is_sqlite, open_sqlite, refuse_damaged, select_groups
 
-# As a database says it, and by the numbers of a store of files.
 _PARENT = "mlflow.parentRunId"
 _STATUS_TAG = "clsweep.status"  # of clsweep's own trials
+# As a database has it, and by the numbers of a store of files.
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
 _STATUS |= {"3": "finished", "4": "failed", "5": "failed"}
 _INFINITE = 1.7e308  # as a database has it
@@ -37,20 +38,20 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     """
     with refuse_damaged(source, "an MLflow store", sqlite3.DatabaseError):
         is_database = source.is_file() and is_sqlite(source)
-        runs, lost = (_from_sqlite(source), 0) if is_database else _from_files(source)
+        runs, lost = (_runs_of_database(source), 0) if is_database else _runs_of_files(source)
     known = dict.fromkeys(trial.group for trial, _ in runs.values())
     groups = select_groups(known, experiment, "experiment with runs", source)
-    asked = [name for name, run in runs.items() if run[0].group in groups]
+    names = [name for name, run in runs.items() if run[0].group in groups]
     inside: dict[str, _Runs] = {}  # which may be of another experiment
     for name, (trial, tags) in runs.items():
         inside.setdefault(tags.get(_PARENT, ""), {})[name] = trial, tags
     for name in reversed([*runs]):  # what began last is innermost
         if name in runs:
             _take_evaluations(runs[name][0], inside.get(name, {}), runs)
-    kept = [name for name in asked if name in runs]
-    parents = {tags[_PARENT] for _, tags in runs.values() if tags.get(_PARENT) in kept}
+    rest = [name for name in names if name in runs]
+    parents = {tags[_PARENT] for _, tags in runs.values() if tags.get(_PARENT) in rest}
     inherited: dict[str, None] = {}
-    for trial, tags in map(runs.__getitem__, kept):
+    for trial, tags in map(runs.__getitem__, rest):
         seen: set[str] = set()
         while (parent := tags.get(_PARENT, "")) in runs and parent not in seen:
             of, tags = runs[parent]
@@ -60,17 +61,17 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     notes = [f"left out: runs that others are nested in ({len(parents)})"] if parents else []
     if lost:
         notes.append(f"left out: {lost} runs whose meta.yaml is damaged or gone")
-    if evaluations := len(asked) - len(kept):
+    if evaluations := len(names) - len(rest):
         notes.append(f"left out: {evaluations} runs that evaluate those that they are in")
     if inherited:
         notes.append(f"nested runs have from those that they are in: {', '.join(inherited)}")
-    trials = [runs[name][0] for name in kept if name not in parents]
+    trials = [runs[name][0] for name in rest if name not in parents]
     parse_settings(trials, typed=False)
     return ForeignSweep(trials=trials, notes=notes)
 
 
 def _take_evaluations(trial: ForeignTrial, inside: _Runs, runs: _Runs) -> None:
-    """Take runs that only evaluate the one that they are in out of all: it has their results.
+    """Drop the runs that only evaluate the one that they are in: it has their results.
 
     Each has metrics that no other has, or it is the only one. Several have no settings, where one
     alone may. Else they are its trials or folds.
@@ -78,14 +79,11 @@ def _take_evaluations(trial: ForeignTrial, inside: _Runs, runs: _Runs) -> None:
     inside = {name: run for name, run in inside.items() if name in runs}
     if not (inside and trial.settings and trial.results):
         return
-    names = [
-        name for each in (trial, *(run for run, _ in inside.values())) for name in each.results
-    ]
+    trials = [trial, *(run for run, _ in inside.values())]
+    names = [name for each in trials for name in each.results]
     is_apart, is_alone = len(names) == len({*names}), len(inside) == 1
-    if any(run.settings for run, _ in inside.values()):
-        is_evaluated = is_apart and is_alone
-    else:
-        is_evaluated = is_apart or is_alone
+    has_settings = any(each.settings for each in trials[1:])
+    is_evaluated = is_apart and is_alone if has_settings else is_apart or is_alone
     for name in inside if is_evaluated else ():
         trial.results = {**runs.pop(name)[0].results, **trial.results}
 
@@ -96,7 +94,7 @@ def _trial(
     params: Mapping[str, str],
     metrics: Mapping[str, float],
 ) -> ForeignTrial:
-    """A run. What clsweep logged says itself how it ended, and what the whole trial came to.
+    """A run. One that clsweep logged tells itself how it ended, and the results of the whole trial.
 
     about: its experiment, its own name, its status.
     """
@@ -105,33 +103,35 @@ def _trial(
     known = {name: value for name, value in metrics.items() if not math.isnan(value)}
     results = {n: math.copysign(math.inf, v) if abs(v) > _INFINITE else v for n, v in known.items()}
     whole = {n.removeprefix("result/"): v for n, v in results.items() if n[:7] == "result/"}
+    own_status = tags.get(_STATUS_TAG, "")
     return ForeignTrial(
         group=group,
-        status=tags[_STATUS_TAG] if tags.get(_STATUS_TAG) in ENDED else _STATUS.get(status, "running"),
+        status=own_status if own_status in ENDED else _STATUS.get(status, "running"),
         settings={**params},
         results=whole if whole and _STATUS_TAG in tags else results,
         labels={"run_name": name or "", **own},
     )
 
 
-def _from_sqlite(source: Path) -> _Runs:
+def _runs_of_database(source: Path) -> _Runs:
+    """The runs by their ids, in the order of their start."""
     tables: list[dict[str, dict[str, Any]]] = []
     with open_sqlite(source) as base:
         for table in ("tags", "params", "latest_metrics WHERE NOT is_nan"):
-            found: dict[str, dict[str, Any]] = {}
-            tables.append(found)
+            values: dict[str, dict[str, Any]] = {}
+            tables.append(values)
             for run, key, value in base.execute(f"SELECT run_uuid, key, value FROM {table}"):
-                found.setdefault(run, {})[key] = value
+                values.setdefault(run, {})[key] = value
         runs = base.execute(
             "SELECT r.run_uuid, e.name, r.name, r.status FROM runs r JOIN experiments e "
             "ON r.experiment_id = e.experiment_id WHERE r.lifecycle_stage = 'active' "
             "AND e.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
         ).fetchall()
-    read: _Runs = {}
+    trials: _Runs = {}
     for run, *about in runs:
-        tags, params, metrics = (found.get(run, {}) for found in tables)
-        read[run] = _trial(tuple(about), tags, params, metrics), tags
-    return read
+        tags, params, metrics = (values.get(run, {}) for values in tables)
+        trials[run] = _trial(tuple(about), tags, params, metrics), tags
+    return trials
 
 
 class _Loader(yaml.SafeLoader):
@@ -143,11 +143,13 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _from_files(source: Path) -> tuple[_Runs, int]:
-    """Of a store of files: EXPERIMENT/RUN/params/NAME, metrics/NAME and tags/NAME, beside two
-    meta.yaml; or of one EXPERIMENT. With how many runs have none that is whole.
+def _runs_of_files(source: Path) -> tuple[_Runs, int]:
+    """The runs of a store of files, and the number of those that have no meta.yaml that is whole.
+
+    Its files are EXPERIMENT/RUN/params/NAME, metrics/NAME and tags/NAME, beside two meta.yaml; or
+    those of one EXPERIMENT.
     """
-    found, lost = [], 0
+    runs, lost = [], 0
     depth = "*" if (source / "meta.yaml").exists() else "*/*"
     # a run has a folder of metrics from its start
     known = [*source.glob(f"{depth}/meta.yaml"), *source.glob(f"{depth}/metrics")]
@@ -164,19 +166,19 @@ def _from_files(source: Path) -> tuple[_Runs, int]:
                 continue
             about = str(of.get("name", folder.parent.name)), run.get("run_name"), str(run["status"])
             tags, params, metrics = (_texts(folder / n) for n in ("tags", "params", "metrics"))
-            last = {name: _last(text) for name, text in metrics.items()}
-            found.append((run["start_time"] or 0, name, (_trial(about, tags, params, last), tags)))
-    if not found:
+            last = {name: _last_value(text) for name, text in metrics.items()}
+            runs.append((run["start_time"] or 0, name, (_trial(about, tags, params, last), tags)))
+    if not runs:
         raise ValueError("no runs below it (EXPERIMENT/RUN/meta.yaml)")
-    return {name: run for _, name, run in sorted(found, key=lambda item: item[:2])}, lost
+    return {name: run for _, name, run in sorted(runs, key=lambda item: item[:2])}, lost
 
 
 def _meta(folder: Path) -> dict[str, Any]:
-    """What meta.yaml says; nothing where its writer died, as MLflow reads it."""
-    found = None
+    """The table of meta.yaml; empty where its writer died."""
+    meta = None
     with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
-        found = yaml.load((folder / "meta.yaml").read_text("utf-8"), _Loader)
-    return found if isinstance(found, dict) else {}
+        meta = yaml.load((folder / "meta.yaml").read_text("utf-8"), _Loader)
+    return meta if isinstance(meta, dict) else {}
 
 
 def _texts(folder: Path) -> dict[str, str]:
@@ -184,7 +186,7 @@ def _texts(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8").strip() for path in files}
 
 
-def _last(text: str) -> float:
+def _last_value(text: str) -> float:
     """The value of the latest step, of several the last, of these the highest: as MLflow's own.
     A line that was cut off is none; before MLflow 1.0 they had no step.
     """

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clsweep.errors import RequestError
-from clsweep.sweeps.source_files import select_groups, is_sqlite, open_sqlite, refuse_damaged; from clsweep.sweeps.parsing import flatten
 from clsweep.sweeps.foreign_sweep import ForeignSweep, ForeignTrial
+from clsweep.sweeps.parsing import flatten
+from clsweep.sweeps.source_files import is_sqlite, open_sqlite, refuse_damaged, select_groups
 
 if TYPE_CHECKING:
     import optuna
@@ -50,7 +51,7 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
         read = {name: studies[name] for name in select_groups(studies, study, "study", source)}
         if not read:
             raise RequestError(f"{source}: expected a study of Optuna, found none")
-        single = [name for name, found in studies.items() if len(found.directions) == 1]
+        single = [name for name, of in studies.items() if len(of.directions) == 1]
         advice = f". Name one with --study: {', '.join(single)}" if single else ""
         if several := [name for name in read if name not in single]:
             wrong = f"expected one metric, found several{advice}"
@@ -65,10 +66,10 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
     for name, each in trials.items():
         retried = {n for trial in each for n in trial.system_attrs.get("retry_history", ())}
         sampler = "grid" if _is_whole_grid(each) else ""
-        kept = [trial for trial in each if trial.number not in retried]
-        sweep.trials += [_trial(name, trial, sweep, sampler) for trial in kept]
-        again += len(each) - len(kept)
-        limits = [trial.system_attrs.get("constraints") or () for trial in kept]
+        trials_once = [trial for trial in each if trial.number not in retried]
+        sweep.trials += [_trial(name, trial, sweep, sampler) for trial in trials_once]
+        again += len(each) - len(trials_once)
+        limits = [trial.system_attrs.get("constraints") or () for trial in trials_once]
         broken += sum(any(limit > 0 for limit in of) for of in limits)
     if again:
         sweep.notes.append(f"left out: {again} failed trials that were run again")
@@ -78,7 +79,7 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
 
 
 def _is_whole_grid(trials: Sequence[optuna.trial.FrozenTrial]) -> bool:
-    """Whether `GridSampler` chose all of these, and each point of its grid has been tried."""
+    """True where `GridSampler` chose all of these, and each point of its grid has been tried."""
     points = {trial.system_attrs.get("grid_id") for trial in trials if trial.state.is_finished()}
     spaces = [trial.system_attrs.get("search_space") for trial in trials]
     if not spaces or not spaces[0] or any(space != spaces[0] for space in spaces):

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.sweeps.parsing import ADDRESS, flatten, numeric_results, parse_text; from clsweep.sweeps.source_files import refuse_damaged
 from clsweep.sweeps.foreign_sweep import ForeignSweep, ForeignTrial, parse_settings
+from clsweep.sweeps.parsing import ADDRESS, flatten, numeric_results, parse_text
+from clsweep.sweeps.source_files import refuse_damaged
 
 _STATUS = {"TERMINATED": "finished", "ERROR": "failed", "CUT": "stopped"}  # others: running
 _FILES = ("params.json", "result.json", "progress.csv")
@@ -41,7 +42,7 @@ def read_ray(source: Path) -> ForeignSweep:
     folders -= {folder for folder in folders if folder.parent in folders}
     with refuse_damaged(source, "experiments of Ray"):
         states = {experiment: _state(experiment) for experiment in {of.parent for of in folders}}
-    found: dict[tuple[str, str], ForeignTrial] = {}  # by its id and settings
+    trials: dict[tuple[str, str], ForeignTrial] = {}  # by their ids and settings
     # a copy has a name that its experiment does not know
     known = {path / name for path, (_, statuses) in states.items() for name in statuses}
     known |= folders
@@ -70,20 +71,20 @@ def read_ray(source: Path) -> ForeignSweep:
                 returned=last.get("done") is False and trial.name in statuses,
             )
             key = str(last.get("trial_id", trial)), repr(sorted(read.settings.items()))
-            if key not in found or (read.length or 0) > (found[key].length or 0):
-                found[key] = read  # and a copy may be of before its end
-    if not found:
+            if key not in trials or (read.length or 0) > (trials[key].length or 0):
+                trials[key] = read  # and a copy may be of before its end
+    if not trials:
         expected = "the folder of an experiment of Ray Tune (TRIAL/params.json or result.json)"
         raise RequestError(f"{source}: expected {expected}, found none")
-    parse_settings(found.values())
+    parse_settings(trials.values())
     notes = []
-    if copies := len(folders) - len(found):
+    if copies := len(folders) - len(trials):
         notes.append(f"left out: {copies} folders of trials that are copies of others")
     if lacking := len(known - folders):
         notes.append(f"left out: {lacking} trials whose folder or files are gone")
     metrics = {metric for metric, _ in states.values()}
     metric = metrics.pop() if len(metrics) == 1 else ""
-    return ForeignSweep(trials=[*found.values()], metric=metric, notes=notes)
+    return ForeignSweep(trials=[*trials.values()], metric=metric, notes=notes)
 
 
 def _status(trial: Path, known: dict[str, str], last: Mapping[str, Any]) -> str:
@@ -103,19 +104,19 @@ def _status(trial: Path, known: dict[str, str], last: Mapping[str, Any]) -> str:
 
 
 def _settings(file: Path, last: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What params.json says, or else, where its writer died or it is gone, the reports: a table, or
-    of progress.csv the columns config/net/width, which newer ones lack.
+    """The settings of params.json; where its writer died or it is gone, those of the reports: a
+    table, or of progress.csv the columns config/net/width, which newer ones lack.
     """
     columns = {n[7:].replace("/", "."): last[n] for n in last if n[:7] == "config/"}
-    found: dict[str, Any] = last.get("config") or columns
+    reported: dict[str, Any] = last.get("config") or columns
     try:
         return dict(json.loads(file.read_text("utf-8")))
     except FileNotFoundError:
-        return found or None
+        return reported or None
     except ValueError:
-        if not found:
+        if not reported:
             raise
-        return found
+        return reported
 
 
 def _config(report: Mapping[str, Any]) -> str:
@@ -163,11 +164,11 @@ def _reports(folder: Path) -> list[dict[str, Any]]:
         texts = [dict(zip(names, row, strict=True)) for row in rows[1:]]
         return [{n: parse_text(text) for n, text in row.items() if text} for row in texts]
     given = lines.read_text("utf-8", errors="replace").splitlines(keepends=True)
-    found = []
+    reports = []
     for number, line in enumerate(given, 1):
         try:
-            found += [json.loads(line)] if line.strip() else []
+            reports += [json.loads(line)] if line.strip() else []
         except ValueError as error:
             if number < len(given) or line.endswith("}\n"):  # another report is behind the cut
                 raise RequestError(f"{lines}:{number}: expected a report: {error}") from None
-    return found
+    return reports

@@ -1,4 +1,4 @@
-"""Values and files as other tools write them; SQLite is opened so that it cannot be changed."""
+"""Files as other tools write them; SQLite is opened so that it cannot be changed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ import codecs
 import contextlib
 import csv
 import gzip
-import json
-import math
-import re
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 from clsweep.errors import RequestError, first_line, nearest
 
-INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
-DECIMAL = re.compile(
-    r"[+-]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+|(0|[1-9][0-9]*)(?=[eE]))([eE][+-]?[0-9]{1,4})?"
-)
-ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of functions among settings
-TENSOR = re.compile(r"tensor\((.+?)(, .*)?\)")  # a number, as text
 _DAMAGED: tuple[type[Exception], ...] = (
     OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError,
     ArithmeticError, MemoryError, csv.Error,
@@ -30,9 +20,9 @@ _DAMAGED: tuple[type[Exception], ...] = (
 
 @contextlib.contextmanager
 def refuse_damaged(place: Path, kind: str, *damaged: type[Exception]) -> Iterator[None]:
-    """Say in one line of whatever a damaged file comes to that it is no such thing.
+    """Refuse in one line a damaged file of that kind, whatever error it comes to.
 
-    damaged: what it may come to beside `DAMAGED`.
+    damaged: further classes of error that it may come to.
     """
     try:
         yield
@@ -42,47 +32,16 @@ def refuse_damaged(place: Path, kind: str, *damaged: type[Exception]) -> Iterato
         raise RequestError(f"{place}: cannot be read as {kind}: {first_line(error)}") from None
 
 
-def select_groups(known: Collection[str], asked: str | None, kind: str, source: Path) -> list[str]:
-    """The groups of trials to read: all that are known, or the one that is asked for.
+def select_groups(known: Collection[str], name: str | None, kind: str, source: Path) -> list[str]:
+    """The groups of trials to read: all that are known, or the one of that name.
 
     Raises:
         RequestError: it is not known.
     """
-    if asked is not None and asked not in known:
-        hint = f"{nearest(asked, known)} Expected one of: {', '.join(known)}"
-        raise RequestError(f"{source}: no {kind} {asked!r}.{hint}")
-    return [*known] if asked is None else [asked]
-
-
-def flat(tree: Mapping[str, Any], root: str = "", separator: str = ".") -> dict[str, Any]:
-    """Nested settings under one name each; a list is a text.
-
-    Raises:
-        ValueError: `{"a.b": 5, "a": {"b": 1}}` has two values of one name.
-    """
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        key = f"{root}{name}"
-        plain = json.dumps(value) if isinstance(value, list | tuple) else value
-        is_nested = isinstance(value, Mapping)
-        new = flat(value, f"{key}{separator}", separator) if is_nested else {key: plain}
-        if twice := [each for each in new if repr(found.get(each, new[each])) != repr(new[each])]:
-            raise ValueError(f"two values are called {twice[0]}")
-        found |= new
-    return found
-
-
-def numbers(tree: Mapping[str, Any], separator: str = ".") -> dict[str, float]:
-    """The numbers among nested results, which may stand as texts; true and false are none."""
-    found = {
-        name: parsed(TENSOR.sub(r"\1", value)) if isinstance(value, str) else value
-        for name, value in flat(tree, separator=separator).items()
-    }
-    return {
-        name: float(value)
-        for name, value in found.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    if name is not None and name not in known:
+        hint = f"{nearest(name, known)} Expected one of: {', '.join(known)}"
+        raise RequestError(f"{source}: no {kind} {name!r}.{hint}")
+    return [*known] if name is None else [name]
 
 
 def read_text(path: Path) -> str:
@@ -100,21 +59,6 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
         raise RequestError(f"{path}:{line}: expected UTF-8, given the byte 0x{byte:02x}") from None
-
-
-def parsed(text: str) -> Any:
-    """The number, truth value or text that a tool wrote as text. 64_64, 007 and 12e4567 are texts,
-    which Python's own reading would make 6464, 7 and infinity of.
-    """
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if text in ("None", "null", ""):
-        return None
-    if INTEGER.fullmatch(text):
-        return int(text)
-    if DECIMAL.fullmatch(text) and math.isfinite(float(text)):
-        return float(text)
-    return float(text) if text.lower().lstrip("+-") in ("nan", "inf", "infinity") else text
 
 
 def is_sqlite(path: Path) -> bool:

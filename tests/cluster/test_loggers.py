@@ -13,6 +13,8 @@ from clsweep.cluster.loggers import Loggers, sink_place, wanted_loggers
 from clsweep.errors import RequestError
 from clsweep.sweeps.from_wandb import HISTORY, _fields, _items, _records, read_wandb
 from clsweep.study.schema import LoggerSection
+from clsweep.sweeps.from_wandb import read_wandb
+from clsweep.sweeps.wandb_records import read_records, values_of_items
 
 STUDY = SimpleNamespace(sections=SimpleNamespace(name="tau-study", loggers=()))
 ROW = {
@@ -135,8 +137,8 @@ def test_wandb_offline_has_one_run_a_trial(tmp_path, monkeypatch):
         assert (trial.group, trial.labels["group"]) == ("mine", "dcl config-3")
         assert (trial.settings["tau"], trial.settings["loss"]) == (0.25, "dcl")
     for file in tmp_path.glob("wandb/offline-run-*/*.wandb"):
-        parts = [part for record in _records(file.read_bytes()) for part in _fields(record)]
-        history = [_items([payload]) for kind, payload in parts if kind == HISTORY]
+        records = [record.history.item for record in read_records(file)]
+        history = [values_of_items(items) for items in records if items]
         assert [(values["_step"], values["knn_top1"]) for values in history] == LOGGED
 
 

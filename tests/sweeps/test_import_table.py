@@ -1,9 +1,8 @@
-"""A foreign sweep becomes a table that says what its numbers mean, or a line on what is missing."""
+"""A sweep of another tool becomes a table of trials, or a line says what is missing."""
 
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,21 +38,21 @@ def test_a_grid_with_a_seed(seed):
     trials = grid(epochs=3)
     for each in trials:
         each.settings[seed] = each.settings.pop("seed")
-    found = imported(trials)
+    table = imported(trials)
     first = {"objective": "tau", "config": 0, "seed": 0, "status": "finished", "sampler": "grid"}
-    assert found.rows[0] == first | {"acc": 79.0, "lr": 0.1, "opt": "sgd", "epochs": 3}
-    assert [(row["config"], row["seed"]) for row in found.rows] == [
+    assert table.rows[0] == first | {"acc": 79.0, "lr": 0.1, "opt": "sgd", "epochs": 3}
+    assert [(row["config"], row["seed"]) for row in table.rows] == [
         (config, seed) for config in range(4) for seed in (0, 1)
     ]
-    told = {"metric": "acc", "mode": "max", "params": ["lr", "opt"], "scales": {}}
-    assert found.told == told | {"seed": seed}
+    options = {"metric": "acc", "mode": "max", "params": ["lr", "opt"], "scales": {}}
+    assert table.options == options | {"seed": seed}
 
 
 def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one():
     sample = [trial(lr=lr) for lr in (0.1, 0.25, 0.3)]
-    found = imported(sample)
-    assert {row["sampler"] for row in found.rows} == {"tpe"}
-    assert any("not known" in note for note in found.notes)
+    table = imported(sample)
+    assert {row["sampler"] for row in table.rows} == {"tpe"}
+    assert any("not known" in note for note in table.notes)
     assert {row["sampler"] for row in imported(sample, sampler="random").rows} == {"random"}
     drawn = ForeignSweep(trials=grid(), continuous={"lr"})
     rows = import_sweep(drawn, metric="acc", mode="max").rows
@@ -62,26 +61,26 @@ def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one():
 
 
 def test_an_objective_is_a_setting_that_is_named():
-    found = imported(grid(), objective="opt")
-    assert [row["objective"] for row in found.rows] == ["sgd", "sgd", "adam", "adam"] * 2
-    assert found.told["params"] == ["lr"]
-    assert {row["config"] for row in found.rows} == {0, 1}
+    table = imported(grid(), objective="opt")
+    assert [row["objective"] for row in table.rows] == ["sgd", "sgd", "adam", "adam"] * 2
+    assert table.options["params"] == ["lr"]
+    assert {row["config"] for row in table.rows} == {0, 1}
 
 
 def test_without_a_seed_every_trial_is_a_repeat_of_its_own():
-    found = imported([trial(lr=0.1), trial(lr=0.2)] * 2)
-    assert [row["seed"] for row in found.rows] == [0, 1, 2, 3]
-    assert [row["config"] for row in found.rows] == [0, 1, 0, 1]
-    assert {row["sampler"] for row in found.rows} == {"grid"}
+    table = imported([trial(lr=0.1), trial(lr=0.2)] * 2)
+    assert [row["seed"] for row in table.rows] == [0, 1, 2, 3]
+    assert [row["config"] for row in table.rows] == [0, 1, 0, 1]
+    assert {row["sampler"] for row in table.rows} == {"grid"}
 
 
 def test_what_did_not_end_or_was_run_again_is_left_out_and_said():
-    found = imported([*grid(), trial("running", lr=0.3, opt="sgd", seed=0),
+    table = imported([*grid(), trial("running", lr=0.3, opt="sgd", seed=0),
                       trial("failed", lr=0.1, opt="sgd", seed=0),
                       trial("failed", lr=0.3, opt="sgd", seed=0)])  # fmt: skip
-    assert [row["status"] for row in found.rows] == ["finished"] * 8 + ["failed"]
-    assert "left out: 1 of 11 trials, which have not ended" in found.notes
-    assert "left out: 1 failed trials that were run again" in found.notes
+    assert [row["status"] for row in table.rows] == ["finished"] * 8 + ["failed"]
+    assert "left out: 1 of 11 trials, which have not ended" in table.notes
+    assert "left out: 1 failed trials that were run again" in table.notes
 
 
 def test_a_finished_trial_without_a_score_has_failed():
@@ -131,25 +130,25 @@ def test_texts_of_a_setting_are_numbers_if_all_are(typed, given, read):
 
 
 def test_the_same_seed_twice_is_a_copy_no_seed_or_refused():
-    found = imported([*grid(), *grid()])
-    assert len(found.rows) == 8
-    assert "left out: 8 trials that are copies of others" in found.notes
+    table = imported([*grid(), *grid()])
+    assert len(table.rows) == 8
+    assert "left out: 8 trials that are copies of others" in table.notes
     repeats = [trial(lr=lr, seed=7, wd=0) for lr in (0.1, 0.2) for _ in range(2)]
     for number, each in enumerate(repeats):
         each.results = {"acc": 80.0 + number}
     assert [row["seed"] for row in imported(repeats).rows] == [0, 1, 2, 3]
-    for asked in ({"seed": "seed"}, {}):
-        repeats[0].settings["seed"] = 7 if asked else 8
+    for options in ({"seed": "seed"}, {}):
+        repeats[0].settings["seed"] = 7 if options else 8
         with pytest.raises(RequestError, match="the same seed stands in several trials"):
-            imported([*repeats, repeats[0], trial(lr=0.1, seed=8, wd=0)], **asked)
+            imported([*repeats, repeats[0], trial(lr=0.1, seed=8, wd=0)], **options)
 
 
 def test_settings_that_were_not_read_are_named_where_trials_look_the_same():
     rows = [trial(gain=gain, seed=0, lr=0.1 * gain) for gain in (1, 2)]
     sweep = ForeignSweep(trials=rows, mixed=True)
-    found = import_sweep(sweep, metric="acc", mode="max")  # a known one is told by its name
-    assert found.told["params"] == ["lr"]
-    assert "not read as hyperparameters: gain; --param names them" in found.notes
+    table = import_sweep(sweep, metric="acc", mode="max")  # a known one is known by its name
+    assert table.options["params"] == ["lr"]
+    assert "not read as hyperparameters: gain; --param names them" in table.notes
     for row in rows:
         del row.settings["lr"]
     with pytest.raises(RequestError, match=r"--param \(not read as .*: gain; --param names"):
@@ -162,24 +161,20 @@ def test_settings_that_were_not_read_are_named_where_trials_look_the_same():
 
 def test_what_is_called_like_a_label_and_what_clsweep_logged_itself():
     rows = [trial(lr=lr, status_=1, sampler=name) for lr in (0.1, 0.2) for name in ("a", "b")]
-    found = imported(rows)
-    assert found.told["params"] == ["lr", "sampler_"]
-    assert [row["sampler_"] for row in found.rows] == ["a", "b", "a", "b"]
+    table = imported(rows)
+    assert table.options["params"] == ["lr", "sampler_"]
+    assert [row["sampler_"] for row in table.rows] == ["a", "b", "a", "b"]
     scored = [
         ForeignTrial(group="g", status="finished", settings={"lr": lr}, results={"config": lr})
         for lr in (0.1, 0.2)
     ]
-    found = import_sweep(ForeignSweep(trials=scored), mode="max")
-    assert [(row["config"], row["config_"]) for row in found.rows] == [(0, 0.1), (1, 0.2)]
-    assert found.told["metric"] == "config_"
-    own = [
-        trial(objective="dcl", config=n, trial_id=f"dcl-{n}", seed=s, lr=0.1 * (n + 1))
-        for n in range(2)
-        for s in range(2)
-    ]
-    found = imported(own)
-    assert found.told["params"] == ["lr"]
-    assert {row["objective"] for row in found.rows} == {"dcl"}
+    table = import_sweep(ForeignSweep(trials=scored), mode="max")
+    assert [(row["config"], row["config_"]) for row in table.rows] == [(0, 0.1), (1, 0.2)]
+    assert table.options["metric"] == "config_"
+    own = {"objective": "dcl", "config": 0, "trial_id": "dcl-0"}
+    table = imported(grid(**own))
+    assert table.options["params"] == ["lr", "opt"]
+    assert {row["objective"] for row in table.rows} == {"dcl"}
 
 
 @pytest.mark.parametrize(
@@ -203,17 +198,18 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting():
         for t in (trial(**t.settings, gain=0.01 * i) for i, t in enumerate(grid()))
     ]  # fmt: skip
     sweep = ForeignSweep(trials=trials, mixed=True)
-    found = import_sweep(sweep, metric="acc", mode="max")
-    assert found.told["params"] == ["lr", "opt"]
-    assert "not read as hyperparameters: gain, loss, epoch; --param names them" in found.notes
-    told = {"settings": {"acc": "80%"}, "results": {"lr": 0.1}}
-    percents = ForeignSweep(trials=[ForeignTrial(group="", status="finished", **told)], mixed=True)
+    table = import_sweep(sweep, metric="acc", mode="max")
+    assert table.options["params"] == ["lr", "opt"]
+    assert "not read as hyperparameters: gain, loss, epoch; --param names them" in table.notes
+    for each in trials:
+        each.settings["acc"] = "80%"
+        del each.results["acc"]
     with pytest.raises(RequestError, match="acc: expected a number, given '80%'"):
-        import_sweep(percents, metric="acc")
+        import_sweep(sweep, metric="acc")
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("options", "message"),
     [
         ({"trials": grid(**{"data.seed": 1})}, r"seed: name one with --seed: seed, data\.seed"),
         ({"trials": [*grid(), trial(lr=0.1, opt="sgd")]}, "seed: 1 of 9 trials have no seed"),
@@ -229,69 +225,6 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting():
         ({"sampler": "sobol"}, "--sampler: expected grid, qmc, random, tpe, gp"),
     ],
 )
-def test_what_is_not_clear_is_asked_for(asked, message):
+def test_what_is_not_clear_is_asked_for(options, message):
     with pytest.raises(RequestError, match=message):
-        imported(**{"trials": grid()} | asked)
-
-
-@pytest.fixture
-def export(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    lines = ["lr,opt,seed,acc"]
-    for found in grid():
-        values = [*found.settings.values(), found.results["acc"]]
-        lines.append(",".join(map(str, values)))
-    path = tmp_path / "sweep.csv"
-    path.write_text("\n".join(lines))
-    return path
-
-
-def test_every_statistic_reads_what_was_imported(export):
-    import_("wandb", export, metric="acc", mode="max")
-    results = clsweep.open_results("results/sweep")
-    assert (results.data.metric, results.data.mode) == ("acc", "max")
-    assert results.data.params == ("lr", "opt")
-    row = results.robustness().iloc[0]
-    assert row["best"] == pytest.approx(79.05)
-    assert row["range"] == pytest.approx(1.0)
-    shares = results.sensitivity().set_index("term")["first"]
-    assert shares["lr"] == pytest.approx(1, abs=0.05)
-
-
-def test_two_imports_are_analysed_together(export):
-    """Trials whose seeds were not named share none with those of another table."""
-    export.with_name("other.csv").write_text(export.read_text().replace(",seed,", ",fold,"))
-    for name in ("sweep", "other"):
-        source = export.with_name(f"{name}.csv")
-        import_("wandb", source, metric="acc", mode="max", params=["lr", "opt"])
-    results = clsweep.open_results("results/sweep", "results/other")
-    assert [*results.robustness()["objective"]] == ["sweep/wandb", "other/wandb"]
-    assert results.robustness()["best"].tolist() == pytest.approx([79.05, 79.05])
-    seeds = results.trials.groupby("objective")["seed"].unique()
-    assert not {*seeds["sweep/wandb"]} & {*seeds["other/wandb"]}
-    import_("wandb", export, out="results/third", metric="acc", mode="min")
-    with pytest.raises(RequestError, match="expected the mode 'max' of results/sweep, given 'min'"):
-        clsweep.open_results("results/sweep", "results/third")
-
-
-def test_commands_on_trials_read_an_import(export, capsys):
-    export.write_text(export.read_text().replace("lr,", "optim/lr,", 1))
-    import_("wandb", export, metric="acc", mode="max")
-    capsys.readouterr()
-    trials("results/sweep", where="`optim/lr` == 0.1 and seed == 1", columns="optim/lr,acc")
-    assert capsys.readouterr().out.split() == ["optim/lr", "acc", "0.1", "79.10", "0.1", "79.10"]
-    status("results/sweep")
-    assert "79.05" in capsys.readouterr().out.split()
-    with pytest.raises(RequestError, match="has no study to be run again"):
-        open_folder("results/sweep")
-
-
-def test_an_import_replaces_an_import_and_nothing_else(export):
-    for _ in range(2):
-        import_("wandb", export, metric="acc", mode="max")
-    clsweep.open_results("results/sweep").trials.to_parquet("results/sweep/trials.parquet")
-    with pytest.raises(RequestError, match="expected a new folder, found a table of trials"):
-        import_("wandb", export, metric="acc", mode="max")
-    Path("results/sweep/study.yaml").write_text("")
-    with pytest.raises(RequestError, match="expected a new folder, found the results of a study"):
-        import_("wandb", export, metric="acc", mode="max")
+        imported(**{"trials": grid()} | options)

@@ -43,6 +43,18 @@ def statuses(source: Path) -> list[str]:
     return [row["status"] for row in rows]
 
 
+def test_a_recorded_experiment(tmp_path):
+    """Of two trials the second failed in its second step."""
+    sweep = read_ray(unpack("ray.tar.gz", tmp_path))
+    assert (sweep.metric, sweep.notes) == ("acc", [])
+    whole, lost = sweep.trials
+    assert (whole.group, whole.status, whole.length) == ("exp", "finished", 3)
+    assert (lost.group, lost.status, lost.length) == ("exp", "failed", 1)
+    for trial, lr, acc in ((whole, 0.1, 82.1), (lost, 0.2, 80.2)):
+        assert trial.settings == {"lr": lr, "net.width": 4}
+        assert trial.results == {"acc": pytest.approx(acc)}
+
+
 def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path):
     for lr, count in ((0.1, 3), (0.2, 1), (0.3, 3)):
         ray_trial(tmp_path / "exp", f"t{lr}", {"lr": lr, "net": {"w": 4}}, [80 + lr] * count)
@@ -67,8 +79,8 @@ def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path)
         each.unlink()
     table = file.with_name("progress.csv")
     table.write_text("acc,config/net/lr\r\n80.5,0.1\r\n81.5,0")
-    found = [(trial.results, trial.settings) for trial in read_ray(tmp_path).trials]
-    assert found == [({"acc": 80.5}, {"net.lr": 0.1})]
+    trials = [(trial.results, trial.settings) for trial in read_ray(tmp_path).trials]
+    assert trials == [({"acc": 80.5}, {"net.lr": 0.1})]
     for text, says in (
         ("80.5,0.1\n", "1: expected names of columns, given 80.5"),
         ("acc,b\n8,1\n9\n8,1\n", "3: expected 2 cells, given 1"),
@@ -78,15 +90,10 @@ def test_a_report_of_ray_that_was_cut_off_is_left_out_at_the_end_alone(tmp_path)
             read_ray(tmp_path)
 
 
-def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path):
-    for number, epochs in enumerate((1, 1, 3, 3)):
-        ray_trial(tmp_path / "exp", f"t{number}", {"epochs": epochs}, [80.0] * epochs)
-    assert {*statuses(tmp_path / "exp")} == {"finished"}
-
-
 @pytest.mark.parametrize(
     ("settings", "lengths", "ended"),
     [
+        ([(1, 0.1), (1, 0.1), (3, 0.1), (3, 0.1)], [1, 1, 3, 3], "all"),
         ([(3, 0.1), (9, 0.1), (3, 0.2), (9, 0.2)], [1, 3, 1, 3], "all"),  # a report per 3 epochs
         ([(4, 0.1), (10, 0.1), (4, 0.2), (10, 0.2)], [2, 4, 2, 4], "all"),  # and at the end
         ([(9, 0.1), (9, 0.2), (9, 0.3), (9, 0.3)], [1, 2, 3, 3], "the longest"),
@@ -98,8 +105,8 @@ def test_a_setting_says_how_long_trials_of_ray_are_or_none_does(settings, length
     for number, ((epochs, lr), length) in enumerate(zip(settings, lengths, strict=True)):
         ray_trial(tmp_path / "exp", f"t{number}", {"epochs": epochs, "lr": lr}, [80.0] * length)
     ray_trial(tmp_path / "of another length", "t", {"epochs": 9, "lr": 1.0}, [80.0] * 7)
-    found = [status == "finished" for status in statuses(tmp_path)[:4]]
-    assert found == [ended == "all" or length == 3 for length in lengths]
+    finished = [status == "finished" for status in statuses(tmp_path)[:4]]
+    assert finished == [ended == "all" or length == 3 for length in lengths]
 
 
 def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_path):
@@ -108,8 +115,8 @@ def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_pa
         ray_trial(tmp_path / "exp", name, {"lr": 0.1}, [80.0])
         (tmp_path / "exp" / name / "error.txt").write_text("of the first attempt")
     ray_state(tmp_path / "exp", **ended)
-    found = [t.status for t in read_ray(tmp_path / "exp").trials]
-    assert found == ["running", "failed", "finished"]
+    expected = ["running", "failed", "finished"]
+    assert [t.status for t in read_ray(tmp_path / "exp").trials] == expected
     for is_text in (True, False):  # as Ray 2.3 and Ray 0.8 wrote it
         old = [
             {"logdir": f"/home/a/exp/{name}", "status": status, "last_result": {"done": True}}
@@ -117,7 +124,7 @@ def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_pa
         ]
         state = {"checkpoints": [json.dumps(each) if is_text else each for each in old]}
         (tmp_path / "exp" / "experiment_state-1.json").write_text(json.dumps(state))
-        assert [t.status for t in read_ray(tmp_path / "exp").trials] == found
+        assert [t.status for t in read_ray(tmp_path / "exp").trials] == expected
 
 
 @pytest.mark.parametrize(
@@ -184,9 +191,9 @@ def test_names_and_settings_of_ray_are_read_as_it_means_them(tmp_path):
         ray_trial(tmp_path / "exp", f"t{index}", config, [80.0], eval={"acc": score})
         with (tmp_path / "exp" / f"t{index}" / "result.json").open("a") as file:
             file.write('{"done": true}\n')
-    found = import_sweep(read_ray(tmp_path / "exp"), metric="eval/acc", mode="max")
-    kept = [(row["config"], row["seed"], row["act"], row["eval/acc"]) for row in found.rows]
-    assert kept == [(0, 0, "<function relu>", 70.0), (0, 1, "<function relu>", 71.0)]
+    rows = import_sweep(read_ray(tmp_path / "exp"), metric="eval/acc", mode="max").rows
+    values = [(row["config"], row["seed"], row["act"], row["eval/acc"]) for row in rows]
+    assert values == [(0, 0, "<function relu>", 70.0), (0, 1, "<function relu>", 71.0)]
     ray_trial(tmp_path / "pbt", "t", {"lr": 0.1}, [80.0, 81.0], config={"lr": 0.2})
     with pytest.raises(RequestError, match="expected the same settings in all reports"):
         read_ray(tmp_path / "pbt")

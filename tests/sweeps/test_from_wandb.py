@@ -1,7 +1,8 @@
-"""Tables that were exported from W&B, in the layouts that people keep them in."""
+"""Offline runs of W&B, and tables that were exported from it, as people keep them."""
 
 import gzip
 import json
+import sys
 
 import pytest
 
@@ -62,7 +63,7 @@ WITH_TABLES = (
 )  # fmt: skip
 def test_other_layouts_of_an_export(name, text, settings, tmp_path):
     (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
-    [trial] = read_wandb(tmp_path / name).trials
+    (trial,) = read_wandb(tmp_path / name).trials
     assert (trial.settings, trial.results["acc"]) == (settings, 80.5)
 
 

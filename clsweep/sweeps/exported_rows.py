@@ -1,0 +1,76 @@
+"""The rows of an exported table: CSV, TSV, JSON, or JSON one a line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from clsweep.errors import RequestError
+from clsweep.sweeps.source_files import read_text, refuse_damaged
+
+_POINT = re.compile(r"(^|;)-?\d+\.\d+(;|\s*$)")  # in a number between semicolons
+_SEPARATOR = re.compile(r'"?sep=(.)"?\s*')  # as Excel's first line tells it
+_COMMA = re.compile(r"^(-?\d+),(\d+)([eE][-+]?\d+)?$")  # as the point of a number
+
+
+def rows_of_csv(source: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a CSV, each with its place. Cells between semicolons have a comma as their point;
+    notes say in which columns.
+
+    Raises:
+        RequestError: names the line; also where 64,64 and 64,640 would become one number.
+    """
+    lines = io.StringIO(read_text(source), newline="").readlines()
+    head = next(filter(str.strip, lines), "")
+    separator = max(",;\t|", key=head.count)
+    if line := _SEPARATOR.fullmatch(head):
+        lines[lines.index(head)], separator = "\n", line[1]
+    has_comma = separator == ";" and not any(_POINT.search(line) for line in lines[1:])
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    names = [name.strip() for name in next(filter(None, reader), [])]
+    if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+        raise RequestError(f"{source}:1: the column {twice[0]!r} stands twice: which is it?")
+    if any(name.endswith("__MIN") for name in names):
+        raise RequestError(f"{source}: expected a row for each run, given the steps of a chart")
+    written: dict[tuple[str, str], str] = {}  # of a column and number: its text
+    for given in filter(None, reader):
+        at, cells = f"{source}:{reader.line_num}", [*map(str.strip, given)]
+        if len(cells) != len(names):
+            raise RequestError(f"{at}: expected {len(names)} cells, given {len(cells)}")
+        if has_comma:
+            cells = [_COMMA.sub(r"\1.\2\3", cell) for cell in cells]
+            for name, text, cell in zip(names, map(str.strip, given), cells, strict=True):
+                if text != cell and written.setdefault((name, repr(float(cell))), text) != text:
+                    before = written[name, repr(float(cell))]
+                    both = f"{name}: {before} and {text} would be one number"
+                    raise RequestError(f"{at}: {both}. Export the runs as JSON")
+        yield at, dict(zip(names, cells, strict=True))
+    if written:
+        columns = dict.fromkeys(name for name, _ in written)
+        notes.append(f"read with a comma as the point: {', '.join(columns)}")
+
+
+def runs_of_json(source: Path, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The runs of a JSON list, or one a line, each with its place."""
+    text = read_text(source)
+    lines = [(f"{source}:{n}", s) for n, s in enumerate(text.split("\n"), 1) if s.strip()]
+    if kind == "json" and (len(lines) < 2 or not lines[1][1].startswith("{")):
+        given = json.loads(text)
+        if not isinstance(given, list):
+            raise RequestError(f"{source}: expected a list of runs")
+        runs = [(f"{source}: run {number}", run) for number, run in enumerate(given, 1)]
+    else:
+        runs = []
+        for at, line in lines:
+            with refuse_damaged(Path(at), "a run of W&B"):
+                runs.append((at, json.loads(line)))
+    for at, run in runs:
+        if not isinstance(run, dict):
+            raise RequestError(f"{at}: expected a run, given {str(run)[:40]!r}")
+        yield at, run

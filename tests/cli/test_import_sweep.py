@@ -1,0 +1,77 @@
+"""`clsweep import`: its folder, and the commands that read it."""
+
+from pathlib import Path
+
+import pytest
+
+import clsweep
+from clsweep.cli.import_sweep import import_
+from clsweep.cli.statistic_commands import status, trials
+from clsweep.errors import RequestError
+from clsweep.results.reading import open_folder
+
+
+@pytest.fixture
+def export(tmp_path, monkeypatch):
+    """A table whose accuracy is 80 less 10 lr, and 0.1 more with the second seed."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"{lr},{opt},{seed},{80 - 10 * lr + 0.1 * seed:.1f}"
+        for lr in (0.1, 0.2)
+        for opt in ("sgd", "adam")
+        for seed in (0, 1)
+    ]
+    path = tmp_path / "sweep.csv"
+    path.write_text("\n".join(["lr,opt,seed,acc", *rows]))
+    return path
+
+
+def import_export(path, **options):
+    import_("wandb", path, **{"metric": "acc", "mode": "max"} | options)
+
+
+def test_every_statistic_reads_an_import(export):
+    import_export(export)
+    results = clsweep.open_results("results/sweep")
+    row = results.robustness().iloc[0]
+    assert (row["best"], row["range"]) == (pytest.approx(79.05), pytest.approx(1.0))
+    shares = results.sensitivity().set_index("term")["first"]
+    assert shares["lr"] == pytest.approx(1, abs=0.05)
+
+
+def test_two_imports_are_analysed_together(export):
+    """Trials whose seeds were not named share none with those of another table."""
+    export.with_name("other.csv").write_text(export.read_text().replace(",seed,", ",fold,"))
+    for name in ("sweep", "other"):
+        import_export(export.with_name(f"{name}.csv"), params=["lr", "opt"])
+    results = clsweep.open_results("results/sweep", "results/other")
+    assert [*results.robustness()["objective"]] == ["sweep/wandb", "other/wandb"]
+    assert results.robustness()["best"].tolist() == pytest.approx([79.05, 79.05])
+    seeds = results.trials.groupby("objective")["seed"].unique()
+    assert not {*seeds["sweep/wandb"]} & {*seeds["other/wandb"]}
+    import_export(export, out="results/third", mode="min")
+    with pytest.raises(RequestError, match="expected the mode 'max' of results/sweep, given 'min'"):
+        clsweep.open_results("results/sweep", "results/third")
+
+
+def test_commands_on_trials_read_an_import(export, capsys):
+    export.write_text(export.read_text().replace("lr,", "optim/lr,", 1))
+    import_export(export)
+    capsys.readouterr()
+    trials("results/sweep", where="`optim/lr` == 0.1 and seed == 1", columns="optim/lr,acc")
+    assert capsys.readouterr().out.split() == ["optim/lr", "acc", "0.1", "79.10", "0.1", "79.10"]
+    status("results/sweep")
+    assert "79.05" in capsys.readouterr().out.split()
+    with pytest.raises(RequestError, match="has no study to be run again"):
+        open_folder("results/sweep")
+
+
+def test_an_import_replaces_an_import_and_nothing_else(export):
+    for _ in range(2):
+        import_export(export)
+    clsweep.open_results("results/sweep").trials.to_parquet("results/sweep/trials.parquet")
+    with pytest.raises(RequestError, match="expected a new folder, found a table of trials"):
+        import_export(export)
+    Path("results/sweep/study.yaml").write_text("")
+    with pytest.raises(RequestError, match="expected a new folder, found the results of a study"):
+        import_export(export)

@@ -1,0 +1,22 @@
+"""Sweeps as their tools wrote them, packed; paths, users and hosts are made up.
+
+Optuna 2.10, MLflow 3.17.2 (one sweep as files and as a database), Ray 2.60 and wandb 0.31.0.
+"""
+
+import gzip
+import tarfile
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def unpack(name: str, target: Path) -> Path:
+    """The folder or file of that name, in a folder that may be written to."""
+    packed = FOLDER / name
+    if packed.name.endswith(".tar.gz"):
+        with tarfile.open(packed) as archive:
+            archive.extractall(target, filter="data")
+        return target
+    file = target / packed.name.removesuffix(".gz")
+    file.write_bytes(gzip.decompress(packed.read_bytes()))
+    return file
