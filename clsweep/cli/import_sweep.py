@@ -104,7 +104,7 @@ def _write(folder: str, imported: ImportedTable) -> None:
     import pyarrow as pa
 
     from clsweep.results.disk import Disk
-    from clsweep.results.tables import encode, schema_of
+    from clsweep.results.parquet import encode_table, schema_of
     from clsweep.sweeps.from_table import OPTIONS_KEY
 
     disk = Disk(folder)
@@ -122,4 +122,4 @@ def _write(folder: str, imported: ImportedTable) -> None:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # of several types: as texts
             columns[name] = pa.array([None if v is None else str(v) for v in values])
     table = pa.table(columns).replace_schema_metadata({OPTIONS_KEY: json.dumps(imported.options)})
-    disk.write("trials.parquet", encode(table))
+    disk.write("trials.parquet", encode_table(table))

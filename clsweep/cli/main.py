@@ -20,9 +20,9 @@ from clsweep.cli.endings import (
     require_words,
     robust_streams,
 )
+from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
 from clsweep.cli.options import option, print_version
-from clsweep.cli.import_sweep import import_
 from clsweep.display.printing import print_note
 from clsweep.display.text import say
 from clsweep.errors import RequestError, UserError

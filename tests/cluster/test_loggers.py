@@ -11,7 +11,6 @@ import pytest
 from clsweep.cluster import loggers as module
 from clsweep.cluster.loggers import Loggers, sink_place, wanted_loggers
 from clsweep.errors import RequestError
-from clsweep.sweeps.from_wandb import HISTORY, _fields, _items, _records, read_wandb
 from clsweep.study.schema import LoggerSection
 from clsweep.sweeps.from_wandb import read_wandb
 from clsweep.sweeps.wandb_records import read_records, values_of_items

@@ -10,6 +10,7 @@ import pytest
 from clsweep.errors import RequestError
 from clsweep.sweeps.from_ray import read_ray
 from clsweep.sweeps.import_table import import_sweep
+from tests.sweeps.recorded import unpack
 
 DATE = "2026-11-27_17-01-26"
 

@@ -7,7 +7,92 @@ import sys
 import pytest
 
 from clsweep.errors import RequestError
+from clsweep.sweeps.foreign_sweep import ForeignTrial
 from clsweep.sweeps.from_wandb import read_wandb
+from clsweep.sweeps.import_table import import_sweep
+from tests.sweeps.recorded import unpack
+
+OWN = {"trial_id": "a", "objective": "dcl", "config": 0}
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        # the second was cut off
+        ([("finished", {"seed": i}, {"_step": n}) for i, n in enumerate((99, 30, 99))],
+         ["finished", "stopped", "finished"]),
+        ([("finished", {"seed": i}, {"_step": n}) for i, n in enumerate((999, 998, 992))],
+         ["finished", "finished", "finished"]),
+        # a batch of half the size takes twice as many steps; but not where epochs are told
+        ([("finished", {"batch_size": 2**i, "seed": 0}, {"_step": 100 // 2**i}) for i in range(2)],
+         ["finished", "finished"]),
+        ([("finished", {"batch_size": i, "seed": 0}, {"_step": 9, "epoch": i}) for i in (1, 9)],
+         ["stopped", "finished"]),
+        ([("finished", {"epochs": i, "seed": 0}, {"_step": 10 * i - 1}) for i in (1, 4)],
+         ["finished", "finished"]),
+        ([(s, {"seed": i}, {}) for i, s in enumerate(("crashed", "killed", "failed", "running"))],
+         ["failed", "failed", "failed"]),
+        ([("finished", {"seed": 0}, {"acc": "NaN"}), ("finished", {"seed": 1}, {})],
+         ["failed", "finished"]),
+        # clsweep's own say themselves how they ended
+        ([("finished", OWN | {"seed": i}, {"status": s, "_step": i})
+          for i, s in enumerate(("stopped", "finished", "failed"))],
+         ["stopped", "finished", "failed"]),
+    ],
+)  # fmt: skip
+def test_how_runs_of_wandb_ended(runs, expected, tmp_path):
+    listed = [{"state": s, "config": c, "summary": {"acc": 1.0} | r} for s, c, r in runs]
+    (tmp_path / "a.json").write_text(json.dumps(listed))
+    imported = import_sweep(read_wandb(tmp_path / "a.json"), metric="acc", mode="max")
+    assert [row["status"] for row in imported.rows] == expected
+
+
+def test_a_run_of_wandb_that_was_resumed_is_one(tmp_path):
+    data = unpack("run.wandb.gz", tmp_path).read_bytes()
+    for name, size in (("offline-run-1-x", 71000), ("offline-run-2-x", len(data))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run-x.wandb").write_bytes(data[:size])
+    sweep = read_wandb(tmp_path)
+    # the second file begins to count anew, or goes on: how many reports there were is not known
+    ended = [(t.status, t.results["acc"], t.length) for t in sweep.trials]
+    assert ended == [("finished", 80.5, None)]
+    assert sweep.notes == ["left out: 1 earlier rows or files of runs that come again"]
+
+
+def test_an_offline_run(tmp_path):
+    """A setting of 70,000 letters spans its blocks."""
+    data = unpack("run.wandb.gz", tmp_path).read_bytes()
+    file = tmp_path / "wandb" / "offline-run-1" / "run-1.wandb"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(data)
+    (trial,) = read_wandb(tmp_path).trials
+    assert trial == ForeignTrial(
+        group="p",
+        status="finished",
+        settings={"lr": 0.1, "net.width": 16, "seed": 0, "opt": "sgd", "text": "x" * 70000},
+        results={"acc": 80.5, "epoch": 2, "best": 81},
+        labels={"id": "1", "name": "first", "group": "dcl"},
+        length=3,
+    )
+    file.write_bytes(data[:71000])
+    (trial,) = read_wandb(tmp_path).trials
+    assert (trial.status, trial.settings["opt"], trial.results["acc"]) == ("running", "sgd", 79.5)
+    for damaged, says in (
+        (b"else" + data, "runs of W&B: expected a file that begins with :W&B"),
+        (data[:14] + b"\xff" * 9 + data[23:], "runs of W&B: expected a record of W&B"),
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(RequestError, match=f"cannot be read as {says}"):
+            read_wandb(tmp_path)
+
+
+def test_an_offline_run_without_the_package_names_its_extra(tmp_path, monkeypatch):
+    unpack("run.wandb.gz", tmp_path)
+    monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
+    with pytest.raises(RequestError) as refused:
+        read_wandb(tmp_path / "run.wandb")
+    assert "run.wandb: " in str(refused.value)
+    assert str(refused.value).endswith("pip install 'clsweep[wandb]'")
 
 
 def test_exports_of_wandb(tmp_path):

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-import clsweep
-from clsweep.cli.import_sweep import import_; from clsweep.cli.statistic_commands import status, trials
 from clsweep.errors import RequestError
+from clsweep.sweeps.foreign_sweep import (
+    ForeignSweep,
+    ForeignTrial,
+    comparable_setting,
+    parse_settings,
+)
+from clsweep.sweeps.import_table import ImportedTable, import_sweep
 from clsweep.sweeps.parsing import parse_text
-from clsweep.sweeps.foreign_sweep import ForeignSweep, ForeignTrial, parse_settings; from clsweep.sweeps.import_table import ImportedTable, import_sweep; from clsweep.sweeps.foreign_sweep import comparable_setting
-from clsweep.results.reading import open_folder
 
 
 def trial(status: str = "finished", group: str = "tau", **settings: Any) -> ForeignTrial:
@@ -28,8 +31,8 @@ def grid(**more: Any) -> list[ForeignTrial]:
     return [trial(lr=lr, opt=opt, seed=seed, **more) for lr, opt, seed in pairs]
 
 
-def imported(trials: list[ForeignTrial], **asked: Any) -> ImportedTable:
-    about = {"metric": "acc", "mode": "max"} | asked
+def imported(trials: list[ForeignTrial], **options: Any) -> ImportedTable:
+    about = {"metric": "acc", "mode": "max"} | options
     return import_sweep(ForeignSweep(trials=trials), **about)
 
 
