@@ -17,7 +17,7 @@ from ray.tune.search import Searcher
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.failures import FAILED, RETRY, FailurePolicy
-from clsweep.cluster.ray_session import _replaced
+from clsweep.cluster.ray_session import replaced
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
 from clsweep.cluster.trial import TrialContext, run_trial
@@ -221,7 +221,7 @@ def errors_passed_on() -> Iterator[None]:
         fail(manager, tracked_actor_task, exception)
 
     with (
-        _replaced(Trial, handle_error=handle_error),
-        _replaced(RayActorManager, _actor_task_failed=failed),
+        replaced(Trial, handle_error=handle_error),
+        replaced(RayActorManager, _actor_task_failed=failed),
     ):
         yield
