@@ -144,7 +144,7 @@ def _keep_private(place: Path) -> None:
 @contextlib.contextmanager
 def _private_folder() -> Iterator[str]:
     """A folder for Ray, with a token: of its sockets some ask for none, and its logs are anybody's
-    to read. It stays, as the logs may say what went wrong; `losses.py` removes it.
+    to read. It stays, as the logs may say what went wrong; `leftovers` removes it.
     """
     try:
         place = os.path.realpath(tempfile.gettempdir())
@@ -210,8 +210,8 @@ def _init(address: str, **options: Any) -> Any:
     try:
         with (
             _uninterrupted() if address == "local" else contextlib.nullcontext(),
-            _replaced(utils, set_sigterm_handler=lambda _: None),
-            _replaced(JobConfig, _runtime_env_has_working_dir=lambda _: True),
+            replaced(utils, set_sigterm_handler=lambda _: None),
+            replaced(JobConfig, _runtime_env_has_working_dir=lambda _: True),
         ):
             return ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     finally:
@@ -244,7 +244,7 @@ def _small(*, dashboard: bool) -> Iterator[None]:
     from ray._private import node, parameter, ray_constants, utils
 
     def start_raylet(*args: Any, **kwargs: Any) -> None:
-        with _replaced(utils, get_dashboard_dependency_error=ImportError):
+        with replaced(utils, get_dashboard_dependency_error=ImportError):
             start(*args, **kwargs)
 
     few = functools.partial(
@@ -255,9 +255,9 @@ def _small(*, dashboard: bool) -> Iterator[None]:
     )
     start, unstarted = node.Node.start_raylet, {"start_api_server": lambda *_, **__: None}
     with (
-        _replaced(ray_constants, ENABLE_RAY_CLUSTER=False),  # the environment is read at imports
-        _replaced(parameter, RayParams=few),
-        _replaced(node.Node, start_raylet=start_raylet, **({} if dashboard else unstarted)),
+        replaced(ray_constants, ENABLE_RAY_CLUSTER=False),  # the environment is read at imports
+        replaced(parameter, RayParams=few),
+        replaced(node.Node, start_raylet=start_raylet, **({} if dashboard else unstarted)),
     ):
         yield
 
@@ -276,8 +276,8 @@ def _plain_tune(*, is_local: bool) -> Iterator[None]:
 
     ours: dict[str, Any] = {"DEFAULT_ENV_VARS": {}, "ENV_VARS_TO_PROPAGATE": set()}
     with (
-        _replaced(usage, tag_callbacks=lambda *_: False),
-        _replaced(class_cache, **ours if is_local else {}),
+        replaced(usage, tag_callbacks=lambda *_: False),
+        replaced(class_cache, **ours if is_local else {}),
     ):
         yield
 
@@ -304,12 +304,12 @@ def _patient() -> Iterator[None]:
         others_wait = bool(tune._pending_trials - tune._trial_to_actor.keys())
         return not (is_starting and others_wait) and bool(reuse(tune, trial))
 
-    with _replaced(controller, _maybe_reuse_cached_actor=reuse_or_wait):
+    with replaced(controller, _maybe_reuse_cached_actor=reuse_or_wait):
         yield
 
 
 @contextlib.contextmanager
-def _replaced(place: ModuleType | type, **values: Any) -> Iterator[None]:
+def replaced(place: ModuleType | type, **values: Any) -> Iterator[None]:
     """Other values of names of a module or a class for a while, of those that it has."""
     before = {name: getattr(place, name) for name in values if hasattr(place, name)}
     for name in before:

@@ -26,7 +26,7 @@ from clsweep.cluster.run_heartbeat import RunHeartbeat
 from clsweep.cluster.schedulers.asha import AshaConfig
 from clsweep.cluster.schedulers.racing import SKIPPED, SeedRacing, racing_order
 from clsweep.cluster.trial import TrialContext, keep_references, score_references
-from clsweep.cluster.watchdog import _CONTINUES, ECHO_S, Watchdog
+from clsweep.cluster.watchdog import CONTINUES, ECHO_S, Watchdog
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
@@ -223,9 +223,7 @@ class _Run:
                     end_all_of(error.folder)
                 if is_again or self._request.address != "local":
                     logs = f" Ray's logs: {error.folder}/ray/session_latest/logs."
-                    raise RequestError(
-                        f"{error}.{logs * bool(error.folder)} {_CONTINUES}"
-                    ) from None
+                    raise RequestError(f"{error}.{logs * bool(error.folder)} {CONTINUES}") from None
                 print(f"{error}. Starting Ray once more.", flush=True)
                 shutil.rmtree(error.folder, ignore_errors=True)
         raise AssertionError
@@ -271,7 +269,7 @@ class _Run:
         )
         progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
-        journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
+        journal = open_storage(folder.journal_path, alone=True)  # before the actor opens it too
         driver = stack.enter_context(
             started_actor(folder, asha, needed=asha is not None or not is_alone)
         )
@@ -365,7 +363,7 @@ class _Run:
             reason = error if isinstance(error, RequestError) else error.__context__
             if not isinstance(reason, RequestError):
                 raise
-            raise RequestError(f"{reason}\nThe study stopped. {_CONTINUES}") from None
+            raise RequestError(f"{reason}\nThe study stopped. {CONTINUES}") from None
         finally:
             self.ran |= recorder.trial_ids
 

@@ -17,7 +17,7 @@ from ray.tune.search import Searcher
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.failures import FAILED, RETRY, FailurePolicy
-from clsweep.cluster.ray_session import _replaced
+from clsweep.cluster.ray_session import replaced
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
 from clsweep.cluster.trial import TrialContext, run_trial
@@ -62,7 +62,7 @@ class PlanSearcher(Searcher):
     Args:
         plan: the trials to run.
         context: passed to every trial beside its row.
-        losses: what becomes of trials that lose their processes or machines.
+        failures: decides on trials that lose their processes or machines.
         metric: the score that the plan needs of an outcome, beside its length and seconds.
     """
 
@@ -123,15 +123,15 @@ class PlanSearcher(Searcher):
         self._outcomes.pop(trial_id, None)
 
     def lost(self, row: Row, error: BaseException | None) -> tuple[str, str, BaseException | None]:
-        """A trial was lost by this error, as Tune has just said; see `Losses.fate`. Of one that
-        stays open the plan is told nothing, as where a run is interrupted.
+        """`FailurePolicy.decide` on a trial that was lost by this error, as Tune has just said. Of
+        one that stays open the plan is told nothing, as where a run is interrupted.
         """
-        fate = self.failures.decide(row["trial_id"], error, len(self._running) + 1)
-        if fate[0] == RETRY:
+        decision = self.failures.decide(row["trial_id"], error, len(self._running) + 1)
+        if decision[0] == RETRY:
             self._lost.append(row)
-        elif fate[0] == FAILED:
+        elif decision[0] == FAILED:
             self._plan.tell(row, {})
-        return fate
+        return decision
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""
@@ -184,11 +184,11 @@ class TuneBridge(Callback):
         if trial.trial_id not in self._ended:
             self._ended.add(trial.trial_id)  # this attempt
             row = trial.config["row"]
-            fate, reason, error = self._searcher.lost(row, trial.__dict__.pop(_ERROR, None))
-            if fate == FAILED:
+            decision, reason, error = self._searcher.lost(row, trial.__dict__.pop(_ERROR, None))
+            if decision == FAILED:
                 self._recorder.crashed(row, error)
             else:
-                self._recorder.lost(row, reason, goes_on=fate == RETRY)
+                self._recorder.lost(row, reason, goes_on=decision == RETRY)
         _forget(trial)
 
 
@@ -221,7 +221,7 @@ def errors_passed_on() -> Iterator[None]:
         fail(manager, tracked_actor_task, exception)
 
     with (
-        _replaced(Trial, handle_error=handle_error),
-        _replaced(RayActorManager, _actor_task_failed=failed),
+        replaced(Trial, handle_error=handle_error),
+        replaced(RayActorManager, _actor_task_failed=failed),
     ):
         yield

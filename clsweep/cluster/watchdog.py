@@ -19,7 +19,7 @@ RAY_ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not 
 ECHO_S = 2.0  # for the end of a process of Ray to be seen after what it brought about
 STUCK_S, END_S = 20.0, 30.0  # for a run to come out of what it waits for, and to let go of Ray
 LET_GO_S = 60.0  # for a Ray that works to let go of a run that is over
-_CONTINUES = "What has finished is kept; the same command continues it."
+CONTINUES = "What has finished is kept; the same command continues it."
 
 
 class Watchdog:
@@ -91,7 +91,7 @@ class Watchdog:
         if not self._is_out.is_set() or not self._has_ended.wait(END_S):
             # in a call that does not come back before Ray ends this process
             self._end_processes()
-            print(f"{self._lost}. {_CONTINUES}", file=sys.stderr, flush=True)
+            print(f"{self._lost}. {CONTINUES}", file=sys.stderr, flush=True)
             os._exit(1)
 
     def _answers(self) -> bool:

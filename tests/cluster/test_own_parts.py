@@ -12,7 +12,7 @@ import yaml
 
 import clsweep
 from tests.cluster.conftest import clsweep as command
-from tests.cluster.test_session import OTHERS
+from tests.cluster.test_ray_session import OTHERS
 
 pytestmark = pytest.mark.slow
 

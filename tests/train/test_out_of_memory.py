@@ -18,7 +18,7 @@ from clsweep.errors import RequestError
 from clsweep.study.schema import ResourcesSection
 from clsweep.train.images import on_device
 from clsweep.train.memory import OutOfMemoryError, limited_memory
-from tests.cluster.test_lost import GroupError
+from tests.cluster.test_error_causes import GroupError
 from tests.driver import Driver
 from tests.train.test_images import some_split
 

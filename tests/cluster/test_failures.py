@@ -7,7 +7,7 @@ from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 from clsweep.cluster import failures
 from clsweep.cluster.failures import FailurePolicy
 from clsweep.cluster.tune_bridge import PlanSearcher
-from tests.cluster.test_lost import GroupError
+from tests.cluster.test_error_causes import GroupError
 
 
 class Plan:
