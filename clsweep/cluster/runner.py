@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -137,17 +138,13 @@ def run_trials(
             folder.compact()
         run.retention().settle()
     status = {row["trial_id"]: row["status"] for row in run.rows()}
-    statuses = [status.get(trial.trial_id) for trial in planned]
+    nums = Counter(status.get(trial.trial_id, "left") for trial in planned)
     return RunSummary(
         path=folder.path,
         ran=len(run.ran),
-        finished=statuses.count("finished"),
-        stopped=statuses.count("stopped"),
-        skipped=statuses.count(SKIPPED),
-        failed=statuses.count("failed"),
-        left=statuses.count(None),
         interrupted=interrupted,
         open=run.failures.open,
+        **{name: nums[name] for name in ("finished", "stopped", SKIPPED, "failed", "left")},
     )
 
 
@@ -264,9 +261,8 @@ class _Run:
         self.lay_out()
         retention = self.retention()
         retention.settle()
-        concurrent = max(
-            1, min(self._request.max_concurrent or capacity, capacity, len(self.left()))
-        )
+        limit = self._request.max_concurrent or capacity
+        concurrent = max(1, min(limit, capacity, len(self.left())))
         progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
         journal = open_storage(folder.journal_path, alone=True)  # before the actor opens it too
@@ -304,15 +300,19 @@ class _Run:
         except KeyboardInterrupt:
             if self.failures.is_ray_lost():  # it is not the user's
                 raise
-            if study.sections.checkpoints.keep != "none":
-                with contextlib.suppress(KeyboardInterrupt):  # again: the user does not wait
-                    progress.say(
-                        "\nInterrupted: trials under way save where they are, for up to "
-                        f"{LEAVE_S:.0f} s.\nA second Ctrl-C does not wait."
-                    )
-                    checkpoint_all(folder.scratch, progress.running)
+            self._let_trials_save(progress)
             return True
         return False
+
+    def _let_trials_save(self, progress: RunProgress) -> None:
+        """Wait for the checkpoints of the trials under way, unless the user interrupts again."""
+        if self._study.sections.checkpoints.keep != "none":
+            with contextlib.suppress(KeyboardInterrupt):
+                progress.say(
+                    "\nInterrupted: trials under way save where they are, for up to "
+                    f"{LEAVE_S:.0f} s.\nA second Ctrl-C does not wait."
+                )
+                checkpoint_all(self._folder.scratch, progress.running)
 
     def _progress(self, concurrent: int, *, is_alone: bool) -> RunProgress:
         sections = self._study.sections

@@ -16,12 +16,14 @@ from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
 from clsweep.catalog.rows import Row
-from clsweep.cluster.failures import FAILED, RETRY, FailurePolicy
+from clsweep.cluster.failures import FAILED, RETRY, Decision, FailurePolicy
 from clsweep.cluster.ray_session import replaced
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.study.design import Study
+
+_Trials = list[Trial]
 
 
 def tuner(
@@ -67,12 +69,7 @@ class PlanSearcher(Searcher):
     """
 
     def __init__(
-        self,
-        plan: PlanSearch,
-        context: TrialContext,
-        failures: FailurePolicy,
-        *,
-        metric: str,
+        self, plan: PlanSearch, context: TrialContext, failures: FailurePolicy, *, metric: str
     ):
         super().__init__()
         self._plan, self._context, self.failures = plan, context, failures
@@ -107,9 +104,7 @@ class PlanSearcher(Searcher):
 
     def on_trial_result(self, trial_id: str, result: Row) -> None:
         if "outcome/status" in result:  # Tune hands over flat results
-            self._outcomes[trial_id] = {
-                name: result.get(f"outcome/{name}") for name in self._wanted
-            }
+            self._outcomes[trial_id] = {n: result.get(f"outcome/{n}") for n in self._wanted}
 
     def on_trial_complete(
         self, trial_id: str, result: Row | None = None, error: bool = False
@@ -122,7 +117,7 @@ class PlanSearcher(Searcher):
         del self._running[trial_id]
         self._outcomes.pop(trial_id, None)
 
-    def lost(self, row: Row, error: BaseException | None) -> tuple[str, str, BaseException | None]:
+    def lost(self, row: Row, error: BaseException | None) -> Decision:
         """`FailurePolicy.decide` on a trial that was lost by this error, as Tune has just said. Of
         one that stays open the plan is told nothing, as where a run is interrupted.
         """
@@ -152,18 +147,16 @@ class TuneBridge(Callback):
     def __getstate__(self) -> Row:
         return {}  # Tune pickles its callbacks for a restore that never happens
 
-    def on_step_begin(self, iteration: int, trials: list[Trial], **info: object) -> None:
+    def on_step_begin(self, iteration: int, trials: _Trials, **_: object) -> None:
         self._recorder.folder.held.check()  # hours may pass until the next row
 
-    def on_trial_start(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
-    ) -> None:
+    def on_trial_start(self, iteration: int, trials: _Trials, trial: Trial, **_: object) -> None:
         row = trial.config["row"]
         self._searcher.failures.actors[row["trial_id"]] = trial.temporary_state.ray_actor
         self._recorder.started(row)
 
     def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: Row, **info: object
+        self, iteration: int, trials: _Trials, trial: Trial, result: Row, **_: object
     ) -> None:
         # Taken out: Tune keeps the last result of every trial to the end of the study.
         if outcome := result.pop("outcome", None):
@@ -171,16 +164,12 @@ class TuneBridge(Callback):
             self._ended.add(trial.trial_id)
             self._recorder.ended(trial.config["row"], outcome)
 
-    def on_trial_complete(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
-    ) -> None:
+    def on_trial_complete(self, iteration: int, trials: _Trials, trial: Trial, **_: object) -> None:
         if trial.trial_id not in self._ended:  # it never said how it ended
             self._recorder.crashed(trial.config["row"], None)
         _forget(trial)
 
-    def on_trial_error(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
-    ) -> None:
+    def on_trial_error(self, iteration: int, trials: _Trials, trial: Trial, **_: object) -> None:
         if trial.trial_id not in self._ended:
             self._ended.add(trial.trial_id)  # this attempt
             row = trial.config["row"]

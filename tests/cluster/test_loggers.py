@@ -31,9 +31,9 @@ class Run:
     """A run of one logger at a folder, with what it says."""
 
     def __init__(self, place, name, **options):
-        self.said = []
+        self.lines = []
         logger = LoggerSection(name=name, options=options)
-        self.loggers = Loggers([logger], STUDY, str(place), self.said.append)
+        self.loggers = Loggers([logger], STUDY, str(place), self.lines.append)
 
     def __enter__(self):
         self.loggers.__enter__()
@@ -56,14 +56,14 @@ def log_and_resume(place, name, **options):
     """A trial that was cut off after two epochs, one that another seed of it ran, and in a second
     run the first one again, whose epochs come again.
     """
-    said = []
+    lines = []
     with Run(place, name, **options) as run:
         run.trial(last=2, ends=False)
         run.trial({**ROW, "trial_id": "dcl-0003-s2", "seed": 2})
-    said += run.said
+    lines += run.lines
     with Run(place, name, **options) as run:
         run.trial()
-    return said + run.said
+    return lines + run.lines
 
 
 # TensorBoard.
@@ -99,14 +99,14 @@ def test_tensorboard_has_each_epoch_once_and_the_effective_values(tmp_path):
     group = there / "dcl" / "config-3"
     assert {folder.name for folder in group.iterdir()} == {"seed-1", "seed-2"}
     for seed in ("seed-1", "seed-2"):
-        found = scalars_of(group / seed)
-        assert [(step, value) for tag, step, value in found if tag == "knn_top1"] == LOGGED
-        assert ("result/knn_top1", 3, 71.5) in found
+        scalars = scalars_of(group / seed)
+        assert [(step, value) for tag, step, value in scalars if tag == "knn_top1"] == LOGGED
+        assert ("result/knn_top1", 3, 71.5) in scalars
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
     summaries = [value for event in events_of(group / "seed-1") for value in event.summary.value]
-    told = next(value for value in summaries if value.tag == "_hparams_/session_start_info")
-    data = HParamsPluginData.FromString(told.metadata.plugin_data.content)
+    start_info = next(value for value in summaries if value.tag == "_hparams_/session_start_info")
+    data = HParamsPluginData.FromString(start_info.metadata.plugin_data.content)
     values = data.session_start_info.hparams
     assert values["tau"].number_value == 0.25
     assert values["loss"].string_value == "dcl"
@@ -171,7 +171,7 @@ def test_a_logger_that_fails_says_one_line(tmp_path):
     with Run(tmp_path, "tensorboard") as run:
         for _ in range(9):
             run.trial()
-    [line] = run.said
+    [line] = run.lines
     assert line.startswith("tensorboard logs no more, the study goes on: ")
     assert "tensorboard" in line.partition(": ")[2]
 
@@ -187,7 +187,7 @@ def test_a_logger_that_is_not_installed_says_so(tmp_path, instead):
     instead("wandb", "raise ImportError(\"No module named 'wandb'\")")
     with Run(tmp_path, "wandb") as run:
         run.trial()
-    [line] = run.said
+    [line] = run.lines
     assert "No module named 'wandb'" in line
     assert "pip install 'clsweep[wandb]'" in line
 
@@ -201,7 +201,7 @@ def test_a_logger_that_hangs_holds_nobody_up(tmp_path, monkeypatch, instead):
             run.trial()
         process = run.loggers._processes["tensorboard"]
     assert time.monotonic() - start < 15
-    assert len(run.said) == 1
+    assert len(run.lines) == 1
     assert process is not None
     assert process.returncode is not None, "nothing is left behind"
 
