@@ -15,7 +15,7 @@ from typing import Any
 from clsweep.cluster.error_causes import causes
 from clsweep.cluster.leftovers import remove_orphaned_groups
 
-RETRY, FAILED, OPEN = "again", "failed", "open"
+RETRY, FAILED, OPEN = "retry", "failed", "open"
 Decision = tuple[str, str, BaseException | None]
 MEMORY, NODE, RAY = "out of memory", "its node is gone", "Ray has ended"
 # In classes and texts of Ray. "OOM killer" is in the text of every death, as one of its guesses.

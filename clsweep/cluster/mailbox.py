@@ -13,7 +13,7 @@ from pathlib import Path
 
 from clsweep.catalog.rows import Row
 
-_STATES, _REQUEST, _EPOCHS = "said", "asked", "epochs"
+_STATES, _REQUEST, _EPOCHS = "states", "request", "epochs"
 LEAVE_S = 10.0  # of the time that a signal leaves, what a run gives its trials
 
 

@@ -170,7 +170,7 @@ def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
     for step in (1, 2):
         write_state(str(tmp_path), "a", STATE | {"step": step})
     write_state(str(tmp_path), "b", STATE)
-    (tmp_path / "said" / "c").write_text("{half")
+    (tmp_path / "states" / "c").write_text("{half")
     assert read_states(str(tmp_path), ["a", "c"]) == {"a": STATE | {"step": 2}}
     assert read_states(str(tmp_path), ["b"]) == {}, "b was not running any more"
 
