@@ -237,7 +237,7 @@ FAULTS = (
     Fault("chunks larger than the batch", "catalog/ownership.py",
           'values["chunk_size"] = min(', 'values["chunk_size"] = max(',
           "tests/study/test_resolve.py"),
-    Fault("a race forgets that both have noise", "cluster/search.py",
+    Fault("a race forgets that both have noise", "cluster/schedulers/racing.py",
           "np.sqrt(2 / shared[known])", "np.sqrt(1 / shared[known])",
           "tests/cluster/test_racing.py tests/study"),
     Fault("a factor's levels in another order", "study/factors.py",

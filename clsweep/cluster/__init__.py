@@ -48,7 +48,7 @@ if os.path.expanduser("~") == "~":  # of a user whom the system does not know; R
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 # Of the processes of a local run: nobody on another machine has business with them.
 _ON_ONE_MACHINE = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # see `_small` in session.py
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # see `_small` in ray_session.py
     # An exporter of metrics that nobody reads, and that asks for no token. No port has such a
     # number: Ray logs that and goes on, as where another Ray has the port.
     "DASHBOARD_METRIC_PORT": "-1",

@@ -15,7 +15,8 @@ from typing import Any
 from clsweep.cluster.error_causes import causes
 from clsweep.cluster.leftovers import remove_orphaned_groups
 
-RETRY, FAILED, OPEN = "again", "failed", "open"
+RETRY, FAILED, OPEN = "retry", "failed", "open"
+Decision = tuple[str, str, BaseException | None]
 MEMORY, NODE, RAY = "out of memory", "its node is gone", "Ray has ended"
 # In classes and texts of Ray. "OOM killer" is in the text of every death, as one of its guesses.
 _REASONS = {
@@ -38,7 +39,7 @@ class FailurePolicy:
         actors: of the trials that run, by id.
         open: trials that stay without a row in this run, and why.
         limit: trials at once, by what memory has allowed.
-        is_ray_lost: whether Ray itself is gone.
+        is_ray_lost: the part of Ray that is gone, empty if none.
     """
 
     def __init__(self, max_restarts: int):
@@ -72,9 +73,7 @@ class FailurePolicy:
         with contextlib.suppress(Exception):  # of Ray: it is gone, which others see
             ray.kill(self.actors[trial_id])
 
-    def decide(
-        self, trial_id: str, error: BaseException | None, num_running: int
-    ) -> tuple[str, str, BaseException | None]:
+    def decide(self, trial_id: str, error: BaseException | None, num_running: int) -> Decision:
         """RETRY, OPEN or FAILED for a lost trial, one of so many that ran; why; its error."""
         self._has_lost = True
         if message := self._stalled.pop(trial_id, ""):

@@ -59,9 +59,7 @@ def remove_leftovers() -> None:
     processes of a Ray that had one. Of a folder that is another user's nothing is read.
     """
     places = {Path(place).resolve() for place in (tempfile.gettempdir(), "/tmp")}
-    for owner_file in (
-        owner_file for place in places for owner_file in place.glob(f"clsweep-*/{OWNER}")
-    ):
+    for owner_file in [file for place in places for file in place.glob(f"clsweep-*/{OWNER}")]:
         folder = owner_file.parent
         with contextlib.suppress(OSError, ValueError):
             if folder.lstat().st_uid == owner_file.lstat().st_uid == os.getuid():

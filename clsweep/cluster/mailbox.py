@@ -13,7 +13,7 @@ from pathlib import Path
 
 from clsweep.catalog.rows import Row
 
-_STATES, _REQUEST, _EPOCHS = "said", "asked", "epochs"
+_STATES, _REQUEST, _EPOCHS = "states", "request", "epochs"
 LEAVE_S = 10.0  # of the time that a signal leaves, what a run gives its trials
 
 
@@ -43,10 +43,9 @@ def drop_state(scratch: str, trial_id: str) -> None:
 
 def append_epoch(scratch: str, trial_id: str, epoch: Row, is_first: bool) -> None:
     """Add the row of an epoch to those of the trial, or begin them anew."""
-    os.makedirs(f"{scratch}/{_EPOCHS}", exist_ok=True)
-    with open(
-        f"{scratch}/{_EPOCHS}/{trial_id}", "w" if is_first else "a", encoding="utf-8"
-    ) as file:
+    folder = Path(scratch, _EPOCHS)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / trial_id).open("w" if is_first else "a", encoding="utf-8") as file:
         file.write(json.dumps(epoch, default=float) + "\n")
 
 

@@ -144,7 +144,7 @@ def _keep_private(place: Path) -> None:
 @contextlib.contextmanager
 def _private_folder() -> Iterator[str]:
     """A folder for Ray, with a token: of its sockets some ask for none, and its logs are anybody's
-    to read. It stays, as the logs may say what went wrong; `losses.py` removes it.
+    to read. It stays, as the logs may say what went wrong; `leftovers` removes it.
     """
     try:
         place = os.path.realpath(tempfile.gettempdir())

@@ -1,5 +1,5 @@
-"""A check of a study's data and of a cluster's room before anything starts: Tune
-only warns, and Train would wait for ever.
+"""A check of a study's data and of a cluster's room before anything starts: Tune only warns, and
+Train would wait for ever.
 """
 
 from __future__ import annotations

@@ -67,9 +67,8 @@ class RunHeartbeat:
             }
             if self._say(state):  # where we cannot write, trials may have tried in vain, too
                 for trial_id, place in self._progress.stalled().items():
-                    self._failures.stall(
-                        trial_id, f"{place}; its process was ended. {STALL_ADVICE}"
-                    )
+                    message = f"{place}; its process was ended. {STALL_ADVICE}"
+                    self._failures.stall(trial_id, message)
             # of Ray: the cluster is going away, and the trials will tell
             with contextlib.suppress(Exception):
                 self._failures.free_groups()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -138,17 +139,13 @@ def run_trials(
             folder.compact()
         run.retention().apply()
     status = {row["trial_id"]: row["status"] for row in run.rows()}
-    statuses = [status.get(trial.trial_id) for trial in planned]
+    nums = Counter(status.get(trial.trial_id, "left") for trial in planned)
     return RunSummary(
         path=folder.path,
         ran=len(run.ran),
-        finished=statuses.count("finished"),
-        stopped=statuses.count("stopped"),
-        skipped=statuses.count(SKIPPED),
-        failed=statuses.count("failed"),
-        left=statuses.count(None),
         interrupted=interrupted,
         open=run.failures.open,
+        **{name: nums[name] for name in ("finished", "stopped", SKIPPED, "failed", "left")},
     )
 
 
@@ -224,9 +221,7 @@ class _Run:
                     end_all_of(error.folder)
                 if is_again or self._request.address != "local":
                     logs = f" Ray's logs: {error.folder}/ray/session_latest/logs."
-                    raise RequestError(
-                        f"{error}.{logs * bool(error.folder)} {CONTINUES}"
-                    ) from None
+                    raise RequestError(f"{error}.{logs * bool(error.folder)} {CONTINUES}") from None
                 print(f"{error}. Starting Ray once more.", flush=True)
                 shutil.rmtree(error.folder, ignore_errors=True)
         raise AssertionError
@@ -266,13 +261,12 @@ class _Run:
             require_gpus(study, self.left(), look_at_nodes())
         self.lay_out()
         retention = self.retention()
-        retention.apply()
-        concurrent = max(
-            1, min(self._request.max_concurrent or capacity, capacity, len(self.left()))
-        )
+        retention.settle()
+        limit = self._request.max_concurrent or capacity
+        concurrent = max(1, min(limit, capacity, len(self.left())))
         progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
-        journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
+        journal = open_storage(folder.journal_path, alone=True)  # before the actor opens it too
         driver = stack.enter_context(
             started_actor(folder, asha, needed=asha is not None or not is_alone)
         )
@@ -307,15 +301,19 @@ class _Run:
         except KeyboardInterrupt:
             if self.failures.is_ray_lost():  # it is not the user's
                 raise
-            if study.sections.checkpoints.keep != "none":
-                with contextlib.suppress(KeyboardInterrupt):  # again: the user does not wait
-                    progress.say(
-                        "\nInterrupted: trials under way save where they are, for up to "
-                        f"{LEAVE_S:.0f} s.\nA second Ctrl-C does not wait."
-                    )
-                    checkpoint_all(folder.scratch, progress.running)
+            self._let_trials_save(progress)
             return True
         return False
+
+    def _let_trials_save(self, progress: RunProgress) -> None:
+        """Wait for the checkpoints of the trials under way, unless the user interrupts again."""
+        if self._study.sections.checkpoints.keep != "none":
+            with contextlib.suppress(KeyboardInterrupt):
+                progress.say(
+                    "\nInterrupted: trials under way save where they are, for up to "
+                    f"{LEAVE_S:.0f} s.\nA second Ctrl-C does not wait."
+                )
+                checkpoint_all(self._folder.scratch, progress.running)
 
     def _progress(self, concurrent: int, *, is_alone: bool) -> RunProgress:
         sections = self._study.sections

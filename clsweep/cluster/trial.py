@@ -51,7 +51,7 @@ class TrialContext:
     near: str | None  # the driver's machine, by Ray's id; None: this very one
     scratch: str | None = None  # a folder of the driver's machine that its run removes
     one_machine: bool = False  # all trials are on the driver's
-    driver: str | None = None  # of the run, see `desk.py`: for those on other machines
+    driver: str | None = None  # actor of the run, for those on other machines
     metric: str | None = None  # what a scheduler judges the epochs by
     checkpoint_every_s: float | None = None  # None: no checkpoints
     keep_end: bool = False  # a checkpoint after the last epoch
@@ -120,7 +120,7 @@ class TrialContext:
         return tempfile.TemporaryDirectory(prefix="clsweep-", dir=place, ignore_cleanup_errors=True)
 
     def call(self, function: Callable[..., object], *arguments: object) -> Any:
-        """A function of `desk.py` on the folder that trials and their run share. What cannot be
+        """A function of `mailbox` on the folder that trials and their run share. What cannot be
         told is not worth a trial.
         """
         with contextlib.suppress(OSError, FolderUnreachableError):
@@ -261,7 +261,7 @@ def _train(row: Row, context: TrialContext) -> Row:
     gather(torch.zeros(1, device=device))  # all workers are there, with their modules
     start = time.perf_counter()
     is_first = context.resources.workers == 1 or ray.train.get_context().get_world_rank() == 0
-    line = TrialHeartbeat(
+    heartbeat = TrialHeartbeat(
         partial(context.call, write_state, row["trial_id"]),
         relay=None if is_first else partial(context.call, request_checkpoints),
     )
@@ -275,11 +275,11 @@ def _train(row: Row, context: TrialContext) -> Row:
 
     checkpoints = None
     if (every_s := context.checkpoint_every_s) is not None:
-        checkpoints = Checkpoints(files, every_s, context.keep_end, line.notice)
+        checkpoints = Checkpoints(files, every_s, context.keep_end, heartbeat.notice)
     with (
         placed(row),
         limited_memory(device, context.resources.gpus_per_worker, context.resources.images_on),
-        saved_on_term(line.notice) if checkpoints else contextlib.nullcontext(),
+        saved_on_term(heartbeat.notice) if checkpoints else contextlib.nullcontext(),
     ):
         result = train_trial(
             row,
@@ -288,7 +288,7 @@ def _train(row: Row, context: TrialContext) -> Row:
             device=device,
             checkpoints=checkpoints,
             test=context.test,
-            tell=line.tell if is_first else None,
+            tell=heartbeat.tell if is_first else None,
         )
     # no row: they go apart
     encoder, normalisation = (result.pop("encoder", None), result.pop("normalisation", None))

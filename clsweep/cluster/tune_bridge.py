@@ -16,12 +16,14 @@ from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
 from clsweep.catalog.rows import Row
-from clsweep.cluster.failures import FAILED, RETRY, FailurePolicy
+from clsweep.cluster.failures import FAILED, RETRY, Decision, FailurePolicy
 from clsweep.cluster.ray_session import replaced
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.study.design import Study
+
+_Trials = list[Trial]
 
 
 def tuner(
@@ -62,17 +64,12 @@ class PlanSearcher(Searcher):
     Args:
         plan: the trials to run.
         context: passed to every trial beside its row.
-        losses: what becomes of trials that lose their processes or machines.
+        failures: decides on trials that lose their processes or machines.
         metric: the score that the plan needs of an outcome, beside its length and seconds.
     """
 
     def __init__(
-        self,
-        plan: PlanSearch,
-        context: TrialContext,
-        failures: FailurePolicy,
-        *,
-        metric: str,
+        self, plan: PlanSearch, context: TrialContext, failures: FailurePolicy, *, metric: str
     ):
         super().__init__()
         self._plan, self._context, self.failures = plan, context, failures
@@ -107,9 +104,7 @@ class PlanSearcher(Searcher):
 
     def on_trial_result(self, trial_id: str, result: Row) -> None:
         if "outcome/status" in result:  # Tune hands over flat results
-            self._outcomes[trial_id] = {
-                name: result.get(f"outcome/{name}") for name in self._wanted
-            }
+            self._outcomes[trial_id] = {n: result.get(f"outcome/{n}") for n in self._wanted}
 
     def on_trial_complete(
         self, trial_id: str, result: Row | None = None, error: bool = False
@@ -122,16 +117,16 @@ class PlanSearcher(Searcher):
         del self._running[trial_id]
         self._outcomes.pop(trial_id, None)
 
-    def lost(self, row: Row, error: BaseException | None) -> tuple[str, str, BaseException | None]:
-        """A trial was lost by this error, as Tune has just said; see `Losses.fate`. Of one that
-        stays open the plan is told nothing, as where a run is interrupted.
+    def lost(self, row: Row, error: BaseException | None) -> Decision:
+        """`FailurePolicy.decide` on a trial that was lost by this error, as Tune has just said. Of
+        one that stays open the plan is told nothing, as where a run is interrupted.
         """
-        fate = self.failures.decide(row["trial_id"], error, len(self._running) + 1)
-        if fate[0] == RETRY:
+        decision = self.failures.decide(row["trial_id"], error, len(self._running) + 1)
+        if decision[0] == RETRY:
             self._lost.append(row)
-        elif fate[0] == FAILED:
+        elif decision[0] == FAILED:
             self._plan.tell(row, {})
-        return fate
+        return decision
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""
@@ -152,18 +147,16 @@ class TuneBridge(Callback):
     def __getstate__(self) -> Row:
         return {}  # Tune pickles its callbacks for a restore that never happens
 
-    def on_step_begin(self, iteration: int, trials: list[Trial], **info: object) -> None:
+    def on_step_begin(self, iteration: int, trials: _Trials, **_: object) -> None:
         self._recorder.folder.held.check()  # hours may pass until the next row
 
-    def on_trial_start(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
-    ) -> None:
+    def on_trial_start(self, iteration: int, trials: _Trials, trial: Trial, **_: object) -> None:
         row = trial.config["row"]
         self._searcher.failures.actors[row["trial_id"]] = trial.temporary_state.ray_actor
         self._recorder.started(row)
 
     def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: Row, **info: object
+        self, iteration: int, trials: _Trials, trial: Trial, result: Row, **_: object
     ) -> None:
         # Taken out: Tune keeps the last result of every trial to the end of the study.
         if outcome := result.pop("outcome", None):
@@ -171,24 +164,20 @@ class TuneBridge(Callback):
             self._ended.add(trial.trial_id)
             self._recorder.ended(trial.config["row"], outcome)
 
-    def on_trial_complete(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
-    ) -> None:
+    def on_trial_complete(self, iteration: int, trials: _Trials, trial: Trial, **_: object) -> None:
         if trial.trial_id not in self._ended:  # it never said how it ended
             self._recorder.crashed(trial.config["row"], None)
         _forget(trial)
 
-    def on_trial_error(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
-    ) -> None:
+    def on_trial_error(self, iteration: int, trials: _Trials, trial: Trial, **_: object) -> None:
         if trial.trial_id not in self._ended:
             self._ended.add(trial.trial_id)  # this attempt
             row = trial.config["row"]
-            fate, reason, error = self._searcher.lost(row, trial.__dict__.pop(_ERROR, None))
-            if fate == FAILED:
+            decision, reason, error = self._searcher.lost(row, trial.__dict__.pop(_ERROR, None))
+            if decision == FAILED:
                 self._recorder.crashed(row, error)
             else:
-                self._recorder.lost(row, reason, goes_on=fate == RETRY)
+                self._recorder.lost(row, reason, goes_on=decision == RETRY)
         _forget(trial)
 
 

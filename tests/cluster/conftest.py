@@ -139,31 +139,31 @@ def clsweep(*arguments):
 
 def watched(*arguments):
     """Exit code, output, and what the processes of a command listened on while it ran."""
-    process, found = start(*arguments), set[Listener]()
+    process, sockets = start(*arguments), set[Listener]()
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(process.communicate, timeout=600)
         while not wait([ended], timeout=0.5).done:
-            found |= listeners(process.pid)
-    return process.returncode, ended.result()[0], found
+            sockets |= listeners(process.pid)
+    return process.returncode, ended.result()[0], sockets
 
 
 def listeners(session):
     """All sockets on which the processes of a session wait for whoever comes, at this moment."""
-    found = set()
+    sockets = set()
     for socket in psutil.net_connections("inet"):
         waits = socket.status == psutil.CONN_LISTEN or (socket.laddr and not socket.raddr)
         with contextlib.suppress(psutil.Error, OSError):
             if waits and socket.pid and os.getsid(socket.pid) == session:
                 title = " ".join(psutil.Process(socket.pid).cmdline())
-                found.add(Listener(title, socket.laddr.ip, socket.laddr.port))
-    return found
+                sockets.add(Listener(title, socket.laddr.ip, socket.laddr.port))
+    return sockets
 
 
-def assert_on_loopback(found, *titles):
+def assert_on_loopback(sockets, *titles):
     """Nobody on another machine reaches a process; those of these titles were seen."""
     for title in titles:
-        assert any(title in listener.title for listener in found), title
-    for listener in found:
+        assert any(title in listener.title for listener in sockets), title
+    for listener in sockets:
         address = ipaddress.ip_address(listener.address)
         address = getattr(address, "ipv4_mapped", None) or address
         assert address.is_loopback, listener

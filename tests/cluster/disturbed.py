@@ -106,8 +106,8 @@ class Disturbed:
         """
 
         def killed():
-            found = (of or self.processes)(title)
-            return bool(found) and _kill(draw.choice(found))
+            victims = (of or self.processes)(title)
+            return bool(victims) and _kill(draw.choice(victims))
 
         self.wait_until(killed, title)
 
@@ -117,11 +117,11 @@ class Disturbed:
         """
 
         def of_ray(title):
-            found = []
+            matching = []
             for process in self.processes(title):
                 with contextlib.suppress(psutil.Error):
-                    found += [process] if title in process.cmdline()[0] else []
-            return found
+                    matching += [process] if title in process.cmdline()[0] else []
+            return matching
 
         self.kill(title, random.Random(0), of=of_ray)
 
@@ -179,12 +179,11 @@ class Disturbed:
         gone; those of earlier ones too, if asked for.
         """
         marks = self._marks if earlier else dict([*self._marks.items()][-1:])
-        return [process for process in psutil.process_iter() if _is_of(process, title, marks)]
+        return marked_processes(marks, title)
 
     def strays(self):
         """All living processes of the commands before the latest."""
-        marks = dict([*self._marks.items()][:-1])
-        return [process for process in psutil.process_iter() if _is_of(process, "", marks)]
+        return marked_processes(dict([*self._marks.items()][:-1]))
 
     def files(self, folder, suffix=""):
         return [Path(info.path) for info in self._infos(folder) if info.path.endswith(suffix)]
@@ -229,7 +228,7 @@ class Disturbed:
 
 
 def _kill(process):
-    """Whether the process was there; it no longer is."""
+    """True if the process was there; it no longer is."""
     try:
         process.kill()
     except psutil.NoSuchProcess:
@@ -245,8 +244,12 @@ def _is_alive(process):
         return False
 
 
+def marked_processes(marks, title=""):
+    """All living processes of that title that belong to commands, whose marks are by session."""
+    return [process for process in psutil.process_iter() if _is_of(process, title, marks)]
+
+
 def _is_of(process, title, marks):
-    """Whether a process lives, has that title and belongs to one of the commands."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE or title not in " ".join(process.cmdline()):
             return False

@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 
 from tests.cluster.conftest import wait_until
+from tests.cluster.disturbed import MARK, marked_processes
 
-MARK = "CLSWEEP_FAKE_CLUSTER"
 OBJECT_STORE_BYTES = 100 * 2**20
 RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]
 
@@ -92,26 +92,23 @@ class FakeCluster:
 
     def kill_node(self, node_id):
         """A machine that loses its power: the raylet and all that it started, killed in one go.
-        Whether it was there.
+        True if it was there.
         """
-        for process in self.processes():
+        for process in self.processes(f"--node_id={node_id}"):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if f"--node_id={node_id}" in process.cmdline():
-                    return bool(_kill([*process.children(recursive=True), process]))
+                return bool(_kill([*process.children(recursive=True), process]))
         return False
 
-    def processes(self):
+    def processes(self, title=""):
         """Every living process of the cluster, wherever its parents have gone."""
-        return [process for process in psutil.process_iter() if self._owns(process)]
+        return marked_processes(dict.fromkeys(self._sessions, self._mark), title)
 
     def stop(self):
         """End every process. Killed, not asked: nothing here is worth an orderly end."""
         if self._observer:
             self._observer.kill()
             self._observer.communicate()
-        wait_until(
-            lambda: not _kill(self.processes()), "the cluster's processes to end", timeout_s=30
-        )
+        wait_until(lambda: not _kill(self.processes()), "the cluster's processes to end", 30)
         for process in self._started:
             process.wait(timeout=120)
 
@@ -154,19 +151,6 @@ class FakeCluster:
         self._observer.stdin.flush()
         return json.loads(self._observer.stdout.readline())
 
-    def _owns(self, process):
-        try:
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return False
-            # Ray writes its processes' titles over their environment, where it can no longer be
-            # read.
-            return (
-                os.getsid(process.pid) in self._sessions
-                or process.environ().get(MARK) == self._mark
-            )
-        except (psutil.Error, OSError):
-            return False
-
 
 @contextlib.contextmanager
 def static_cluster(nodes_cpus):
@@ -177,9 +161,7 @@ def static_cluster(nodes_cpus):
         cluster.start_head()
         for num_cpus in nodes_cpus:
             cluster.add_node(num_cpus)
-        wait_until(
-            lambda: len(cluster.worker_nodes()) == len(nodes_cpus), "the nodes", timeout_s=400
-        )
+        wait_until(lambda: len(cluster.worker_nodes()) == len(nodes_cpus), "the nodes")
         yield cluster
     finally:
         cluster.stop()

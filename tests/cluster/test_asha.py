@@ -42,7 +42,7 @@ class PlainAsha:
         return True
 
 
-def rules(objectives=("a",), epochs=20, grace=1, factor=3, first_seed=5):
+def config_of(objectives=("a",), epochs=20, grace=1, factor=3, first_seed=5):
     last = dict.fromkeys(objectives, epochs)
     return AshaConfig(
         first_seed=first_seed, grace_epochs=grace, reduction_factor=factor, last_epochs=last
@@ -61,21 +61,19 @@ def journals(path, objectives, num_configs, mode="max"):
 
 @pytest.mark.parametrize("mode", ["max", "min"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_judge_decides_as_the_plain_rule(tmp_path, mode, seed):
-    """Objectives, configurations and seeds in random order, some questions twice, a new judge now
-    and then.
-    """
+def test_the_scheduler_decides_as_the_plain_rule(tmp_path, mode, seed):
+    """In random order, some questions twice, a new scheduler now and then."""
     dice = random.Random(f"{seed} {mode}")
     objectives, num_configs, eval_every = ("a", "b"), 14, dice.choice([1, 2, 3])
     grace, factor = dice.choice([1, 2, 4]), dice.choice([2, 3, 4])
-    own = rules(objectives, grace=grace, factor=factor)
+    own = config_of(objectives, grace=grace, factor=factor)
     made = journals(tmp_path / "journal", objectives, num_configs, mode)
     scheduler = AshaScheduler(str(tmp_path / "journal"), own)
     plain = {name: PlainAsha(grace, factor, mode) for name in objectives}
     running = {
         (name, config, s): 0 for name in objectives for config in range(num_configs) for s in (5, 6)
     }
-    stopped, asked = {}, {}
+    stopped, answers = {}, {}
     while running:
         name, config, s = key = dice.choice(sorted(running))
         epoch = running[key] = running[key] + eval_every
@@ -93,11 +91,11 @@ def test_the_judge_decides_as_the_plain_rule(tmp_path, mode, seed):
             expected = epoch < stopped.get((name, config), 21)
         assert answer == expected
         if s == 5:
-            asked[name, config, epoch] = answer
+            answers[name, config, epoch] = answer
         if is_last or not answer:
             del running[key]
-        if dice.random() < 0.2 and asked:
-            (n, c, e), before = dice.choice(sorted(asked.items()))
+        if dice.random() < 0.2 and answers:
+            (n, c, e), before = dice.choice(sorted(answers.items()))
             assert scheduler.may_go_on(n, c, 5, e, score) == before
     assert 0 < len(stopped) < 2 * num_configs
     for name, journal in made.items():
@@ -107,9 +105,9 @@ def test_the_judge_decides_as_the_plain_rule(tmp_path, mode, seed):
             assert entry.last_step == stopped.get((name, config), 20)
 
 
-def test_a_judge_that_dies_before_it_has_noted_its_verdict_is_asked_again(tmp_path, monkeypatch):
+def test_a_scheduler_that_dies_before_its_verdict_is_noted_decides_again(tmp_path, monkeypatch):
     journals(tmp_path / "journal", ["a"], 2)
-    scheduler = AshaScheduler(str(tmp_path / "journal"), rules())
+    scheduler = AshaScheduler(str(tmp_path / "journal"), config_of())
     assert scheduler.may_go_on("a", 0, 5, 1, 50.0)
 
     def die(*_):
@@ -120,7 +118,7 @@ def test_a_judge_that_dies_before_it_has_noted_its_verdict_is_asked_again(tmp_pa
         for config in (0, 1):
             with pytest.raises(KeyboardInterrupt):
                 scheduler.may_go_on("a", config, 5, 3 if config == 0 else 1, 40.0)
-    scheduler = AshaScheduler(str(tmp_path / "journal"), rules())
+    scheduler = AshaScheduler(str(tmp_path / "journal"), config_of())
     assert not scheduler.may_go_on("a", 1, 5, 1, 40.0)
     assert scheduler.may_go_on("a", 0, 5, 3, 40.0)  # alone on its rung: not with itself
 
@@ -128,7 +126,7 @@ def test_a_judge_that_dies_before_it_has_noted_its_verdict_is_asked_again(tmp_pa
 def test_a_configuration_that_has_ended_is_left_as_it_is(tmp_path):
     """A process that was given up goes on asking."""
     journal = journals(tmp_path / "journal", ["a"], 2)["a"]
-    scheduler = AshaScheduler(str(tmp_path / "journal"), rules())
+    scheduler = AshaScheduler(str(tmp_path / "journal"), config_of())
     journal.finish({"config": 0}, {"x": 0.5}, Outcome(status="failed"))
     assert scheduler.may_go_on("a", 0, 5, 1, 50.0)
     assert (journal.entry(0).state, journal.entry(0).intermediate_values) == (TrialState.FAIL, {})
@@ -136,7 +134,7 @@ def test_a_configuration_that_has_ended_is_left_as_it_is(tmp_path):
 
 def test_a_configuration_that_is_run_again_keeps_its_verdict_and_one_place(tmp_path):
     journal = journals(tmp_path / "journal", ["a"], 3)["a"]
-    scheduler = AshaScheduler(str(tmp_path / "journal"), rules(factor=2))
+    scheduler = AshaScheduler(str(tmp_path / "journal"), config_of(factor=2))
     assert scheduler.may_go_on("a", 0, 5, 1, 50.0)
     assert not scheduler.may_go_on("a", 1, 5, 1, 40.0)
     journal.finish({"config": 0}, {"x": 0.5}, Outcome(status="failed"))
@@ -147,50 +145,45 @@ def test_a_configuration_that_is_run_again_keeps_its_verdict_and_one_place(tmp_p
     assert not scheduler.may_go_on("a", 2, 5, 1, 45.0)
 
 
-def test_the_rules_name_the_objectives_that_are_judged(tmp_path):
+def test_the_config_names_the_objectives_that_are_judged(tmp_path):
     tree, infonce = study_tree(), {"framework": "simclr", "loss": "infonce"}
     tree["base"]["epochs"] = 9
     tree["search"] = {"method": "tpe", "trials_per_objective": 12}
     tree["objectives"]["enumerated"] = {**infonce, "space": {"tau": {"choices": [0.1, 0.2]}}}
     tree["objectives"]["untrained"] = {**infonce, "base": {"epochs": 0}}
     asha = {"name": "asha", "grace_epochs": 1, "reduction_factor": 4}
-    found = AshaConfig.of(load_study(study_at(tmp_path / "a.yaml", **tree, scheduler=asha)))
-    assert found == rules(("simclr", "dcl"), epochs=9, factor=4, first_seed=0)
+    config = AshaConfig.of(load_study(study_at(tmp_path / "a.yaml", **tree, scheduler=asha)))
+    assert config == config_of(("simclr", "dcl"), epochs=9, factor=4, first_seed=0)
     assert AshaConfig.of(load_study(study_at(tmp_path / "a.yaml", **tree))) is None
 
 
-JUDGE = """
+SCHEDULER = """
 import sys
 from clsweep.cluster.schedulers.asha import AshaConfig, AshaScheduler
-rules = AshaConfig(first_seed=5, grace_epochs=1, reduction_factor=3, last_epochs={"a": 20})
-judge = AshaScheduler(sys.argv[1], rules)
-for config in range(20):
+config = AshaConfig(first_seed=5, grace_epochs=1, reduction_factor=3, last_epochs={"a": 20})
+scheduler = AshaScheduler(sys.argv[1], config)
+for number in range(20):
     for epoch in range(1, 10):
-        judge.may_go_on("a", config, 5, epoch, float(config))
+        scheduler.may_go_on("a", number, 5, epoch, float(number))
 """
 
 
-def test_driver_and_judge_write_to_one_journal(tmp_path):
-    """While the judge judges, the driver ends other configurations; each sees all that the other
-    has written.
-    """
+def test_driver_and_scheduler_write_to_one_journal(tmp_path):
+    """While the scheduler decides, the driver ends other configurations; each sees the other's."""
     path = tmp_path / "journal"
     journal = journals(path, ["a"], 60)["a"]
     root = Path(__file__).parents[2]
-    with subprocess.Popen([sys.executable, "-c", JUDGE, str(path)], cwd=root) as judging:
+    with subprocess.Popen([sys.executable, "-c", SCHEDULER, str(path)], cwd=root) as scheduling:
         wait_until(
-            lambda: judging.poll() or journal.entry(0).intermediate_values, "the first score"
+            lambda: scheduling.poll() or journal.entry(0).intermediate_values, "the first score"
         )
         for config in range(20, 60):
             ended = Outcome(status="finished", score=float(config))
             journal.finish({"config": config}, {"x": 0.5}, ended)
-    assert judging.returncode == 0
+    assert scheduling.returncode == 0
     operations = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert len(operations) == 1 + 60 + 40 + 20 * 9 * 2
     entries = journal.entries()
     assert [entries[config].value for config in range(20, 60)] == list(range(20, 60))
     for config in range(20):  # each was the best so far
-        assert (entries[config].last_step, entries[config].user_attrs[_ATTRIBUTE]["epoch"]) == (
-            9,
-            9,
-        )
+        assert entries[config].last_step == entries[config].user_attrs[_ATTRIBUTE]["epoch"] == 9

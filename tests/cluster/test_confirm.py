@@ -84,8 +84,8 @@ def test_the_best_of_each_objective_on_each_seed_best_first(searched):
     ids = ["simclr-0001-s10", "simclr-0001-s11", "dcl-0001-s10", "dcl-0001-s11"]
     assert [trial.trial_id for trial in planned] == ids
     assert {trial.sampler for trial in planned} == {"confirm"}
-    asked = plan_confirmation(confirming_study(folder, top=5, seeds=[7]), folder)
-    assert [trial.trial_id for trial in asked] == [
+    chosen = plan_confirmation(confirming_study(folder, top=5, seeds=[7]), folder)
+    assert [trial.trial_id for trial in chosen] == [
         "simclr-0001-s7", "dcl-0001-s7", "simclr-0000-s7", "dcl-0000-s7",
     ]  # fmt: skip
 
@@ -111,8 +111,8 @@ def test_what_a_live_search_chose_is_taken_from_its_trials(searched):
     planned = plan_confirmation(again, folder)
     rows = {trial.config: plan_row(again, trial) for trial in planned}
     sizes = ("batch_size", "num_negatives", "chunk_size")
-    found = [[rows[config][name] for name in sizes] for config in range(3)]
-    assert found == [[32, 62, 32], [64, 126, 64], [128, 254, 128]]
+    values = [[rows[config][name] for name in sizes] for config in range(3)]
+    assert values == [[32, 62, 32], [64, 126, 64], [128, 254, 128]]
     for row in folder.trials().to_pylist():
         again_row = rows[row["config"]]
         assert {name for name, value in again_row.items() if value != row[name]} == IDS
@@ -198,8 +198,8 @@ def test_the_table_shows_what_is_best_now(write_study, tmp_path):
     assert both[["rank", "config", "fresh_seeds"]].values.tolist() == [[1, 0, 1], [2, 1, 1]] * 2
     shown = CONFIRMATION.shown(results.confirm(top=1), results.data, 1)
     assert shown["fresh"].tolist() == ["83.00", "83.00"], "one seed: no interval"
-    told = f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
-    assert confirm_headline(results) == [told]
+    headline = f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
+    assert confirm_headline(results) == [headline]
 
 
 def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(write_study, tmp_path):

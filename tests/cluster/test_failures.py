@@ -91,8 +91,8 @@ def test_what_a_machine_does_leaves_a_trial_open(error, reason):
     to = searcher(plan, limit=1, max_restarts=0)
     for tune_id in ("1", "2"):
         to.failures._pause_end = 0.0
-        decide, why = lose(to, tune_id, to.suggest(tune_id), error)
-        assert decide == "open"
+        decision, why = lose(to, tune_id, to.suggest(tune_id), error)
+        assert decision == "open"
         assert why.startswith(reason)
     assert to.failures.open == {"a": reason, "b": reason}
     assert plan.ended == {}
@@ -106,9 +106,9 @@ def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch):
     monkeypatch.setattr(failures.time, "monotonic", lambda: now[0])
     to = searcher(Plan(*"abcdef"), limit=4, max_restarts=0)
     four = {tune_id: to.suggest(tune_id) for tune_id in "1234"}
-    fates = [lose(to, tune_id, four[tune_id], OF_MEMORY) for tune_id in "123"]
-    assert {decide for decide, _ in fates} == {"again"}
-    assert fates[0][1] == "out of memory with 4 at once; going on with 3"
+    decisions = [lose(to, tune_id, four[tune_id], OF_MEMORY) for tune_id in "123"]
+    assert {decision for decision, _ in decisions} == {"retry"}
+    assert decisions[0][1] == "out of memory with 4 at once; going on with 3"
     assert to.suggest("5") is None
     now[0] += failures.PAUSE_S
     again = [to.suggest(tune_id) for tune_id in "567"]
@@ -118,15 +118,15 @@ def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch):
 def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends():
     """A trial that ends in between says that others may have room."""
     to = searcher(Plan(*"abcdefg"), limit=1, max_restarts=0)
-    fates = []
+    decisions = []
     for tune_id in "123456":
         to.failures._pause_end = 0.0
         suggested = to.suggest(tune_id)
         if tune_id == "3":
             end(to, tune_id)
         else:
-            fates.append(lose(to, tune_id, suggested, OF_MEMORY)[0])
-    assert fates == ["open"] * 5
+            decisions.append(lose(to, tune_id, suggested, OF_MEMORY)[0])
+    assert decisions == ["open"] * 5
     assert to.failures.waits
     assert to.suggest("7") == "FINISHED", "at once, with a trial left"
 
@@ -137,7 +137,7 @@ def test_a_broken_ray_is_no_loss_of_a_trial():
     for tune_id, gone in (("1", ""), ("2", "raylet")):
         to.failures.is_ray_lost = lambda gone=gone: gone
         error = owner if not gone else ActorDiedError()
-        assert lose(to, tune_id, to.suggest(tune_id), error)[0] == "again"
+        assert lose(to, tune_id, to.suggest(tune_id), error)[0] == "retry"
 
 
 def test_what_was_ended_for_its_silence_is_not_tried_again():

@@ -109,13 +109,13 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tm
     first = clsweep.open_results(tmp_path / "out")
     numbers, epochs = first.trials, first.epochs
     study, draw = begin(STUDY), random.Random("killed")
-    for change, said in {
+    for change, message in {
         "base.epochs=5": "base.epochs: 16 -> 5",
         "seeds=[1,2]": "seeds: [0] -> [1, 2]",
     }.items():
         code, output = study.run("--set", change)
         assert code == 2, output
-        assert said in output
+        assert message in output
 
     study.start()
     study.advance(1)
@@ -128,7 +128,7 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tm
     output = study.signal(signal.SIGINT)
     # A process may be between the end of its trial and the next: then it is no loss.
     assert 1 <= output.count("lost its process or machine; it goes on from its last") <= 2
-    under_way, kept = study.under_way(), clsweep.open_results(study.out).trials
+    under_way, recorded = study.under_way(), clsweep.open_results(study.out).trials
 
     study.start()
     study.advance(draw.randint(2, 6))
@@ -157,7 +157,7 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tm
 
     assert (num_resumes(study)[sorted(under_way)] > 0).all()
     assert_kept(study, numbers)
-    assert_kept(study, kept)
+    assert_kept(study, recorded)
     after = clsweep.open_results(study.out).epochs
     after = after[after["trial_id"].isin(numbers["trial_id"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(after, epochs)
@@ -201,8 +201,8 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
     assert output.splitlines()[-1].endswith(
         "/ray/session_latest/logs. What has finished is kept; the same command continues it."
     )
-    kept = clsweep.open_results(study.out).trials
-    assert len(kept) < 8
+    recorded = clsweep.open_results(study.out).trials
+    assert len(recorded) < 8
 
     study.start()
     study.hold(
@@ -222,7 +222,7 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
         (out / folder / ".5f1c.tmp").write_bytes(b"PAR1")
     study.run_to_the_end()
     assert num_resumes(study)[[cut.stem, flipped.stem]].tolist() == [0, 0]
-    assert_kept(study, kept)
+    assert_kept(study, recorded)
     assert_as_undisturbed(study, undisturbed, tmp_path)
 
 
@@ -257,14 +257,6 @@ def cluster():
     assert cluster.leftovers() == []
 
 
-def processes(cluster, title):
-    found = []
-    for process in cluster.processes():
-        with contextlib.suppress(psutil.Error):
-            found += [process] if title in " ".join(process.cmdline()) else []
-    return found
-
-
 def replace_node_of(cluster, title):
     """Kill a machine on which a process of that title is running; another one comes."""
     wait_until(lambda: any(map(cluster.kill_node, nodes_of(cluster, title)[:1])), title, TIMEOUT_S)
@@ -274,11 +266,11 @@ def replace_node_of(cluster, title):
 def nodes_of(cluster, title):
     """Machines on which a process of that title is running, by Ray's id."""
     parents = set()
-    for process in processes(cluster, title):
+    for process in cluster.processes(title):
         with contextlib.suppress(psutil.NoSuchProcess):
             parents |= {parent.pid for parent in process.parents()}
     ids = [node["NodeID"] for node in cluster.worker_nodes()]
-    return [i for i in ids if parents & {p.pid for p in processes(cluster, f"--node_id={i}")}]
+    return [i for i in ids if parents & {p.pid for p in cluster.processes(f"--node_id={i}")}]
 
 
 def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
@@ -311,7 +303,7 @@ def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
             groups.start()
             groups.advance(2)
             assert plain.driver.poll() is None, "two at once"
-            groups.kill(WORKER, random.Random("w"), of=lambda title: processes(cluster, title))
+            groups.kill(WORKER, random.Random("w"), of=cluster.processes)
             groups.advance(2)
             replace_node_of(cluster, WORKER)
             groups.advance(2)
@@ -321,7 +313,7 @@ def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
             assert num_resumes(plain).sum() > 0
             assert_as_undisturbed(plain, undisturbed, tmp_path)
             wait_until(
-                lambda: not processes(cluster, WORKER) + processes(cluster, TRIAL),
+                lambda: not cluster.processes(WORKER) + cluster.processes(TRIAL),
                 "the trials to end",
                 TIMEOUT_S,
             )

@@ -41,7 +41,7 @@ while True:
 """
 
 
-def line_of(scratch, *, speaks=True):
+def heartbeat_of(scratch, *, speaks=True):
     relay = None if speaks else partial(request_checkpoints, str(scratch))
     return TrialHeartbeat(partial(write_state, str(scratch), "a"), relay)
 
@@ -56,20 +56,20 @@ def test_sigterm_ends_a_trials_process_once_it_has_saved():
 
 
 def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path):
-    line = line_of(tmp_path)
-    line.tell(STATE)
-    assert not line.notice.is_given
+    heartbeat = heartbeat_of(tmp_path)
+    heartbeat.tell(STATE)
+    assert not heartbeat.notice.is_given
     request_checkpoints(str(tmp_path), "one")
-    line.tell(STATE)
-    assert line.notice.is_given
-    line.notice.answer()
-    line.tell(STATE)
-    assert not line.notice.is_given
+    heartbeat.tell(STATE)
+    assert heartbeat.notice.is_given
+    heartbeat.notice.answer()
+    heartbeat.tell(STATE)
+    assert not heartbeat.notice.is_given
     assert read_states(str(tmp_path), ["a"]) == {"a": STATE}
 
 
 def test_a_worker_that_saves_nothing_asks_the_one_that_does(tmp_path):
-    first, second = (line_of(tmp_path, speaks=speaks) for speaks in (True, False))
+    first, second = (heartbeat_of(tmp_path, speaks=speaks) for speaks in (True, False))
     second.notice.give()
     first.tell(STATE)
     assert first.notice.is_given
@@ -77,15 +77,15 @@ def test_a_worker_that_saves_nothing_asks_the_one_that_does(tmp_path):
 
 def test_a_run_leaves_once_those_that_have_spoken_have_saved(tmp_path):
     scratch = str(tmp_path)
-    line = line_of(tmp_path)
-    line.tell(STATE)
+    heartbeat = heartbeat_of(tmp_path)
+    heartbeat.tell(STATE)
     write_state(scratch, "of another time", STATE)
     leaving = threading.Thread(target=checkpoint_all, args=(scratch, ["a", "silent"], 30.0))
     leaving.start()
-    while not line.notice.is_given:
-        line.tell(STATE)
+    while not heartbeat.notice.is_given:
+        heartbeat.tell(STATE)
     assert leaving.is_alive()
-    line.notice.answer()
+    heartbeat.notice.answer()
     leaving.join(5)
     assert not leaving.is_alive()
 

@@ -45,16 +45,16 @@ def temporary(tmp_path, monkeypatch):
     return tmp_path / "tmp"
 
 
-def folder_of(place, told, name="clsweep-ray-abc"):
+def folder_of(place, text, name="clsweep-ray-abc"):
     """A folder of a Ray, with a log."""
     (place / name / "ray" / "logs").mkdir(parents=True)
-    (place / name / OWNER).write_text(told)
+    (place / name / OWNER).write_text(text)
     return place / name
 
 
 def test_what_a_killed_run_left_is_removed_and_strangers_stay(temporary, start):
     killed, living_one = (
-        folder_of(temporary, told, f"clsweep-{told[-3:]}") for told in (gone(), owner())
+        folder_of(temporary, text, f"clsweep-{text[-3:]}") for text in (gone(), owner())
     )
     mine = start(killed / "ray" / "logs" / "raylet.out")
     strangers = {start(None), start(living_one / "ray" / "logs" / "raylet.out")}
@@ -65,10 +65,10 @@ def test_what_a_killed_run_left_is_removed_and_strangers_stay(temporary, start):
 
 
 @pytest.mark.parametrize(
-    "told", ["", "x", "\0", f"{here()} {'9' * 5000} 1", "another-machine 1 1", f"{here()} a b"]
+    "text", ["", "x", "\0", f"{here()} {'9' * 5000} 1", "another-machine 1 1", f"{here()} a b"]
 )
-def test_what_does_not_say_so_stays(temporary, told):
-    folder = folder_of(temporary, told)
+def test_what_does_not_say_so_stays(temporary, text):
+    folder = folder_of(temporary, text)
     remove_leftovers()
     assert folder.exists()
 

@@ -2,6 +2,7 @@
 what goes wrong.
 """
 
+import contextlib
 import os
 import time
 from types import SimpleNamespace
@@ -28,43 +29,35 @@ def epochs(last):
     return [{"epoch": e, "train_loss": 1.0 / e, "knn_top1": 50.0 + e} for e in range(1, last + 1)]
 
 
-class Run:
-    """A run of one logger at a folder, with what it says."""
+@contextlib.contextmanager
+def run_of(place, name, lines, **options):
+    """A run of one logger at a folder, which prints into `lines`."""
+    logger = LoggerSection(name=name, options=options)
+    with Loggers([logger], STUDY, str(place), lines.append) as loggers:
+        yield loggers
 
-    def __init__(self, place, name, **options):
-        self.said = []
-        logger = LoggerSection(name=name, options=options)
-        self.loggers = Loggers([logger], STUDY, str(place), self.said.append)
 
-    def __enter__(self):
-        self.loggers.__enter__()
-        return self
-
-    def __exit__(self, *_):
-        self.loggers.__exit__()
-
-    def trial(self, row=ROW, *, last=3, ends=True):
-        """Of its last epoch the outcome alone knows."""
-        self.loggers.started(row)
-        rows = epochs(last)
-        for num in range(1, last + (not ends)):
-            self.loggers.reported(row["trial_id"], rows[:num])
-        if ends:
-            self.loggers.ended(row, {**OUTCOME, "epochs": rows})
+def log_trial(loggers, row=ROW, *, last=3, ends=True):
+    """Of its last epoch the outcome alone knows."""
+    loggers.started(row)
+    rows = epochs(last)
+    for num in range(1, last + (not ends)):
+        loggers.reported(row["trial_id"], rows[:num])
+    if ends:
+        loggers.ended(row, {**OUTCOME, "epochs": rows})
 
 
 def log_and_resume(place, name, **options):
     """A trial that was cut off after two epochs, one that another seed of it ran, and in a second
-    run the first one again, whose epochs come again.
+    run the first one again, whose epochs come again. The lines that are printed.
     """
-    said = []
-    with Run(place, name, **options) as run:
-        run.trial(last=2, ends=False)
-        run.trial({**ROW, "trial_id": "dcl-0003-s2", "seed": 2})
-    said += run.said
-    with Run(place, name, **options) as run:
-        run.trial()
-    return said + run.said
+    lines = []
+    with run_of(place, name, lines, **options) as loggers:
+        log_trial(loggers, last=2, ends=False)
+        log_trial(loggers, {**ROW, "trial_id": "dcl-0003-s2", "seed": 2})
+    with run_of(place, name, lines, **options) as loggers:
+        log_trial(loggers)
+    return lines
 
 
 # TensorBoard.
@@ -100,14 +93,14 @@ def test_tensorboard_has_each_epoch_once_and_the_effective_values(tmp_path):
     group = there / "dcl" / "config-3"
     assert {folder.name for folder in group.iterdir()} == {"seed-1", "seed-2"}
     for seed in ("seed-1", "seed-2"):
-        found = scalars_of(group / seed)
-        assert [(step, value) for tag, step, value in found if tag == "knn_top1"] == LOGGED
-        assert ("result/knn_top1", 3, 71.5) in found
+        scalars = scalars_of(group / seed)
+        assert [(step, value) for tag, step, value in scalars if tag == "knn_top1"] == LOGGED
+        assert ("result/knn_top1", 3, 71.5) in scalars
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
     summaries = [value for event in events_of(group / "seed-1") for value in event.summary.value]
-    told = next(value for value in summaries if value.tag == "_hparams_/session_start_info")
-    data = HParamsPluginData.FromString(told.metadata.plugin_data.content)
+    start_info = next(value for value in summaries if value.tag == "_hparams_/session_start_info")
+    data = HParamsPluginData.FromString(start_info.metadata.plugin_data.content)
     values = data.session_start_info.hparams
     assert values["tau"].number_value == 0.25
     assert values["loss"].string_value == "dcl"
@@ -153,7 +146,9 @@ def test_mlflow_has_seeds_inside_of_configurations(tmp_path, monkeypatch):
     experiment = client.get_experiment_by_name("tau-study")
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     assert set(runs) == {"dcl config-3", "dcl-0003-s1", "dcl-0003-s2"}
-    parent = runs["dcl config-3"].info.run_id
+    group = runs["dcl config-3"].info
+    assert group.status == "FINISHED", "no trial of it is open"
+    parent = group.run_id
     for name in ("dcl-0003-s1", "dcl-0003-s2"):
         run = runs[name]
         assert run.data.tags["mlflow.parentRunId"] == parent
@@ -169,10 +164,11 @@ def test_mlflow_has_seeds_inside_of_configurations(tmp_path, monkeypatch):
 
 def test_a_logger_that_fails_says_one_line(tmp_path):
     (tmp_path / "tensorboard").write_text("no folder")
-    with Run(tmp_path, "tensorboard") as run:
+    lines = []
+    with run_of(tmp_path, "tensorboard", lines) as loggers:
         for _ in range(9):
-            run.trial()
-    [line] = run.said
+            log_trial(loggers)
+    [line] = lines
     assert line.startswith("tensorboard logs no more, the study goes on: ")
     assert "tensorboard" in line.partition(": ")[2]
 
@@ -186,9 +182,10 @@ def instead(tmp_path, monkeypatch):
 
 def test_a_logger_that_is_not_installed_says_so(tmp_path, instead):
     instead("wandb", "raise ImportError(\"No module named 'wandb'\")")
-    with Run(tmp_path, "wandb") as run:
-        run.trial()
-    [line] = run.said
+    lines = []
+    with run_of(tmp_path, "wandb", lines) as loggers:
+        log_trial(loggers)
+    [line] = lines
     assert "No module named 'wandb'" in line
     assert "pip install 'clsweep[wandb]'" in line
 
@@ -196,13 +193,13 @@ def test_a_logger_that_is_not_installed_says_so(tmp_path, instead):
 def test_a_logger_that_hangs_holds_nobody_up(tmp_path, monkeypatch, instead):
     instead("tensorboardX", "import time; time.sleep(600)")
     monkeypatch.setattr(module, "CLOSE_S", 1.0)
-    start = time.monotonic()
-    with Run(tmp_path, "tensorboard") as run:
+    start, lines = time.monotonic(), []
+    with run_of(tmp_path, "tensorboard", lines) as loggers:
         for _ in range(5000):  # more than it will read
-            run.trial()
-        process = run.loggers._processes["tensorboard"]
+            log_trial(loggers)
+        process = loggers._processes["tensorboard"]
     assert time.monotonic() - start < 15
-    assert len(run.said) == 1
+    assert len(lines) == 1
     assert process is not None
     assert process.returncode is not None, "nothing is left behind"
 

@@ -12,6 +12,7 @@ import yaml
 
 import clsweep
 from tests.cluster.conftest import clsweep as command
+from tests.cluster.test_gpus import NETWORK
 from tests.cluster.test_ray_session import OTHERS
 
 pytestmark = pytest.mark.slow
@@ -46,16 +47,6 @@ ROWS = [
     Param(name="stripe_width", kind="int", default=3, low=0, **TEXT),
     Param(name="stripe_share", kind="float", default=0.5, low=0, high=1, **TEXT),
 ]
-"""
-NETWORK = """
-from torch import nn
-
-
-def small(channels):
-    return nn.Sequential(
-        nn.Conv2d(channels, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-    )
 """
 ARRAYS = {
     "name": "arrays",

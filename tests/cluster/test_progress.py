@@ -94,14 +94,14 @@ def test_a_silent_trial_is_named_and_ended_and_its_pace_is_forgotten(clock, show
     names = ["quick", "slow", "starts", "scores"]
     for name in names:
         progress.started({**rows[0], "trial_id": name, "batch_size": 64})
-    said = {
+    states = {
         "quick": STATE, "slow": STATE | {"images_per_s": 6.4},
         "scores": {"epoch": 3, "epochs": 10, "step": 10, "steps": 10, "scoring": 1},
     }  # fmt: skip
     ended = {}
     while clock[0] < 3000:
         clock[0] += 2.0
-        progress.heard(said)
+        progress.heard(states)
         for name, place in progress.stalled().items():
             ended.setdefault(name, (clock[0], place))
         if clock[0] == 20:
@@ -144,9 +144,9 @@ def test_a_failure_of_any_length_is_one_line_and_no_order(shown):
     progress, rows, out = shown
     message = "\x1b[31m" + "x" * 10**6 + "\nsecond"
     progress.ended(ended(rows[0], None, status="failed") | {"error_message": message})
-    said = out.getvalue()
-    assert said.startswith("dcl-0 failed: Error: \\x1b[31mxxx")
-    assert (len(said.splitlines()), len(said) < 1000, "\x1b" in said) == (1, True, False)
+    printed = out.getvalue()
+    assert printed.startswith("dcl-0 failed: Error: \\x1b[31mxxx")
+    assert (len(printed.splitlines()), len(printed) < 1000, "\x1b" in printed) == (1, True, False)
 
 
 def test_an_untrained_baseline_does_not_set_the_estimate():
@@ -170,7 +170,7 @@ def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
     for step in (1, 2):
         write_state(str(tmp_path), "a", STATE | {"step": step})
     write_state(str(tmp_path), "b", STATE)
-    (tmp_path / "said" / "c").write_text("{half")
+    (tmp_path / "states" / "c").write_text("{half")
     assert read_states(str(tmp_path), ["a", "c"]) == {"a": STATE | {"step": 2}}
     assert read_states(str(tmp_path), ["b"]) == {}, "b was not running any more"
 
@@ -178,7 +178,7 @@ def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
 def test_before_trials_run_others_of_their_objectives_say_how_long(shown):
     _, rows, out = shown
     recorded = [ended({"trial_id": "dcl-0", "objective": "dcl"}, 240.0)]
-    for known, num, said in (
+    for known, num, printed in (
         ([], 4, "4 trials to run, 1 at once\n"),
         (recorded, 3, "3 trials to run, 1 at once, about 4 min once they run\n"),
         (recorded, 1, "1 trial to run, 1 at once\n"),  # as --limit asks
@@ -186,4 +186,4 @@ def test_before_trials_run_others_of_their_objectives_say_how_long(shown):
     ):
         out.truncate(0), out.seek(0)
         progress_of(rows, out, recorded=known).announce(num)
-        assert out.getvalue() == said
+        assert out.getvalue() == printed

@@ -160,8 +160,8 @@ def test_of_two_equals_the_second_is_out_as_rarely_as_is_said():
         beaten = gaps > margins
         assert beaten.tolist()[2:] == [True, True]
         out += bool(beaten[:2].any())
-    told = stats.binomtest(out, repeats).proportion_ci(0.999)
-    assert told.low <= 2 * (1 - confidence) <= told.high  # either of both may lead
+    interval = stats.binomtest(out, repeats).proportion_ci(0.999)
+    assert interval.low <= 2 * (1 - confidence) <= interval.high  # either of both may lead
 
 
 def test_where_less_is_better_the_least_leads(tmp_path):
@@ -238,7 +238,7 @@ def test_what_a_race_leaves_out_does_not_count_against_a_limit(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"seeds": [0, 1]}, "expected 3 seeds or more, given 2"),
         ({"search": {"method": "tpe", "trials_per_objective": 9}}, "tpe goes by their means"),
@@ -247,8 +247,8 @@ def test_what_a_race_leaves_out_does_not_count_against_a_limit(tmp_path):
         ({"scheduler": {"name": "racing", "confidence": 1.0}}, "expected a value < 1"),
     ],
 )
-def test_what_no_race_can_be_is_refused(tmp_path, changes, told):
-    with pytest.raises(StudyError, match=told):
+def test_what_no_race_can_be_is_refused(tmp_path, changes, message):
+    with pytest.raises(StudyError, match=message):
         raced(tmp_path, **changes)
 
 

@@ -16,10 +16,18 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
+from ray._private import services
 from ray._private.services import resolve_ip_for_localhost
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
-from clsweep.cluster.ray_session import PREFIX, _keep_private, _private_folder, ray_session
+from clsweep.cluster import ray_session as module
+from clsweep.cluster.ray_session import (
+    PREFIX,
+    _keep_private,
+    _private_folder,
+    ray_session,
+    require_answer,
+)
 from clsweep.errors import RequestError
 from tests.cluster.conftest import listeners, start, wait_until
 from tests.planted import study_at
@@ -82,12 +90,12 @@ def short(monkeypatch):
 
 def codes(ports, *metadata):
     """What comes of a call to each of Ray's ports that speaks gRPC."""
-    found, call = set(), "/ray.rpc.InternalKVGcsService/GetInternalConfig"
+    names, call = set(), "/ray.rpc.InternalKVGcsService/GetInternalConfig"
     for port in ports:
         with grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.enable_http_proxy", 0)]) as channel:
-            asked = channel.unary_unary(call).future(b"", timeout=20, metadata=metadata)
-            found.add((asked.exception() or asked).code().name)
-    return found
+            answer = channel.unary_unary(call).future(b"", timeout=20, metadata=metadata)
+            names.add((answer.exception() or answer).code().name)
+    return names
 
 
 @pytest.mark.slow
@@ -103,13 +111,13 @@ def test_nobody_gets_in_without_the_token(short):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         umask=0o000, env=os.environ | elsewhere,
     )  # fmt: skip
-    said = [next(process.stdout).strip()]
-    while not said[-1].startswith("/"):
-        said.append(next(process.stdout).strip())
-    *_, state, before, after, token = said
+    lines = [next(process.stdout).strip()]
+    while not lines[-1].startswith("/"):
+        lines.append(next(process.stdout).strip())
+    *_, state, before, after, token = lines
     assert (state, before, after) == ("ALIVE", "CREATED CREATED", "CREATED REMOVED")
-    found = listeners(process.pid)
-    ports = {listener.port for listener in found if "gcs_server" in listener.title}
+    sockets = listeners(process.pid)
+    ports = {listener.port for listener in sockets if "gcs_server" in listener.title}
     without = codes(ports)
     inside = codes(ports, ("authorization", f"Bearer {Path(token).read_text()}"))
     [folder] = short.glob(f"{PREFIX}*")
@@ -117,7 +125,7 @@ def test_nobody_gets_in_without_the_token(short):
     process.communicate("")
     assert process.returncode == 0
 
-    titles = " ".join(listener.title for listener in found)
+    titles = " ".join(listener.title for listener in sockets)
     assert all(name in titles for name in ("raylet", "ray::IDLE", "dashboard.py"))
     assert "ray::DashboardAgent" not in titles
     assert mode == 0o700
@@ -218,3 +226,77 @@ def test_a_run_that_is_ended_while_ray_starts_leaves_nothing(short, tmp_path):
     assert "Traceback" not in output
     assert psutil.wait_procs(started, timeout=0.5)[1] == []
     assert [*short.glob(f"{PREFIX}*")] == []
+
+
+# An address where no Ray answers is a message within seconds; Ray itself asks for minutes.
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(services, "resolve_ip_for_localhost", lambda host: host)
+
+
+@pytest.fixture
+def listener():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        yield listening
+
+
+def refusal(address):
+    begin = time.monotonic()
+    with pytest.raises(RequestError) as caught:
+        require_answer(address)
+    assert time.monotonic() - begin < 4
+    message = str(caught.value)
+    assert message.startswith(f"--address {address[:80]}: ")
+    assert message.endswith("auto on a machine of the cluster, or HOST:PORT of its head")
+    return message
+
+
+def port_of(listener):
+    return int(listener.getsockname()[1])
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+@pytest.mark.parametrize("listens", [True, False])
+def test_what_says_nothing_is_no_ray(listener, scheme, listens):
+    if listens:
+        listener.listen()
+    place = f"127.0.0.1:{port_of(listener)}"
+    assert f"no Ray answers at {place} within " in refusal(f"{scheme}{place}")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_host_that_nobody_knows_is_told():
+    assert "no Ray answers at nobody.invalid:6379 within " in refusal("nobody.invalid:6379")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "address",
+    ["", ":", "hello", "127.0.0.1", "127.0.0.1:", "host:0", "host:99999", "h:" + "9" * 9999],
+)
+def test_what_is_no_address_is_told(address):
+    assert "expected HOST:PORT, given " in refusal(address)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_auto_asks_where_the_environment_points(listener, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    require_answer("auto")  # Ray looks for a cluster of this machine
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port_of(listener)}")
+    assert "no Ray answers at 127.0.0.1:" in refusal("auto")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_speaks_its_protocol_is_let_pass():
+    with ThreadPoolExecutor() as threads:
+        server = grpc.server(threads)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        require_answer(f"127.0.0.1:{port}")
+        require_answer(f"ray://127.0.0.1:{port}")
+        server.stop(None)

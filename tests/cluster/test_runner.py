@@ -29,8 +29,8 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished):
     assert finished.code == 1, output
     assert "DivergedError" in output
     assert "OutOfMemoryError" in output
-    told, following = output.rstrip().splitlines()[-2:]
-    assert told == f"Results: {out}"
+    results_line, following = output.rstrip().splitlines()[-2:]
+    assert results_line == f"Results: {out}"
     assert following == f"Next: clsweep confirm {out} --seeds 2,3,4"
     assert "Robustness of knn_top1" in output
     assert "(raylet)" not in output
@@ -60,8 +60,8 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished):
         "epochs.parquet", "heartbeat.json", "histograms.parquet", "hits.parquet", "optuna.journal",
         "plan.parquet", "references.parquet", "study.yaml", "trials.parquet",
     ]  # fmt: skip
-    kept = {path.name.split("-")[0] for path in (out / "encoders").iterdir()}
-    assert kept == {"dcl", "untrained"}
+    stored = {path.name.split("-")[0] for path in (out / "encoders").iterdir()}
+    assert stored == {"dcl", "untrained"}
     references = results.references.set_index("reference")
     assert references.loc["untrained", "seed"].tolist() == [0, 1]
     same_yardstick = references.loc["untrained", "knn_top1"].tolist()
@@ -87,12 +87,12 @@ def assert_hits_are_the_scores(results):
 def test_the_numbers_beside_a_study_travel_with_its_results(finished):
     printed = (finished.path.parent / "table.csv").read_text()
     assert (finished.out / "references" / "table.csv").read_text() == printed
-    found = clsweep.open_results(finished.out).reproduce()
+    table = clsweep.open_results(finished.out).reproduce()
     trials = clsweep.open_results(finished.out).trials
     mine = trials[(trials["objective"] == "dcl") & (trials["tau"] == 0.1)]
-    assert found["measured"][0] == pytest.approx(mine["knn_top1"].mean())
-    assert found["verdict"][0] in ("agrees", "differs", "not resolved")
-    assert found["verdict"][1] == "not measured"
+    assert table["measured"][0] == pytest.approx(mine["knn_top1"].mean())
+    assert table["verdict"][0] in ("agrees", "differs", "not resolved")
+    assert table["verdict"][1] == "not measured"
 
 
 def test_a_local_run_listens_on_loopback_alone_and_offers_no_metrics(finished):
@@ -160,15 +160,15 @@ def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(cont
     assert "not running; 7 trials are left" in status
     assert continued.code == 0, continued.output
     assert "not measured: " in continued.output
-    kept = clsweep.open_results(continued.first).trials
+    recorded = clsweep.open_results(continued.first).trials
     results = clsweep.open_results(continued.out)
     assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
     assert results.plan["tau"].isna().all()
     references = clsweep.open_results(continued.first).references
     assert len(references) == 3
     assert results.references.equals(references), "lost in between, and scored again"
-    again = results.trials.set_index("trial_id").loc[kept["trial_id"]].reset_index()
-    pd.testing.assert_frame_equal(again, kept)
+    again = results.trials.set_index("trial_id").loc[recorded["trial_id"]].reset_index()
+    pd.testing.assert_frame_equal(again, recorded)
     for objective in ("simclr", "dcl"):
         rows = results.trials.query("objective == @objective")
         assert (rows.groupby("config")["tau"].nunique() == 1).all()
@@ -189,10 +189,10 @@ def test_what_is_logged_is_what_is_recorded(continued):
     results = clsweep.open_results(continued.out)
     for row in results.trials.to_dict("records"):
         places = (row["objective"], f"config-{row['config']}", f"seed-{row['seed']}")
-        found = scalars_of(continued.out.joinpath("tensorboard", *places))
+        scalars = scalars_of(continued.out.joinpath("tensorboard", *places))
         for name in ("knn_top1", "train_loss", "rankme"):
             epochs = results.epochs.query("trial_id == @row['trial_id']")
-            logged = [(step, value) for tag, step, value in found if tag == name]
+            logged = [(step, value) for tag, step, value in scalars if tag == name]
             assert [step for step, _ in logged] == epochs["epoch"].tolist()
             assert [value for _, value in logged] == pytest.approx(epochs[name].tolist(), rel=1e-6)
 
@@ -203,10 +203,10 @@ def test_worker_groups_listen_on_loopback_send_the_encoder_and_fail_with_a_row(
 ):
     objectives = {"dclw": {"framework": "simclr", "loss": "dclw"}, "bad": DIVERGING}
     path, out = write_study(seeds=[0], space={}, objectives=objectives), tmp_path / "out"
-    code, output, found = watched("run", path, "--out", out, "--set", "resources.workers=2")
+    code, output, sockets = watched("run", path, "--out", out, "--set", "resources.workers=2")
     assert code == 1, output
     assert "1 finished, 1 failed, 0 left" in output
-    assert_on_loopback(found, "ray::RayTrainWorker", "dashboard.py")
+    assert_on_loopback(sockets, "ray::RayTrainWorker", "dashboard.py")
     results = clsweep.open_results(out)
     trials = results.trials.set_index("objective")
     assert (trials["workers"] == 2).all()

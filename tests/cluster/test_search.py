@@ -181,7 +181,7 @@ def test_a_search_that_weighs_the_cost_has_the_front_of_both(tmp_path, study, me
     rows = run(chosen, tmp_path / "journal", end=timed)
     for name in ("simclr", "dcl"):
         storage = open_storage(str(tmp_path / "journal"))
-        found = optuna.load_study(study_name=name, storage=storage).best_trials
+        front_trials = optuna.load_study(study_name=name, storage=storage).best_trials
         points = {}
         for config in range(14):
             seeds = [r for r in rows if (r["objective"], r["config"]) == (name, config)]
@@ -192,8 +192,8 @@ def test_a_search_that_weighs_the_cost_has_the_front_of_both(tmp_path, study, me
             for config, (score, cost) in points.items()
             if sum(s >= score and c <= cost for s, c in points.values()) == 1  # itself
         }
-        assert {trial.user_attrs["config"] for trial in found} == front
-        for trial in found:
+        assert {trial.user_attrs["config"] for trial in front_trials} == front
+        for trial in front_trials:
             assert trial.values == pytest.approx(points[trial.user_attrs["config"]], rel=1e-12)
 
 
@@ -229,8 +229,8 @@ def test_a_failed_trial_that_is_run_again_is_a_new_entry(tmp_path, study, method
     chosen, journal = study(method, 12), tmp_path / "journal"
     first = run(chosen, journal, end=mixed)
     before = entries(journal, "dcl")
-    kept = [row for row in first if row["status"] != "failed"]
-    rows = run(chosen, journal, kept, end=partly_stopped)
+    recorded = [row for row in first if row["status"] != "failed"]
+    rows = run(chosen, journal, recorded, end=partly_stopped)
     by_id = {row["trial_id"]: row for row in rows}
     for row in first:
         assert by_id[row["trial_id"]]["tau"] == row["tau"]
@@ -302,14 +302,14 @@ def test_a_live_search_of_a_cell_is_that_of_its_study_alone(study, tmp_path):
     def chosen_by(loaded, journal):
         storage = open_storage(str(tmp_path / journal), alone=True)
         search = PlanSearch(loaded, plan_trials(loaded), [], storage)
-        found = {}
+        chosen = {}
         while (row := search.next_row()) is not None:
             best = {"digits": 0.1, "fashion_mnist": 0.8}[row["dataset"]]
             score = 90 - 10 * math.log(row["tau"] / best) ** 2
             search.tell(row, {"status": "finished", METRIC: score, "epochs_trained": 2})
             values = [row[name] for name in ("config", "seed", *SPACE)]
-            found.setdefault((row["dataset"], row["objective"].split("/")[-1]), []).append(values)
-        return found
+            chosen.setdefault((row["dataset"], row["objective"].split("/")[-1]), []).append(values)
+        return chosen
 
     names = ["digits", "fashion_mnist"]
     crossed = chosen_by(study(dataset={}, factors={"dataset": names}), "crossed")

@@ -96,8 +96,8 @@ def test_a_job_that_is_ended_ends_the_study_first(job, tmp_path, number, code, r
     started.send_signal(number)
     assert started.wait(20) == code
     assert (tmp_path / "ended").read_text() == "ended\n"
-    told = tmp_path / "requeued"
-    assert (told.read_text() if told.exists() else "") == requeued
+    requeued_file = tmp_path / "requeued"
+    assert (requeued_file.read_text() if requeued_file.exists() else "") == requeued
 
 
 def test_what_slurm_reads_of_it():
