@@ -32,7 +32,6 @@ from clsweep.errors import RequestError
 from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study
 from clsweep.study.schema import LoggerSection
-from clsweep.study.space import file_slug
 
 Say = Callable[[str], None]
 _Values = Mapping[str, float]

@@ -261,7 +261,7 @@ class _Run:
             require_gpus(study, self.left(), look_at_nodes())
         self.lay_out()
         retention = self.retention()
-        retention.settle()
+        retention.apply()
         limit = self._request.max_concurrent or capacity
         concurrent = max(1, min(limit, capacity, len(self.left())))
         progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
