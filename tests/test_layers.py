@@ -205,7 +205,7 @@ LIBRARIES = {"numpy", "pandas", "pyarrow", "scipy"}
         ("import clsweep; print('done')", "done", LIBRARIES | HEAVY | {"yaml", "typer"}),
         (
             f"import clsweep; print(len(clsweep.load_study({str(STUDY)!r}).plan()))",
-            "6",
+            "80",
             TORCH | RAY,
         ),
         (COMMAND.format(words=["catalog"]), "infonce", LIBRARIES | HEAVY),

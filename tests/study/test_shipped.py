@@ -39,7 +39,8 @@ def test_what_is_not_there_names_the_shipped_study_that_may_be_meant(path, tmp_p
 def test_the_catalog_lists_them_with_what_they_ask():
     rows = {row["study"]: row["what"] for row in catalog_tables("studies")["studies"]}
     assert rows.keys() == shipped_studies().keys()
-    assert rows["quickstart"] == "Which of three methods is best, whatever its learning rate?"
+    asked = "Is SimCLR or SimSiam better, and which of them forgives a wrong learning rate?"
+    assert rows["quickstart"] == asked
 
 
 def test_a_question_may_run_over_lines_and_end_with_a_full_stop(tmp_path):
