@@ -178,7 +178,7 @@ class TensorBoard:
         from tensorboardX import SummaryWriter
 
         root = about["options"].get("path") or os.path.join(about["folder"], "tensorboard")
-        parts = (slug(trial["objective"]), f"config-{trial['config']}", f"seed-{trial['seed']}")
+        parts = (file_slug(trial["objective"]), f"config-{trial['config']}", f"seed-{trial['seed']}")
         folder = os.path.join(root, *parts)
         for earlier in glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")):
             os.remove(earlier)
