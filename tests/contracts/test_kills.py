@@ -18,7 +18,7 @@ import pytest
 import clsweep
 from clsweep.cli.status import status_headline, status_rows
 from tests.cluster.conftest import wait_until
-from tests.cluster.disturbed import (
+from tests.contracts.disturbed import (
     STATES,
     TIMEOUT_S,
     TRIAL,
