@@ -1,7 +1,5 @@
 """How a trial hears that it is to save now, without a Ray."""
 
-import subprocess
-import sys
 import threading
 from functools import partial
 
@@ -11,41 +9,10 @@ from clsweep.cluster.recorder import Heartbeat
 
 STATE = {"epoch": 1, "epochs": 3, "step": 4, "steps": 9, "loss": 2.0, "images_per_s": 10.0}
 
-LEAVES = """
-import signal, sys, threading, time
-from clsweep.cluster.desk import saved_on_term
-from clsweep.train.notice import Notice
-
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's
-notice = Notice(lambda: print("saved", flush=True))
-
-def trial():
-    with saved_on_term(notice):
-        time.sleep(0.2)  # the main thread sets the handler meanwhile
-        print("begun", flush=True)
-        while not notice.is_given:
-            time.sleep(0.01)
-        notice.answer()
-        time.sleep(60)
-
-threading.Thread(target=trial, daemon=True).start()
-while True:
-    time.sleep(0.01)
-"""
-
 
 def line_of(scratch, *, speaks=True):
     relay = None if speaks else partial(ask_to_save, str(scratch))
     return Line(partial(say, str(scratch), "a"), relay)
-
-
-def test_sigterm_ends_a_trials_process_once_it_has_saved():
-    command = [sys.executable, "-c", LEAVES]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "begun\n"
-        process.terminate()
-        assert process.wait(20) == 7
-        assert process.stdout.read() == "saved\n"
 
 
 def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path):
