@@ -4,7 +4,7 @@ import math
 
 from clsweep.analysis.reasons import Reason, note
 from clsweep.findings.notes import text_of
-from tests.questions.given import said
+from tests.questions.given import sentences_of
 
 NAN, INF = math.nan, math.inf
 LOST = {"winner": "", "resolved": False}
@@ -63,11 +63,11 @@ TABLES = {  # of a question: the table that it is told of, and its row
 }
 
 
-def told(question, *changes, about=()):
+def sentences(question, *changes, about=()):
     """What is said of a table with a row of its kind for each of `changes`."""
     table, row = TABLES[question]
-    asked = "robustness" if question == "bands" else question
-    return said(asked, about=about, **{table: [row | change for change in changes]})
+    owner = "robustness" if question == "bands" else question
+    return sentences_of(owner, about=about, **{table: [row | change for change in changes]})
 
 
 SWAPPED = {"a": "simclr", "b": "dcl"}

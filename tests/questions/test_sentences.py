@@ -12,8 +12,8 @@ from clsweep.questions.model import Open, Wording
 from clsweep.questions.words import interval, known, listed, number
 from tests.analysis.draws import drawing
 from tests.planted import planted
-from tests.questions.given import said
-from tests.questions.rows import LOST, NAN, PAIR, TABLES, told
+from tests.questions.given import sentences_of
+from tests.questions.rows import LOST, NAN, PAIR, TABLES, sentences
 
 INF = math.inf
 LEAST = {"metric": "loss", "unit": "", "mode": "min"}
@@ -53,34 +53,34 @@ GATES = {  # what any of these changes stops is not claimed, but told as open
     ("question", "change"), [(name, each) for name, (_, all) in GATES.items() for each in all]
 )
 def test_what_any_part_of_a_gate_stops_is_not_claimed(question, change):
-    (sentence,) = told(question, change)
+    (sentence,) = sentences(question, change)
     assert sentence.startswith(GATES[question][0])
     assert isinstance(sentence, Open)
     assert not any(word in sentence for word in ("nan", "inf "))
     if question == "winners":
-        (mixed,) = told(question, {}, AT_2 | change)
+        (mixed,) = sentences(question, {}, AT_2 | change)
         assert mixed == "Along tau, dcl is ahead at 0.1; at 0.2 it is not resolved."
 
 
 def test_of_nothing_nothing_is_said():
     empty = pd.DataFrame(columns=list(PAIR))
-    assert said("comparison-mean", compare_mean=empty) == said("robustness") == ()
+    assert sentences_of("comparison-mean", compare_mean=empty) == sentences_of("robustness") == ()
     for name in ("sensitivity", "winners", "tuning-cost", "failure-regions", "links"):
-        assert said(name, **{TABLES[name][0]: []}) == (), name
-    assert said("recommendation") == ()
+        assert sentences_of(name, **{TABLES[name][0]: []}) == (), name
+    assert sentences_of("recommendation") == ()
 
 
 def test_a_score_to_be_small_and_excesses_that_noise_explains():
-    (lower,) = told("comparison-mean", {}, about=LEAST)
+    (lower,) = sentences("comparison-mean", {}, about=LEAST)
     assert lower.endswith("dcl leads by 1.8 [1.2, 2.4].")
     for change in ({"search": 94.5}, {"low": NAN}, {"fresh_low": NAN, "fresh_high": NAN},
                    # An end at 100 % is no shorter interval: the other side explains the excess.
                    {"fresh": 98.6, "fresh_low": 95.2, "fresh_high": 100, "search": 99.9},
                    ):  # fmt: skip
-        assert "too good" not in told("recommendation", change)[0]
-    assert "too good" not in told("recommendation", {}, about=LEAST)[0]
+        assert "too good" not in sentences("recommendation", change)[0]
+    assert "too good" not in sentences("recommendation", {}, about=LEAST)[0]
     low = {"search": 93.1, "low": 92.8, "high": 93.4}
-    assert "1 too good [0.576, 1.42]" in told("recommendation", low, about=LEAST)[0]
+    assert "1 too good [0.576, 1.42]" in sentences("recommendation", low, about=LEAST)[0]
 
 
 # Numbers and words
@@ -128,7 +128,7 @@ def planted_bands(level, grid, *, draws=60, failed_as="worst", **options):
         sweeps = read_sweeps(trials, metric="knn_top1", params=list(grid), failed_as=failed_as)
         with drawing(2):
             table = robustness(sweeps, by=next(iter(grid)))
-        yield said("robustness", robustness=table)
+        yield sentences_of("robustness", robustness=table)
 
 
 W = {"w": [0.0, 0.25, 0.5, 0.75, 1.0]}
