@@ -53,8 +53,8 @@ def measured(job):
     (group, cell), repeats = job
     order = planted.CELLS + planted.TUNED + planted.SEARCHES + planted.NEW_IMAGES
     number = [*order, cell].index(cell)
-    found = [GROUPS[group][0](cell, np.random.default_rng((number, n)), n) for n in range(repeats)]
-    known = {name: [x[name] for x in found if x.get(name) is not None] for name in ROWS[group]}
+    sweeps = [GROUPS[group][0](cell, np.random.default_rng((number, n)), n) for n in range(repeats)]
+    known = {name: [x[name] for x in sweeps if x.get(name) is not None] for name in ROWS[group]}
     return (group, cell), {name: 100 * np.mean(x) if x else np.nan for name, x in known.items()}
 
 
@@ -94,15 +94,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    asked = parser.parse_args()
+    options = parser.parse_args()
     groups, covered = GROUPS.items(), {}
-    jobs = [((group, x), -(-asked.repeats // share)) for group, (_, cells, share) in groups
+    jobs = [((group, x), -(-options.repeats // share)) for group, (_, cells, share) in groups
             for x in cells]  # fmt: skip
-    with get_context("spawn").Pool(asked.processes) as pool:
-        for number, (key, found) in enumerate(pool.imap(measured, jobs), start=1):
-            covered[key] = found
+    with get_context("spawn").Pool(options.processes) as pool:
+        for number, (key, shares) in enumerate(pool.imap(measured, jobs), start=1):
+            covered[key] = shares
             print(f"{number} of {len(jobs)}: {', '.join(map(str, key[1]))}", flush=True)
-    PAGE.write_text(page(covered, asked.repeats), encoding="utf-8")
+    PAGE.write_text(page(covered, options.repeats), encoding="utf-8")
     print(PAGE)
 
 

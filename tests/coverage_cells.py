@@ -179,13 +179,13 @@ def robust(cell, rng, seed):
     counts, own = np.isfinite(scores).sum(axis=1), size**2 * (0.5 if noise == NOISES[-1] else 1.0)
     truth["sd"] = np.sqrt(truth["sd_star"] ** 2 + np.mean(own / counts))
     truth["share_within"] = truth.pop("share")
-    found = {name: held(row, name.removesuffix("_within"), x) for name, x in truth.items()}
+    holds = {name: held(row, name.removesuffix("_within"), x) for name, x in truth.items()}
     if len(settings) == 1:
         at, x = np.log2(settings["x"]), settings["x"]
-        found["slope"] = held(row, "slope", np.polyfit(at, theta, 1)[0])
+        holds["slope"] = held(row, "slope", np.polyfit(at, theta, 1)[0])
         sure = (x >= row["band_sure_low"]) & (x <= row["band_sure_high"])
-        found["band"] = bool((theta[sure] >= theta.max() - 1.0).all()) if sure.any() else None
-    return found
+        holds["band"] = bool((theta[sure] >= theta.max() - 1.0).all()) if sure.any() else None
+    return holds
 
 
 def held(row, name, truth):
@@ -203,26 +203,26 @@ def other(cell, rng, seed):
         scores, size = scored(theta, seeds, noise, gap, rng)
         sweeps.append(sweep_of(name, scores, settings, space, gap).of_space)
         levels.append(truths(space, which, theta))
-    found = {}
+    holds = {}
     for stat, name in {"mean": "mean", "std": "sd_star", "within": "share"}.items():
         a, b = (level[name] for level in levels)
         with drawing(400, seed):
             row = comparison.compare(sweeps, stat=stat).iloc[0]
-        found[f"compare {stat}"] = held(row, "", a / b if stat == "std" else a - b)
+        holds[f"compare {stat}"] = held(row, "", a / b if stat == "std" else a - b)
     curve = expected_best(cell)
     with drawing(300, seed):
         best = tuning.best_of_k(sweeps[:1]).set_index("k").loc[3]
         cost = tuning.tuning_cost(sweeps[:1]).iloc[0]
-    found["best_of_k"] = held(best, "", curve[2])
-    found["tuning_cost"] = held(cost, "k", int((curve >= curve[-1] - 1.0).argmax()) + 1)
+    holds["best_of_k"] = held(best, "", curve[2])
+    holds["tuning_cost"] = held(cost, "k", int((curve >= curve[-1] - 1.0).argmax()) + 1)
     if "random" not in space or seed % SURROGATES == 0:
         with drawing(seed=seed):
             frame = sensitivity.sensitivity(sweeps[:1])
         rows = frame[frame["term"].isin(["x", "y"])].to_dict("records")
         shares = variance_shares(space, np.mean(size**2))
         hits = [held(row, "first", shares[row["term"]]) for row in rows]
-        found["sensitivity"] = np.mean(hits) if hits and None not in hits else None
-    return found
+        holds["sensitivity"] = np.mean(hits) if hits and None not in hits else None
+    return holds
 
 
 def best(cell, rng, seed):
@@ -230,7 +230,7 @@ def best(cell, rng, seed):
     interval holds the difference of their best levels, or of the settings that it names.
     """
     space, seeds, noise, gap = cell
-    sweeps, levels, found = [], [], {}
+    sweeps, levels, holds = [], [], {}
     for which, name in enumerate("ab"):
         theta, settings = planted(space, which, rng)
         scores, size = scored(theta, seeds, noise, gap, rng)
@@ -242,9 +242,9 @@ def best(cell, rng, seed):
         with drawing(400, seed):
             row = comparison.compare(pair, stat="tuned").iloc[0]
         first, second = (tuned.pick(sweep).row for sweep in pair)
-        found[f"{at}best"] = held(row, "", a.max() - b.max())
-        found[f"{at}named"] = held(row, "", a[first] - b[second])
-    return found
+        holds[f"{at}best"] = held(row, "", a.max() - b.max())
+        holds[f"{at}named"] = held(row, "", a[first] - b[second])
+    return holds
 
 
 def confirmed(theta, scores, size, noise, rng, top=3, seeds=3):
@@ -256,8 +256,8 @@ def confirmed(theta, scores, size, noise, rng, top=3, seeds=3):
     if noise == NOISES[-1]:
         drawn = np.sqrt(0.5) * (drawn + rng.normal(size=seeds))
     fresh = (theta[rows, None] + size[rows, None] * drawn[: len(rows)]).tolist()
-    told = zip(rows.tolist(), fresh, strict=True)
-    return {row: dict(enumerate(each, 100)) for row, each in told}
+    scores_by_row = zip(rows.tolist(), fresh, strict=True)
+    return {row: dict(enumerate(each, 100)) for row, each in scores_by_row}
 
 
 # Of images: how many are scored, and what beside their difficulty makes one right or wrong.
@@ -297,8 +297,8 @@ def planted_hits(cell, rng):
             shift = shifts[seed] + rng.normal(0, of_seeds * np.sqrt(0.75))
             hits = base + shift + rng.normal(size=num) > 0
             place = {"objective": name, "config": config, "seed": seed, "lr": config + 1.0}
-            told = {"images": "0f", "num_images": num, "bits": np.packbits(hits).tobytes()}
-            rows.append({**place, **told, "score": 100 * hits.mean()})
+            columns = {"images": "0f", "num_images": num, "bits": np.packbits(hits).tobytes()}
+            rows.append({**place, **columns, "score": 100 * hits.mean()})
     return pd.DataFrame(rows).assign(status="finished", sampler="grid"), 100 * levels
 
 
@@ -309,24 +309,24 @@ def seen(cell, rng, seed):
     trials, levels = planted_hits(cell, rng)
     params = ["lr"] if len(levels) > 1 else []
     sweeps = read_sweeps(trials, metric="score", params=params, limits=(0.0, 100.0))
-    known, found = [replace(x, hits=Hits(lambda: trials)) for x in sweeps], {}
+    known, holds = [replace(x, hits=Hits(lambda: trials)) for x in sweeps], {}
     with drawing(400, seed):
         for at, pair in {"": known, " (seeds)": sweeps}.items():
             table = levels_of(pair[0])
             row = {name: values[0] for name, values in table.items()}
-            found[f"level{at}"] = held(row, "", levels[0])
+            holds[f"level{at}"] = held(row, "", levels[0])
             row = comparison.compare(pair).iloc[0]
-            found[f"lead{at}"] = held(row, "", 0.0)
-            found[f"no winner{at}"] = not row["winner"]
+            holds[f"lead{at}"] = held(row, "", 0.0)
+            holds[f"no winner{at}"] = not row["winner"]
             row = comparison.compare(pair, stat="tuned").iloc[0]
-            found[f"tuned{at}"] = not row["winner"]
+            holds[f"tuned{at}"] = not row["winner"]
         row = best_of_k([known[0]]).iloc[-1]
-        found["best_of_k"] = held(row, "", levels[pick(known[0]).row])
+        holds["best_of_k"] = held(row, "", levels[pick(known[0]).row])
         row = robustness([known[0]]).iloc[0]
         named = {"mean": levels.mean(), "worst_10": levels.min()}
         for name, truth in (named | {"sd_star": np.std(levels, ddof=1)} if params else {}).items():
-            found[name] = held(row, name, truth)
-    return found
+            holds[name] = held(row, name, truth)
+    return holds
 
 
 def variance_shares(space, noise):
@@ -365,13 +365,13 @@ def shares_of(function, nodes=24):
         return values
 
     total = mean(level**2, (0, 1, 2)) - mean(level, (0, 1, 2)) ** 2
-    found = np.empty((2, 3))
+    indices = np.empty((2, 3))
     for axis in range(3):
         others = [each for each in range(3) if each != axis]
         alone = mean(level, others)
-        found[0, axis] = (weights @ alone**2 - (weights @ alone) ** 2) / total
-        found[1, axis] = mean(mean(level**2, [axis]) - mean(level, [axis]) ** 2, (0, 1)) / total
-    return found, np.sqrt(total)
+        indices[0, axis] = (weights @ alone**2 - (weights @ alone) ** 2) / total
+        indices[1, axis] = mean(mean(level**2, [axis]) - mean(level, [axis]) ** 2, (0, 1)) / total
+    return indices, np.sqrt(total)
 
 
 def search(cell, rng, seed):

@@ -136,8 +136,8 @@ def recorded(
         folder.create(study.document.dump(), plan)
         if printed:
             folder.add_printed(checked_files(printed), paper_cells(printed))
-        found = [(row, outcome(row)) for row in plan]
-        rows = [{**row, "status": "finished", **more} for row, more in found if more is not None]
+        outcomes = [(row, outcome(row)) for row in plan]
+        rows = [{**row, "status": "finished", **more} for row, more in outcomes if more is not None]
         record(folder, rows, epochs=epochs, **({"hits": hits} if hits else {}))
     return str(folder.path)
 
@@ -153,6 +153,6 @@ def record(
     """
     for name, given in {"epochs": (), **side}.items():
         each = given if callable(given) else lambda _, same=given: same
-        found = [{"trial_id": row["trial_id"], **more} for row in rows for more in each(row)]
-        folder._write_table(f"{name}.parquet", to_table(found, side_schema(name)))
+        rows_of_side = [{"trial_id": row["trial_id"], **more} for row in rows for more in each(row)]
+        folder._write_table(f"{name}.parquet", to_table(rows_of_side, side_schema(name)))
     folder._write_table("trials.parquet", to_table(rows, folder._row_schema))

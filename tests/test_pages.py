@@ -85,8 +85,7 @@ def alike(*lines):
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n in OTHERS)) for n in (*SWEEPS, *GIVEN)],
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in OTHERS)) for n in (*SWEEPS, *GIVEN)]
 )
 def test_a_page_says_what_it_said(name):
     _, lines = differing(name)

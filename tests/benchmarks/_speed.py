@@ -70,8 +70,9 @@ def stages(device: torch.device, small: bool) -> Iterator[Row]:
     """Milliseconds of a step's stages, and the networks' share of the matmul peak."""
     budget_s = 0.1 if small else 1.0
     peak = matmul_peak(device, precision_on(device), budget_s=budget_s, small=small)
-    told = {"stage": f"matmul peak, {peak / 1e12:.3g} TFLOP/s", "ms": None, "share of peak %": None}
-    yield {"encoder": "", "size": None, "batch": None, **told}
+    named = f"matmul peak, {peak / 1e12:.3g} TFLOP/s"
+    first = {"stage": named, "ms": None, "share of peak %": None}
+    yield {"encoder": "", "size": None, "batch": None, **first}
     for encoder, size, batch in SMALL_CASES if small else CASES[:4]:
         config = config_of(encoder, size, batch, precision_on(device))
         for row in stages_of(config, device, peak, budget_s=budget_s):

@@ -106,8 +106,8 @@ class Disturbed:
         """
 
         def killed():
-            found = (of or self.processes)(title)
-            return bool(found) and _kill(draw.choice(found))
+            processes = (of or self.processes)(title)
+            return bool(processes) and _kill(draw.choice(processes))
 
         self.wait_until(killed, title)
 
@@ -117,11 +117,11 @@ class Disturbed:
         """
 
         def of_ray(title):
-            found = []
+            processes = []
             for process in self.processes(title):
                 with contextlib.suppress(psutil.Error):
-                    found += [process] if title in process.cmdline()[0] else []
-            return found
+                    processes += [process] if title in process.cmdline()[0] else []
+            return processes
 
         self.kill(title, random.Random(0), of=of_ray)
 

@@ -264,13 +264,13 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tm
     first = clsweep.open_results(tmp_path / "out")
     numbers, epochs = first.trials, first.epochs
     study, draw = begin(STUDY), random.Random("killed")
-    for change, said in {
+    for change, message in {
         "base.epochs=5": "base.epochs: 16 -> 5",
         "seeds=[1,2]": "seeds: [0] -> [1, 2]",
     }.items():
         code, output = study.run("--set", change)
         assert code == 2, output
-        assert said in output
+        assert message in output
 
     study.start()
     study.advance(1)
@@ -283,7 +283,7 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tm
     output = study.signal(signal.SIGINT)
     # A process may be between the end of its trial and the next: then it is no loss.
     assert 1 <= output.count("lost its process or machine; it goes on from its last") <= 2
-    under_way, kept = study.under_way(), clsweep.open_results(study.out).trials
+    under_way, ended_before = study.under_way(), clsweep.open_results(study.out).trials
 
     study.start()
     study.advance(draw.randint(2, 6))
@@ -312,7 +312,7 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tm
 
     assert (num_resumes(study)[sorted(under_way)] > 0).all()
     assert_kept(study, numbers)
-    assert_kept(study, kept)
+    assert_kept(study, ended_before)
     after = clsweep.open_results(study.out).epochs
     after = after[after["trial_id"].isin(numbers["trial_id"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(after, epochs)
@@ -358,8 +358,8 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
     assert output.splitlines()[-1].endswith(
         "/ray/session_latest/logs. What has finished is kept; the same command continues it."
     )
-    kept = clsweep.open_results(study.out).trials
-    assert len(kept) < 8
+    ended_before = clsweep.open_results(study.out).trials
+    assert len(ended_before) < 8
 
     study.start()
     study.hold(
@@ -379,7 +379,7 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
         (out / folder / ".5f1c.tmp").write_bytes(b"PAR1")
     study.run_to_the_end()
     assert num_resumes(study)[[cut.stem, flipped.stem]].tolist() == [0, 0]
-    assert_kept(study, kept)
+    assert_kept(study, ended_before)
     assert_as_undisturbed(study, undisturbed, tmp_path)
 
 
@@ -417,11 +417,11 @@ def cluster():
 
 
 def processes(cluster, title):
-    found = []
+    alive = []
     for process in cluster.processes():
         with contextlib.suppress(psutil.Error):
-            found += [process] if title in " ".join(process.cmdline()) else []
-    return found
+            alive += [process] if title in " ".join(process.cmdline()) else []
+    return alive
 
 
 def replace_node_of(cluster, title):

@@ -72,14 +72,7 @@ FREEZING = {
         ("dino", {"freeze_epochs": 2, "optimizer": "adamw"}),
     )
 }
-RUNS = {
-    **CASES,
-    FIRST: changed(FIRST),
-    **CHANGED,
-    **CHANGED_TOO,
-    **FREEZING,
-    "critic": CRITIC,
-}
+RUNS = {**CASES, FIRST: changed(FIRST), **CHANGED, **CHANGED_TOO, **FREEZING, "critic": CRITIC}
 FAST = (*REPRESENTATIVES, *CHANGED, *FREEZING, "critic")
 
 
@@ -193,7 +186,7 @@ def told_often(monkeypatch):
     monkeypatch.setattr(attempts, "TELL_S", 0.0)
 
 
-def asked(
+def saving(
     config: Config, store: MemoryStore, at: tuple[int, int], notice: Notice | None = None
 ) -> Attempt:
     """An attempt that is asked for a checkpoint at a step of an epoch."""
@@ -212,7 +205,7 @@ def cut(config: Config, store: MemoryStore, at: tuple[int, int]) -> Attempt:
     def kill() -> None:
         raise Killed
 
-    return asked(config, store, at, Notice(kill))
+    return saving(config, store, at, Notice(kill))
 
 
 @pytest.mark.usefixtures("told_often")
@@ -314,14 +307,14 @@ def work(of_one: bytes) -> Row:
     attempts.TELL_S = 0.0
     vars(dist.distributed_c10d)["_unpickler"] = None  # what a group hands out is never executed
     is_first = rank() == 0
-    found: Row = {"whole": {}, "cut": {}}
+    attempts_of: Row = {"whole": {}, "cut": {}}
     for name in (FIRST, TOGETHER[2]):
         # Nobody may be missing where the workers meet: the checkpoint is kept, and they go on.
         store = MemoryStore() if is_first else ForbiddenStore()
-        found["whole"][name] = attempt(CUT[name])
-        asked(CUT[name], store, (1, 2))
-        found["cut"][name] = attempt(CUT[name], store, every_s=1e9)
-    return found | {
+        attempts_of["whole"][name] = attempt(CUT[name])
+        saving(CUT[name], store, (1, 2))
+        attempts_of["cut"][name] = attempt(CUT[name], store, every_s=1e9)
+    return attempts_of | {
         "undisturbed": attempt(RUNS[FIRST]),
         "stopped": attempt(RUNS[FIRST], stop_at=2 if is_first else 1),
         "from one": attempt(RUNS[FIRST], MemoryStore(of_one) if is_first else None),

@@ -61,11 +61,11 @@ def test_scores_of_a_plug_in_are_known_there_too(trials, tmp_path):
     try:
         table = trials.assign(stretch=trials["knn_top1"])
         alone = clsweep.analyse(table, metric="knn_top1").picks()
-        asked = clsweep.analyse(table, metric="knn_top1")
+        findings = clsweep.analyse(table, metric="knn_top1")
         with processes_beside(1):
-            ask_ahead(asked, [(picks, {})])
-            assert asked._expected
-            beside = asked.picks()
+            ask_ahead(findings, [(picks, {})])
+            assert findings._expected
+            beside = findings.picks()
     finally:
         activate([])
     assert set(beside["score"]) == {"stretch"}

@@ -59,8 +59,8 @@ VERDICTS = [  # means, spreads, board; the means stand for both, when tuned and 
 
 def verdict(means, spreads, table):
     """What the first screen says of such pairs, for tests/test_pages.py."""
-    asked = (MEAN, means), (MEAN, means), (SPREAD, spreads)
-    pairs = ([row | change for change in of] for row, of in asked)
+    tables = (MEAN, means), (MEAN, means), (SPREAD, spreads)
+    pairs = ([row | change for change in of] for row, of in tables)
     return verdict_of(table, *map(pd.DataFrame, pairs), WORDS)
 
 
@@ -72,8 +72,8 @@ def test_what_stands_against_the_answer():
         assert bool(cautions(table, WORDS, is_search=False)) == is_said
     two = pd.concat([raw, board({"objective": "dcl", "score": 89.0})], ignore_index=True)
     two["score"] = [92.0, 90.0, 89.0]
-    (said,) = cautions(two, WORDS, is_search=False)
-    assert said.endswith("reach 90.00 %: no setting of dcl is better.")
+    (caution,) = cautions(two, WORDS, is_search=False)
+    assert caution.endswith("reach 90.00 %: no setting of dcl is better.")
     apart = raw.assign(score=[92.0, 95.5], yardstick=["dataset digits", "dataset fashion"])
     assert not cautions(apart, WORDS, is_search=False)
     least = Wording(metric="loss", unit="", mode="min")

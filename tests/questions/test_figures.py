@@ -203,7 +203,8 @@ def heatmaps(trials, **options):
 
 def cases():
     """Title of a case -> its figures, whose whole specs are read."""
-    yield "a study", {k: v for k, v in every_figure().items() if not k.endswith(("simclr", "script"))}
+    drawn = every_figure()
+    yield "a study", {k: v for k, v in drawn.items() if not k.endswith(("simclr", "script"))}
     for question in ("tolerance", "best-of-k", "marginals"):
         yield f"{question} without intervals", of_rows(question)
         yield f"{question} with intervals", of_rows(question, **BANDS)
@@ -211,8 +212,8 @@ def cases():
         yield f"a ratio with ends {ends}", of_rows("comparison-std", **ends)
     yield "an objective that was not measured, one without a sweep", of_rows("robustness", **GONE)
     yield "winners", figures_of("winners", given(winners=pd.DataFrame(WINNERS)))
-    failed = given(trials_of(lost=(1.0,)), failed="left out", marginals=None)
-    yield "failed trials left out", {"marginal-tau": figures_of("marginals", failed)["marginal-tau"]}
+    failed = figures_of("marginals", given(trials_of(lost=(1.0,)), failed="left out"))
+    yield "failed trials left out", {"marginal-tau": failed["marginal-tau"]}
     tried = clsweep.analyse(trials_of(), params=PARAMS).history().assign(state="stopped")
     yield "a search that stopped trials", figures_of("history", given(history=tried))
     yield "learning of two seeds", learning(num_seeds=2)

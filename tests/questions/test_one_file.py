@@ -46,15 +46,15 @@ QUESTION = Question(
     ),
     levels="median",
     has_notes=False,
-    say=lambda asked: (f"{len(asked.ask(medians))} objectives have a midpoint.",),
-    draw=lambda asked: [bar(asked.ask(medians))],
+    say=lambda context: (f"{len(context.ask(medians))} objectives have a midpoint.",),
+    draw=lambda context: [bar(context.ask(medians))],
     formulas={"medians": {"median": "half of the scores lie below"}},
     terms={"midpoint": "Half lies below."},
 )
 
 
 @pytest.fixture
-def found(monkeypatch):
+def results(monkeypatch):
     """Results, asked with one question more."""
     place = [chapter.id for chapter in registry.CHAPTERS].index("tuning")
     with_it = dataclasses.replace(
@@ -71,8 +71,8 @@ def found(monkeypatch):
         cache.cache_clear()
 
 
-def test_a_report_has_its_sentence_table_figure_formula_and_term(found, tmp_path):
-    report = build_report(found)
+def test_a_report_has_its_sentence_table_figure_formula_and_term(results, tmp_path):
+    report = build_report(results)
     (section,) = [part for part in report.sections if part.id == "tuning"]
     assert "1 objectives have a midpoint." in section.sentences
     table = section.tables[-1]
@@ -92,10 +92,10 @@ def test_a_report_has_its_sentence_table_figure_formula_and_term(found, tmp_path
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_command_prints_it_explains_it_and_leaves_out_what_is_spare(
-    found, capsys, monkeypatch, wide
+    results, capsys, monkeypatch, wide
 ):
     monkeypatch.setenv("COLUMNS", "36")
-    frame, material = found.ask(medians), found.material
+    frame, material = results.ask(medians), results.material
     style = Style(wide=wide, explain=True)
     print_question(QUESTION, frame, material=material, style=style)
     out = capsys.readouterr().out

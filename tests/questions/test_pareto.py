@@ -48,14 +48,14 @@ def trials():
 
 
 def test_the_front_of_a_study_is_over_its_objectives():
-    found = clsweep.analyse(trials(), params=["width"])
-    table = found.pareto()
+    results = clsweep.analyse(trials(), params=["width"])
+    table = results.pareto()
     front = table[table["on_front"]]
     assert front["objective"].tolist() == ["a", "a", "a", "a", "b"]
     assert front["seconds"].tolist() == [16, 32, 64, 128, 456]
     assert front["score"].tolist() == [50, 60, 70, 80, 90]
     assert len(table) == 10
-    lines = question.QUESTION.shown(table, found.material, 1.0)
+    lines = question.QUESTION.shown(table, results.material, 1.0)
     assert len(lines) == 5
     assert lines["at"].iloc[-1] == "width=128"
 
@@ -66,12 +66,12 @@ def test_what_ties_is_named_as_the_recommendation_names_it():
     wide = frame["width"] == 128
     frame.loc[wide & (frame["objective"] == "a"), ["knn_top1", "wall_time_s"]] = [80.0, 48.0]
     frame.loc[wide & (frame["objective"] == "b"), "knn_top1"] = 80.0 * (1 + 2**-52)
-    found = clsweep.analyse(frame, params=["width"])
-    shown = found.pareto().query("on_front")
+    results = clsweep.analyse(frame, params=["width"])
+    shown = results.pareto().query("on_front")
     assert shown[["objective", "at"]].to_numpy().tolist() == [
         ["a", f"width={width}"] for width in (8, 16, 32, 128, 64)
     ]
-    picks = found.recommend().query("kind == 'best'").set_index("objective")
+    picks = results.recommend().query("kind == 'best'").set_index("objective")
     assert picks.loc["a", "at"] == "width=64"
     for note in (picks.loc["a", "note"], shown["note"].iloc[0]):
         assert "tied by its mean with width=128: of" in note
@@ -98,11 +98,11 @@ def test_seeds_that_failed_leave_a_configuration_out():
 
 def test_the_noise_of_many_configurations_is_estimated_once(monkeypatch):
     """A table of 10,000 took minutes where each configuration asked anew."""
-    asked = []
-    monkeypatch.setattr(noise, "noise_of", lambda *a: asked.append(a) or noise_of(*a))
-    found = clsweep.analyse(trials(), params=["width"])
-    table = found.pareto()
-    assert len(asked) == 2, "of each objective"
+    calls = []
+    monkeypatch.setattr(noise, "noise_of", lambda *a: calls.append(a) or noise_of(*a))
+    results = clsweep.analyse(trials(), params=["width"])
+    table = results.pareto()
+    assert len(calls) == 2, "of each objective"
     row = table[table["objective"] == "a"].set_index("config").loc[2]
-    alone = recommend.level_of(found.material.sweeps[0], 2)
+    alone = recommend.level_of(results.material.sweeps[0], 2)
     assert (row["score"], row["low"], row["high"]) == (alone["score"], alone["low"], alone["high"])

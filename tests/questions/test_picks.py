@@ -23,9 +23,9 @@ def trials():
 
 
 def test_what_the_scores_would_have_picked(trials):
-    found = clsweep.analyse(trials)
-    assert (found.material.metric, found.material.params) == ("knn_top1", ("tau",))
-    table = found.picks().set_index(["objective", "score"])
+    results = clsweep.analyse(trials)
+    assert (results.material.metric, results.material.params) == ("knn_top1", ("tau",))
+    table = results.picks().set_index(["objective", "score"])
     assert table.loc[("dcl", "rankme"), "regret"] == 0
     assert table.loc[("all", "rankme"), "of"] == "simclr"
     assert table.loc[("all", "rankme"), "low"] > 8
@@ -33,7 +33,7 @@ def test_what_the_scores_would_have_picked(trials):
     lost = clsweep.analyse(trials.assign(status=["failed"] + ["finished"] * 71)).picks()
     own = lost.groupby("objective")["note"].agg(lambda notes: notes.str.contains("failed").all())
     assert own.to_dict() == {"all": False, "dcl": True, "simclr": False}, "said of it once"
-    lines = QUESTION.shown(found.picks(), found.material, 1.0)
+    lines = QUESTION.shown(results.picks(), results.material, 1.0)
     assert lines["picks"].iloc[-2].startswith("simclr ")
     assert "best" not in lines, "a level of its own in each row"
     assert (lines["best or picked"].astype(float) >= lines["picked"].astype(float)).all()

@@ -38,18 +38,18 @@ def trials():
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_every_question_answers_or_declines(trials, name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    found = clsweep.analyse(SWEEPS[name](trials).reset_index(drop=True))
-    report = build_report(found)
-    said = [sentence for section in report.sections for sentence in section.sentences]
-    claims = any("more robust than" in sentence for sentence in said)
+    results = clsweep.analyse(SWEEPS[name](trials).reset_index(drop=True))
+    report = build_report(results)
+    sentences = [sentence for section in report.sections for sentence in section.sentences]
+    claims = any("more robust than" in sentence for sentence in sentences)
     assert claims == name.startswith("gaps")
     assert any("depends least" in sentence for sentence in report.verdicts) == claims
     ids = [section.id for section in report.sections]
     assert ("robustness" in ids) == (name not in WITHOUT_SPREAD)
     assert_whole(report)
     for question in registry.questions():
-        if len(frame := question.full(asked_of(found))):
-            formats_of(question, frame, found.material, capsys)
+        if len(frame := question.full(asked_of(results))):
+            formats_of(question, frame, results.material, capsys)
 
 
 def assert_whole(report):

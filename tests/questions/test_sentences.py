@@ -138,8 +138,8 @@ def test_a_band_holds_no_value_that_is_truly_worse():
     """One value of 5 is the best, the others are just outside; the claims that name one of them are
     at most 5 %.
     """
-    found = planted_bands(lambda at: 70.0 if at["w"] == 0.5 else 68.99, W, noise=0.3)
-    claims = [sentence for each in found for sentence in each if "Usable" in sentence]
+    bands = planted_bands(lambda at: 70.0 if at["w"] == 0.5 else 68.99, W, noise=0.3)
+    claims = [sentence for each in bands for sentence in each if "Usable" in sentence]
     assert len(claims) >= 54
     assert sum(not sentence.endswith("dcl 0.5.") for sentence in claims) <= 3
 
@@ -157,7 +157,7 @@ def test_a_configuration_that_failed_makes_no_band_of_the_others(failed_as, band
     """
     grid = {"batch_size": [32, 64, 128, 256], "tau": [0.05, 0.1, 0.2, 0.5, 1.0]}
     level = dict(zip(grid["tau"], [80.0, 92.0, 80.0, 75.0, 70.0], strict=True))
-    found = planted_bands(
+    draws = planted_bands(
         lambda at: level[at["tau"]],
         grid,
         noise=0.1,
@@ -166,4 +166,4 @@ def test_a_configuration_that_failed_makes_no_band_of_the_others(failed_as, band
         draws=20,
     )
     start = "Usable band of batch_size, within 1 point of the best: dcl "
-    assert {each for (each,) in found} == {f"{start}{b}, with 3 failed trials." for b in bands}
+    assert {each for (each,) in draws} == {f"{start}{b}, with 3 failed trials." for b in bands}

@@ -61,14 +61,14 @@ def tables():
 
 @pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-7])
 def test_every_interval_is_told_from_its_ends(tables, scale):
-    found = 0
+    num_intervals = 0
     for table in tables[scale].values():
         for name in ("sd", "regret", "IQM", "lead", "score", "worst"):
             for text in table.get(name, ()):
                 _, low, high = map(float, INTERVAL.fullmatch(text).groups())
                 assert low < high, (name, text)
-                found += 1
-    assert found > 10
+                num_intervals += 1
+    assert num_intervals > 10
 
 
 def test_accuracies_in_percent_have_two_decimals(tables):
@@ -118,8 +118,8 @@ def test_decimals_of_a_column(numbers, texts):
 
 def test_a_metric_of_which_low_values_are_good_has_a_lead():
     frame = trials(1.0).assign(err=lambda t: 100 - t["knn_top1"] + 5 * (t["objective"] == "simclr"))
-    found = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
-    table = comparison.MEANS.shown(found.compare(), found.material, 1)
+    results = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
+    table = comparison.MEANS.shown(results.compare(), results.material, 1)
     row = table.iloc[0]
     assert row["verdict"] == "dcl"
     assert float(row["value a"]) > float(row["value b"])
@@ -179,41 +179,41 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     frame = pd.concat(
         each.assign(sampler="tpe" if n < 3 else "grid") for n, each in enumerate(sides)
     )
-    found = clsweep.analyse(frame).compare()
-    assert notes(found) == ["a, b, c: tpe samples favour good configurations"]
-    assert notes(found[:1]) == ["a, b: tpe samples favour good configurations"]
+    table = clsweep.analyse(frame).compare()
+    assert notes(table) == ["a, b, c: tpe samples favour good configurations"]
+    assert notes(table[:1]) == ["a, b: tpe samples favour good configurations"]
     searched = clsweep.analyse(frame[frame["objective"] != "d"])
     assert report.compare(searched, stat="within") == ()  # nothing is measured
-    (sentence,) = pairs.compared(found[:1], "mean", Wording(metric="knn_top1"))
+    (sentence,) = pairs.compared(table[:1], "mean", Wording(metric="knn_top1"))
     why = "tpe samples favour good configurations"
     assert sentence == f"The means of a and b are not compared: {why}."
-    even = found[:1].assign(estimate=0.0, low=-1.0, high=1.0, reason="no_difference", note="none")
+    even = table[:1].assign(estimate=0.0, low=-1.0, high=1.0, reason="no_difference", note="none")
     (sentence,) = pairs.compared(even, "mean", Wording(metric="knn_top1"))
     assert "leads" not in sentence
-    ratios = found[:3].assign(estimate=[1.5, np.inf, np.nan], low=1.0, high=[2.0, np.inf, np.nan])
+    ratios = table[:3].assign(estimate=[1.5, np.inf, np.nan], low=1.0, high=[2.0, np.inf, np.nan])
     ratios["reason"] = ["", "", Reason.NO_SCORE]
     chart = comparison.ratio_forest(ratios, clsweep.analyse(frame).material).chart.to_dict()
     (rows,) = (rows for rows in chart["datasets"].values() if "missing" in rows[0])
     assert [row["missing"] for row in rows if row["x"] is None] == ["not resolved", "not measured"]
-    told = found.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
-    assert notes(told) == ["a - b, b - c: b: x"]  # not of the pair of b and d
+    shared = table.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
+    assert notes(shared) == ["a - b, b - c: b: x"]  # not of the pair of b and d
 
 
 def test_a_note_on_one_value_is_not_on_the_whole_pair():
     at = [("a", "b", f"tau={tau}") for tau in (1, 2)] + [("a", "c", "tau=1"), ("b", "c", "")]
     frame = pd.DataFrame(at, columns=["a", "b", "region"])
     assert notes(frame.assign(note=["x", "", "", ""])) == ["a - b (tau=1): x"]
-    told = ["a - b: x", "a - c (tau=1): y", "b - c: z"]
-    assert notes(frame.assign(note=["x", "x", "y", "z"])) == told
+    lines = ["a - b: x", "a - c (tau=1): y", "b - c: z"]
+    assert notes(frame.assign(note=["x", "x", "y", "z"])) == lines
     assert notes(frame.assign(note="x")) == ["x"]
 
 
 def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():
-    found = clsweep.analyse(trials(1.0))
+    results = clsweep.analyse(trials(1.0))
     texts = {0.05: "0.05", 0.05003: "0.05003", 0.0497: "0.0497", 0.0563: "0.06", 0.0012: "1.2e-03"}
     for p, text in texts.items():
-        pairs = found.compare().assign(p=p, p_holm=p)
-        table = comparison.MEANS.shown(pairs, found.material, 1)
+        pairs = results.compare().assign(p=p, p_holm=p)
+        table = comparison.MEANS.shown(pairs, results.material, 1)
         assert table[["p", "p Holm"]].to_numpy().tolist() == [[text, text]]
     assert words.p_value(0.0503) == "0.0503"
 
@@ -222,15 +222,15 @@ def test_one_point_and_several():
     assert [points(within) for within in (1.0, 0.5, 2)] == ["1 point", "0.5 points", "2 points"]
     assert any("lose no more than 2 points" in text for text in robustness.MORE.explained(2))
     assert any(text.startswith("within 1 point: ") for text in robustness.BY.explained(1))
-    asked = (robustness.QUESTION, *comparison.BY_STAT.values())
-    said = [text for question in asked for text in (str(question.title), *question.explained(1))]
-    assert not any("points" in text.replace("{points}", "") for text in said)
+    tables = (robustness.QUESTION, *comparison.BY_STAT.values())
+    texts = [text for question in tables for text in (str(question.title), *question.explained(1))]
+    assert not any("points" in text.replace("{points}", "") for text in texts)
 
 
 def test_what_columns_are_is_said_of_columns_that_there_are():
-    found = clsweep.analyse(trials(1.0))
-    table = robustness.BY.shown(found.robustness(by="tau").assign(by="tau"), found.material, 1)
+    results = clsweep.analyse(trials(1.0))
+    table = robustness.BY.shown(results.robustness(by="tau").assign(by="tau"), results.material, 1)
     silent = {"by", "objective", "best at", "worst at", "within 1"}
-    said = {text.partition(": ")[0] for text in robustness.BY.explained(1)}
-    assert set(table) - silent <= said
-    assert said.isdisjoint({"regret", "tolerance area", "IQM"})
+    columns = {text.partition(": ")[0] for text in robustness.BY.explained(1)}
+    assert set(table) - silent <= columns
+    assert columns.isdisjoint({"regret", "tolerance area", "IQM"})

@@ -61,8 +61,8 @@ def test_epochs_that_are_gone_are_missed_while_trials_wait_for_compaction(folder
     assert len(open_results(folder.path).epochs) == 2
     for name in ("epochs", "plan"):
         folder.files.remove(f"{name}.parquet")
-        told = rf"{name}\.parquet.*: this file of the results is missing"
-        with pytest.raises(RequestError, match=told):
+        message = rf"{name}\.parquet.*: this file of the results is missing"
+        with pytest.raises(RequestError, match=message):
             _ = open_results(folder.path).epochs
 
 
@@ -257,12 +257,12 @@ def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for
         local.compact()
         table = to_table(ended, pq.read_schema(f"{local.path}/{file}"))
         pq.write_table(table, f"{local.path}/{file}")
-    told = re.escape(f"{local.path}/{file}: trial {trial}: {name}: expected {plan[3][name]} as ")
+    message = re.escape(f"{local.path}/{file}: trial {trial}: {name}: expected {plan[3][name]} as ")
     for columns in (None, ["trial_id"], ["status", "tau"]):
-        with pytest.raises(RequestError, match=f"{told}planned, found {value}"):
+        with pytest.raises(RequestError, match=f"{message}planned, found {value}"):
             local.trials(columns)
     for read in (lambda: local.side_table("epochs"), local.compact):
-        with pytest.raises(RequestError, match=told):
+        with pytest.raises(RequestError, match=message):
             read()
 
 
@@ -293,11 +293,11 @@ def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_id
     tables = ["trials.parquet", "epochs.parquet", "points.parquet"]
     for names in ([*parts, "parts/running.parquet", "references.parquet"], tables):
         for name in names:
-            kept = (Path(one.path) / name).read_bytes()
+            content = (Path(one.path) / name).read_bytes()
             shutil.copy(Path(other.path) / name, Path(one.path) / name)
             with pytest.raises(RequestError, match=rf"{name}: .*of another results folder"):
                 read_all(ResultsFolder(one.path))  # this one knows what it wrote
-            (Path(one.path) / name).write_bytes(kept)
+            (Path(one.path) / name).write_bytes(content)
         for folder in (one, other):
             folder.compact()
     assert one.trials().num_rows == 4

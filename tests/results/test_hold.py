@@ -60,8 +60,8 @@ def test_a_fresh_heartbeat_of_another_machine_refuses_by_name(s3, monkeypatch):
     elsewhere = {**OF_ANOTHER, "pid": os.getpid()}
     monkeypatch.setattr(lock.time, "time", lambda: 1000.0)
     write_heartbeat(s3, **elsewhere, time=1000.0 - lock.STALE_S + 1)
-    told = rf"process {os.getpid()} on node7, last heard of at "
-    with pytest.raises(BusyError, match=told):
+    message = rf"process {os.getpid()} on node7, last heard of at "
+    with pytest.raises(BusyError, match=message):
         take(s3)
 
 
@@ -174,8 +174,8 @@ def test_a_claim_that_the_store_gets_late_is_refused(s3, s3_server):
 def test_a_write_whose_answer_is_lost_is_known_for_ours(s3, monkeypatch):
     real, lost = ObjectStore._s3, []
 
-    def lose_the_first(self, request, *asked, **given):
-        answer = real(self, request, *asked, **given)
+    def lose_the_first(self, request, *arguments, **given):
+        answer = real(self, request, *arguments, **given)
         if request == "put_object" and not lost:
             lost.append(answer)
             raise OSError("AWS Error SLOW_DOWN (HTTP status 503) during PutObject operation: slow")

@@ -50,8 +50,8 @@ def test_a_half_line_at_any_byte_is_cut_off_by_the_next_writer(tmp_path):
     filled(path)
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
-    kept = len(whole) - len(lines[-1])
-    for size in (kept, kept + 1, (kept + len(whole)) // 2, len(whole) - 2, len(whole) - 1):
+    end = len(whole) - len(lines[-1])
+    for size in (end, end + 1, (end + len(whole)) // 2, len(whole) - 2, len(whole) - 1):
         path.write_bytes(whole[:size])
         journal = made(path)
         states = [trial.state for trial in read(path)]
@@ -116,8 +116,8 @@ def test_a_damaged_journal_is_the_users_to_move_away(tmp_path, damage):
     filled(path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], damage, *lines[2:]]))
-    told = r"journal: expected an Optuna journal, given a damaged one .*Move it away"
-    with pytest.raises(RequestError, match=told):
+    message = r"journal: expected an Optuna journal, given a damaged one .*Move it away"
+    with pytest.raises(RequestError, match=message):
         made(path)
 
 

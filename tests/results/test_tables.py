@@ -104,8 +104,8 @@ def test_a_column_of_another_kind_is_refused(column, message):
 def test_what_holds_the_same_values_is_read():
     fields = [pa.field("config", pa.int64()), pa.field("objective", pa.string())]
     other = pa.table({"config": [0.0, 1.0], "objective": pa.array(["a", "b"]).dictionary_encode()})
-    found = typed(other, fields, filled=["config"])
-    assert found.to_pydict() == {"config": [0, 1], "objective": ["a", "b"]}
+    table = typed(other, fields, filled=["config"])
+    assert table.to_pydict() == {"config": [0, 1], "objective": ["a", "b"]}
 
 
 @pytest.mark.parametrize(

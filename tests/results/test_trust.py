@@ -114,8 +114,8 @@ def _with_values(out, column, value):
     for name in ("plan.parquet", "trials.parquet"):
         table = decode((out / name).read_bytes())
         at = table.column_names.index(column)
-        told = pa.array([value] * table.num_rows)
-        (out / name).write_bytes(encode(table.set_column(at, table.schema.field(at), told)))
+        values = pa.array([value] * table.num_rows)
+        (out / name).write_bytes(encode(table.set_column(at, table.schema.field(at), values)))
 
 
 def _rows_that_call(out, canary):
@@ -210,11 +210,11 @@ def test_no_command_executes_what_a_folder_names(out, tmp_path, cli_command, mon
 
 
 def test_the_file_and_its_digest_are_told_and_trusted(out, tmp_path, cli_command, monkeypatch):
-    (told,) = yaml.safe_load((out / "study.yaml").read_text())["plugins"].values()
+    (digest_of_plugin,) = yaml.safe_load((out / "study.yaml").read_text())["plugins"].values()
     command = ("export", f"{out}/{TRIAL}", "--out", str(tmp_path / "x.safetensors"))
     code, _, error = cli_command(*command)
     assert code == 2
-    assert f"plug-in mine.py ({told})" in error
+    assert f"plug-in mine.py ({digest_of_plugin})" in error
     assert "--trust" in error
     assert cli_command(*command, "--trust")[0] == 0
     activate(())
@@ -245,8 +245,8 @@ def test_a_module_is_told_with_its_file(out, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(out))
     with pytest.raises(UserError) as caught:
         open_results(str(out)).encoder(TRIAL)
-    told = hashlib.sha256((out / "evil_module.py").read_bytes()).hexdigest()[:16]
-    assert f"encoder evil_module:build, of {out}/evil_module.py ({told})" in str(caught.value)
+    expected = hashlib.sha256((out / "evil_module.py").read_bytes()).hexdigest()[:16]
+    assert f"encoder evil_module:build, of {out}/evil_module.py ({expected})" in str(caught.value)
 
 
 def test_a_pattern_that_never_ends_is_not_matched(out):
