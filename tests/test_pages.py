@@ -16,13 +16,15 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.findings.notes import notes
 from clsweep.questions import contrasts, pairs
+from clsweep.questions.leaderboard import cautions
 from clsweep.questions.model import Open, Wording
 from clsweep.report.formats.folder import render_markdown
 from clsweep.report.sections import build_report
 from tests.golden import _planted_sweeps
 from tests.questions import rows
-from tests.questions.test_answer import VERDICTS, verdict
+from tests.questions.test_answer import CAUTIONS, VERDICTS, verdict
 from tests.questions.test_figures import lines_of_specs
 from tests.questions.test_registry import assert_whole
 
@@ -56,6 +58,12 @@ def sentences():
         yield from pairs.by_value(pd.DataFrame(table), "tau", stat, Wording(metric="knn_top1"))
     for case in VERDICTS:
         yield from verdict(*case)
+    for about, question, change in rows.RARE_OF:
+        yield from rows.sentences(question, change, about=about)
+    for title, (table, words, is_search) in CAUTIONS.items():
+        yield f"{title}: {'; '.join(cautions(table, words, is_search=is_search))}"
+    for title, frame in rows.NOTES.items():
+        yield f"note {title}: {'; '.join(notes(frame))}"
     for change in rows.CONTRASTS:
         row = rows.CONTRAST | change
         yield contrasts.verdict(row)

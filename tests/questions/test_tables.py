@@ -154,16 +154,6 @@ def test_columns_of_a_default_are_left_out_where_there_is_none():
     assert table["gain over it"].tolist() == ["", "1.00"]
 
 
-def test_notes_that_are_missing():
-    frame = pd.DataFrame({"objective": ["a", "b", "c"], "note": ["x", math.nan, None]})
-    assert notes(frame) == ["a: x"]
-    frame["reason"] = [Reason.NO_SCORE, "", ""]
-    assert notes(frame) == ["a: not measured: x"]
-    assert notes(pd.DataFrame({"objective": ["a"]})) == []
-    counted = "8 of 28 trials were stopped early"  # by a as by b, not by both together
-    assert notes(pd.DataFrame({"objective": ["a", "b"], "note": counted})) == [f"each: {counted}"]
-
-
 def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
     frame = planted(lambda s: 80 - s["tau"], ranges={"tau": (0.05, 1.0)}, num_configs=6)
     picks = clsweep.analyse(frame.assign(sampler="tpe")).recommend()
@@ -195,17 +185,6 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     chart = comparison.ratio_forest(ratios, clsweep.analyse(frame).material).chart.to_dict()
     (rows,) = (rows for rows in chart["datasets"].values() if "missing" in rows[0])
     assert [row["missing"] for row in rows if row["x"] is None] == ["not resolved", "not measured"]
-    shared = table.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
-    assert notes(shared) == ["a - b, b - c: b: x"]  # not of the pair of b and d
-
-
-def test_a_note_on_one_value_is_not_on_the_whole_pair():
-    at = [("a", "b", f"tau={tau}") for tau in (1, 2)] + [("a", "c", "tau=1"), ("b", "c", "")]
-    frame = pd.DataFrame(at, columns=["a", "b", "region"])
-    assert notes(frame.assign(note=["x", "", "", ""])) == ["a - b (tau=1): x"]
-    lines = ["a - b: x", "a - c (tau=1): y", "b - c: z"]
-    assert notes(frame.assign(note=["x", "x", "y", "z"])) == lines
-    assert notes(frame.assign(note="x")) == ["x"]
 
 
 def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():
