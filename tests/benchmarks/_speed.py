@@ -24,23 +24,11 @@ from clsweep.train.state import new_state
 Row = dict[str, Any]
 # encoder, pixels a side, batch: in order of worth
 CASES = (
-    ("resnet18", 32, 512),
-    ("resnet18", 32, 64),
-    ("resnet18", 32, 256),
-    ("resnet18", 32, 1024),
-    ("resnet50", 224, 256),
-    ("resnet18", 96, 256),
-    ("resnet18", 32, 32),
-    ("resnet50", 32, 256),
-    ("resnet18", 224, 256),
-    ("resnet50", 96, 256),
-    ("resnet18", 32, 4096),
-    ("resnet50", 32, 1024),
-    ("resnet50", 224, 32),
-    ("resnet50", 32, 4096),
-    ("resnet18", 96, 1024),
-    ("resnet18", 96, 4096),
-)
+    ("resnet18", 32, 512), ("resnet18", 32, 64), ("resnet18", 32, 256), ("resnet18", 32, 1024),
+    ("resnet50", 224, 256), ("resnet18", 96, 256), ("resnet18", 32, 32), ("resnet50", 32, 256),
+    ("resnet18", 224, 256), ("resnet50", 96, 256), ("resnet18", 32, 4096), ("resnet50", 32, 1024),
+    ("resnet50", 224, 32), ("resnet50", 32, 4096), ("resnet18", 96, 1024), ("resnet18", 96, 4096),
+)  # fmt: skip
 SMALL_CASES = (("conv4-16", 32, 32),)
 
 

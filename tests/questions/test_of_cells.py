@@ -28,19 +28,10 @@ SMALL = {"tau": {"choices": [0.1, 0.2, 0.5, 1.0]}}
 # Of each data set: its level, the depth of the curve of tau, and by what dcl is ahead.
 TRUTH = {"digits": (90, 8, 3), "fashion_mnist": (60, 2, -3)}
 STATISTICS = {
-    "robustness": {},
-    "tolerance": {},
-    "sensitivity": {},
-    "marginals": {},
-    "compare": {},
-    "winners": {"by": "tau"},
-    "best_of_k": {},
-    "tuning_cost": {},
-    "recommend": {},
-    "failure_regions": {},
-    "mechanism": {"by": "tau"},
-    "links": {},
-}
+    "robustness": {}, "tolerance": {}, "sensitivity": {}, "marginals": {}, "compare": {},
+    "winners": {"by": "tau"}, "best_of_k": {}, "tuning_cost": {}, "recommend": {},
+    "failure_regions": {}, "mechanism": {"by": "tau"}, "links": {},
+}  # fmt: skip
 
 
 def score(row):
