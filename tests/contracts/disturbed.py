@@ -316,3 +316,16 @@ def assert_journal(study, tmp_path, *, retried=()):
             assert latest[row["trial_id"]].value == (
                 None if row["status"] == "failed" else row["knn_top1"]
             )
+
+
+def assert_stopped_by_asha(study, tmp_path):
+    """Some trials have fewer epochs than the others, and the journal says of whose configurations
+    it is so.
+    """
+    assert_tidy(study)
+    trials = clsweep.open_results(study.out).trials
+    assert set(trials["status"]) == {"finished", "stopped"}
+    is_stopped = trials["status"] == "stopped"
+    assert (trials["epochs_trained"] < trials["epochs"]).tolist() == is_stopped.tolist()
+    states = {entry.user_attrs["config"]: entry.state for entry in study.entries("dcl", tmp_path)}
+    assert states == {row["config"]: STATES[row["status"]] for row in trials.to_dict("records")}

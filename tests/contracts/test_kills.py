@@ -44,7 +44,6 @@ from clsweep.study.resolve import load_study
 from tests.cluster.conftest import _hears_ctrl_c, start, wait_until  # noqa: F401
 from tests.cluster.fake_cluster import static_cluster
 from tests.contracts.disturbed import (
-    STATES,
     TIMEOUT_S,
     TRIAL,
     TRIAL_CALLED,
@@ -52,6 +51,7 @@ from tests.contracts.disturbed import (
     Disturbed,
     assert_as_undisturbed,
     assert_same_numbers,
+    assert_stopped_by_asha,
     assert_tidy,
 )
 from tests.planted import study_at, study_tree
@@ -496,16 +496,3 @@ def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
     assert num_resumes(groups).sum() > 0
     assert_same_numbers(groups.out, ended(folders[2], GROUPS, "--max-concurrent", 1))
     assert_stopped_by_asha(groups, tmp_path)
-
-
-def assert_stopped_by_asha(study, tmp_path):
-    """Some trials have fewer epochs than the others, and the journal says of whose configurations
-    it is so.
-    """
-    assert_tidy(study)
-    trials = clsweep.open_results(study.out).trials
-    assert set(trials["status"]) == {"finished", "stopped"}
-    is_stopped = trials["status"] == "stopped"
-    assert (trials["epochs_trained"] < trials["epochs"]).tolist() == is_stopped.tolist()
-    states = {entry.user_attrs["config"]: entry.state for entry in study.entries("dcl", tmp_path)}
-    assert states == {row["config"]: STATES[row["status"]] for row in trials.to_dict("records")}
