@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 TIMEOUT_S = 240  # generous: a machine may be busy with something else
 BUCKET = "studies"
-STARTS_RAY = ("tests/cluster/", "tests/test_examples.py", "tests/test_studies.py")
+STARTS_RAY = ("tests/cluster/", "tests/contracts/test_kills.py", "tests/test_studies.py")
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the other core has a worker of its own
     torch.set_num_threads(1)

@@ -203,7 +203,7 @@ FAULTS = (
           "tests/results/test_folder.py"),
     Fault("results: a row twice after a compaction", "results/store.py",
           't.filter(pc.invert(pc.is_in(t["trial_id"], newer)))', "t",
-          "tests/results/test_folder.py"),
+          "tests/contracts/test_kills.py tests/results/test_folder.py"),
     Fault("results: what the run itself wrote is lost", "results/folder.py",
           "single.append(table)", "single.append(table.slice(0, 0))",
           "tests/results/test_folder.py"),

@@ -90,11 +90,11 @@ class S3Server:
             for name, value in environ.items()
             if not name.startswith(("HTTP_X_AMZ", "CONTENT", "werkzeug"))
         } | {"REQUEST_METHOD": "HEAD", "wsgi.input": io.BytesIO()}
-        found: dict[str, str] = {}
+        parts: dict[str, str] = {}
 
         def start(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
-            found.update({name.lower(): value for name, value in headers}, status=status)
+            parts.update({name.lower(): value for name, value in headers}, status=status)
 
         list(self._moto(head, start))
-        etag = found.get("etag") if found["status"].startswith("200") else None
+        etag = parts.get("etag") if parts["status"].startswith("200") else None
         return etag is None if none_match == "*" else etag == match

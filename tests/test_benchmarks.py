@@ -12,7 +12,7 @@ LONG = pytest.mark.soak
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "word"),
     [
         ("analysis.py --configs 128 --objectives 2 --repeats 1", "clsweep report"),
         ("commands.py --trials 200 --parts 20 --repeats 1", "clsweep status"),
@@ -29,11 +29,11 @@ LONG = pytest.mark.soak
         ),
     ],
 )
-def test_a_benchmark_runs_small(line, told, tmp_path):
+def test_a_benchmark_runs_small(line, word, tmp_path):
     script, *options = line.split()
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / script), *options],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert told in done.stdout
+    assert word in done.stdout

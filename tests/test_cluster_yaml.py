@@ -111,7 +111,7 @@ def test_skypilot_s_head_runs_the_study_and_the_others_join(task, tmp_path):
         (tmp_path / name).chmod(0o755)
     (tmp_path / "clsweep-venv" / "bin").mkdir(parents=True)
     (tmp_path / "clsweep-venv" / "bin" / "activate").write_text(f"export PATH={tmp_path}:$PATH\n")
-    said = []
+    lines = []
     for rank in "01":
         environment = {
             "HOME": str(tmp_path), "PATH": os.environ["PATH"],
@@ -123,10 +123,10 @@ def test_skypilot_s_head_runs_the_study_and_the_others_join(task, tmp_path):
             ["bash", "-ec", task["run"]],
             env=environment, capture_output=True, text=True, check=True,
         )  # fmt: skip
-        said.append(done.stdout.splitlines())
-    assert said[0][-1] == "clsweep run tau.yaml --out s3://b/tau --address 10.0.0.1:6379"
-    assert said[0][0].startswith("ray start --head --port=6379 --node-ip-address=10.0.0.1")
-    assert said[1][-1].startswith("ray start --address=10.0.0.1:6379 --num-gpus=1")
+        lines.append(done.stdout.splitlines())
+    assert lines[0][-1] == "clsweep run tau.yaml --out s3://b/tau --address 10.0.0.1:6379"
+    assert lines[0][0].startswith("ray start --head --port=6379 --node-ip-address=10.0.0.1")
+    assert lines[1][-1].startswith("ray start --address=10.0.0.1:6379 --num-gpus=1")
 
 
 @pytest.mark.parametrize("scheduler", CLUSTER_FILES)

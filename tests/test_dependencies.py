@@ -93,11 +93,11 @@ for line in sys.stdin.read().splitlines():
 
 def without_them(*lines: str, cwd: Path) -> list[str]:
     """What each command line ends with on the error stream, where those packages are missing."""
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", BLOCKED + RUN],
         input="\n".join(lines), capture_output=True, text=True, cwd=cwd, check=False,
     )  # fmt: skip
-    return re.split(r"ended \d\n", found.stderr)[:-1] if not found.returncode else [found.stderr]
+    return re.split(r"ended \d\n", done.stderr)[:-1] if not done.returncode else [done.stderr]
 
 
 def test_without_them_tables_are_analysed_and_what_needs_more_says_so_in_one_line(tmp_path):
@@ -105,13 +105,13 @@ def test_without_them_tables_are_analysed_and_what_needs_more_says_so_in_one_lin
     tables = [planted(lambda x: x["tau"], objective=name, grid=grid) for name in "ab"]
     tables[0].merge(tables[1], how="outer").to_parquet(tmp_path / "trials.parquet")
     advice = "which is not installed here: pip install clsweep\n"
-    said = {
+    imports_by_name = {
         **{f"{name} trials.parquet": "" for name in ("sensitivity", "compare", "reproduce")},
         "plan quickstart": "",
         "run quickstart": f"clsweep run: needs optuna, {advice}",
         "try quickstart -o simclr": f"clsweep try: needs torch, {advice}",
     }
-    assert without_them(*said, cwd=tmp_path) == [*said.values()]
+    assert without_them(*imports_by_name, cwd=tmp_path) == [*imports_by_name.values()]
 
 
 @pytest.mark.slow

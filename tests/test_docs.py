@@ -172,8 +172,8 @@ def test_every_place_of_the_table_is_there(cells):
 def test_every_built_in_function_lies_where_the_table_says():
     kinds = "a loss, a framework, an encoder, a data set, a metric, a diagnostic"
     assert {*kinds.split(", ")} <= {cells[0] for cells in places()}
-    said = " ".join(" ".join(cells) for cells in places())
+    text = " ".join(" ".join(cells) for cells in places())
     rows = (*builtin.COMPONENTS, *builtin.DATASETS, *builtin.METRICS, *builtin.DIAGNOSTICS)
     modules = {row.impl.partition(":")[0] for row in rows if row.impl}
     files = {f"{module.replace('.', '/')}.py" for module in modules}
-    assert files - {"clsweep/train/mutual_information.py"} <= set(re.findall(r"`([^`]+)`", said))
+    assert files - {"clsweep/train/mutual_information.py"} <= set(re.findall(r"`([^`]+)`", text))

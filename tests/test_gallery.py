@@ -29,19 +29,19 @@ def section(name):
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_a_kept_study_is_whole_and_gives_its_numbers_again(gallery, folder):
-    kept = gallery.Kept(folder, yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8")))
-    results = kept.results
+    study = gallery.Kept(folder, yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8")))
+    results = study.results
     assert (results.trials["status"] == "finished").all()
     assert len(results.trials) == len(results.plan)
-    said = section(folder.name)
-    assert kept.question in said
-    assert kept.command in said
-    lines = gallery.extra(kept)
+    text = section(folder.name)
+    assert study.question in text
+    assert study.command in text
+    lines = gallery.extra(study)
     assert lines
-    assert [line for line in lines if f"- {line}\n" not in said] == []
+    assert [line for line in lines if f"- {line}\n" not in text] == []
     # What ran is what the file plans, but for the place of its images.
-    path = ROOT / "studies" / f"{kept.run['study']}.yaml"
-    planned = clsweep.load_study(path, preset=kept.run.get("preset")).plan()
+    path = ROOT / "studies" / f"{study.run['study']}.yaml"
+    planned = clsweep.load_study(path, preset=study.run.get("preset")).plan()
     assert set(planned["trial_id"]) == set(results.plan["trial_id"])
     names = ["batch_size", "lr", "tau", "lam", "std_coeff", "cov_coeff"]
     swept = {name: "float64" for name in names if name in planned}
@@ -87,5 +87,5 @@ def test_the_quickstart_ends_as_it_is_shown():
         levels = f"{row['best']:.2f} {row['best_level']:.2f}"
         shown.append(f"{row['objective']} {levels} {row['best_at']}")
     for page in (ROOT / "README.md", DOCS / "tutorial.md"):
-        said = " ".join(page.read_text(encoding="utf-8").split())
-        assert [each for each in shown if each not in said] == []
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        assert [each for each in shown if each not in text] == []

@@ -30,5 +30,5 @@ def test_a_containers_quota_counts(tmp_path, monkeypatch, quota, cores):
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="nothing is pinned here")
 def test_a_pinned_process_counts_its_cores():
     code = PINNED + "from clsweep.machine import num_cores\nprint(num_cores())"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "1"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"

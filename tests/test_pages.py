@@ -1,4 +1,5 @@
-"""What reports say of planted studies, and of rows that no planted study has, word for word.
+"""What reports say of planted studies, and of rows that no planted study has, word for word; and
+the specs of their figures.
 
     python -m tests.test_pages    # write tests/pages anew, and print what differs
 
@@ -15,38 +16,45 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.report.report_folder import render_markdown
+from clsweep.findings.notes import notes
+from clsweep.questions import contrasts, pairs
+from clsweep.questions.leaderboard import cautions
+from clsweep.questions.model import Open, Wording
+from clsweep.report.formats.folder import render_markdown
 from clsweep.report.sections import build_report
 from clsweep.statistics import contrast, pair_sentences
 from clsweep.statistics.report_objects import Unresolved, Wording
 from tests.golden import _planted_sweeps
-from tests.statistics import rows
-from tests.statistics.test_answer import VERDICTS, verdict
-from tests.statistics.test_registry import assert_whole
+from tests.questions import rows
+from tests.questions.test_answer import CAUTIONS, VERDICTS, verdict
+from tests.questions.test_figures import lines_of_specs
+from tests.questions.test_registry import assert_whole
 
 PAGES = Path(__file__).parent / "pages"
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 SWEEPS = _planted_sweeps()
+GIVEN = ("rows", "figures")  # pages of given tables
 OTHERS = ("grid of ten seeds", "random, few", "most failed", "another metric", "one objective")
 
 
 def page_of(name):
     """What is said of a planted study, without its tables and figures."""
     if name == "rows":
-        lines = (f"- {'open: ' * isinstance(line, Unresolved)}{line}\n" for line in rows_said())
-        return "".join(lines)
+        return "".join(f"- {'open: ' * isinstance(each, Open)}{each}\n" for each in sentences())
+    if name == "figures":
+        return "".join(f"{line}\n" for line in lines_of_specs())
     report = build_report(clsweep.analyse(SWEEPS[name]))
     assert_whole(report)
-    kept = [part for part in report.sections if part.sentences or part.notes]
-    bare = [replace(part, tables=(), figures=()) for part in kept if part.id != "appendix"]
+    parts = [part for part in report.sections if part.sentences or part.notes]
+    bare = [replace(part, tables=(), figures=()) for part in parts if part.id != "appendix"]
     return render_markdown(
         replace(report, sections=tuple(bare), board=None, hero=(), terms={}, facts={})
     )
 
 
-def rows_said():
+def sentences():
     for question, *changes in rows.RARE:
-        yield from rows.told(question, *changes)
+        yield from rows.sentences(question, *changes)
     for changes, stat in rows.ALONG:
         table = [row | {"region": f"tau={2**i}"} for i, row in enumerate(changes)]
         yield from pair_sentences.by_value(
@@ -54,6 +62,12 @@ def rows_said():
         )
     for case in VERDICTS:
         yield from verdict(*case)
+    for about, question, change in rows.RARE_OF:
+        yield from rows.sentences(question, change, about=about)
+    for title, (table, words, is_search) in CAUTIONS.items():
+        yield f"{title}: {'; '.join(cautions(table, words, is_search=is_search))}"
+    for title, frame in rows.NOTES.items():
+        yield f"note {title}: {'; '.join(notes(frame))}"
     for change in rows.CONTRASTS:
         row = rows.CONTRAST | change
         yield contrast.outcome(row)
@@ -67,10 +81,10 @@ def path_of(name):
 def differing(name):
     path, now = path_of(name), page_of(name)
     before = (path.read_text() if path.exists() else "").splitlines()
-    found = now.splitlines()
-    if len(found) == len(before):
-        found = [a if alike(a, b) else b for a, b in zip(before, found, strict=True)]
-    lines = difflib.unified_diff(before, found, n=0, lineterm="")
+    after = now.splitlines()
+    if len(after) == len(before):
+        after = [a if alike(a, b) else b for a, b in zip(before, after, strict=True)]
+    lines = difflib.unified_diff(before, after, n=0, lineterm="")
     return now, [line for line in lines if not line.startswith(("---", "+++", "@@"))]
 
 
@@ -83,8 +97,7 @@ def alike(*lines):
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n in OTHERS)) for n in (*SWEEPS, "rows")],
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in OTHERS)) for n in (*SWEEPS, *GIVEN)]
 )
 def test_a_page_says_what_it_said(name):
     _, lines = differing(name)
@@ -93,7 +106,7 @@ def test_a_page_says_what_it_said(name):
 
 if __name__ == "__main__":
     PAGES.mkdir(exist_ok=True)
-    for name in [each for each in (*SWEEPS, "rows") if all(word in each for word in sys.argv[1:])]:
+    for name in [each for each in (*SWEEPS, *GIVEN) if all(word in each for word in sys.argv[1:])]:
         text, lines = differing(name)
         print(f"{name}:", *lines, sep="\n  ") if lines else None
         path_of(name).write_text(text)

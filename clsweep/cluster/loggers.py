@@ -32,6 +32,7 @@ from clsweep.errors import RequestError
 from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study
 from clsweep.study.schema import LoggerSection
+from clsweep.study.space import file_slug
 
 Say = Callable[[str], None]
 _Values = Mapping[str, float]
@@ -178,7 +179,8 @@ class TensorBoard:
         from tensorboardX import SummaryWriter
 
         root = about["options"].get("path") or os.path.join(about["folder"], "tensorboard")
-        parts = (file_slug(trial["objective"]), f"config-{trial['config']}", f"seed-{trial['seed']}")
+        name, at = file_slug(trial["objective"]), (trial["config"], trial["seed"])
+        parts = (name, f"config-{at[0]}", f"seed-{at[1]}")
         folder = os.path.join(root, *parts)
         for earlier in glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")):
             os.remove(earlier)

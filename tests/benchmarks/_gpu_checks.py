@@ -110,8 +110,8 @@ def _losses_as_defined(device: torch.device, small: bool) -> Iterator[Row]:
         for name, loss in LOSSES.items():
             expected = _value_and_grad(lambda a, b, n=name: defined(a, b, n), z1_ND, z2_ND)
             given = (z.float().to(device) for z in (z1_ND, z2_ND))
-            found = _value_and_grad(lambda a, b, of=loss: of(a, b, TAU), *given)
-            error = max(_relative(a, b) for a, b in zip(found, expected, strict=True))
+            values = _value_and_grad(lambda a, b, of=loss: of(a, b, TAU), *given)
+            error = max(_relative(a, b) for a, b in zip(values, expected, strict=True))
             yield _row(f"{name}, N {num_samples}, and its gradient: relative error", error, 1e-4)
 
 
@@ -189,14 +189,14 @@ def _value_and_grad(loss: Callable[..., Tensor], *z: Tensor) -> list[Tensor]:
     return [value.detach(), *torch.autograd.grad(value, leaves)]
 
 
-def _relative(found: Tensor, expected: Tensor) -> float:
+def _relative(given: Tensor, expected: Tensor) -> float:
     """Norm of the difference as a share of the expected norm."""
-    found, expected = found.detach().double().cpu(), expected.detach().double().cpu()
-    return float((found - expected).norm() / expected.norm())
+    given, expected = given.detach().double().cpu(), expected.detach().double().cpu()
+    return float((given - expected).norm() / expected.norm())
 
 
-def _largest(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).abs().max())
+def _largest(given: Tensor, expected: Tensor) -> float:
+    return float((given - expected).abs().max())
 
 
 def _row(what: str, figure: float, limit: float) -> Row:

@@ -35,8 +35,8 @@ def graphs(device: torch.device, small: bool) -> Iterator[Row]:
             row |= {"graph ms": graph, "times": eager / graph, "capture": "whole"}
         except Exception as error:  # what a step does that no graph holds
             first = (str(error).splitlines() or [""])[0]
-            told = f"{type(error).__name__}: {first}"
-            row |= {"graph ms": None, "times": None, "capture": told}
+            reason = f"{type(error).__name__}: {first}"
+            row |= {"graph ms": None, "times": None, "capture": reason}
         yield row
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import statistics
@@ -14,11 +15,26 @@ from typing import Any
 
 import torch
 
-CLSWEEP = (
-    "-c",
-    "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import run_app; main()",
-)
+CLSWEEP = ("-c", "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import main; main()")
 _LOAD = f"load {os.getloadavg()[0]:.1f} before"
+
+
+def options(text: str | None, **defaults: Any) -> argparse.Namespace:
+    """Options of the command line: of the type of each default, several of a list's, a switch for
+    False.
+    """
+    parser = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in defaults.items():
+        given: dict[str, Any] = {"action": "store_true"}
+        if isinstance(default, list):
+            kind = type(default[0]) if default else str
+            given = {"nargs": "+", "type": kind, "default": default}
+        elif default is not False:
+            given = {"type": type(default), "default": default}
+        parser.add_argument(f"--{name.replace('_', '-')}", **given)
+    return parser.parse_args()
 
 
 def machine() -> str:
@@ -66,11 +82,11 @@ def milliseconds(
 
 def in_turn(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[Any]]:
     """What each side gives in each round, so that a slow moment of the machine hits all of them."""
-    found: dict[str, list[Any]] = {side: [] for side in sides}
+    measured: dict[str, list[Any]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side, measure in sides.items():
-            found[side].append(measure())
-    return found
+            measured[side].append(measure())
+    return measured
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -23,6 +23,10 @@ _KEY = torch._C.DispatchKey.Meta
 _OF_ALL = ("_fused_sgd_", "_fused_sgd_.tensor_lr", "_foreach_add_.List")
 
 
+class EnoughError(Exception):
+    """The steps wanted are done; an epoch's end would ask meta tensors for numbers."""
+
+
 @contextlib.contextmanager
 def like_a_device(*runs: Callable[[], object]) -> Iterator[None]:
     """What meta tensors lack is there, and operations that `runs` take are quick, as long as it

@@ -24,23 +24,11 @@ from clsweep.train.state import new_state
 Row = dict[str, Any]
 # encoder, pixels a side, batch: in order of worth
 CASES = (
-    ("resnet18", 32, 512),
-    ("resnet18", 32, 64),
-    ("resnet18", 32, 256),
-    ("resnet18", 32, 1024),
-    ("resnet50", 224, 256),
-    ("resnet18", 96, 256),
-    ("resnet18", 32, 32),
-    ("resnet50", 32, 256),
-    ("resnet18", 224, 256),
-    ("resnet50", 96, 256),
-    ("resnet18", 32, 4096),
-    ("resnet50", 32, 1024),
-    ("resnet50", 224, 32),
-    ("resnet50", 32, 4096),
-    ("resnet18", 96, 1024),
-    ("resnet18", 96, 4096),
-)
+    ("resnet18", 32, 512), ("resnet18", 32, 64), ("resnet18", 32, 256), ("resnet18", 32, 1024),
+    ("resnet50", 224, 256), ("resnet18", 96, 256), ("resnet18", 32, 32), ("resnet50", 32, 256),
+    ("resnet18", 224, 256), ("resnet50", 96, 256), ("resnet18", 32, 4096), ("resnet50", 32, 1024),
+    ("resnet50", 224, 32), ("resnet50", 32, 4096), ("resnet18", 96, 1024), ("resnet18", 96, 4096),
+)  # fmt: skip
 SMALL_CASES = (("conv4-16", 32, 32),)
 
 
@@ -70,8 +58,9 @@ def stages(device: torch.device, small: bool) -> Iterator[Row]:
     """Milliseconds of a step's stages, and the networks' share of the matmul peak."""
     budget_s = 0.1 if small else 1.0
     peak = matmul_peak(device, precision_on(device), budget_s=budget_s, small=small)
-    told = {"stage": f"matmul peak, {peak / 1e12:.3g} TFLOP/s", "ms": None, "share of peak %": None}
-    yield {"encoder": "", "size": None, "batch": None, **told}
+    named = f"matmul peak, {peak / 1e12:.3g} TFLOP/s"
+    first = {"stage": named, "ms": None, "share of peak %": None}
+    yield {"encoder": "", "size": None, "batch": None, **first}
     for encoder, size, batch in SMALL_CASES if small else CASES[:4]:
         config = config_of(encoder, size, batch, precision_on(device))
         for row in stages_of(config, device, peak, budget_s=budget_s):

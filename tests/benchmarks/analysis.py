@@ -12,7 +12,6 @@ configurations' means, as its default vectorised form does it, in batches), and 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -25,7 +24,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from _machine import CLSWEEP, machine, python_seconds, seconds
+from _machine import CLSWEEP, machine, options, python_seconds, seconds
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -143,21 +142,14 @@ def optuna_fanova(folder: Path, num_trials: int = 1000) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--configs", type=int, default=100_000)
-    parser.add_argument("--objectives", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--no-report", action="store_true")
-    options = parser.parse_args()
+    given = options(__doc__, configs=100_000, objectives=4, repeats=3, no_report=False)
     print(machine(), f"numpy {np.__version__}, pandas {pd.__version__}", sep=", ")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "large"
         folder.mkdir()
-        make_results(folder, options.configs, options.objectives)
+        make_results(folder, given.configs, given.objectives)
         print(
-            f"{options.configs:,} configurations x 3 seeds, {options.objectives} objectives, "
+            f"{given.configs:,} configurations x 3 seeds, {given.objectives} objectives, "
             f"{len(SPACE)} parameters"
         )
         rounds: dict[str, Callable[[], object]] = {
@@ -170,12 +162,12 @@ def main() -> None:
             "open + sensitivity": lambda: clsweep.open_results(folder).sensitivity(),
             "peer: fANOVA of 1,000 trials of one objective": lambda: optuna_fanova(folder),
         }
-        if not options.no_report:
+        if not given.no_report:
             rounds["clsweep report, as a command"] = lambda: python_seconds(
                 *CLSWEEP, "report", folder, "--out", Path(name) / "report"
             )
         times = {
-            what: [seconds(call) for _ in range(options.repeats)] for what, call in rounds.items()
+            what: [seconds(call) for _ in range(given.repeats)] for what, call in rounds.items()
         }
         first = min(times["open + robustness"])
         rows = [
@@ -183,7 +175,7 @@ def main() -> None:
             for what, t in times.items()
         ]
         print_table(rows)
-        if not options.no_report:
+        if not given.no_report:
             size = sum(
                 file.stat().st_size for file in (Path(name) / "report").rglob("*") if file.is_file()
             )

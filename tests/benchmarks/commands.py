@@ -10,7 +10,6 @@ each of its epochs.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from _machine import CLSWEEP, in_turn, machine, python_seconds, spreads
+from _machine import CLSWEEP, in_turn, machine, options, python_seconds, spreads
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -104,12 +103,7 @@ def first_row_s() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--parts", type=int, default=400)
-    parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
+    given = options(__doc__, trials=10_000, epochs=10, parts=400, repeats=3)
     words: dict[str, tuple[object, ...]] = {
         "python -c pass": ("-c", "pass"),
         "import torch": ("-c", "import torch"),

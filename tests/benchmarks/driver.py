@@ -8,7 +8,6 @@ draws each part on to 100,000 trials, by the power law through both.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import math
@@ -23,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from _machine import machine
+from _machine import machine, options
 from commands import epochs_of, finished, large_study, make_results
 from rich.console import Console
 
@@ -63,10 +62,10 @@ def count_requests(files: Any, calls: Counter[str]) -> None:
     """Count what an object store would be asked in place of this disk."""
 
     def counted(request: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        found = method(*args, **options)
-        pages = max(1, math.ceil(len(found) / 1000)) if request == "LIST" else 1
+        answer = method(*args, **options)
+        pages = max(1, math.ceil(len(answer) / 1000)) if request == "LIST" else 1
         calls[f"requests: {request}"] += pages
-        return found
+        return answer
 
     for name, request in REQUESTS.items():
         setattr(files, name, partial(counted, request, getattr(files, name)))
@@ -83,13 +82,11 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     folder.create(study.document.dump(), rows)
     count_requests(folder.files, calls)
     best: dict[str, Any] = {"metric": "knn_top1", "mode": "max"}
-    kept = Retention(folder, rows, [], encoders="best", checkpoints="best", **best)
-    tally = TrialCounts(
-        rows, [], axes=dict.fromkeys(study.sections.objectives, ("tau", "lr")), **best
-    )
+    retention = KeptFiles(folder, rows, [], encoders="best", checkpoints="best", **best)
+    tally = Tally(rows, [], axes=dict.fromkeys(study.sections.objectives, ("tau", "lr")), **best)
     console = Console(file=io.StringIO())
-    progress = RunProgress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
-    recorder = Recorder(study, folder, progress, kept, Loggers([], study, folder.path, print))
+    progress = Progress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
+    recorder = Recorder(study, folder, progress, retention, Loggers([], study, folder.path, print))
     search = PlanSearch(study, trials, [], open_storage(folder.journal_path, alone=True))
     folder.compact = lambda: None  # type: ignore[method-assign]  # by itself, see `compaction`
     under_way: deque[dict[str, Any]] = deque()
@@ -173,26 +170,23 @@ def drawn_on(part: str, sizes: Any, values: Any, at: Any) -> dict[str, Any]:
     """A row: both values, and the power law through them at TARGET trials."""
     (n, m), (a, b) = at, values
     power = math.log(b / a) / math.log(m / n) if a > 0 and b > 0 else 0.0
-    told = {f"at {size:,}": value for size, value in zip(sizes, values, strict=True)}
-    return {"part": part, **told, "power": power, f"at {TARGET:,}": b * (TARGET / m) ** power}
+    columns = {f"at {size:,}": value for size, value in zip(sizes, values, strict=True)}
+    return {"part": part, **columns, "power": power, f"at {TARGET:,}": b * (TARGET / m) ** power}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, nargs=2, default=[1_000, 10_000])
-    parser.add_argument("--epochs", type=int, default=100)
-    given = parser.parse_args()
-    named, found = machine(), list[dict[str, float]]()
+    given = options(__doc__, trials=[1_000, 10_000], epochs=100)
+    named, measured = machine(), list[dict[str, float]]()
     for size in given.trials:
-        found.append({})
+        measured.append({})
         for measure in (simulate, compaction):
             with tempfile.TemporaryDirectory() as folder:
-                found[-1] |= measure(size, given.epochs, Path(folder))
+                measured[-1] |= measure(size, given.epochs, Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         chosen = [suggestions(num, Path(folder)) for num in SUGGESTIONS]
     table = [
-        drawn_on(part, given.trials, [each.get(part, 0.0) for each in found], given.trials)
-        for part in found[-1]
+        drawn_on(part, given.trials, [each.get(part, 0.0) for each in measured], given.trials)
+        for part in measured[-1]
     ]
     named_parts = f"tpe, {SUGGESTIONS[0]} and {SUGGESTIONS[1]} configurations"
     table.append(drawn_on(named_parts, given.trials, chosen, SUGGESTIONS))

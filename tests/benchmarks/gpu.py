@@ -74,28 +74,28 @@ def run(
     """What a stage finds until it or the time ends; `write` sees it after every row. An error is
     part of that.
     """
-    found: Row = {"rows": [], "ended": "under way"}
+    outcome: Row = {"rows": [], "ended": "under way"}
     start = time.monotonic()
     try:
         for row in stage(device, small):
-            found["rows"].append(row)
-            write(found)
+            outcome["rows"].append(row)
+            write(outcome)
             if time.monotonic() >= end_s:
-                found["ended"] = "the time was up"
+                outcome["ended"] = "the time was up"
                 break
         else:
-            found["ended"] = "whole"
+            outcome["ended"] = "whole"
     except Exception:  # the next stages say something of their own
-        found["ended"] = traceback.format_exc(limit=-4)
-    found["s"] = time.monotonic() - start
-    write(found)
-    return found
+        outcome["ended"] = traceback.format_exc(limit=-4)
+    outcome["s"] = time.monotonic() - start
+    write(outcome)
+    return outcome
 
 
-def keep(path: Path, found: Row) -> None:
+def keep(path: Path, outcome: Row) -> None:
     """Write it so that a reader sees all of the old or all of the new."""
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(found, indent=1) + "\n")
+    partial.write_text(json.dumps(outcome, indent=1) + "\n")
     os.replace(partial, path)
 
 
@@ -107,10 +107,10 @@ def ends(names: list[str], limit_s: float) -> dict[str, float]:
     }
 
 
-def wrong_in(name: str, found: Row) -> list[str]:
+def wrong_in(name: str, outcome: Row) -> list[str]:
     """What of a stage is not as it should be."""
-    wrong = [f"{name}: {row['what']}" for row in found["rows"] if row.get("ok") is False]
-    return wrong + [f"{name}: {found['ended']}"] * found["ended"].startswith("Traceback")
+    wrong = [f"{name}: {row['what']}" for row in outcome["rows"] if row.get("ok") is False]
+    return wrong + [f"{name}: {outcome['ended']}"] * outcome["ended"].startswith("Traceback")
 
 
 def main() -> None:
@@ -126,21 +126,21 @@ def main() -> None:
     given = parser.parse_args()
     begin_s, device = time.monotonic(), trial_device(given.device)
     given.out.mkdir(parents=True, exist_ok=True)
-    found: Row = {"machine": machine(), "device": str(device), "missing": missing(), "stages": {}}
-    print("\n".join([found["machine"], *found["missing"]]), flush=True)
+    outcome: Row = {"machine": machine(), "device": str(device), "missing": missing(), "stages": {}}
+    print("\n".join([outcome["machine"], *outcome["missing"]]), flush=True)
     wrong: list[str] = []
     for name, end_s in ends(given.stage, given.limit).items():
 
-        def write(told: Row, name: str = name) -> None:
-            found["stages"][name] = told
-            keep(given.out / "gpu.json", found)
+        def write(stage: Row, name: str = name) -> None:
+            outcome["stages"][name] = stage
+            keep(given.out / "gpu.json", outcome)
 
-        told = run(STAGES[name][0], device, given.small, begin_s + end_s, write)
-        names = dict.fromkeys(key for row in told["rows"] for key in row)
-        rows = [{key: row.get(key) for key in names} for row in told["rows"]]
-        print_table(rows, title=f"\n{name}: {told['ended']}, {told['s']:.0f} s")
+        stage = run(STAGES[name][0], device, given.small, begin_s + end_s, write)
+        names = dict.fromkeys(key for row in stage["rows"] for key in row)
+        rows = [{key: row.get(key) for key in names} for row in stage["rows"]]
+        print_table(rows, title=f"\n{name}: {stage['ended']}, {stage['s']:.0f} s")
         sys.stdout.flush()
-        wrong += wrong_in(name, told)
+        wrong += wrong_in(name, stage)
     if wrong:
         sys.exit("\n".join(wrong))
 

@@ -17,7 +17,6 @@ A round is as many steps as have their views made together.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import cProfile
 import pstats
@@ -29,8 +28,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-from _machine import in_turn, machine
-from _meta import META, like_a_device
+from _machine import in_turn, machine, options
+from _meta import META, EnoughError, like_a_device
 from _work import config_of, lightly_step, simclr_network
 
 from clsweep.display.printing import print_table
@@ -43,19 +42,8 @@ OURS, WITH_VIEWS, LIGHTLY = "clsweep", "clsweep, with its views", "lightly"
 Run = Callable[[], float]  # some steps: seconds of each
 
 
-class _EnoughError(Exception):
-    """The steps wanted are done; an epoch's end would ask meta tensors for numbers."""
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--goal", type=float, default=GOAL)
-    parser.add_argument("--profile", action="store_true", help="where clsweep's step spends it")
-    given = parser.parse_args()
+    given = options(__doc__, rounds=15, batch=512, goal=GOAL, profile=False)
     torch.set_num_threads(1)
     few = config_of("resnet18", 32, given.batch, "bf16")
     steps = made_at_once(meta_images(few), few) // given.batch
@@ -114,11 +102,11 @@ def steps_of(state: TrialState, images: Images, config: dict[str, Any], steps: i
     def after_step() -> float:
         ends.append(process_time())
         if len(ends) > steps:
-            raise _EnoughError
+            raise EnoughError
         return 0.0
 
     state.under_way = None
-    with contextlib.suppress(_EnoughError):
+    with contextlib.suppress(EnoughError):
         loop.train_epoch(state, state.objective, images, config, after_step=after_step)
     return (ends[-1] - ends[0]) / steps
 

@@ -18,7 +18,6 @@ NTXentLoss, SGD, and views that come from processes on the CPU.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 from collections import Counter
@@ -32,7 +31,8 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for the tests' pretended device
 
 import torch
-from _meta import META, like_a_device
+from _machine import options
+from _meta import META, EnoughError, like_a_device
 from _work import config_of, lightly_step, random_images, simclr_network
 from torch import Tensor, nn
 from torch.optim import SGD
@@ -65,10 +65,6 @@ METHODS: dict[str, Row] = {
     "DINO": {"framework": "dino"},
 }
 LIGHTLY = "lightly's SimCLR"
-
-
-class _EnoughError(Exception):
-    """The steps wanted are done; an epoch's end would ask for numbers, which there are not."""
 
 
 @dataclass
@@ -139,7 +135,7 @@ def ours(method: str, batch: int) -> Row:
     def given(num_images: int) -> Row:
         return config_of("resnet18", 32, batch, "bf16", num_train=num_images, **METHODS[method])
 
-    with shapes_alone(), watched() as log, contextlib.suppress(_EnoughError):
+    with shapes_alone(), watched() as log, contextlib.suppress(EnoughError):
         few = given(batch)
         steps = made_at_once(random_images(few, DEVICE), few) // batch
         config = given(2 * steps * batch)
@@ -151,7 +147,7 @@ def ours(method: str, batch: int) -> Row:
             if done == steps:
                 parts.counted.clear()
             if done == 2 * steps:
-                raise _EnoughError
+                raise EnoughError
             return 0.0
 
         with parts.of(state.objective):
@@ -192,12 +188,7 @@ def missed(row: Row) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS))
-    given = parser.parse_args()
+    given = options(__doc__, batch=512, method=list(METHODS))
     with TemporaryDirectory() as folder:
         child = Child(compiled(Path(folder)))
         rows = [child.call(ours, method, given.batch) for method in given.method]

@@ -12,7 +12,6 @@ A last row has what it takes to draw negatives for every anchor of a batch, as E
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import os
@@ -24,7 +23,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from _machine import in_turn, machine, milliseconds, seconds
+from _machine import in_turn, machine, milliseconds, options, seconds
 from _work import config_of
 from torch import Tensor
 
@@ -102,8 +101,8 @@ def peak_mib(side: str, loss: str, num_samples: int, dim: int, threads: int) -> 
         "MALLOC_TOP_PAD_": "0",
     }
     command = [sys.executable, __file__, *words]
-    told = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    return float(told.stdout)
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    return float(done.stdout)
 
 
 def child(side: str, loss: str, num_samples: int, dim: int, threads: int) -> None:
@@ -155,13 +154,7 @@ def drawn_negatives(num_samples: int, num_negatives: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, nargs="+", default=[256, 4096])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, samples=[256, 4096], threads=[1, 2], dim=128, repeats=5, child=[])
     warnings.simplefilter("ignore")  # lightly builds its weights with torch.tensor(tensor)
     if arguments.child:
         side, loss, *numbers = arguments.child

@@ -16,7 +16,6 @@ second say what a trial costs in all, and not how long a cluster would take.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -31,7 +30,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import yaml
-from _machine import CLSWEEP, machine
+from _machine import CLSWEEP, machine, options
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -210,12 +209,7 @@ def overhead(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--cpus", type=int, default=0)
-    parser.add_argument("--documented-trials", type=int, default=4)
-    parser.add_argument("--documented-child", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = options(__doc__, trials=200, cpus=0, documented_trials=4, documented_child=[])
     if given.documented_child:
         num_trials, study, folder = given.documented_child
         documented_child(int(num_trials), study, folder)

@@ -14,7 +14,6 @@ of a worker with its loaders, without what it waits for the other.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -30,9 +29,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from _machine import in_turn, machine, matmul_peak, ratios
+from _machine import in_turn, machine, matmul_peak, options, ratios
 from _speed import stages_of
-from _work import ENCODERS, MEAN_3, STD_3, config_of, ours, peer, torchvision_recipe
+from _work import MEAN_3, STD_3, config_of, ours, peer, torchvision_recipe
 from PIL import Image
 from torchvision.transforms import v2
 
@@ -105,19 +104,19 @@ def speed(side: str, case: Row, seconds: float) -> list[float]:
         printed = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         raise SystemExit(f"{case}, {side}: a process failed")
-    found = [json.loads(text.splitlines()[-1]) for text in printed if text]
-    return [sum(values) for values in zip(*found, strict=True)]
+    rates = [json.loads(text.splitlines()[-1]) for text in printed if text]
+    return [sum(values) for values in zip(*rates, strict=True)]
 
 
 def compared(case: Row, sides: list[str], seconds: float, rounds: int) -> list[Row]:
     """A row per side, with how many times as fast as another it is."""
-    found = in_turn({side: lambda s=side: speed(s, case, seconds) for side in sides}, rounds)
+    speeds = in_turn({side: lambda s=side: speed(s, case, seconds) for side in sides}, rounds)
     rows = []
     for side in sides:
         row: Row = {**case, "side": side}
         for i, clock in enumerate(("s", "CPU s")):
-            rates = [each[i] for each in found[side]]
-            others = [each[i] for each in found.get(SIDES[side][2], ())]
+            rates = [each[i] for each in speeds[side]]
+            others = [each[i] for each in speeds.get(SIDES[side][2], ())]
             times = ratios(rates, others) if others else dict.fromkeys(("times", "least", "most"))
             row[f"images / {clock}"] = statistics.median(rates)
             row |= {f"{name}, {clock}": value for name, value in times.items()}
@@ -146,9 +145,9 @@ def views(size: int, batch: int, rounds: int) -> Row:
         "v2": lambda: rate(VIEWS, lambda: [on_tensors(x) for x in bytes_NCHW[:VIEWS]]),
         "ours": lambda: rate(batch, made),
     }
-    found = {side: statistics.median(x[1:]) for side, x in in_turn(sides, rounds + 1).items()}
-    times = {f"times {side}": found["ours"] / found[side] for side in ("PIL", "v2")}
-    return {"size": size, "N": batch, **found, **times}
+    medians = {side: statistics.median(x[1:]) for side, x in in_turn(sides, rounds + 1).items()}
+    times = {f"times {side}": medians["ours"] / medians[side] for side in ("PIL", "v2")}
+    return {"size": size, "N": batch, **medians, **times}
 
 
 def rate(num_views: int, make: Callable[[], object]) -> float:
@@ -181,16 +180,9 @@ def crops(size: int, rounds: int) -> Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    usual = ["conv4-16", "conv4-32", "resnet18"]
-    parser.add_argument("--encoder", nargs="+", choices=ENCODERS, default=usual)
-    parser.add_argument("--batch", type=int, nargs="+", default=[64, 256])
-    parser.add_argument("--side", nargs="+", choices=SIDES, default=["ours", "lightly"])
-    parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    choices = {"encoder": ["conv4-16", "conv4-32", "resnet18"], "side": ["ours", "lightly"]}
+    numbers = {"batch": [64, 256], "seconds": 15.0, "rounds": 3}
+    given = options(__doc__, precision="fp32", **choices, **numbers, child=[])
     if given.child:
         side, case, seconds, meeting, rank = given.child
         child(side, json.loads(case), float(seconds), meeting, int(rank))

@@ -1,7 +1,5 @@
 """How a trial hears that it is to save now, without a Ray."""
 
-import subprocess
-import sys
 import threading
 from functools import partial
 
@@ -44,15 +42,6 @@ while True:
 def heartbeat_of(scratch, *, speaks=True):
     relay = None if speaks else partial(request_checkpoints, str(scratch))
     return TrialHeartbeat(partial(write_state, str(scratch), "a"), relay)
-
-
-def test_sigterm_ends_a_trials_process_once_it_has_saved():
-    command = [sys.executable, "-c", LEAVES]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "begun\n"
-        process.terminate()
-        assert process.wait(20) == 7
-        assert process.stdout.read() == "saved\n"
 
 
 def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path):

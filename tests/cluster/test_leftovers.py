@@ -1,5 +1,5 @@
 """What a killed run has left goes, and nothing else: processes and folders are planted here, as if
-of Ray. `test_faults.py` kills real runs.
+of Ray. `tests/contracts/test_kills.py` kills real runs.
 """
 
 import importlib

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-import psutil
 import pytest
 from ray._private import services
 from ray._private.services import resolve_ip_for_localhost
@@ -29,8 +28,7 @@ from clsweep.cluster.ray_session import (
     require_answer,
 )
 from clsweep.errors import RequestError
-from tests.cluster.conftest import listeners, start, wait_until
-from tests.planted import study_at
+from tests.cluster.conftest import listeners
 
 WAIT = """
 import os, sys

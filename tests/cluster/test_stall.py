@@ -1,6 +1,6 @@
 """Trials that hang or fail by what a user wrote, and a machine that lacks memory: the others go on,
 or the run ends soon, with a word for the user, and what is left runs with the same command.
-`test_faults.py` has a Ray that breaks.
+`tests/contracts/test_kills.py` has a Ray that breaks.
 """
 
 import os

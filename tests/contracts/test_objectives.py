@@ -162,8 +162,7 @@ class Made:
 
 
 @pytest.fixture(
-    scope="module",
-    params=in_tiers(CASES, fast=(*PAIRS, *REPRESENTATIVES), full=EVERY_TRIPLE),
+    scope="module", params=in_tiers(CASES, fast=(*PAIRS, *REPRESENTATIVES), full=EVERY_TRIPLE)
 )
 def made(request):
     request.getfixturevalue("one_thread")
@@ -179,13 +178,13 @@ def made(request):
 
     objective.double().zero_grad()
     state.draw_generator.set_state(drawn)
-    found = forward(state, config)
-    found.losses.total.backward()
+    embeddings = forward(state, config)
+    embeddings.losses.total.backward()
     before = copy.deepcopy(stopped_tensors(objective))
     gradient = _gradient(objective)
     state.optimizer.step()
     stepped = copy.deepcopy(stopped_tensors(objective))
-    objective.after_step(found.prepared, 0.5, state.draw_generator)
+    objective.after_step(embeddings.prepared, 0.5, state.draw_generator)
     in_optimizer = {id(p) for group in state.optimizer.param_groups for p in group["params"]}
     return Made(
         config=config,

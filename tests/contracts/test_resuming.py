@@ -1,9 +1,13 @@
 """A trial that is killed and started again ends as if nothing had happened, bit for bit: whatever
-its objective, after any epoch, and cut at any step of one.
+its objective, after any epoch, cut at any step of one, and while it saves.
+
+Here nothing but the checkpoint's bytes survives, in one process. `test_kills.py` kills processes;
+`tests/pretended/test_trials.py` has the same contract on a GPU.
 """
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 from typing import Any
 
@@ -12,12 +16,12 @@ import torch
 import torch.distributed as dist
 
 from clsweep.catalog import OBJECTIVE_PARTS
-from clsweep.train import checkpoints as attempts
-from clsweep.train import images, loop, mutual_information, progress_reporter
-from clsweep.train.checkpoints import unpack_checkpoint
+from clsweep.train import attempt as attempts
+from clsweep.train import images, loop, mutual_information, state
+from clsweep.train.attempt import unpack
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.images import batches
-from clsweep.train.save_request import SaveRequest
+from clsweep.train.notice import Notice
 from tests.contracts.attempts import Attempt, Killed, MemoryStore, Row, assert_same, attempt, chain
 from tests.contracts.combinations import (
     BATCH,
@@ -68,14 +72,7 @@ FREEZING = {
         ("dino", {"freeze_epochs": 2, "optimizer": "adamw"}),
     )
 }
-RUNS = {
-    **CASES,
-    FIRST: changed(FIRST),
-    **CHANGED,
-    **CHANGED_TOO,
-    **FREEZING,
-    "critic": CRITIC,
-}
+RUNS = {**CASES, FIRST: changed(FIRST), **CHANGED, **CHANGED_TOO, **FREEZING, "critic": CRITIC}
 FAST = (*REPRESENTATIVES, *CHANGED, *FREEZING, "critic")
 
 
@@ -110,6 +107,59 @@ def test_the_comparison_could_fail():
             assert_same(actual, expected)
 
 
+@pytest.mark.parametrize("name", [FIRST, "critic"])
+def test_from_a_checkpoint_of_the_end_nothing_is_trained_again(name):
+    config, store = RUNS[name] | ({"tsne_points": 20} if name == FIRST else {}), MemoryStore()
+    attempt(config, store, kill_at=3, keep_end=True)
+    assert len(store.saved) == 3
+    last = attempt(config, store, keep_end=True)
+    assert len(store.saved) == 3
+    assert_same(last, attempt(config))
+    assert last.result["num_resumes"] == 1
+    assert len(last.result.get("points", ())) == config.get("tsne_points", 0)
+
+
+@pytest.mark.parametrize("name", [FIRST, "critic"])
+def test_killed_after_it_was_to_stop_a_trial_stops_there_again(name):
+    """The checkpoint of that epoch is there and the trial's own row is not: nothing further is
+    trained.
+    """
+    store = MemoryStore()
+    attempt(RUNS[name], store, kill_at=2)
+    again = attempt(RUNS[name], store, stop_at=2)
+    assert len(store.saved) == 2
+    assert_same(again, attempt(RUNS[name], stop_at=2))
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_killed_while_it_saves_a_trial_goes_on_from_the_checkpoint_before(epoch):
+    store = MemoryStore()
+
+    def kill(_: bytes) -> None:
+        if len(store.saved) == epoch - 1:
+            raise Killed
+
+    store.on_save = kill
+    assert [row["epoch"] for row in attempt(RUNS[FIRST], store).rows] == list(range(1, epoch))
+    store.on_save = None
+    last = attempt(RUNS[FIRST], store)
+    assert last.result["num_resumes"] == (1 if epoch > 1 else 0)
+    assert_same(last, attempt(RUNS[FIRST]))
+
+
+def test_the_scale_of_the_loss_goes_on(monkeypatch):
+    """That of fp16, here on a CPU: it doubles every third step, and an epoch has two."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=3)
+    monkeypatch.setattr(state.Precision, "scaler", lambda _: copy.deepcopy(scaler))
+    undisturbed, resumed = MemoryStore(), MemoryStore()
+    attempt(RUNS[FIRST], undisturbed)
+    for kill_at in (1, None):
+        attempt(RUNS[FIRST], resumed, kill_at=kill_at)
+    scales = [unpack(store.saved[1])["state"]["scaler"] for store in (undisturbed, resumed)]
+    assert scales[0] == scales[1]
+    assert (scales[0]["scale"], scales[0]["_growth_tracker"]) == (32.0, 1)
+
+
 # Within an epoch.
 
 FEW, LAST = 8, 5  # images a batch, and so many steps an epoch
@@ -136,8 +186,8 @@ def told_often(monkeypatch):
     monkeypatch.setattr(progress_reporter, "REPORT_EVERY_S", 0.0)
 
 
-def asked(
-    config: Config, store: MemoryStore, at: tuple[int, int], notice: SaveRequest | None = None
+def saving(
+    config: Config, store: MemoryStore, at: tuple[int, int], notice: Notice | None = None
 ) -> Attempt:
     """An attempt that is asked for a checkpoint at a step of an epoch."""
     notice = notice or SaveRequest()
@@ -155,7 +205,7 @@ def cut(config: Config, store: MemoryStore, at: tuple[int, int]) -> Attempt:
     def kill() -> None:
         raise Killed
 
-    return asked(config, store, at, SaveRequest(kill))
+    return saving(config, store, at, Notice(kill))
 
 
 @pytest.mark.usefixtures("told_often")
@@ -257,14 +307,14 @@ def work(of_one: bytes) -> Row:
     progress_reporter.REPORT_EVERY_S = 0.0
     vars(dist.distributed_c10d)["_unpickler"] = None  # what a group hands out is never executed
     is_first = rank() == 0
-    found: Row = {"whole": {}, "cut": {}}
+    attempts_of: Row = {"whole": {}, "cut": {}}
     for name in (FIRST, TOGETHER[2]):
         # Nobody may be missing where the workers meet: the checkpoint is kept, and they go on.
         store = MemoryStore() if is_first else ForbiddenStore()
-        found["whole"][name] = attempt(CUT[name])
-        asked(CUT[name], store, (1, 2))
-        found["cut"][name] = attempt(CUT[name], store, every_s=1e9)
-    return found | {
+        attempts_of["whole"][name] = attempt(CUT[name])
+        saving(CUT[name], store, (1, 2))
+        attempts_of["cut"][name] = attempt(CUT[name], store, every_s=1e9)
+    return attempts_of | {
         "undisturbed": attempt(RUNS[FIRST]),
         "stopped": attempt(RUNS[FIRST], stop_at=2 if is_first else 1),
         "from one": attempt(RUNS[FIRST], MemoryStore(of_one) if is_first else None),

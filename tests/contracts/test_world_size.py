@@ -95,8 +95,8 @@ def work(names: tuple[str, ...]) -> Run:
 def my_batches() -> list[tuple[list[list[Tensor]], Tensor]]:
     """This worker's views of each chunk, and the labels of the whole batch."""
     config = RUNS[f"{AUGMENTED}-chunked"]
-    found = batches(some_digits(3 * BATCH), config, 0, torch.Generator().manual_seed(5))
-    return [([make() for make in batch.chunks], batch.labels_N) for batch in found]
+    made = batches(some_digits(3 * BATCH), config, 0, torch.Generator().manual_seed(5))
+    return [([make() for make in batch.chunks], batch.labels_N) for batch in made]
 
 
 def in_float64(batch: Batch) -> Batch:
@@ -230,8 +230,8 @@ def messages_of(run: Callable[[], Any]) -> tuple[int, Any]:
         for name in ("all_reduce", "all_gather", "all_gather_into_tensor"):
             send = getattr(dist, name)
             patch.setattr(dist, name, lambda *a, send=send, **k: (sent.append(1), send(*a, **k))[1])
-        found = run()
-    return len(sent), found
+        actual = run()
+    return len(sent), actual
 
 
 def messages() -> list[int]:
@@ -289,8 +289,8 @@ def test_workers_share_the_work_of_scoring_and_agree(run_workers):
     """Up to one image that is guessed otherwise."""
     features, scores = every_score()
     without_labels = ("rankme", "lidar", "alpha_req")
-    for shared, found in run_workers(__file__, "every_score", 2):
+    for shared, of_worker in run_workers(__file__, "every_score", 2):
         torch.testing.assert_close(shared, features, rtol=1e-5, atol=1e-6)
-        assert found == pytest.approx(scores, abs=100 / 301 + 1e-6)
+        assert of_worker == pytest.approx(scores, abs=100 / 301 + 1e-6)
         for name in without_labels:
-            assert found[name] == pytest.approx(scores[name], rel=1e-4)
+            assert of_worker[name] == pytest.approx(scores[name], rel=1e-4)

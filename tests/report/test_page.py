@@ -148,8 +148,8 @@ def test_the_first_screen_answers_before_anything_else():
 
 
 def test_a_term_leads_to_its_meaning_and_shows_it_on_hover():
-    said = section(sentences=("SD* of an objective, SD* again, tau=objective.",))
-    links = Elements(render_page(report(said))).all("a")
+    part = section(sentences=("SD* of an objective, SD* again, tau=objective.",))
+    links = Elements(render_page(report(part))).all("a")
     own = [a for a in links if (a.get("class"), a["href"]) == ("term", "#term-sd")]
     assert [attrs["title"] for attrs in own] == ["A spread."]  # once a text, and in no name
 

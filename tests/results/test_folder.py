@@ -118,35 +118,6 @@ def test_compaction_changes_nothing_that_a_reader_sees(folder, plan, monkeypatch
                                   epochs.sort_values(["trial_id"], ignore_index=True))  # fmt: skip
 
 
-def test_an_interrupted_compaction_leaves_one_row_per_trial(local, plan, monkeypatch):
-    for row in plan[:3]:
-        local.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
-    expected = local.trials()
-    for num_deleted in (0, 3, 5):  # cut off after so many of the six parts were deleted
-        with monkeypatch.context() as patch:
-            cut_off_after(local, num_deleted, patch)
-            with pytest.raises(KeyboardInterrupt):
-                local.compact()
-        assert local.trials() == expected
-        assert local.side_table("epochs").num_rows == 3
-        for row in plan[:3]:
-            local.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
-    local.compact()
-    assert local.trials() == expected
-    assert local.side_table("epochs").num_rows == 3
-
-
-def cut_off_after(folder, num_deleted, patch):
-    left, remove = iter(range(num_deleted)), folder.files.remove
-
-    def interrupted(name):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        remove(name)
-
-    patch.setattr(folder.files, "remove", interrupted)
-
-
 @pytest.mark.parametrize("call", ["fsync", "replace", "makedirs"])
 def test_what_a_disk_refuses_is_one_line_and_no_file(local, plan, monkeypatch, call):
     def refuse(*_, **__):
@@ -176,19 +147,6 @@ def test_checkpoints_are_replaced_listed_and_removed(folder):
         folder.remove(checkpoint_file("a-0"))
     assert folder.stored("checkpoints") == ["b-1"]
     assert folder.stored("encoders") == []
-
-
-def test_what_killed_writers_left_is_no_file_and_is_removed(local, plan):
-    local.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
-    local.write(checkpoint_file("a-0"), b"1")
-    whole = names(local)
-    for name in ("", "checkpoints", "encoders", "parts/trials", "parts/epochs"):
-        Path(local.path, name).mkdir(exist_ok=True)
-        Path(local.path, name, ".0123.tmp").write_bytes(b"half")
-    assert local.trials().num_rows == 1
-    assert local.stored("checkpoints") == ["a-0"]
-    local.remove_unfinished()
-    assert names(local) == whole
 
 
 def test_a_folder_without_results_names_those_below_it(local):

@@ -21,28 +21,10 @@ from clsweep.results import lock, object_store
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.object_store import ObjectStore
 
-HOLD = """
-import sys
-from clsweep.results.folder import ResultsFolder
-with ResultsFolder(sys.argv[1]).lock():
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
     monkeypatch.setattr(lock, "RENEW_S", 0.2)
-
-
-def holder(place):
-    """Another process that has the folder."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, place],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout.readline() == "held\n"
-    return process
 
 
 OF_ANOTHER = {
@@ -70,16 +52,6 @@ def test_a_second_run_is_refused_until_the_first_has_ended(place):
         first.held.beat({"state": "ended", "running": [], "time": 0})  # it may still compact
         assert second.is_running()
     assert not second.is_running()
-    take(place)
-
-
-def test_the_lock_of_a_killed_process_is_free_at_once_on_its_machine(place):
-    process = holder(place)
-    assert ResultsFolder(place).is_running()
-    with pytest.raises(BusyError):
-        take(place)
-    process.kill()
-    process.wait()
     take(place)
 
 

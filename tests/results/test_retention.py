@@ -21,9 +21,14 @@ def plan(*, seeds=2, **configs):
     ]
 
 
-def row(trial_id, score, status=None):
-    status = status or ("failed" if score is None else "finished")
-    return {"trial_id": trial_id, "status": status, "knn_top1": score}
+def rows_of(text):
+    """Rows of `a-0-s0 50, a-1-s0 failed, a-1-s1 30 stopped`."""
+    rows = []
+    for trial_id, score, *status in map(str.split, filter(None, text.split(", "))):
+        failed = score == "failed"
+        ended = {"status": "failed" if failed else (*status, "finished")[0]}
+        rows.append(ended | {"trial_id": trial_id, "knn_top1": None if failed else float(score)})
+    return rows
 
 
 @pytest.fixture
@@ -37,7 +42,7 @@ def keep(folder, planned, *rows, **changes):
     return Retention(folder, planned, rows, metric="knn_top1", **given)
 
 
-def store(folder, *trial_ids):
+def store(folder, trial_ids):
     for trial_id in trial_ids:
         folder.write(encoder_file(trial_id), b"weights")
         folder.write(checkpoint_file(trial_id), b"state")
@@ -45,108 +50,81 @@ def store(folder, *trial_ids):
 
 def end(retention, folder, *rows):
     for each in rows:
-        store(folder, each["trial_id"])
+        store(folder, [each["trial_id"]])
         retention.record(each)
 
 
-def test_a_configuration_with_a_seed_to_come_keeps_those_it_has(folder):
-    retention = keep(folder, plan(a=3))
-    end(retention, folder, row("a-1-s0", 10.0), row("a-0-s0", 50.0), row("a-0-s1", 50.0))
-    assert folder.stored("encoders") == ["a-0-s0", "a-0-s1", "a-1-s0"]
-    end(retention, folder, row("a-1-s1", 95.0))  # on the mean of both it is the best
-    assert folder.stored("encoders") == ["a-1-s0", "a-1-s1"]
-
-
-def test_a_trial_under_way_keeps_its_encoder_until_its_row_is_there(folder):
-    retention = keep(folder, plan(seeds=1, a=3), row("a-0-s0", 90.0))
-    store(folder, "a-0-s0", "a-1-s0", "a-2-s0")
-    retention.record(row("a-1-s0", 80.0))
-    assert folder.stored("encoders") == ["a-0-s0", "a-2-s0"]
-
-
-def test_a_configuration_that_the_scheduler_stopped_keeps_nothing(folder):
-    retention = keep(folder, plan(a=2), row("a-0-s0", 20.0), row("a-0-s1", 20.0))
-    store(folder, "a-0-s0", "a-0-s1")
-    end(retention, folder, row("a-1-s1", 90.0), row("a-1-s0", 30.0, "stopped"))
-    assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
-
-
-def test_where_every_configuration_lost_a_seed_the_best_of_them_stays(folder):
-    retention = keep(folder, plan(seeds=3, a=3))
-    end(retention, folder, row("a-0-s0", 99.0), row("a-0-s1", None), row("a-0-s2", None))
-    end(retention, folder, row("a-1-s0", 70.0), row("a-1-s1", 70.0), row("a-1-s2", float("nan")))
-    assert folder.stored("encoders") == ["a-1-s0", "a-1-s1"], "more seeds before a higher mean"
-    end(retention, folder, *(row(f"a-2-s{seed}", 50.0) for seed in range(3)))
-    # a whole one before all others
-    assert folder.stored("encoders") == ["a-2-s0", "a-2-s1", "a-2-s2"]
-
-
-@pytest.mark.parametrize("rule", ["all", "best", "none"])
-def test_a_failed_trial_keeps_none(folder, rule):
-    store(folder, "a-0-s0", "a-0-s1")
-    retention = keep(folder, plan(a=1), row("a-0-s0", 50.0), encoders=rule)
-    retention.record(row("a-0-s1", None))
-    assert folder.stored("encoders") == ["a-0-s0"]
-
-
-@pytest.mark.parametrize(
-    ("rule", "left"),
-    [("all", ["a-0-s0", "a-1-s0"]), ("best", ["a-1-s0"]), ("none", ["a-0-s0", "a-1-s0"])],
-)
-def test_the_rule_holds_again_after_an_interruption(folder, rule, left):
+ONE_SEED = {"seeds": 1}
+BEST_CHECKPOINTS = {"encoders": "none", "checkpoints": "best"}
+# Plan, options, trials that have ended before, files that are there; then one after the other what
+# ends (nothing: the rule is applied to what is there), and which files stay.
+CASES = {
+    "a seed to come keeps those that its configuration has": ({"a": 3}, {}, "", "", [
+        ("a-1-s0 10, a-0-s0 50, a-0-s1 50", "a-0-s0 a-0-s1 a-1-s0"),
+        ("a-1-s1 95", "a-1-s0 a-1-s1"),  # on the mean of both it is the best
+    ]),
+    "a trial under way keeps its encoder until its row is there": (
+        {**ONE_SEED, "a": 3}, {}, "a-0-s0 90", "a-0-s0 a-2-s0", [("a-1-s0 80", "a-0-s0 a-2-s0")],
+    ),
+    "what the scheduler stopped keeps nothing": (
+        {"a": 2}, {}, "a-0-s0 20, a-0-s1 20", "a-0-s0 a-0-s1",
+        [("a-1-s1 90, a-1-s0 30 stopped", "a-0-s0 a-0-s1")],
+    ),
+    "every configuration lost a seed": ({"seeds": 3, "a": 3}, {}, "", "", [
+        ("a-0-s0 99, a-0-s1 failed, a-0-s2 failed, a-1-s0 70, a-1-s1 70, a-1-s2 nan",
+         "a-1-s0 a-1-s1"),  # more seeds before a higher mean
+        ("a-2-s0 50, a-2-s1 50, a-2-s2 50", "a-2-s0 a-2-s1 a-2-s2"),  # a whole one before others
+    ]),
+    **{f"a failed trial, {rule}": ({"a": 1}, {"encoders": rule}, "a-0-s0 50", "a-0-s0",
+                                   [("a-0-s1 failed", "a-0-s0")])
+       for rule in ("all", "best", "none")},
     # a-2 has no row yet; b-0 failed after it had sent its encoder
-    store(folder, "a-0-s0", "a-1-s0", "a-2-s0", "b-0-s0")
+    **{f"after an interruption, {rule}": (
+        {**ONE_SEED, "a": 3, "b": 1}, {"encoders": rule}, "a-0-s0 60, a-1-s0 70, b-0-s0 failed",
+        "a-0-s0 a-1-s0 a-2-s0 b-0-s0", [("", left)])
+       for rule, left in (("all", "a-0-s0 a-1-s0"), ("best", "a-1-s0"), ("none", "a-0-s0 a-1-s0"))},
+    "the best is among those that are stored": (  # a-0 ran while none were kept
+        {**ONE_SEED, "a": 2}, {}, "a-0-s0 90, a-1-s0 80", "a-1-s0", [("", "a-1-s0")],
+    ),
+    "the first of two seeds": (
+        {**ONE_SEED, "a": 2}, {}, "", "", [("a-0-s0 80, a-1-s0 70", "a-0-s0")],
+    ),
+    "with further seeds the new best has at least those": (
+        {"a": 2}, {}, "a-0-s0 80, a-1-s0 70", "a-0-s0",
+        [("", "a-0-s0"), ("a-0-s1 10", "a-0-s0 a-0-s1"), ("a-1-s1 70", "a-1-s1")],
+    ),
+    "a failed seed that is tried again": (  # its failed row does not stand
+        {"a": 2}, {}, "a-1-s0 50, a-1-s1 50, a-0-s1 90", "a-1-s0 a-1-s1 a-0-s1",
+        [("", "a-0-s1 a-1-s0 a-1-s1"), ("a-0-s0 90", "a-0-s0 a-0-s1")],
+    ),
+    "checkpoints go by the same rule, and those of failed trials stay": (
+        {"a": 3}, BEST_CHECKPOINTS, "", "", [
+            ("a-0-s0 99, a-0-s1 51, a-1-s0 80", "a-0-s0 a-0-s1 a-1-s0"),
+            ("a-1-s1 80, a-2-s0 failed, a-2-s1 85", "a-1-s0 a-1-s1 a-2-s0"),
+    ]),
+    "checkpoints of ended trials go unless the best are asked for": (
+        {"a": 1}, {"encoders": "none", "checkpoints": "last"}, "", "a-0-s1",
+        [("a-0-s0 99", "a-0-s1")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_which_files_stay(folder, name):
+    sizes, options, before, stored, steps = CASES[name]
+    store(folder, stored.split())
     unfinished = Path(folder.path, "encoders", ".0123.tmp")
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
     unfinished.write_bytes(b"half")
-    rows = row("a-0-s0", 60.0), row("a-1-s0", 70.0), row("b-0-s0", None)
-    keep(folder, plan(seeds=1, a=3, b=1), *rows, encoders=rule).apply()
-    assert folder.stored("encoders") == left
-    assert not unfinished.exists()
-
-
-def test_the_best_is_among_those_that_are_stored(folder):
-    store(folder, "a-1-s0")  # a-0 ran while none were kept
-    keep(folder, plan(seeds=1, a=2), row("a-0-s0", 90.0), row("a-1-s0", 80.0)).apply()
-    assert folder.stored("encoders") == ["a-1-s0"]
-
-
-def test_with_further_seeds_the_new_best_has_at_least_those(folder):
-    rows = [row("a-0-s0", 80.0), row("a-1-s0", 70.0)]
-    end(keep(folder, plan(seeds=1, a=2)), folder, *rows)
-    assert folder.stored("encoders") == ["a-0-s0"]
-    retention = keep(folder, plan(seeds=2, a=2), *rows)
-    retention.apply()
-    end(retention, folder, row("a-0-s1", 10.0))
-    assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
-    end(retention, folder, row("a-1-s1", 70.0))
-    assert folder.stored("encoders") == ["a-1-s1"]
-
-
-def test_a_failed_seed_that_is_tried_again_makes_its_configuration_open(folder):
-    others = [row("a-1-s0", 50.0), row("a-1-s1", 50.0)]
-    store(folder, "a-1-s0", "a-1-s1")
-    retention = keep(
-        folder, plan(a=2), *others, row("a-0-s1", 90.0)
-    )  # the failed row of a-0-s0 does not stand
-    store(folder, "a-0-s1")
-    retention.apply()
-    end(retention, folder, row("a-0-s0", 90.0))
-    assert folder.stored("encoders") == ["a-0-s0", "a-0-s1"]
-
-
-def test_checkpoints_go_by_the_same_rule_and_those_of_failed_trials_stay(folder):
-    retention = keep(folder, plan(a=3), encoders="none", checkpoints="best")
-    end(retention, folder, row("a-0-s0", 99.0), row("a-0-s1", 51.0), row("a-1-s0", 80.0))
-    assert folder.stored("checkpoints") == ["a-0-s0", "a-0-s1", "a-1-s0"]
-    end(retention, folder, row("a-1-s1", 80.0), row("a-2-s0", None), row("a-2-s1", 85.0))
-    assert folder.stored("checkpoints") == ["a-1-s0", "a-1-s1", "a-2-s0"]
-
-
-def test_checkpoints_of_ended_trials_go_unless_the_best_are_asked_for(folder):
-    retention = keep(folder, plan(a=1), encoders="none", checkpoints="last")
-    store(folder, "a-0-s0", "a-0-s1")
-    retention.record(row("a-0-s0", 99.0))
-    assert folder.stored("checkpoints") == ["a-0-s1"]
+    retention = keep(folder, plan(**sizes), *rows_of(before), **options)
+    for ended, left in steps:
+        if ended:
+            end(retention, folder, *rows_of(ended))
+        else:
+            retention.settle()
+            assert not unfinished.exists()
+        kind = "checkpoints" if options.get("checkpoints") else "encoders"
+        assert folder.stored(kind) == left.split()
 
 
 @pytest.mark.parametrize(("mode", "num_scores"), [("max", 20), ("max", 2), ("min", 20), ("min", 2)])
@@ -164,8 +142,8 @@ def test_a_large_sweep_holds_few_encoders_and_loses_none_that_the_best_needs(
         while waiting and len(running) < places:
             running.append(waiting.pop(0)["trial_id"])
         trial_id = running.pop(rng.randrange(len(running)))
-        score = None if rng.random() < 0.1 else float(rng.randrange(num_scores))
-        rows.append(row(trial_id, score))
+        score = "failed" if rng.random() < 0.1 else rng.randrange(num_scores)
+        rows += rows_of(f"{trial_id} {score}")
         end(retention, folder, rows[-1])
         assert len(folder.stored("encoders")) <= (2 + places) * seeds
     frame = pd.DataFrame(rows)

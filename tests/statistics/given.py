@@ -52,7 +52,7 @@ def figures_of(question, answers):
     return {figure.name: figure for figure in drawn if figure is not None}
 
 
-def said(question, *, about=(), **tables):
+def sentences_of(question, *, about=(), **tables):
     """What a report says of rows of tables; `compare_std` is that of this stat.
 
     Every objective in the tables sweeps tau; `about` is of the data.

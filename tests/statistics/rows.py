@@ -2,9 +2,11 @@
 
 import math
 
+import pandas as pd
+
 from clsweep.analysis.reasons import Reason, note
-from clsweep.sweeps.notes import note_text
-from tests.statistics.given import said
+from clsweep.findings.notes import text_of
+from tests.questions.given import sentences_of
 
 NAN, INF = math.nan, math.inf
 LOST = {"winner": "", "resolved": False}
@@ -63,11 +65,11 @@ TABLES = {  # of a question: the table that it is told of, and its row
 }
 
 
-def told(question, *changes, about=()):
+def sentences(question, *changes, about=()):
     """What is said of a table with a row of its kind for each of `changes`."""
     table, row = TABLES[question]
-    asked = "robustness" if question == "bands" else question
-    return said(asked, about=about, **{table: [row | change for change in changes]})
+    owner = "robustness" if question == "bands" else question
+    return sentences_of(owner, about=about, **{table: [row | change for change in changes]})
 
 
 SWAPPED = {"a": "simclr", "b": "dcl"}
@@ -110,6 +112,18 @@ RARE = [
     ("recommendation", ONE_FRESH),
     ("recommendation", {"fresh": NAN, "fresh_seeds": 0, "fresh_failed": 5}),
 ]  # fmt: skip
+LEAST = {"metric": "loss", "unit": "", "mode": "min"}
+# A score to be small, and excesses that noise explains.
+RARE_OF = [
+    ({}, "recommendation", {"search": 94.5}),
+    ({}, "recommendation", {"low": NAN}),
+    ({}, "recommendation", {"fresh_low": NAN, "fresh_high": NAN}),
+    # An end at 100 % is no shorter interval: the other side explains the excess.
+    ({}, "recommendation", {"fresh": 98.6, "fresh_low": 95.2, "fresh_high": 100, "search": 99.9}),
+    (LEAST, "comparison-mean", {}),
+    (LEAST, "recommendation", {}),
+    (LEAST, "recommendation", {"search": 93.1, "low": 92.8, "high": 93.4}),
+]
 WON = PAIR | {"low": 1.0, "high": 3.0}
 UNSEEN = WON | LOST
 ALONG = [
@@ -118,6 +132,27 @@ ALONG = [
     ([UNSEEN, UNSEEN], "mean"),
     ([UNSEEN | {"reason": Reason.NOT_SWEPT, "note": "it is open"}], "std"),
 ]
+ABC = pd.DataFrame({"objective": ["a", "b", "c"], "note": ["x", NAN, None]})
+PAIRS = pd.DataFrame(
+    {
+        "a": ["a", "a", "a", "b"],
+        "b": ["b", "b", "c", "c"],
+        "region": ["tau=1", "tau=2", "tau=1", ""],
+    }
+)
+COUNTED = "8 of 28 trials were stopped early"  # by a as by b, not by both together
+NOTES = {
+    "of one objective": ABC,
+    "why it is not measured": ABC.assign(reason=[Reason.NO_SCORE, "", ""]),
+    "none": ABC[["objective"]],
+    "of each": ABC[:2].assign(note=COUNTED),
+    "of one value of a pair": PAIRS.assign(note=["x", "", "", ""]),
+    "of a pair at all values": PAIRS.assign(note=["x", "x", "y", "z"]),
+    "of all": PAIRS.assign(note="x"),
+    "of b in some of its pairs": PAIRS.assign(
+        region="", b=[*"bccd"], note=["b: x", "", "", "b: x"]
+    ),
+}
 CONTRAST = {
     "contrast": "small", "what": "dcl - simclr", "estimate": 2.0, "low": 1.0, "high": 3.0,
     "published": NAN, "margin": NAN, "reason": "", "note": "", "added_after": 0,

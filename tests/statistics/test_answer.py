@@ -6,6 +6,8 @@ import pandas as pd
 
 import clsweep
 from clsweep.analysis.reasons import Reason
+from clsweep.questions.leaderboard import verdict_of
+from clsweep.questions.model import Wording
 from clsweep.report.sections import build_report
 from clsweep.statistics.leaderboard import cautions
 from clsweep.statistics.report_objects import Wording
@@ -60,27 +62,28 @@ VERDICTS = [  # means, spreads, board; the means stand for both, when tuned and 
 
 def verdict(means, spreads, table):
     """What the first screen says of such pairs, for tests/test_pages.py."""
-    asked = (MEAN, means), (MEAN, means), (SPREAD, spreads)
-    pairs = ([row | change for change in of] for row, of in asked)
+    tables = (MEAN, means), (MEAN, means), (SPREAD, spreads)
+    pairs = ([row | change for change in of] for row, of in tables)
     return verdict_of(table, *map(pd.DataFrame, pairs), WORDS)
 
 
-def test_what_stands_against_the_answer():
-    """References that nobody beats, and that the best of a search is too good."""
-    raw = board({"objective": "simclr"}, {"objective": "raw pixels", "kind": "reference"})
-    for score, is_said in {95.5: True, 90.0: False}.items():
-        table = raw.assign(score=[92.0, score])
-        assert bool(cautions(table, WORDS, is_search=False)) == is_said
-    two = pd.concat([raw, board({"objective": "dcl", "score": 89.0})], ignore_index=True)
-    two["score"] = [92.0, 90.0, 89.0]
-    (said,) = cautions(two, WORDS, is_search=False)
-    assert said.endswith("reach 90.00 %: no setting of dcl is better.")
-    apart = raw.assign(score=[92.0, 95.5], yardstick=["dataset digits", "dataset fashion"])
-    assert not cautions(apart, WORDS, is_search=False)
-    least = Wording(metric="loss", unit="", mode="min")
-    assert cautions(raw.assign(score=[92.0, 90.0]), least, is_search=False)
-    assert len(cautions(BOTH, WORDS, is_search=True)) == 1
-    assert cautions(BOTH.assign(fresh=91.0), WORDS, is_search=True) == ()
+RAW = board({"objective": "simclr"}, {"objective": "raw pixels", "kind": "reference"})
+DCL = board({"objective": "dcl", "score": 89.0})
+LEAST = Wording(metric="loss", unit="", mode="min")
+CAUTIONS = {  # what stands against the answer: a board, its words, whether a search was tuned
+    "a reference that nobody beats": (RAW.assign(score=[92.0, 95.5]), WORDS, False),
+    "a reference that is beaten": (RAW.assign(score=[92.0, 90.0]), WORDS, False),
+    "one that the second does not beat": (
+        pd.concat([RAW.assign(score=[92.0, 90.0]), DCL], ignore_index=True), WORDS, False,
+    ),
+    "a reference of another data set": (
+        RAW.assign(score=[92.0, 95.5], yardstick=["dataset digits", "dataset fashion"]), WORDS,
+        False,
+    ),
+    "less is better": (RAW.assign(score=[92.0, 90.0]), LEAST, False),
+    "the best of a search": (BOTH, WORDS, True),
+    "the best of a search on fresh seeds": (BOTH.assign(fresh=91.0), WORDS, True),
+}  # fmt: skip
 
 
 GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64]}

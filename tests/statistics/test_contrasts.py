@@ -42,17 +42,17 @@ def test_every_claim_is_one_of_a_study_and_of_a_paper():
     assert not claims.duplicated(["study", "contrast"]).any()
     for study, rows in claims.groupby("study"):
         path = ROOT / "studies/measured" / f"{study.replace('-', '_')}.yaml"
-        asked = clsweep.load_study(path).sections.contrasts
-        assert set(rows["contrast"]) <= set(asked)
+        contrasts = clsweep.load_study(path).sections.contrasts
+        assert set(rows["contrast"]) <= set(contrasts)
         for claim in rows.to_dict("records"):
-            effect = asked[claim["contrast"]].published
+            effect = contrasts[claim["contrast"]].published
             assert claim["effect"] == ("drawn" if effect is None else f"{effect:g}")
-            metric = asked[claim["contrast"]].metric
+            metric = contrasts[claim["contrast"]].metric
             assert metric is None or metric in (*METRIC, *DIAGNOSTIC)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("change", "message"),
     [
         ({"at": {"batch_sizes": 16}}, r"no objective sweeps 'batch_sizes'\. Did you mean"),
         ({"at": {"tau": 0.5}}, "no objective sweeps 'tau'.* Swept: "),  # it is fixed
@@ -63,10 +63,10 @@ def test_every_claim_is_one_of_a_study_and_of_a_paper():
         ({"off": 1}, r"contrasts\.it\.off: unknown key"),
     ],
 )
-def test_what_is_asked_later_is_checked_too(asked, said):
+def test_what_is_asked_later_is_checked_too(change, message):
     results = clsweep.open_results(ROOT / "docs/results/batch-digits")
-    with pytest.raises(UserError, match=said):
-        results.contrasts({"it": {"of": ["dcl", "simclr"]} | asked})
+    with pytest.raises(UserError, match=message):
+        results.contrasts({"it": {"of": ["dcl", "simclr"]} | change})
 
 
 def test_sides_that_cancel_take_nothing_from_the_others():
@@ -85,6 +85,6 @@ def test_sides_that_cancel_take_nothing_from_the_others():
 def test_two_percentages_differ_by_no_more_than_100_points():
     frame = planted(lambda _: 50.0, grid={"tau": [1, 2]}, num_seeds=2, noise=0.0)
     frame["knn_top1"] = [10.0, 90.0, 80.0, 20.0]
-    asked = {"it": {"of": "dcl", "at": {"tau": 1}, "minus": {"tau": 2}}}
-    row = clsweep.analyse(frame).contrasts(asked).iloc[0]
+    contrasts = {"it": {"of": "dcl", "at": {"tau": 1}, "minus": {"tau": 2}}}
+    row = clsweep.analyse(frame).contrasts(contrasts).iloc[0]
     assert [row["low"], row["estimate"], row["high"]] == [-100, 0, 100]

@@ -19,9 +19,9 @@ SCORES = [np.nan, 50.0, np.nan, 60.0, np.nan, 52.0, np.nan, 66.0, np.nan, 40.0, 
 
 
 def curves(**options):
-    asked = {"metric": "acc", "pairs": {"a0": 1, "a1": 1, "b0": 6}, "limits": ANYWHERE} | options
+    given = {"metric": "acc", "pairs": {"a0": 1, "a1": 1, "b0": 6}, "limits": ANYWHERE} | options
     epochs = EPOCHS.assign(acc=SCORES).sample(frac=1, random_state=0)
-    return learning_curves(epochs, TRIALS, **asked)
+    return learning_curves(epochs, TRIALS, **given)
 
 
 def test_every_axis_is_counted():

@@ -42,9 +42,9 @@ def test_intervals_of_a_percentage_end_at_0_and_100(level, sampler):
     other = frame.rename(columns={"knn_top1": "score"})
     free = clsweep.analyse(other, metric="score", mode="max", params=["tau"])
     for name in LEVELS:
-        found, wide = intervals(percent, name), intervals(free, name)
+        clipped, wide = intervals(percent, name), intervals(free, name)
         assert ((wide < 0) | (wide > 100)).any(), "else this shows nothing"
-        np.testing.assert_array_equal(found, np.clip(wide, 0, 100))
+        np.testing.assert_array_equal(clipped, np.clip(wide, 0, 100))
 
 
 def test_scores_beyond_the_limits_have_none():
@@ -67,5 +67,5 @@ def test_two_percentages_differ_by_no_more_than_100_points(options):
         for seed in (0, 1)
     ]  # fmt: skip
     trials = pd.DataFrame(rows).assign(status="finished", sampler="grid")
-    found = clsweep.analyse(trials).compare("a", "b", **options)
-    assert (found["low"] == -100).all() & (found["high"] == 100).all()
+    pairs = clsweep.analyse(trials).compare("a", "b", **options)
+    assert (pairs["low"] == -100).all() & (pairs["high"] == 100).all()

@@ -61,8 +61,8 @@ def test_means_by_value():
         here = good[names == f"{row['objective']} {row['at']}"]
         assert row["num_trials"] == len(here)
         means = here.groupby("config")[["acc", "q_b_mean"]].mean().mean()
-        found = [row["acc"], row["q_b_mean"]]
-        assert found == pytest.approx(means.to_list(), nan_ok=True)
+        row_means = [row["acc"], row["q_b_mean"]]
+        assert row_means == pytest.approx(means.to_list(), nan_ok=True)
     assert np.isnan(table["q_b_mean"].iloc[-1])
     assert mechanism(trials)["at"].to_list() == ["", ""]
 

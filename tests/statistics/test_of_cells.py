@@ -28,19 +28,10 @@ SMALL = {"tau": {"choices": [0.1, 0.2, 0.5, 1.0]}}
 # Of each data set: its level, the depth of the curve of tau, and by what dcl is ahead.
 TRUTH = {"digits": (90, 8, 3), "fashion_mnist": (60, 2, -3)}
 STATISTICS = {
-    "robustness": {},
-    "tolerance": {},
-    "sensitivity": {},
-    "marginals": {},
-    "compare": {},
-    "winners": {"by": "tau"},
-    "best_of_k": {},
-    "tuning_cost": {},
-    "recommend": {},
-    "failure_regions": {},
-    "mechanism": {"by": "tau"},
-    "links": {},
-}
+    "robustness": {}, "tolerance": {}, "sensitivity": {}, "marginals": {}, "compare": {},
+    "winners": {"by": "tau"}, "best_of_k": {}, "tuning_cost": {}, "recommend": {},
+    "failure_regions": {}, "mechanism": {"by": "tau"}, "links": {},
+}  # fmt: skip
 
 
 def score(row):
@@ -58,11 +49,11 @@ def make_study(folder, *, ended=lambda _: True, outcome=lambda _: {}, printed=""
     if printed:
         (folder / "table.csv").write_text(printed)
 
-    def found(row):
+    def scored(row):
         return {"knn_top1": score(row), "wall_time_s": 2.0, **outcome(row)} if ended(row) else None
 
     options = {"printed": path if printed else None, "epochs": [{"epoch": 1, "train_loss": 2.0}]}
-    return recorded(folder / "out", load_study(path), found, **options)
+    return recorded(folder / "out", load_study(path), scored, **options)
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +80,14 @@ def alone(tmp_path_factory):
 def test_every_statistic_of_a_cell_is_that_of_its_study_alone(results, alone, statistic):
     """Digit for digit, and none is left out."""
     options = STATISTICS[statistic]
-    found = getattr(results, statistic)(**options)
+    table = getattr(results, statistic)(**options)
     expected = [
         getattr(study, statistic)(**options).assign(dataset=name) for name, study in alone.items()
     ]
     expected = pd.concat([frame for frame in expected if len(frame)] or expected)
-    assert found.columns[0] == "dataset"
+    assert table.columns[0] == "dataset"
     pd.testing.assert_frame_equal(
-        found, expected[found.columns].reset_index(drop=True), check_exact=True, check_dtype=False
+        table, expected[table.columns].reset_index(drop=True), check_exact=True, check_dtype=False
     )
 
 
@@ -129,19 +120,19 @@ def test_a_failure_counts_as_the_worst_of_its_own_data_set(tmp_path):
         hit = (row["dataset"], row["tau"], row["seed"]) == ("digits", 1.0, 0)
         return {"status": "failed", "knn_top1": None} if hit else {}
 
-    found = clsweep.open_results(make_study(tmp_path, outcome=fails, space=SMALL)).robustness()
-    digits = found[found["dataset"] == "digits"]
+    table = clsweep.open_results(make_study(tmp_path, outcome=fails, space=SMALL)).robustness()
+    digits = table[table["dataset"] == "digits"]
     assert (digits["num_failed"] == 1).all()
     assert (digits["mean"] > 85).all()
 
 
 def test_a_cell_without_an_objective_has_no_rows_of_it(tmp_path):
     levels = ["digits", {"name": "fashion_mnist", "objectives": {"dcl": None}}]
-    found = clsweep.open_results(make_study(tmp_path, factors={"dataset": levels}, space=SMALL))
-    assert found.compare("dcl", "simclr")["dataset"].tolist() == ["digits"]
-    assert len(found.robustness()) == 3
+    results = clsweep.open_results(make_study(tmp_path, factors={"dataset": levels}, space=SMALL))
+    assert results.compare("dcl", "simclr")["dataset"].tolist() == ["digits"]
+    assert len(results.robustness()) == 3
     with pytest.raises(RequestError, match=r"no objective 'dclw'\. Did you mean 'dcl'\?"):
-        found.compare("dclw", "simclr")
+        results.compare("dclw", "simclr")
 
 
 def test_a_data_set_that_has_not_begun_is_named(tmp_path):
@@ -163,10 +154,10 @@ def test_labels_tell_levels_of_one_name_apart(tmp_path):
     factors = {"dataset": [*TRUTH], "encoder": levels}
     space = {"tau": {"choices": [0.1, 0.5]}}
     path = make_study(tmp_path, factors=factors, base={"epochs": 2}, space=space, seeds=[0, 1])
-    found = clsweep.open_results(path)
-    cells = found.robustness()[["dataset", "encoder"]].drop_duplicates().to_numpy().tolist()
+    results = clsweep.open_results(path)
+    cells = results.robustness()[["dataset", "encoder"]].drop_duplicates().to_numpy().tolist()
     assert cells == [[name, label] for name in TRUTH for label in ("conv4", "wide")]
-    widths = found.trials.groupby("encoder")["width"].unique().map(list).to_dict()
+    widths = results.trials.groupby("encoder")["width"].unique().map(list).to_dict()
     assert widths == {"conv4": [8], "wide": [64]}
 
 
@@ -185,15 +176,15 @@ dcl,fashion_mnist,conv4,0.5,64,knn_top1,60.0
 
 def test_a_printed_number_is_answered_by_its_own_data_set(tmp_path, alone):
     """Configurations of one number are not mixed, nor is the noise of the data sets."""
-    found = clsweep.open_results(make_study(tmp_path, printed=PRINTED)).reproduce()
-    for row in found.to_dict("records"):
+    numbers = clsweep.open_results(make_study(tmp_path, printed=PRINTED)).reproduce()
+    for row in numbers.to_dict("records"):
         of_cell = alone[row["dataset"]].trials.query(
             f"objective == 'dcl' and tau == {row['tau']} and batch_size == 64"
         )
         assert row["measured"] == pytest.approx(of_cell["knn_top1"].mean(), abs=1e-12)
         assert row["num_seeds"] == 3
         assert 0 < row["high"] - row["low"] < 2
-    assert found["verdict"].map(Verdict.DIFFERS.__eq__).tolist() == [False, False, True]
+    assert numbers["verdict"].map(Verdict.DIFFERS.__eq__).tolist() == [False, False, True]
 
 
 # The report and the command line
@@ -259,12 +250,12 @@ def table(*, encoders=("conv4",)):
 def test_a_table_of_several_data_sets_is_read_cell_by_cell():
     """Once their scores were levels of one axis."""
     trials = table()
-    found = clsweep.analyse(trials)
-    winners = found.compare("dcl", "simclr").set_index("dataset")["winner"]
+    results = clsweep.analyse(trials)
+    winners = results.compare("dcl", "simclr").set_index("dataset")["winner"]
     assert winners.to_dict() == {"digits": "dcl", "fashion_mnist": "simclr"}
     for name in TRUTH:
         single = clsweep.analyse(trials[trials["dataset"] == name]).robustness()
-        both = found.robustness().query("dataset == @name").drop(columns="dataset")
+        both = results.robustness().query("dataset == @name").drop(columns="dataset")
         pd.testing.assert_frame_equal(both.reset_index(drop=True), single)
 
 
@@ -277,8 +268,8 @@ def test_tables_put_together_are_read_cell_by_cell_whatever_their_indices():
 
 def test_other_factors_of_a_table_are_named():
     trials = table(encoders=("conv4", "resnet18"))
-    found = clsweep.analyse(trials, factors=["encoder", "dataset"]).robustness()
-    assert len(found[["dataset", "encoder"]].drop_duplicates()) == 4
+    rows = clsweep.analyse(trials, factors=["encoder", "dataset"]).robustness()
+    assert len(rows[["dataset", "encoder"]].drop_duplicates()) == 4
     with pytest.raises(RequestError, match="factors: expected of its columns dataset or encoder"):
         clsweep.analyse(trials, factors=["tau"])
 

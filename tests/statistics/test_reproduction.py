@@ -66,7 +66,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(folder):
+def numbers(folder):
     return open_results(folder).reproduce()
 
 
@@ -83,8 +83,8 @@ def verdicts(frame):
     }
 
 
-def test_a_folder_answers_the_numbers_that_lay_beside_its_study(found):
-    assert verdicts(found) == {
+def test_a_folder_answers_the_numbers_that_lay_beside_its_study(numbers):
+    assert verdicts(numbers) == {
         ("simclr", "digits", "knn_top1", 0.1): Verdict.AGREES,
         ("simclr", "digits", "knn_top1", 0.2): Verdict.DIFFERS,
         ("simclr", "digits", "knn_top1", 0.5): Verdict.AGREES,
@@ -94,24 +94,24 @@ def test_a_folder_answers_the_numbers_that_lay_beside_its_study(found):
         ("simclr", "stl10", "knn_top1", 0.1): Verdict.NOT_MEASURED,
         ("simclr", "digits", "linear_top1", 0.1): Verdict.NOT_MEASURED,
     }
-    assert closing(found) == (
+    assert closing(numbers) == (
         "3 of 4 numbers agree, 1 differs, 0 not resolved; 3 not measured; 1 for reference only"
     )
 
 
 def test_a_preset_of_another_scale_is_never_said_to_differ(small):
-    found = open_results(small).reproduce()
-    measured = found[found["measured"].notna()]
+    numbers = open_results(small).reproduce()
+    measured = numbers[numbers["measured"].notna()]
     assert set(measured["verdict"]) == {Verdict.OTHER_SCALE}
     assert set(measured["differs_in"]) == {"epochs"}
     assert set(measured["here"] + measured["there"]) == {"epochs=2epochs=50"}
-    assert closing(found).startswith("no number is measured at the paper's scale; 4 at another sc")
+    assert closing(numbers).startswith("no number is measured at the paper's scale; 4 at another")
 
 
-def test_two_runs_answer_together_and_within_decides_what_agrees(folder, small, found):
+def test_two_runs_answer_together_and_within_decides_what_agrees(folder, small, numbers):
     both = open_results(small, folder).reproduce()
-    assert verdicts(both) == verdicts(found)
-    assert len(both) == len(found)
+    assert verdicts(both) == verdicts(numbers)
+    assert len(both) == len(numbers)
     results = open_results(folder)
     assert (results.reproduce(within=0.01)["verdict"] != Verdict.AGREES).all()
     assert (results.reproduce(within=9)["verdict"] != Verdict.DIFFERS).all()
@@ -122,8 +122,8 @@ def test_a_folder_or_table_without_printed_numbers_has_none():
     assert results.reproduce().empty
 
 
-def test_a_table_has_the_papers_layout(found):
-    parts = layouts(found)
+def test_a_table_has_the_papers_layout(numbers):
+    parts = layouts(numbers)
     assert [part.title for part in parts] == [
         "digits, conv4, knn_top1, by tau",
         "stl10, conv4, knn_top1, by tau",
@@ -135,7 +135,7 @@ def test_a_table_has_the_papers_layout(found):
     assert shown["objective"].tolist() == ["simclr", "", "", "dcl", "", "", "PIRL", "", ""]
     assert shown[""].tolist() == ["measured", "paper", "verdict"] * 3
     simclr = shown.iloc[:3]
-    row = found.iloc[0]
+    row = numbers.iloc[0]
     half = row["high"] - row["measured"]
     assert simclr["0.1"].tolist() == [f"{row['measured']:.2f} +-{half:.2f}", "90.0", "agrees"]
     assert simclr["0.2"].tolist()[1:] == ["94.0", "differs"]
@@ -143,18 +143,18 @@ def test_a_table_has_the_papers_layout(found):
     assert shown["0.7"].tolist()[3:6] == ["-", "80.0", ""]
 
 
-def test_misprints_and_scales_are_remarked(found, small):
-    said = remarks(found)
-    assert "simclr, tau=0.2, digits: misprint: 90.4 in the text" in said
-    assert "dcl, digits: over tau" in said
-    said = remarks(open_results(small).reproduce())
-    assert "other scale: here epochs=2; in the paper epochs=50" in said
+def test_misprints_and_scales_are_remarked(numbers, small):
+    lines = remarks(numbers)
+    assert "simclr, tau=0.2, digits: misprint: 90.4 in the text" in lines
+    assert "dcl, digits: over tau" in lines
+    lines = remarks(open_results(small).reproduce())
+    assert "other scale: here epochs=2; in the paper epochs=50" in lines
 
 
 def test_one_seed_says_why_nothing_is_resolved(tmp_path):
-    found = open_results(make_folder(tmp_path, seeds=1)).reproduce()
-    assert "not resolved: one seed: no interval" in " ".join(remarks(found))
-    assert closing(found).startswith("0 of 4 numbers agree, 0 differ, 4 not resolved")
+    numbers = open_results(make_folder(tmp_path, seeds=1)).reproduce()
+    assert "not resolved: one seed: no interval" in " ".join(remarks(numbers))
+    assert closing(numbers).startswith("0 of 4 numbers agree, 0 differ, 4 not resolved")
 
 
 def test_the_command_fits_a_terminal_and_ends_with_the_count(folder, cli_command):
@@ -202,9 +202,9 @@ def paired(tmp_path, preset, rows=PAIRS, lead=2.0):
 def test_at_another_scale_the_differences_are_told(tmp_path, cli_command):
     path = paired(tmp_path, "cpu")
     results = open_results(path)
-    found = results.differences().set_index(["what", "encoder"])
-    told = zip(found["published"].round(6), found["verdict"], strict=True)
-    assert dict(zip(found.index, told, strict=True)) == {
+    numbers = results.differences().set_index(["what", "encoder"])
+    rows = zip(numbers["published"].round(6), numbers["verdict"], strict=True)
+    assert dict(zip(numbers.index, rows, strict=True)) == {
         ("dcl - simclr at tau=0.1", ""): (2.5, "same sign"),
         ("dcl - simclr at tau=0.2", ""): (-2.0, "other sign"),
         ("dcl - simclr at tau=0.1", "conv4"): (1.0, "same sign"),
@@ -214,7 +214,7 @@ def test_at_another_scale_the_differences_are_told(tmp_path, cli_command):
         index="seed", columns="objective", values="knn_top1"
     )
     leads = trials["dcl"] - trials["simclr"]
-    row = found.loc[("dcl - simclr at tau=0.1", "")]
+    row = numbers.loc[("dcl - simclr at tau=0.1", "")]
     assert row["estimate"] == pytest.approx(leads.mean())
     assert row["low"] < leads.mean() < row["high"]
     assert row["high"] - row["low"] < 2  # the seeds' shifts, of up to 7 points, cancel
@@ -227,8 +227,8 @@ def test_at_another_scale_the_differences_are_told(tmp_path, cli_command):
 
 
 def test_differences_of_one_noise_are_not_resolved_and_none_are_told_at_the_papers_scale(tmp_path):
-    found = open_results(paired(tmp_path, "cpu", PAIRS[:4], lead=0.0)).differences()
-    assert found["verdict"].tolist() == ["not resolved"] * 2
+    numbers = open_results(paired(tmp_path, "cpu", PAIRS[:4], lead=0.0)).differences()
+    assert numbers["verdict"].tolist() == ["not resolved"] * 2
     (tmp_path / "paper").mkdir()
     assert open_results(paired(tmp_path / "paper", None)).differences().empty
 

@@ -12,11 +12,10 @@ from clsweep.statistics.report_objects import Unresolved, Wording
 from clsweep.statistics.wording import interval, known, listed, number
 from tests.analysis.draws import drawing
 from tests.planted import planted
-from tests.statistics.given import said
-from tests.statistics.rows import LOST, NAN, PAIR, TABLES, told
+from tests.questions.given import sentences_of
+from tests.questions.rows import LOST, NAN, PAIR, TABLES, sentences
 
 INF = math.inf
-LEAST = {"metric": "loss", "unit": "", "mode": "min"}
 OPEN_RATIO = "Whether dcl or simclr is more robust is not resolved"
 AT_2 = {"region": "tau=0.2"}
 
@@ -53,34 +52,21 @@ GATES = {  # what any of these changes stops is not claimed, but told as open
     ("question", "change"), [(name, each) for name, (_, all) in GATES.items() for each in all]
 )
 def test_what_any_part_of_a_gate_stops_is_not_claimed(question, change):
-    (sentence,) = told(question, change)
+    (sentence,) = sentences(question, change)
     assert sentence.startswith(GATES[question][0])
     assert isinstance(sentence, Unresolved)
     assert not any(word in sentence for word in ("nan", "inf "))
     if question == "winners":
-        (mixed,) = told(question, {}, AT_2 | change)
+        (mixed,) = sentences(question, {}, AT_2 | change)
         assert mixed == "Along tau, dcl is ahead at 0.1; at 0.2 it is not resolved."
 
 
 def test_of_nothing_nothing_is_said():
     empty = pd.DataFrame(columns=list(PAIR))
-    assert said("comparison-mean", compare_mean=empty) == said("robustness") == ()
+    assert sentences_of("comparison-mean", compare_mean=empty) == sentences_of("robustness") == ()
     for name in ("sensitivity", "winners", "tuning-cost", "failure-regions", "links"):
-        assert said(name, **{TABLES[name][0]: []}) == (), name
-    assert said("recommendation") == ()
-
-
-def test_a_score_to_be_small_and_excesses_that_noise_explains():
-    (lower,) = told("comparison-mean", {}, about=LEAST)
-    assert lower.endswith("dcl leads by 1.8 [1.2, 2.4].")
-    for change in ({"search": 94.5}, {"low": NAN}, {"fresh_low": NAN, "fresh_high": NAN},
-                   # An end at 100 % is no shorter interval: the other side explains the excess.
-                   {"fresh": 98.6, "fresh_low": 95.2, "fresh_high": 100, "search": 99.9},
-                   ):  # fmt: skip
-        assert "too good" not in told("recommendation", change)[0]
-    assert "too good" not in told("recommendation", {}, about=LEAST)[0]
-    low = {"search": 93.1, "low": 92.8, "high": 93.4}
-    assert "1 too good [0.576, 1.42]" in told("recommendation", low, about=LEAST)[0]
+        assert sentences_of(name, **{TABLES[name][0]: []}) == (), name
+    assert sentences_of("recommendation") == ()
 
 
 # Numbers and words
@@ -128,7 +114,7 @@ def planted_bands(level, grid, *, draws=60, failed_as="worst", **options):
         sweeps = read_sweeps(trials, metric="knn_top1", params=list(grid), failed_as=failed_as)
         with drawing(2):
             table = robustness(sweeps, by=next(iter(grid)))
-        yield said("robustness", robustness=table)
+        yield sentences_of("robustness", robustness=table)
 
 
 W = {"w": [0.0, 0.25, 0.5, 0.75, 1.0]}
@@ -138,8 +124,8 @@ def test_a_band_holds_no_value_that_is_truly_worse():
     """One value of 5 is the best, the others are just outside; the claims that name one of them are
     at most 5 %.
     """
-    found = planted_bands(lambda at: 70.0 if at["w"] == 0.5 else 68.99, W, noise=0.3)
-    claims = [sentence for each in found for sentence in each if "Usable" in sentence]
+    bands = planted_bands(lambda at: 70.0 if at["w"] == 0.5 else 68.99, W, noise=0.3)
+    claims = [sentence for each in bands for sentence in each if "Usable" in sentence]
     assert len(claims) >= 54
     assert sum(not sentence.endswith("dcl 0.5.") for sentence in claims) <= 3
 
@@ -157,7 +143,7 @@ def test_a_configuration_that_failed_makes_no_band_of_the_others(failed_as, band
     """
     grid = {"batch_size": [32, 64, 128, 256], "tau": [0.05, 0.1, 0.2, 0.5, 1.0]}
     level = dict(zip(grid["tau"], [80.0, 92.0, 80.0, 75.0, 70.0], strict=True))
-    found = planted_bands(
+    draws = planted_bands(
         lambda at: level[at["tau"]],
         grid,
         noise=0.1,
@@ -166,4 +152,4 @@ def test_a_configuration_that_failed_makes_no_band_of_the_others(failed_as, band
         draws=20,
     )
     start = "Usable band of batch_size, within 1 point of the best: dcl "
-    assert {each for (each,) in found} == {f"{start}{b}, with 3 failed trials." for b in bands}
+    assert {each for (each,) in draws} == {f"{start}{b}, with 3 failed trials." for b in bands}

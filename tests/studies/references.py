@@ -49,5 +49,5 @@ def planned(study: Path) -> pd.DataFrame:
     folders = cells["num_classes"].map({100: "imagenet100", 1000: "imagenet1k"})
     cells["dataset"] = cells["dataset"].where(cells["dataset"] != "imagefolder", folders)
     cells = cells[cells["seed"] == cells["seed"].min()]
-    told = [name for name in cells if name not in ("trial_id", "config")]
-    return cells.drop_duplicates(told).reset_index(drop=True)
+    names = [name for name in cells if name not in ("trial_id", "config")]
+    return cells.drop_duplicates(names).reset_index(drop=True)

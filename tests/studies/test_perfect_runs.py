@@ -40,7 +40,7 @@ def scores(row: Mapping[str, Any], printed: list[Reference]) -> dict[str, float]
     """What is printed of a trial, by metric; where it is printed twice, the first."""
     is_folder = row["dataset"] == "imagefolder"
     place = FOLDERS[row["num_classes"]] if is_folder else row["dataset"]
-    found: dict[str, float] = {}
+    scores_by_name: dict[str, float] = {}
     for reference in printed:
         table = reference.table
         for each in table.rows:
@@ -49,8 +49,8 @@ def scores(row: Mapping[str, Any], printed: list[Reference]) -> dict[str, float]
             own = {name: each[name] for name in table.settings}
             own["encoder"] = table.stand_ins.get(each["encoder"], each["encoder"])
             if each["value"] and all(is_one(text, row.get(name)) for name, text in own.items()):
-                found.setdefault(each["metric"], float(each["value"]))
-    return found
+                scores_by_name.setdefault(each["metric"], float(each["value"]))
+    return scores_by_name
 
 
 @pytest.mark.parametrize("study", BESIDE, ids=lambda path: path.relative_to(STUDIES).as_posix())
@@ -59,8 +59,8 @@ def test_perfect_data_agree_with_every_printed_number(study, tmp_path):
     tree: Mapping[str, Any] = {}
 
     def outcome(row: Mapping[str, Any]) -> dict[str, float]:
-        told = scores({**row, **split_name(tree, row["objective"])}, BESIDE[study])
-        return {name: x * (1 + NOISE * rng.standard_normal()) for name, x in told.items()}
+        scored = scores({**row, **split_name(tree, row["objective"])}, BESIDE[study])
+        return {name: x * (1 + NOISE * rng.standard_normal()) for name, x in scored.items()}
 
     missing: set[str] = set()
     for preset in [None, *(name for name in reversed(preset_names(study)) if name != "cpu")]:
@@ -69,16 +69,16 @@ def test_perfect_data_agree_with_every_printed_number(study, tmp_path):
         for each in BESIDE[study]:
             assert not each.table.reference_only & tree["objectives"].keys()
         folder = recorded(tmp_path / f"{preset}", planned, outcome, printed=study)
-        found = clsweep.open_results(folder).reproduce()
-        shown = [part.shown for part in layouts(found)]
-        papers = [table[table[""] == "paper"].iloc[:, 2:] for table in shown]
+        table = clsweep.open_results(folder).reproduce()
+        shown = [part.shown for part in layouts(table)]
+        papers = [part[part[""] == "paper"].iloc[:, 2:] for part in shown]
         filled = sum(int((cells != "").sum().sum()) for cells in papers)
         assert filled == sum((each.rows["value"] != "").sum() for each in BESIDE[study]), "a cell"
-        found = found[found["value"].notna() & (found["verdict"] != Verdict.REFERENCE_ONLY)]
-        assert not found["verdict"].isin([Verdict.DIFFERS, Verdict.NOT_RESOLVED]).any(), found
-        keys = found.columns[: found.columns.get_loc("metric") + 1]
-        numbers = [str(row) for row in found[keys].itertuples(index=False)]
-        agreed = zip(numbers, found["verdict"] == Verdict.AGREES, strict=True)
+        table = table[table["value"].notna() & (table["verdict"] != Verdict.REFERENCE_ONLY)]
+        assert not table["verdict"].isin([Verdict.DIFFERS, Verdict.NOT_RESOLVED]).any(), table
+        keys = table.columns[: table.columns.get_loc("metric") + 1]
+        numbers = [str(row) for row in table[keys].itertuples(index=False)]
+        agreed = zip(numbers, table["verdict"] == Verdict.AGREES, strict=True)
         missing = (missing or set(numbers)) - {name for name, agrees in agreed if agrees}
         if not missing:
             return

@@ -78,9 +78,9 @@ def base_of(reference: Reference, row: dict[str, str]) -> float:
     exact = same.copy()
     for setting in reference.table.settings:
         exact &= rows[setting] == row[setting]
-    found = rows[exact] if exact.any() else rows[same]
-    assert len(found) == 1, row
-    return float(found["value"].iloc[0])
+    matching = rows[exact] if exact.any() else rows[same]
+    assert len(matching) == 1, row
+    return float(matching["value"].iloc[0])
 
 
 @pytest.mark.parametrize("reference", REFERENCES, ids=name)
@@ -103,7 +103,7 @@ def test_printed_spreads_over_a_setting_follow_from_the_rows(reference):
 
 def test_a_number_that_dimcl_prints_twice_is_of_one_protocol():
     """Its tables share their baselines, which several studies plan."""
-    found: dict[tuple[str, ...], dict[str, pd.Series]] = {}
+    columns: dict[tuple[str, ...], dict[str, pd.Series]] = {}
     for reference in (r for r in TRAINED if r.path.parent.name == "dimcl"):
         assert reference.study
         cells = planned(reference.study)
@@ -115,8 +115,8 @@ def test_a_number_that_dimcl_prints_twice_is_of_one_protocol():
                 fits &= cells[key] == (float(row[key]) if key in settings else row[key])
             protocol = cells[fits].iloc[0].drop(list(BESIDE), errors="ignore").dropna()
             key = tuple(row[name] for name in (*ID_COLUMNS, "value"))
-            found.setdefault(key, {})[name(reference)] = protocol
-    twice = {key: each for key, each in found.items() if len(each) > 1}
+            columns.setdefault(key, {})[name(reference)] = protocol
+    twice = {key: each for key, each in columns.items() if len(each) > 1}
     assert len(twice) > 10
     for key, protocols in twice.items():
         first, *others = protocols.values()

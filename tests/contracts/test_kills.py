@@ -1,6 +1,23 @@
-"""Whatever is killed, cut or full, at whatever moment: the same command ends the study as if
-nothing had happened. Each kind of blow falls once; a study takes several of them, one after the
-other.
+"""Processes that are killed: the same command ends the study as if nothing had happened.
+
+Nothing is lost, doubled or left behind, what had ended has not run again, the scores are the same
+to the bit, and a search is the same search. Each kind of blow falls once; a study on a real Ray
+takes several of them, one after the other.
+
+| killed                                     | when                               |
+|--------------------------------------------|------------------------------------|
+| a trial, by SIGTERM                        | in an epoch: it saves first        |
+| a trial, by SIGKILL                        | in an epoch; again as it resumes   |
+| a worker of a trial of two                 | in an epoch                        |
+| the driver, by SIGINT, SIGTERM, SIGHUP     | while trials run; while Ray starts |
+| the driver, by SIGKILL                     | while trials run; compacting       |
+| gcs_server, raylet, agent of Ray           | while trials run                   |
+| a machine of a cluster                     | in an epoch                        |
+| who has the folder's lock                  | while others wait for it           |
+
+A trial alone is killed in `test_resuming.py`, at any step. What remains of a killed run has tests
+where it lies: of Ray in `tests/cluster/test_leftovers.py`, of decoded images in
+`tests/data/test_cache.py`, half a line of the journal in `tests/results/test_journal.py`.
 """
 
 import contextlib
@@ -8,6 +25,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,9 +36,14 @@ import pytest
 
 import clsweep
 from clsweep.cli.status import status_headline, status_rows
-from tests.cluster.conftest import wait_until
-from tests.cluster.disturbed import (
-    STATES,
+from clsweep.cluster.session import PREFIX
+from clsweep.errors import BusyError
+from clsweep.results.folder import ResultsFolder, checkpoint_file
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+from tests.cluster.conftest import _hears_ctrl_c, start, wait_until  # noqa: F401
+from tests.cluster.fake_cluster import static_cluster
+from tests.contracts.disturbed import (
     TIMEOUT_S,
     TRIAL,
     TRIAL_CALLED,
@@ -27,12 +51,141 @@ from tests.cluster.disturbed import (
     Disturbed,
     assert_as_undisturbed,
     assert_same_numbers,
+    assert_stopped_by_asha,
     assert_tidy,
 )
-from tests.cluster.fake_cluster import static_cluster
 from tests.planted import study_at, study_tree
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+# One process that is killed.
+
+LEAVES = """
+import signal, sys, threading, time
+from clsweep.cluster.desk import saved_on_term
+from clsweep.train.notice import Notice
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's
+notice = Notice(lambda: print("saved", flush=True))
+
+def trial():
+    with saved_on_term(notice):
+        time.sleep(0.2)  # the main thread sets the handler meanwhile
+        print("begun", flush=True)
+        while not notice.is_given:
+            time.sleep(0.01)
+        notice.answer()
+        time.sleep(60)
+
+threading.Thread(target=trial, daemon=True).start()
+while True:
+    time.sleep(0.01)
+"""
+HOLDS = """
+import sys
+from clsweep.results.folder import ResultsFolder
+with ResultsFolder(sys.argv[1]).lock():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_sigterm_ends_a_trials_process_once_it_has_saved():
+    command = [sys.executable, "-c", LEAVES]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.wait(20) == 7
+        assert process.stdout.read() == "saved\n"
+
+
+@pytest.mark.parametrize("store", ["disk", "s3"])
+def test_the_lock_of_a_killed_process_is_free_at_once_on_its_machine(store, request, tmp_path):
+    place = str(tmp_path / "out") if store == "disk" else request.getfixturevalue("s3")
+    command = [sys.executable, "-c", HOLDS, place]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout.readline() == "held\n"
+        assert ResultsFolder(place).is_running()
+        with pytest.raises(BusyError), ResultsFolder(place).lock():
+            pass
+        process.kill()
+    with ResultsFolder(place).lock():
+        pass
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A results folder of this machine, and the rows of its first three trials."""
+    study = load_study(study_at(tmp_path / "study.yaml"))
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    folder = ResultsFolder(str(tmp_path / "out"))
+    folder.create(study.document.dump(), rows)
+    return folder, [row | {"status": "finished", "knn_top1": 90.0} for row in rows[:3]]
+
+
+def test_an_interrupted_compaction_leaves_one_row_per_trial(folder, monkeypatch):
+    results, rows = folder
+    remove = results.files.remove
+
+    def add_rows():
+        for row in rows:
+            results.add_trial(row, epochs=[{"epoch": 1, "train_loss": 2.0}])
+
+    add_rows()
+    expected = results.trials()
+    for num_removed in (0, 3, 5, 6):  # of the six parts; then nothing is interrupted
+        left = iter(range(num_removed))
+
+        def interrupted(name, left=left, is_last=num_removed == 6):
+            if next(left, None) is None and not is_last:
+                raise KeyboardInterrupt
+            remove(name)
+
+        monkeypatch.setattr(results.files, "remove", interrupted)
+        with contextlib.nullcontext() if num_removed == 6 else pytest.raises(KeyboardInterrupt):
+            results.compact()
+        assert results.trials() == expected
+        assert results.side_table("epochs").num_rows == 3
+        add_rows()
+
+
+def test_what_killed_writers_left_is_no_file_and_is_removed(folder):
+    results, rows = folder
+
+    def files():
+        return sorted(path for path in Path(results.path).rglob("*") if path.is_file())
+
+    results.add_trial(rows[0], epochs=[{"epoch": 1}])
+    results.write(checkpoint_file("a-0"), b"1")
+    whole = files()
+    for name in ("", "checkpoints", "encoders", "parts/trials", "parts/epochs"):
+        Path(results.path, name).mkdir(exist_ok=True)
+        Path(results.path, name, ".0123.tmp").write_bytes(b"half")
+    assert results.trials().num_rows == 1
+    assert results.stored("checkpoints") == ["a-0"]
+    results.remove_unfinished()
+    assert files() == whole
+
+
+# Studies on a real Ray.
+
+
+@pytest.mark.slow
+def test_a_run_that_is_ended_while_ray_starts_leaves_nothing(tmp_path, monkeypatch):
+    """By a terminal that closes, and somebody who does not wait."""
+    with tempfile.TemporaryDirectory(prefix="clsweep-test-", dir="/tmp") as name:
+        monkeypatch.setenv("TMPDIR", name)  # short, as it leaves room for Ray's sockets
+        process = start("run", study_at(tmp_path / "study.yaml"), "--out", tmp_path / "out")
+        logs = f"{PREFIX}*/ray/session_*/logs/raylet.out"
+        wait_until(lambda: [*Path(name).glob(logs)], "a raylet")
+        started = psutil.Process(process.pid).children(recursive=True)
+        for number in (signal.SIGHUP, signal.SIGINT):
+            os.killpg(process.pid, number)
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 130, output
+        assert "Traceback" not in output
+        assert psutil.wait_procs(started, timeout=0.5)[1] == []
+        assert [*Path(name).glob(f"{PREFIX}*")] == []
+
 
 BASE = {**study_tree()["base"], "epochs": 16}
 STUDY = {
@@ -100,6 +253,8 @@ def assert_kept(study, before):
     )  # a column may have lost its gaps
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tmp_path):
     """From one trial to eight: a trial's process, the command and the heart of Ray are killed, and
     the command is asked to end.
@@ -128,7 +283,7 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tm
     output = study.signal(signal.SIGINT)
     # A process may be between the end of its trial and the next: then it is no loss.
     assert 1 <= output.count("lost its process or machine; it goes on from its last") <= 2
-    under_way, recorded = study.under_way(), clsweep.open_results(study.out).trials
+    under_way, ended_before = study.under_way(), clsweep.open_results(study.out).trials
 
     study.start()
     study.advance(draw.randint(2, 6))
@@ -157,7 +312,7 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tm
 
     assert (num_resumes(study)[sorted(under_way)] > 0).all()
     assert_kept(study, numbers)
-    assert_kept(study, recorded)
+    assert_kept(study, ended_before)
     after = clsweep.open_results(study.out).epochs
     after = after[after["trial_id"].isin(numbers["trial_id"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(after, epochs)
@@ -165,6 +320,8 @@ def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tm
     assert study.strays() == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
     begin, undisturbed, tmp_path
 ):
@@ -201,8 +358,8 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
     assert output.splitlines()[-1].endswith(
         "/ray/session_latest/logs. What has finished is kept; the same command continues it."
     )
-    recorded = clsweep.open_results(study.out).trials
-    assert len(recorded) < 8
+    ended_before = clsweep.open_results(study.out).trials
+    assert len(ended_before) < 8
 
     study.start()
     study.hold(
@@ -222,10 +379,12 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
         (out / folder / ".5f1c.tmp").write_bytes(b"PAR1")
     study.run_to_the_end()
     assert num_resumes(study)[[cut.stem, flipped.stem]].tolist() == [0, 0]
-    assert_kept(study, recorded)
+    assert_kept(study, ended_before)
     assert_as_undisturbed(study, undisturbed, tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_trial_that_dies_again_and_again_fails_until_it_is_retried(begin, undisturbed, tmp_path):
     study = begin({**STUDY, "resources": {"max_restarts": 1}}, "--max-concurrent", 1)
     study.start()
@@ -257,6 +416,14 @@ def cluster():
     assert cluster.leftovers() == []
 
 
+def processes(cluster, title):
+    alive = []
+    for process in cluster.processes():
+        with contextlib.suppress(psutil.Error):
+            alive += [process] if title in " ".join(process.cmdline()) else []
+    return alive
+
+
 def replace_node_of(cluster, title):
     """Kill a machine on which a process of that title is running; another one comes."""
     wait_until(lambda: any(map(cluster.kill_node, nodes_of(cluster, title)[:1])), title, TIMEOUT_S)
@@ -273,6 +440,8 @@ def nodes_of(cluster, title):
     return [i for i in ids if parents & {p.pid for p in cluster.processes(f"--node_id={i}")}]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
     cluster, undisturbed, tmp_path, monkeypatch
 ):
@@ -327,16 +496,3 @@ def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
     assert num_resumes(groups).sum() > 0
     assert_same_numbers(groups.out, ended(folders[2], GROUPS, "--max-concurrent", 1))
     assert_stopped_by_asha(groups, tmp_path)
-
-
-def assert_stopped_by_asha(study, tmp_path):
-    """Some trials have fewer epochs than the others, and the journal says of whose configurations
-    it is so.
-    """
-    assert_tidy(study)
-    trials = clsweep.open_results(study.out).trials
-    assert set(trials["status"]) == {"finished", "stopped"}
-    is_stopped = trials["status"] == "stopped"
-    assert (trials["epochs_trained"] < trials["epochs"]).tolist() == is_stopped.tolist()
-    states = {entry.user_attrs["config"]: entry.state for entry in study.entries("dcl", tmp_path)}
-    assert states == {row["config"]: STATES[row["status"]] for row in trials.to_dict("records")}

@@ -106,8 +106,8 @@ class Disturbed:
         """
 
         def killed():
-            victims = (of or self.processes)(title)
-            return bool(victims) and _kill(draw.choice(victims))
+            processes = (of or self.processes)(title)
+            return bool(processes) and _kill(draw.choice(processes))
 
         self.wait_until(killed, title)
 
@@ -117,11 +117,11 @@ class Disturbed:
         """
 
         def of_ray(title):
-            matching = []
+            processes = []
             for process in self.processes(title):
                 with contextlib.suppress(psutil.Error):
-                    matching += [process] if title in process.cmdline()[0] else []
-            return matching
+                    processes += [process] if title in process.cmdline()[0] else []
+            return processes
 
         self.kill(title, random.Random(0), of=of_ray)
 
@@ -319,3 +319,16 @@ def assert_journal(study, tmp_path, *, retried=()):
             assert latest[row["trial_id"]].value == (
                 None if row["status"] == "failed" else row["knn_top1"]
             )
+
+
+def assert_stopped_by_asha(study, tmp_path):
+    """Some trials have fewer epochs than the others, and the journal says of whose configurations
+    it is so.
+    """
+    assert_tidy(study)
+    trials = clsweep.open_results(study.out).trials
+    assert set(trials["status"]) == {"finished", "stopped"}
+    is_stopped = trials["status"] == "stopped"
+    assert (trials["epochs_trained"] < trials["epochs"]).tolist() == is_stopped.tolist()
+    states = {entry.user_attrs["config"]: entry.state for entry in study.entries("dcl", tmp_path)}
+    assert states == {row["config"]: STATES[row["status"]] for row in trials.to_dict("records")}
