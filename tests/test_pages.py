@@ -14,16 +14,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from clsweep.statistics.model import Open, Wording
 
 import clsweep
-from clsweep.findings.notes import notes
-from clsweep.questions import contrasts, pairs
-from clsweep.questions.leaderboard import cautions
-from clsweep.questions.model import Open, Wording
-from clsweep.report.formats.folder import render_markdown
+from clsweep.report.report_folder import render_markdown
 from clsweep.report.sections import build_report
 from clsweep.statistics import contrast, pair_sentences
-from clsweep.statistics.report_objects import Unresolved, Wording
+from clsweep.statistics.leaderboard import cautions
+from clsweep.statistics.report_objects import Wording
+from clsweep.sweeps.notes import notes
 from tests.golden import _planted_sweeps
 from tests.questions import rows
 from tests.questions.test_answer import CAUTIONS, VERDICTS, verdict

@@ -15,7 +15,10 @@ from typing import Any
 
 import torch
 
-CLSWEEP = ("-c", "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import main; main()")
+CLSWEEP = (
+    "-c",
+    "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import run_app; main()",
+)
 _LOAD = f"load {os.getloadavg()[0]:.1f} before"
 
 

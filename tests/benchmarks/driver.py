@@ -29,14 +29,12 @@ from rich.console import Console
 import clsweep
 from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.mailbox import append_epoch, read_epochs, read_states, write_state
-from clsweep.cluster.progress import Estimate, RunProgress
+from clsweep.cluster.progress import Estimate
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
 from clsweep.display.printing import print_table
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.retention import Retention
-from clsweep.results.standings import TrialCounts
 from clsweep.study.design import plan_row, plan_trials
 
 AT_ONCE = 1000

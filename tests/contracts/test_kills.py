@@ -36,7 +36,7 @@ import pytest
 
 import clsweep
 from clsweep.cli.status import status_headline, status_rows
-from clsweep.cluster.session import PREFIX
+from clsweep.cluster.ray_session import PREFIX
 from clsweep.errors import BusyError
 from clsweep.results.folder import ResultsFolder, checkpoint_file
 from clsweep.study.design import plan_row, plan_trials
@@ -60,8 +60,8 @@ from tests.planted import study_at, study_tree
 
 LEAVES = """
 import signal, sys, threading, time
-from clsweep.cluster.desk import saved_on_term
-from clsweep.train.notice import Notice
+from clsweep.cluster.preemption import saved_on_term
+from clsweep.train.save_request import SaveRequest
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's
 notice = Notice(lambda: print("saved", flush=True))

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 
 from clsweep.catalog import OBJECTIVE_PARTS
-from clsweep.train import attempt as attempts
+from clsweep.train import checkpoints as attempts
 from clsweep.train import images, loop, mutual_information, state
-from clsweep.train.attempt import unpack
+from clsweep.train.checkpoints import unpack_checkpoint
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.images import batches
-from clsweep.train.notice import Notice
+from clsweep.train.save_request import SaveRequest
 from tests.contracts.attempts import Attempt, Killed, MemoryStore, Row, assert_same, attempt, chain
 from tests.contracts.combinations import (
     BATCH,
@@ -155,7 +155,9 @@ def test_the_scale_of_the_loss_goes_on(monkeypatch):
     attempt(RUNS[FIRST], undisturbed)
     for kill_at in (1, None):
         attempt(RUNS[FIRST], resumed, kill_at=kill_at)
-    scales = [unpack(store.saved[1])["state"]["scaler"] for store in (undisturbed, resumed)]
+    scales = [
+        unpack_checkpoint(store.saved[1])["state"]["scaler"] for store in (undisturbed, resumed)
+    ]
     assert scales[0] == scales[1]
     assert (scales[0]["scale"], scales[0]["_growth_tracker"]) == (32.0, 1)
 
@@ -187,7 +189,7 @@ def told_often(monkeypatch):
 
 
 def saving(
-    config: Config, store: MemoryStore, at: tuple[int, int], notice: Notice | None = None
+    config: Config, store: MemoryStore, at: tuple[int, int], notice: SaveRequest | None = None
 ) -> Attempt:
     """An attempt that is asked for a checkpoint at a step of an epoch."""
     notice = notice or SaveRequest()
@@ -205,7 +207,7 @@ def cut(config: Config, store: MemoryStore, at: tuple[int, int]) -> Attempt:
     def kill() -> None:
         raise Killed
 
-    return saving(config, store, at, Notice(kill))
+    return saving(config, store, at, SaveRequest(kill))
 
 
 @pytest.mark.usefixtures("told_often")

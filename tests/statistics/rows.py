@@ -3,10 +3,9 @@
 import math
 
 import pandas as pd
+from tests.questions.given import sentences_of
 
 from clsweep.analysis.reasons import Reason, note
-from clsweep.findings.notes import text_of
-from tests.questions.given import sentences_of
 
 NAN, INF = math.nan, math.inf
 LOST = {"winner": "", "resolved": False}

@@ -10,15 +10,7 @@ import pytest
 import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, texts_of
-from clsweep.statistics import (
-    compare,
-    pair_sentences,
-    recommend,
-    robustness,
-    tuning,
-    verdicts,
-    wording,
-)
+from clsweep.statistics import compare, recommend, robustness, tuning, wording
 from clsweep.statistics.report_objects import Wording
 from clsweep.statistics.statistic import plain, points
 from clsweep.sweeps.notes import notes_of
@@ -206,17 +198,23 @@ def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():
 
 def test_one_point_and_several():
     assert [points(within) for within in (1.0, 0.5, 2)] == ["1 point", "0.5 points", "2 points"]
-    assert any("lose no more than 2 points" in text for text in robustness.MORE.explained(2))
-    assert any(text.startswith("within 1 point: ") for text in robustness.BY.explained(1))
-    tables = (robustness.QUESTION, *comparison.BY_STAT.values())
+    assert any(
+        "lose no more than 2 points" in text for text in robustness.ROBUSTNESS_MORE.explained(2)
+    )
+    assert any(
+        text.startswith("within 1 point: ") for text in robustness.ROBUSTNESS_BY.explained(1)
+    )
+    tables = (robustness.ROBUSTNESS, *comparison.BY_STAT.values())
     texts = [text for question in tables for text in (str(question.title), *question.explained(1))]
     assert not any("points" in text.replace("{points}", "") for text in texts)
 
 
 def test_what_columns_are_is_said_of_columns_that_there_are():
     results = clsweep.analyse(trials(1.0))
-    table = robustness.BY.shown(results.robustness(by="tau").assign(by="tau"), results.material, 1)
+    table = robustness.ROBUSTNESS_BY.shown(
+        results.robustness(by="tau").assign(by="tau"), results.material, 1
+    )
     silent = {"by", "objective", "best at", "worst at", "within 1"}
-    columns = {text.partition(": ")[0] for text in robustness.BY.explained(1)}
+    columns = {text.partition(": ")[0] for text in robustness.ROBUSTNESS_BY.explained(1)}
     assert set(table) - silent <= columns
     assert columns.isdisjoint({"regret", "tolerance area", "IQM"})
