@@ -50,12 +50,12 @@ CHANGING = re.compile(r"_s$|_at$|_gib$|^device$")
 def main() -> int:
     base, *words = sys.argv[1:]
     with tempfile.TemporaryDirectory() as scratch, _checked_out(base) as other:
-        folders = [Path(scratch) / "before", Path(scratch) / "now"]
-        runs = [_computing(*each, words) for each in zip((other, ROOT), folders, strict=True)]
+        found = [Path(scratch) / "before", Path(scratch) / "now"]
+        runs = [_computing(*each, words) for each in zip((other, ROOT), found, strict=True)]
         if max([run.wait() for run in runs]):
             return 2
-        names = sorted({path.name for folder in folders for path in folder.iterdir()})
-        differing = [name for name in names if not _alike(*(folder / name for folder in folders))]
+        names = sorted({path.name for folder in found for path in folder.iterdir()})
+        differing = [name for name in names if not _alike(*(folder / name for folder in found))]
     print(f"{len(names)} files, {len(differing)} of them differ")
     return 1 if differing else 0
 
@@ -109,16 +109,16 @@ def compute(out: str, *words: str) -> None:
 
 
 def _statistics(name: str, results: Any, out: Path) -> None:
-    statistics = {each: getattr(results, each) for each in STATISTICS}
+    asked = {each: getattr(results, each) for each in STATISTICS}
     for each in ("robustness", "tuning_cost"):
         asked[f"{each} within 2.5"] = functools.partial(asked[each], within=2.5)
     for param in results.data.params:
         for each in ("robustness", "mechanism", "compare"):
-            statistics[f"{each} {param}"] = functools.partial(getattr(results, each), by=param)
-        statistics[f"winners {param}"] = lambda by=param: results.winners(by)
+            asked[f"{each} {param}"] = lambda each=each, by=param: getattr(results, each)(by=by)
+        asked[f"winners {param}"] = lambda by=param: results.winners(by)
     for stat in ("std", "within"):
-        statistics[f"compare {stat}"] = lambda stat=stat: results.compare(stat=stat)
-    for what, ask in statistics.items():
+        asked[f"compare {stat}"] = lambda stat=stat: results.compare(stat=stat)
+    for what, ask in asked.items():
         (out / f"{name}.{what}".replace("/", "_")).write_text(_exactly(ask))
     (out / f"{name}.trials").write_text(_exactly(lambda: results.trials))
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -216,7 +216,7 @@ def _trials(out: Path) -> None:
     from clsweep.train.loop import train_trial
     from studies.records.plain import plain_config
 
-    rows = {}
+    told = {}
     for framework in COMPONENT["framework"]:
         given = {"framework": framework, "epochs": 2, "batch_size": 64, "precision": "fp32"}
         try:
@@ -224,10 +224,10 @@ def _trials(out: Path) -> None:
             result = train_trial(config, lambda _row: None)
         except Exception as error:  # the two versions may refuse alike
             result = {"error": str(error)}
-        scores = {name: value for name, value in result.items()
+        kept = {name: value for name, value in result.items()
                 if isinstance(value, int | float | str) and not CHANGING.search(name)}  # fmt: skip
-        rows[framework] = scores
-    out.write_text(json.dumps(rows, indent=1, sort_keys=True))
+        told[framework] = kept
+    out.write_text(json.dumps(told, indent=1, sort_keys=True))
 
 
 if __name__ == "__main__":

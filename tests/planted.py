@@ -135,7 +135,7 @@ def recorded(
     with folder.lock():
         folder.create(study.document.dump(), plan)
         if printed:
-            folder.add_printed(checked_files(printed), paper_cells(printed))
+            folder.add_paper_tables(checked_files(printed), paper_cells(printed))
         outcomes = [(row, outcome(row)) for row in plan]
         rows = [{**row, "status": "finished", **more} for row, more in outcomes if more is not None]
         record(folder, rows, epochs=epochs, **({"hits": hits} if hits else {}))

@@ -151,9 +151,9 @@ FAST = [f"{name}{WITH_HITS}" for name in ("grid", "a tie", "a failed seed", "ove
 NUM = 400
 
 
-def measured(score_of_trial: float, *, hits: bool) -> float:
+def measured(found: float, *, hits: bool) -> float:
     """The score of a trial: one of its images, where these are kept."""
-    return round(min(score_of_trial, 100) / 100 * NUM) / NUM * 100 if hits else score_of_trial
+    return round(min(found, 100) / 100 * NUM) / NUM * 100 if hits else found
 
 
 def hits_of(row: Row) -> list[Row]:
@@ -163,8 +163,8 @@ def hits_of(row: Row) -> list[Row]:
     ease = np.random.default_rng(7).normal(size=NUM)
     own = np.random.default_rng(zlib.crc32(row["trial_id"].encode())).normal(size=NUM)
     right = np.argsort(ease + own).argsort() < round(row["knn_top1"] / 100 * NUM)
-    bits = {"images": "0f", "num_images": NUM, "bits": np.packbits(right).tobytes()}
-    return [{"metric": "knn_top1", "split": "validation", **bits}]
+    kept = {"images": "0f", "num_images": NUM, "bits": np.packbits(right).tobytes()}
+    return [{"metric": "knn_top1", "split": "validation", **kept}]
 
 
 def written(folder: Path, changes: Mapping[str, Any]) -> Path:
@@ -192,14 +192,14 @@ def make(folder: Path, name: str) -> str:
 def _recorded(
     folder: Path, changes: Row, options: Row, outcome: Callable[..., Any], *, hits: bool
 ) -> str:
-    def ended(row: Row) -> Row | None:
+    def found(row: Row) -> Row | None:
         if (own := outcome(row)) is None:
             return None
         seen = measured(score({**row, **own}, **options), hits=hits)
         return {"knn_top1": seen, "linear_top1": seen - 5, "wall_time_s": 2.0, **own}
 
     study = load_study(written(folder, changes))
-    return recorded(folder / "out", study, ended, hits=hits_of if hits else None)
+    return recorded(folder / "out", study, found, hits=hits_of if hits else None)
 
 
 def _raced(folder: Path, options: Row, *, hits: bool) -> str:
@@ -214,11 +214,11 @@ def _raced(folder: Path, options: Row, *, hits: bool) -> str:
 
     race = SeedRacing(study.sections, plan_trials(study), plan_trials(study), skip)
     while (trial := next(race, None)) is not None:
-        seen = measured(score(plan[trial.trial_id], **options), hits=hits)
-        ended[trial.trial_id] = {"knn_top1": seen, "wall_time_s": 2.0}
-        race.tell(plan[trial.trial_id], "finished", seen)
-    hits_or_none = hits_of if hits else None
-    return recorded(folder / "out", study, lambda row: ended[row["trial_id"]], hits=hits_or_none)
+        found = measured(score(plan[trial.trial_id], **options), hits=hits)
+        ended[trial.trial_id] = {"knn_top1": found, "wall_time_s": 2.0}
+        race.tell(plan[trial.trial_id], "finished", found)
+    kept = hits_of if hits else None
+    return recorded(folder / "out", study, lambda row: ended[row["trial_id"]], hits=kept)
 
 
 def _confirm(
@@ -244,13 +244,13 @@ NAMED = re.compile(r"(?:is|are) (?:best|tied)|Best .*is not resolved|No setting 
 
 def facts(results: Results) -> Facts:
     """Everything that several tables say of an objective."""
-    facts_by_name: Facts = defaultdict(dict)
+    found: Facts = defaultdict(dict)
 
     def tell(source: str, frame: pd.DataFrame, **columns: str) -> None:
         for row in frame.to_dict("records"):
             cell = "/".join(str(row[n]) for n in ("dataset", "objective") if n in row)
             for fact, column in columns.items():
-                facts_by_name[f"{fact} of {cell}"][source] = row[column]
+                found[f"{fact} of {cell}"][source] = row[column]
 
     board, recommended = results.leaderboard(), results.recommend()
     board = board[board["kind"] == "objective"]
@@ -286,7 +286,7 @@ def facts(results: Results) -> Facts:
         if complete(results) and not any(map(len, means["note"])):
             tell("compare", means.rename(columns=own), mean="value")
             tell("robustness", robust, mean="mean")
-    return facts_by_name
+    return found
 
 
 def complete(results: Results) -> bool:
@@ -313,15 +313,15 @@ def sentences(results: Results) -> dict[str, tuple[str, ...]]:
         "robustness": verdicts.robustness_verdict(results),
         "report": first_screen.answer_of(results)[0],
     }
-    return {name: tuple(s for s in each if NAMED.search(s)) for name, each in pairs_by_name.items()}
+    return {name: tuple(s for s in each if NAMED.search(s)) for name, each in said.items()}
 
 
-def names_the_winner(texts: Sequence[str], pairs: pd.DataFrame) -> bool:
+def names_the_winner(said: Sequence[str], pairs: pd.DataFrame) -> bool:
     """Whether the sentences name who wins all pairs, and nobody where nobody does."""
     names = {*pairs["a"], *pairs["b"]}
     wins = {n: ((pairs["a"] == n) | (pairs["b"] == n)) & (pairs["winner"] != n) for n in names}
     best = [name for name, lost in wins.items() if not lost.any()]
-    return [s.split(" is best")[0] for s in texts if " is best" in s] == best
+    return [s.split(" is best")[0] for s in said if " is best" in s] == best
 
 
 @pytest.mark.parametrize(
@@ -337,14 +337,14 @@ def assert_agreement(results: Results, name: str) -> None:
     assert (results.data.images == "new images") == name.endswith(WITH_HITS)
     assert {fact: by for fact, by in facts(results).items() if differing(fact, by)} == {}
     if (results.trials["status"] == "failed").any():
-        tables = (results.robustness, results.recommend, results.compare, results.pareto,
+        asked = (results.robustness, results.recommend, results.compare, results.pareto,
                  results.sensitivity, partial(results.compare, tuned=True))  # fmt: skip
         assert all("failed" in " ".join(compute()["note"]) for compute in asked)
     said = sentences(results)
     for sense, tuned in ((" when tuned", True), (" without tuning", False)):
-        own = {name: tuple(s for s in each if sense in s) for name, each in texts.items()}
+        own = {name: tuple(s for s in each if sense in s) for name, each in said.items()}
         assert len({each for each in own.values() if each}) <= 1
-        report = own["report"] or tuple(s for s in texts["report"] if " is best:" in s)
+        report = own["report"] or tuple(s for s in said["report"] if " is best:" in s)
         if report and not results.cells:
             assert names_the_winner(report, results.compare(tuned=tuned))
 

@@ -180,7 +180,7 @@ REPORT = (
 )
 COMMAND = (
     "sys.argv = ['clsweep', *{words!r}]\nfrom clsweep.cli.main import run_app\ntry:\n    "
-    "main()\nexcept SystemExit:\n    pass\n"
+    "run_app()\nexcept SystemExit:\n    pass\n"
 )
 
 

@@ -14,20 +14,19 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from clsweep.statistics.model import Open, Wording
 
 import clsweep
 from clsweep.report.report_folder import render_markdown
 from clsweep.report.sections import build_report
 from clsweep.statistics import contrast, pair_sentences
 from clsweep.statistics.leaderboard import cautions
-from clsweep.statistics.report_objects import Wording
-from clsweep.sweeps.notes import notes
+from clsweep.statistics.report_objects import Unresolved, Wording
+from clsweep.sweeps.notes import notes_of
 from tests.golden import _planted_sweeps
-from tests.questions import rows
-from tests.questions.test_answer import CAUTIONS, VERDICTS, verdict
-from tests.questions.test_figures import lines_of_specs
-from tests.questions.test_registry import assert_whole
+from tests.statistics import rows
+from tests.statistics.test_answer import CAUTIONS, VERDICTS, verdict
+from tests.statistics.test_figures import lines_of_specs
+from tests.statistics.test_registry import assert_whole
 
 PAGES = Path(__file__).parent / "pages"
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
@@ -39,7 +38,9 @@ OTHERS = ("grid of ten seeds", "random, few", "most failed", "another metric", "
 def page_of(name):
     """What is said of a planted study, without its tables and figures."""
     if name == "rows":
-        return "".join(f"- {'open: ' * isinstance(each, Open)}{each}\n" for each in sentences())
+        return "".join(
+            f"- {'open: ' * isinstance(each, Unresolved)}{each}\n" for each in sentences()
+        )
     if name == "figures":
         return "".join(f"{line}\n" for line in lines_of_specs())
     report = build_report(clsweep.analyse(SWEEPS[name]))
@@ -66,7 +67,7 @@ def sentences():
     for title, (table, words, is_search) in CAUTIONS.items():
         yield f"{title}: {'; '.join(cautions(table, words, is_search=is_search))}"
     for title, frame in rows.NOTES.items():
-        yield f"note {title}: {'; '.join(notes(frame))}"
+        yield f"note {title}: {'; '.join(notes_of(frame))}"
     for change in rows.CONTRASTS:
         row = rows.CONTRAST | change
         yield contrast.outcome(row)

@@ -74,7 +74,7 @@ def test_a_process_that_is_killed_is_done_without():
 
 
 def test_they_end_with_us_however_we_end_idle_or_in_the_middle_of_a_call(tmp_path):
-    file = tmp_path / "pid"
+    told = tmp_path / "pid"
     code = (
         "from clsweep.processes import submit, worker_processes\n"
         "from tests.test_processes import children, divided, tell_and_wait\n"
@@ -87,10 +87,10 @@ def test_they_end_with_us_however_we_end_idle_or_in_the_middle_of_a_call(tmp_pat
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as us:
         assert us.stdout
         started = [psutil.Process(int(word)) for word in us.stdout.readline().split()]
-        wait_until(file.exists, "the call has begun")
+        wait_until(told.exists, "the call has begun")
         us.kill()
         gone, alive = psutil.wait_procs(started, timeout=60)
-    assert int(file.read_text()) in {process.pid for process in gone}
+    assert int(told.read_text()) in {process.pid for process in gone}
     assert len(gone) == 2
     assert not alive
 
@@ -106,7 +106,7 @@ def test_what_they_have_not_done_is_left():
     with worker_processes(1):
         asked = [submit(signal.pause) for _ in range(3)]
     assert not children()
-    assert all(each.done() for each in calls)
+    assert all(each.done() for each in asked)
 
 
 def tell_and_wait(path: str) -> None:

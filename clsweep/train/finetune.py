@@ -22,7 +22,7 @@ from clsweep.model.transfer import to_device
 from clsweep.train.accuracy import top_hits
 from clsweep.train.finite import require_finite
 from clsweep.train.images import Images
-from clsweep.train.optim import Moment, cosine_decay
+from clsweep.train.optim import Moment, cosine
 
 MOMENTUM = 0.9  # SimCLR B.5, with Nesterov's step
 CROP_AND_FLIP = Recipe(crop_scale=0.08, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0)
@@ -121,7 +121,7 @@ def fine_tuned(network: Network, rows_R: Tensor, **tuning: Unpack[FineTuning]) -
             if len(chosen_B) == 1:
                 continue
             for group in optimizer.param_groups:
-                group["lr"] = lr * cosine_decay(Moment(step, num_steps))
+                group["lr"] = lr * cosine(Moment(step, num_steps))
             draws = images.draw([recipe], chosen_B, generator)
             (x_BCHW,) = images.views(chosen_B, draws)
             optimizer.zero_grad(set_to_none=True)

@@ -61,7 +61,7 @@ def lr_at(
     return peak * schedule(Moment(step, num_steps, num_warmup_steps))
 
 
-def cosine_decay(at: Moment) -> float:
+def cosine(at: Moment) -> float:
     """(1 + cos(pi progress)) / 2 (Loshchilov & Hutter 2017)."""
     return 0.5 * (1 + math.cos(math.pi * at.progress))
 

@@ -25,7 +25,7 @@ from clsweep.model.transfer import to_device
 from clsweep.train.accuracy import Hits, named_hits, top_hits
 from clsweep.train.device import widest_float
 from clsweep.train.finite import are_finite, require_finite
-from clsweep.train.optim import Groups, Moment, adam, constant, cosine_decay, lars, sgd
+from clsweep.train.optim import Groups, Moment, adam, constant, cosine, lars, sgd
 
 LARS_TRUST = 1e-3  # SimSiam (2021)
 BLOCK_ROWS = 8192  # rows held in float64 at once
@@ -294,7 +294,7 @@ def sgd_fit(
 
 # Share of the probe's rate at a moment, at a share of its epochs, with the factor of a step.
 _SCHEDULES: dict[str, Callable[[Moment, float, float], float]] = {
-    "cosine": lambda at, *_: cosine_decay(at),
+    "cosine": lambda at, *_: cosine(at),
     "step": lambda _, done, by: by ** ((done >= 0.6 - _ROUNDING) + (done >= 0.8 - _ROUNDING)),
     "constant": lambda at, *_: constant(at),
 }

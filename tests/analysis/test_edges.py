@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.questions.given import of
 
 from clsweep.analysis import compare as comparison
 from clsweep.analysis import (
@@ -20,6 +19,7 @@ from clsweep.analysis.sweep import FAILED_AS
 from clsweep.statistics.health import failure_regions
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
+from tests.statistics.given import of
 
 NAN = float("nan")
 PAIR = [[90.0, 91.0], [80.0, 81.0]]

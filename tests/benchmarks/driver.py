@@ -8,6 +8,7 @@ draws each part on to 100,000 trials, by the power law through both.
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import math
@@ -22,19 +23,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from _machine import machine, options
+from _machine import machine
 from commands import epochs_of, finished, large_study, make_results
 from rich.console import Console
 
 import clsweep
 from clsweep.cluster.loggers import Loggers
 from clsweep.cluster.mailbox import append_epoch, read_epochs, read_states, write_state
-from clsweep.cluster.progress import Estimate
+from clsweep.cluster.progress import Estimate, RunProgress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
 from clsweep.display.printing import print_table
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
+from clsweep.results.retention import Retention
+from clsweep.results.standings import TrialCounts
 from clsweep.study.design import plan_row, plan_trials
 
 AT_ONCE = 1000
@@ -60,10 +63,10 @@ def count_requests(files: Any, calls: Counter[str]) -> None:
     """Count what an object store would be asked in place of this disk."""
 
     def counted(request: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        answer = method(*args, **options)
-        pages = max(1, math.ceil(len(answer) / 1000)) if request == "LIST" else 1
+        found = method(*args, **options)
+        pages = max(1, math.ceil(len(found) / 1000)) if request == "LIST" else 1
         calls[f"requests: {request}"] += pages
-        return answer
+        return found
 
     for name, request in REQUESTS.items():
         setattr(files, name, partial(counted, request, getattr(files, name)))
@@ -80,11 +83,13 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     folder.create(study.document.dump(), rows)
     count_requests(folder.files, calls)
     best: dict[str, Any] = {"metric": "knn_top1", "mode": "max"}
-    retention = KeptFiles(folder, rows, [], encoders="best", checkpoints="best", **best)
-    tally = Tally(rows, [], axes=dict.fromkeys(study.sections.objectives, ("tau", "lr")), **best)
+    kept = Retention(folder, rows, [], encoders="best", checkpoints="best", **best)
+    tally = TrialCounts(
+        rows, [], axes=dict.fromkeys(study.sections.objectives, ("tau", "lr")), **best
+    )
     console = Console(file=io.StringIO())
-    progress = Progress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
-    recorder = Recorder(study, folder, progress, retention, Loggers([], study, folder.path, print))
+    progress = RunProgress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
+    recorder = Recorder(study, folder, progress, kept, Loggers([], study, folder.path, print))
     search = PlanSearch(study, trials, [], open_storage(folder.journal_path, alone=True))
     folder.compact = lambda: None  # type: ignore[method-assign]  # by itself, see `compaction`
     under_way: deque[dict[str, Any]] = deque()
@@ -168,23 +173,26 @@ def drawn_on(part: str, sizes: Any, values: Any, at: Any) -> dict[str, Any]:
     """A row: both values, and the power law through them at TARGET trials."""
     (n, m), (a, b) = at, values
     power = math.log(b / a) / math.log(m / n) if a > 0 and b > 0 else 0.0
-    columns = {f"at {size:,}": value for size, value in zip(sizes, values, strict=True)}
-    return {"part": part, **columns, "power": power, f"at {TARGET:,}": b * (TARGET / m) ** power}
+    told = {f"at {size:,}": value for size, value in zip(sizes, values, strict=True)}
+    return {"part": part, **told, "power": power, f"at {TARGET:,}": b * (TARGET / m) ** power}
 
 
 def main() -> None:
-    given = options(__doc__, trials=[1_000, 10_000], epochs=100)
-    named, measured = machine(), list[dict[str, float]]()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, nargs=2, default=[1_000, 10_000])
+    parser.add_argument("--epochs", type=int, default=100)
+    given = parser.parse_args()
+    named, found = machine(), list[dict[str, float]]()
     for size in given.trials:
-        measured.append({})
+        found.append({})
         for measure in (simulate, compaction):
             with tempfile.TemporaryDirectory() as folder:
-                measured[-1] |= measure(size, given.epochs, Path(folder))
+                found[-1] |= measure(size, given.epochs, Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         chosen = [suggestions(num, Path(folder)) for num in SUGGESTIONS]
     table = [
-        drawn_on(part, given.trials, [each.get(part, 0.0) for each in measured], given.trials)
-        for part in measured[-1]
+        drawn_on(part, given.trials, [each.get(part, 0.0) for each in found], given.trials)
+        for part in found[-1]
     ]
     named_parts = f"tpe, {SUGGESTIONS[0]} and {SUGGESTIONS[1]} configurations"
     table.append(drawn_on(named_parts, given.trials, chosen, SUGGESTIONS))

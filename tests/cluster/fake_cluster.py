@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from tests.cluster.conftest import wait_until
-from tests.cluster.disturbed import MARK, marked_processes
+from tests.contracts.disturbed import MARK, marked_processes
 
 OBJECT_STORE_BYTES = 100 * 2**20
 RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]

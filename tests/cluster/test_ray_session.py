@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 from ray._private import services
 from ray._private.services import resolve_ip_for_localhost
@@ -28,7 +29,8 @@ from clsweep.cluster.ray_session import (
     require_answer,
 )
 from clsweep.errors import RequestError
-from tests.cluster.conftest import listeners
+from tests.cluster.conftest import listeners, start, wait_until
+from tests.planted import study_at
 
 WAIT = """
 import os, sys

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from clsweep.catalog import OBJECTIVE_PARTS
 from clsweep.train import checkpoints as attempts
-from clsweep.train import images, loop, mutual_information, state
+from clsweep.train import images, loop, mutual_information, progress_reporter, state
 from clsweep.train.checkpoints import unpack_checkpoint
 from clsweep.train.collectives import of_first, rank
 from clsweep.train.images import batches

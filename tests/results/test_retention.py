@@ -121,7 +121,7 @@ def test_which_files_stay(folder, name):
         if ended:
             end(retention, folder, *rows_of(ended))
         else:
-            retention.settle()
+            retention.apply()
             assert not unfinished.exists()
         kind = "checkpoints" if options.get("checkpoints") else "encoders"
         assert folder.stored(kind) == left.split()

@@ -3,9 +3,10 @@
 import math
 
 import pandas as pd
-from tests.questions.given import sentences_of
 
 from clsweep.analysis.reasons import Reason, note
+from clsweep.sweeps.notes import note_text
+from tests.statistics.given import sentences_of
 
 NAN, INF = math.nan, math.inf
 LOST = {"winner": "", "resolved": False}

@@ -51,7 +51,7 @@ def given(trials=None, *, params=PARAMS, failed="worst", **tables):
     """The answers of trials, some of whose tables are given."""
     trials = trials_of() if trials is None else trials
     answers = clsweep.analyse(trials, metric="knn_top1", params=params, failed=failed)
-    return Given(answers.material, {"sensitivity": NOTHING} | tables)
+    return Given(answers.data, {"sensitivity": NOTHING} | tables)
 
 
 def sides_of(trials):
@@ -307,7 +307,7 @@ def test_tables_without_rows_or_numbers_have_no_figure():
 
 
 def test_heatmaps_have_the_means_of_the_statistics_on_one_scale():
-    figures, sweep = heatmaps(trials_of()), given().material.sweeps[0]
+    figures, sweep = heatmaps(trials_of()), given().data.sweeps[0]
     data = figures["heatmap-simclr"].data
     cell = (sweep.settings["tau"] == 0.1) & (sweep.settings["batch_size"] == 128)
     row = data.query("`tau (across)` == '0.1' and `batch_size (up)` == '128'")
@@ -319,7 +319,7 @@ def test_heatmaps_have_the_means_of_the_statistics_on_one_scale():
 def test_heatmaps_bin_sampled_values_as_the_statistics():
     sampled = trials_of(sampler="qmc").assign(batch_size=lambda t: t["config"] * 7 % 30 + 1)
     figures = heatmaps(sampled, params=["tau", "batch_size"])
-    sweeps = given(sampled, params=["tau", "batch_size"]).material.sweeps
+    sweeps = given(sampled, params=["tau", "batch_size"]).data.sweeps
     for figure, sweep in zip(figures.values(), sweeps, strict=True):
         assert figure.data["tau (across)"].nunique() == 6
         regions = cut("batch_size", [sweep])

@@ -54,7 +54,7 @@ QUESTION = Statistic(
 
 
 @pytest.fixture
-def results(monkeypatch):
+def found(monkeypatch):
     """Results, asked with one question more."""
     place = [chapter.id for chapter in registry.SECTIONS].index("tuning")
     with_it = dataclasses.replace(
@@ -71,8 +71,8 @@ def results(monkeypatch):
         cache.cache_clear()
 
 
-def test_a_report_has_its_sentence_table_figure_formula_and_term(results, tmp_path):
-    report = build_report(results)
+def test_a_report_has_its_sentence_table_figure_formula_and_term(found, tmp_path):
+    report = build_report(found)
     (section,) = [part for part in report.sections if part.id == "tuning"]
     assert "1 objectives have a midpoint." in section.sentences
     table = section.tables[-1]
@@ -92,7 +92,7 @@ def test_a_report_has_its_sentence_table_figure_formula_and_term(results, tmp_pa
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_command_prints_it_explains_it_and_leaves_out_what_is_spare(
-    results, capsys, monkeypatch, wide
+    found, capsys, monkeypatch, wide
 ):
     monkeypatch.setenv("COLUMNS", "36")
     frame, data = found.compute(medians), found.data

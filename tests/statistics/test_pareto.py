@@ -48,8 +48,8 @@ def trials():
 
 
 def test_the_front_of_a_study_is_over_its_objectives():
-    results = clsweep.analyse(trials(), params=["width"])
-    table = results.pareto()
+    found = clsweep.analyse(trials(), params=["width"])
+    table = found.pareto()
     front = table[table["on_front"]]
     assert front["objective"].tolist() == ["a", "a", "a", "a", "b"]
     assert front["seconds"].tolist() == [16, 32, 64, 128, 456]
@@ -66,12 +66,12 @@ def test_what_ties_is_named_as_the_recommendation_names_it():
     wide = frame["width"] == 128
     frame.loc[wide & (frame["objective"] == "a"), ["knn_top1", "wall_time_s"]] = [80.0, 48.0]
     frame.loc[wide & (frame["objective"] == "b"), "knn_top1"] = 80.0 * (1 + 2**-52)
-    results = clsweep.analyse(frame, params=["width"])
-    shown = results.pareto().query("on_front")
+    found = clsweep.analyse(frame, params=["width"])
+    shown = found.pareto().query("on_front")
     assert shown[["objective", "at"]].to_numpy().tolist() == [
         ["a", f"width={width}"] for width in (8, 16, 32, 128, 64)
     ]
-    picks = results.recommend().query("kind == 'best'").set_index("objective")
+    picks = found.recommend().query("kind == 'best'").set_index("objective")
     assert picks.loc["a", "at"] == "width=64"
     for note in (picks.loc["a", "note"], shown["note"].iloc[0]):
         assert "tied by its mean with width=128: of" in note

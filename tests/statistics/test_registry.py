@@ -38,10 +38,10 @@ def trials():
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_every_question_answers_or_declines(trials, name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    results = clsweep.analyse(SWEEPS[name](trials).reset_index(drop=True))
-    report = build_report(results)
-    sentences = [sentence for section in report.sections for sentence in section.sentences]
-    claims = any("more robust than" in sentence for sentence in sentences)
+    found = clsweep.analyse(SWEEPS[name](trials).reset_index(drop=True))
+    report = build_report(found)
+    said = [sentence for section in report.sections for sentence in section.sentences]
+    claims = any("more robust than" in sentence for sentence in said)
     assert claims == name.startswith("gaps")
     assert any("depends least" in sentence for sentence in report.verdicts) == claims
     ids = [section.id for section in report.sections]

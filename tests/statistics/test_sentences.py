@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from tests.questions.given import sentences_of
-from tests.questions.rows import LOST, NAN, PAIR, TABLES, sentences
 
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.robustness import robustness
@@ -14,6 +12,8 @@ from clsweep.statistics.report_objects import Unresolved, Wording
 from clsweep.statistics.wording import interval, known, listed, number
 from tests.analysis.draws import drawing
 from tests.planted import planted
+from tests.statistics.given import sentences_of
+from tests.statistics.rows import LOST, NAN, PAIR, TABLES, sentences
 
 INF = math.inf
 OPEN_RATIO = "Whether dcl or simclr is more robust is not resolved"

@@ -60,12 +60,12 @@ def test_a_table_from_anywhere_has_every_statistic(trials):
     assert found.data.params == ("tau", "batch_size")
     robust = found.robustness().set_index("objective")
     assert robust["sd_star"]["dcl"] < robust["sd_star"]["simclr"]
-    row = results.compare("dcl", "simclr", stat="std").iloc[0]
+    row = found.compare("dcl", "simclr", stat="std").iloc[0]
     assert row["winner"] == "dcl"
-    row = results.compare("simclr", "<b>x</b>", stat="std").iloc[0]
+    row = found.compare("simclr", "<b>x</b>", stat="std").iloc[0]
     assert (row["winner"], row["resolved"]) == ("", False)
-    assert len(results.compare()) == 3
-    effects = results.sensitivity("simclr").set_index("term")
+    assert len(found.compare()) == 3
+    effects = found.sensitivity("simclr").set_index("term")
     assert effects.loc["tau", "first"] > 0.8
     assert set(found.marginals()["param"]) == {"tau", "batch_size"}
     for compute in (found.tolerance, found.best_of_k, found.recommend, found.health):
@@ -89,7 +89,7 @@ def test_any_numbers_can_be_the_metric_and_any_names_the_parameters():
     assert found.data.params == ("x1", "x2")
     row = found.robustness().iloc[0]
     assert row["best"] < row["worst"]
-    effects = results.sensitivity().set_index("term")
+    effects = found.sensitivity().set_index("term")
     assert effects.loc["x1", "first"] == pytest.approx(16 / 17, abs=0.05)
     with pytest.raises(RequestError, match=r"none of the known metrics; name one. Columns: .*loss"):
         clsweep.analyse(frame)
@@ -136,10 +136,10 @@ def test_several_studies_are_analysed_together(tmp_path):
         make_study(tmp_path / "a", name="first"),
         make_study(tmp_path / "b", name="second", level=curve(15)),
     )
-    results = clsweep.open_results(first, second)
-    names = list(results.robustness()["objective"])
+    found = clsweep.open_results(first, second)
+    names = list(found.robustness()["objective"])
     assert names[:3] == ["first/simclr", "first/dcl", "first/dclw"]
-    assert results.compare("first/dcl", "second/dcl", stat="std").iloc[0]["winner"] == "first/dcl"
+    assert found.compare("first/dcl", "second/dcl", stat="std").iloc[0]["winner"] == "first/dcl"
     same = make_study(tmp_path / "c", name="first")
     assert {"a/dcl", "c/dcl"} <= set(clsweep.open_results(first, same).robustness()["objective"])
     with pytest.raises(RequestError, match="given twice"):
@@ -200,7 +200,7 @@ def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
     second = make_study(
         tmp_path / "b", name="second", settings=["base.knn_k=20", "base.batch_size=64"]
     )
-    results = clsweep.open_results(first, second)
+    found = clsweep.open_results(first, second)
     differing = "batch_size (32, 64), chunk_size (32, 64), knn_k (200, 20)"
     said = f"objectives differ in what they hold fixed: {differing}"
     assert found.data.notes == (said,)
@@ -208,13 +208,13 @@ def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
     assert (row["reason"], row["resolved"]) == (Reason.YARDSTICKS, False)
     assert row["note"] == "scored by different yardsticks: knn_k 200 against knn_k 20"
     assert math.isnan(row["estimate"])
-    within = results.compare("first/dcl", "first/simclr").iloc[0]
+    within = found.compare("first/dcl", "first/simclr").iloc[0]
     assert np.isfinite(within["estimate"])
-    assert set(results.winners("tau")["objective"].str.partition("/")[0]) == {"first", "second"}
-    pairs = results.compare(stat="std")
+    assert set(found.winners("tau")["objective"].str.partition("/")[0]) == {"first", "second"}
+    pairs = found.compare(stat="std")
     across = pairs["a"].str.startswith("first") & pairs["b"].str.startswith("second")
     assert set(pairs.loc[across, "reason"]) == {Reason.YARDSTICKS}
-    ranked = results.leaderboard()
+    ranked = found.leaderboard()
     assert list(dict.fromkeys(ranked["yardstick"])) in (
         ["knn_k 200", "knn_k 20"],
         ["knn_k 20", "knn_k 200"],
@@ -226,15 +226,15 @@ def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
     assert [sentence.partition(":")[0] for sentence in said[:4]] == [
         f"For {name}" for name in dict.fromkeys(ranked["yardstick"]) for _ in ("tuned", "untuned")
     ]
-    drawn = [f for name, f in figures_of("marginals", results).items() if "marginal-tau" in name]
+    drawn = [f for name, f in figures_of("marginals", found).items() if "marginal-tau" in name]
     assert [len(set(f.data["objective"].str.partition("/")[0])) for f in drawn] == [1, 1]
 
 
 def test_losses_of_different_objectives_are_not_compared(tmp_path):
     # An objective that nobody shares the hyperparameter with stands alone, and is no obstacle.
     path = make_study(tmp_path / "a", columns={"train_loss": 2.0})
-    results = clsweep.open_results(path, metric="train_loss")
-    pairs = pd.concat([results.compare(), results.compare(stat="tuned"), results.compare(by="tau")])
+    found = clsweep.open_results(path, metric="train_loss")
+    pairs = pd.concat([found.compare(), found.compare(stat="tuned"), found.compare(by="tau")])
     assert set(pairs["reason"]) == {Reason.YARDSTICKS}
     assert "loss of simclr" in pairs["note"].iloc[0]
     assert set(found.winners("tau")["reason"]) == {Reason.NOBODY_ELSE}
@@ -256,11 +256,11 @@ def test_another_metric_than_the_study_s_own(tmp_path):
     for given in ({}, {"metric": "knn_top1"}, {"metric": "linear_top1"}):
         with pytest.raises(RequestError, match="expected 'max', which is best, got 'min'"):
             clsweep.open_results(path, mode="min", **given)
-    results = clsweep.open_results(path, metric="images_per_s", mode="min")
-    assert results.robustness()["mean"].tolist() == [2.0] * 4
-    message = r"no column 'knn_topp'. Did you mean 'knn_top[15]'\? Known metrics: knn_top1"
+    found = clsweep.open_results(path, metric="images_per_s", mode="min")
+    assert found.robustness()["mean"].tolist() == [2.0] * 4
+    said = r"no column 'knn_topp'. Did you mean 'knn_top[15]'\? Known metrics: knn_top1"
     for mode in (None, "max"):
-        with pytest.raises(RequestError, match=message):
+        with pytest.raises(RequestError, match=said):
             clsweep.open_results(path, metric="knn_topp", mode=mode)
     empty = clsweep.open_results(path, metric="q_b_mean", mode="max").robustness()
     assert empty["note"].str.contains("no finished trial").all()
@@ -277,11 +277,11 @@ def test_what_a_running_study_says(tmp_path):
 
 
 def test_the_report_writes_its_page(trials, tmp_path):
-    folder, steps = tmp_path / "report", []
+    folder, said = tmp_path / "report", []
     few = trials[trials["batch_size"] == 64].drop(columns="batch_size")
-    page = clsweep.analyse(few).report(folder, progress=steps.append)
+    page = clsweep.analyse(few).report(folder, progress=said.append)
     assert page == folder / "index.html"
-    assert "robustness" in steps
+    assert "robustness" in said
     text = page.read_text(encoding="utf-8")
     assert "<b>x</b>" not in text
     assert "dcl is more robust than simclr" in text

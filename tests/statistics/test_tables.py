@@ -10,7 +10,15 @@ import pytest
 import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, texts_of
-from clsweep.statistics import compare, recommend, robustness, tuning, wording
+from clsweep.statistics import (
+    compare,
+    pair_sentences,
+    recommend,
+    robustness,
+    tuning,
+    verdicts,
+    wording,
+)
 from clsweep.statistics.report_objects import Wording
 from clsweep.statistics.statistic import plain, points
 from clsweep.sweeps.notes import notes_of
@@ -60,14 +68,14 @@ def tables():
 
 @pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-7])
 def test_every_interval_is_told_from_its_ends(tables, scale):
-    num_intervals = 0
+    found = 0
     for table in tables[scale].values():
         for name in ("sd", "regret", "IQM", "lead", "score", "worst"):
             for text in table.get(name, ()):
                 _, low, high = map(float, INTERVAL.fullmatch(text).groups())
                 assert low < high, (name, text)
-                num_intervals += 1
-    assert num_intervals > 10
+                found += 1
+    assert found > 10
 
 
 def test_accuracies_in_percent_have_two_decimals(tables):
@@ -117,8 +125,8 @@ def test_decimals_of_a_column(numbers, texts):
 
 def test_a_metric_of_which_low_values_are_good_has_a_lead():
     frame = trials(1.0).assign(err=lambda t: 100 - t["knn_top1"] + 5 * (t["objective"] == "simclr"))
-    results = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
-    table = comparison.MEANS.shown(results.compare(), results.material, 1)
+    found = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
+    table = compare.MEANS.shown(found.compare(), found.data, 1)
     row = table.iloc[0]
     assert row["verdict"] == "dcl"
     assert float(row["value a"]) > float(row["value b"])
@@ -153,6 +161,18 @@ def test_columns_of_a_default_are_left_out_where_there_is_none():
     assert table["gain over it"].tolist() == ["", "1.00"]
 
 
+def test_notes_that_are_missing():
+    frame = pd.DataFrame({"objective": ["a", "b", "c"], "note": ["x", math.nan, None]})
+    assert notes_of(frame) == ["a: x"]
+    frame["reason"] = [Reason.NO_SCORE, "", ""]
+    assert notes_of(frame) == ["a: not measured: x"]
+    assert notes_of(pd.DataFrame({"objective": ["a"]})) == []
+    counted = "8 of 28 trials were stopped early"  # by a as by b, not by both together
+    assert notes_of(pd.DataFrame({"objective": ["a", "b"], "note": counted})) == [
+        f"each: {counted}"
+    ]
+
+
 def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
     frame = planted(lambda s: 80 - s["tau"], ranges={"tau": (0.05, 1.0)}, num_configs=6)
     picks = clsweep.analyse(frame.assign(sampler="tpe")).recommend()
@@ -168,30 +188,41 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     frame = pd.concat(
         each.assign(sampler="tpe" if n < 3 else "grid") for n, each in enumerate(sides)
     )
-    table = clsweep.analyse(frame).compare()
-    assert notes(table) == ["a, b, c: tpe samples favour good configurations"]
-    assert notes(table[:1]) == ["a, b: tpe samples favour good configurations"]
+    found = clsweep.analyse(frame).compare()
+    assert notes_of(found) == ["a, b, c: tpe samples favour good configurations"]
+    assert notes_of(found[:1]) == ["a, b: tpe samples favour good configurations"]
     searched = clsweep.analyse(frame[frame["objective"] != "d"])
-    assert report.compare(searched, stat="within") == ()  # nothing is measured
-    (sentence,) = pairs.compared(table[:1], "mean", Wording(metric="knn_top1"))
+    assert verdicts.compare_verdict(searched, stat="within") == ()  # nothing is measured
+    (sentence,) = pair_sentences.compared(found[:1], "mean", Wording(metric="knn_top1"))
     why = "tpe samples favour good configurations"
     assert sentence == f"The means of a and b are not compared: {why}."
-    even = table[:1].assign(estimate=0.0, low=-1.0, high=1.0, reason="no_difference", note="none")
-    (sentence,) = pairs.compared(even, "mean", Wording(metric="knn_top1"))
+    even = found[:1].assign(estimate=0.0, low=-1.0, high=1.0, reason="no_difference", note="none")
+    (sentence,) = pair_sentences.compared(even, "mean", Wording(metric="knn_top1"))
     assert "leads" not in sentence
-    ratios = table[:3].assign(estimate=[1.5, np.inf, np.nan], low=1.0, high=[2.0, np.inf, np.nan])
+    ratios = found[:3].assign(estimate=[1.5, np.inf, np.nan], low=1.0, high=[2.0, np.inf, np.nan])
     ratios["reason"] = ["", "", Reason.NO_SCORE]
     chart = compare.ratio_forest(ratios, clsweep.analyse(frame).data).chart.to_dict()
     (rows,) = (rows for rows in chart["datasets"].values() if "missing" in rows[0])
     assert [row["missing"] for row in rows if row["x"] is None] == ["not resolved", "not measured"]
+    told = found.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
+    assert notes_of(told) == ["a - b, b - c: b: x"]  # not of the pair of b and d
+
+
+def test_a_note_on_one_value_is_not_on_the_whole_pair():
+    at = [("a", "b", f"tau={tau}") for tau in (1, 2)] + [("a", "c", "tau=1"), ("b", "c", "")]
+    frame = pd.DataFrame(at, columns=["a", "b", "region"])
+    assert notes_of(frame.assign(note=["x", "", "", ""])) == ["a - b (tau=1): x"]
+    told = ["a - b: x", "a - c (tau=1): y", "b - c: z"]
+    assert notes_of(frame.assign(note=["x", "x", "y", "z"])) == told
+    assert notes_of(frame.assign(note="x")) == ["x"]
 
 
 def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():
-    results = clsweep.analyse(trials(1.0))
+    found = clsweep.analyse(trials(1.0))
     texts = {0.05: "0.05", 0.05003: "0.05003", 0.0497: "0.0497", 0.0563: "0.06", 0.0012: "1.2e-03"}
     for p, text in texts.items():
-        pairs = results.compare().assign(p=p, p_holm=p)
-        table = comparison.MEANS.shown(pairs, results.material, 1)
+        pairs = found.compare().assign(p=p, p_holm=p)
+        table = compare.MEANS.shown(pairs, found.data, 1)
         assert table[["p", "p Holm"]].to_numpy().tolist() == [[text, text]]
     assert wording.p_value(0.0503) == "0.0503"
 
@@ -204,17 +235,17 @@ def test_one_point_and_several():
     assert any(
         text.startswith("within 1 point: ") for text in robustness.ROBUSTNESS_BY.explained(1)
     )
-    tables = (robustness.ROBUSTNESS, *comparison.BY_STAT.values())
-    texts = [text for question in tables for text in (str(question.title), *question.explained(1))]
-    assert not any("points" in text.replace("{points}", "") for text in texts)
+    asked = (robustness.ROBUSTNESS, *compare.BY_STAT.values())
+    said = [text for question in asked for text in (str(question.title), *question.explained(1))]
+    assert not any("points" in text.replace("{points}", "") for text in said)
 
 
 def test_what_columns_are_is_said_of_columns_that_there_are():
-    results = clsweep.analyse(trials(1.0))
+    found = clsweep.analyse(trials(1.0))
     table = robustness.ROBUSTNESS_BY.shown(
-        results.robustness(by="tau").assign(by="tau"), results.material, 1
+        found.robustness(by="tau").assign(by="tau"), found.data, 1
     )
     silent = {"by", "objective", "best at", "worst at", "within 1"}
-    columns = {text.partition(": ")[0] for text in robustness.ROBUSTNESS_BY.explained(1)}
-    assert set(table) - silent <= columns
-    assert columns.isdisjoint({"regret", "tolerance area", "IQM"})
+    said = {text.partition(": ")[0] for text in robustness.ROBUSTNESS_BY.explained(1)}
+    assert set(table) - silent <= said
+    assert said.isdisjoint({"regret", "tolerance area", "IQM"})

@@ -32,19 +32,19 @@ DATASETS = (
         Dataset(name=name, impl="clsweep.data.datasets:from_cache", num_train=0, num_test=0,
                 image_size=224, channels=3, num_classes=0,
                 options=("image_size", "num_train", "num_classes"),
-                arrays="clsweep.data.sources:source", files=files, keeps_whole=name != "arrays",
+                arrays="clsweep.data.sources:image_source", files=files, keeps_whole=name != "arrays",
                 doc=doc)
         for name, files, doc in (
-            ("imagefolder", "clsweep.data.readers.folders:find",
+            ("imagefolder", "clsweep.data.readers.folders:folders_layout",
              "your own images: ROOT/train/CLASS/*.jpg and ROOT/val or ROOT/test"),
-            ("imagefiles", "clsweep.data.readers.folders:find_flat",
+            ("imagefiles", "clsweep.data.readers.folders:flat_folder_layout",
              "your own images without classes: all below ROOT, or ROOT/train and ROOT/val"),
-            ("arrays", "clsweep.data.readers.arrays:find",
+            ("arrays", "clsweep.data.readers.arrays:arrays_layout",
              "your own arrays of 1 to 64 channels, 8 or 16 bit: ROOT is an .npz or a folder of "
              ".npy"),
-            ("huggingface", "clsweep.data.readers.hugging_face:find",
+            ("huggingface", "clsweep.data.readers.hugging_face:hugging_face_layout",
              "a folder of Hugging Face's datasets: save_to_disk, or Parquet files"),
-            ("webdataset", "clsweep.data.readers.folders:find_shards",
+            ("webdataset", "clsweep.data.readers.shards:shards_layout",
              "your own tar files: ROOT/train-*.tar and ROOT/val-*.tar"),
         )
     ),
