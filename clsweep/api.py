@@ -10,7 +10,7 @@ from clsweep.errors import RequestError
 from clsweep.opened_results import Results, of_cell
 from clsweep.results.reading import StudyTables, open_folder, trials_file
 from clsweep.study.design import Study, default_out
-from clsweep.sweeps.cells import cells_of_table, whole_data
+from clsweep.sweeps.study_cells import cells_of_table, whole_data
 
 if TYPE_CHECKING:
     import pandas as pd

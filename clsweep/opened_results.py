@@ -14,8 +14,8 @@ from clsweep.results.reading import StudyTables
 from clsweep.statistics.computed import Statistics
 from clsweep.study.factors import factor_cells, factors_of, with_factors
 from clsweep.sweeps import from_studies
-from clsweep.sweeps.cells import CellData, cells_of_study, whole_data
 from clsweep.sweeps.fresh_seeds import on_fresh_seeds
+from clsweep.sweeps.study_cells import CellData, cells_of_study, whole_data
 
 if TYPE_CHECKING:
     import altair as alt
@@ -220,7 +220,7 @@ class Results(Statistics):
 
         Args:
             tuned: each objective at its best setting, without the luck of the pick, in place of
-                `stat`; on fresh seeds where `clsweep confirm` has run (`analysis.tuned`).
+                `stat`; on fresh seeds where `clsweep confirm` has run (`analysis.best_setting`).
             stat: "mean" (difference of the metric), "std" (ratio of the noise-corrected spreads) or
                 "within" (difference of the shares of the space near the best).
             by: a hyperparameter: one row per value of it.
@@ -282,27 +282,27 @@ class Results(Statistics):
 
     def top(self, num: int = 5) -> pd.DataFrame:
         """The best configurations of each objective with the score of every seed."""
-        from clsweep.statistics.search import top
+        from clsweep.statistics.search_history import top
 
         return self.compute(top, num)
 
     def history(self) -> pd.DataFrame:
         """Every configuration in the order of the plan, with the best score so far."""
-        from clsweep.statistics.search import history
+        from clsweep.statistics.search_history import history
 
         return self.compute(history)
 
     def importance(self, *, within: float | None = None) -> pd.DataFrame:
         """Which hyperparameter matters to a search, and where it may be set, by a surrogate through
-        what was tried (`analysis.sensitivity.searched`). Of an even design ask `sensitivity`.
+        what was tried (`analysis.importance`). Of an even design ask `sensitivity`.
         """
-        from clsweep.statistics.search import importance
+        from clsweep.statistics.search_history import importance
 
         return self.compute(importance, within=self.near(within))
 
     def saved(self) -> pd.DataFrame:
         """Epochs that stopping trials early saved; none where none was stopped."""
-        from clsweep.statistics.search import saved
+        from clsweep.statistics.search_history import saved
 
         return self.compute(saved)
 
@@ -348,7 +348,7 @@ class Results(Statistics):
 
     def reproduce(self, *, within: float | None = None) -> pd.DataFrame:
         """A paper's numbers beside what was measured: one row per printed number
-        (`analysis.reference`); none where no study has such numbers.
+        (`analysis.reproduce`); none where no study has such numbers.
 
         Args:
             within: the largest difference that still agrees: 1 point by default, for a metric that

@@ -43,7 +43,7 @@ RESAMPLE = (
     "tests/analysis/test_coverage.py"
 )
 CONTRAST = "return pair_loss(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled="
-PAGES = "tests/test_pages.py tests/questions/test_sentences.py"
+PAGES = "tests/test_pages.py tests/statistics/test_sentences.py"
 VIEWS = "tests/data/test_augmentations.py"
 FAULTS = (
     # Augmentations.
@@ -161,9 +161,9 @@ FAULTS = (
           "tests/train/test_loop.py -k knn_hyperparameters"),
     Fault("reproduce: other data sets taken together", "analysis/reproduce.py",
           " or len(here) > 1", "", "tests/studies/test_perfect_runs.py -k dcl/table_01"),
-    Fault("differences: the other sign", "questions/reproduction.py",
+    Fault("differences: the other sign", "statistics/reproduce.py",
           '["published"] > 0', '["published"] < 0',
-          "tests/questions/test_reproduction.py -k another_scale"),
+          "tests/statistics/test_reproduction.py -k another_scale"),
     Fault("probe: views never drawn anew", "train/probe.py",
           "(probe_lr,), redraw=views", "(probe_lr,), redraw=None",
           "tests/train/test_probe.py -k settings"),
@@ -258,23 +258,23 @@ FAULTS = (
     Fault("Holm without monotonicity", "analysis/holm.py",
           "np.maximum.accumulate(steps)", "steps", "tests/analysis/test_holm.py"),
     # What is said.
-    Fault("winner and loser are swapped", "questions/pairs.py",
+    Fault("winner and loser are swapped", "statistics/pair_sentences.py",
           "seen_from(row, row[\"winner\"], null=kind.null) if is",
           "row | {\"a\": row[\"b\"], \"b\": row[\"a\"]} if is", PAGES),
-    Fault("an open end is printed as closed", "questions/pairs.py",
+    Fault("an open end is printed as closed", "statistics/pair_sentences.py",
           "if null and not known(low) else low", "if not known(low) else low", PAGES),
-    Fault("a claim does without the corrected p", "questions/words.py",
+    Fault("a claim does without the corrected p", "statistics/wording.py",
           "needed and row[\"p_holm\"] <= ALPHA", "needed", PAGES),
-    Fault("one with fewer seeds is the best so far", "questions/search.py",
+    Fault("one with fewer seeds is the best so far", "statistics/search_history.py",
           "np.where(counts == max(counts.max(initial=1), 1), measured.means, np.nan)",
-          "measured.means", "tests/questions/test_searching.py"),
-    Fault("a trial without a data set is left out", "questions/findings.py",
-          "if trials[name].isna().any():", "if False:", "tests/questions/test_of_cells.py"),
-    Fault("a note is told once for all", "findings/notes.py",
+          "measured.means", "tests/statistics/test_search_history.py"),
+    Fault("a trial without a data set is left out", "sweeps/study_cells.py",
+          "if trials[name].isna().any():", "if False:", "tests/statistics/test_of_cells.py"),
+    Fault("a note is told once for all", "sweeps/notes.py",
           "is_all = len(names) == len(frame) > 1", "is_all = True", PAGES),
-    Fault("what is dear is on the front", "questions/pareto.py",
+    Fault("what is dear is on the front", "statistics/pareto.py",
           "np.lexsort((-scores, costs))", "np.lexsort((-scores, -costs))",
-          "tests/questions/test_pareto.py"),
+          "tests/statistics/test_pareto.py"),
     Fault("the robust setting is the one with the worst neighbours", "analysis/recommend.py",
           "np.where(eligible, around.worst, -np.inf)", "np.where(eligible, -around.worst, -np.inf)",
           "tests/analysis/test_recommend.py"),

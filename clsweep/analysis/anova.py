@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, POWER, TAIL, bootstrap
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import noise_variance, row_means

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, rank_key
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import image_parts, variance_of_difference

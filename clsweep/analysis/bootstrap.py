@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.noise import copies, noise_of
 from clsweep.analysis.score_table import row_means
 from clsweep.analysis.spread import spread_of_means

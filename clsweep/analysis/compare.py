@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import CONFIDENCE, bootstrap, reasons
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import tuned_difference
 from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, reasons
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import TrialHits, stack_effects
@@ -27,7 +27,7 @@ from clsweep.analysis.power import ENOUGH_SEEDS
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import rounding
 from clsweep.analysis.seed_effects import remove_seed_effect
-from clsweep.analysis.sweep import ANYWHERE, TRIAL_KEYS, Sweep
+from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep
 from clsweep.display.numbers import setting_column
 
 CONTRAST_COLUMNS = {
@@ -109,7 +109,7 @@ def scored_by(
     first; failed ones have none. `hits` are those of that column.
     """
     own = trials[(trials["objective"] == sweep.objective) & (trials["status"] == "finished")]
-    table = own.reindex(columns=[*TRIAL_KEYS, metric])
+    table = own.reindex(columns=[*LABEL_KEYS, metric])
     table = table.pivot(index="config", columns="seed", values=metric)
     scores = table.reindex(index=sweep.configs, columns=sweep.seeds).to_numpy(dtype=float)
     failed = np.zeros(scores.shape, dtype=bool)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.score_table import is_complete, rounding, row_means
 
 # Where scores are missing: parts that the scores of a row are left out in, and rounds of it.

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, POWER, TAIL
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.score_table import EPSILON
 

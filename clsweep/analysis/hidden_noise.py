@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.noise import MOST, UNEVEN, WIDER, WORST, chance_of_own_variance, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 

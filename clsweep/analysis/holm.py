@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 
 
 def holm(p: Array) -> Array:

@@ -33,7 +33,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.noise import half_width
 from clsweep.errors import RequestError
 

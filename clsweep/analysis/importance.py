@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons, sensitivity
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import best_setting
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sobol import main_effects

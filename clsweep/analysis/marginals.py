@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons
-from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.importance import read_surrogate
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.noise import half_width

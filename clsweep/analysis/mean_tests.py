@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, score_table
-from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.bootstrap import tail_p
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import variance_of_difference

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE
-from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.array_types import Array, Codes
 
 # How much larger the variance of a part is, if it is.
 UNEVEN = np.array([4.0, 9.0, 20.0, 45.0, 100.0])

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.image_intervals import ImageEffects
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Regions, numbers_in, rounded

@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.scales import encloses, scale_of
 from clsweep.analysis.sweep import (
     ADAPTIVE_SAMPLERS,
     ANYWHERE,
     CHANCE,
+    ENDED_STATUSES,
     EVEN_SAMPLERS,
     FAILED_AS,
+    LABEL_KEYS,
     LEFT_OUT,
-    TRIAL_KEYS,
-    TRIAL_STATUSES,
     WORST,
     Sweep,
 )
@@ -115,14 +115,14 @@ def _check_options(mode: str, failed_as: str, chance: float | None) -> None:
 
 
 def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
-    labels = [*TRIAL_KEYS, "status", "sampler"]
+    labels = [*LABEL_KEYS, "status", "sampler"]
     check_columns(trials, *labels, metric, *params)
     if trials.empty:
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:
         raise ValueError(f"trials: missing values in {', '.join(gaps)}")
     for column, known in {
-        "status": TRIAL_STATUSES,
+        "status": ENDED_STATUSES,
         "sampler": EVEN_SAMPLERS + ADAPTIVE_SAMPLERS,
     }.items():
         if unknown := [value for value in trials[column].unique() if value not in known]:

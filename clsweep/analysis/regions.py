@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting, setting_column
 

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import reasons
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.seed_effects import Levels
 from clsweep.display.cells import records_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE
-from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts
 from clsweep.analysis.nested import others_of

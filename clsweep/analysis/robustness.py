@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, why_no_best
 from clsweep.analysis.bootstrap import in_resample_order
 from clsweep.analysis.cross_fit import best_level

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 
 EPSILON = 1e-13  # of the largest score: what rounding may make of equal ones
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.noise import Noise, half_width, noise_of
 from clsweep.analysis.score_table import drop_nan_columns
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from clsweep.analysis import MIN_SAMPLED, TAIL, bootstrap, reasons
 from clsweep.analysis.anova import anova, grid_of
-from clsweep.analysis.arrays import Array, Codes
+from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.hidden_noise import hidden_noise_note
 from clsweep.analysis.nested import nested_as_factor
 from clsweep.analysis.noise import copies

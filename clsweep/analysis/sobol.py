@@ -23,7 +23,7 @@ from itertools import combinations
 
 import numpy as np
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.surrogate import Space, Surrogate, fit, refits
 
 _NUM_DRAWS = 240

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.cross_fit import best_level, worst_tenth
 from clsweep.analysis.score_table import mean_seeds, noise_variance, rounding, row_means
 

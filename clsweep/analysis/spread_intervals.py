@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import percentile_interval, resampled, shrunk_means
 from clsweep.analysis.cross_fit import best_level, selection_bias, worst_tenth
 from clsweep.analysis.score_table import row_means

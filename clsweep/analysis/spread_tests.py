@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from clsweep.analysis import TAIL, bootstrap
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import redrawn_tables, tail_p
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.mean_tests import _DRAWN_SCORES, CHUNK

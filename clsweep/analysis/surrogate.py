@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import linalg, special
 from scipy.spatial import distance
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.nested import parents_of
 from clsweep.analysis.sweep import Sweep
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.image_intervals import ImageEffects, TrialHits
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
@@ -20,10 +20,10 @@ from clsweep.analysis.seed_effects import Levels, impute_seed_effect
 from clsweep.display.numbers import setting_column
 from clsweep.errors import nearest
 
-TRIAL_STATUSES = ("finished", "skipped", "stopped", "failed")  # the worst last
+ENDED_STATUSES = ("finished", "skipped", "stopped", "failed")  # the worst last
 EVEN_SAMPLERS = ("grid", "qmc", "random")
 ADAPTIVE_SAMPLERS = ("tpe", "gp", "confirm")  # the last: the best of a search once more
-TRIAL_KEYS = ("objective", "config", "seed")
+LABEL_KEYS = ("objective", "config", "seed")
 ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
 # What a failed trial counts as, in every statistic: the worst score that any objective of the table
 # has, the score of a guess, or nothing.

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import reasons
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import in_resample_order, percentile_interval, resampled
 from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.image_intervals import image_parts, widened

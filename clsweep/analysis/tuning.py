@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import CHUNK_SCORES, num_resamples, redrawn_tables
 from clsweep.analysis.cross_fit import best_level, cross_fit_folds
 from clsweep.analysis.image_intervals import image_parts

@@ -43,7 +43,7 @@ def status(
     *,
     reading: ResultsOptions,
 ) -> None:
-    """How far a study is: per objective finished, running, failed and best; failures grouped by
+    """Progress of a study: per objective finished, running, failed and best; failures grouped by
     message.
     """
     import time
@@ -135,7 +135,7 @@ def robustness(
     reading: FullResultsOptions,
     style: OutputOptions,
 ) -> None:
-    """How much each objective depends on its hyperparameters: one row per objective, with
+    """The dependence of each objective on its hyperparameters: one row per objective, with
     intervals.
     """
     from clsweep.cli.statistic_tables import print_robustness
@@ -188,7 +188,7 @@ def importance(
 ) -> None:
     """Which hyperparameter matters to a search (tpe, gp, asha), and where it may be set."""
     from clsweep.cli.statistic_tables import print_statistic
-    from clsweep.statistics.search import IMPORTANCE
+    from clsweep.statistics.search_history import IMPORTANCE
     from clsweep.statistics.verdicts import importance_verdict
 
     results = reading.opened(paths)
@@ -210,7 +210,7 @@ def importance(
 
 @with_groups
 def picks(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
-    """What scores without labels would have picked, and what that loses by the metric."""
+    """The picks of scores without labels, and their loss by the metric."""
     from clsweep.cli.statistic_tables import print_statistic
     from clsweep.statistics.picks import PICKS
     from clsweep.sweeps.study_data import label_free_modes
@@ -281,7 +281,7 @@ def contrast(
     reading: FullResultsOptions,
     style: OutputOptions,
 ) -> None:
-    """What the study asked by name, under contrasts: is there an effect, is it too small to
+    """The questions of the study by name, under contrasts: is there an effect, is it too small to
     matter, is it as large as published?
     """
     from clsweep.cli.statistic_tables import print_statistic

@@ -15,7 +15,7 @@ LONGER = 24
 
 @dataclass
 class RunningTrial:
-    """A trial under way, and what it last said, see `train.attempt.Pulse`.
+    """A trial under way, and what it last said, see `train.progress_reporter.ProgressReporter`.
 
     Attributes:
         share: of its training that is done, 0 to 1.

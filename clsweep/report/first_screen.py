@@ -25,10 +25,10 @@ from clsweep.statistics.recommend import recommend
 from clsweep.statistics.report_objects import Figure, Sentences, Table
 from clsweep.statistics.reproduce import agreement_summary, printed_numbers
 from clsweep.statistics.robustness import not_measured
-from clsweep.statistics.search import history, history_figure
+from clsweep.statistics.search_history import history, history_figure
 from clsweep.statistics.statistic import with_levels
 from clsweep.statistics.verdicts import verdict_of
-from clsweep.statistics.wording import known, listed, num_of
+from clsweep.statistics.wording import joined, known, num_of
 from clsweep.sweeps.notes import cause, notes_of, version_notes, worded
 
 MANY_VALUES = 3  # of the protocol: more are given as a range
@@ -61,10 +61,10 @@ def question_line(context: ReportContext) -> str:
         what = f"How good is {ours['objective'].iloc[0]}"
     swept = list(dict.fromkeys(name for sweep in data.sweeps for name in sweep.params))
     many = f"{len(swept)} hyperparameters"
-    named = listed(swept) if len(swept) <= MANY_VALUES else many
+    named = joined(swept) if len(swept) <= MANY_VALUES else many
     if not printed.empty:
         items = list(dict.fromkeys(printed["item"]))
-        what = f"Do the numbers of {listed(items)} come out as printed"
+        what = f"Do the numbers of {joined(items)} come out as printed"
     elif swept and any(sweep.not_measured for sweep in data.spaces):
         what += f", and at which {named}"
     elif swept:
@@ -98,7 +98,7 @@ def _protocol(context: ReportContext) -> str:
 def _values(trials: pd.DataFrame, name: str) -> str:
     values = trials[name].dropna().unique().tolist() if name in trials else []
     texts = setting_column(sorted(values, key=lambda value: (isinstance(value, str), value)))
-    return listed(texts) if len(texts) <= MANY_VALUES else f"{texts[0]} to {texts[-1]}"
+    return joined(texts) if len(texts) <= MANY_VALUES else f"{texts[0]} to {texts[-1]}"
 
 
 def verdicts(context: ReportContext) -> Sentences:
@@ -176,7 +176,7 @@ def next_steps(context: ReportContext) -> tuple[Step, ...]:
         num = {sweep.objective: int(nameable_rows(sweep).sum()) for sweep in data.sweeps}
         trials = {name: min(of.top, num[name]) * len(of.seeds) for name in names}
         seeds = "" if of.is_named else f" --seeds {','.join(map(str, of.seeds))}"
-        best = f"Run the best of {listed(names)} on fresh seeds and on the test set"
+        best = f"Run the best of {joined(names)} on fresh seeds and on the test set"
         command = f"clsweep confirm {shlex.quote(folder)}{seeds}"
         # Of what has run on fresh seeds before, less is left.
         cost = _cost(context, trials) if data.confirmation.empty else ""
@@ -212,7 +212,7 @@ def _more_seeds(context: ReportContext) -> list[Step]:
     how = ". Add them to seeds in the study file: what has run is kept"
     return [
         Step(
-            f"Run {count(needed)} seeds in all, to see which of {listed(names)} "
+            f"Run {count(needed)} seeds in all, to see which of {joined(names)} "
             f"{which[row['stat']]}{_cost(context, more)}{how * bool(context.data.confirming)}"
         )
     ]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from clsweep.analysis import contrast as analysis
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import TRIAL_KEYS, Sweep, as_far_as_levels
+from clsweep.analysis.sweep import LABEL_KEYS, Sweep, as_far_as_levels
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
@@ -34,11 +34,11 @@ OUTCOMES = {
 
 
 def contrasts(of: Statistics, *, more: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """One row per contrast of the study, or asked beside them: see `analysis.contrasts`."""
+    """One row per contrast of the study, or asked beside them: see `analysis.contrast`."""
     data = of.data
     chosen = contrasts_with(more, data) if more else data.contrasts
     # metrics: the columns of numbers that are no settings and name no trial
-    others = {*data.params, *TRIAL_KEYS}
+    others = {*data.params, *LABEL_KEYS}
     numbers = [str(n) for n in data.trials.select_dtypes(["number"]) if n not in others]
     for each in chosen:
         require_known("objective", each.of, [sweep.objective for sweep in data.sweeps])

@@ -15,7 +15,7 @@ from clsweep.statistics.recommend import recommend
 from clsweep.statistics.report_objects import Sentences, Wording
 from clsweep.statistics.robustness import robustness
 from clsweep.statistics.statistic import Column, Statistic, between, fraction, half, level_cell
-from clsweep.statistics.wording import listed, text_in
+from clsweep.statistics.wording import joined, text_in
 from clsweep.sweeps.notes import references_apart
 
 FRESH = ("fresh", "fresh_low", "fresh_high")
@@ -111,7 +111,7 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
     for row in records_of(board[board["kind"] == "reference"]):
         alike = ours[ours["yardstick"] == row["yardstick"]]
         behind = (1 if words.mode == "max" else -1) * (alike["score"] - row["score"]) <= 0
-        beaten = f"no setting of {listed(alike.loc[behind, 'objective'].tolist())}"
+        beaten = f"no setting of {joined(alike.loc[behind, 'objective'].tolist())}"
         if len(alike) and behind.all():
             beaten = "no trained setting"
         # which ones stay below an untrained encoder is not asked: an objective may be one

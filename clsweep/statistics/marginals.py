@@ -36,7 +36,7 @@ SHORT_EDGES = (
 
 
 def marginals(of: Statistics, *objectives: str) -> pd.DataFrame:
-    """One row per value of each swept hyperparameter, see `analysis.robustness.response`."""
+    """One row per value of each swept hyperparameter, see `analysis.marginals`."""
     return analysis.marginal_levels(chosen_sweeps(of.data.spaces, objectives))
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE, SIGNIFICANCE, reasons
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
@@ -23,7 +23,7 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, fraction, p_of
-from clsweep.statistics.wording import interval, listed, number, passes
+from clsweep.statistics.wording import interval, joined, number, passes
 from clsweep.sweeps.notes import status_text
 from clsweep.sweeps.study_data import StudyData
 
@@ -184,11 +184,11 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
         what = "an association, not a cause" if len(associated) == 1 else "associations, not causes"
         where = f"where {words.metric} is higher"
         if associated:
-            out.append(f"Over the settings of {name}, {listed(associated)} {where}: {what}.")
+            out.append(f"Over the settings of {name}, {joined(associated)} {where}: {what}.")
         else:
             unseen.append(str(name))
     which = f"Which diagnostics go with {words.metric}"
-    open_ = [Unresolved(f"{which} is not resolved for {listed(unseen)}.")] if unseen else []
+    open_ = [Unresolved(f"{which} is not resolved for {joined(unseen)}.")] if unseen else []
     return (*out, *open_)
 
 

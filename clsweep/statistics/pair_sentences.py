@@ -17,8 +17,8 @@ from clsweep.statistics.report_objects import Sentences, Unresolved, Wording
 from clsweep.statistics.wording import (
     along,
     interval,
+    joined,
     known,
-    listed,
     needed,
     number,
     passes,
@@ -107,7 +107,7 @@ def by_value(pairs: pd.DataFrame, by: str, stat: str, words: Wording) -> Sentenc
         unresolved = places.pop(None, [])
         claims = [
             f"{winner} {ahead} than {b if winner == a else a} at "
-            f"{listed(at) if unresolved or len(places) > 1 else 'every value'}"
+            f"{joined(at) if unresolved or len(places) > 1 else 'every value'}"
             for winner, at in places.items()
         ]
         none = Unresolved(f"Whether {a} or {b} {ahead} is not resolved at any value of {by}.")
@@ -136,7 +136,7 @@ def robust(spreads: pd.DataFrame) -> Sentences:
         return ("No objective is shown to depend less on its settings than another.",)
     pairs = [f"{pair['a']} less than {pair['b']}" for pair in won[:2]]
     more = f", and {len(won) - 2} more such pairs" if len(won) > 2 else ""
-    return (f"Some depend less on their settings: {listed(pairs)}{more}.",)
+    return (f"Some depend less on their settings: {joined(pairs)}{more}.",)
 
 
 def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:

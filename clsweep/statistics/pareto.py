@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import reasons
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import best_setting, nameable_rows, why_no_best
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.recommend import TIE_TOLERANCE, config_levels, ties

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import special
 
 from clsweep.analysis import TAIL, reasons
-from clsweep.analysis.arrays import Array
+from clsweep.analysis.array_types import Array
 from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts, stack_effects
 from clsweep.analysis.noise import noise_of

@@ -73,7 +73,7 @@ class Layout:
 
 
 def reproduce(of: Statistics, *, within: float | None = None) -> pd.DataFrame:
-    """One row per printed number of all cells, see `analysis.reference`; may be empty."""
+    """One row per printed number of all cells, see `analysis.reproduce`; may be empty."""
     return analysis.reproduce(of.printed(within))
 
 
@@ -86,7 +86,7 @@ def _measured(context: ReportContext) -> list[Layout]:
     return [part for part in layouts(printed_numbers(context)) if part.is_measured]
 
 
-def settings_of(frame: pd.DataFrame) -> list[str]:
+def setting_names(frame: pd.DataFrame) -> list[str]:
     """The columns of `reproduce` that hold hyperparameters."""
     return [str(name) for name in frame if name not in (*_KEYS, *analysis.REPRODUCE_COLUMNS)]
 
@@ -96,7 +96,7 @@ def layouts(frame: pd.DataFrame) -> list[Layout]:
     parts_laid = []
     for _, item in frame[frame["value"].notna()].groupby(list(_ABOUT), sort=False):
         # Across stands the setting of most values, else what else tells the columns apart.
-        sizes = {name: item[name].nunique() for name in settings_of(item)}
+        sizes = {name: item[name].nunique() for name in setting_names(item)}
         across = max(sizes, key=lambda name: sizes[name], default="")
         if sizes.get(across, 0) < 2:
             across = next((name for name in PLACE_COLUMNS if item[name].nunique() > 1), "metric")
@@ -113,7 +113,7 @@ def remarks(frame: pd.DataFrame) -> list[str]:
     lines = [f"other scale: here {here}; in the paper {there}" for here, there in scales.to_numpy()]
     lines += notes_of(rows[rows["verdict"] != Verdict.OTHER_SCALE])
     lines += [
-        f"{setting_of(row, settings_of(frame))}: {row['printed_note']}"
+        f"{setting_of(row, setting_names(frame))}: {row['printed_note']}"
         for row in records_of(frame)
         if row["printed_note"]
         and (is_number(row["measured"]) or not is_number(row["value"]))  # a spread
@@ -159,7 +159,7 @@ def setting_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
-    others = [n for n in settings_of(rows) if n != across and rows[n].notna().any()]
+    others = [n for n in setting_names(rows) if n != across and rows[n].notna().any()]
     labels = [_label(row, others) for row in records_of(rows)]
     heads = rows[across].tolist()
     if across not in PLACE_COLUMNS:  # what has no such setting stands below `-`
@@ -232,7 +232,7 @@ def differing(frame: pd.DataFrame) -> Sentences:
     rows = frame[frame["verdict"] == Verdict.DIFFERS]
     rows = rows.loc[rows["difference"].abs().sort_values(ascending=False).index]
     return tuple(
-        f"{row['item']}, {setting_of(row, settings_of(frame))}: {row['metric']} is "
+        f"{row['item']}, {setting_of(row, setting_names(frame))}: {row['metric']} is "
         f"{number(row['measured'])}, printed {number(row['value'])}, a difference of "
         f"{number(row['difference'])}{interval(row['difference_low'], row['difference_high'])}."
         for row in records_of(rows)
@@ -355,7 +355,7 @@ def differences(of: Statistics) -> pd.DataFrame:
     paper, item, dataset and encoder there, metric and `DIFFERENCE_COLUMNS`.
     """
     frame = of.compute_whole(reproduce)
-    rows, names = frame[frame["verdict"] == Verdict.OTHER_SCALE], settings_of(frame)
+    rows, names = frame[frame["verdict"] == Verdict.OTHER_SCALE], setting_names(frame)
     table_rows = []
     for _, group in rows.groupby([*_ABOUT, *PLACE_COLUMNS], sort=False, dropna=False):
         place = {name: group[name].iloc[0] for name in (*_ABOUT, *PLACE_COLUMNS)}

@@ -24,7 +24,7 @@ from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, fraction, level_cell
-from clsweep.statistics.wording import interval, known, listed, num_of, text_in
+from clsweep.statistics.wording import interval, joined, known, num_of, text_in
 from clsweep.sweeps.notes import is_measured, note_text
 from clsweep.sweeps.study_data import StudyData
 
@@ -61,7 +61,7 @@ def not_measured(sweeps: Sequence[Sweep]) -> Sentences:
         if sweep.not_measured:
             reasons.setdefault(sweep.not_measured, []).append(sweep.objective)
     return tuple(
-        Unresolved(f"The robustness of {listed(names)} is not measured: {note_text(why)}.")
+        Unresolved(f"The robustness of {joined(names)} is not measured: {note_text(why)}.")
         for why, names in reasons.items()
     )
 
@@ -106,7 +106,7 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
         for param, each in usable_of.items()
     ]
     unresolved = [
-        Unresolved(f"The usable band of {param} is not resolved for {listed(names)}: {cause}.")
+        Unresolved(f"The usable band of {param} is not resolved for {joined(names)}: {cause}.")
         for (param, cause), names in noisy.items()
     ]
     return (*usable, *unresolved)

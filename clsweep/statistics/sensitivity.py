@@ -20,8 +20,8 @@ from clsweep.statistics.wording import (
     depends,
     interval,
     is_true,
+    joined,
     known,
-    listed,
     needed,
     number,
     text_in,
@@ -63,7 +63,7 @@ def _as_measured(name: str, rows: Sequence[Row]) -> Iterable[str]:
         f"{row['term']} has {number(row['first'])}{interval(row['first_low'], row['first_high'])}"
         for row in largest
     ]
-    yield f"{name}: as measured, {listed(shares)} of the variance."
+    yield f"{name}: as measured, {joined(shares)} of the variance."
     if it := needed(largest[0]):
         yield Unresolved(f"{name}: {largest[0]['term']} is not resolved; it needs {it}.")
 
@@ -112,23 +112,23 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
         lines = [row["null"] for row in singles if known(row["null"])]
         reach = f"; an inert one reaches {number(max(lines))}" if lines else ""
         if tested := [row["term"] for row in singles if is_true(row["resolved"])]:
-            reach = f": {listed(tested)} by the test alone, not by the interval"
+            reach = f": {joined(tested)} by the test alone, not by the interval"
         yield Unresolved(f"{name}: no hyperparameter's effect{own} is resolved{reach}.")
     elif matter and len(singles) == 1:
         yield f"{name}: {_effect(matter[0], 'matters')}."
     elif matter and stands_out:
         yield f"{name}: {_effect(matter[0], f'matters most{own}')}."
         if others := [_effect(row) for row in matter[1:]]:
-            yield f"{name}: {listed(others)} matter{'s' * (len(others) == 1)} too."
+            yield f"{name}: {joined(others)} matter{'s' * (len(others) == 1)} too."
     elif len(matter) == 1:
         yield f"{name}: {_effect(matter[0], 'matters')}."
         yield Unresolved(f"{name}: that the others matter less is not resolved.")
     elif matter:
-        yield f"{name}: {listed([_effect(row) for row in matter])} matter."
+        yield f"{name}: {joined([_effect(row) for row in matter])} matter."
         yield Unresolved(f"{name}: which of them matters most{own} is not resolved.")
     if small:
         verb = "has a small effect" if len(small) == 1 else "have small effects"
-        yield f"{name}: {listed([_effect(row) for row in small])} {verb}."
+        yield f"{name}: {joined([_effect(row) for row in small])} {verb}."
     for row in rows:
         if row["order"] == 2 and known(_size(row)[0]) and _matters(row):
             a, _, b = text_in(row["term"]).partition(" x ")

@@ -14,7 +14,7 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, ends, half, level_cell
-from clsweep.statistics.wording import interval, known, listed, num_of, text_in
+from clsweep.statistics.wording import interval, joined, known, num_of, text_in
 from clsweep.sweeps.study_data import StudyData
 
 _NEAREST = TEXTS["DEFAULT_NEAREST"].partition(" (")[0]  # as a note has it
@@ -56,7 +56,7 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
     out = [f"Configurations tried at random come {near}: {'; '.join(tries)}."] if tries else []
     if unknown:
         how = f"How many tries it takes to come {near}"
-        out.append(Unresolved(f"{how} is not resolved for {listed(unknown)}."))
+        out.append(Unresolved(f"{how} is not resolved for {joined(unknown)}."))
     return (*out, *gains)
 
 

@@ -32,9 +32,9 @@ from clsweep.statistics.pair_sentences import (
 from clsweep.statistics.recommend import fresh_sentences
 from clsweep.statistics.report_objects import Sentences, Wording, resolved_only
 from clsweep.statistics.robustness import bands, not_measured, robustness, spread_sentence
-from clsweep.statistics.search import importance, importances
+from clsweep.statistics.search_history import importance, importances
 from clsweep.statistics.sensitivity import effects, sensitivity
-from clsweep.statistics.wording import interval, known, listed, num_of, p_value, text_in
+from clsweep.statistics.wording import interval, joined, known, num_of, p_value, text_in
 from clsweep.sweeps.notes import cause, is_measured
 
 TUNED, UNTUNED = "when tuned", "without tuning"
@@ -105,21 +105,21 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
         ahead = f"it scores {words.amount(amount)} {side} than {second}"
         others = board.query("kind == 'objective' and score.isna()")["objective"].tolist()
         lack = (
-            f" of those with a best setting, which {listed(others)} lack{'s' * (len(others) == 1)}"
+            f" of those with a best setting, which {joined(others)} lack{'s' * (len(others) == 1)}"
         )
         of = lack * (is_tuned and bool(others))
         return (f"{first} is best{sense}{of}: {ahead}{where}{seen}.",)
     equal = _equal(board, lead) if is_tuned and not fresh else []
     if abs(amount) <= _EQUAL * (abs(high - low) if known(low, high) else 1.0):
         tied = max([first, second], equal, key=len)
-        return (f"Best{sense} is not resolved: {listed(tied)} score the same{where}{seen}.",)
+        return (f"Best{sense} is not resolved: {joined(tied)} score the same{where}{seen}.",)
     # An interval without 0 is not enough for the test, least where several pairs had their chance.
     one = f"p = {p_value(lead.pair['p_holm'])}"
     several = f"among {count(lead.num_pairs)} pairs" if lead.num_pairs > 1 else one
     among = f", {several}" if known(low) and low > 0 else ""
     why = "" if known(low, high) else f" ({cause(lead.pair)})"
-    also = f" {first} is better than {listed(lead.beaten)}." if lead.beaten else ""
-    also += f" The best settings of {listed(equal)} have the same mean." if equal else ""
+    also = f" {first} is better than {joined(lead.beaten)}." if lead.beaten else ""
+    also += f" The best settings of {joined(equal)} have the same mean." if equal else ""
     ahead = f"{first} leads {second} by {words.amount(amount)}{where}{seen}{among}{why}"
     return (f"Best{sense} is not resolved: {ahead}.{also}",)
 

@@ -16,7 +16,7 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
-from clsweep.statistics.wording import along, listed, number, passes, places_of
+from clsweep.statistics.wording import along, joined, number, passes, places_of
 from clsweep.sweeps.notes import status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
 
@@ -24,7 +24,7 @@ REGION_HEIGHT = 30
 
 
 def winners(of: Statistics, *, by: str) -> pd.DataFrame:
-    """One row per value of one hyperparameter, see `analysis.comparison.table`."""
+    """One row per value of one hyperparameter, see `analysis.region_winners`."""
     groups = list(of.data.scored_alike(of.data.spaces).values())
     counts = [sum(by in sweep.params for sweep in group) for group in groups]
     enough = min(max(counts), 2)  # where one alone sweeps it there is nothing to win
@@ -58,7 +58,7 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
         leads = [row["lead"] for row in rows]
         span = f"{number(min(leads))} to {words.amount(max(leads))}"
         return f"{winners[0]} is ahead at every value of {by}, {span} before the next."
-    ahead = [f"{name} is ahead at {listed(at)}" for name, at in places.items()]
+    ahead = [f"{name} is ahead at {joined(at)}" for name, at in places.items()]
     return along(by, ahead, unresolved)
 
 

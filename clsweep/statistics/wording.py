@@ -34,8 +34,8 @@ def places_of(
 
 def along(by: str, claims: Sequence[str], unresolved: Sequence[str]) -> str:
     """`Along tau, dcl is best at 0.1; at 0.2 and 0.5 it is not resolved.`"""
-    rest = f"; at {listed(unresolved)} it is not resolved" if unresolved else ""
-    return f"Along {by}, {listed(claims)}{rest}."
+    rest = f"; at {joined(unresolved)} it is not resolved" if unresolved else ""
+    return f"Along {by}, {joined(claims)}{rest}."
 
 
 def p_value(p: float) -> str:
@@ -48,7 +48,7 @@ def depends(objective: str, param: str, r2: float) -> str:
     return f"{objective} depends on {param}: it predicts settings left out (R2 = {number(r2)})."
 
 
-def listed(texts: Sequence[str]) -> str:
+def joined(texts: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)
 

@@ -42,7 +42,7 @@ ORIGINS = {
 CONFIG = ["objective", "config"]
 # In a file's metadata and a frame's attributes: metric, mode, params and scales, as JSON.
 OPTIONS_KEY = "clsweep.told"
-OUTCOMES = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
+OUTCOME_COLUMNS = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
 
 
 def _settled(sweep: Sweep) -> Any:
@@ -171,10 +171,10 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
     """
     if not {*CONFIG} <= set(trials.columns):
         return [], ""  # what is missing is said elsewhere
-    ours = OUTCOMES if {"trial_id", "clsweep_version"} <= set(trials.columns) else set()
+    ours = OUTCOME_COLUMNS if {"trial_id", "clsweep_version"} <= set(trials.columns) else set()
     ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
     columns = [c for c in trials.columns if c not in {*tidy.LABEL_NAMES, *ours, *ids, metric}]
-    others = [c for c in columns if c not in OUTCOMES | CHOSEN]
+    others = [c for c in columns if c not in OUTCOME_COLUMNS | CHOSEN]
     groups = trials.groupby("objective")  # what takes two values in one, or cannot be told apart
     candidates = [
         c
@@ -194,11 +194,13 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
         # Each value stands in two configurations of an objective on average.
         recurring = {
             c
-            for c in settings & OUTCOMES - ORIGINS
+            for c in settings & OUTCOME_COLUMNS - ORIGINS
             if 2 * len(configs[["objective", c]].drop_duplicates()) <= len(configs)
         }
-        candidates = [c for c in candidates if c in settings or c not in OUTCOMES]
-        swept = [c for c in candidates if c in settings and (c not in OUTCOMES or c in recurring)]
+        candidates = [c for c in candidates if c in settings or c not in OUTCOME_COLUMNS]
+        swept = [
+            c for c in candidates if c in settings and (c not in OUTCOME_COLUMNS or c in recurring)
+        ]
     else:  # an outcome looks like a setting
         swept = [c for c in candidates if c in CHOSEN or (c in others and c in PARAM)]
         if others and not swept:

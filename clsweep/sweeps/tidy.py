@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis.scales import SCALES, is_numeric_column
-from clsweep.analysis.sweep import TRIAL_KEYS
+from clsweep.analysis.sweep import LABEL_KEYS
 from clsweep.catalog import DIAGNOSTIC, METRICS
 from clsweep.catalog.plugin_guard import LARGEST_SCORE
 from clsweep.display.numbers import count, mentioned, setting
@@ -42,7 +42,7 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
 
 def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The table without rows that repeat another, as overlapping exports have, and a note."""
-    keys = [name for name in TRIAL_KEYS if name in trials]
+    keys = [name for name in LABEL_KEYS if name in trials]
     if not keys or not trials.duplicated(keys).any():
         return trials, ""
     copies = trials.duplicated([name for name in trials if is_plain(trials[name])])

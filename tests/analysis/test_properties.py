@@ -239,7 +239,7 @@ FITTED = {"sensitivity": 1e-4}
 def test_names_of_seeds_and_copies_of_rows_change_no_number(change, name, question):
     results, expected = answer(name, question, change), answer(name, question)
     assert_same(results, expected, rtol=FITTED.get(question, 1e-9), without=("note",))
-    notes = findings(name, change).material.notes
+    notes = findings(name, change).data.notes
     assert any("are copies of others and are left out" in each for each in notes)
 
 
@@ -263,7 +263,7 @@ def test_copies_of_rows_make_no_outcome_a_hyperparameter():
     both = pd.concat([trials, trials.iloc[:2]])
     for each in (trials, both):
         results = clsweep.analyse(each, metric="score", mode="max")
-        assert results.material.params == ("tau",)
+        assert results.data.params == ("tau",)
 
 
 @pytest.mark.parametrize("column", ["score", "status"])

@@ -162,7 +162,7 @@ def test_a_user_without_a_name_and_a_home(tmp_path):
         "def nobody(_): raise KeyError('uid not found')\n"
         "pwd.getpwuid = nobody\n"
         "sys.argv[1:] = ['report', 'few.parquet', '--out', 'report']\n"
-        "from clsweep.cli.main import run_app; main()"
+        "from clsweep.cli.main import run_app; run_app()"
     )
     line = f"env -u HOME -u USER -u LOGNAME {shlex.join([sys.executable, '-c', script])}"
     assert ended(line, tmp_path) == (0, "")

@@ -24,7 +24,7 @@ import pytest
 
 from tests.planted import study_at
 
-COMMAND = [sys.executable, "-c", "from clsweep.cli.main import run_app; main()"]
+COMMAND = [sys.executable, "-c", "from clsweep.cli.main import run_app; run_app()"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -80,7 +80,7 @@ def test_neither_the_environment_nor_the_working_folder_changes_what_a_run_is(
     for shadow in shadows:
         shadow.write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
     monkeypatch.chdir(tmp_path)
-    code = "from clsweep.cli.main import run_app; main()"
+    code = "from clsweep.cli.main import run_app; run_app()"
     scores = []
     for workers in (1, 2):
         out = f"out{workers}"

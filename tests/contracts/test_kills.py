@@ -64,7 +64,7 @@ from clsweep.cluster.preemption import saved_on_term
 from clsweep.train.save_request import SaveRequest
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's
-notice = Notice(lambda: print("saved", flush=True))
+notice = SaveRequest(lambda: print("saved", flush=True))
 
 def trial():
     with saved_on_term(notice):

@@ -12,7 +12,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.statistics import health as question
 from clsweep.statistics import pareto
 from clsweep.statistics.health import HEALTH_COLUMNS, REGION_FORMULAS
-from clsweep.statistics.search import saved
+from clsweep.statistics.search_history import saved
 from tests.analysis import truths
 from tests.statistics.given import of
 

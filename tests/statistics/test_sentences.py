@@ -9,7 +9,7 @@ import pytest
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.robustness import robustness
 from clsweep.statistics.report_objects import Unresolved, Wording
-from clsweep.statistics.wording import interval, known, listed, number
+from clsweep.statistics.wording import interval, joined, known, number
 from tests.analysis.draws import drawing
 from tests.planted import planted
 from tests.statistics.given import sentences_of
@@ -101,7 +101,7 @@ def test_known_numbers_units_and_lists():
     assert words.level(0.81, NAN, 1.0) == words.level(0.81, None, None) == "0.8100 %"
     assert [*map(nats.amount, (1, 0.2)), nats.level(2.5)] == ["1 nat", "0.2 nats", "2.50 nats"]
     assert Wording(metric="x").amount(0.02) == "0.02"
-    assert [listed([]), listed(["a"]), listed(["a", "b", "c"])] == ["", "a", "a, b and c"]
+    assert [joined([]), joined(["a"]), joined(["a", "b", "c"])] == ["", "a", "a, b and c"]
 
 
 # Bands of planted grids

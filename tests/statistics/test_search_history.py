@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis.read_sweeps import read_sweeps
-from clsweep.statistics.search import history, saved, top
+from clsweep.statistics.search_history import history, saved, top
 from tests.planted import planted
 from tests.statistics.given import of
 

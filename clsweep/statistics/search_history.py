@@ -11,7 +11,7 @@ from clsweep.analysis import importance as analysis
 from clsweep.analysis.best_setting import nameable_rows
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.recommend import config_level
-from clsweep.analysis.sweep import TRIAL_STATUSES
+from clsweep.analysis.sweep import ENDED_STATUSES
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import count, setting_column, work
@@ -20,7 +20,7 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, fraction
-from clsweep.statistics.wording import depends, interval, known, listed, number
+from clsweep.statistics.wording import depends, interval, joined, known, number
 from clsweep.sweeps.notes import status_text
 from clsweep.sweeps.study_data import StudyData, worker_seconds
 
@@ -62,7 +62,7 @@ _MAX_POINTS = 1500
 def history(of: Statistics) -> pd.DataFrame:
     """One row per configuration in the order of the plan, with `HISTORY_COLUMNS`."""
     trials, metric = of.data.trials, of.data.metric
-    rank = trials["status"].map({state: i for i, state in enumerate(TRIAL_STATUSES)})
+    rank = trials["status"].map({state: i for i, state in enumerate(ENDED_STATUSES)})
     groups = [trials["objective"], trials["config"]]
     worst = rank.groupby(groups).max().to_dict()
     seen = trials[metric].astype(float).groupby(groups).mean().to_dict()
@@ -79,7 +79,7 @@ def history(of: Statistics) -> pd.DataFrame:
             "score": [seen[key] for key in keys],
             "num_seeds": counts,
             "best": sweep.sign * np.fmax.accumulate(whole),
-            "state": [TRIAL_STATUSES[worst[key]] for key in keys],
+            "state": [ENDED_STATUSES[worst[key]] for key in keys],
         }
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
@@ -165,7 +165,7 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
             out.append(depends(str(name), rows[0]["param"], rows[0]["r2"]))
         elif sentences:
             verb = "matters" if len(sentences) == 1 else "matter"
-            out.append(f"{name}: {listed(sentences)} {verb}, by the surrogate of the search.")
+            out.append(f"{name}: {joined(sentences)} {verb}, by the surrogate of the search.")
         elif (reason := frame["reason"].iloc[0]) != Reason.NOTHING_SWEPT:
             why = f": {frame['note'].iloc[0]}" if reason else ": the surrogate's draws differ"
             out.append(
@@ -176,7 +176,7 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
         places = [f"{row['param']} {_usable(row)}" for row in rows if _usable(row) != "-"]
         if places:
             near = words.amount(words.within)
-            out.append(f"{name} is within {near} of its best level at {listed(places)}.")
+            out.append(f"{name} is within {near} of its best level at {joined(places)}.")
     return tuple(out)
 
 
