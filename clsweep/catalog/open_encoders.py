@@ -121,7 +121,7 @@ def _measure_elsewhere(wanted: str, count: int) -> list[dict[str, Any]]:
     try:
         run = subprocess.run(
             # with our modules, and none of the working folder before them
-            [sys.executable, "-P", "-m", "clsweep.model.external_encoders"],
+            [sys.executable, "-P", "-m", "clsweep.model.measure_encoders"],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             input=wanted, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from clsweep.analysis.marginals import marginal_levels
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.display.numbers import mentioned
-from clsweep.report import told
+from clsweep.statistics import verdicts
 from tests.planted import planted
 
 RANGES = {"tau": (0.05, 1.0), "lr": (1e-4, 1.0), "decay": (1e-6, 1e-2)}
@@ -65,7 +65,7 @@ def test_a_single_hyperparameter_has_no_importance_but_a_verdict():
     assert (row["resolved"], row["r2"] > 0.9) == (True, True)
     assert 0.4 < row["usable_low"] <= row["usable_high"] < 0.6
     assert np.isnan([row["importance"], row["low"], row["high"], row["null"]]).all()
-    assert told.importance(clsweep.analyse(trials))[0] == (
+    assert verdicts.importance_verdict(clsweep.analyse(trials))[0] == (
         f"dcl depends on lr: it predicts settings left out (R2 = {row['r2']:.3g})."
     )
 
@@ -132,8 +132,8 @@ def test_too_few_or_noise_alone_says_so_and_draws_nothing(level):
     assert not row["resolved"]
     assert marginal_levels(sweeps)["mean"].isna().all()
     results = clsweep.analyse(trials.assign(sampler="tpe"))
-    [why] = told.robustness(results, by="tau")
-    assert (why,) == told.robustness(results)
+    [why] = verdicts.robustness_verdict(results, by="tau")
+    assert (why,) == verdicts.robustness_verdict(results)
     assert "not measured: tpe samples favour good configurations" in why
 
 

@@ -3,12 +3,12 @@
 import math
 
 import pandas as pd
-from clsweep.statistics.model import Wording
 
 import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.report.sections import build_report
-from clsweep.statistics.leaderboard import verdict_of
+from clsweep.statistics.report_objects import Wording
+from clsweep.statistics.verdicts import verdict_of
 from tests.planted import planted
 
 WORDS = Wording(metric="knn_top1", unit="%", within=1.0)

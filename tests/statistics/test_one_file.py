@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.cli.statistic_tables import Style, print_statistic
+from clsweep.cli.options import OutputOptions
+from clsweep.cli.statistic_tables import print_statistic
 from clsweep.display.printing import Format
 from clsweep.report import glossary
 from clsweep.report.report_folder import write_bundle
@@ -96,10 +97,10 @@ def test_a_command_prints_it_explains_it_and_leaves_out_what_is_spare(
 ):
     monkeypatch.setenv("COLUMNS", "36")
     frame, data = found.compute(medians), found.data
-    style = Style(wide=wide, explain=True)
+    style = OutputOptions(wide=wide, explain=True)
     print_statistic(QUESTION, frame, data, style=style)
     out = capsys.readouterr().out
     assert "midpoint: as many trials are better" in out
     assert ("--wide adds tried" in out) is not wide
-    print_statistic(QUESTION, frame, data, style=Style(format=Format.csv))
+    print_statistic(QUESTION, frame, data, style=OutputOptions(format=Format.csv))
     assert capsys.readouterr().out.startswith("objective,median,low,high,num\n")

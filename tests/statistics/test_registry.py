@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import clsweep
-from clsweep.cli.statistic_tables import Style, print_statistic
+from clsweep.cli.options import OutputOptions
+from clsweep.cli.statistic_tables import print_statistic
 from clsweep.display.printing import Format
 from clsweep.report.sections import build_report
 from clsweep.statistics import registry
@@ -68,7 +69,7 @@ def formats_of(question, frame, data, capsys):
     """The same rows for programs and for eyes; a text is no markup."""
 
     def printed(kind):
-        print_statistic(question, frame, data, style=Style(format=kind))
+        print_statistic(question, frame, data, style=OutputOptions(format=kind))
         return capsys.readouterr().out
 
     rows = json.loads(printed(Format.json))
