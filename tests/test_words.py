@@ -8,11 +8,13 @@ import ast
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import clsweep
 from clsweep.cli.main import app
+from clsweep.study.schema import SchedulerSection
 
 PACKAGE = Path(clsweep.__file__).parent
 FILES = {
@@ -29,6 +31,7 @@ OF_COMMANDS = {"api", "cli", "statistics", "analysis"}
 # What plug-ins import keeps its name, though a loss and a schedule are both a cosine.
 OF_PLUGINS = {"clsweep.objective.losses", "clsweep.train.optim", "clsweep.data.augmentations"}
 COMMANDS = {each.name or each.callback.__name__ for each in app.registered_commands} | {"main"}
+SCHEDULERS = get_args(SchedulerSection.model_fields["name"].annotation)
 DOTTED = re.compile(r"`(?:clsweep\.)?([a-z_]+(?:\.(?!yaml|md|json|parquet)\w+)+)`")
 
 
@@ -149,3 +152,23 @@ def known(module):
         if isinstance(node, ast.ClassDef):
             members = [*public_names(node), *(n for n, _ in bound_names(node))]
             yield from (f"{node.name}.{name}" for name in members)
+
+
+def words_of(module):
+    """`clsweep.cli.try_trial` has the words cli, try and trial."""
+    return {word for part in module.split(".")[1:] for word in part.split("_")}
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS, *SCHEDULERS} - {"main", "fifo"}))
+def test_what_a_user_types_has_a_file_of_its_name(name):
+    assert any(name in words_of(module) for module in TREES), f"no file of the word {name}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_files_and_functions_are_short(room):
+    for module, tree in in_room(room).items():
+        assert len(FILES[module].read_text(encoding="utf-8").splitlines()) <= 500, module
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                num_lines = node.end_lineno - node.lineno + 1
+                assert num_lines <= 60, f"{module}:{node.lineno} {node.name}: {num_lines} lines"

@@ -168,10 +168,8 @@ def sensitivity_rows(
         return [{**common, **row, **noted(*notes)} for row in terms], model
     first, *rest = notes
     figures = dict(figure for each in rest for figure in each.figures)
-    needed: dict[str, Any] = {
-        n: figures[n] for n in ("needs_seeds", "needs_configs") if n in figures
-    }
-    return [{**common, **needed, **noted(*rest, why=first)}], None
+    needs = {n: figures[n] for n in ("needs_seeds", "needs_configs") if n in figures}
+    return [{**common, **needs, **noted(*rest, why=first)}], None
 
 
 def _cell(sweep: Sweep, term: str, row: dict[str, Any], order: Codes) -> dict[str, Any]:
