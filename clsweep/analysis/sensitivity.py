@@ -111,6 +111,9 @@ def noise_level(num_configs: int) -> float:
     return 2.0 / float(np.sqrt(num_configs))
 
 
+_NEEDS = ("needs_seeds", "needs_configs")  # columns of what would resolve a row
+
+
 def sensitivity_rows(
     sweep: Sweep, *, searched: bool = False
 ) -> tuple[list[dict[str, Any]], Model | None]:
@@ -168,7 +171,7 @@ def sensitivity_rows(
         return [{**common, **row, **noted(*notes)} for row in terms], model
     first, *rest = notes
     figures = dict(figure for each in rest for figure in each.figures)
-    needs = {n: figures[n] for n in ("needs_seeds", "needs_configs") if n in figures}
+    needs: dict[str, Any] = {n: figures[n] for n in _NEEDS if n in figures}
     return [{**common, **needs, **noted(*rest, why=first)}], None
 
 
