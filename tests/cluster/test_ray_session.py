@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-import psutil
 import pytest
 from ray._private import services
 from ray._private.services import resolve_ip_for_localhost
@@ -29,8 +28,7 @@ from clsweep.cluster.ray_session import (
     require_answer,
 )
 from clsweep.errors import RequestError
-from tests.cluster.conftest import listeners, start, wait_until
-from tests.planted import study_at
+from tests.cluster.conftest import listeners
 
 WAIT = """
 import os, sys
@@ -211,21 +209,6 @@ def test_joining_what_is_no_ray_ends_with_ctrl_c():
         ray_session(f"{address}:{port}", dashboard=False).__enter__()
     server.stop(None)
     assert time.monotonic() - called[0] < 10
-
-
-@pytest.mark.slow
-def test_a_run_that_is_ended_while_ray_starts_leaves_nothing(short, tmp_path):
-    """By a terminal that closes, and somebody who does not wait."""
-    process = start("run", study_at(tmp_path / "study.yaml"), "--out", tmp_path / "out")
-    wait_until(lambda: [*short.glob(f"{PREFIX}*/ray/session_*/logs/raylet.out")], "a raylet")
-    started = psutil.Process(process.pid).children(recursive=True)
-    for number in (signal.SIGHUP, signal.SIGINT):
-        os.killpg(process.pid, number)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 130, output
-    assert "Traceback" not in output
-    assert psutil.wait_procs(started, timeout=0.5)[1] == []
-    assert [*short.glob(f"{PREFIX}*")] == []
 
 
 # An address where no Ray answers is a message within seconds; Ray itself asks for minutes.

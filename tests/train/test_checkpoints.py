@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from clsweep.train import checkpoints, loop, mutual_information
-from clsweep.train import state as states
 from clsweep.train.checkpoints import (
     identity_of,
     pack_checkpoint,
@@ -25,8 +24,8 @@ from clsweep.train.checkpoints import (
     unpack_unverified,
     verified,
 )
-from tests.contracts.attempts import Killed, MemoryStore, Row, assert_same, attempt
-from tests.contracts.combinations import CASES, CRITIC, few_images
+from tests.contracts.attempts import MemoryStore, Row, assert_same, attempt
+from tests.contracts.combinations import CASES, few_images
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,53 +46,6 @@ def left_by(config: Row, *, kill_at: int) -> MemoryStore:
 
 
 # From which epoch on.
-
-
-@pytest.mark.parametrize(
-    "config", [{**CONFIG, "tsne_points": 20}, CRITIC], ids=["encoder", "critic"]
-)
-def test_from_a_checkpoint_of_the_end_nothing_is_trained_again(config):
-    store = MemoryStore()
-    attempt(config, store, kill_at=3, keep_end=True)
-    assert len(store.saved) == 3
-    last = attempt(config, store, keep_end=True)
-    assert len(store.saved) == 3
-    assert_same(last, attempt(config))
-    assert last.result["num_resumes"] == 1
-    assert (config is CRITIC) or len(last.result["points"]) == 20
-
-
-@pytest.mark.parametrize("epoch", [1, 2])
-def test_killed_while_it_saves_a_trial_goes_on_from_the_checkpoint_before(epoch):
-    store = MemoryStore()
-
-    def kill(_: bytes) -> None:
-        if len(store.saved) == epoch - 1:
-            raise Killed
-
-    store.on_save = kill
-    assert [row["epoch"] for row in attempt(CONFIG, store).rows] == list(range(1, epoch))
-    store.on_save = None
-    last = attempt(CONFIG, store)
-    assert last.result["num_resumes"] == (1 if epoch > 1 else 0)
-    assert_same(last, attempt(CONFIG))
-
-
-def test_the_scale_of_the_loss_goes_on(monkeypatch):
-    """That of fp16, here on a CPU: it doubles every third step, and an epoch has two."""
-
-    def scaler(_: states.Precision) -> torch.amp.GradScaler:
-        return torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=3)
-
-    monkeypatch.setattr(states.Precision, "scaler", scaler)
-    undisturbed, resumed = MemoryStore(), left_by(CONFIG, kill_at=1)
-    attempt(CONFIG, undisturbed)
-    attempt(CONFIG, resumed)
-    scales = [
-        unpack_checkpoint(store.saved[1])["state"]["scaler"] for store in (undisturbed, resumed)
-    ]
-    assert scales[0] == scales[1]
-    assert (scales[0]["scale"], scales[0]["_growth_tracker"]) == (32.0, 1)
 
 
 def test_an_untrained_encoder_has_nothing_to_save():
