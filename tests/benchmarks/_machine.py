@@ -17,7 +17,7 @@ import torch
 
 CLSWEEP = (
     "-c",
-    "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import run_app; main()",
+    "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import run_app; run_app()",
 )
 _LOAD = f"load {os.getloadavg()[0]:.1f} before"
 

@@ -28,7 +28,7 @@ def commands(made, tmp_path, cli_command, monkeypatch):
 
     def session(self):
         self.lay_out()
-        self.kept().apply()
+        self.retention().apply()
         storage = open_storage(self._folder.journal_path, alone=True)
         search = PlanSearch(self._study, self.left(), self.rows(), storage)
         while row := search.next_row():

@@ -67,7 +67,7 @@ WAYS: dict[str, tuple[Config, dict[tuple[str, str], str]]] = {
             ("copy from the device", "train/evaluation.py:_copy"): "weights, for a new encoder",
             ("copy to the device", "train/evaluation.py:_copy"): "the encoder that is tuned",
             ("copy to the device", "train/finetune.py:fine_tuned"): "the classifier on top",
-            ("copy from the device", "train/probe.py:_top1"): "which images are right",
+            ("copy from the device", "train/finetune.py:_top1"): "which images are right",
         },
     ),
     "transfer": (
