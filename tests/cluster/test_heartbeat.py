@@ -16,28 +16,6 @@ from clsweep.cluster.run_heartbeat import RunHeartbeat
 
 STATE = {"epoch": 1, "epochs": 3, "step": 4, "steps": 9, "loss": 2.0, "images_per_s": 10.0}
 
-LEAVES = """
-import signal, sys, threading, time
-from clsweep.cluster.preemption import saved_on_term
-from clsweep.train.save_request import SaveRequest
-
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's
-notice = SaveRequest(lambda: print("saved", flush=True))
-
-def trial():
-    with saved_on_term(notice):
-        time.sleep(0.2)  # the main thread sets the handler meanwhile
-        print("begun", flush=True)
-        while not notice.is_given:
-            time.sleep(0.01)
-        notice.answer()
-        time.sleep(60)
-
-threading.Thread(target=trial, daemon=True).start()
-while True:
-    time.sleep(0.01)
-"""
-
 
 def heartbeat_of(scratch, *, speaks=True):
     relay = None if speaks else partial(request_checkpoints, str(scratch))
