@@ -17,10 +17,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, reasons
+from clsweep.analysis import CONFIDENCE, TAIL, reasons
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.evidence import Evidence
-from clsweep.analysis.holm import holm
+from clsweep.analysis.holm import holm, holm_steps
 from clsweep.analysis.image_intervals import TrialHits, stack_effects
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.power import ENOUGH_SEEDS
@@ -42,6 +42,9 @@ CONTRAST_COLUMNS = {
     "configurations count too. For new images where trials keep which they have right. `compare "
     "--by` pools the noise of all settings, so that of few seeds its interval may be narrower",
     "high": "",
+    "low_holm": "the same, corrected as p_holm: of level 1 - .05/k, where k contrasts were left at "
+    "its step, or at the step where Holm stopped. 0 lies outside where an effect is shown",
+    "high_holm": "",
     "num_seeds": "seeds that it rests on, of the objective with fewest",
     "p": "two-sided, of c = 0",
     "p_holm": "p, corrected for all contrasts of a study that were asked beforehand (Holm). One "
@@ -171,6 +174,7 @@ def _judged(contrasts: Sequence[Contrast], estimates: Sequence[_Estimate]) -> li
         own = {name: np.array([p[at] for at in among], dtype=float) for name, p in tests.items()}
         num = int(np.isfinite(own["p"]).sum())
         corrected = {name: holm(p) for name, p in own.items()}
+        corrected["steps"] = holm_steps(own["p"], _LARGEST_P)
         for place, at in enumerate(among):
             if bool(contrasts[at].added_after) == later:
                 mine = {name: float(p[place]) for name, p in corrected.items()}
@@ -184,10 +188,14 @@ def _row(named: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dic
     row: dict[str, Any] = dict.fromkeys(CONTRAST_COLUMNS, np.nan)
     row |= {n: getattr(named, n) for n in ("metric", "what", "margin", "published", "added_after")}
     row |= {n: getattr(evidence, n) for n in ("estimate", "low", "high", "p", "detectable")}
+    row |= _corrected(evidence, p["steps"])
     row |= {"contrast": named.name, "objective": named.of[0], "num_seeds": x.num_seeds}
     row |= {"p_holm": p["p"], "p_margin": p["p_margin"], "p_published": p["p_published"]}
-    row["shown"] = p["p"] <= _LARGEST_P and (evidence.low > 0 or evidence.high < 0)
-    row |= {"equivalent": p["p_margin"] <= _LARGEST_P, "excluded": p["p_published"] <= _LARGEST_P}
+    low, high = row["low_holm"], row["high_holm"]  # no verdict against what stands beside it
+    row["shown"] = p["p"] <= _LARGEST_P and (low > 0 or high < 0)
+    within, holds = max(-low, high) < named.margin, low <= named.published <= high
+    row |= {"equivalent": p["p_margin"] <= _LARGEST_P and within}
+    row |= {"excluded": p["p_published"] <= _LARGEST_P and not holds}
     if named.added_after:
         notes = (note(Reason.ASKED_LATER, trials=named.added_after), *notes)
     if x.why is None and not row["shown"] and evidence.p <= _LARGEST_P:
@@ -200,6 +208,14 @@ def _row(named: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dic
         if not x.configs and (images := evidence.images_deciding(float(repeats))):
             notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
     return row | noted(*notes, why=x.why)
+
+
+def _corrected(evidence: Evidence, steps: float) -> dict[str, float]:
+    """The interval at level 1 - .05 / steps: wider as the quantiles of t are."""
+    wider = special.stdtrit(evidence.freedom, TAIL / steps)
+    wider /= special.stdtrit(evidence.freedom, TAIL)
+    centre, ends = evidence.estimate, {"low_holm": evidence.low, "high_holm": evidence.high}
+    return {name: float(centre + wider * (end - centre)) for name, end in ends.items()}
 
 
 def _p_margin(evidence: Evidence, margin: float) -> float:

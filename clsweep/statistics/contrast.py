@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -45,10 +46,11 @@ def contrasts(of: Statistics, *, more: Mapping[str, Any] | None = None) -> pd.Da
         require_known("metric", [each.metric], numbers)
     metrics = dict.fromkeys(each.metric for each in chosen)
     measured = {name: sweeps_by(data, name) for name in metrics}
-    table, ends = analysis.contrast_table(chosen, measured), ["low", "high"]
-    for name, sweeps in measured.items():
+    table = analysis.contrast_table(chosen, measured)
+    for name, ends in product(measured, (["low", "high"], ["low_holm", "high_holm"])):
         these = table["metric"] == name
-        table.loc[these, ends] = as_far_as_levels(table.loc[these, ends], sweeps)
+        plain = table.loc[these, ends].set_axis(["low", "high"], axis=1)
+        table.loc[these, ends] = as_far_as_levels(plain, measured[name]).to_numpy()
     if data.images == "new images":
         alone = {m for m in metrics if m in METRIC and m not in (*data.hits, data.metric)}
         these = table["metric"].isin(alone) & table["low"].notna()
@@ -110,7 +112,8 @@ def sentence(row: Row) -> str:
 
 
 def _seen(row: Row) -> str:
-    return _number(row["estimate"]) and number(row["estimate"]) + interval(row["low"], row["high"])
+    ends = interval(row["low_holm"], row["high_holm"])
+    return _number(row["estimate"]) and number(row["estimate"]) + ends
 
 
 def contrasts_summary(rows: Sequence[Row]) -> Sentences:
@@ -135,7 +138,7 @@ def _figure(context: ReportContext) -> Figure | None:
     if rows.empty:
         return None
     rows = rows.reset_index(drop=True)
-    frame = charts.ends_frame(rows, "estimate", "low", "high")
+    frame = charts.ends_frame(rows, "estimate", "low_holm", "high_holm")
     frame["row"], frame["published"] = rows["contrast"], rows["published"].astype(float)
     frame["resolved"] = rows[list(OUTCOMES)].any(axis=1)
     x: Any = charts.plain_x(charts.in_points("effect", context.data), zero=True, padding=8)
@@ -149,9 +152,10 @@ def _figure(context: ReportContext) -> Figure | None:
         name="contrasts",
         title="What was asked",
         caption="A coloured row is answered, a grey one is not resolved. Diamonds are what was "
-        f"published. {charts.bands_text(frame, context.data, 'Bars')}",
+        f"published. {charts.bands_text(frame, context.data, 'Bars')} They are corrected for all "
+        "contrasts (Holm).",
         chart=chart,
-        data=rows[["contrast", "estimate", "low", "high", "published", "margin"]],
+        data=rows[["contrast", "estimate", "low_holm", "high_holm", "published", "margin"]],
     )
 
 
@@ -163,7 +167,7 @@ CONTRASTS = Statistic(
         Column("contrast"),
         Column("what", drop_order=5, means="what is subtracted from what"),
         Column("metric", lambda row: row["metric"], drop_order=4),
-        Column("effect", _seen),
+        Column("effect", _seen, "its interval is corrected for all contrasts (Holm)"),
         Column("p Holm", "p_holm", drop_order=2),
         Column("margin", lambda row: _number(row["margin"]), drop_order=1,
                means="a smaller effect counts as none"),

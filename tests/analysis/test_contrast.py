@@ -17,6 +17,7 @@ from clsweep.statistics.wording import needed
 from tests.analysis.truths import trials_of
 
 SMALL, LARGE = {"batch": 16}, {"batch": 128}
+RISE = stats.t.ppf(0.975, 5) + stats.t.ppf(0.8, 5)  # of what six seeds find, in standard errors
 GRID = [(batch, tau) for batch in (16, 128) for tau in (0.1, 0.5)]
 
 
@@ -127,6 +128,11 @@ def test_p_values_are_corrected_for_all_that_are_asked():
         expected = holm(np.array([row[plain] for row in alone]))
         assert [row[name] for row in rows] == pytest.approx(expected.tolist())
     assert rows[0]["p_published"] == alone[0]["p_published"]  # one alone has a published size
+    for row, other in zip(rows, alone, strict=True):
+        left = sum(each["p"] >= other["p"] for each in alone)  # at its step; all are shown
+        values = stats.t.interval(1 - 0.05 / left, 5, row["estimate"], row["detectable"] / RISE)
+        assert [row["low_holm"], row["high_holm"]] == pytest.approx(values)
+        assert (other["low_holm"], other["high_holm"]) == (other["low"], other["high"])
     many = [contrast(), *[contrast(at=LARGE)] * 40]
     weak = planted(np.random.default_rng(11), 6, effect=1.2)
     assert answer(weak, contrast())[0]["shown"]

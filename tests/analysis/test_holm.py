@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clsweep.analysis.holm import holm
+from clsweep.analysis.holm import holm, holm_steps
 
 NAN = float("nan")
 
@@ -35,3 +35,17 @@ def test_an_adjusted_p_is_the_level_at_which_the_procedure_rejects():
         adjusted = holm(p)
         for alpha in (0.013, 0.057, 0.203, 0.611):
             assert set(np.flatnonzero(adjusted <= alpha)) == rejected(p, alpha)
+
+
+def test_the_level_of_a_step_decides_as_the_procedure_does():
+    assert holm_steps(np.array([0.01, NAN, 0.04, 0.03]), 0.05).tolist() == pytest.approx(
+        [3, NAN, 2, 2], nan_ok=True
+    )
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        p = np.round(rng.random(rng.integers(1, 9)) ** 3, 2)
+        for alpha in (0.013, 0.057, 0.203, 0.611):
+            steps = holm_steps(p, alpha)
+            assert set(np.flatnonzero(p * steps <= alpha)) == rejected(p, alpha)
+            left = sorted(set(range(len(p))) - rejected(p, alpha))
+            assert (steps[left] == len(left)).all()
