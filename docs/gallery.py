@@ -179,33 +179,39 @@ def effects(one: Kept) -> list[str]:
             title = f"{objective}, {name} {value:g} instead of {first:g}"
             asked[title] = {"of": objective, "at": {name: value}, "minus": {name: first}}
     return [
-        f"{row['contrast']}: {row['estimate']:+.2f} points [{row['low']:+.2f}, {row['high']:+.2f}]"
+        f"{row['contrast']}: {row['estimate']:+.2f} points "
+        f"[{row['low_holm']:+.2f}, {row['high_holm']:+.2f}]"
         f"{'' if row['shown'] else ': not resolved'}."
         for row in one.results.contrasts(asked).to_dict("records")
     ]
 
 
 CLAIMS = DOCS.parent / "studies" / "claims.csv"
+_HEADINGS = "| claim | paper | here | room | verdict |"
 
 
 def claims(studies: list[Kept]) -> str:
     """The page of claims: of each what its paper found, what the kept studies did, the verdict."""
-    found = {
+    measured = {
         (one.folder.name, row["contrast"]): row
         for one in studies
         for row in one.results.contrasts().to_dict("records")
     }
     lines = [(RESULTS / "claims.md").read_text(encoding="utf-8").rstrip()]
-    told = pd.read_csv(CLAIMS, dtype=str, keep_default_na=False)
-    for paper, rows in told.groupby("paper", sort=False):
-        lines += ["", f"## {paper}", "", "| claim | paper | here | verdict |", "|---|---|---|---|"]
+    listed = pd.read_csv(CLAIMS, dtype=str, keep_default_na=False)
+    for paper, rows in listed.groupby("paper", sort=False):
+        lines += ["", f"## {paper}", "", _HEADINGS, "|---|---|---|---|---|"]
         for claim in rows.to_dict("records"):
-            row = found.get((claim["study"], claim["contrast"]))
-            seen = f"{number(row['estimate'])}{interval(row['low'], row['high'])}" if row else ""
-            said = outcome(row) if row else "not measured"
-            where = f" ([{claim['study']}](gallery/{claim['study']}/report.md))" if row else ""
-            paper_says = f"{claim['effect']} ({claim['item']}: {claim['scale']})"
-            lines.append(f"| {claim['claim']}{where} | {paper_says} | {seen} | {said} |")
+            name = claim["study"]
+            row = measured[name, claim["contrast"]]
+            cells = (
+                f"{claim['claim']} ([{name}](gallery/{name}/report.md))",
+                f"{claim['effect']} ({claim['item']}: {claim['scale']})" if claim["item"] else "-",
+                f"{number(row['estimate'])}{interval(row['low_holm'], row['high_holm'])}",
+                number(row["room"]),
+                outcome(row),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

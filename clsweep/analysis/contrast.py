@@ -52,6 +52,9 @@ CONTRAST_COLUMNS = {
     "margin": "a smaller effect counts as none",
     "p_margin": "of |c| >= margin: twice the larger of two one-sided tests, corrected likewise",
     "published": "the effect that a paper found",
+    "room": "how far the first side could go from where it is without the effect: to the largest "
+    "mean that a configuration of the study has, or to the smallest where the effect that was "
+    "published, or else c, is negative",
     "p_published": "of an effect as large as published or larger, twice one-sided, likewise",
     "shown": "whether p_holm <= 1 - confidence: there is an effect",
     "equivalent": "whether p_margin is: it is too small to matter",
@@ -153,6 +156,7 @@ class _Estimate:
     why: Note | None = None
     notes: tuple[Note, ...] = ()
     configs: int = 0  # of the objective with fewest, where they are a sample
+    room: tuple[float, float] = (np.nan, np.nan)  # down and up, in the metric's own sign
 
 
 def _judged(contrasts: Sequence[Contrast], estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
@@ -189,6 +193,8 @@ def _row(named: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dic
     row |= {n: getattr(named, n) for n in ("metric", "what", "margin", "published", "added_after")}
     row |= {n: getattr(evidence, n) for n in ("estimate", "low", "high", "p", "detectable")}
     row |= _corrected(evidence, p["steps"])
+    sought = named.published if abs(named.published) > 0 else evidence.estimate
+    row["room"] = x.room[sought > 0]
     row |= {"contrast": named.name, "objective": named.of[0], "num_seeds": x.num_seeds}
     row |= {"p_holm": p["p"], "p_margin": p["p_margin"], "p_published": p["p_published"]}
     low, high = row["low_holm"], row["high_holm"]  # no verdict against what stands beside it
@@ -264,16 +270,28 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
         notes = (*notes, note(Reason.SEEDS_LEFT_OUT, seeds=total.left_out))
     scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
     estimate, variance = parts[0].sweep.sign * total.estimate, total.variance
+    room = _room(named_contrast, named, estimate)
     if not variance**0.5 > scale or not total.freedom > 0:
         why = Reason.ONE_SEED if is_grid and total.num_seeds < 2 else Reason.NO_NOISE
         why = Reason.NO_DIFFERENCE if total.freedom > 0 and abs(estimate) <= scale else why
-        return _Estimate(Evidence(estimate), total.num_seeds, note(why), notes)
+        return _Estimate(Evidence(estimate), total.num_seeds, note(why), notes, room=room)
     evidence = Evidence.of_t(estimate, variance**0.5, total.freedom)
     if images := stack_effects([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
         every = np.concatenate([part.weights for part in parts])
         evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
     configs = 0 if is_grid else min(len(part.rows) for part in parts)
-    return _Estimate(evidence, total.num_seeds, None, notes, configs)
+    return _Estimate(evidence, total.num_seeds, None, notes, configs, room)
+
+
+def _room(contrast: Contrast, named: Mapping[str, Sweep], estimate: float) -> tuple[float, float]:
+    """How far the means of all configurations reach below and above the first side less the
+    contrast.
+    """
+    _, name, at = next(contrast.sides)
+    first = named[name]
+    levels = first.sign * np.concatenate([sweep.means for sweep in named.values()])
+    base = first.sign * float(first.means[_having(first, at)].mean()) - estimate
+    return base - float(np.nanmin(levels)), float(np.nanmax(levels)) - base
 
 
 def _nothing(why: Note) -> _Estimate:

@@ -27,6 +27,7 @@ from clsweep.sweeps.named_contrasts import contrasts_with
 from clsweep.sweeps.notes import cause, status_text
 from clsweep.sweeps.study_data import StudyData
 
+NO_ROOM = "no room for the published"
 OUTCOMES = {
     "shown": "shown",
     "equivalent": "within the margin",
@@ -79,15 +80,31 @@ def sweeps_by(data: StudyData, metric: str) -> tuple[Sweep, ...]:
 
 def outcome(row: Row) -> str:
     """`shown, less than published`, `within the margin`, `not resolved`."""
+    return ", ".join(_verdicts(row)) or status_text(row["reason"])
+
+
+def _verdicts(row: Row) -> list[str]:
+    """`shown`, `less than published`; none where nothing is resolved."""
     parts = [text for name, text in OUTCOMES.items() if row[name]]
     if _is_turned(row):
         parts[-1] = "the other way"
-    return ", ".join(parts) or status_text(row["reason"])
+    elif not _has_room(row):
+        parts[-1] = NO_ROOM
+    return parts
+
+
+def _is_answered(row: Row) -> bool:
+    return _verdicts(row) not in ([], [NO_ROOM])
 
 
 def _is_turned(row: Row) -> bool:
     """True if an effect is shown against the published one."""
     return bool(row["shown"] and row["excluded"] and row["estimate"] * row["published"] < 0)
+
+
+def _has_room(row: Row) -> bool:
+    """False if no setting of the study is as far off as an excluded effect that was published."""
+    return not (row["excluded"] and abs(row["published"]) > row["room"])
 
 
 def sentence(row: Row) -> str:
@@ -99,11 +116,16 @@ def sentence(row: Row) -> str:
     less = f" An effect as large as the published {published} is excluded." * bool(row["excluded"])
     if _is_turned(row):
         less = f" The published {published} goes the other way."
+    elif not _has_room(row):
+        room = number(row["room"])
+        less = f" The published {published} has no room: no setting is more than {room} away."
     if row["shown"]:
         small = ", and within its margin" if row["equivalent"] else ""
         return f"{name} is shown{small}: {number_of}.{less}"
     if row["equivalent"]:
         return f"{name} is within its margin of {number(row['margin'])}: {number_of}.{less}"
+    if row["excluded"] and not _has_room(row):
+        return Unresolved(f"{name} is not resolved: {number_of}.{less}")
     if row["excluded"]:
         open_ = "Whether there is any effect is not resolved."
         return f"{name} is less than the published {published}: {number_of}. {open_}"
@@ -121,8 +143,8 @@ def contrasts_summary(rows: Sequence[Row]) -> Sentences:
     before = [row for row in rows if not row["added_after"]]
     if not before:
         return ()
-    answered = [outcome(row) for row in before if any(row[name] for name in OUTCOMES)]
-    kinds = Counter(part for text in answered for part in text.split(", "))
+    answered = [row for row in before if _is_answered(row)]
+    kinds = Counter(part for row in answered for part in _verdicts(row) if part != NO_ROOM)
     parts = ", ".join(f"{num} {kind}" for kind, num in kinds.items())
     what = num_of(len(before), "contrast", "contrasts")
     are = "is" if len(answered) == 1 else "are"
@@ -140,7 +162,7 @@ def _figure(context: ReportContext) -> Figure | None:
     rows = rows.reset_index(drop=True)
     frame = charts.ends_frame(rows, "estimate", "low_holm", "high_holm")
     frame["row"], frame["published"] = rows["contrast"], rows["published"].astype(float)
-    frame["resolved"] = rows[list(OUTCOMES)].any(axis=1)
+    frame["resolved"] = [_is_answered(row) for row in records_of(rows)]
     x: Any = charts.plain_x(charts.in_points("effect", context.data), zero=True, padding=8)
     chart: Any = charts.forest(frame, context.data, x, line=0.0)
     if frame["published"].notna().any():
@@ -172,11 +194,14 @@ CONTRASTS = Statistic(
         Column("margin", lambda row: _number(row["margin"]), drop_order=1,
                means="a smaller effect counts as none"),
         Column("published", lambda row: _number(row["published"])),
+        Column("room", lambda row: _number(row["room"]), drop_order=3,
+               means="from the other side to the study's best setting, or of a loss to its worst"),
         Column("seeds", "num_seeds", drop_order=3),
         Column("needs seeds", lambda row: needed(row, "needs_seeds"), drop_order=6,
                means="how many would show it in four of five studies, an 80 % interval"),
         Column("needs configs", lambda row: needed(row, "needs_configs"), drop_order=7),
-        Column("verdict", outcome, "corrected for all contrasts (Holm). Shown: there is an effect"),
+        Column("verdict", outcome, "corrected for all contrasts (Holm). Shown: there is an effect. "
+               "No room: no setting of the study is as far away as was published"),
     ),
     intro="a side is the mean of all settings with the values asked for",
     sentences=lambda context: tuple(map(sentence, records_of(context.compute(contrasts)))),

@@ -12,7 +12,7 @@ from clsweep.report import first_screen
 from clsweep.report.sections import SECTIONS, section_of
 from clsweep.statistics import verdicts
 from clsweep.statistics.computed import context_of
-from clsweep.statistics.contrast import CONTRASTS, contrasts_summary, outcome
+from clsweep.statistics.contrast import CONTRASTS, contrasts_summary, outcome, sentence
 from tests.planted import planted
 
 ROOT = Path(__file__).parents[2]
@@ -37,16 +37,28 @@ def test_a_report_begins_with_how_many_are_answered():
     assert shown["verdict"].tolist() == [outcome(row) for row in rows]
 
 
+def test_the_page_of_claims_has_every_contrast_that_a_study_asked():
+    claims = pd.read_csv(ROOT / "studies/claims.csv", dtype=str, keep_default_na=False)
+    listed = set(zip(claims["study"], claims["contrast"], strict=True))
+    paths = sorted((ROOT / "docs/results").glob("*/study.yaml"))
+    studies = {path.parent.name: clsweep.load_study(path) for path in paths}
+    asked = {(name, each) for name, one in studies.items() for each in one.sections.contrasts}
+    assert len(asked) >= 45
+    assert listed == asked
+
+
 def test_every_claim_is_one_of_a_study_and_of_a_paper():
     claims = pd.read_csv(ROOT / "studies/claims.csv", dtype=str, keep_default_na=False)
     assert not claims.duplicated(["study", "contrast"]).any()
+    page = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
+    assert page.count("](gallery/") == len(claims)
     for study, rows in claims.groupby("study"):
         path = ROOT / "studies/measured" / f"{study.replace('-', '_')}.yaml"
         contrasts = clsweep.load_study(path).sections.contrasts
-        assert set(rows["contrast"]) <= set(contrasts)
         for claim in rows.to_dict("records"):
             effect = contrasts[claim["contrast"]].published
-            assert claim["effect"] == ("drawn" if effect is None else f"{effect:g}")
+            printed = "drawn" if claim["item"] else ""  # no paper's: asked beside its claims
+            assert claim["effect"] == (printed if effect is None else f"{effect:g}")
             metric = contrasts[claim["contrast"]].metric
             assert metric is None or metric in (*METRIC, *DIAGNOSTIC)
 
@@ -88,3 +100,28 @@ def test_two_percentages_differ_by_no_more_than_100_points():
     contrasts = {"it": {"of": "dcl", "at": {"tau": 1}, "minus": {"tau": 2}}}
     row = clsweep.analyse(frame).contrasts(contrasts).iloc[0]
     assert [row["low"], row["estimate"], row["high"]] == [-100, 0, 100]
+
+
+@pytest.mark.parametrize(("best", "verdict"), [(92, "no room for the published"),
+                                               (99, "less than published")])  # fmt: skip
+def test_no_effect_is_less_than_published_where_none_of_that_size_fits(best, verdict):
+    """simclr is at 90, dcl at 90.5; a third objective says how high a score can be, a fourth how
+    low: 80.
+    """
+    levels = {"dcl": 90.5, "simclr": 90.0, "high": best, "low": 80.0}
+    frames = [
+        planted(lambda _, y=y: y, objective=name, grid={"tau": [1]}, num_seeds=9, seed=seed)
+        for seed, (name, y) in enumerate(levels.items())
+    ]
+    table = pd.concat(frames, ignore_index=True)
+    means = table.groupby("objective")["knn_top1"].mean()
+    asked = {"gain": {"of": ["dcl", "simclr"], "published": 4.8},
+             "loss": {"of": ["dcl", "simclr"], "published": -4.8}}  # fmt: skip
+    rows = clsweep.analyse(table).contrasts(asked).set_index("contrast")
+    assert rows["excluded"].all()
+    assert rows.loc["gain", "room"] == pytest.approx(means["high"] - means["simclr"])
+    assert rows.loc["loss", "room"] == pytest.approx(means["simclr"] - means["low"])
+    assert outcome(rows.loc["gain"]).endswith(verdict)
+    assert outcome(rows.loc["loss"]).endswith(("less than published", "the other way"))
+    text = sentence(rows.loc["gain"].to_dict() | {"contrast": "gain"})
+    assert ("no room" in text) == (best == 92)
