@@ -284,8 +284,8 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
 
 
 def _room(contrast: Contrast, named: Mapping[str, Sweep], estimate: float) -> tuple[float, float]:
-    """How far the means of all configurations reach below and above the first side less the
-    contrast.
+    """Distances down and up to the ends of the means of all configurations, from where the first
+    side is without the effect.
     """
     _, name, at = next(contrast.sides)
     first = named[name]
