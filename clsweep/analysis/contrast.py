@@ -23,10 +23,8 @@ from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import TrialHits, stack_effects
 from clsweep.analysis.noise import noise_of
-from clsweep.analysis.power import ENOUGH_SEEDS
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import rounding
-from clsweep.analysis.seed_effects import remove_seed_effect
 from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep
 from clsweep.display.numbers import setting_column
 
@@ -37,10 +35,10 @@ CONTRAST_COLUMNS = {
     "what": "what is subtracted from what",
     "estimate": "c = sum_i w_i m_i, in the metric's own sign: a side is the mean of all "
     "configurations with the values asked for",
-    "low": "t-interval of c, over the seeds that all of its configurations have, by the contrast "
-    "at each seed; of fewer than 5 also by the noise of all of these. In a sample its "
-    "configurations count too. For new images where trials keep which they have right. `compare "
-    "--by` pools the noise of all settings, so that of few seeds its interval may be narrower",
+    "low": "t-interval of c, over the seeds that all of its configurations have: between "
+    "objectives by the contrast at each seed, within one by the residual of its configurations, "
+    "seeds being blocks. In a sample its configurations count too. For new images where trials "
+    "keep which they have right",
     "high": "",
     "num_seeds": "seeds that it rests on, of the objective with fewest",
     "p": "two-sided, of c = 0",
@@ -314,33 +312,31 @@ class _Sum:
     left_out: tuple[str, ...] = ()
 
 
-def _of_grid(parts: Sequence[_Part], *, enough: int = ENOUGH_SEEDS) -> _Sum:
-    """Of a whole space, over the seeds that all of its configurations have.
+def _of_grid(parts: Sequence[_Part]) -> _Sum:
+    """Of a whole space, over the seeds that all of its configurations have: seeds are blocks.
 
-    The contrasts at each seed vary by s^2, and their mean by s^2 / S, with S - 1 degrees of
-    freedom, whatever a seed does to whom. Objectives of other seeds add up. Of fewer than five
-    seeds that is wide: the noise of all scores counts beside it.
+    Within objectives, what a seed does to one of them cancels: the variance is that of the residual
+    of the configurations compared (`Noise.of_sum`), with (k - 1) (S - 1) degrees of freedom.
+    Between objectives it does not. The contrasts at each seed vary by s^2 then, and their mean by
+    s^2 / S, with S - 1 degrees of freedom. Objectives of other seeds add up.
     """
     by_seeds: dict[tuple[Any, ...], list[_Part]] = {}
     for part in parts:
         by_seeds.setdefault(tuple(part.sweep.seeds.tolist()), []).append(part)
     estimate, terms, fewest, left_out = 0.0, list[tuple[float, float]](), np.inf, list[str]()
     for seeds, group in by_seeds.items():
-        table = np.concatenate([part.scores for part in group])
-        weights = np.concatenate([part.weights for part in group])
-        whole = np.isfinite(table).all(axis=0)
+        whole = np.isfinite(np.concatenate([part.scores for part in group])).all(axis=0)
         left_out += [str(seed) for seed, has in zip(seeds, whole, strict=True) if not has]
-        at, num = weights @ table[:, whole], int(whole.sum())
-        estimate, fewest = estimate + (float(at.mean()) if num else np.nan), min(fewest, num)
-        if num > 1:
-            term = float(at.var(ddof=1)) / num, num - 1.0
-            cancels = abs(weights.sum()) < 1e-9  # what a seed does to all of them
-            if cancels and num < enough:
-                even = noise_of(remove_seed_effect(table[:, whole])).of_sum(
-                    np.square(weights) / num
-                )
-                term = _larger(even, term)
-            terms.append(term)
+        tables, num = [part.scores[:, whole] for part in group], int(whole.sum())
+        at = sum(part.weights @ table for part, table in zip(group, tables, strict=True))
+        estimate, fewest = estimate + (float(np.mean(at)) if num else np.nan), min(fewest, num)
+        if num < 2:
+            continue
+        if all(abs(part.weights.sum()) < 1e-9 for part in group):
+            noises = [noise_of(table, by_seed=True) for table in tables]
+            terms += [x.of_sum(part.weights) for x, part in zip(noises, group, strict=True)]
+        else:
+            terms.append((float(np.var(at, ddof=1)) / num, num - 1.0))
     if fewest < 2:
         return _Sum(estimate, num_seeds=int(fewest), left_out=tuple(left_out))
     return _Sum(estimate, *_added(terms), int(fewest), tuple(left_out))
@@ -353,21 +349,11 @@ def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return variance, variance**2 / loss if loss else 0.0
 
 
-def _larger(even: tuple[float, float], at_seeds: tuple[float, float]) -> tuple[float, float]:
-    """The larger of both variances, as a seed may move the configurations of one objective; its
-    degrees of freedom go from the one's to the other's as it grows.
-    """
-    (variance, freedom), (own, own_freedom) = even, at_seeds
-    if not own > variance:
-        return even
-    return own, own_freedom + (freedom - own_freedom) * variance / own
-
-
 def _of_sample(parts: Sequence[_Part]) -> _Sum:
     """Of a sample of the space the configurations are noise too, beside what a seed does to all.
     Objectives that tried the same settings are paired by them.
     """
-    at_seeds = _of_grid(parts, enough=0)
+    at_seeds = _of_grid(parts)
     estimate = sum(float(part.weights @ part.sweep.means[part.rows]) for part in parts)
     terms = [(at_seeds.variance, at_seeds.freedom)] if at_seeds.freedom else []
     sums = _paired(parts)

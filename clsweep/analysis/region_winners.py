@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import bootstrap, reasons
+from clsweep.analysis import reasons
 from clsweep.analysis.compare import LARGEST_P, robust_to_failures, without_rounding
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
@@ -63,9 +63,7 @@ def _met(
     if region not in parts:
         lacking = note(Reason.NO_PAIR, a=best.objective, b=other.objective)
         return Evidence(np.nan), [*whole.notes, lacking]
-    rng = np.random.default_rng(bootstrap.DRAWS_SEED)
-    test, _, more = mean_difference(parts[region], whole, len(parts), rng)
-    return test, [*whole.notes, *more]
+    return mean_difference(parts[region], whole)[0], [*whole.notes]
 
 
 def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:

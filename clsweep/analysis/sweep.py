@@ -16,7 +16,7 @@ from clsweep.analysis.image_intervals import ImageEffects, TrialHits
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import row_means
-from clsweep.analysis.seed_effects import Levels, impute_seed_effect
+from clsweep.analysis.seed_effects import adjusted_for_seeds
 from clsweep.display.numbers import setting_column
 from clsweep.errors import nearest
 
@@ -238,21 +238,16 @@ class Sweep:
     @cached_property
     def means(self) -> Array:
         """(n,) mean score over the seeds present, NaN for a configuration without any; where scores
-        are missing, without what a seed likely gives to all (`seed_effects.impute_seed_effect`).
+        are missing, the least-squares mean beside the seeds (`seed_effects.adjusted_for_seeds`).
         """
         means = np.full(len(self.scores), np.nan)
-        means[self.alive] = row_means(impute_seed_effect(self.scores[self.alive]))
+        means[self.alive] = row_means(adjusted_for_seeds(self.scores[self.alive]))
         return means
 
     @cached_property
     def noise(self) -> Noise:
         """The noise of the configurations with a score."""
-        return noise_of(self.scores[self.alive], self.silent[self.alive])
-
-    @cached_property
-    def levels(self) -> Levels:
-        """Of the configurations with a score."""
-        return Levels.of(self.scores[self.alive], self.silent[self.alive])
+        return noise_of(self.scores[self.alive], self.silent[self.alive], by_seed=True)
 
     @cached_property
     def images(self) -> ImageEffects | None:
